@@ -1,0 +1,40 @@
+# make demo · make test · make check · make bench — each makes .venv by itself; needs python3 and make only.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
+
+.PHONY: demo test check bench clean
+
+demo: .venv/installed
+	$(BIN)/netfold run scenarios/01-quickstart.yaml
+
+test: .venv/installed-test
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: .venv/installed-check
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: .venv/installed-test
+	$(BIN)/python -m tests.bench
+
+clean:
+	rm -rf .venv runs
+
+.venv/python:
+	$(PYTHON) -m venv .venv
+	touch $@
+
+.venv/installed: .venv/python pyproject.toml constraints.txt
+	$(PIP) --editable .
+	touch $@
+
+.venv/installed-test: .venv/installed
+	$(PIP) --editable '.[test]'
+	touch $@
+
+.venv/installed-check: .venv/installed-test
+	$(PIP) --editable '.[test,check]'
+	touch $@

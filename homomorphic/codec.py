@@ -1,0 +1,157 @@
+"""What an encoding is: a generator of mergeable messages.
+
+A codec is found by its `kind` in a registry and makes one `Encoder` per worker. All workers' encoders run the same
+generator in lock-step: each `yield` hands over the messages of one network operation and receives them merged, and
+the generator returns the decoded **sum** over workers. One shape carries a max-exponent exchange before the values, an
+index union before packed values, a second exact round after a sketch, a skip flag, or a dense retry.
+
+    merged = yield (Message(...), Message(...))     # sent at the same time, merged independently
+    ...
+    return decoded                                  # float32, the sum over workers, length of the gradient
+
+Who drives the generators does not matter to them: `homomorphic.fold.fold` in one process, a simulated collective, or
+a communication hook over real process groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Words = NDArray[Any]  # 1-D; int32 (ADD, MAX), uint32 (OR, SIGN, TABLE_ADD) or float32 (FLOAT_ADD)
+Gradient = NDArray[np.float32]
+
+
+class Merge(Enum):
+    """How two messages of one network operation combine, wherever on the path they meet (see `homomorphic.merge`)."""
+
+    ADD = "add"  # int32 addition; hosts wrap, a switch does what its profile says
+    OR = "or"  # bitwise union of uint32
+    MAX = "max"  # larger int32
+    FLOAT_ADD = "float_add"  # float32 addition, order-dependent
+    SIGN = "sign"  # one random worker's bit survives per position; carries worker counts
+    TABLE_ADD = "table_add"  # small codes go up, a table turns them into wider integers that are added
+    GATHER = "gather"  # cannot be merged: every worker must receive every message
+
+
+@dataclass(frozen=True)
+class Work:
+    """Memory traffic of producing a message or a decode, in bytes: what a device model charges for."""
+
+    read_bytes: int = 0
+    written_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Block floating point agreed on the way: the message's float32 words become int32 block by block.
+
+    Each worker announces the exponent of each block (MAX over workers); a block is quantised with the agreed exponent
+    just before it is sent (`homomorphic.fixed_point.quantize`). A network that can pipeline the two does (SwitchML
+    sends exponents one window ahead); `homomorphic.fold.stage` splits them for every other.
+    """
+
+    exponents: NDArray[np.int8]  # (blocks,)
+    block_elements: int
+    workers: int
+
+
+@dataclass(frozen=True)
+class Message:
+    """What one worker puts into one network operation."""
+
+    words: Words
+    merge: Merge
+    label: str  # the name it has in reports: "index", "values", "redo" …
+    work: Work = Work()
+    scaling: Scaling | None = None  # words are float32 to be sent as scaled int32
+    table: NDArray[np.int32] | None = None  # TABLE_ADD: the value of each code, shared by all workers
+    final_work: Work = Work()  # what decoding the merged message costs, charged when it arrives
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of payload the message announces: its words, and one byte per block exponent."""
+        exponents = 0 if self.scaling is None else self.scaling.exponents.size
+        return int(self.words.size) * self.words.itemsize + exponents
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What came back: the merged words and how many workers they hold."""
+
+    words: Words
+    workers: int
+    exponents: NDArray[np.int8] | None = None  # agreed block exponents of a scaled message; words are then int32
+    parts: tuple[Words, ...] = ()  # GATHER: every worker's words, in rank order
+
+
+@dataclass(frozen=True)
+class Round:
+    """One aggregation of one bucket; the same for all workers."""
+
+    step: int
+    bucket: int
+    workers: int
+    seed: int
+
+
+Exchange = Generator[tuple[Message, ...], tuple[Merged, ...], Gradient]
+
+
+class Encoder(Protocol):
+    """One worker's side of a codec; owns its state (error feedback, stale model, …)."""
+
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        """Yield messages, receive them merged, return the decoded float32 sum over workers.
+
+        Raises
+        ------
+        EncodeError
+            The gradient cannot be represented (says which element and why).
+        DecodeError
+            The merged messages contradict each other and no retry can help.
+        """
+        ...
+
+
+class Codec(Protocol):
+    """A frozen dataclass whose fields are the options a scenario may set."""
+
+    kind: ClassVar[str]
+    exact: ClassVar[bool]  # the decoded sum has the same bits whatever the merge order
+
+    def worker(self, rank: int, workers: int, seed: int) -> Encoder:
+        """Encoder of one worker."""
+        ...
+
+    def error_bound(self, gradients: Sequence[Gradient]) -> NDArray[np.float64]:
+        """Largest allowed `|decoded − Σ gradients|`, per element, for the sum taken in float64."""
+        ...
+
+
+class EncodeError(ValueError):
+    """A gradient that this codec cannot carry."""
+
+
+class DecodeError(RuntimeError):
+    """Merged messages that cannot be decoded and cannot be redone."""
+
+
+C = TypeVar("C", bound=type)
+_registry: dict[str, type] = {}
+
+
+def register(codec: C) -> C:
+    """Class decorator: make a codec known under its `kind`."""
+    _registry[codec.kind] = codec  # type: ignore[attr-defined]
+    return codec
+
+
+def codecs() -> dict[str, Callable[..., Codec]]:
+    """All registered codecs by kind."""
+    return dict(_registry)
