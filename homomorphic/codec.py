@@ -71,7 +71,7 @@ class Message:
     work: Work = Work()
     scaling: Scaling | None = None  # words are float32 to be sent as scaled int32
     table: NDArray[np.int32] | None = None  # TABLE_ADD: the value of each code, shared by all workers
-    final_work: Work = Work()  # what decoding the merged message costs, charged when it arrives
+    decode_work: Work = Work()  # what digesting the merged message costs each worker, charged when it arrives
 
     @property
     def size_bytes(self) -> int:

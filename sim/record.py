@@ -1,0 +1,95 @@
+"""What a run writes down: one flat record type per table, columns with their unit last.
+
+Reports, comparisons and checks are computed from these tables alone, never from live objects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One optimizer step of one variant."""
+
+    variant: str
+    step: int
+    start_ps: int
+    forward_end_ps: int
+    backward_end_ps: int
+    aggregation_start_ps: int  # first worker has its first bucket ready
+    aggregation_end_ps: int  # last worker has decoded its last bucket
+    end_ps: int
+    elements: int
+    loss: float | None  # mean over workers before the update; None where nothing is trained
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRecord:
+    """One aggregation of one bucket: all workers, all messages."""
+
+    variant: str
+    step: int
+    bucket: int
+    elements: int
+    start_ps: int  # first worker begins to encode
+    end_ps: int  # last worker has decoded
+    messages: int  # network operations, retries included
+    redo_messages: int  # of these, answers to a failed decode
+    payload_bytes_up: int  # announced by worker 0
+    wire_bytes_up: int  # all workers, all links out of hosts, retransmissions included
+    wire_bytes_down: int  # all workers, all links into hosts
+    nonzeros: int  # of worker 0's gradient
+    union_nonzeros: int  # positions where any worker is non-zero
+    exact: bool  # every merged integer message equals the integer sum, bit for bit, at every worker
+    replicas_agree: bool  # all workers decoded the same bits
+    max_abs_error: float  # decoded against the float64 sum
+    max_error_over_bound: float  # 1.0 is the codec's bound
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRecord:
+    """What one worker did and when: the rows of the time line."""
+
+    variant: str
+    step: int
+    bucket: int  # -1 for forward and backward
+    worker: int
+    phase: str  # forward, backward, encode, network, decode
+    label: str  # the message's label, "" for compute
+    start_ps: int
+    end_ps: int
+    payload_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRecord:
+    """One direction of one link over a whole variant. queued = delivered + lost + in_flight; dropped were not queued."""
+
+    variant: str
+    link: str  # "h0->s0"
+    source: str
+    target: str
+    rate_bps: int
+    packets: int
+    bytes: int  # put on the wire, headers and gaps included
+    delivered_packets: int
+    delivered_bytes: int
+    lost_packets: int
+    lost_bytes: int
+    dropped_packets: int  # refused by a full buffer
+    dropped_bytes: int
+    in_flight_packets: int  # when the run ended
+    in_flight_bytes: int
+    busy_ps: int
+    backlog_bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRecord:
+    """One check of one variant."""
+
+    variant: str
+    name: str  # sum_is_right, nothing_lost, conservation, replicas_agree …
+    verdict: str  # pass | fail
+    detail: str
