@@ -72,7 +72,7 @@ class Quantity:
         texts = []
         for unit, factor in self.units.items():
             scaled, rest = divmod(value * 10**_FORMAT_DECIMALS, factor)
-            if rest == 0 and value >= factor or factor == 1:
+            if (rest == 0 and value >= factor) or factor == 1:
                 texts.append(f"{Decimal(scaled).scaleb(-_FORMAT_DECIMALS):f}".rstrip("0").rstrip(".") + unit)
         return min(reversed(texts), key=len)
 
