@@ -1,0 +1,205 @@
+"""The merge operations: what happens where two messages meet, on a switch, on a host or in a test.
+
+The `*_words` kernels merge one packet's words into an accumulator in place; switch and host kernels call
+them on slices. `combine` and `merge_all` are the same operations as pure functions on whole messages.
+
+Overflow of ADD wraps (modulo 2**32). What a switch does instead is a property of its profile, not of ADD.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from homomorphic.codec import Merge, Merged, Words
+from homomorphic.keyed import Integer, mix_plain, splitmix64
+
+CODES_PER_WORD = 8  # TABLE_ADD: 4-bit codes, lowest bits first
+ORDER_FREE = frozenset({Merge.ADD, Merge.OR, Merge.MAX, Merge.TABLE_ADD})  # same bits whatever the order
+
+_DTYPES: dict[Merge, tuple[type[np.generic], ...]] = {
+    Merge.ADD: (np.int32,),
+    Merge.OR: (np.uint32,),
+    Merge.MAX: (np.int32,),
+    Merge.FLOAT_ADD: (np.float32,),
+    Merge.SIGN: (np.uint32,),
+    Merge.TABLE_ADD: (np.uint32, np.int32),  # packed codes, or lanes that were lifted before
+}
+
+
+@njit(cache=True, nogil=True)
+def add_words(accumulator: NDArray[np.int32], words: NDArray[np.int32]) -> None:
+    """Add int32 words in place, modulo 2**32."""
+    for i in range(words.size):
+        accumulator[i] += words[i]
+
+
+@njit(cache=True, nogil=True)
+def or_words(accumulator: NDArray[np.int32], words: NDArray[np.int32]) -> None:
+    """Unite bit patterns in place."""
+    for i in range(words.size):
+        accumulator[i] |= words[i]
+
+
+@njit(cache=True, nogil=True)
+def max_words(accumulator: NDArray[np.int32], words: NDArray[np.int32]) -> None:
+    """Keep the larger int32 in place."""
+    for i in range(words.size):
+        accumulator[i] = max(accumulator[i], words[i])
+
+
+@njit(cache=True, nogil=True)
+def float_add_words(accumulator: NDArray[np.float32], words: NDArray[np.float32]) -> None:
+    """Add float32 words in place; the result depends on the order of the calls."""
+    for i in range(words.size):
+        accumulator[i] += words[i]
+
+
+@njit(cache=True, nogil=True)
+def random_lanes(threshold: Integer, key: Integer, index: int) -> np.uint64:
+    """32 independent bits, each 1 with probability `threshold / 2**32` (threshold below 2**32).
+
+    Builds the probability from its binary digits, lowest first: OR with a fair bit takes p to (1 + p) / 2,
+    AND takes it to p / 2. One hash per digit serves 32 lanes.
+    """
+    lanes = np.uint64(0)
+    for digit in range(32):
+        if (threshold >> digit) & 1:
+            lanes |= splitmix64(np.uint64(key) + np.uint64(32 * index + digit))
+        elif lanes:
+            lanes &= splitmix64(np.uint64(key) + np.uint64(32 * index + digit))
+    return lanes & np.uint64(0xFFFFFFFF)
+
+
+@njit(cache=True, nogil=True)
+def sign_words(
+    accumulator: NDArray[np.uint32], words: NDArray[np.uint32], threshold: Integer, key: Integer
+) -> None:
+    """Merge sign bits in place: where they differ, the accumulator's bit survives with `threshold / 2**32`.
+
+    Marsit's one-bit merge (Wu et al., DAC 2022) in its weighted form, see `keep_threshold`. A packet must not
+    be merged twice, and every merge needs its own `key`.
+    """
+    for i in range(words.size):
+        differing = np.uint64(accumulator[i] ^ words[i])
+        if differing:
+            taken = differing & ~random_lanes(threshold, key, i)
+            accumulator[i] = np.uint32(np.uint64(accumulator[i]) ^ taken)
+
+
+def keep_threshold(accumulated_workers: int, arriving_workers: int) -> int:
+    """Probability a / (a + b) that the accumulator's bit survives, in units of 2**-32, rounded to nearest.
+
+    With it the surviving bit is a uniformly random worker's, whatever the order and shape of the merges.
+    """
+    if accumulated_workers < 0 or arriving_workers < 1:
+        raise ValueError(
+            f"sign merge of {accumulated_workers} and {arriving_workers} workers: "
+            "needs none or more accumulated and at least one arriving"
+        )
+    total = accumulated_workers + arriving_workers
+    return ((accumulated_workers << 32) + total // 2) // total
+
+
+@njit(cache=True, nogil=True)
+def lift_words(words: NDArray[np.uint32], table: NDArray[np.int32], lanes: NDArray[np.int32]) -> None:
+    """Write the table's value of each packed 4-bit code into `lanes` (8 per word)."""
+    for i in range(words.size):
+        word = words[i]
+        for j in range(8):
+            lanes[8 * i + j] = table[(word >> np.uint32(4 * j)) & np.uint32(15)]
+
+
+def lift(words: NDArray[np.uint32], table: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Lanes `(8 · words,)` of packed 4-bit codes: what THC's aggregator adds (Li et al., NSDI 2024)."""
+    if table.shape != (16,) or table.dtype != np.int32:
+        raise ValueError(
+            f"table_add needs a table of 16 int32 values, one per 4-bit code, "
+            f"got {table.dtype} of shape {table.shape}"
+        )
+    lanes = np.empty(CODES_PER_WORD * words.size, np.int32)
+    lift_words(words, table, lanes)
+    return lanes
+
+
+def combine(
+    merge: Merge,
+    accumulated: Merged,
+    arriving: Merged,
+    key: int = 0,
+    table: NDArray[np.int32] | None = None,
+) -> Merged:
+    """Merge two (partial) aggregates; neither is changed.
+
+    `key` feeds SIGN's random bits; `table` is TABLE_ADD's. Packed codes (uint32) are lifted to int32 lanes,
+    lanes are taken as they are, so partial aggregates of TABLE_ADD combine too.
+
+    Raises
+    ------
+    ValueError
+        The words cannot be merged this way: wrong type, unequal length, no table, or GATHER.
+    """
+    accumulator = _operand(merge, accumulated.words, table).copy()
+    words = _operand(merge, arriving.words, table)
+    _merge_into(merge, accumulator, words, (accumulated.workers, arriving.workers, key))
+    return Merged(accumulator, accumulated.workers + arriving.workers)
+
+
+def merge_all(
+    merge: Merge, parts: Sequence[Words], key: int = 0, table: NDArray[np.int32] | None = None
+) -> Words:
+    """Words of all workers merged, first to last; none of the parts is changed.
+
+    Raises
+    ------
+    ValueError
+        As `combine`; or there are no parts.
+    """
+    if not parts:
+        raise ValueError("nothing to merge: needs the words of at least one worker")
+    accumulator = _operand(merge, parts[0], table).copy()
+    for workers, part in enumerate(parts[1:], start=1):
+        words = _operand(merge, part, table)
+        _merge_into(merge, accumulator, words, (workers, 1, mix_plain(key, workers)))
+    return accumulator
+
+
+def _operand(merge: Merge, words: Words, table: NDArray[np.int32] | None) -> Words:
+    """Words ready to be merged: type checked, packed codes lifted."""
+    if merge is Merge.GATHER:
+        raise ValueError(
+            "gather cannot be merged: use a collective that delivers every message, such as all_gather"
+        )
+    allowed = _DTYPES[merge]
+    if words.ndim != 1 or words.dtype.type not in allowed:
+        names = " or ".join(np.dtype(one).name for one in allowed)
+        raise ValueError(
+            f"{merge.value} merges 1-D arrays of {names}, got {words.dtype} of shape {words.shape}"
+        )
+    if merge is not Merge.TABLE_ADD or words.dtype == np.int32:
+        return words
+    if table is None:
+        raise ValueError("table_add needs the message's table to read packed codes")
+    return lift(words, table)
+
+
+def _merge_into(merge: Merge, accumulator: Any, words: Any, sign: tuple[int, int, int]) -> None:
+    """Merge in place; `sign` is (accumulated workers, arriving workers, key), used by SIGN alone."""
+    if accumulator.size != words.size:
+        raise ValueError(f"{merge.value} merges equal lengths, got {accumulator.size} and {words.size} words")
+    match merge:
+        case Merge.OR:
+            or_words(accumulator.view(np.int32), words.view(np.int32))
+        case Merge.MAX:
+            max_words(accumulator, words)
+        case Merge.FLOAT_ADD:
+            float_add_words(accumulator, words)
+        case Merge.SIGN:
+            accumulated_workers, arriving_workers, key = sign
+            sign_words(accumulator, words, keep_threshold(accumulated_workers, arriving_workers), key)
+        case _:
+            add_words(accumulator, words)
