@@ -1,16 +1,21 @@
 """What an encoding is: a generator of mergeable messages.
 
-A codec is found by its `kind` in a registry and makes one `Encoder` per worker. All workers' encoders run the same
-generator in lock-step: each `yield` hands over the messages of one network operation and receives them merged, and
-the generator returns the decoded **sum** over workers. One shape carries a max-exponent exchange before the values, an
-index union before packed values, a second exact round after a sketch, a skip flag, or a dense retry.
+A codec is found by its `kind` in a registry and makes one `Encoder` per worker. All workers' encoders run the
+same generator in lock-step: each `yield` hands over the messages of one network operation and receives them
+merged, and the generator returns the decoded **sum** over workers. One shape carries a max-exponent exchange
+before the values, an index union before packed values, a second exact round after a sketch, a skip flag, or a
+dense retry.
 
     merged = yield (Message(...), Message(...))     # sent at the same time, merged independently
     ...
     return decoded                                  # float32, the sum over workers, length of the gradient
 
-Who drives the generators does not matter to them: `homomorphic.fold.fold` in one process, a simulated collective, or
-a communication hook over real process groups.
+In lock-step means: in every operation all workers send as many messages, with the same merges, labels and
+lengths. Only GATHER messages may differ in length. A message may have no words: it completes at once and
+nothing travels.
+
+Who drives the generators does not matter to them: `homomorphic.fold.fold` in one process, a simulated
+collective, or a communication hook over real process groups.
 """
 
 from __future__ import annotations
@@ -28,7 +33,7 @@ Gradient = NDArray[np.float32]
 
 
 class Merge(Enum):
-    """How two messages of one network operation combine, wherever on the path they meet (see `homomorphic.merge`)."""
+    """How two messages of one network operation combine, wherever they meet (see `homomorphic.merge`)."""
 
     ADD = "add"  # int32 addition; hosts wrap, a switch does what its profile says
     OR = "or"  # bitwise union of uint32
@@ -51,9 +56,9 @@ class Work:
 class Scaling:
     """Block floating point agreed on the way: the message's float32 words become int32 block by block.
 
-    Each worker announces the exponent of each block (MAX over workers); a block is quantised with the agreed exponent
-    just before it is sent (`homomorphic.fixed_point.quantize`). A network that can pipeline the two does (SwitchML
-    sends exponents one window ahead); `homomorphic.fold.stage` splits them for every other.
+    Each worker announces the exponent of each block (MAX over workers); a block is quantised with the agreed
+    exponent just before it is sent (`homomorphic.fixed_point.quantize_block`). A network that can pipeline
+    the two does (SwitchML sends exponents one window ahead); `homomorphic.fold.stage` splits them for others.
     """
 
     exponents: NDArray[np.int8]  # (blocks,)
@@ -82,11 +87,14 @@ class Message:
 
 @dataclass(frozen=True)
 class Merged:
-    """What came back: the merged words and how many workers they hold."""
+    """What came back: the merged words and how many workers they hold.
 
-    words: Words
+    The words may be shared with other workers: they are read, never written.
+    """
+
+    words: Words  # of TABLE_ADD: int32 lanes; of GATHER: empty
     workers: int
-    exponents: NDArray[np.int8] | None = None  # agreed block exponents of a scaled message; words are then int32
+    exponents: NDArray[np.int8] | None = None  # of a scaled message: agreed exponents; its words are int32
     parts: tuple[Words, ...] = ()  # GATHER: every worker's words, in rank order
 
 

@@ -1,0 +1,194 @@
+"""Block floating point as SwitchML's workers use it: one shared exponent per block, int32 words.
+
+A block's exponent e has 2**e > max|x|. Workers agree on the largest; with n workers a value becomes
+`round(x · scale)`, `scale = (2**31 − 1) / (n · 2**e)`, so the sum of n such integers cannot leave int32.
+Scale, product and quotient are float32 and ties round to even, as in the vector code of the released client
+(p4lang/p4app-switchML, cpu_exponent_quantizer_ppp.cc; Sapio et al., NSDI 2021).
+
+Where the client silently computes NaN, this module differs: e never falls below `smallest_exponent`, so
+blocks of denormals and zeros quantise with a finite scale (everything below half a step of about n · 2**-127
+becomes zero), and values it cannot carry are errors. Above 255 workers the scale is a little smaller, because
+there the rounding of n values could add up to more than int32 holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from homomorphic.codec import EncodeError, Exchange, Gradient, Merge, Message, Round, Scaling, Work, register
+
+BLOCK_ELEMENTS = 256  # where nobody says otherwise: the payload of SwitchML's larger packet
+
+_EXPONENT_BIAS = 126  # of float32, less one: 2**(biased − 126) > |x|
+
+
+@njit(cache=True, nogil=True)
+def scale_of(exponent: int, workers: int) -> np.float32:
+    """Integers per unit of value in a block with this agreed exponent (float32)."""
+    full = 2147483647.0 if workers <= 255 else 2147483392.0 - workers
+    return np.float32(np.float32(full) / np.float32(workers * math.ldexp(1.0, exponent)))
+
+
+@njit(cache=True, nogil=True)
+def quantize_block(
+    values: NDArray[np.float32], exponent: int, workers: int, words: NDArray[np.int32]
+) -> None:
+    """Write the integers of one block (any number of elements) into `words`, of the same length."""
+    scale = scale_of(exponent, workers)
+    for i in range(values.size):
+        words[i] = np.int32(np.rint(values[i] * scale))
+
+
+@njit(cache=True, nogil=True)
+def dequantize(
+    words: NDArray[np.int32],
+    exponents: NDArray[np.int8],
+    block_elements: int,
+    workers: int,
+    values: NDArray[np.float32],
+) -> None:
+    """Write the float32 value of every merged word into `values`; block k uses `exponents[k]`."""
+    for block in range(exponents.size):
+        scale = scale_of(exponents[block], workers)
+        block_words = words[block * block_elements : (block + 1) * block_elements]
+        block_values = values[block * block_elements : (block + 1) * block_elements]
+        for i in range(block_words.size):
+            block_values[i] = np.float32(block_words[i]) / scale
+
+
+def smallest_exponent(workers: int) -> int:
+    """Smallest exponent with a finite float32 scale: n · 2**e > 2**-97."""
+    return -96 - (workers - 1).bit_length()
+
+
+def largest_exponent(workers: int) -> int:
+    """Largest exponent that an int8 and float32 arithmetic carry: e ≤ 127 and n · 2**e < 2**128."""
+    return 128 - workers.bit_length()
+
+
+def block_exponents(gradient: Gradient, block_elements: int, workers: int) -> NDArray[np.int8]:
+    """One worker's exponent of each block of a 1-D float32 gradient, `(blocks,)`; the last may be short.
+
+    Raises
+    ------
+    EncodeError
+        An element is NaN or infinite, or too large for the sum of this many workers.
+    """
+    exponents = np.empty(-(-gradient.size // block_elements), np.int64)
+    _float_exponents(gradient.view(np.int32), block_elements, exponents)
+    if exponents.size and exponents.max() > largest_exponent(workers):
+        raise EncodeError(_too_large(gradient, workers))
+    return np.maximum(exponents, smallest_exponent(workers)).astype(np.int8)
+
+
+@njit(cache=True, nogil=True)
+def _float_exponents(bits: NDArray[np.int32], block_elements: int, exponents: NDArray[np.int64]) -> None:
+    """Exponent of the largest magnitude of each block; 129 for NaN and infinity."""
+    for block in range(exponents.size):
+        block_bits = bits[block * block_elements : (block + 1) * block_elements]
+        largest = np.int32(0)
+        for i in range(block_bits.size):
+            largest = max(largest, block_bits[i] & np.int32(0x7FFFFFFF))
+        exponents[block] = (largest >> 23) - _EXPONENT_BIAS
+
+
+def _too_large(gradient: Gradient, workers: int) -> str:
+    """Error text for the first element that fixed point cannot carry."""
+    not_finite = np.flatnonzero(~np.isfinite(gradient))
+    if not_finite.size:
+        index = int(not_finite[0])
+        return (
+            f"gradient[{index}] is {gradient[index]}: fixed point carries finite values only; "
+            "skip this step or lower the loss scale"
+        )
+    limit = 2.0 ** largest_exponent(workers)
+    index = int(np.flatnonzero(np.abs(gradient) >= limit)[0])
+    return (
+        f"gradient[{index}] is {gradient[index]:g}: with {workers} workers fixed point carries magnitudes "
+        f"below {limit:g}; clip or scale the gradient"
+    )
+
+
+def error_bound(gradients: Sequence[Gradient], block_elements: int) -> NDArray[np.float64]:
+    """Largest `|decoded − Σ gradients|` of block fixed point, per element, for any finite gradients.
+
+    With u = 2**-24: each worker's product is off by a relative u and its rounding by 1/2, the integer sum is
+    exact, and turning it to float32 and dividing are off by u each:
+    n / (2 · scale) + u · Σ|x| + 2u · |decoded|. The factor covers the second-order terms, the last term
+    results that are denormal.
+    """
+    workers = len(gradients)
+    exponents = np.max([block_exponents(one, block_elements, workers) for one in gradients], axis=0)
+    levels, level_of_block = np.unique(exponents, return_inverse=True)
+    half_steps = np.array([workers / 2 / scale_of(int(level), workers) for level in levels], np.float64)
+    bound = np.repeat(half_steps[level_of_block], block_elements)[: gradients[0].size]
+    total = np.zeros(bound.size)
+    for gradient in gradients:
+        total += gradient
+        bound += 2.0**-24 * np.abs(gradient)
+    bound += 2.0**-23 * np.abs(total)
+    return bound * (1 + 2.0**-20) + 2.0**-149
+
+
+@register
+@dataclass(frozen=True)
+class FixedPoint:
+    """Dense gradients as int32 words with an agreed exponent per block.
+
+    block_elements: elements that share an exponent; left out, the network's own unit (the words of one
+    packet), or 256 where there is no network.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
+    kind: ClassVar[str] = "fixed_point"
+    exact: ClassVar[bool] = True
+
+    block_elements: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.block_elements is not None and self.block_elements < 1:
+            raise ValueError(
+                f"block_elements is {self.block_elements}: a block needs at least 1 element; "
+                f"leave it out for the network's own unit"
+            )
+
+    def worker(self, rank: int, workers: int, seed: int) -> FixedPointEncoder:
+        """Encoder of one worker; it keeps no state."""
+        return FixedPointEncoder(self.block_elements or BLOCK_ELEMENTS)
+
+    def error_bound(self, gradients: Sequence[Gradient]) -> NDArray[np.float64]:
+        """See `error_bound` of this module."""
+        return error_bound(gradients, self.block_elements or BLOCK_ELEMENTS)
+
+
+@dataclass(frozen=True)
+class FixedPointEncoder:
+    """One worker's side: a single scaled message."""
+
+    block_elements: int
+
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        """Send the gradient with its block exponents; return the dequantised integer sum."""
+        exponents = block_exponents(gradient, self.block_elements, round.workers)
+        (merged,) = yield (
+            Message(
+                gradient,
+                Merge.ADD,
+                "values",
+                # once for the exponents, once to quantise
+                Work(2 * gradient.nbytes, gradient.nbytes + exponents.nbytes),
+                Scaling(exponents, self.block_elements, round.workers),
+                decode_work=Work(gradient.nbytes + exponents.nbytes, gradient.nbytes),
+            ),
+        )
+        assert merged.exponents is not None, "the driver owes a scaled message its agreed exponents"
+        decoded = np.empty(gradient.size, np.float32)
+        dequantize(merged.words, merged.exponents, self.block_elements, round.workers, decoded)
+        return decoded
