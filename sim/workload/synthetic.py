@@ -1,0 +1,165 @@
+"""Made-up gradients with chosen sparsity: for sizes and structures no bundled model has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.workload.draws import keyed
+from sim.workload.workload import FLOAT_BYTES, Bucket, Cost, Gradient, Part, make_buckets, split
+
+Pattern = Literal["iid", "rows", "columns", "blocks"]
+Distribution = Literal["normal", "lognormal", "loguniform", "integer"]
+
+BLOCK_ELEMENTS = 256  # the block of OmniReduce: Fei et al., SIGCOMM 2021
+LOGNORMAL_SIGMA = 3.0  # of ln |x|: 99 % of the values within a factor of 2·10³ of 1
+LOGUNIFORM_BINADES = 24  # |x| from 2^-24 to 1
+INTEGER_MAX = 127  # whole numbers from ±1 to ±127: float32 sums of up to 2^17 workers are exact
+
+
+@dataclass(frozen=True)
+class SyntheticSpec:
+    """What the gradients look like.
+
+    The flat gradient is cut into units, and a worker's unit is non-zero as a whole or zero as a whole:
+    single elements (`iid`), rows of a matrix with `row_elements` columns (`rows`, as embedding tables
+    have), its columns (`columns`), or runs of 256 elements (`blocks`).
+    """
+
+    elements: int
+    density: float = 1.0  # share of the units that are non-zero, rounded to whole units
+    pattern: Pattern = "iid"
+    row_elements: int = 64
+    overlap: float = 0.0  # share of a worker's non-zero units that all workers have; the rest is independent
+    distribution: Distribution = "normal"
+    bucket_bytes: int | None = None  # None: one bucket
+
+
+class SyntheticWorkload:
+    """A `Workload` that trains nothing: every step draws new gradients keyed by (seed, step, worker).
+
+    Every worker has exactly k = round(density · units) non-zero units, of which the same c = round(overlap
+    · k) for all workers of a step; the other k - c are drawn from the rest by each worker alone, so the
+    union over W workers is expected to be c + (units - c)·(1 - (1 - (k - c)/(units - c))^W) units. A
+    `normal` value is itself 0 about once in 8 million.
+    """
+
+    def __init__(self, spec: SyntheticSpec, workers: int, seed: int) -> None:
+        self._spec = spec
+        self._workers = workers
+        self._seed = seed
+        self._buckets = make_buckets(_pieces(spec), spec.bucket_bytes or spec.elements * FLOAT_BYTES)
+        self._flat = np.empty((workers, spec.elements), np.float32)
+        self._gradients = [split(row, self._buckets) for row in self._flat]
+
+    @property
+    def workers(self) -> int:
+        """How many workers take part."""
+        return self._workers
+
+    @property
+    def buckets(self) -> tuple[Bucket, ...]:
+        """Equal slices of the gradient; the last may be smaller."""
+        return self._buckets
+
+    @property
+    def cost(self) -> Cost:
+        """Nothing: no model computes these gradients."""
+        return Cost()
+
+    @property
+    def loss(self) -> float | None:
+        """None: nothing is trained."""
+        return None
+
+    def gradients(self, step: int) -> list[list[Gradient]]:
+        """Draw the step's gradients, as `[worker][bucket]`; see `Workload`."""
+        units = _units(self._spec)
+        chosen = round(self._spec.density * units)
+        common = _choose(units, round(self._spec.overlap * chosen), keyed(self._seed, "common", step))
+        free = np.flatnonzero(~common)
+        private = chosen - (units - free.size)
+        for worker, flat in enumerate(self._flat):
+            generator = keyed(self._seed, "gradient", step, worker)
+            live = common.copy()
+            live[free[_choose(free.size, private, generator)]] = True
+            support = _spread(live, self._spec)
+            flat.fill(0)
+            flat[support] = _VALUES[self._spec.distribution](generator, int(np.count_nonzero(support)))
+        return self._gradients
+
+    def apply(self, step: int, sums: Sequence[Gradient]) -> None:
+        """Do nothing: there are no weights."""
+
+
+def _pieces(spec: SyntheticSpec) -> list[Part]:
+    """Tensors of one bucket each."""
+    size = spec.elements if spec.bucket_bytes is None else -(-spec.bucket_bytes // FLOAT_BYTES)
+    starts = range(0, spec.elements, size)
+    return [Part(f"part{index}", min(size, spec.elements - start)) for index, start in enumerate(starts)]
+
+
+def _units(spec: SyntheticSpec) -> int:
+    """How many units the gradient has; the last row or block may be shorter."""
+    if spec.pattern == "columns":
+        return min(spec.row_elements, spec.elements)
+    return -(-spec.elements // _unit_elements(spec))
+
+
+def _unit_elements(spec: SyntheticSpec) -> int:
+    """Consecutive elements of a unit."""
+    return {"iid": 1, "columns": 1, "rows": spec.row_elements, "blocks": BLOCK_ELEMENTS}[spec.pattern]
+
+
+def _choose(units: int, count: int, generator: np.random.Generator) -> NDArray[np.bool_]:
+    """Mask `(units,)` with `count` random places set, all choices equally likely."""
+    few = 2 * count <= units  # the time to choose grows with the number chosen
+    mask = np.full(units, not few)
+    mask[generator.choice(units, count if few else units - count, replace=False, shuffle=False)] = few
+    return mask
+
+
+def _spread(live: NDArray[np.bool_], spec: SyntheticSpec) -> NDArray[np.bool_]:
+    """Mask of elements `(elements,)` from the mask of units."""
+    if spec.pattern == "iid":
+        return live
+    if spec.pattern == "columns":
+        return np.resize(live, spec.elements)
+    return np.repeat(live, _unit_elements(spec))[: spec.elements]
+
+
+def _normal(generator: np.random.Generator, count: int) -> Gradient:
+    return generator.standard_normal(count, np.float32)
+
+
+def _lognormal(generator: np.random.Generator, count: int) -> Gradient:
+    exponents = generator.standard_normal(count, np.float32) * np.float32(LOGNORMAL_SIGMA)
+    return _signed(np.exp(exponents), generator)
+
+
+def _loguniform(generator: np.random.Generator, count: int) -> Gradient:
+    exponents = generator.random(count, np.float32) * np.float32(-LOGUNIFORM_BINADES)
+    return _signed(np.exp2(exponents), generator)
+
+
+def _integer(generator: np.random.Generator, count: int) -> Gradient:
+    magnitudes = generator.integers(1, INTEGER_MAX, count, np.int8, endpoint=True)
+    return _signed(magnitudes.astype(np.float32), generator)
+
+
+def _signed(magnitudes: Gradient, generator: np.random.Generator) -> Gradient:
+    """Give each value a random sign, in place."""
+    negative = generator.integers(0, 2, magnitudes.size, np.bool_, endpoint=False)
+    return np.negative(magnitudes, out=magnitudes, where=negative)
+
+
+_VALUES: dict[Distribution, Callable[[np.random.Generator, int], Gradient]] = {
+    "normal": _normal,
+    "lognormal": _lognormal,
+    "loguniform": _loguniform,
+    "integer": _integer,
+}

@@ -1,0 +1,107 @@
+"""Real training: W virtual workers in one process, each with its own data, all with the same weights.
+
+Synchronous data parallelism keeps the weights of all workers equal, so one set serves all of them: each
+worker's gradient is a real backward pass on its own batch, and the decoded sum moves the one set. (Models
+here have no per-worker state such as batch-norm statistics.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import nn
+
+from sim.workload.draws import keyed
+from sim.workload.probe import probe
+from sim.workload.tasks import Task
+from sim.workload.workload import Bucket, Cost, Gradient, Part, group, make_buckets, split
+
+
+class TrainingWorkload:
+    """A `Workload` that trains a task's model with plain SGD.
+
+    Same task, seed and thread count: same bits. PyTorch's global generator is left as it was.
+    """
+
+    def __init__(self, task: Task, workers: int, learning_rate: float, bucket_bytes: int, seed: int) -> None:
+        self._task = task
+        self._workers = workers
+        self._learning_rate = learning_rate
+        self._model = _build(task, seed)
+        self._loss: float | None = None
+        seen = probe(self._model, lambda: self._loss_of(step=0, worker=0))
+        self._cost = seen.cost
+        self._parameters = [self._model.get_parameter(name) for name in seen.order]
+        parts = [Part(name, p.numel()) for name, p in zip(seen.order, self._parameters, strict=True)]
+        self._buckets = make_buckets(parts, bucket_bytes)
+        # Views that share memory with the model, by bucket: what `apply` subtracts from.
+        self._weights = [
+            [self._parameters[member].detach().numpy().reshape(-1) for member in members]
+            for members in group(parts, bucket_bytes)
+        ]
+        # One buffer per worker for the whole run: fresh 100 MB arrays would cost a page fault every 4 KiB.
+        flat = np.empty((workers, sum(part.elements for part in parts)), np.float32)
+        self._gradients = [split(row, self._buckets) for row in flat]
+        sizes = [part.elements for part in parts]
+        self._targets = [torch.split(torch.from_numpy(row), sizes) for row in flat]
+
+    @property
+    def workers(self) -> int:
+        """How many workers take part."""
+        return self._workers
+
+    @property
+    def buckets(self) -> tuple[Bucket, ...]:
+        """Slices of the flat gradient in gradient-ready order."""
+        return self._buckets
+
+    @property
+    def cost(self) -> Cost:
+        """Work of one step of one worker, measured on worker 0's first batch."""
+        return self._cost
+
+    @property
+    def loss(self) -> float | None:
+        """Mean over workers of the last `gradients()`; None before the first."""
+        return self._loss
+
+    @property
+    def model(self) -> nn.Module:
+        """The one set of weights."""
+        return self._model
+
+    def gradients(self, step: int) -> list[list[Gradient]]:
+        """One backward pass per worker at the present weights, as `[worker][bucket]`; see `Workload`."""
+        losses = []
+        for worker, targets in enumerate(self._targets):
+            loss = self._loss_of(step, worker)
+            loss.backward()  # type: ignore[no-untyped-call]
+            for parameter, target in zip(self._parameters, targets, strict=True):
+                assert parameter.grad is not None  # the probe saw a gradient for each
+                target.copy_(parameter.grad.reshape(-1))
+            self._model.zero_grad(set_to_none=True)
+            losses.append(loss.item())
+        self._loss = sum(losses) / len(losses)
+        return self._gradients
+
+    def apply(self, step: int, sums: Sequence[Gradient]) -> None:
+        """SGD: weights -= learning_rate / workers · sum, in float32."""
+        rate = np.float32(self._learning_rate / self._workers)
+        for bucket_weights, total in zip(self._weights, sums, strict=True):
+            start = 0
+            for weights in bucket_weights:
+                np.subtract(weights, rate * total[start : start + weights.size], out=weights)
+                start += weights.size
+
+    def _loss_of(self, step: int, worker: int) -> torch.Tensor:
+        inputs, targets = self._task.samples(step, worker)
+        return self._task.loss(self._model(*inputs), targets)
+
+
+def _build(task: Task, seed: int) -> nn.Module:
+    """Build the task's model from a seed of its own; PyTorch's global CPU generator is put back."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(int(keyed(seed, "weights").integers(2**63)))
+        return task.build()

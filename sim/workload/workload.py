@@ -1,0 +1,123 @@
+"""What a workload gives to a run: per step and worker a gradient, in buckets in the order they get ready."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+FLOAT_BYTES = 4
+
+Gradient = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A slice of the flat gradient that is sent as one unit."""
+
+    index: int
+    name: str  # its first and last tensor
+    elements: int
+    ready_share: float  # share of the backward pass after which it is ready, in (0, 1]
+    start: int  # offset in the flat gradient, elements
+
+    @property
+    def stop(self) -> int:
+        """Offset just past the bucket in the flat gradient, elements."""
+        return self.start + self.elements
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Arithmetic and memory traffic of one step of one worker: what a device model charges for."""
+
+    forward_flops: int = 0
+    backward_flops: int = 0
+    forward_bytes: int = 0
+    backward_bytes: int = 0
+
+
+class Workload(Protocol):
+    """Gradients of `workers` workers, step after step, and what becomes of their sum."""
+
+    @property
+    def workers(self) -> int:
+        """How many workers take part."""
+        ...
+
+    @property
+    def buckets(self) -> tuple[Bucket, ...]:
+        """Slices that cover the flat gradient without gap, in gradient-ready order."""
+        ...
+
+    @property
+    def cost(self) -> Cost:
+        """Work of one step of one worker."""
+        ...
+
+    @property
+    def loss(self) -> float | None:
+        """Mean over workers of the last `gradients()`; None where nothing is trained."""
+        ...
+
+    def gradients(self, step: int) -> list[list[Gradient]]:
+        """Gradients as `[worker][bucket]`, 1-D and contiguous.
+
+        The arrays are the workload's own: the caller never writes them, and the next call overwrites them.
+        """
+        ...
+
+    def apply(self, step: int, sums: Sequence[Gradient]) -> None:
+        """Move the weights by -learning_rate · sum / workers; `sums` has one array per bucket."""
+        ...
+
+
+class Part(NamedTuple):
+    """A named part of the gradient that is never split between buckets."""
+
+    name: str
+    elements: int
+
+
+def group(parts: Sequence[Part], bucket_bytes: int) -> list[list[int]]:
+    """Indices of the parts of each bucket: whole parts, in order, until it has `bucket_bytes` or more.
+
+    So a large part makes a bucket larger than asked for and only the last bucket may be smaller, as in
+    PyTorch's DistributedDataParallel (whose first bucket is limited to 1 MiB: not done here).
+    """
+    groups: list[list[int]] = []
+    size_bytes = bucket_bytes  # as if a full bucket came before
+    for index, part in enumerate(parts):
+        if size_bytes >= bucket_bytes:
+            groups.append([])
+            size_bytes = 0
+        groups[-1].append(index)
+        size_bytes += part.elements * FLOAT_BYTES
+    return groups
+
+
+def make_buckets(parts: Sequence[Part], bucket_bytes: int) -> tuple[Bucket, ...]:
+    """Buckets over parts given in gradient-ready order.
+
+    `ready_share` is the share of gradient elements up to the bucket's end: the backward pass is taken to
+    produce gradient bytes at an even rate, which is an approximation (embedding tables are cheaper per byte
+    than it says, convolutions dearer).
+    """
+    elements_total = sum(part.elements for part in parts)
+    buckets: list[Bucket] = []
+    start = 0
+    for index, members in enumerate(group(parts, bucket_bytes)):
+        first, last = parts[members[0]].name, parts[members[-1]].name
+        elements = sum(parts[member].elements for member in members)
+        name = first if len(members) == 1 else f"{first}..{last}"
+        buckets.append(Bucket(index, name, elements, (start + elements) / elements_total, start))
+        start += elements
+    return tuple(buckets)
+
+
+def split(flat: Gradient, buckets: Sequence[Bucket]) -> list[Gradient]:
+    """Views of one worker's flat gradient `(elements,)`, one per bucket."""
+    return [flat[bucket.start : bucket.stop] for bucket in buckets]
