@@ -1,0 +1,127 @@
+"""Files: what goes out comes back the same, and what is not a topology is refused with its reason."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given
+
+from tests.topologies.graphs import pair, topologies
+from topologies.exchange import from_json, to_graphml, to_json
+from topologies.graph import TopologyError
+from topologies.routing import compile_network
+
+
+def refused(text: str, written: str) -> None:
+    with pytest.raises(TopologyError, match=f"^{re.escape(text)}$"):
+        from_json(written)
+
+
+def changed(change: Callable[[dict[str, Any]], object]) -> str:
+    """JSON of `pair` after a change."""
+    data = json.loads(to_json(pair()))
+    change(data)
+    return json.dumps(data)
+
+
+@given(topologies())
+def test_json_round_trip(graph: nx.Graph) -> None:
+    back = from_json(to_json(graph))
+    one, two = compile_network(graph), compile_network(back)
+
+    assert back.name == graph.name
+    assert list(back.nodes(data=True)) == list(graph.nodes(data=True))
+    assert nx.utils.graphs_equal(graph, back)
+    assert to_json(back) == to_json(graph)
+    assert two.link_names == one.link_names
+    assert np.array_equal(one.next_link, two.next_link)
+
+
+@given(topologies())
+def test_graphml_can_be_read_back(graph: nx.Graph) -> None:
+    back = nx.parse_graphml(to_graphml(graph))
+    for _, attributes in back.nodes(data=True):
+        attributes.setdefault("profile", "")  # GraphML has no difference between "" and absent
+
+    assert dict(back.nodes(data=True)) == dict(graph.nodes(data=True))
+    assert nx.utils.edges_equal(graph.edges(data=True), back.edges(data=True))
+
+
+@pytest.mark.parametrize("write", [to_json, to_graphml])
+def test_a_broken_graph_is_not_written(write: Callable[[nx.Graph], str]) -> None:
+    graph = pair()
+    graph.remove_edge("h0", "s0")
+    with pytest.raises(TopologyError, match="host 'h0' has 0 links"):
+        write(graph)
+
+
+def test_not_json() -> None:
+    refused("not JSON: line 2, column 1: Expecting value", '{"nodes":\n}')
+
+
+@pytest.mark.parametrize("written", ["[]", "3", '{"graph": []}'])
+def test_not_an_object(written: str) -> None:
+    refused("not node-link JSON: must be an object, with an object 'graph' if it has one", written)
+
+
+@pytest.mark.parametrize("key", ["nodes", "edges"])
+def test_lists_are_there(key: str) -> None:
+    text = f"not node-link JSON: must have lists 'nodes' and 'edges'; {key!r} is missing or not a list"
+    refused(text, changed(lambda data: data.pop(key)))
+    refused(text, changed(lambda data: data.update({key: {}})))
+
+
+@pytest.mark.parametrize("node", [5, {}, {"id": 5}])
+def test_nodes_have_ids(node: Any) -> None:
+    refused(
+        "not node-link JSON: nodes[3] must be an object with text under 'id'",
+        changed(lambda data: data["nodes"].append(node)),
+    )
+
+
+@pytest.mark.parametrize("edge", [["h0", "s0"], {"source": "h0"}, {"source": "h0", "target": 2}])
+def test_edges_have_ends(edge: Any) -> None:
+    refused(
+        "not node-link JSON: edges[0] must be an object with text under 'source' and 'target'",
+        changed(lambda data: data["edges"].insert(0, edge)),
+    )
+
+
+def test_edges_lead_to_nodes() -> None:
+    refused(
+        "node-link JSON: edge h0 - s1 leads to 's1', which is not a node",
+        changed(lambda data: data["edges"].append({"source": "h0", "target": "s1"})),
+    )
+
+
+def test_nodes_are_there_once() -> None:
+    refused(
+        "node-link JSON: node 'h0' is there 2 times, must be there once",
+        changed(lambda data: data["nodes"].append(data["nodes"][0])),
+    )
+
+
+def test_edges_are_there_once() -> None:
+    """The other direction is the same edge."""
+    refused(
+        "node-link JSON: edge 'h1 - s0' is there 2 times, must be there once",
+        changed(lambda data: data["edges"].append({"source": "s0", "target": "h1"})),
+    )
+
+
+def test_what_is_read_is_checked() -> None:
+    refused(
+        "topology 'pair': node 's0': tier is None, must be an int of at least 1 for a switch",
+        changed(lambda data: data["nodes"][2].pop("tier")),
+    )
+    refused(
+        "topology 'pair': is a DiGraph, must be an undirected networkx.Graph; "
+        "one edge already stands for a link each way",
+        changed(lambda data: data.update(directed=True)),
+    )

@@ -1,0 +1,44 @@
+"""Two tiers: hosts on leaf switches, every leaf linked to every spine."""
+
+from __future__ import annotations
+
+import networkx as nx
+
+from topologies.graph import LinkSpec, add_host, add_link, add_switch, check_counts, new_graph, validate
+
+
+def leaf_spine(
+    leaves: int, spines: int, hosts_per_leaf: int, link: LinkSpec, uplink: LinkSpec, profile: str = "plain"
+) -> nx.Graph:
+    """Hosts h0 … in groups of `hosts_per_leaf` on leaf0 …, each leaf linked to each of spine0 ….
+
+    With L leaves, S spines, H hosts a leaf, r = link.rate_bps and u = uplink.rate_bps:
+
+    - hosts L·H, switches L + S, links 2·L·(H + S) (both directions counted);
+    - diameter 4 hops if L ≥ 2, with S equal-cost paths between hosts of different leaves;
+    - oversubscription (H·r) / (S·u): what the hosts of a leaf can send over what its uplinks can carry;
+    - bisection ½·L · min(H·r, S·u) if L is even: what half of the leaves can send, or their uplinks carry.
+
+    Raises
+    ------
+    TopologyError
+        A count is not an int of at least 1, or a link or the profile breaks the contract.
+    """
+    check_counts("leaf_spine", leaves=leaves, spines=spines, hosts_per_leaf=hosts_per_leaf)
+    graph = new_graph("leaf_spine")
+    hosts = [f"h{index}" for index in range(leaves * hosts_per_leaf)]
+    leaf_names = [f"leaf{index}" for index in range(leaves)]
+    spine_names = [f"spine{index}" for index in range(spines)]
+    for host in hosts:
+        add_host(graph, host)
+    for leaf in leaf_names:
+        add_switch(graph, leaf, tier=1, profile=profile)
+    for spine in spine_names:
+        add_switch(graph, spine, tier=2, profile=profile)
+    for index, host in enumerate(hosts):
+        add_link(graph, host, leaf_names[index // hosts_per_leaf], link)
+    for leaf in leaf_names:
+        for spine in spine_names:
+            add_link(graph, leaf, spine, uplink)
+    validate(graph)
+    return graph

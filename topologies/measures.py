@@ -1,0 +1,117 @@
+"""What a topology amounts to: counts, diameter and bisection."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import combinations, product
+from math import prod
+from typing import NamedTuple
+
+import networkx as nx
+
+from topologies.graph import hosts, racks, switches, validate
+
+# Beyond this many ways to divide the switches the bisection is not computed: a second or so.
+DIVISIONS_MAX = 2**14
+
+
+class Measures(NamedTuple):
+    """Figures of one topology."""
+
+    hosts_count: int
+    switches_count: int
+    links_count: int  # both directions counted
+    diameter_hops: int  # links on the longest of the shortest paths between two hosts; 0 with one host
+    bisection_bps: int | None  # see `bisection_bps`
+
+
+class _Group(NamedTuple):
+    """Switches that can be exchanged for each other: same neighbours at the same rates, same hosts' rates."""
+
+    switches: list[str]
+    host_rates_bps: tuple[int, ...]  # of each switch, sorted
+
+
+def measure(graph: nx.Graph) -> Measures:
+    """Figures of a topology.
+
+    Raises
+    ------
+    TopologyError
+        The graph breaks the contract (see `topologies.graph.validate`).
+    """
+    validate(graph)
+    return Measures(
+        hosts_count=len(hosts(graph)),
+        switches_count=len(switches(graph)),
+        links_count=2 * graph.number_of_edges(),
+        diameter_hops=_diameter_hops(graph),
+        bisection_bps=bisection_bps(graph),
+    )
+
+
+def bisection_bps(graph: nx.Graph) -> int | None:
+    """Least rate, one way, between two halves of the hosts (equal in number, or one apart); exact.
+
+    That is the minimum of the maximum flow between the halves over all such splits of the hosts. A maximum
+    flow is a minimum cut, and a cut puts each switch on one side; so instead of splits of the hosts we go
+    through divisions of the *switches*. Given one, the links between its sides are cut and hosts follow
+    their switch; where that leaves too many on one side, those with the slowest links change sides, each at
+    the price of its own link. Of switches that can be exchanged for each other only the number on a side
+    matters, so a leaf-spine of L leaves and S spines has (L + 1)·(S + 1) divisions.
+
+    The problem is NP-hard in general: None where there are more than `DIVISIONS_MAX` divisions.
+    """
+    groups = _exchangeable(graph)
+    if prod(len(group.switches) + 1 for group in groups) > DIVISIONS_MAX:
+        return None
+    group_links = [
+        (one, two, graph.edges[groups[one].switches[0], groups[two].switches[0]]["rate_bps"])
+        for one, two in combinations(range(len(groups)), 2)
+        if graph.has_edge(groups[one].switches[0], groups[two].switches[0])
+    ]
+    sizes = [len(group.switches) for group in groups]
+    best: int | None = None
+    for near in product(*(range(size + 1) for size in sizes)):
+        far = [size - count for size, count in zip(sizes, near, strict=True)]
+        cut_bps = sum(rate * (near[one] * far[two] + far[one] * near[two]) for one, two, rate in group_links)
+        if best is None or cut_bps < best:
+            cut_bps += _balance_bps(_host_rates(groups, near), _host_rates(groups, far))
+            best = cut_bps if best is None else min(best, cut_bps)
+    return best
+
+
+def _exchangeable(graph: nx.Graph) -> list[_Group]:
+    groups: dict[tuple[frozenset[tuple[str, int]], tuple[int, ...]], list[str]] = defaultdict(list)
+    on_rack = racks(graph)
+    for name in switches(graph):
+        members = set(on_rack.get(name, ()))
+        neighbours = {other: edge["rate_bps"] for other, edge in graph.adj[name].items()}
+        host_rates = tuple(sorted(rate for other, rate in neighbours.items() if other in members))
+        uplinks = frozenset(item for item in neighbours.items() if item[0] not in members)
+        groups[uplinks, host_rates].append(name)
+    return [_Group(names, host_rates) for (_, host_rates), names in groups.items()]
+
+
+def _host_rates(groups: Sequence[_Group], counts: Sequence[int]) -> list[int]:
+    """Rates of the hosts on `counts[i]` switches of each group i."""
+    return [
+        rate for group, count in zip(groups, counts, strict=True) for rate in group.host_rates_bps * count
+    ]
+
+
+def _balance_bps(near: list[int], far: list[int]) -> int:
+    """Least total rate of hosts that must change sides until the sides are at most one host apart."""
+    smaller, larger = sorted((near, far), key=len)
+    return sum(sorted(larger)[: (len(larger) - len(smaller)) // 2])
+
+
+def _diameter_hops(graph: nx.Graph) -> int:
+    """A host is one hop from its switch, so distances between racks tell all distances between hosts."""
+    on_rack = racks(graph)
+    between_hosts = [2 for members in on_rack.values() if len(members) > 1]
+    for rack in on_rack:
+        hops = nx.single_source_shortest_path_length(graph, rack)
+        between_hosts += [hops[other] + 2 for other in on_rack if other != rack]
+    return max(between_hosts, default=0)
