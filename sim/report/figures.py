@@ -1,0 +1,151 @@
+"""The figures of a run, each answering one question: how fast, how many bytes, when, and did it learn."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from sim.report import style, words
+from sim.report.timeline import timeline
+from sim.results.reader import Run
+
+_MARKS = ("|", "D", "s", "^")
+
+
+def figures(run: Run) -> dict[str, bytes]:
+    """File name and SVG of each figure that has something to show, in reading order."""
+    draw: dict[str, Callable[[Run], Figure | None]] = {
+        "throughput.svg": throughput,
+        "bytes.svg": bytes_sent,
+        "timeline.svg": timeline,
+        "loss.svg": loss,
+    }
+    drawn = {}
+    with style.house_style():
+        for name, function in draw.items():
+            figure = function(run)
+            if figure is not None:
+                drawn[name] = style.to_svg(figure)
+    return drawn
+
+
+def throughput(run: Run) -> Figure:
+    """Bars: dense gradient elements aggregated per second, with what is published or possible beside them."""
+    variants = run.summary["variants"]
+    rates = [variant["metrics"]["aggregation_elements_per_s"] or 0.0 for variant in variants]
+    references = [entry for variant in variants for entry in variant["references"]]
+    factor, prefix = words.prefix(max([*rates, *(entry["elements_per_s"] for entry in references)]))
+    figure = style.new_figure(0.85 + 0.42 * len(variants) + 0.3 * bool(references))
+    axes = figure.add_subplot(xlabel=f"{prefix} elements/s".strip())
+    style.bars_axes(
+        axes, [variant["name"] for variant in variants], "Gradient elements aggregated per second"
+    )
+    for row, (variant, rate) in enumerate(zip(variants, rates, strict=True)):
+        failed = variant["verdict"] != "pass"
+        axes.barh(row, rate / factor, height=0.62, color=style.LIGHT_GREY if failed else style.BLUE)
+        compared = f" · {words.times(words.ratio(rate, rates[0]))}" if row > 0 else ""
+        style.beside(axes, row, f"{words.scaled(rate, '/s')}{compared}")
+        if failed:
+            axes.text(0.01, row, "a check failed", transform=axes.get_yaxis_transform(), va="center")
+    _mark_references(axes, variants, factor)
+    axes.set_xlim(left=0)
+    return figure
+
+
+def _mark_references(axes: Axes, variants: list[dict[str, Any]], factor: float) -> None:
+    """One mark per kind of reference, on the rows of the variants that have one."""
+    rows: dict[str, list[tuple[float, int]]] = {}
+    for row, variant in enumerate(variants):
+        for entry in variant["references"]:
+            rows.setdefault(entry["label"], []).append((entry["elements_per_s"] / factor, row))
+    for (label, points), mark in zip(rows.items(), itertools.cycle(_MARKS)):
+        rates, on_rows = zip(*points, strict=True)
+        size, edge = (18, 2) if mark == "|" else (7, 1)
+        axes.plot(
+            rates,
+            on_rows,
+            mark,
+            label=label,
+            color=style.BLACK,
+            markerfacecolor="white",
+            markersize=size,
+            markeredgewidth=edge,
+        )
+    if rows:
+        axes.figure.legend(loc="outside lower left", ncols=4, markerscale=0.6)
+
+
+def bytes_sent(run: Run) -> Figure:
+    """Bars: what one worker sends in a step, by message, against the dense gradient."""
+    variants = run.summary["variants"]
+    parts = _payload_parts(run.phases)
+    colours = style.label_colours(parts["label"])
+    dense_bytes = max(4.0 * (variant["metrics"]["elements"] or 0.0) for variant in variants)
+    factor, prefix = words.prefix(dense_bytes)
+    figure = style.new_figure(1.25 + 0.42 * len(variants))
+    axes = figure.add_subplot(xlabel=f"{prefix}B")
+    style.bars_axes(axes, [variant["name"] for variant in variants], "Bytes that one worker sends per step")
+    legend: dict[str, Any] = {}
+    for row, variant in enumerate(variants):
+        metrics = variant["metrics"]
+        left = 0.0
+        for label, size_bytes in parts.filter(variant=variant["name"]).select("label", "bytes").rows():
+            size = size_bytes / metrics["steps"] / factor
+            legend[label] = axes.barh(row, size, left=left, height=0.62, color=colours[label])
+            left += size
+        rest = max(0.0, metrics["wire_bytes_up"] / metrics["workers"] / factor - left)
+        hatched = axes.barh(
+            row, rest, left=left, height=0.62, color="white", edgecolor=style.MIDDLE_GREY, hatch="////"
+        )
+        compression = words.times(metrics["compression_ratio"])
+        style.beside(
+            axes, row, f"{words.scaled(metrics['payload_bytes_up'], 'B')} payload · compression {compression}"
+        )
+    legend["headers, forwarding, retransmissions"] = hatched
+    legend["dense float32 gradient"] = axes.axvline(dense_bytes / factor, color=style.BLACK, linestyle="--")
+    axes.set_xlim(left=0)
+    style.legend_below(figure, list(legend.values()), list(legend))
+    return figure
+
+
+def _payload_parts(phases: pl.DataFrame) -> pl.DataFrame:
+    """Bytes of worker 0's messages over the whole run by variant and label, in order of appearance."""
+    return (
+        phases.filter(
+            (pl.col("phase") == "network") & (pl.col("worker") == 0) & (pl.col("payload_bytes") > 0)
+        )
+        .group_by("variant", "label", maintain_order=True)
+        .agg(pl.col("payload_bytes").sum().alias("bytes"))
+    )
+
+
+def loss(run: Run) -> Figure | None:
+    """Lines: training loss by step; None where nothing was trained."""
+    trained = run.steps.filter(pl.col("loss").is_not_null())
+    if trained.is_empty():
+        return None
+    names = trained["variant"].unique(maintain_order=True).to_list()
+    colours = (style.BLUE, style.VERMILION, style.GREEN, style.ORANGE, style.PURPLE, style.SKY, style.BLACK)
+    figure = style.new_figure(3.2)
+    axes = figure.add_subplot(title="Training loss by step", xlabel="step", ylabel="mean loss over workers")
+    for number, name in enumerate(names):
+        own = trained.filter(pl.col("variant") == name)
+        axes.plot(
+            own["step"],
+            own["loss"],
+            label=name,
+            color=colours[number % len(colours)],
+            # Variants that agree lie on each other: the first is broad enough to show below the last.
+            linewidth=1.5 + 2.5 * (len(names) - 1 - number) / max(1, len(names) - 1),
+            marker="o" if own.height == 1 else "",
+        )
+    axes.grid(color=style.LIGHT_GREY, linewidth=0.6)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend()
+    return figure

@@ -1,0 +1,101 @@
+"""The report of a run: one HTML file that needs nothing else, made from the run's folder alone."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import polars as pl
+
+from sim.report import words
+from sim.report.figures import figures
+from sim.results import files
+from sim.results.reader import Run, read
+
+LINKS_MAX = 3  # busiest links shown per variant
+
+_CAPTIONS = {
+    "throughput.svg": "Dense gradient elements summed at every worker, per second of simulated aggregation.",
+    "bytes.svg": "What leaves one worker in a step: its messages, and hatched what else its link carries.",
+    "timeline.svg": "The last step. Compute on the upper track of a worker, its buckets in flight below.",
+    "loss.svg": "Mean training loss over workers; lines that lie on each other are variants that agree.",
+}
+
+
+def build_report(folder: Path) -> Path:
+    """Write `figures/*.svg` and `report.html` into a run folder from its tables; returns the report's path.
+
+    Raises
+    ------
+    DataError
+        A file of the folder is missing or damaged.
+    """
+    run = read(folder)
+    drawn = figures(run)
+    (folder / "figures").mkdir(exist_ok=True)
+    for name, svg in drawn.items():
+        files.write_file(folder / "figures" / name, svg)
+    files.sync_folder(folder / "figures")
+    report = folder / "report.html"
+    files.write_file(report, render(run, drawn).encode())
+    return report
+
+
+def render(run: Run, drawn: dict[str, bytes]) -> str:
+    """HTML text of a run with its figures in it."""
+    environment = jinja2.Environment(
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.globals["words"] = words
+    template = environment.from_string(Path(__file__).with_name("template.html").read_text("utf-8"))
+    variants = run.summary["variants"]
+    return template.render(
+        summary=run.summary,
+        failed=[check for check in run.checks if check["verdict"] != "pass"],
+        checks=run.checks,
+        variants=variants,
+        first=variants[0]["metrics"],
+        references=[(variant["name"], entry) for variant in variants for entry in variant["references"]],
+        figures=[
+            {"alt": _CAPTIONS[name], "address": _data_address(svg), "name": name}
+            for name, svg in drawn.items()
+        ],
+        links=_busiest_links(run),
+        command=_command(run),
+        version=run.circumstances["version"],
+    )
+
+
+def _data_address(svg: bytes) -> str:
+    # An image, not inline SVG: element ids of two figures cannot clash, and nothing in it can run.
+    return "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
+
+
+def _busiest_links(run: Run) -> list[dict[str, Any]]:
+    """The busiest links of each variant, with the share of the simulated time they were busy."""
+    duration = run.steps.group_by("variant", maintain_order=True).agg(
+        (pl.col("end_ps").max() - pl.col("start_ps").min()).alias("duration_ps")
+    )
+    rows = (
+        run.links.join(duration, on="variant", how="left", maintain_order="left")
+        .with_columns((pl.col("busy_ps") / pl.col("duration_ps")).alias("busy"))
+        .sort("busy_ps", descending=True, maintain_order=True)
+    )
+    return [
+        row
+        for variant in run.summary["variants"]
+        for row in rows.filter(pl.col("variant") == variant["name"]).head(LINKS_MAX).to_dicts()
+    ]
+
+
+def _command(run: Run) -> str:
+    """What repeats the run, from inside its folder."""
+    sets = [word for assignment in run.summary["sets"] for word in ("--set", assignment)]
+    return shlex.join(["netfold", "run", "scenario.yaml", "--seed", str(run.summary["seed"]), *sets])

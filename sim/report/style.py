@@ -1,0 +1,88 @@
+"""How figures look: a palette that colour-blind readers can tell apart, no clutter, the same bytes always."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+# M. Okabe and K. Ito, "Color Universal Design" (2008), https://jfly.uni-koeln.de/color/
+BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
+SKY, PURPLE, YELLOW, BLACK = "#56B4E9", "#CC79A7", "#F0E442", "#1a1a1a"
+LIGHT_GREY, MIDDLE_GREY, DARK_GREY = "#d4d4d4", "#9a9a9a", "#5c5c5c"
+
+WIDTH_INCHES = 9.0
+PHASE_COLOURS = {"forward": LIGHT_GREY, "backward": MIDDLE_GREY, "encode": ORANGE, "decode": GREEN}
+_KNOWN_LABELS = {"values": BLUE, "index": SKY, "exponents": PURPLE, "redo": VERMILION}
+_OTHER_LABELS = (YELLOW, BLACK, "#8c6bb1", "#8b5a2b", DARK_GREY)
+_SETTINGS: Any = {
+    "svg.fonttype": "none",  # text stays text: searchable, small, and no font is copied into the file
+    "svg.hashsalt": "netfold",  # element ids would be random without it
+    "text.parse_math": False,  # a name may hold a dollar sign
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Helvetica", "Arial"],
+    "font.size": 9.0,
+    "axes.titlesize": 11.0,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": DARK_GREY,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "legend.fontsize": 9.0,
+}
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    """Matplotlib's defaults plus ours, whatever the user's own configuration says."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_SETTINGS)
+        yield
+
+
+def new_figure(height_inches: float) -> Figure:
+    """A figure as wide as the report's column."""
+    return Figure(figsize=(WIDTH_INCHES, height_inches), layout="constrained")
+
+
+def to_svg(figure: Figure) -> bytes:
+    """SVG without a date or a program's version in it."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    return buffer.getvalue()
+
+
+def label_colours(labels: Iterable[str]) -> dict[str, str]:
+    """Colour of each message label, the same in every figure; `labels` in order of appearance."""
+    others = iter(_OTHER_LABELS * 8)
+    return {label: _KNOWN_LABELS.get(label) or next(others, BLACK) for label in dict.fromkeys(labels)}
+
+
+def bars_axes(axes: Axes, names: list[str], title: str) -> None:
+    """Turn axes into a list of horizontal bars, the first name on top."""
+    axes.set_title(title)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x", color=LIGHT_GREY, linewidth=0.6)
+    axes.spines["left"].set_visible(False)
+
+
+def legend_below(figure: Figure, handles: Sequence[Any], names: Sequence[str]) -> None:
+    """Legend under the figure, in as few rows as fit, read row by row as far as matplotlib lets it."""
+    characters_count = sum(len(name) + 8 for name in names)
+    rows_count = -(-characters_count // 125)
+    figure.legend(handles, names, loc="outside lower left", ncols=-(-len(names) // rows_count))
+
+
+def beside(axes: Axes, row: int, text: str, colour: str = BLACK) -> None:
+    """Text right of a row of bars, where no bar and no mark can run into it."""
+    axes.text(1.015, row, text, transform=axes.get_yaxis_transform(), va="center", color=colour)

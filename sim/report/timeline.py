@@ -1,0 +1,166 @@
+"""The time line of one step: what each worker did and when, one panel per variant on a common clock."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.collections import PatchCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+
+from sim.report import style, words
+from sim.results.reader import Run
+
+LANES_MAX = 8
+_COMPUTE_BUCKET = -1  # what PhaseRecord says of forward and backward
+_LANE_FILL = 0.84  # of a lane's height; the rest separates workers
+_MAGNIFY_BELOW = 0.25  # of the time axis: a step shorter than this is drawn a second time, magnified
+
+
+class Bar(NamedTuple):
+    """One phase of one worker; times in µs since the step began."""
+
+    worker: int
+    bucket: int
+    name: str  # as in the legend: "backward", "network: values"
+    start_us: float
+    end_us: float
+
+
+class Panel(NamedTuple):
+    """One step of one variant; its bars are those of the workers shown."""
+
+    variant: str
+    step: int
+    end_us: float
+    workers_count: int
+    bars: list[Bar]
+
+
+def timeline(run: Run) -> Figure:
+    """Gantt chart of the last step of every variant: workers as lanes, buckets in flight below each other."""
+    panels = [_panel(run, variant["name"]) for variant in run.summary["variants"]]
+    colours = _colours(bar.name for panel in panels for bar in panel.bars)
+    lanes = max(len({bar.worker for bar in panel.bars}) for panel in panels)
+    span_us = 1.01 * max(panel.end_us for panel in panels) or 1.0
+    factor_us, unit = words.time_unit(span_us)
+    figure = style.new_figure(1.2 + len(panels) * (0.4 + 0.27 * max(2, lanes)))
+    grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, panel in zip(grid, panels, strict=True):
+        _draw(axes, panel.bars, colours, factor_us)
+        axes.set_title(f"{panel.variant} · {words.time(panel.end_us)}", fontsize=9.5, pad=4)
+        axes.axvline(panel.end_us / factor_us, color=style.BLACK, linewidth=1)
+        axes.set_xlim(0, span_us / factor_us)
+        if 0 < panel.end_us < _MAGNIFY_BELOW * span_us:
+            _magnify(axes, panel, colours, span_us)
+    grid[-1].set_xlabel(f"{unit} since the step began")
+    title = f"What each worker did in step {panels[0].step}"
+    if lanes < panels[0].workers_count:
+        title += f" ({lanes} of {panels[0].workers_count} workers shown)"
+    figure.suptitle(title, x=0.01, ha="left", size=11, weight="bold")
+    style.legend_below(figure, [Patch(color=colour) for colour in colours.values()], list(colours))
+    return figure
+
+
+def _panel(run: Run, variant: str) -> Panel:
+    step = run.steps.filter(pl.col("variant") == variant).sort("step").row(-1, named=True)
+    own = run.phases.filter((pl.col("variant") == variant) & (pl.col("step") == step["step"]))
+    workers = own["worker"].unique().sort().to_list()
+    began_ps = step["start_ps"]
+    bars = [
+        Bar(
+            worker=row["worker"],
+            bucket=row["bucket"],
+            name=f"network: {row['label']}" if row["phase"] == "network" else row["phase"],
+            start_us=(row["start_ps"] - began_ps) / 1e6,
+            end_us=(row["end_ps"] - began_ps) / 1e6,
+        )
+        for row in own.filter(pl.col("worker").is_in(_chosen(workers))).iter_rows(named=True)
+        if row["end_ps"] > row["start_ps"]
+    ]
+    return Panel(variant, step["step"], (step["end_ps"] - began_ps) / 1e6, len(workers), bars)
+
+
+def _chosen(workers: Sequence[int]) -> list[int]:
+    """At most `LANES_MAX` of the sorted workers, evenly spread, the first and the last among them."""
+    if len(workers) <= LANES_MAX:
+        return list(workers)
+    return [workers[lane * (len(workers) - 1) // (LANES_MAX - 1)] for lane in range(LANES_MAX)]
+
+
+def _colours(names: Iterable[str]) -> dict[str, str]:
+    """Colour of each bar name, in the order in which a step goes through them."""
+    present = dict.fromkeys(names)
+    network = [name for name in present if name.startswith("network: ")]
+    labels = style.label_colours(name.removeprefix("network: ") for name in network)
+    order = [*("forward", "backward", "encode"), *network, "decode"]
+    colours = style.PHASE_COLOURS | {f"network: {label}": colour for label, colour in labels.items()}
+    return {name: colours[name] for name in order if name in present}
+
+
+def _draw(axes: Axes, bars: Sequence[Bar], colours: dict[str, str], factor_us: float) -> None:
+    """Lanes from top to bottom: in each, compute on the first track, buckets in flight on those below."""
+    workers = sorted({bar.worker for bar in bars})
+    rectangles, filled = [], []
+    for lane, worker in enumerate(workers):
+        own = [bar for bar in bars if bar.worker == worker]
+        tracks = _tracks(own)
+        height = _LANE_FILL / (1 + max(tracks.values()))
+        # Longest first: of two messages under way at once, the shorter lies on the longer and is less high.
+        for bar in sorted(own, key=lambda bar: bar.start_us - bar.end_us):
+            corner = (bar.start_us / factor_us, lane - _LANE_FILL / 2 + height * tracks[bar.bucket])
+            width = (bar.end_us - bar.start_us) / factor_us
+            rectangles.append(Rectangle(corner, width, height / (1 + _longer_at_once(bar, own))))
+            filled.append(colours[bar.name])
+    axes.add_collection(PatchCollection(rectangles, facecolors=filled, linewidth=0, zorder=2))
+    axes.set_yticks(range(len(workers)), [f"worker {worker}" for worker in workers])
+    axes.set_ylim(max(1, len(workers)) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="x", color=style.LIGHT_GREY, linewidth=0.6)
+
+
+def _tracks(bars: Sequence[Bar]) -> dict[int, int]:
+    """Track of each bucket of one worker: the first that is free when it begins; compute has its own."""
+    spans: dict[int, tuple[float, float]] = {}
+    for bar in bars:
+        start_us, end_us = spans.get(bar.bucket, (math.inf, -math.inf))
+        spans[bar.bucket] = (min(start_us, bar.start_us), max(end_us, bar.end_us))
+    if _COMPUTE_BUCKET in spans:
+        spans[_COMPUTE_BUCKET] = (-math.inf, math.inf)
+    free_at_us: list[float] = []
+    tracks = {}
+    for bucket, (start_us, end_us) in sorted(spans.items(), key=lambda item: (item[1], item[0])):
+        track = next((track for track, free in enumerate(free_at_us) if free <= start_us), len(free_at_us))
+        free_at_us[track : track + 1] = [end_us]
+        tracks[bucket] = track
+    return tracks
+
+
+def _longer_at_once(bar: Bar, bars: Sequence[Bar]) -> int:
+    """How many longer phases of the same bucket are under way while this one is."""
+    duration_us = bar.end_us - bar.start_us
+    return sum(
+        other.bucket == bar.bucket
+        and other.start_us < bar.end_us
+        and bar.start_us < other.end_us
+        and (other.end_us - other.start_us, other.name) > (duration_us, bar.name)
+        for other in bars
+    )
+
+
+def _magnify(axes: Axes, panel: Panel, colours: dict[str, str], span_us: float) -> None:
+    """Draw a short step again in the room that a slow variant leaves to its right."""
+    left = panel.end_us / span_us + 0.1
+    inset = axes.inset_axes((left, 0.04, 1 - left, 0.92), facecolor="#f4f4f4")
+    _draw(inset, panel.bars, colours, 1.0)
+    inset.set_xlim(0, panel.end_us)
+    inset.grid(visible=False)
+    inset.set(xticks=[], yticks=[])
+    inset.spines[:].set(visible=True, color=style.MIDDLE_GREY)
+    magnified = words.times((1 - left) * span_us / panel.end_us)
+    inset.set_title(f"the same, magnified {magnified}", fontsize=9, fontweight="normal", pad=6)

@@ -1,0 +1,65 @@
+"""Numbers as people read them: three digits, a prefix, a unit; an en dash where there is none."""
+
+from __future__ import annotations
+
+NOTHING = "–"
+_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_TIMES_US = ((1e6, "s"), (1e3, "ms"), (1.0, "µs"), (1e-3, "ns"))
+
+
+def digits(value: float) -> str:
+    """Three significant digits without an exponent: 0.0123, 1.23, 12.3, 123, 1234."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 99.95:
+        return f"{value:.0f}"
+    text = f"{value:#.3g}"
+    return f"{value:.2e}" if "e" in text else text
+
+
+def scaled(value: float | None, unit: str) -> str:
+    """With a decimal prefix: `scaled(12_345_678, "B")` is "12.3 MB"."""
+    if value is None:
+        return NOTHING
+    factor, name = prefix(value)
+    return f"{digits(value / factor)} {name}{unit}".rstrip()
+
+
+def prefix(value: float) -> tuple[float, str]:
+    """The decimal prefix that suits a value: its factor and its letter."""
+    return next(((factor, name) for factor, name in _PREFIXES if abs(value) >= factor), _PREFIXES[-1])
+
+
+def time(value_us: float | None) -> str:
+    """A time in the unit that suits it: "1.24 ms"."""
+    if value_us is None:
+        return NOTHING
+    factor, unit = time_unit(value_us)
+    return f"{digits(value_us / factor)} {unit}"
+
+
+def time_unit(value_us: float) -> tuple[float, str]:
+    """Microseconds in the unit that suits a time, and the unit's name."""
+    return next(((factor, unit) for factor, unit in _TIMES_US if abs(value_us) >= factor), _TIMES_US[-1])
+
+
+def times(value: float | None) -> str:
+    """A ratio: "3.21 ×"."""
+    return NOTHING if value is None else f"{digits(value)} ×"
+
+
+def percent(value: float | None) -> str:
+    """A share: "12.3 %"."""
+    return NOTHING if value is None else f"{digits(100 * value)} %"
+
+
+def ratio(value: float | None, base: float | None) -> float | None:
+    """Value over base; None where either is missing or the base is 0."""
+    return value / base if value is not None and base else None
+
+
+def error(value: float | None) -> str:
+    """An error's size: "1.23e-07"; a missing one was not finite."""
+    if value is None:
+        return "not finite"
+    return "0" if value == 0 else f"{value:.2e}"

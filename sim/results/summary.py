@@ -1,0 +1,164 @@
+"""From records to the numbers of a run: one object of metrics, checks and a verdict per variant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sim.errors import InvariantError
+from sim.record import CheckRecord, LinkRecord, RoundRecord, StepRecord
+
+PS_PER_US = 1_000_000
+PS_PER_S = 1_000_000_000_000
+DENSE_ELEMENT_BYTES = 4  # float32
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A throughput to show beside ours, never mixed into it: a published figure or a bound of the wire."""
+
+    label: str
+    elements_per_s: float
+    source: str  # where the number comes from: a paper and its figure, or the formula
+
+
+@dataclass(frozen=True, slots=True)
+class VariantFacts:
+    """What a summary needs to know of a variant that its records do not say."""
+
+    workers: int
+    packets_retransmitted: int = 0
+    references: tuple[Reference, ...] = ()
+
+
+def summarize(
+    facts: Mapping[str, VariantFacts],
+    steps: Sequence[StepRecord],
+    rounds: Sequence[RoundRecord],
+    links: Sequence[LinkRecord],
+    checks: Sequence[CheckRecord],
+) -> dict[str, Any]:
+    """Verdict of the run, and metrics, checks and verdict of each variant, in the order of `facts`.
+
+    The result holds only what JSON holds; a metric that has no finite value is None.
+
+    Raises
+    ------
+    InvariantError
+        A variant has no step or no round, or a record names a variant that is not in `facts`.
+    """
+    _require_known_variants(facts, [*steps, *rounds, *links, *checks])
+    variants = [
+        _summarize_variant(
+            name,
+            fact,
+            [record for record in steps if record.variant == name],
+            [record for record in rounds if record.variant == name],
+            [record for record in links if record.variant == name],
+            [record for record in checks if record.variant == name],
+        )
+        for name, fact in facts.items()
+    ]
+    return {"verdict": _verdict(variant["verdict"] for variant in variants), "variants": variants}
+
+
+def _summarize_variant(
+    name: str,
+    fact: VariantFacts,
+    steps: list[StepRecord],
+    rounds: list[RoundRecord],
+    links: list[LinkRecord],
+    checks: list[CheckRecord],
+) -> dict[str, Any]:
+    if not steps or not rounds:
+        raise InvariantError(
+            f"variant '{name}' left {len(steps)} step and {len(rounds)} round records, it needs some of both"
+        )
+    metrics: dict[str, Any] = {
+        "steps": len(steps),
+        "workers": fact.workers,
+        **_time_metrics(steps),
+        **_traffic_metrics(len(steps), rounds),
+        "packets": sum(link.packets for link in links),
+        "packets_lost": sum(link.lost_packets for link in links),
+        "packets_dropped": sum(link.dropped_packets for link in links),
+        "packets_retransmitted": fact.packets_retransmitted,
+        **_number_metrics(rounds),
+        "loss": _finite(steps[-1].loss),
+    }
+    return {
+        "name": name,
+        "verdict": _verdict(check.verdict for check in checks),
+        "checks": [
+            {"name": check.name, "verdict": check.verdict, "detail": check.detail} for check in checks
+        ],
+        "metrics": metrics,
+        "references": [asdict(reference) for reference in fact.references],
+    }
+
+
+def _time_metrics(steps: list[StepRecord]) -> dict[str, Any]:
+    aggregation_ps = sum(step.aggregation_end_ps - step.aggregation_start_ps for step in steps)
+    elements = sum(step.elements for step in steps)
+    return {
+        "elements": _ratio(elements, len(steps)),
+        "aggregation_time_us": aggregation_ps / len(steps) / PS_PER_US,
+        "aggregation_elements_per_s": _ratio(elements * PS_PER_S, aggregation_ps),
+        "iteration_time_us": sum(step.end_ps - step.start_ps for step in steps) / len(steps) / PS_PER_US,
+    }
+
+
+def _traffic_metrics(steps_count: int, rounds: list[RoundRecord]) -> dict[str, Any]:
+    """Bytes per step: on the wire of all workers, and the payload that one worker announced."""
+    payload_bytes_up = sum(record.payload_bytes_up for record in rounds)
+    dense_bytes = DENSE_ELEMENT_BYTES * sum(record.elements for record in rounds)
+    return {
+        "payload_bytes_up": payload_bytes_up / steps_count,
+        "wire_bytes_up": sum(record.wire_bytes_up for record in rounds) / steps_count,
+        "wire_bytes_down": sum(record.wire_bytes_down for record in rounds) / steps_count,
+        "compression_ratio": _ratio(dense_bytes, payload_bytes_up),
+    }
+
+
+def _number_metrics(rounds: list[RoundRecord]) -> dict[str, Any]:
+    """What happened to the values: exactness, error, how dense they were before and after the union."""
+    elements = sum(record.elements for record in rounds)
+    return {
+        "exact": all(record.exact for record in rounds),
+        "max_abs_error": _largest(record.max_abs_error for record in rounds),
+        "max_error_over_bound": _largest(record.max_error_over_bound for record in rounds),
+        "density": _ratio(sum(record.nonzeros for record in rounds), elements),
+        "union_density": _ratio(sum(record.union_nonzeros for record in rounds), elements),
+        "redo_messages": sum(record.redo_messages for record in rounds),
+    }
+
+
+def _verdict(verdicts: Iterable[str]) -> str:
+    """Pass when there is something to pass and all of it does: what was never checked has not passed."""
+    found = list(verdicts)
+    return "pass" if found and all(verdict == "pass" for verdict in found) else "fail"
+
+
+def _ratio(numerator: float, denominator: float) -> float | None:
+    return numerator / denominator if denominator else None
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _largest(values: Iterable[float]) -> float | None:
+    """Largest value, or None where one is not finite (max() keeps or drops a NaN by its position)."""
+    found = list(values)
+    return max(found) if all(math.isfinite(value) for value in found) else None
+
+
+def _require_known_variants(
+    facts: Mapping[str, VariantFacts],
+    records: Iterable[StepRecord | RoundRecord | LinkRecord | CheckRecord],
+) -> None:
+    unknown = sorted({record.variant for record in records} - set(facts))
+    if unknown:
+        raise InvariantError(f"records of unknown variants {unknown}; this run has {list(facts)}")

@@ -1,0 +1,47 @@
+"""Records as Parquet and back: one table per record type, its columns the fields of the dataclass."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any, get_type_hints
+
+import polars as pl
+
+from sim.record import LinkRecord, PhaseRecord, RoundRecord, StepRecord
+
+TABLES: dict[str, type] = {
+    "steps": StepRecord,
+    "rounds": RoundRecord,
+    "phases": PhaseRecord,
+    "links": LinkRecord,
+}
+
+_COLUMN_TYPES: dict[Any, type[pl.DataType]] = {
+    str: pl.String,
+    int: pl.Int64,
+    bool: pl.Boolean,
+    float: pl.Float64,
+    float | None: pl.Float64,
+}
+
+
+def schema(record_type: type) -> pl.Schema:
+    """Column names and types of the table of one record type."""
+    hints = get_type_hints(record_type)
+    return pl.Schema({field.name: _COLUMN_TYPES[hints[field.name]]() for field in fields(record_type)})
+
+
+def to_parquet(record_type: type, records: Sequence[Any]) -> bytes:
+    """Parquet bytes of some records, possibly none; the same records give the same bytes."""
+    columns = schema(record_type)
+    frame = pl.DataFrame(
+        {
+            name: pl.Series(name, [getattr(record, name) for record in records], dtype)
+            for name, dtype in columns.items()
+        }
+    )
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer, compression="zstd", compression_level=3, statistics=False)
+    return buffer.getvalue()

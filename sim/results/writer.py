@@ -1,0 +1,177 @@
+"""Write a run's folder: everything in a hidden sibling, on disk, then one rename.
+
+A process killed at any moment leaves either no folder or a whole one, and `latest` on a whole one. What it
+leaves behind under a hidden name is removed by the next run. All files but `run.json` depend on the scenario
+and the seed alone: same seed, same bytes.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import importlib.metadata
+import itertools
+import json
+import os
+import platform
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sim.errors import DataError
+from sim.record import CheckRecord, LinkRecord, PhaseRecord, RoundRecord, StepRecord
+from sim.results import files
+from sim.results.tables import TABLES, to_parquet
+
+PACKAGES = (
+    "numpy",
+    "numba",
+    "torch",
+    "networkx",
+    "simpy",
+    "polars",
+    "matplotlib",
+)  # they may move a number or a byte
+
+
+@dataclass(frozen=True)
+class RunData:
+    """All that a run folder is written from."""
+
+    scenario_name: str
+    scenario_text: bytes  # as given
+    seed: int
+    started_at: datetime  # with a time zone
+    wall_s: float
+    approximations: tuple[str, ...]  # what the run did not model
+    steps: Sequence[StepRecord]
+    rounds: Sequence[RoundRecord]
+    phases: Sequence[PhaseRecord]
+    links: Sequence[LinkRecord]
+    checks: Sequence[CheckRecord]
+    summary: Mapping[str, Any]  # of `sim.results.summarize`
+    engine: Mapping[str, Any]  # packet_hops, wall_s, packet_hops_per_s
+    sets: tuple[str, ...] = ()  # `--set` arguments that changed the scenario
+
+
+def write_run(out_dir: Path, run: RunData) -> Path:
+    """Write `<out_dir>/<scenario>/<UTC time>-seed<N>`, point `<out_dir>/latest` at it and return its path.
+
+    Raises
+    ------
+    DataError
+        The scenario's name cannot be a folder of its own.
+    OSError
+        The disk is full or `out_dir` cannot be written; no folder is left then.
+    """
+    _require_folder_name(run.scenario_name)
+    parent = out_dir / run.scenario_name
+    parent.mkdir(parents=True, exist_ok=True)
+    for folder in (out_dir, parent):
+        files.remove_stale_partials(folder)
+    partial = files.partial_path(parent)
+    partial.mkdir()
+    try:
+        _write_files(partial, run)
+        finished = _publish(
+            partial, parent / f"{run.started_at.astimezone(UTC):%Y-%m-%dT%H-%M-%S}-seed{run.seed}"
+        )
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    _point_latest(out_dir, finished)
+    return finished
+
+
+def _require_folder_name(name: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) or name in ("latest", "latest.txt"):
+        raise DataError(
+            f"cannot name a results folder after the scenario '{name}'",
+            "use letters, digits, '.', '_' and '-', begin with a letter or digit, and not 'latest'",
+        )
+
+
+def _write_files(folder: Path, run: RunData) -> None:
+    from sim.report.html import build_report  # late: matplotlib takes most of a second to import
+
+    files.write_file(folder / "scenario.yaml", run.scenario_text)
+    summary = {
+        "scenario": run.scenario_name,
+        "seed": run.seed,
+        "sets": list(run.sets),
+        **run.summary,
+        "approximations": list(run.approximations),
+    }
+    for name, content in {
+        "run.json": _circumstances(run),
+        "summary.json": summary,
+        "checks.json": [asdict(check) for check in run.checks],
+    }.items():
+        files.write_file(folder / name, to_json(content))
+    for name, record_type in TABLES.items():
+        files.write_file(folder / f"{name}.parquet", to_parquet(record_type, getattr(run, name)))
+    build_report(folder)
+    files.sync_folder(folder)
+
+
+def _circumstances(run: RunData) -> dict[str, Any]:
+    """Everything about a run that may differ when it is repeated, and what is needed to repeat it."""
+    return {
+        "version": package_version("netfold"),
+        "seed": run.seed,
+        "scenario_sha256": hashlib.sha256(run.scenario_text).hexdigest(),
+        "started_at": run.started_at.astimezone(UTC).isoformat(timespec="seconds"),
+        "wall_s": run.wall_s,
+        "engine": dict(run.engine),
+        "host": platform.node(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "packages": {name: package_version(name) for name in PACKAGES},
+    }
+
+
+def package_version(name: str) -> str:
+    """Version of an installed distribution, "not installed" when it runs from a bare source tree."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def to_json(content: Any) -> bytes:
+    """JSON with sorted keys; numbers that JSON does not know (NaN, infinity) are a ValueError."""
+    return (json.dumps(content, sort_keys=True, indent=2, allow_nan=False) + "\n").encode()
+
+
+def _publish(partial: Path, wanted: Path) -> Path:
+    """Rename to the wanted name or, when it is taken, the same with a number: `-2`, `-3` …"""
+    for number in itertools.count(1):
+        target = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
+        if os.path.lexists(target):
+            continue
+        try:
+            os.rename(partial, target)
+        except OSError as error:
+            if error.errno in (errno.EEXIST, errno.ENOTEMPTY):  # another process was faster
+                continue
+            raise
+        break
+    files.sync_folder(target.parent)
+    return target
+
+
+def _point_latest(out_dir: Path, finished: Path) -> None:
+    """Replace `latest` by a link to the run or, where links cannot be made, `latest.txt` by its path."""
+    relative = finished.relative_to(out_dir)
+    temporary = files.partial_path(out_dir)
+    try:
+        os.symlink(relative, temporary, target_is_directory=True)
+        os.replace(temporary, out_dir / "latest")
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        files.write_file(out_dir / "latest.txt", f"{relative.as_posix()}\n".encode())
+    files.sync_folder(out_dir)
