@@ -1,0 +1,21 @@
+"""Block floating point on float32 scalars, one word at a time.
+
+Source: p4lang/p4app-switchML @ b5c74a0, cpu_exponent_quantizer_ppp.cc: the scale and the product are float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+
+def scale_of(exponent: int, workers: int) -> np.float32:
+    """What words below 2^exponent are multiplied by, so that the sum of up to 255 workers fits int32."""
+    return np.float32(2**31 - 1) / np.ldexp(np.float32(workers), exponent)
+
+
+def quantise(words: Iterable[np.float32], exponent: int, workers: int) -> list[int]:
+    """int32 words of a block: float32 product, rounded half to even."""
+    scale = scale_of(exponent, workers)
+    return [int(np.rint(np.float32(word) * scale)) for word in words]
