@@ -1,0 +1,176 @@
+"""What pydantic found wrong, in words and with the line it was written on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from homomorphic.codec import Codec, codecs
+from sim.errors import NetfoldError, ScenarioError, shown
+from sim.scenario.models import Section
+from sim.scenario.node import Node
+
+_MUST_BE = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+    "finite_number": "finite",
+    "string_pattern_mismatch": "lower-case letters, digits and '-', starting with a letter or digit",
+}
+# The field these belong to was not reached because another one is wrong.
+_CONSEQUENCES = {"default_factory_not_called"}
+
+
+def explain(error: ValidationError, tree: Node, section: type[Section]) -> ScenarioError:
+    """The mistake that comes first in the file; `tree` is what was validated as `section`."""
+    return min(_mistakes(error, tree, section, ()), key=lambda mistake: mistake.line)
+
+
+def unknown_key(child: Node, key: str, allowed: Sequence[str]) -> ScenarioError:
+    """The error for a key that nobody reads."""
+    return child.error(f"unknown key {key!r}", _nearest(key, allowed))
+
+
+def missing_key(parent: Node, key: str, hint: str) -> ScenarioError:
+    """The error for a key that is not there; points to the mapping it belongs into."""
+    return parent.error(f"the key {key!r} is missing", hint)
+
+
+def _nearest(found: object, allowed: Sequence[str]) -> str:
+    close = get_close_matches(str(found), allowed, n=1)
+    return (f"did you mean {close[0]!r}? " if close else "") + f"allowed: {', '.join(allowed)}"
+
+
+def _mistakes(
+    error: ValidationError, tree: Node, section: type[Section], prefix: tuple[str | int, ...]
+) -> Iterator[ScenarioError]:
+    for details in error.errors(include_url=False):
+        location = prefix + details["loc"]
+        cause = details.get("ctx", {}).get("error")
+        if isinstance(cause, ValidationError):  # a codec's options have a validation of their own
+            yield from _mistakes(cause, tree, section, location)
+        elif details["type"] not in _CONSEQUENCES:
+            yield _mistake(details, _follow(tree, section, location))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Spot:
+    """A place in the file together with what the models say about it."""
+
+    node: Node  # the deepest one that was written
+    missing: tuple[str, ...]  # what is not there below it
+    owner: Any  # the section or codec whose key this is
+    field: FieldInfo | None
+    annotation: Any  # what may stand here
+
+    @property
+    def key(self) -> str:
+        return self.missing[-1] if self.missing else self.node.path.rpartition(".")[2]
+
+    @property
+    def meaning(self) -> str:
+        return f"{self.key}: {self.field.description}" if self.field and self.field.description else ""
+
+    def error(self, message: str, hint: str) -> ScenarioError:
+        return self.node.error(message, hint, self.missing)
+
+
+def _follow(tree: Node, section: type[Section], location: Iterable[str | int]) -> _Spot:
+    """Walk tree and models side by side; pydantic's location also names the `kind` of union members."""
+    node = tree
+    missing: list[str] = []
+    owner: Any = section
+    annotation: Any = section
+    field: FieldInfo | None = None
+    for part in location:
+        members = getattr(annotation, "__args__", (annotation,))
+        member = next((member for member in members if part in _kinds(member)), None)
+        if member is not None and len(members) > 1:
+            annotation = member
+            continue
+        owner, field = annotation, None
+        if annotation is Codec:
+            owner = codecs()[str(node.children["kind"].value)]
+        elif _is_section(annotation):
+            field = annotation.model_fields.get(part)
+        annotation = field.annotation if field is not None else members[0]
+        child = node.children.get(str(part)) if not missing else None
+        if child is None:
+            missing.append(str(part))
+        else:
+            node = child
+    return _Spot(node, tuple(missing), owner, field, annotation)
+
+
+def _is_section(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Section)
+
+
+def _kinds(member: Any) -> tuple[str, ...]:
+    if not _is_section(member) or "kind" not in member.model_fields:
+        return ()
+    return tuple(member.model_fields["kind"].annotation.__args__)
+
+
+def _keys(owner: Any) -> list[str]:
+    """Keys a section or codec has, `kind` first."""
+    if dataclasses.is_dataclass(owner):
+        return ["kind", *(field.name for field in dataclasses.fields(owner))]
+    return sorted(owner.model_fields, key=lambda key: key != "kind")
+
+
+def _kinds_of(annotation: Any) -> list[str]:
+    if annotation is Codec:
+        return list(codecs())
+    return [kind for member in annotation.__args__ for kind in _kinds(member)]
+
+
+def _mistake(details: ErrorDetails, spot: _Spot) -> ScenarioError:
+    found = details["input"] if spot.missing else spot.node.plain
+    context: Mapping[str, Any] = details.get("ctx", {})
+    match details["type"]:
+        case "missing":
+            return missing_key(spot.node, spot.key, spot.meaning)
+        case "extra_forbidden" | "unexpected_keyword_argument":
+            return unknown_key(spot.node, spot.key, _keys(spot.owner))
+        case "union_tag_not_found":
+            return missing_key(spot.node, "kind", f"use one of {', '.join(_kinds_of(spot.annotation))}")
+        case "union_tag_invalid":
+            kind = spot.node.children["kind"]
+            hint = _nearest(kind.plain, _kinds_of(spot.annotation))
+            return kind.error(f"there is no kind {shown(kind.plain)}", hint)
+        case "literal_error":
+            allowed = [str(value) for value in spot.annotation.__args__]
+            return spot.error(f"cannot use {shown(found)}", _nearest(found, allowed))
+        case "value_error":
+            return _refused(context["error"], spot)
+    rule = _MUST_BE.get(details["type"], "").format(**context) or details["msg"].removeprefix(
+        "Input should be "
+    )
+    quoted = isinstance(found, str) and details["type"] in ("int_type", "float_type") and found.isdecimal()
+    return spot.error(
+        f"must be {rule}, found {shown(found)}", "write it without quotes" if quoted else spot.meaning
+    )
+
+
+def _refused(cause: Exception, spot: _Spot) -> ScenarioError:
+    """A value that a unit, section or codec refused in its own words: a message, below it perhaps a hint."""
+    if isinstance(cause, NetfoldError):
+        return spot.error(cause.message, cause.hint)
+    message, _, hint = str(cause).partition("\n")
+    return spot.error(message, hint or spot.meaning)

@@ -1,0 +1,125 @@
+"""Field types of a scenario file: text with a unit outside, plain numbers inside."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    TypeAdapter,
+    WithJsonSchema,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticKnownError, core_schema
+
+import homomorphic  # noqa: F401  registers the codecs
+from homomorphic.codec import Codec, codecs
+from sim.units import FRACTION_PATTERN, RATE, SIZE, TIME, Quantity, format_fraction, parse_fraction
+
+NAME_PATTERN = r"^[a-z0-9][a-z0-9-]*$"
+
+
+def _json(quantity: Quantity) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": quantity.pattern, "examples": [quantity.example]})
+
+
+Rate = Annotated[
+    int, BeforeValidator(RATE.parse), Field(gt=0), PlainSerializer(RATE.format, return_type=str), _json(RATE)
+]
+Time = Annotated[
+    int, BeforeValidator(TIME.parse), Field(ge=0), PlainSerializer(TIME.format, return_type=str), _json(TIME)
+]
+Size = Annotated[
+    int, BeforeValidator(SIZE.parse), Field(gt=0), PlainSerializer(SIZE.format, return_type=str), _json(SIZE)
+]
+Share = Annotated[
+    float,
+    BeforeValidator(parse_fraction),
+    PlainSerializer(format_fraction, return_type=str),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "minimum": 0, "maximum": 1},
+                {"type": "string", "pattern": FRACTION_PATTERN},
+            ],
+            "examples": ["1%", 0.01],
+        }
+    ),
+]
+Count = Annotated[int, Field(ge=1)]
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+
+
+def _check(accepts: Callable[[Any], bool], message: str) -> BeforeValidator:
+    """Refuse what no member of a union accepts with one sentence instead of one per member."""
+
+    def check(value: object) -> object:
+        if not accepts(value):
+            raise ValueError(message)
+        return value
+
+    return BeforeValidator(check)
+
+
+def _is_placement(value: object) -> bool:
+    return value in ("pack", "spread") or (
+        isinstance(value, tuple) and len(value) > 0 and all(isinstance(host, str) for host in value)
+    )
+
+
+Placement = Annotated[
+    Literal["pack", "spread"] | tuple[str, ...],
+    _check(_is_placement, "must be 'pack', 'spread' or a list of host names"),
+]
+Pair = Annotated[
+    tuple[Count, Count],
+    _check(lambda value: isinstance(value, tuple) and len(value) == 2, "must be a list of two whole numbers"),
+]
+
+
+def _adapter(codec: Any) -> TypeAdapter[Codec]:
+    return TypeAdapter(codec)
+
+
+class _RegisteredCodec:
+    """A mapping becomes the codec of its `kind`; its other keys are the codec's fields, nothing else."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self._validate)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {"anyOf": [self._describe(kind) for kind in codecs()]}
+
+    @staticmethod
+    def _validate(value: object) -> Codec:
+        if not isinstance(value, dict):
+            raise PydanticKnownError("model_type", {"class_name": "codec"})
+        options = {key: option for key, option in value.items() if key != "kind"}
+        kinds = codecs()
+        if "kind" not in value:
+            raise PydanticKnownError("union_tag_not_found", {"discriminator": "kind"})
+        if value["kind"] not in kinds:
+            raise PydanticKnownError(
+                "union_tag_invalid",
+                {"discriminator": "kind", "tag": str(value["kind"]), "expected_tags": ", ".join(kinds)},
+            )
+        # A strict dataclass takes a mapping from JSON only. Its error becomes the cause of this field's.
+        return _adapter(kinds[value["kind"]]).validate_json(json.dumps(options))
+
+    @staticmethod
+    def _describe(kind: str) -> JsonSchemaValue:
+        schema = _adapter(codecs()[kind]).json_schema(mode="serialization")
+        schema["properties"] = {"kind": {"const": kind}, **schema.get("properties", {})}
+        schema["additionalProperties"] = False
+        return schema
+
+
+CodecOptions = Annotated[Codec, _RegisteredCodec()]

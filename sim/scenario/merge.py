@@ -1,0 +1,64 @@
+"""How a variant, or a value from the command line, changes a scenario.
+
+Mappings merge key by key; everything else, lists included, is replaced. A mapping whose `kind` changes is
+replaced as a whole, because the options of one kind mean nothing to another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sim.errors import ScenarioError
+from sim.scenario.node import COMMAND_LINE, Node, parse
+
+
+def merge(base: Node, override: Node) -> Node:
+    """`base` with what `override` says."""
+    if not isinstance(base.value, Mapping) or not isinstance(override.value, Mapping):
+        return override
+    old, new = base.value.get("kind"), override.value.get("kind")
+    if old is not None and new is not None and old.plain != new.plain:
+        return override
+    children = dict(base.value)
+    for key, child in override.value.items():
+        children[key] = merge(children[key], child) if key in children else child
+    return Node(children, base.file, base.line, base.path)
+
+
+def parse_set(text: str) -> tuple[tuple[str, ...], Node]:
+    """Path and value of one `--set PATH=VALUE`; the value is YAML and means what it does in a file.
+
+    Raises
+    ------
+    ScenarioError
+        No "=", an empty part in the path, or a value that is broken YAML.
+    """
+    path, equals, value = text.partition("=")
+    parts = tuple(path.split("."))
+    if not equals or not all(parts):
+        raise ScenarioError(
+            COMMAND_LINE, 0, "", f"cannot read {text!r}", "use PATH=VALUE, for example topology.rate=10Gbps"
+        )
+    return parts, parse(COMMAND_LINE, value, first_line=0, path=path)
+
+
+def override_at(node: Node | None, path: Sequence[str], value: Node) -> Node:
+    """A tree to merge into `node` that changes what is at `path` to `value`; list items go by index or name.
+
+    Raises
+    ------
+    ScenarioError
+        The path goes through a list that has no such item.
+    """
+    if not path:
+        return value
+    head, rest = path[0], path[1:]
+    children = node.children if node is not None else {}
+    below = override_at(children.get(head), rest, value)
+    if node is None or not isinstance(node.value, tuple):
+        return Node({head: below}, value.file, value.line, value.path)
+    if head not in children:
+        items = ", ".join(children) or "none, the list is empty"
+        raise value.error(f"there is no item {head!r}", f"items: {items}")
+    changed = {**children, head: merge(children[head], below)}
+    return Node(tuple(changed.values()), node.file, node.line, node.path)
