@@ -37,13 +37,19 @@ def scale_of(exponent: int, workers: int) -> np.float32:
 
 
 @njit(cache=True, nogil=True)
+def quantized(value: np.float32, scale: np.float32) -> np.int32:
+    """Integer of one value; ties round to even."""
+    return np.int32(np.rint(value * scale))
+
+
+@njit(cache=True, nogil=True)
 def quantize_block(
     values: NDArray[np.float32], exponent: int, workers: int, words: NDArray[np.int32]
 ) -> None:
     """Write the integers of one block (any number of elements) into `words`, of the same length."""
     scale = scale_of(exponent, workers)
     for i in range(values.size):
-        words[i] = np.int32(np.rint(values[i] * scale))
+        words[i] = quantized(values[i], scale)
 
 
 @njit(cache=True, nogil=True)

@@ -1,0 +1,52 @@
+"""How hot code is compiled, said once.
+
+`kernel` compiles without Numba's runtime: kernels may not allocate, and in return passing tables to helpers costs
+no reference counting (measured on the packet engine: 0.4 M packet-hops/s with it, 3.3 M without).
+
+Compiled code is cached on disk. Numba looks only at the file a function stands in, not at what it calls, so after an
+edit or an upgrade it could run stale code; the cache folder is therefore named by a hash of all kernel sources.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+from numba import config, njit
+
+_KEPT = 4  # cache folders of earlier sources that are left alone
+
+
+def _sources_hash() -> str:
+    root = Path(__file__).parent.parent
+    digest = hashlib.sha256()
+    for folder in ("homomorphic", "switch", "sim/engine"):
+        for source in sorted((root / folder).rglob("*.py")):
+            digest.update(source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _use_cache_folder() -> None:
+    base = Path(os.environ.get("NUMBA_CACHE_DIR") or _user_cache() / "kernels")
+    folder = base / f"netfold-{_sources_hash()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        others = sorted(base.glob("netfold-*"), key=lambda path: path.stat().st_mtime, reverse=True)
+    except OSError:
+        return  # Numba then finds a place of its own
+    for stale in others[_KEPT + 1 :]:
+        shutil.rmtree(stale, ignore_errors=True)
+    config.CACHE_DIR = str(folder)
+
+
+def _user_cache() -> Path:
+    if "NETFOLD_CACHE" in os.environ:
+        return Path(os.environ["NETFOLD_CACHE"])
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "netfold"
+
+
+_use_cache_folder()
+
+kernel = njit(cache=True, nogil=True, _nrt=False)
