@@ -1,0 +1,199 @@
+"""Reliable unicast: a window of packets, selective acknowledgement, retransmission.
+
+Paths are FIFO, so an acknowledgement of a later transmission proves an earlier one lost (as RACK, RFC 8985, with the
+transmission number in the place of the time); a timeout covers what no acknowledgement can tell.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from homomorphic.compiled import kernel
+from homomorphic.keyed import mix
+from sim.engine.heap import push
+from sim.engine.link import send_towards, take_packet
+from sim.engine.memory import words_at
+from sim.engine.state import FLOW_ACK, FLOW_DATA, World
+
+BACKOFF_MAX = 6  # the timeout doubles at most so often
+
+
+@kernel
+def open_flow(world: World, row: int) -> None:
+    """Start the flow that the face has written into `row`."""
+    flow = world.flows[row]
+    flow.is_open = 1
+    pump(world, row)
+    flow.deadline_ps = world.clock[0].now_ps + flow.timeout_ps
+    arm(world, row)
+
+
+@kernel
+def arm(world: World, row: int) -> None:
+    """Set the flow's timer to its deadline."""
+    clock, flow = world.clock[0], world.flows[row]
+    flow.armed_order = clock.order
+    push(world.heap, clock.heap_count, flow.deadline_ps, clock.order, clock.flow_base + row)
+    clock.heap_count += 1
+    clock.order += 1
+
+
+@kernel
+def pump(world: World, row: int) -> None:
+    """Send what the window allows."""
+    flow = world.flows[row]
+    while flow.next < min(flow.packets_count, flow.base + flow.window):
+        flight = world.flights[row, flow.next % flow.window]
+        flight.acknowledged = 0
+        flight.attempt = 0
+        send(world, row, flow.next)
+        flow.next += 1
+
+
+@kernel
+def send(world: World, row: int, sequence: int) -> None:
+    """Send one packet of a flow, for the first time or again."""
+    flow = world.flows[row]
+    flight = world.flights[row, sequence % flow.window]
+    index = take_packet(world.clock, world.packets)
+    packet = world.packets[index]
+    packet.kind = FLOW_DATA
+    packet.target = flow.target
+    packet.route = flow.route
+    packet.owner = row
+    packet.serial = flow.serial
+    packet.unit = sequence
+    packet.part = 0
+    packet.attempt = flight.attempt
+    packet.transmission = flow.transmissions
+    packet.words_count = min(flow.elements, flow.words_count - sequence * flow.elements)
+    packet.size_bytes = flow.overhead_bytes + 4 * packet.words_count
+    if sequence == 0:
+        packet.size_bytes += flow.first_bytes
+    if sequence == flow.packets_count - 1:
+        packet.size_bytes += flow.last_bytes
+    if world.clock[0].is_lossy:
+        packet.key = flow_packet_key(world.clock[0].seed, 3, flow.key, sequence, flight.attempt)
+    if flight.attempt > 0:
+        flow.retransmitted_packets += 1
+    flight.transmission = flow.transmissions
+    flow.transmissions += 1
+    send_towards(world, flow.source, index)
+
+
+@kernel
+def flow_packet_key(seed: int, purpose: int, key: int, sequence: int, attempt: int) -> np.uint64:
+    """What decides a flow packet's fate."""
+    return mix(seed, purpose, key, sequence, attempt)
+
+
+@kernel
+def send_again(world: World, row: int, stop: int, before: int) -> None:
+    """Send again every unacknowledged packet in [base, stop) whose latest transmission is older than `before`."""
+    flow = world.flows[row]
+    for sequence in range(flow.base, stop):
+        flight = world.flights[row, sequence % flow.window]
+        if flight.acknowledged == 0 and flight.transmission < before:
+            flight.attempt += 1
+            send(world, row, sequence)
+
+
+@kernel
+def on_flow_data(world: World, index: int) -> None:
+    """A packet has arrived at the flow's target."""
+    packet = world.packets[index]
+    row, sequence = packet.owner, packet.unit
+    flow = world.flows[row]
+    if packet.serial != flow.serial or not flow.is_open:
+        return
+    if sequence < flow.expected or world.flights[row, sequence % flow.window].received == sequence + 1:
+        acknowledge(world, index)
+        return
+    world.flights[row, sequence % flow.window].received = sequence + 1
+    if flow.received != 0 and packet.words_count > 0:
+        start = 4 * sequence * flow.elements
+        sent = words_at(flow.words + start, packet.words_count)
+        received = words_at(flow.received + start, packet.words_count)
+        for i in range(sent.size):
+            received[i] = sent[i]
+    expected = flow.expected
+    while (
+        flow.expected < flow.packets_count
+        and world.flights[row, flow.expected % flow.window].received == flow.expected + 1
+    ):
+        flow.expected += 1
+    flow.unacknowledged += 1
+    is_delivered = flow.expected == flow.packets_count
+    if flow.expected != expected + 1 or flow.unacknowledged == flow.ack_every or is_delivered:
+        acknowledge(world, index)
+    if is_delivered:
+        report_delivery(world, row)
+
+
+@kernel
+def report_delivery(world: World, row: int) -> None:
+    """Tell the face that a flow's last word has arrived."""
+    clock = world.clock[0]
+    done = world.done[clock.done_count]
+    done.is_flow = 1
+    done.row = row
+    done.serial = world.flows[row].serial
+    clock.done_count += 1
+
+
+@kernel
+def acknowledge(world: World, cause: int) -> None:
+    """Send the source what has arrived in order, and which packet says so."""
+    packet = world.packets[cause]
+    row = packet.owner
+    flow = world.flows[row]
+    flow.unacknowledged = 0
+    index = take_packet(world.clock, world.packets)
+    ack = world.packets[index]
+    ack.kind = FLOW_ACK
+    ack.target = flow.source
+    ack.route = flow.route
+    ack.owner = row
+    ack.serial = flow.serial
+    ack.unit = packet.unit
+    ack.part = flow.expected
+    ack.transmission = packet.transmission
+    ack.size_bytes = flow.ack_bytes
+    if world.clock[0].is_lossy:
+        ack.key = flow_packet_key(world.clock[0].seed, 4, flow.key, packet.unit, packet.transmission)
+    send_towards(world, flow.target, index)
+
+
+@kernel
+def on_flow_ack(world: World, index: int) -> None:
+    """An acknowledgement has arrived at the flow's source."""
+    packet = world.packets[index]
+    row, sequence, cumulative = packet.owner, packet.unit, packet.part
+    flow = world.flows[row]
+    if packet.serial != flow.serial or not flow.is_open:
+        return
+    if sequence >= flow.base:
+        world.flights[row, sequence % flow.window].acknowledged = 1
+    if cumulative > flow.base:
+        flow.base = cumulative
+        flow.deadline_ps = world.clock[0].now_ps + flow.timeout_ps
+        flow.backoff = 0
+    if flow.base == flow.packets_count:
+        flow.is_open = 0
+        flow.armed_order = -1
+        return
+    if cumulative <= sequence:
+        send_again(world, row, sequence, packet.transmission)
+    pump(world, row)
+
+
+@kernel
+def on_flow_timer(world: World, row: int) -> None:
+    """Nothing was acknowledged for a timeout: send again all that is outstanding."""
+    flow, now_ps = world.flows[row], world.clock[0].now_ps
+    if flow.deadline_ps <= now_ps:
+        flow.backoff = min(flow.backoff + 1, BACKOFF_MAX)
+        flow.timeouts += 1
+        send_again(world, row, flow.next, flow.transmissions)
+        flow.deadline_ps = now_ps + (flow.timeout_ps << flow.backoff)
+    arm(world, row)

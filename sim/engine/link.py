@@ -1,0 +1,113 @@
+"""Links: putting a packet on the wire, its fate, and its way to the next one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from homomorphic.compiled import kernel
+from homomorphic.keyed import mix
+from sim.engine.heap import push
+from sim.engine.state import Table, World
+
+PS_BYTES = 8 * 10**12  # picoseconds · bits per byte: time on the wire is size · PS_BYTES / rate
+
+
+@kernel
+def take_packet(clock: Table, packets: Table) -> int:
+    """Row of a free packet; `run` keeps enough of them."""
+    assert clock[0].packet_free_count > 0
+    row = clock[0].packet_free
+    clock[0].packet_free = packets[row].next
+    clock[0].packet_free_count -= 1
+    packets[row].payload = -1
+    packets[row].words = 0
+    packets[row].words_count = 0
+    packets[row].hop = 0
+    packets[row].key = 0
+    return row
+
+
+@kernel
+def free_packet(world: World, row: int) -> None:
+    """Give back a packet and, with the last packet that refers to it, its payload."""
+    clock, packet = world.clock[0], world.packets[row]
+    payload = packet.payload
+    if payload >= 0:
+        world.payload_uses[payload] -= 1
+        if world.payload_uses[payload] == 0:
+            world.payload_free[clock.payload_free_count] = payload
+            clock.payload_free_count += 1
+    packet.next = clock.packet_free
+    clock.packet_free = row
+    clock.packet_free_count += 1
+
+
+@kernel
+def take_payload(world: World) -> int:
+    """Row of a free payload, held by one packet."""
+    clock = world.clock[0]
+    assert clock.payload_free_count > 0
+    clock.payload_free_count -= 1
+    row = world.payload_free[clock.payload_free_count]
+    world.payload_uses[row] = 1
+    return row
+
+
+@kernel
+def transmit_time_ps(size_bytes: int, rate_bps: int) -> int:
+    """Time on the wire, rounded up so that a link is never faster than its rate. size_bytes ≤ 1 MiB fits int64."""
+    return -(-size_bytes * PS_BYTES // rate_bps)
+
+
+@kernel
+def is_lost(key: int, hop: int, loss: int) -> bool:
+    """The keyed fate of a packet on one link; `loss` is the probability times 2^64, all bits set meaning always."""
+    return mix(key, hop) < loss or loss == ~np.uint64(0)
+
+
+@kernel
+def put(world: World, index: int, row: int) -> None:
+    """Put a packet on a link now: it is dropped, lost, or in flight until it arrives (README, Links)."""
+    clock, link, packet = world.clock[0], world.links[index], world.packets[row]
+    size_bytes = packet.size_bytes
+    transmit_ps = transmit_time_ps(size_bytes, link.rate_bps)
+    start_ps = max(clock.now_ps, link.free_at_ps)
+    backlog_ps = start_ps - clock.now_ps + transmit_ps
+    if backlog_ps > link.buffer_ps:
+        link.dropped_packets += 1
+        link.dropped_bytes += size_bytes
+        free_packet(world, row)
+        return
+    link.free_at_ps = start_ps + transmit_ps
+    link.busy_ps += transmit_ps
+    link.backlog_ps_max = max(link.backlog_ps_max, backlog_ps)
+    link.sent_packets += 1
+    link.sent_bytes += size_bytes
+    packet.hop += 1
+    if link.loss != 0 and is_lost(packet.key, packet.hop - 1, link.loss):
+        link.lost_packets += 1
+        link.lost_bytes += size_bytes
+        free_packet(world, row)
+        return
+    packet.arrive_ps = link.free_at_ps + link.delay_ps
+    packet.order = clock.order
+    packet.next = -1
+    clock.order += 1
+    link.in_flight_packets += 1
+    link.in_flight_bytes += size_bytes
+    if link.head >= 0:
+        world.packets[link.tail].next = row
+    else:
+        link.head = row
+        push(world.heap, clock.heap_count, packet.arrive_ps, packet.order, index)
+        clock.heap_count += 1
+    link.tail = row
+
+
+@kernel
+def send_towards(world: World, node: int, row: int) -> None:
+    """Put a packet on the next link from `node` towards its target."""
+    packet = world.packets[row]
+    ways = world.next_count[node, packet.target]
+    way = packet.route % ways if ways > 1 else 0
+    put(world, world.next_link[node, packet.target, way], row)

@@ -1,0 +1,241 @@
+"""A worker's aggregation stream: the self-clocked window of SwitchML's client.
+
+As in the released client (p4lang/p4app-switchML, `dpdk_worker_thread`, `rdma_worker_thread`): a result is the clock that
+releases the next unit of the same slot in the other version; one timer per outstanding unit sends it again. Timers here
+expire exactly; the released client looks at them at most once per timeout.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from homomorphic.compiled import kernel
+from homomorphic.fixed_point import quantize_block
+from homomorphic.keyed import mix
+from sim.engine.heap import push
+from sim.engine.link import send_towards, take_packet, take_payload
+from sim.engine.memory import bytes_at, floats_at, words_at
+from sim.engine.state import DATA, NEVER, World
+
+NO_EXPONENT = -128
+TIMEOUTS_THRESHOLD = 100  # after so many timeouts the timeout doubles
+
+
+@kernel
+def open_stream(world: World, row: int) -> None:
+    """Start the stream that the face has written into `row`: send the first window."""
+    stream, job = world.streams[row], world.jobs[world.streams[row].job]
+    stream.is_open = 1
+    stream.completed_count = 0
+    stream.timeout_ps = job.timeout_ps
+    for unit in range(min(job.window, stream.units_count)):
+        slot = (stream.first_position + unit) % job.window
+        world.windows[row, slot].unit = unit
+        world.windows[row, slot].attempt = 0
+        send_unit(world, row, slot, job.first_timeout_ps)
+        arm(world, row, world.windows[row, slot].deadline_ps)
+
+
+@kernel
+def arm(world: World, row: int, deadline_ps: int) -> None:
+    """Set the stream's timer, if that is earlier than what it is set to."""
+    clock, stream = world.clock[0], world.streams[row]
+    if deadline_ps >= stream.armed_ps:
+        return
+    stream.armed_ps = deadline_ps
+    stream.armed_order = clock.order
+    push(world.heap, clock.heap_count, deadline_ps, clock.order, world.links.size + row)
+    clock.heap_count += 1
+    clock.order += 1
+
+
+@kernel
+def segment_of(world: World, row: int, unit: int) -> int:
+    """Index of the segment that holds a unit (counted without the lead)."""
+    index = world.streams[row].segments_count - 1
+    while world.segments[row, index].first_unit > unit:
+        index -= 1
+    return index
+
+
+@kernel
+def send_unit(world: World, row: int, slot: int, timeout_ps: int) -> None:
+    """Send (again) the unit that is outstanding in a window slot, and set its deadline."""
+    stream, window = world.streams[row], world.windows[row, slot]
+    job = world.jobs[stream.job]
+    window.deadline_ps = world.clock[0].now_ps + timeout_ps
+    version = (stream.first_position + window.unit) // job.window % 2
+    for part in range(job.unit_packets):
+        index = take_packet(world.clock, world.packets)
+        packet = world.packets[index]
+        packet.kind = DATA
+        packet.target = job.switch
+        packet.route = stream.route
+        packet.owner = row
+        packet.serial = stream.serial
+        packet.unit = window.unit
+        packet.part = part
+        packet.attempt = window.attempt
+        packet.transmission = window.psn
+        packet.slot = slot
+        packet.version = version
+        packet.exponent = NO_EXPONENT
+        packet.size_bytes = job.overhead_bytes + 4 * job.elements
+        if part == 0:
+            packet.size_bytes += job.first_bytes
+        if part == job.unit_packets - 1:
+            packet.size_bytes += job.last_bytes
+            if window.unit < stream.blocks_count:
+                packet.exponent = bytes_at(stream.exponents, stream.blocks_count)[window.unit]
+        if world.clock[0].is_lossy:
+            packet.key = packet_key(world, row, index, 1, stream.worker)
+        fill_words(world, row, index)
+        window.psn += 1
+        if window.attempt > 0:
+            stream.retransmitted_packets += 1
+        send_towards(world, stream.host, index)
+
+
+@kernel
+def packet_key(world: World, row: int, index: int, purpose: int, worker: int) -> np.uint64:
+    """What decides a packet's fate: the same for the same packet in every run that is compared."""
+    packet = world.packets[index]
+    return mix(
+        world.clock[0].seed,
+        purpose,
+        world.streams[row].job,
+        worker,
+        packet.serial,
+        packet.unit,
+        packet.part,
+        packet.attempt,
+    )
+
+
+@kernel
+def fill_words(world: World, row: int, index: int) -> None:
+    """Let a packet point to its words; those of a scaled stream are quantised into a payload of its own."""
+    stream, packet = world.streams[row], world.packets[index]
+    unit = packet.unit - stream.lead
+    if unit < 0:
+        packet.merge = 0
+        return
+    job = world.jobs[stream.job]
+    segment = world.segments[row, segment_of(world, row, unit)]
+    packet.merge = segment.merge
+    start = ((unit - segment.first_unit) * job.unit_packets + packet.part) * job.elements
+    count = min(job.elements, segment.words_count - start)
+    if count <= 0:
+        return
+    packet.words_count = count
+    if stream.lead == 0:
+        packet.words = segment.words + 4 * start
+        return
+    packet.payload = take_payload(world)
+    quantize_block(
+        floats_at(segment.words + 4 * start, count),
+        bytes_at(stream.agreed, stream.blocks_count)[unit],
+        job.workers_count,
+        world.payloads[packet.payload, :count],
+    )
+
+
+@kernel
+def on_result(world: World, index: int) -> None:
+    """A result has arrived at its worker."""
+    packet = world.packets[index]
+    row = packet.owner
+    stream = world.streams[row]
+    window = world.windows[row, packet.slot]
+    if not stream.is_open or packet.serial != stream.serial or packet.unit != window.unit:
+        stream.stale_results += 1
+        return
+    job = world.jobs[stream.job]
+    if packet.part == 0:
+        window.parts = 0
+    elif packet.transmission != window.expected_psn or packet.part != window.parts:
+        window.parts = 0
+        window.expected_psn = -1
+        return
+    window.parts += 1
+    window.expected_psn = packet.transmission + 1
+    store_result(world, row, index)
+    if window.parts == job.unit_packets:
+        complete_unit(world, row, packet.slot)
+
+
+@kernel
+def store_result(world: World, row: int, index: int) -> None:
+    """Write a result's words, and from a unit's last packet the agreed exponent."""
+    stream, packet = world.streams[row], world.packets[index]
+    job = world.jobs[stream.job]
+    if packet.unit < stream.blocks_count and packet.part == job.unit_packets - 1:
+        bytes_at(stream.agreed, stream.blocks_count)[packet.unit] = packet.exponent
+    unit = packet.unit - stream.lead
+    if unit < 0 or packet.words_count == 0:
+        return
+    segment = world.segments[row, segment_of(world, row, unit)]
+    start = ((unit - segment.first_unit) * job.unit_packets + packet.part) * job.elements
+    result = words_at(segment.result + 4 * start, packet.words_count)
+    words = world.payloads[packet.payload]
+    for i in range(result.size):
+        result[i] = words[i]
+
+
+@kernel
+def complete_unit(world: World, row: int, slot: int) -> None:
+    """A unit is complete: send the next one in its slot, or end the stream."""
+    stream, window = world.streams[row], world.windows[row, slot]
+    job = world.jobs[stream.job]
+    stream.completed_count += 1
+    window.parts = 0
+    window.expected_psn = -1
+    following = window.unit + job.window
+    if following < stream.units_count:
+        window.unit = following
+        window.attempt = 0
+        send_unit(world, row, slot, stream.timeout_ps)
+        arm(world, row, window.deadline_ps)
+        return
+    window.unit = -1
+    if stream.completed_count == stream.units_count:
+        end_stream(world, row)
+
+
+@kernel
+def end_stream(world: World, row: int) -> None:
+    """All units are complete: void the timer, carry the position over, report."""
+    stream, clock = world.streams[row], world.clock[0]
+    stream.is_open = 0
+    stream.armed_ps = NEVER
+    stream.armed_order = -1
+    stream.first_position += stream.units_count
+    done = world.done[clock.done_count]
+    done.is_flow = 0
+    done.row = row
+    done.serial = stream.serial
+    clock.done_count += 1
+
+
+@kernel
+def on_timer(world: World, row: int) -> None:
+    """Send again every unit whose deadline has passed, then wait for the next deadline."""
+    stream, now_ps = world.streams[row], world.clock[0].now_ps
+    job = world.jobs[stream.job]
+    stream.armed_ps = NEVER
+    stream.armed_order = -1
+    next_ps = NEVER
+    for slot in range(job.window):
+        window = world.windows[row, slot]
+        if window.unit < 0:
+            continue
+        if window.deadline_ps <= now_ps:
+            stream.timeouts += 1
+            window.attempt += 1
+            send_unit(world, row, slot, stream.timeout_ps)
+            if stream.timeouts >= stream.timeouts_threshold:
+                stream.timeout_ps *= 2
+                stream.timeouts_threshold += TIMEOUTS_THRESHOLD
+        next_ps = min(next_ps, window.deadline_ps)
+    if next_ps != NEVER:
+        arm(world, row, next_ps)
