@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import platform
+import re
 import shutil
 from pathlib import Path
 
@@ -42,9 +43,10 @@ def partial_path(parent: Path) -> Path:
 
 def remove_stale_partials(parent: Path) -> None:
     """Remove what killed processes of this machine left in `parent`; another's are not ours to judge."""
-    for path in parent.glob(f"{PARTIAL_PREFIX}{platform.node()}-*-*"):
-        pid = path.name.split("-")[-2]
-        if not pid.isdigit() or _is_alive(int(pid)):
+    name = re.compile(rf"{re.escape(PARTIAL_PREFIX + platform.node())}-(\d+)-\d+")
+    for path in parent.iterdir():
+        match = name.fullmatch(path.name)
+        if match is None or _is_alive(int(match[1])):
             continue
         if path.is_symlink() or path.is_file():
             path.unlink(missing_ok=True)

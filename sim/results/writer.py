@@ -135,11 +135,11 @@ def _circumstances(run: RunData) -> dict[str, Any]:
 
 
 def package_version(name: str) -> str:
-    """Version of an installed distribution, "not installed" when it runs from a bare source tree."""
+    """Version of an installed distribution, "unknown" when it runs from a bare source tree."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return "not installed"
+        return "unknown"
 
 
 def to_json(content: Any) -> bytes:
