@@ -1,7 +1,7 @@
 """The command line. Results go to stdout, progress and errors to stderr.
 
 Exit status: 0 fine · 1 a check failed · 2 bad usage, scenario or data · 3 netfold contradicts itself ·
-130 interrupted. What takes long to import is imported by the command that needs it, so that `--help` is quick.
+130 interrupted. What takes long to import is imported by the command that needs it: `--help` stays quick.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def data_list() -> None:
     for row in listing():
         typer.echo(f"{row.name}: {row.description}, from {row.package}")
         typer.echo(f"  file: {row.path or 'not fetched yet'}")
-        typer.echo(textwrap.indent(row.licence, "  ") + "\n")
+        typer.echo(textwrap.indent(row.licence.strip(), "  ") + "\n")
 
 
 @data.command("fetch")
