@@ -12,10 +12,11 @@ from functools import partial
 
 from sim.engine.model import Completion, Flow, Job, Scaled, Segment
 from tests.reference.aggregator import Aggregator
-from tests.reference.fabric import Fabric, LogRow, Network
+from tests.reference.fabric import Fabric, LogRow
 from tests.reference.flow import Sender
 from tests.reference.stream import JobNumber, Stream
 from tests.reference.worker import Worker
+from topologies.routing import Network
 
 
 class ReferenceEngine:

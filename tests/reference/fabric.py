@@ -9,28 +9,16 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 from homomorphic.keyed import mix_plain
+from topologies.routing import Network
 
 BIT_PS_PER_BYTE = 8 * 10**12  # times a size in bytes, over a rate in bit/s: picoseconds
 
 ARRIVAL, STREAM_TIMER, FLOW_TIMER = 0, 1, 2  # the log's `what`
 
 LogRow = tuple[int, int, int, int, int, int, int, int]  # time_ps, order, what, where, then a Label
-
-
-class Network(Protocol):
-    """What the engine reads of `topologies.routing.Network`: arrays over N nodes and L links."""
-
-    is_host: Any
-    link_source: Any
-    link_target: Any
-    rate_bps: Any
-    delay_ps: Any
-    buffer_bytes: Any  # of switch ports; means nothing for links out of hosts
-    next_link: Any
-    next_count: Any
 
 
 class Label(NamedTuple):

@@ -12,7 +12,8 @@ import numpy as np
 
 def scale_of(exponent: int, workers: int) -> np.float32:
     """What words below 2^exponent are multiplied by, so that the sum of up to 255 workers fits int32."""
-    return np.float32(2**31 - 1) / np.ldexp(np.float32(workers), exponent)
+    scale: np.float32 = np.float32(2**31 - 1) / np.ldexp(np.float32(workers), exponent)
+    return scale
 
 
 def quantise(words: Iterable[np.float32], exponent: int, workers: int) -> list[int]:
