@@ -117,6 +117,8 @@ class Encoder(Protocol):
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
         """Yield messages, receive them merged, return the decoded float32 sum over workers.
 
+        The sum is the caller's to change.
+
         Raises
         ------
         EncodeError

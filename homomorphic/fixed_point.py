@@ -19,30 +19,30 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from homomorphic.codec import EncodeError, Exchange, Gradient, Merge, Message, Round, Scaling, Work, register
+from homomorphic.compiled import kernel
 
 BLOCK_ELEMENTS = 256  # where nobody says otherwise: the payload of SwitchML's larger packet
 
 _EXPONENT_BIAS = 126  # of float32, less one: 2**(biased − 126) > |x|
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def scale_of(exponent: int, workers: int) -> np.float32:
     """Integers per unit of value in a block with this agreed exponent (float32)."""
     full = 2147483647.0 if workers <= 255 else 2147483392.0 - workers
     return np.float32(np.float32(full) / np.float32(workers * math.ldexp(1.0, exponent)))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def quantized(value: np.float32, scale: np.float32) -> np.int32:
     """Integer of one value; ties round to even."""
     return np.int32(np.rint(value * scale))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def quantize_block(
     values: NDArray[np.float32], exponent: int, workers: int, words: NDArray[np.int32]
 ) -> None:
@@ -52,7 +52,22 @@ def quantize_block(
         words[i] = quantized(values[i], scale)
 
 
-@njit(cache=True, nogil=True)
+@kernel
+def quantize(
+    values: NDArray[np.float32],
+    exponents: NDArray[np.int8],
+    block_elements: int,
+    workers: int,
+    words: NDArray[np.int32],
+) -> None:
+    """Write the integer of every value into `words`; block k uses `exponents[k]`."""
+    for block in range(exponents.size):
+        block_values = values[block * block_elements : (block + 1) * block_elements]
+        block_words = words[block * block_elements : (block + 1) * block_elements]
+        quantize_block(block_values, exponents[block], workers, block_words)
+
+
+@kernel
 def dequantize(
     words: NDArray[np.int32],
     exponents: NDArray[np.int8],
@@ -94,7 +109,7 @@ def block_exponents(gradient: Gradient, block_elements: int, workers: int) -> ND
     return np.maximum(exponents, smallest_exponent(workers)).astype(np.int8)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _float_exponents(bits: NDArray[np.int32], block_elements: int, exponents: NDArray[np.int64]) -> None:
     """Exponent of the largest magnitude of each block; 129 for NaN and infinity."""
     for block in range(exponents.size):

@@ -10,7 +10,9 @@ The mixer is SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom numbe
 from __future__ import annotations
 
 import numpy as np
-from numba import literal_unroll, njit
+from numba import literal_unroll
+
+from homomorphic.compiled import kernel
 
 Integer = int | np.integer
 
@@ -20,7 +22,7 @@ _MULTIPLY_1 = 0xBF58476D1CE4E5B9
 _MULTIPLY_2 = 0x94D049BB133111EB
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def splitmix64(x: Integer) -> np.uint64:
     """64 well-mixed bits of a 64-bit integer (a bijection; negative values count modulo 2**64)."""
     z = np.uint64(x) + np.uint64(_STEP)
@@ -29,7 +31,7 @@ def splitmix64(x: Integer) -> np.uint64:
     return z ^ (z >> np.uint64(31))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def mix(seed: Integer, *values: Integer) -> np.uint64:
     """64 bits that depend on the seed, on every value (one or more) and on their order."""
     state = splitmix64(seed)

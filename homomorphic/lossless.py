@@ -4,10 +4,11 @@ After Li et al., "Accelerating distributed deep learning using lossless homomorp
 2402.07529). A round is one network operation for index and block exponents, and one for the values:
 
 1. Each worker sends a bit per element (is it non-zero?) and an exponent per block (see `fixed_point`). The
-   union of the bits tells all workers which elements are members, the largest exponents how to quantise them.
+   union of the bits tells all workers which elements are members, the largest exponents how they are
+   quantised.
 2. The members of a tile share a table of counters, about 1.3 per member; every worker sends the table of its
-   own integers, and the merged table peels into the exact integer sums (see `peeling`). Where a table would be
-   no smaller than the tile itself, the tile is sent dense.
+   own integers, and the merged table peels into the exact integer sums (see `peeling`). Where a table would
+   be no smaller than the tile itself, the tile is sent dense.
 3. A tile that does not peel, by bad luck or because the merged words are damaged, is known to have failed.
    Its members are sent once more, packed. Nothing is ever estimated.
 

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from homomorphic.codec import Merge, Merged, Words
+from homomorphic.compiled import kernel
 from homomorphic.keyed import Integer, mix_plain, splitmix64
 
 CODES_PER_WORD = 8  # TABLE_ADD: 4-bit codes, lowest bits first
@@ -31,35 +31,35 @@ _DTYPES: dict[Merge, tuple[type[np.generic], ...]] = {
 }
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def add_words(accumulator: NDArray[np.int32], words: NDArray[np.int32]) -> None:
     """Add int32 words in place, modulo 2**32."""
     for i in range(words.size):
         accumulator[i] += words[i]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def or_words(accumulator: NDArray[np.int32], words: NDArray[np.int32]) -> None:
     """Unite bit patterns in place."""
     for i in range(words.size):
         accumulator[i] |= words[i]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def max_words(accumulator: NDArray[np.int32], words: NDArray[np.int32]) -> None:
     """Keep the larger int32 in place."""
     for i in range(words.size):
         accumulator[i] = max(accumulator[i], words[i])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def float_add_words(accumulator: NDArray[np.float32], words: NDArray[np.float32]) -> None:
     """Add float32 words in place; the result depends on the order of the calls."""
     for i in range(words.size):
         accumulator[i] += words[i]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def random_lanes(threshold: Integer, key: Integer, index: int) -> np.uint64:
     """32 independent bits, each 1 with probability `threshold / 2**32` (threshold below 2**32).
 
@@ -75,7 +75,7 @@ def random_lanes(threshold: Integer, key: Integer, index: int) -> np.uint64:
     return lanes & np.uint64(0xFFFFFFFF)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def sign_words(
     accumulator: NDArray[np.uint32], words: NDArray[np.uint32], threshold: Integer, key: Integer
 ) -> None:
@@ -105,7 +105,7 @@ def keep_threshold(accumulated_workers: int, arriving_workers: int) -> int:
     return ((accumulated_workers << 32) + total // 2) // total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def lift_words(words: NDArray[np.uint32], table: NDArray[np.int32], lanes: NDArray[np.int32]) -> None:
     """Write the table's value of each packed 4-bit code into `lanes` (8 per word)."""
     for i in range(words.size):

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.codec import Exchange, Gradient, Merge, Message, Round, register
+from homomorphic.codec import Exchange, Gradient, Merge, Message, Round, Work, register
 
 
 @register
@@ -45,7 +45,8 @@ class UncompressedEncoder:
     """One worker's side: a single message."""
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        """Send the gradient, return the merged words as they are."""
-        (merged,) = yield (Message(gradient, Merge.FLOAT_ADD, "values"),)
-        decoded: Gradient = merged.words
+        """Send the gradient, return a copy of the merged words, which other workers may share."""
+        decode_work = Work(gradient.nbytes, gradient.nbytes)
+        (merged,) = yield (Message(gradient, Merge.FLOAT_ADD, "values", decode_work=decode_work),)
+        decoded: Gradient = merged.words.copy()
         return decoded

@@ -16,6 +16,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from homomorphic.codec import Gradient
+from homomorphic.compiled import kernel
 from homomorphic.fixed_point import quantized
 from homomorphic.keyed import splitmix64
 
@@ -39,7 +40,7 @@ class Layout(NamedTuple):
     key: np.uint64  # of this round's hashes
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def write_index(gradient: Gradient, index: Index) -> None:
     """Set a bit for every non-zero element (−0.0 counts as zero)."""
     for w in range(index.size):
@@ -50,7 +51,7 @@ def write_index(gradient: Gradient, index: Index) -> None:
         index[w] = word
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_members(index: Index, positions: Int32s) -> int:
     """Write the positions of set bits in ascending order and return how many there are.
 
@@ -66,7 +67,7 @@ def find_members(index: Index, positions: Int32s) -> int:
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def counters_of(key: np.uint64, position: int, segment: int) -> tuple[np.uint64, np.uint64, np.uint64]:
     """One counter in each of three segments for an element of a tile."""
     size = np.uint64(segment)
@@ -93,9 +94,9 @@ def peel(counters: Int32s, positions: Int32s, key: np.uint64, segment: int, sums
 
     queue = np.empty(counters.size, np.int32)  # first in, first out: a stack peels at half the speed
     tail = 0
-    for c in range(counters.size):
-        if degree[c] == 1:
-            queue[tail] = c
+    for counter in range(counters.size):
+        if degree[counter] == 1:
+            queue[tail] = counter
             tail += 1
 
     head = 0
@@ -192,7 +193,7 @@ def unpack(layout: Layout, tiles: NDArray[np.int64], words: Int32s, decoded: Gra
         begin += count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _spread(
     block_elements: int, positions: Int32s, scales: NDArray[np.float32], sums: Int32s, values: Gradient
 ) -> None:
