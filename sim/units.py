@@ -115,6 +115,7 @@ TIME = Quantity(
     {
         "µs": 10**6,
         "μs": 10**6,
+        "nsec": 10**3,
         "usec": 10**6,
         "msec": 10**9,
         "sec": PS_PER_S,

@@ -84,6 +84,8 @@ class _Spot:
 
     @property
     def meaning(self) -> str:
+        if self.annotation is Codec or dataclasses.is_dataclass(self.owner):
+            return "`netfold codecs` lists codecs and their options"
         return f"{self.key}: {self.field.description}" if self.field and self.field.description else ""
 
     def error(self, message: str, hint: str) -> ScenarioError:
@@ -98,7 +100,7 @@ def _follow(tree: Node, section: type[Section], location: Iterable[str | int]) -
     annotation: Any = section
     field: FieldInfo | None = None
     for part in location:
-        members = getattr(annotation, "__args__", (annotation,))
+        members = _members(annotation)
         member = next((member for member in members if part in _kinds(member)), None)
         if member is not None and len(members) > 1:
             annotation = member
@@ -115,6 +117,11 @@ def _follow(tree: Node, section: type[Section], location: Iterable[str | int]) -
         else:
             node = child
     return _Spot(node, tuple(missing), owner, field, annotation)
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    """The alternatives of a union, the item type of a list, or the annotation alone."""
+    return getattr(annotation, "__args__", (annotation,))
 
 
 def _is_section(annotation: Any) -> bool:
@@ -137,7 +144,7 @@ def _keys(owner: Any) -> list[str]:
 def _kinds_of(annotation: Any) -> list[str]:
     if annotation is Codec:
         return list(codecs())
-    return [kind for member in annotation.__args__ for kind in _kinds(member)]
+    return [kind for member in _members(annotation) for kind in _kinds(member)]
 
 
 def _mistake(details: ErrorDetails, spot: _Spot) -> ScenarioError:
@@ -153,7 +160,7 @@ def _mistake(details: ErrorDetails, spot: _Spot) -> ScenarioError:
         case "union_tag_invalid":
             kind = spot.node.children["kind"]
             hint = _nearest(kind.plain, _kinds_of(spot.annotation))
-            return kind.error(f"there is no kind {shown(kind.plain)}", hint)
+            return kind.error(f"cannot use {shown(kind.plain)} as a kind", hint)
         case "literal_error":
             allowed = [str(value) for value in spot.annotation.__args__]
             return spot.error(f"cannot use {shown(found)}", _nearest(found, allowed))
@@ -162,10 +169,18 @@ def _mistake(details: ErrorDetails, spot: _Spot) -> ScenarioError:
     rule = _MUST_BE.get(details["type"], "").format(**context) or details["msg"].removeprefix(
         "Input should be "
     )
-    quoted = isinstance(found, str) and details["type"] in ("int_type", "float_type") and found.isdecimal()
-    return spot.error(
-        f"must be {rule}, found {shown(found)}", "write it without quotes" if quoted else spot.meaning
-    )
+    return spot.error(f"must be {rule}, found {shown(found)}", _repair(rule, found, spot) or spot.meaning)
+
+
+def _repair(rule: str, found: object, spot: _Spot) -> str:
+    """The nearest fix of a value that is right but written the wrong way."""
+    if rule.endswith("number") and isinstance(found, str) and found.isdecimal():
+        return "write it without quotes"
+    if rule == "a mapping" and found in _kinds_of(spot.annotation):
+        return f"write it as {{kind: {found}}}"
+    if rule == "a list":
+        return "a list is written [a, b], or with one item a line after '- '"
+    return ""
 
 
 def _refused(cause: Exception, spot: _Spot) -> ScenarioError:

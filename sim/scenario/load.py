@@ -7,7 +7,7 @@ the file; `--set variants.NAME.PATH=VALUE` changes one. Later ones win over earl
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
@@ -18,7 +18,7 @@ from sim.errors import ScenarioError, shown
 from sim.scenario.explain import explain, missing_key, unknown_key
 from sim.scenario.merge import merge, override_at, parse_set
 from sim.scenario.models import Header, Section, Settings, Variant
-from sim.scenario.node import Node, parse
+from sim.scenario.node import COMMAND_LINE, Node, parse
 
 S = TypeVar("S", bound=Section)
 _HEADER = tuple(Header.model_fields)
@@ -76,9 +76,16 @@ def load(path: str | Path, sets: Iterable[str] = (), seed: int | None = None) ->
             document = merge(document, override_at(document, change, value))
     header = _validate(Header, _only(document, _HEADER))
     trees = _change({name: _merged(document, item) for name, item in _items(document).items()}, changes)
-    variants = tuple(_validate(Variant, tree) for tree in trees.values())
     return Scenario(
-        header.name, header.description, header.seed, variants, file, sets, source_text, document, trees
+        header.name,
+        header.description,
+        header.seed,
+        _variants(trees),
+        file,
+        sets,
+        source_text,
+        document,
+        trees,
     )
 
 
@@ -129,7 +136,8 @@ def _items(document: Node) -> dict[str, Node]:
 
 
 def _merged(document: Node, item: Node) -> Node:
-    return merge(_expand(_only(document, _SETTINGS)), _expand(item))
+    merged = merge(_expand(_only(document, _SETTINGS)), _expand(item))
+    return replace(merged, line=item.line, path=item.path)  # where a missing section can be added
 
 
 def _change(trees: dict[str, Node], changes: Iterable[tuple[tuple[str, ...], Node]]) -> dict[str, Node]:
@@ -177,6 +185,30 @@ def _refuse_unknown(mapping: Node, allowed: Sequence[str]) -> None:
     for key, child in mapping.children.items():
         if key not in allowed:
             raise unknown_key(child, key, allowed)
+
+
+def _variants(trees: Mapping[str, Node]) -> tuple[Variant, ...]:
+    variants: list[Variant] = []
+    errors: dict[str, ScenarioError] = {}
+    for name, tree in trees.items():
+        try:
+            variants.append(_validate(Variant, tree))
+        except ScenarioError as error:
+            errors[name] = error
+    if errors:
+        name, first = next(iter(errors.items()))
+        raise first if len(errors) == len(trees) else _naming(name, first)
+    return tuple(variants)
+
+
+def _naming(variant: str, error: ScenarioError) -> ScenarioError:
+    """The error of a value that is right in other variants."""
+    if error.path.startswith("variants."):
+        return error
+    place = f"in variant {variant!r}"
+    if error.file == COMMAND_LINE:
+        place += f"; to change one variant, set variants.NAME.{error.path}"
+    return ScenarioError(error.file, error.line, error.path, error.message, f"{error.hint} ({place})")
 
 
 def _validate(section: type[S], tree: Node) -> S:

@@ -56,7 +56,8 @@ def override_at(node: Node | None, path: Sequence[str], value: Node) -> Node:
     children = node.children if node is not None else {}
     below = override_at(children.get(head), rest, value)
     if node is None or not isinstance(node.value, tuple):
-        return Node({head: below}, value.file, value.line, value.path)
+        here = ".".join(value.path.split(".")[: -len(path)])
+        return Node({head: below}, value.file, value.line, here)
     if head not in children:
         items = ", ".join(children) or "none, the list is empty"
         raise value.error(f"there is no item {head!r}", f"items: {items}")

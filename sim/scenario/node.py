@@ -91,8 +91,9 @@ def parse(file: str, text: str, first_line: int = 1, path: str = "") -> Node:
     try:
         document = YAML(typ="safe", pure=True).compose(text)
     except MarkedYAMLError as error:
+        problem = str(error.problem).removeprefix("but ")
         line = error.problem_mark.line + first_line if error.problem_mark and first_line else first_line
-        raise ScenarioError(file, line, path, f"broken YAML: {error.problem}", _syntax_hint(error)) from None
+        raise ScenarioError(file, line, path, f"broken YAML: {problem}", _syntax_hint(error)) from None
     except YAMLError as error:
         raise ScenarioError(file, first_line, path, f"broken YAML: {str(error).splitlines()[0]}") from None
     if document is None:
@@ -107,7 +108,8 @@ def _syntax_hint(error: MarkedYAMLError) -> str:
         return "a scenario file holds one document: remove the line '---' or split the file"
     if "undefined alias" in str(error.problem):
         return "a word that starts with '*' refers to an anchor; quote it if it is text, for example '*->s0'"
-    return str(error.context or "check the indentation, brackets and quotes on this line and the one above")
+    mark = error.context_mark or error.problem_mark
+    return f"check the indentation, brackets and quotes from line {mark.line + 1} on"
 
 
 class _Reader:
