@@ -41,12 +41,14 @@ class Panel(NamedTuple):
     bars: list[Bar]
 
 
-def timeline(run: Run) -> Figure:
-    """Gantt chart of the last step of every variant: workers as lanes, buckets in flight below each other."""
+def timeline(run: Run) -> Figure | None:
+    """Gantt chart of the last step of every variant, workers as lanes; None where nothing took any time."""
     panels = [_panel(run, variant["name"]) for variant in run.summary["variants"]]
     colours = _colours(bar.name for panel in panels for bar in panel.bars)
+    if not colours:
+        return None
     lanes = max(len({bar.worker for bar in panel.bars}) for panel in panels)
-    span_us = 1.01 * max(panel.end_us for panel in panels) or 1.0
+    span_us = 1.01 * max(panel.end_us for panel in panels)
     factor_us, unit = words.time_unit(span_us)
     figure = style.new_figure(1.2 + len(panels) * (0.4 + 0.27 * max(2, lanes)))
     grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]

@@ -1,0 +1,11 @@
+"""Fixtures of the results tests."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs without figures, where a test is about folders: drawing takes most of the time."""
+    monkeypatch.setattr("sim.report.html.figures", lambda run: {})

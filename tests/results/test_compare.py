@@ -1,0 +1,109 @@
+"""Runs side by side."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from sim.compare import compare
+from sim.errors import DataError
+from sim.results import write_run
+from tests.results.builders import LOSSLESS, RING, SCENARIO, Fake, run_data
+
+SLOWER = replace(RING, messages=(("values", 228, 4000),))  # 256 µs of aggregation instead of 128 µs
+
+
+@pytest.fixture
+def write(tmp_path: Path, plain: None) -> Callable[..., Path]:
+    def write(*fakes: Fake, **changes: Any) -> Path:
+        return write_run(tmp_path, run_data(*fakes, **changes))
+
+    return write
+
+
+def test_variants_are_compared_by_name(write: Callable[..., Path]) -> None:
+    first, second = write(RING, LOSSLESS), write(SLOWER, LOSSLESS)
+    found = compare([first, second])
+
+    assert found.baseline == "quick/2026-11-21T19-12-51-seed7"
+    assert [(row.run[-1], row.variant, row.ratios["aggregation_elements_per_s"]) for row in found.rows] == [
+        ("7", "ring", 1.0),
+        ("7", "lossless", 1.0),
+        ("2", "ring", 0.5),
+        ("2", "lossless", 1.0),
+    ]
+    assert found.rows[2].against == "quick/2026-11-21T19-12-51-seed7 ring"
+    assert found.rows[2].ratios["aggregation_time_us"] == 2.0
+    assert found.notes == ()
+
+
+def test_another_run_can_be_the_baseline(write: Callable[..., Path]) -> None:
+    first, second = write(RING), write(SLOWER)
+
+    assert [row.ratios["aggregation_time_us"] for row in compare([first, second], second).rows] == [0.5, 1.0]
+    assert [row.run[-1] for row in compare([first], baseline=second).rows] == ["2", "7"]
+
+
+def test_latest_and_its_folder_are_one_run(write: Callable[..., Path]) -> None:
+    folder = write(RING)
+
+    assert len(compare([folder], baseline=folder.parent.parent / "latest").rows) == 1
+
+
+def test_what_makes_runs_less_comparable_is_said(write: Callable[..., Path]) -> None:
+    first = write(RING)
+    second = write(
+        replace(LOSSLESS, verdict="fail"),
+        scenario_name="other",
+        scenario_text=b"name: other",
+        seed=8,
+        sets=("seed=8",),
+    )
+    name = "other/2026-11-21T19-12-51-seed8"
+
+    def digest(text: bytes) -> str:
+        return hashlib.sha256(text).hexdigest()[:12]
+
+    assert compare([first, second]).notes == (
+        f"{name}: scenario other, the baseline has quick",
+        f"{name}: seed 8, the baseline has 7",
+        f"{name}: scenario file with sha256 {digest(b'name: other')}, the baseline has {digest(SCENARIO)}",
+        f"{name}: --set seed=8, the baseline has nothing",
+        f"{name}: the baseline has no variant 'lossless', compared with 'ring'",
+        f"{name}: a check failed, do not rely on its numbers",
+    )
+
+
+def test_table_fits_a_hundred_columns_and_explains_itself(write: Callable[..., Path]) -> None:
+    found = compare([write(RING, LOSSLESS), write(SLOWER, replace(LOSSLESS, verdict="fail"))])
+    console = Console(width=100, color_system=None)
+    with console.capture() as capture:
+        console.print(found.table())
+    text = capture.get()
+
+    assert max(map(len, text.splitlines())) <= 100
+    assert "1  quick/2026-11-21T19-12-51-seed7  (baseline)" in text
+    assert "2  quick/2026-11-21T19-12-51-seed7-2" in text
+    assert "note: quick/2026-11-21T19-12-51-seed7-2: a check failed" in text
+    assert "0.500 ×" in text
+
+
+def test_json_holds_all_of_it(write: Callable[..., Path]) -> None:
+    found = json.loads(json.dumps(compare([write(RING)]).as_dict(), allow_nan=False))
+
+    assert set(found) == {"baseline", "rows", "notes"}
+    assert set(found["rows"][0]) == {"run", "variant", "verdict", "against", "metrics", "ratios"}
+
+
+def test_nothing_to_compare() -> None:
+    with pytest.raises(DataError) as caught:
+        compare([])
+
+    assert str(caught.value) == "no run to compare\n  give one or more run folders, such as runs/latest"

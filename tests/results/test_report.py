@@ -1,0 +1,231 @@
+"""What the report and the figures say, and that they say it safely."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from rich.console import Console
+
+from sim.record import CheckRecord
+from sim.report.html import build_report
+from sim.report.table import results_table
+from sim.report.timeline import Bar, _chosen, _longer_at_once, _tracks
+from sim.results import Reference, write_run
+from tests.results.builders import LOSSLESS, RING, Fake, checks, run_data, summary
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Callable[..., str]:
+    def write(*fakes: Fake, **changes: Any) -> str:
+        return (write_run(tmp_path, run_data(*fakes, **changes)) / "report.html").read_text("utf-8")
+
+    return write
+
+
+def svg_text(svg: bytes) -> list[str]:
+    return [
+        element.text
+        for element in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")
+        if element.text
+    ]
+
+
+class Balance(HTMLParser):
+    """Checks that every element that is opened is closed."""
+
+    VOID = frozenset({"meta", "img", "br"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.rows: list[int] = []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        if tag not in self.VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append(0)
+        if tag in ("td", "th"):
+            self.rows[-1] += 1
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_every_variant_and_check_is_in_the_report(report: Callable[..., str]) -> None:
+    text = report(RING, replace(LOSSLESS, verdict="fail"), sets=("workers=2", "seed=7"))
+
+    for word in (*("ring", "lossless", "sum_is_right", "conservation"), "20 packets sent, 20 accounted for"):
+        assert word in text
+    assert "1 of 4 checks failed" in text
+    assert "<li><b>lossless</b>, sum_is_right: round 3: element 17 is 5, should be 4</li>" in text
+    assert "<li>hosts forward nothing</li>" in text
+    assert "<pre>netfold run scenario.yaml --seed 7 --set workers=2 --set seed=7</pre>" in text
+    assert "h0-&gt;s0" in text
+
+
+def test_verdict_comes_first(report: Callable[..., str]) -> None:
+    text = report()
+    places = [
+        text.index(f">{title}<") for title in ("Pass", "Variants", "Figures", "Checks", "Busiest links")
+    ]
+
+    assert places == sorted(places)
+    assert "All 4 checks hold." in text
+
+
+def test_the_fastest_sound_variant_is_named(report: Callable[..., str]) -> None:
+    found = " ".join(report(RING, LOSSLESS, replace(LOSSLESS, name="wrong", verdict="fail")).split())
+
+    assert "<b>lossless</b> aggregates fastest of the variants whose checks hold:" in found
+    assert "2.67 × the rate of ring" in found
+
+
+def test_markup_in_a_record_is_text(report: Callable[..., str]) -> None:
+    evil = "<script>alert(1)</script>"
+    text = report(RING, checks=[CheckRecord("ring", evil, "fail", evil)], approximations=(evil,))
+
+    assert "<script" not in text
+    assert text.count("&lt;script&gt;alert(1)&lt;/script&gt;") >= 3
+
+
+def test_markup_in_a_name_stays_text_in_figures(tmp_path: Path) -> None:
+    name = "<b>$x_1$ & co"
+    folder = write_run(tmp_path, run_data(replace(RING, name=name)))
+
+    assert name in svg_text((folder / "figures" / "throughput.svg").read_bytes())
+    assert "<b>$x" not in (folder / "report.html").read_text("utf-8")
+
+
+def test_html_is_balanced_and_its_tables_are_rectangular(report: Callable[..., str]) -> None:
+    balance = Balance()
+    balance.feed(report(replace(RING, losses=(0.7, 0.6)), LOSSLESS))
+
+    assert balance.open == []
+    assert sorted(set(balance.rows)) == [4, 8, 12]
+
+
+def test_the_report_needs_no_other_file(report: Callable[..., str]) -> None:
+    text = report()
+    addresses = re.findall(r'(?:src|href)="([^"]*)"', text)
+
+    assert addresses
+    assert all(address.startswith("data:image/svg+xml;base64,") for address in addresses)
+    ElementTree.fromstring(base64.b64decode(addresses[0].partition(",")[2]))
+
+
+def test_a_report_can_be_built_again_from_its_folder(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, run_data())
+    before = (folder / "report.html").read_bytes()
+    (folder / "report.html").unlink()
+    (folder / "figures" / "bytes.svg").unlink()
+
+    assert build_report(folder) == folder / "report.html"
+    assert (folder / "report.html").read_bytes() == before
+    assert (folder / "figures" / "bytes.svg").exists()
+
+
+def test_loss_is_drawn_where_something_was_trained(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, run_data(replace(RING, losses=(0.7, 0.6)), LOSSLESS))
+
+    assert "ring" in svg_text((folder / "figures" / "loss.svg").read_bytes())
+    assert "lossless" not in svg_text((folder / "figures" / "loss.svg").read_bytes())
+
+
+def test_figures_say_how_much(tmp_path: Path) -> None:
+    bound = Reference("wire bound", 25e6, "rate over 32 bits")
+    folder = write_run(tmp_path, run_data(replace(RING, references=(bound,)), LOSSLESS))
+    throughput, sent, timeline = (
+        svg_text((folder / "figures" / f"{name}.svg").read_bytes())
+        for name in ("throughput", "bytes", "timeline")
+    )
+
+    assert {"15.6 M/s", "41.7 M/s · 2.67 ×", "wire bound", "M elements/s"} <= set(throughput)
+    assert {"8.00 kB payload · compression 1.00 ×", "1.60 kB payload · compression 5.00 ×"} <= set(sent)
+    assert {"ring · 168 µs", "lossless · 88.0 µs", "worker 1", "network: index"} <= set(timeline)
+
+
+def test_a_failed_variant_is_marked_in_the_figure(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, run_data(RING, replace(LOSSLESS, verdict="fail")))
+
+    assert "a check failed" in svg_text((folder / "figures" / "throughput.svg").read_bytes())
+
+
+def test_a_step_much_shorter_than_the_others_is_magnified(tmp_path: Path) -> None:
+    slow = replace(RING, messages=(("values", 4000, 4000),))
+    folder = write_run(tmp_path, run_data(slow, LOSSLESS))
+
+    assert any(
+        text.startswith("the same, magnified")
+        for text in svg_text((folder / "figures" / "timeline.svg").read_bytes())
+    )
+
+
+def test_a_run_in_which_nothing_took_time_has_no_time_line(tmp_path: Path) -> None:
+    nothing = {"forward_us": 0, "backward_us": 0, "encode_us": 0, "decode_us": 0}
+    folder = write_run(tmp_path, run_data(Fake("zeros", (("values", 0, 0),), **nothing)))
+
+    assert sorted(path.name for path in (folder / "figures").iterdir()) == ["bytes.svg", "throughput.svg"]
+
+
+def test_at_most_eight_workers_are_drawn() -> None:
+    assert _chosen(range(8)) == list(range(8))
+    assert _chosen(range(64)) == [0, 9, 18, 27, 36, 45, 54, 63]
+
+
+def test_buckets_in_flight_at_once_lie_on_tracks_of_their_own() -> None:
+    spans = {-1: (5, 6), 0: (0, 10), 1: (2, 8), 2: (8, 12), 3: (9, 20), 4: (10, 11)}
+    bars = [Bar(0, bucket, "network: values", *span) for bucket, span in spans.items()]
+
+    assert _tracks(bars) == {-1: 0, 0: 1, 1: 2, 2: 2, 3: 3, 4: 1}
+
+
+def test_messages_under_way_at_once_both_show() -> None:
+    index, exponents = Bar(0, 0, "network: index", 0, 9), Bar(0, 0, "network: exponents", 0, 2)
+    values, other_bucket = Bar(0, 0, "network: values", 9, 20), Bar(0, 1, "network: values", 0, 20)
+    bars = [index, exponents, values, other_bucket]
+
+    assert [_longer_at_once(bar, bars) for bar in bars] == [0, 1, 0, 0]
+
+
+def test_terminal_table_fits_a_hundred_columns() -> None:
+    long = replace(LOSSLESS, name="lossless-with-a-name-that-goes-on", verdict="fail")
+    console = Console(width=100, color_system=None)
+    with console.capture() as capture:
+        console.print(results_table({"scenario": "quick", "seed": 7, **summary(RING, long)}))
+    lines = capture.get().splitlines()
+
+    assert max(map(len, lines)) <= 100
+    assert re.search(
+        r"ring .* 128 µs .* 15\.6 M .* 1\.00 × .* 8\.20 kB .* 1\.00 × .* yes .* pass", capture.get()
+    )
+    assert re.search(r"48\.0 µs .* 41\.7 M .* 2\.67 × .* 1\.80 kB .* 5\.00 × .* no .* fail", capture.get())
+
+
+def test_figures_do_not_depend_on_the_users_matplotlib_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import matplotlib
+
+    folder = write_run(tmp_path, run_data())
+    before = (folder / "figures" / "bytes.svg").read_bytes()
+    monkeypatch.setitem(matplotlib.rcParams, "font.size", 30.0)
+    build_report(folder)
+
+    assert (folder / "figures" / "bytes.svg").read_bytes() == before
+    assert matplotlib.rcParams["font.size"] == 30.0
+
+
+def test_a_variant_that_was_not_checked_is_said_so(report: Callable[..., str]) -> None:
+    data = run_data(RING)
+    unchecked = {**data.summary, "verdict": "fail"}
+
+    assert "A variant was not checked at all." in report(RING, summary=unchecked, checks=checks(RING))

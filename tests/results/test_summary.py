@@ -1,0 +1,121 @@
+"""The numbers of a run, against sums done by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+
+from sim.errors import InvariantError
+from sim.results import Reference, VariantFacts, summarize
+from tests.results.builders import LOSSLESS, RING, Fake, checks, links, rounds, steps, summary
+
+
+def test_metrics_by_hand() -> None:
+    variant = summary(RING)["variants"][0]
+
+    # One step: 20 µs forward, 40 µs backward, then bucket 1 takes 3 + 100 + 5 µs. Bucket 0 was ready at
+    # 20 + 20 µs, so aggregation lasts 168 − 40 = 128 µs for 2 × 1000 elements. Both buckets say 4000 bytes;
+    # each of two workers puts 100 bytes of headers on them going up, 200 coming down.
+    assert variant["metrics"] == {
+        "steps": 2,
+        "workers": 2,
+        "elements": 2000.0,
+        "aggregation_time_us": 128.0,
+        "aggregation_elements_per_s": 2000 / 128e-6,
+        "iteration_time_us": 168.0,
+        "payload_bytes_up": 8000.0,
+        "wire_bytes_up": 16400.0,
+        "wire_bytes_down": 16800.0,
+        "compression_ratio": 1.0,
+        "packets": 21,
+        "packets_lost": 5,
+        "packets_dropped": 6,
+        "packets_retransmitted": 9,
+        "exact": True,
+        "max_abs_error": 0.5,
+        "max_error_over_bound": 0.5,
+        "density": 0.1005,
+        "union_density": 0.3005,
+        "redo_messages": 2,
+        "loss": None,
+    }
+
+
+def test_compression_counts_every_message() -> None:
+    metrics = summary(LOSSLESS)["variants"][0]["metrics"]
+
+    assert metrics["compression_ratio"] == 4000 / (40 + 760)
+
+
+def test_loss_is_that_of_the_last_step() -> None:
+    metrics = summary(replace(RING, losses=(0.7, 0.6)))["variants"][0]["metrics"]
+
+    assert metrics["loss"] == 0.6
+
+
+def test_variants_keep_their_order_and_their_checks() -> None:
+    found = summary(RING, replace(LOSSLESS, verdict="fail"))
+
+    assert found["verdict"] == "fail"
+    assert [(variant["name"], variant["verdict"]) for variant in found["variants"]] == [
+        ("ring", "pass"),
+        ("lossless", "fail"),
+    ]
+    assert found["variants"][1]["checks"][0] == {
+        "name": "sum_is_right",
+        "verdict": "fail",
+        "detail": "round 3: element 17 is 5, should be 4",
+    }
+
+
+def test_what_was_not_checked_has_not_passed() -> None:
+    found = summarize({"ring": VariantFacts(2)}, steps(RING), rounds(RING), links(RING), [])
+
+    assert found["verdict"] == "fail"
+    assert found["variants"][0]["verdict"] == "fail"
+
+
+def test_references_stand_beside_the_metrics() -> None:
+    bound = Reference("wire bound", 25e9, "rate over 32 bits")
+    variant = summary(replace(RING, references=(bound,)))["variants"][0]
+
+    assert variant["references"] == [
+        {"label": "wire bound", "elements_per_s": 25e9, "source": "rate over 32 bits"}
+    ]
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+@pytest.mark.parametrize("place", [0, -1])
+def test_what_is_not_finite_becomes_null(wrong: float, place: int) -> None:
+    records = rounds(RING)
+    records[place] = replace(records[place], max_abs_error=wrong)
+    found = summarize({"ring": VariantFacts(2)}, steps(RING), records, [], checks(RING))
+
+    assert found["variants"][0]["metrics"]["max_abs_error"] is None
+    json.dumps(found, allow_nan=False)
+
+
+def test_nothing_sent_in_no_time_has_no_ratio() -> None:
+    silent = Fake("zeros", (("values", 0, 0),), forward_us=0, backward_us=0, encode_us=0, decode_us=0)
+    metrics = summary(silent)["variants"][0]["metrics"]
+
+    assert metrics["aggregation_time_us"] == 0.0
+    assert metrics["aggregation_elements_per_s"] is None
+    assert metrics["compression_ratio"] is None
+
+
+def test_records_of_an_unknown_variant_are_a_bug() -> None:
+    with pytest.raises(InvariantError) as caught:
+        summarize({"ring": VariantFacts(2)}, steps(RING), rounds(RING), links(LOSSLESS), checks(RING))
+
+    assert str(caught.value) == "records of unknown variants ['lossless']; this run has ['ring']"
+
+
+def test_a_variant_without_records_is_a_bug() -> None:
+    with pytest.raises(InvariantError) as caught:
+        summarize({"ring": VariantFacts(2)}, steps(RING), [], [], [])
+
+    assert str(caught.value) == "variant 'ring' left 2 step and 0 round records, it needs some of both"

@@ -1,0 +1,63 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.report import words
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (0.0123, "0.0123"),
+        (1.0, "1.00"),
+        (9.996, "10.0"),
+        (99.94, "99.9"),
+        (99.96, "100"),
+        (1234.4, "1234"),
+        (-2.5, "-2.50"),
+        (1.234e-9, "1.23e-09"),
+    ],
+)
+def test_digits(value: float, text: str) -> None:
+    assert words.digits(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "–"), (0, "0 B"), (999, "999 B"), (12_345_678, "12.3 MB"), (4e9, "4.00 GB"), (2.5e15, "2.50 PB")],
+)
+def test_scaled(value: float | None, text: str) -> None:
+    assert words.scaled(value, "B") == text
+
+
+@pytest.mark.parametrize(
+    ("value_us", "text"),
+    [(None, "–"), (0, "0 ns"), (0.5, "500 ns"), (1, "1.00 µs"), (1240, "1.24 ms"), (2e6, "2.00 s")],
+)
+def test_time(value_us: float | None, text: str) -> None:
+    assert words.time(value_us) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(None, "not finite"), (0.0, "0"), (1.234e-7, "1.23e-07")])
+def test_error(value: float | None, text: str) -> None:
+    assert words.error(value) == text
+
+
+def test_ratios() -> None:
+    assert words.times(words.ratio(6.0, 4.0)) == "1.50 ×"
+    assert words.times(words.ratio(6.0, 0.0)) == "–"
+    assert words.times(words.ratio(None, 4.0)) == "–"
+    assert words.percent(0.1234) == "12.3 %"
+
+
+@given(st.floats(min_value=1e-12, max_value=1e17))
+def test_reading_a_number_back_loses_less_than_half_a_percent(value: float) -> None:
+    letter_factors = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+    number, _, letter = words.scaled(value, "").partition(" ")
+
+    assert float(number) * letter_factors[letter] == pytest.approx(value, rel=0.005001)
