@@ -134,6 +134,7 @@ class Codec(Protocol):
 
     kind: ClassVar[str]
     exact: ClassVar[bool]  # the decoded sum has the same bits whatever the merge order
+    merges: ClassVar[frozenset[Merge]]  # of its messages: what a network must be able to do
 
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
         """Encoder of one worker."""

@@ -170,6 +170,7 @@ class FixedPoint:
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
     kind: ClassVar[str] = "fixed_point"
     exact: ClassVar[bool] = True
+    merges: ClassVar[frozenset[Merge]] = frozenset({Merge.ADD})
 
     block_elements: int | None = None
 

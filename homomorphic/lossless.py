@@ -69,6 +69,7 @@ class Lossless:
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
     kind: ClassVar[str] = "lossless"
     exact: ClassVar[bool] = True
+    merges: ClassVar[frozenset[Merge]] = frozenset({Merge.OR, Merge.MAX, Merge.ADD})
 
     load: float = 0.77
     block_elements: int = 4096

@@ -20,6 +20,7 @@ class Uncompressed:
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
     kind: ClassVar[str] = "none"
     exact: ClassVar[bool] = False
+    merges: ClassVar[frozenset[Merge]] = frozenset({Merge.FLOAT_ADD})
 
     def worker(self, rank: int, workers: int, seed: int) -> UncompressedEncoder:
         """Encoder of one worker; it keeps no state."""
