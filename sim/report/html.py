@@ -13,7 +13,7 @@ import polars as pl
 from sim.report import words
 from sim.report.figures import figures
 from sim.results import files
-from sim.results.reader import Run, read
+from sim.results.reader import Run, load
 
 LINKS_MAX = 3  # busiest links shown per variant
 
@@ -25,15 +25,20 @@ _CAPTIONS = {
 }
 
 
-def build_report(folder: Path) -> Path:
-    """Write `figures/*.svg` and `report.html` into a run folder from its tables; returns the report's path.
+def build_report(path: Path) -> Path:
+    """Write figures and report of a finished run (a folder, or `latest`) again; returns the path.
 
     Raises
     ------
     DataError
-        A file of the folder is missing or damaged.
+        This is no finished run, or a file of it is missing or damaged.
     """
-    run = read(folder)
+    return write_report(load(path))
+
+
+def write_report(run: Run) -> Path:
+    """Write `figures/*.svg` and `report.html` into a run's folder from its tables."""
+    folder = run.path
     drawn = figures(run)
     (folder / "figures").mkdir(exist_ok=True)
     for name, svg in drawn.items():

@@ -25,6 +25,7 @@ from typing import Any
 from sim.errors import DataError
 from sim.record import CheckRecord, LinkRecord, PhaseRecord, RoundRecord, StepRecord
 from sim.results import files
+from sim.results.reader import read
 from sim.results.tables import TABLES, to_parquet
 
 PACKAGES = (
@@ -96,7 +97,7 @@ def _require_folder_name(name: str) -> None:
 
 
 def _write_files(folder: Path, run: RunData) -> None:
-    from sim.report.html import build_report  # late: matplotlib takes most of a second to import
+    from sim.report.html import write_report  # late: matplotlib takes most of a second to import
 
     files.write_file(folder / "scenario.yaml", run.scenario_text)
     summary = {
@@ -114,7 +115,7 @@ def _write_files(folder: Path, run: RunData) -> None:
         files.write_file(folder / name, to_json(content))
     for name, record_type in TABLES.items():
         files.write_file(folder / f"{name}.parquet", to_parquet(record_type, getattr(run, name)))
-    build_report(folder)
+    write_report(read(folder))
     files.sync_folder(folder)
 
 

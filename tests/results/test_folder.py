@@ -17,7 +17,7 @@ import polars as pl
 import pytest
 
 from sim.errors import DataError
-from sim.results import load, write_run
+from sim.results import Run, load, write_run
 from sim.results.tables import TABLES, schema, to_parquet
 from tests.results.builders import LOSSLESS, RING, SCENARIO, phases, run_data
 
@@ -156,10 +156,10 @@ def test_without_links_latest_is_a_text_file(
 
 
 def test_a_run_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(folder: Path) -> Path:
+    def full(run: Run) -> Path:
         raise OSError(errno.ENOSPC, "disk full")
 
-    monkeypatch.setattr("sim.report.html.build_report", full)
+    monkeypatch.setattr("sim.report.html.write_report", full)
     with pytest.raises(OSError, match="disk full"):
         write_run(tmp_path, run_data())
 

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
+from sim.errors import DataError
 from sim.record import CheckRecord
 from sim.report.html import build_report
 from sim.report.table import results_table
@@ -131,6 +132,11 @@ def test_a_report_can_be_built_again_from_its_folder(tmp_path: Path) -> None:
     assert build_report(folder) == folder / "report.html"
     assert (folder / "report.html").read_bytes() == before
     assert (folder / "figures" / "bytes.svg").exists()
+
+
+def test_a_report_of_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="not a run folder, it has no summary.json"):
+        build_report(tmp_path)
 
 
 def test_loss_is_drawn_where_something_was_trained(tmp_path: Path) -> None:
