@@ -69,10 +69,7 @@ def render(run: Run, drawn: dict[str, bytes]) -> str:
         first=variants[0]["metrics"],
         fastest=_fastest(variants),
         references=[(variant["name"], entry) for variant in variants for entry in variant["references"]],
-        figures=[
-            {"alt": _CAPTIONS[name], "address": _data_address(svg), "name": name}
-            for name, svg in drawn.items()
-        ],
+        figures=[{"alt": _CAPTIONS[name], "address": _data_address(svg)} for name, svg in drawn.items()],
         links=_busiest_links(run),
         command=_command(run),
         version=run.circumstances["version"],

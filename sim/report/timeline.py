@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import polars as pl
@@ -110,13 +110,16 @@ def _draw(axes: Axes, bars: Sequence[Bar], colours: dict[str, str], factor_us: f
     rectangles, filled = [], []
     for lane, worker in enumerate(workers):
         own = [bar for bar in bars if bar.worker == worker]
-        tracks = _tracks(own)
+        buckets = _by_bucket(own)
+        tracks = _tracks(buckets)
         height = _LANE_FILL / (1 + max(tracks.values()))
         # Longest first: of two messages under way at once, the shorter lies on the longer and is less high.
         for bar in sorted(own, key=lambda bar: bar.start_us - bar.end_us):
             corner = (bar.start_us / factor_us, lane - _LANE_FILL / 2 + height * tracks[bar.bucket])
             width = (bar.end_us - bar.start_us) / factor_us
-            rectangles.append(Rectangle(corner, width, height / (1 + _longer_at_once(bar, own))))
+            rectangles.append(
+                Rectangle(corner, width, height / (1 + _longer_at_once(bar, buckets[bar.bucket])))
+            )
             filled.append(colours[bar.name])
     axes.add_collection(PatchCollection(rectangles, facecolors=filled, linewidth=0, zorder=2))
     axes.set_yticks(range(len(workers)), [f"worker {worker}" for worker in workers])
@@ -126,12 +129,19 @@ def _draw(axes: Axes, bars: Sequence[Bar], colours: dict[str, str], factor_us: f
     axes.grid(axis="x", color=style.LIGHT_GREY, linewidth=0.6)
 
 
-def _tracks(bars: Sequence[Bar]) -> dict[int, int]:
-    """Track of each bucket of one worker: the first that is free when it begins; compute has its own."""
-    spans: dict[int, tuple[float, float]] = {}
+def _by_bucket(bars: Sequence[Bar]) -> dict[int, list[Bar]]:
+    buckets: dict[int, list[Bar]] = {}
     for bar in bars:
-        start_us, end_us = spans.get(bar.bucket, (math.inf, -math.inf))
-        spans[bar.bucket] = (min(start_us, bar.start_us), max(end_us, bar.end_us))
+        buckets.setdefault(bar.bucket, []).append(bar)
+    return buckets
+
+
+def _tracks(buckets: Mapping[int, Sequence[Bar]]) -> dict[int, int]:
+    """Track of each bucket of one worker: the first that is free when it begins; compute has its own."""
+    spans = {
+        bucket: (min(bar.start_us for bar in bars), max(bar.end_us for bar in bars))
+        for bucket, bars in buckets.items()
+    }
     if _COMPUTE_BUCKET in spans:
         spans[_COMPUTE_BUCKET] = (-math.inf, math.inf)
     free_at_us: list[float] = []
@@ -144,11 +154,10 @@ def _tracks(bars: Sequence[Bar]) -> dict[int, int]:
 
 
 def _longer_at_once(bar: Bar, bars: Sequence[Bar]) -> int:
-    """How many longer phases of the same bucket are under way while this one is."""
+    """How many longer phases of this one's bucket are under way while it is."""
     duration_us = bar.end_us - bar.start_us
     return sum(
-        other.bucket == bar.bucket
-        and other.start_us < bar.end_us
+        other.start_us < bar.end_us
         and bar.start_us < other.end_us
         and (other.end_us - other.start_us, other.name) > (duration_us, bar.name)
         for other in bars
