@@ -80,7 +80,7 @@ def aggregate(
 
 def run_dry(sim: ReferenceEngine) -> None:
     """Run until nothing is left to happen."""
-    while sim.next_event_ps is not None:
+    while sim.next_event_ps() is not None:
         sim.run(FOREVER)
 
 

@@ -36,7 +36,7 @@ def test_dense_aggregation_time_and_counts(workers: int, unit_packets: int) -> N
     counters = sim.switch_counters(number)
     assert counters["packets"] + counters["results"] == (workers + 1) * packets
     assert counters["answers"] + counters["duplicates_dropped"] + counters["discarded"] == 0
-    assert sim.next_event_ps is None
+    assert sim.next_event_ps() is None
 
 
 def test_log_of_one_stream() -> None:

@@ -39,7 +39,6 @@ class ReferenceEngine:
         """One row per event."""
         return self.fabric.log
 
-    @property
     def next_event_ps(self) -> int | None:
         """When the next event happens, None if nothing will ever happen; void timers are no events."""
         return self.fabric.next_event_ps()
@@ -78,7 +77,7 @@ class ReferenceEngine:
 
     def run(self, until_ps: int) -> list[Completion]:
         """Process events up to and including a time, or up to the first that completes something."""
-        while (time_ps := self.next_event_ps) is not None and time_ps <= until_ps:
+        while (time_ps := self.next_event_ps()) is not None and time_ps <= until_ps:
             self.fabric.step()
             if self._completions:
                 completions, self._completions = self._completions, []
