@@ -20,6 +20,7 @@ from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
 import homomorphic  # noqa: F401  registers the codecs
 from homomorphic.codec import Codec, codecs
+from sim.errors import shown
 from sim.units import FRACTION_PATTERN, RATE, SIZE, TIME, Quantity, format_fraction, parse_fraction
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9-]*$"
@@ -61,7 +62,7 @@ def _check(accepts: Callable[[Any], bool], message: str) -> BeforeValidator:
 
     def check(value: object) -> object:
         if not accepts(value):
-            raise ValueError(message)
+            raise ValueError(f"{message}, found {shown(value)}")
         return value
 
     return BeforeValidator(check)

@@ -1,0 +1,218 @@
+"""How variants and the command line change a scenario, and what defaults there are."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.errors import ScenarioError
+from sim.scenario import load
+from sim.scenario.merge import merge
+from sim.scenario.models import InNetwork, LeafSpine, NoDevice, Ring, Star, Synthetic, Training
+from sim.scenario.node import Node
+from tests.scenario.files import GOOD, changed, write
+
+MINIMAL = """\
+name: minimal
+topology: {kind: star, hosts: 2}
+workers: 2
+workload: {kind: synthetic, elements: 10}
+codec: {kind: none}
+collective: {kind: ring}
+"""
+
+
+def test_a_file_without_variants_has_one_of_its_name_and_all_defaults(tmp_path: Path) -> None:
+    scenario = load(write(tmp_path, MINIMAL))
+
+    (variant,) = scenario.variants
+    assert (scenario.name, scenario.description, scenario.seed) == ("minimal", "", 1)
+    assert variant.name == "minimal"
+    assert variant.topology.model_dump() == {
+        "kind": "star",
+        "hosts": 2,
+        "rate": "100Gbps",
+        "delay": "1us",
+        "buffer": "16MiB",
+        "switch": "tofino1",
+    }
+    assert (variant.workers.count, variant.workers.placement) == (2, "pack")
+    assert variant.workload == Synthetic(kind="synthetic", elements=10)
+    assert NoDevice() == variant.device
+    assert type(variant.codec).kind == "none"
+    assert variant.collective.model_dump() == {
+        "kind": "ring",
+        "frame": "roce-1024",
+        "window": 512,
+        "timeout": "1ms",
+        "ack_every": 16,
+    }
+    assert variant.faults == ()
+
+
+def test_a_variant_changes_keys_and_a_new_kind_replaces_the_mapping(tmp_path: Path) -> None:
+    text = changed("  - name: switch", "  - name: switch\n    topology: {rate: 10Gbps}")
+
+    switch, ring = load(write(tmp_path, text)).variants
+
+    assert isinstance(switch.topology, Star)
+    assert isinstance(ring.topology, Star)
+    assert (switch.topology.rate, switch.topology.delay) == (10**10, 500_000)
+    assert ring.topology.rate == 10**11
+    assert isinstance(switch.collective, InNetwork)
+    assert (switch.collective.frame, switch.collective.message_packets) == ("udp-256", 1)
+    assert isinstance(ring.collective, Ring)
+    assert (ring.collective.frame, ring.collective.window) == ("roce-1024", 64)
+
+
+def test_lists_are_replaced(tmp_path: Path) -> None:
+    text = changed("  - name: switch", "  - name: switch\n    faults: []")
+
+    switch, ring = load(write(tmp_path, text)).variants
+
+    assert (switch.faults, ring.faults[0].rate) == ((), 0.01)
+
+
+def test_a_bare_count_of_workers_keeps_their_placement(tmp_path: Path) -> None:
+    text = changed("workers: 8", "workers: {count: 8, placement: spread}").replace(
+        "  - name: ring", "  - name: ring\n    workers: 4"
+    )
+
+    switch, ring = load(write(tmp_path, text)).variants
+    assert [(v.workers.count, v.workers.placement) for v in (switch, ring)] == [(8, "spread"), (4, "spread")]
+
+    switch, ring = load(write(tmp_path, text), ["workers=2"]).variants
+    assert [(v.workers.count, v.workers.placement) for v in (switch, ring)] == [(2, "spread"), (2, "spread")]
+
+
+def test_defaults_that_depend_on_other_keys(tmp_path: Path) -> None:
+    text = changed(
+        "kind: star\n  hosts: 8", "kind: leaf_spine\n  leaves: 2\n  spines: 2\n  hosts_per_leaf: 4"
+    )
+    text = text.replace("udp-256", "roce-1024")
+
+    switch, _ = load(write(tmp_path, text), ["topology.rate=25Gbps"]).variants
+
+    assert isinstance(switch.topology, LeafSpine)
+    assert switch.topology.uplink_rate == 25 * 10**9
+    assert isinstance(switch.collective, InNetwork)
+    assert switch.collective.message_packets == 4
+
+
+def test_training_and_named_hosts(tmp_path: Path) -> None:
+    text = changed(
+        "kind: synthetic\n  elements: 1000\n  density: 5%",
+        "kind: training\n  model: ncf\n  expand: [147, 16]",
+    )
+    text = text.replace("workers: 8", "workers: {count: 2, placement: [h3, h1]}")
+
+    switch, _ = load(write(tmp_path, text)).variants
+
+    assert isinstance(switch.workload, Training)
+    assert (
+        switch.workload.expand,
+        switch.workload.batch,
+        switch.workload.bucket,
+    ) == ((147, 16), 256, 25 * 2**20)
+    assert switch.workers.placement == ("h3", "h1")
+
+
+def test_the_command_line_wins_over_variants_and_can_address_one(tmp_path: Path) -> None:
+    path = write(tmp_path, changed("  - name: switch", "  - name: switch\n    workload: {elements: 5}"))
+
+    def elements(*sets: str) -> list[int]:
+        workloads = [variant.workload for variant in load(path, sets).variants]
+        return [workload.elements for workload in workloads if isinstance(workload, Synthetic)]
+
+    assert elements() == [5, 1000]
+    assert elements("workload.elements=9") == [9, 9]
+    assert elements("variants.ring.workload.elements=9") == [5, 9]
+    assert elements(
+        "variants.ring.workload.elements=1", "workload.elements=9", "variants.switch.workload.elements=3"
+    ) == [3, 9]
+
+
+def test_the_command_line_takes_yaml_reaches_into_lists_and_changes_the_header(tmp_path: Path) -> None:
+    scenario = load(
+        write(tmp_path, GOOD),
+        ["faults.0.links=[h0->*, h1->*]", "name=other", "seed=3", "device={kind: none}"],
+        seed=4,
+    )
+
+    assert (scenario.name, scenario.seed) == ("other", 4)
+    assert scenario.variants[0].faults[0].links == ("h0->*", "h1->*")
+    assert scenario.variants[0].faults[0].rate == 0.01
+    assert NoDevice() == scenario.variants[1].device
+
+
+def test_every_value_can_be_located(tmp_path: Path) -> None:
+    path = write(tmp_path, GOOD)
+    scenario = load(path, ["topology.delay=1us"])
+
+    assert f"{path}:6" == scenario.locate("topology.rate")
+    assert f"{path}:3" == scenario.locate("topology.buffer"), "a default is where it could be written"
+    assert f"{path}:30" == scenario.locate("collective.window", "ring")
+    assert f"{path}:19" == scenario.locate("collective", "switch")
+    assert f"{path}:24" == scenario.locate("faults.0.rate", "ring")
+    assert scenario.locate("topology.delay", "ring") == "--set"
+    assert f"{path}:28: variants.ring.collective.switch: there is none\n  give it a name" == str(
+        scenario.error("collective.switch", "there is none", "give it a name", "ring")
+    )
+
+
+def test_a_value_wrong_in_one_variant_names_it(tmp_path: Path) -> None:
+    text = changed("  frame: udp-256", "  message_packets: 2").replace(
+        "  - name: switch", "  - name: switch\n  - name: udp\n    collective: {frame: udp-256}"
+    )
+    path = write(tmp_path, text)
+
+    with pytest.raises(ScenarioError) as caught:
+        load(path)
+
+    assert str(caught.value) == (
+        f"{path}:21: collective.message_packets: must be 1 with frame udp-256, found 2\n"
+        "  only RoCE has longer messages (in variant 'udp')"
+    )
+
+
+def test_the_text_is_kept_as_given(tmp_path: Path) -> None:
+    assert GOOD.encode() == load(write(tmp_path, GOOD), ["workers=2"]).source_text
+
+
+def node(value: object) -> Node:
+    if isinstance(value, dict):
+        return Node({key: node(child) for key, child in value.items()}, "f", 1, "")
+    return Node(value, "f", 1, "")  # type: ignore[arg-type]  # a scalar
+
+
+LEAVES = st.integers(0, 2)
+TREES = st.dictionaries(
+    st.sampled_from(["kind", "a", "b"]),
+    LEAVES | st.dictionaries(st.sampled_from(["kind", "a", "b"]), LEAVES, max_size=3),
+    max_size=3,
+)
+
+
+def merged(base: object, override: object) -> object:
+    """The rule of `sim.scenario.merge`, on plain values."""
+    if not isinstance(base, dict) or not isinstance(override, dict):
+        return override
+    if "kind" in base and "kind" in override and base["kind"] != override["kind"]:
+        return override
+    result = base | override
+    for key in base.keys() & override.keys():
+        result[key] = merged(base[key], override[key])
+    return result
+
+
+@given(TREES, TREES)
+def test_merging_follows_the_rule(base: dict[str, object], override: dict[str, object]) -> None:
+    assert merged(base, override) == merge(node(base), node(override)).plain
+
+
+@given(TREES, TREES)
+def test_merging_twice_changes_nothing_more(base: dict[str, object], override: dict[str, object]) -> None:
+    once = merge(node(base), node(override))
+
+    assert once.plain == merge(once, node(override)).plain

@@ -1,0 +1,136 @@
+"""Every kind of mistake in a scenario file, and the whole text of what a person is told."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from homomorphic.codec import codecs
+from sim.errors import ScenarioError
+from sim.scenario import load
+from tests.scenario.files import GOOD, changed, write
+
+MISTAKES: list[dict[str, Any]] = YAML(typ="safe", pure=True).load(Path(__file__).with_name("mistakes.yaml"))
+
+
+def told(path: Path, *sets: str) -> str:
+    with pytest.raises(ScenarioError) as caught:
+        load(path, sets)
+
+    assert caught.value.exit_code == 2
+    return str(caught.value).replace(str(path), "FILE").replace(", ".join(codecs()), "CODECS")
+
+
+@pytest.mark.parametrize("case", MISTAKES, ids=[case["mistake"] for case in MISTAKES])
+def test_mistakes_are_told_with_their_line_and_the_nearest_fix(tmp_path: Path, case: dict[str, Any]) -> None:
+    assert case["error"] == told(write(tmp_path, changed(case["change"], case["into"])))
+
+
+SETS = [
+    (
+        "topology",
+        "--set: cannot read 'topology'\n  use PATH=VALUE, for example topology.rate=10Gbps",
+    ),
+    (
+        "topology..rate=1",
+        "--set: cannot read 'topology..rate=1'\n  use PATH=VALUE, for example topology.rate=10Gbps",
+    ),
+    (
+        "topolgy.rate=1",
+        "--set: topolgy.rate: unknown key 'topolgy'\n"
+        "  did you mean 'topology'? allowed: topology, workers, workload, device, codec, collective, faults",
+    ),
+    (
+        "topology.rate=fast",
+        "--set: topology.rate: cannot read 'fast' as a rate\n"
+        "  use a number and one of bps, Kbps, Mbps, Gbps, Tbps (for example '100Gbps')",
+    ),
+    (
+        "topology.rate=",
+        "--set: topology.rate: cannot read nothing as a rate\n"
+        "  use a number and one of bps, Kbps, Mbps, Gbps, Tbps (for example '100Gbps')",
+    ),
+    (
+        "workers=[1",
+        "--set: workers: broken YAML: expected ',' or ']', but got '<stream end>'\n"
+        "  check the indentation, brackets and quotes from line 1 on",
+    ),
+    (
+        "collective.slots=3",
+        "--set: collective.slots: unknown key 'slots'\n"
+        "  allowed: kind, frame, window, timeout, ack_every"
+        " (in variant 'ring'; to change one variant, set variants.NAME.collective.slots)",
+    ),
+    (
+        "variants.ring.collective.slots=3",
+        "--set: variants.ring.collective.slots: unknown key 'slots'\n"
+        "  allowed: kind, frame, window, timeout, ack_every",
+    ),
+    (
+        "topology.kind=leaf_spine",
+        "--set: topology: the key 'leaves' is missing\n  leaves: Number of leaf switches.",
+    ),
+    (
+        "variants.rnig.codec.kind=none",
+        "--set: variants.rnig.codec.kind: there is no variant 'rnig'\n  variants: switch, ring",
+    ),
+    (
+        "variants.ring=3",
+        "--set: variants.ring: a variant cannot be replaced as a whole\n  use variants.NAME.PATH=VALUE",
+    ),
+    (
+        "faults.1.rate=1%",
+        "--set: faults.1.rate: there is no item '1'\n  items: 0",
+    ),
+    (
+        "faults.0.raet=1%",
+        "--set: faults.0.raet: unknown key 'raet'\n  did you mean 'rate'? allowed: kind, rate, links",
+    ),
+    (
+        "seed=-1",
+        "--set: seed: must be at least 0, found -1\n"
+        "  seed: Decides everything random; same seed, same results.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "error"), SETS)
+def test_mistakes_on_the_command_line_are_told(tmp_path: Path, text: str, error: str) -> None:
+    assert error == told(write(tmp_path, GOOD), text)
+
+
+def test_a_codec_refuses_an_option_in_its_own_words(tmp_path: Path) -> None:
+    error = told(write(tmp_path, changed("kind: fixed_point", "kind: lossless\n  load: 3.0")))
+
+    assert error.startswith("FILE:17: codec: load is 3.0: ")
+    assert error.endswith("\n  `netfold codecs` lists codecs and their options")
+
+
+def test_files_that_are_no_scenario(tmp_path: Path) -> None:
+    needs = "  it needs the keys topology, workers, workload, codec, collective, name"
+
+    assert f"FILE:1: a scenario must be a mapping, found nothing\n{needs}" == told(write(tmp_path, ""))
+    assert f"FILE:1: a scenario must be a mapping, found a list\n{needs}" == told(write(tmp_path, "- a\n"))
+
+
+def test_a_file_that_is_not_there_names_the_nearest(tmp_path: Path) -> None:
+    near = write(tmp_path, GOOD)
+    missing = tmp_path / "scenaro.yaml"
+
+    assert f"FILE: cannot be read: No such file or directory\n  did you mean {near}?" == told(missing)
+    assert (
+        told(tmp_path / "nowhere" / "scenario.yaml")
+        == "FILE: cannot be read: No such file or directory\n  give the path of a scenario file"
+    )
+
+
+def test_a_file_in_another_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "scenario.yaml"
+    path.write_bytes("name: quick\ndescription: Größe\n".encode("latin-1"))
+
+    assert told(path) == "FILE:2: is not UTF-8 text\n  save the file as UTF-8"
+
+
+def test_a_control_character(tmp_path: Path) -> None:
+    assert told(write(tmp_path, "name: a\x07b\n")).startswith("FILE:1: broken YAML: ")
