@@ -89,34 +89,33 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run all variants of a scenario and write a run folder."""
-    from sim.run import run_scenario
+    from sim.run import APPROXIMATIONS, run_scenario
 
     try:
         outcome = run_scenario(file, tuple(sets or ()), seed, out, _progress)
     except InvariantError as error:
         raise InvariantError(error.message, f"a bug; to reproduce: {_command(file, sets, seed)}") from error
-    _print_json(outcome.as_dict()) if as_json else _print_outcome(outcome.summary, outcome.run_dir)
-    if outcome.summary["verdict"] != "pass":
+    result = outcome.as_dict()
+    _print_json(result) if as_json else _print_result(result, APPROXIMATIONS)
+    if result["verdict"] != "pass":
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
 @app.command()
 def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Scenario files.")]) -> None:
     """Check scenario files without running them."""
+    from sim.plan import resolve
     from sim.scenario import load
-    from sim.scenario.topology import build_topology
 
-    mistakes = 0
+    wrong = False
     for file in files:
         try:
-            scenario = load(file)
-            for variant in scenario.variants:
-                build_topology(scenario, variant)
-            typer.echo(f"{file}: fine, variants: {', '.join(variant.name for variant in scenario.variants)}")
+            plan = resolve(load(file))
+            typer.echo(f"{file}: fine, variants: {', '.join(variant.name for variant in plan.variants)}")
         except NetfoldError as error:
             typer.echo(error, err=True)
-            mistakes += 1
-    if mistakes:
+            wrong = True
+    if wrong:
         raise typer.Exit(NetfoldError.exit_code)
 
 
@@ -234,15 +233,18 @@ def _command(file: Path, sets: list[str] | None, seed: int | None) -> str:
     return f"{shlex.join(words)}   # netfold {_installed_version()}, scenario sha256 {sha256}"
 
 
-def _print_outcome(summary: dict[str, Any], folder: Path) -> None:
+def _print_result(result: dict[str, Any], approximations: Sequence[str]) -> None:
     from sim.report.table import results_table
 
-    _print_table(results_table(summary))
-    for variant in summary["variants"]:
+    _print_table(results_table(result))
+    for variant in result["variants"]:
         for check in variant["checks"]:
             if check["verdict"] != "pass":
                 typer.echo(f"{variant['name']}: {check['name']}: {check['verdict']}: {check['detail']}")
-    typer.echo(f"report: {folder / 'report.html'}")
+    typer.echo("Not modelled:")
+    for approximation in approximations:
+        typer.echo(f"  {approximation}")
+    typer.echo(f"Report: {Path(result['run_dir']) / 'report.html'}")
 
 
 def _print_json(value: object) -> None:

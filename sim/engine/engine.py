@@ -17,19 +17,8 @@ from sim.engine.stream import TIMEOUTS_THRESHOLD, open_stream
 from switch.programs.switchml import new_registers
 from topologies.routing import Network
 
-_LINK_COUNTERS = [
-    "sent_packets",
-    "sent_bytes",
-    "delivered_packets",
-    "delivered_bytes",
-    "lost_packets",
-    "lost_bytes",
-    "dropped_packets",
-    "dropped_bytes",
-    "in_flight_packets",
-    "in_flight_bytes",
-    "busy_ps",
-]
+_LINK_COUNTERS = [name for name in state.LINK.names or () if name.endswith(("_packets", "_bytes"))]
+_LINK_COUNTERS += ["busy_ps", "backlog_ps_max"]
 
 
 class Engine:
@@ -94,9 +83,21 @@ class Engine:
         """Events processed so far."""
         return int(self.world.clock[0].events)
 
+    @property
+    def progress(self) -> int:
+        """Units completed and flow packets received in order so far."""
+        return int(self.world.clock[0].progress)
+
     def next_event_ps(self) -> int | None:
         """Time of the next event; None if nothing is going on."""
         return int(self.world.heap[0].time_ps) if self.world.clock[0].heap_count else None
+
+    def advance(self, time_ps: int) -> None:
+        """Let time pass up to an instant before which nothing happens; events at that instant are still to come."""
+        following = self.next_event_ps()
+        if time_ps < self.now_ps or (following is not None and following < time_ps):
+            raise RuntimeError(f"cannot advance from {self.now_ps} ps past {following} ps to {time_ps} ps")
+        self.world.clock[0].now_ps = time_ps
 
     def start_log(self) -> None:
         """Keep one row per event from now on (`log`)."""
@@ -255,6 +256,11 @@ class Engine:
         """Counters of the switch program for one job."""
         names = ("packets", "results", "answers", "duplicates_dropped", "discarded")
         return {name: int(self.world.jobs[job][name]) for name in names}
+
+    @property
+    def flow_retransmissions(self) -> int:
+        """Packets that all flows together have sent again."""
+        return int(self.world.clock[0].flow_retransmissions)
 
     def flow_counters(self, number: int) -> dict[str, int]:
         """Counters of a flow; only while its row is not used by a later one."""

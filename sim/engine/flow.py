@@ -76,6 +76,7 @@ def send(world: World, row: int, sequence: int) -> None:
         packet.key = flow_packet_key(world.clock[0].seed, 3, flow.key, sequence, flight.attempt)
     if flight.attempt > 0:
         flow.retransmitted_packets += 1
+        world.clock[0].flow_retransmissions += 1
     flight.transmission = flow.transmissions
     flow.transmissions += 1
     send_towards(world, flow.source, index)
@@ -122,6 +123,7 @@ def on_flow_data(world: World, index: int) -> None:
         and world.flights[row, flow.expected % flow.window].received == flow.expected + 1
     ):
         flow.expected += 1
+    world.clock[0].progress += flow.expected - expected
     flow.unacknowledged += 1
     is_delivered = flow.expected == flow.packets_count
     if flow.expected != expected + 1 or flow.unacknowledged == flow.ack_every or is_delivered:

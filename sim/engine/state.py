@@ -31,6 +31,8 @@ CLOCK = np.dtype(
         ("order", "i8"),
         ("events", "i8"),
         ("packet_hops", "i8"),
+        ("progress", "i8"),  # units completed and flow packets received in order
+        ("flow_retransmissions", "i8"),
         ("seed", "u8"),
         ("heap_count", "i8"),
         ("packet_free", "i8"),  # head of the list of free packet rows

@@ -188,6 +188,7 @@ def complete_unit(world: World, row: int, slot: int) -> None:
     stream, window = world.streams[row], world.windows[row, slot]
     job = world.jobs[stream.job]
     stream.completed_count += 1
+    world.clock[0].progress += 1
     window.parts = 0
     window.expected_psn = -1
     following = window.unit + job.window

@@ -1,0 +1,87 @@
+"""The checks that end every variant, each a sentence that can be false."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from homomorphic.merge import ORDER_FREE
+from sim.job import Journal
+from sim.plan import VariantPlan
+from sim.record import CheckRecord, LinkRecord
+
+
+class Finding(NamedTuple):
+    """Whether a check passed, and the numbers behind it."""
+
+    passed: bool
+    detail: str
+
+
+def check_variant(variant: VariantPlan, journal: Journal, links: list[LinkRecord]) -> list[CheckRecord]:
+    """All checks of one variant."""
+    checks: dict[str, Callable[[], Finding]] = {
+        "sum_is_right": lambda: sum_is_right(journal),
+        "merges_are_exact": lambda: merges_are_exact(variant, journal),
+        "replicas_agree": lambda: replicas_agree(journal),
+        "nothing_lost": lambda: nothing_lost(variant, journal, links),
+        "conservation": lambda: conservation(links),
+    }
+    records = []
+    for name, check in checks.items():
+        finding = check()
+        verdict = "pass" if finding.passed else "fail"
+        records.append(CheckRecord(variant.name, name, verdict, finding.detail))
+    return records
+
+
+def sum_is_right(journal: Journal) -> Finding:
+    """Every decoded element is within the codec's error bound of the float64 sum of what the workers put in."""
+    worst = max(range(len(journal.rounds)), key=lambda index: journal.rounds[index].max_error_over_bound)
+    record, findings = journal.rounds[worst], journal.findings[worst]
+    error = max(one.max_abs_error for one in journal.rounds)
+    detail = f"largest error {error:.3g}, at most {record.max_error_over_bound:.3g} of the codec's bound"
+    if record.max_error_over_bound <= 1.0:
+        return Finding(True, detail)
+    place = f"step {record.step}, bucket {record.bucket}, element {findings.worst_element}"
+    return Finding(False, f"{detail}, at {place}")
+
+
+def merges_are_exact(variant: VariantPlan, journal: Journal) -> Finding:
+    """Every merged integer word, at every worker, is the integer sum, bit for bit."""
+    wrong = sum(findings.wrong_words for findings in journal.findings)
+    if not variant.codec.merges <= ORDER_FREE:
+        return Finding(wrong == 0, "float sums depend on their order: held to the error bound instead")
+    if wrong == 0:
+        return Finding(True, f"all merged words of {len(journal.rounds)} rounds equal their integer sums")
+    first = next(i for i, findings in enumerate(journal.findings) if findings.wrong_words)
+    record = journal.rounds[first]
+    return Finding(False, f"{wrong} merged words are wrong, first in step {record.step}, bucket {record.bucket}")
+
+
+def replicas_agree(journal: Journal) -> Finding:
+    """All workers decoded the same bits, so their models stay the same."""
+    bad = [record for record in journal.rounds if not record.replicas_agree]
+    if not bad:
+        return Finding(True, f"all workers decoded the same bits in {len(journal.rounds)} rounds")
+    return Finding(False, f"workers differ in {len(bad)} rounds, first step {bad[0].step}, bucket {bad[0].bucket}")
+
+
+def nothing_lost(variant: VariantPlan, journal: Journal, links: list[LinkRecord]) -> Finding:
+    """Every bucket of every step was aggregated, whatever the network lost."""
+    expected = variant.steps * len({record.bucket for record in journal.rounds})
+    lost = sum(link.lost_packets + link.dropped_packets for link in links)
+    detail = f"{len(journal.rounds)} of {expected} rounds aggregated; {lost} packets lost or dropped on the way"
+    return Finding(len(journal.rounds) == expected, detail)
+
+
+def conservation(links: list[LinkRecord]) -> Finding:
+    """On every link, bytes sent = bytes delivered + lost + in flight, and never faster than its rate."""
+    for link in links:
+        accounted = link.delivered_bytes + link.lost_bytes + link.in_flight_bytes
+        if link.bytes != accounted:
+            return Finding(False, f"link {link.link} sent {link.bytes} B, but {accounted} B are accounted for")
+        if link.busy_ps * link.rate_bps < link.bytes * 8 * 10**12:
+            return Finding(False, f"link {link.link} sent {link.bytes} B faster than {link.rate_bps} bps allows")
+    total = sum(link.bytes for link in links)
+    return Finding(True, f"{total} B sent on {len(links)} links, every byte delivered, lost or in flight")

@@ -1,0 +1,61 @@
+"""Aggregation in a switch: every worker streams its words to one switch and receives the sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from homomorphic.codec import Merge, Merged, Message
+from sim.collectives.collective import Wait
+from sim.engine import model
+from sim.engine.model import Scaled, Segment
+from sim.fabric import Fabric
+
+SWITCH_MERGES = {Merge.ADD: model.Merge.ADD, Merge.OR: model.Merge.OR, Merge.MAX: model.Merge.MAX}
+
+
+class InNetwork:
+    """One job on one switch. A scaled message is a stream of its own, with exponents one window ahead; others of the same operation share one."""
+
+    def __init__(self, fabric: Fabric, job: model.Job) -> None:
+        self._fabric = fabric
+        self._workers = len(job.hosts)
+        self._job = fabric.engine.add_job(job)
+
+    def exchange(self, worker: int, messages: tuple[Message, ...]) -> Wait:
+        """See `Collective`."""
+        merged: list[Merged | None] = [None] * len(messages)
+        plain = [index for index, message in enumerate(messages) if message.scaling is None]
+        segments = [self._segment(messages[index]) for index in plain]
+        carried = [segment for segment in segments if segment.words.size]
+        if carried:
+            yield self._fabric.stream(self._job, worker, carried)
+        for index, segment in zip(plain, segments, strict=True):
+            merged[index] = Merged(segment.result, self._workers)
+        for index, message in enumerate(messages):
+            if message.scaling is None:
+                continue
+            exponents = message.scaling.exponents
+            segment, scaled = self._segment(message), Scaled(exponents, np.empty_like(exponents))
+            if message.words.size:
+                yield self._fabric.stream(self._job, worker, [segment], scaled)
+            merged[index] = Merged(segment.result, self._workers, scaled.agreed)
+        return tuple(one for one in merged if one is not None)
+
+    def _segment(self, message: Message) -> Segment:
+        dtype = np.int32 if message.scaling is not None else message.words.dtype
+        result = np.empty(message.words.size, dtype)
+        return Segment(np.ascontiguousarray(message.words), result, SWITCH_MERGES[message.merge])
+
+    def retransmitted_packets(self) -> int:
+        """See `Collective`."""
+        return sum(self._counter(worker, "retransmitted_packets") for worker in range(self._workers))
+
+    def _counter(self, worker: int, name: str) -> int:
+        return self._fabric.engine.worker_counters(self._job, worker)[name]
+
+
+def refused_merges(merges: Sequence[Merge]) -> list[Merge]:
+    """Of these merges, those that a switch register cannot do."""
+    return [merge for merge in merges if merge not in SWITCH_MERGES]

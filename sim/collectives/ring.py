@@ -1,0 +1,102 @@
+"""Ring all-reduce over reliable messages (Patarasuk and Yuan, JPDC 2009).
+
+The words are cut into n segments. In n − 1 reduce-scatter steps every worker sends one segment to the next and merges the one it
+receives into its own; in n − 1 all-gather steps the finished segments go round. On an idle network that takes
+2(n − 1) times the time of one segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import simpy
+
+from homomorphic.codec import Merged, Message, Words
+from homomorphic.keyed import mix_plain
+from homomorphic.merge import combine
+from sim.collectives.collective import Wait
+from sim.engine.model import Flow, Frame
+from sim.fabric import Fabric
+from sim.workload.device import Device
+
+
+@dataclass(frozen=True)
+class RingOptions:
+    """How the ring's messages are carried, and who is in it."""
+
+    hosts: tuple[int, ...]  # node of each worker
+    frame: Frame
+    window: int
+    timeout_ps: int
+    ack_every: int
+    seed: int
+    job: int = 0
+
+
+class Ring:
+    """One job's ring, in rank order."""
+
+    def __init__(
+        self, environment: simpy.Environment, fabric: Fabric, options: RingOptions, device: Device
+    ) -> None:
+        self._environment, self._fabric, self._options, self._device = environment, fabric, options, device
+        self._workers = len(options.hosts)
+        self._inboxes = [simpy.Store(environment) for _ in options.hosts]
+        self._operations = [0] * self._workers
+
+    def exchange(self, worker: int, messages: tuple[Message, ...]) -> Wait:
+        """See `Collective`. Messages of one operation go round one after the other."""
+        merged = []
+        for message in messages:
+            merged.append((yield from self._all_reduce(worker, message)))
+        return tuple(merged)
+
+    def _all_reduce(self, worker: int, message: Message) -> Generator[simpy.Event, Any, Merged]:
+        n = self._workers
+        operation = self._operations[worker]
+        self._operations[worker] += 1
+        bounds = [message.words.size * index // n for index in range(n + 1)]
+        parts = [Merged(message.words[bounds[i] : bounds[i + 1]], 1) for i in range(n)]
+        for step in range(2 * (n - 1)):
+            self._send(worker, operation, step, parts[(worker - step) % n].words)
+            received: Words = yield self._inboxes[worker].get()
+            index = (worker - step - 1) % n
+            if step < n - 1:
+                arriving = Merged(received, step + 1)
+                key = mix_plain(self._options.seed, 6, self._options.job, operation, worker, step)
+                size = received.nbytes
+                yield self._environment.timeout(self._device.work_ps(2 * size, size))
+                parts[index] = combine(message.merge, arriving, parts[index], key, message.table)
+            else:
+                parts[index] = Merged(received, n)
+        return Merged(np.concatenate([part.words for part in parts]), n)
+
+    def _send(self, worker: int, operation: int, step: int, words: Words) -> None:
+        """Start one segment on its way to the next worker, whose inbox it enters when it is delivered."""
+        options = self._options
+        following = (worker + 1) % self._workers
+        received = np.empty_like(words)
+        key = mix_plain(5, options.job, operation, step, worker)
+        flow = Flow(
+            source=options.hosts[worker],
+            target=options.hosts[following],
+            words_count=words.size,
+            words=np.ascontiguousarray(words),
+            received=received,
+            frame=options.frame,
+            window=options.window,
+            timeout_ps=options.timeout_ps,
+            ack_every=options.ack_every,
+            route=mix_plain(options.seed, 7, options.job, worker) >> 33,
+            key=key,
+        )
+        delivered = self._fabric.flow(flow)
+        inbox = self._inboxes[following]
+        delivered.callbacks.append(lambda _: inbox.put(received))
+
+    def retransmitted_packets(self) -> int:
+        """See `Collective`."""
+        return self._fabric.engine.flow_retransmissions

@@ -1,0 +1,90 @@
+"""The network as one SimPy process: it runs the compiled engine up to the next SimPy event, and turns what the engine
+completes into SimPy events. Nothing above it ever sees a packet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import simpy
+
+from sim.engine.engine import Engine
+from sim.engine.model import Completion, Flow, Scaled, Segment
+from sim.errors import NetfoldError
+from sim.units import TIME
+
+STALL_PS = 60 * 10**12  # no word has got anywhere for so long: it never will
+_FOREVER_PS = 2**62
+
+
+class StalledError(NetfoldError):
+    """Traffic that makes no progress any more."""
+
+    exit_code = 1
+
+
+class Fabric:
+    """Opens streams and flows at the current simulated time; each is an event that fires when it completes."""
+
+    def __init__(self, environment: simpy.Environment, engine: Engine) -> None:
+        self.engine = engine
+        self._environment = environment
+        self._waiting: dict[tuple[str, int, int], simpy.Event] = {}
+        self._wake = environment.event()
+        environment.process(self._run())
+
+    def stream(
+        self, job: int, worker: int, segments: list[Segment], scaled: Scaled | None = None
+    ) -> simpy.Event:
+        """Start a worker's next aggregation stream; the event fires when its results are complete."""
+        self.engine.advance(self._environment.now)
+        self.engine.open_stream(job, worker, segments, scaled)
+        return self._expect("stream", job, worker)
+
+    def flow(self, flow: Flow) -> simpy.Event:
+        """Start a reliable message; the event fires when it is delivered."""
+        self.engine.advance(self._environment.now)
+        return self._expect("flow", -1, self.engine.open_flow(flow))
+
+    def _expect(self, kind: str, job: int, worker: int) -> simpy.Event:
+        event = self._waiting[kind, job, worker] = self._environment.event()
+        if not self._wake.triggered:
+            self._wake.succeed()
+        return event
+
+    def _run(self) -> Generator[simpy.Event, Any, None]:
+        environment, engine = self._environment, self.engine
+        while True:
+            if engine.next_event_ps() is None or not self._waiting:
+                self._wake = environment.event()
+                yield self._wake
+            if environment.peek() <= environment.now:  # others act at this moment: let them first
+                yield environment.timeout(0)
+                continue
+            completions = self._advance(int(min(environment.peek(), _FOREVER_PS)))
+            yield environment.timeout(engine.now_ps - environment.now)
+            for completion in completions:
+                self._waiting.pop((completion.kind, completion.job, completion.worker)).succeed()
+
+    def _advance(self, until_ps: int) -> list[Completion]:
+        """Run the engine to its next completion or to `until_ps`; stop it if it gets nowhere."""
+        while True:
+            progress = self.engine.progress
+            stop_ps = min(until_ps, self.engine.now_ps + STALL_PS)
+            completions = self.engine.run(stop_ps)
+            if completions or stop_ps == until_ps:
+                return completions
+            if self.engine.progress == progress:
+                raise StalledError(
+                    f"no word has got anywhere for {TIME.format(STALL_PS)} of simulated time, since "
+                    f"{TIME.format(stop_ps - STALL_PS)}; waiting for {self._describe()}",
+                    "a link that loses every packet never recovers: look at `faults`",
+                )
+
+    def _describe(self) -> str:
+        names = [
+            f"worker {worker}'s aggregation" if kind == "stream" else f"message {worker}"
+            for kind, _, worker in self._waiting
+        ]
+        return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

@@ -1,0 +1,292 @@
+"""The plan: a scenario with everything resolved to integers, and the reasons why it cannot be run if it cannot."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import numpy as np
+from numpy.typing import NDArray
+
+from homomorphic.codec import Codec
+from homomorphic.keyed import mix_plain
+from sim.collectives.in_network import SWITCH_MERGES, refused_merges
+from sim.engine.model import Frame, Job
+from sim.frames import FRAMES
+from sim.scenario import Scenario
+from sim.scenario import models as written
+from sim.scenario.topology import build_topology
+from sim.workload import SyntheticSpec, TrainingSpec
+from sim.workload.device import DEVICES, Device, FixedDevice, NoDevice
+from switch.fit import FitError, fit_switchml
+from switch.profiles import PROFILES, Profile, UnknownProfileError, profile
+from topologies.graph import TopologyError, switches
+from topologies.placement import place_aggregator, place_workers
+from topologies.routing import Network, compile_network
+
+
+@dataclass(frozen=True)
+class RingPlan:
+    """A ring all-reduce over reliable messages."""
+
+    frame: Frame
+    window: int  # packets
+    timeout_ps: int
+    ack_every: int
+
+
+@dataclass(frozen=True)
+class VariantPlan:
+    """One variant, resolved. Holding one means that:
+
+    - every node and link is a row of `network`, whose delays into switches include their pass latency;
+    - every worker has a host of its own;
+    - every switch profile exists;
+    - an in-network job's switch fits its program, its slots are whole messages, and it can do the codec's merges;
+    - a ring's window holds at least one acknowledgement's worth of packets;
+    - every pattern of a fault names at least one link.
+    """
+
+    name: str
+    network: Network
+    loss: NDArray[np.float64]  # (links,)
+    hosts: tuple[int, ...]  # node of each worker
+    workload: TrainingSpec | SyntheticSpec
+    steps: int
+    device: Device
+    codec: Codec
+    collective: RingPlan | Job
+    wire_bound_elements_per_s: float | None  # dense in-network aggregation cannot be faster
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A scenario ready to run."""
+
+    scenario: Scenario
+    variants: tuple[VariantPlan, ...]
+
+
+def resolve(scenario: Scenario) -> Plan:
+    """Resolve all variants.
+
+    Raises
+    ------
+    ScenarioError
+        With the place in the file and what is allowed.
+    """
+    return Plan(scenario, tuple(_Resolver(scenario, variant).resolve() for variant in scenario.variants))
+
+
+class _Resolver:
+    """Resolves one variant; every error points to the line it comes from."""
+
+    def __init__(self, scenario: Scenario, variant: written.Variant) -> None:
+        self.scenario, self.variant = scenario, variant
+        self.graph = build_topology(scenario, variant)
+
+    def resolve(self) -> VariantPlan:
+        variant = self.variant
+        profiles = self._profiles()
+        hosts = self._hosts()
+        network = _with_pass_latency(compile_network(self.graph), profiles)
+        nodes = tuple(network.nodes.index(host) for host in hosts)
+        codec = variant.codec
+        collective: RingPlan | Job
+        if isinstance(variant.collective, written.Ring):
+            collective, bound = self._ring(variant.collective), None
+        else:
+            network, collective, codec = self._in_network(variant.collective, network, hosts, profiles)
+            bound = _wire_bound(network, collective, nodes)
+        return VariantPlan(
+            name=variant.name,
+            network=network,
+            loss=self._loss(network),
+            hosts=nodes,
+            workload=_workload(variant.workload),
+            steps=variant.workload.steps,
+            device=_device(variant.device),
+            codec=codec,
+            collective=collective,
+            wire_bound_elements_per_s=bound,
+        )
+
+    def error(self, path: str, message: str, hint: str = "") -> Exception:
+        return self.scenario.error(path, message, hint, self.variant.name)
+
+    def _profiles(self) -> dict[str, Profile]:
+        found = {}
+        for name in switches(self.graph):
+            wanted = self.graph.nodes[name]["profile"]
+            try:
+                found[name] = profile(wanted)
+            except UnknownProfileError as error:
+                near = difflib.get_close_matches(wanted, PROFILES, 1)
+                hint = f"did you mean {near[0]!r}? " if near else ""
+                raise self.error("topology.switch", str(error), f"{hint}known: {', '.join(PROFILES)}") from None
+        return found
+
+    def _hosts(self) -> list[str]:
+        section = self.variant.workers
+        try:
+            return place_workers(self.graph, section.count, section.placement)
+        except TopologyError as error:
+            message, _, hint = str(error).partition("\n")
+            raise self.error("workers", message, hint.strip()) from None
+
+    def _ring(self, section: written.Ring) -> RingPlan:
+        if section.window < section.ack_every:
+            raise self.error(
+                "collective.window",
+                f"a window of {section.window} packets is smaller than ack_every, {section.ack_every}: "
+                "no acknowledgement would ever be sent",
+                f"use at least {section.ack_every}",
+            )
+        return RingPlan(FRAMES[section.frame], section.window, section.timeout, section.ack_every)
+
+    def _in_network(
+        self, section: written.InNetwork, network: Network, hosts: list[str], profiles: dict[str, Profile]
+    ) -> tuple[Network, Job, Codec]:
+        frame = FRAMES[section.frame]
+        self._check_merges()
+        if section.slots % section.message_packets:
+            raise self.error(
+                "collective.slots",
+                f"{section.slots} slots cannot be divided into messages of {section.message_packets} packets",
+                f"use a multiple of {section.message_packets}",
+            )
+        name = self._switch(section, hosts, profiles)
+        try:
+            fit = fit_switchml(profiles[name], len(hosts), section.slots, frame.elements)
+        except FitError as error:
+            raise self.error("collective", str(error)) from None
+        network, loopback = _with_loopback(network, name, profiles[name], fit.extra_passes)
+        job = Job(
+            hosts=tuple(network.nodes.index(host) for host in hosts),
+            switch=network.nodes.index(name),
+            slot_base=0,
+            slots_count=section.slots,
+            unit_packets=section.message_packets,
+            frame=frame,
+            timeout_ps=section.timeout,
+            first_timeout_ps=section.first_timeout or section.timeout,
+            routes=tuple(mix_plain(self.scenario.seed, 8, worker) >> 33 for worker in range(len(hosts))),
+            loopback_link=loopback,
+        )
+        return network, job, self._codec_with_unit(section.message_packets * frame.elements)
+
+    def _codec_with_unit(self, unit_elements: int) -> Codec:
+        """The codec, with the network's unit where it left the block size to the network."""
+        codec = self.variant.codec
+        if getattr(codec, "block_elements", 0) is None:
+            return dataclasses.replace(codec, block_elements=unit_elements)  # type: ignore[type-var]
+        return codec
+
+    def _check_merges(self) -> None:
+        codec = self.variant.codec
+        refused = refused_merges(sorted(codec.merges, key=lambda merge: merge.value))
+        if refused:
+            able = ", ".join(merge.value for merge in SWITCH_MERGES)
+            raise self.error(
+                "codec",
+                f"codec {codec.kind!r} needs {', '.join(merge.value for merge in refused)}, which switch registers "
+                f"cannot do (they do {able})",
+                "use codec fixed_point or lossless, or a collective between hosts such as ring",
+            )
+
+    def _switch(self, section: written.InNetwork, hosts: list[str], profiles: dict[str, Profile]) -> str:
+        if section.switch != "auto":
+            if section.switch not in profiles:
+                near = difflib.get_close_matches(section.switch, profiles, 1)
+                hint = f"did you mean {near[0]!r}? " if near else ""
+                names = ", ".join(list(profiles)[:8])
+                raise self.error(
+                    "collective.switch", f"there is no switch {section.switch!r}", f"{hint}switches: {names}"
+                )
+            return section.switch
+        capable: Callable[[str], bool] = lambda name: PROFILES[name].is_programmable
+        try:
+            return place_aggregator(self.graph, hosts, capable)
+        except TopologyError as error:
+            message, _, hint = str(error).partition("\n")
+            able = ", ".join(one.name for one in PROFILES.values() if one.is_programmable)
+            raise self.error(
+                "topology.switch", message, hint.strip() or f"programmable profiles: {able}"
+            ) from None
+
+    def _loss(self, network: Network) -> NDArray[np.float64]:
+        """Probability of each link; the first rule that names a link decides."""
+        loss = np.full(len(network.link_names), np.nan)
+        for index, fault in enumerate(self.variant.faults):
+            for pattern in fault.links:
+                rows = [row for row, name in enumerate(network.link_names) if fnmatchcase(name, pattern)]
+                if not rows:
+                    near = difflib.get_close_matches(pattern, network.link_names, 1)
+                    hint = f"did you mean {near[0]!r}? " if near else ""
+                    raise self.error(
+                        f"faults.{index}.links",
+                        f"no link matches {pattern!r}",
+                        f"{hint}links are named like {network.link_names[0]!r}",
+                    )
+                loss[rows] = np.where(np.isnan(loss[rows]), fault.rate, loss[rows])
+        loss[network.link_source == network.link_target] = 0.0  # inside a switch
+        return np.nan_to_num(loss)
+
+
+def _with_pass_latency(network: Network, profiles: dict[str, Profile]) -> Network:
+    """Add to the delay of every link into a switch what a pass through it takes."""
+    latency = [profiles[name].pass_latency_ps if name in profiles else 0 for name in network.nodes]
+    delay_ps = network.delay_ps + np.array(latency, np.int64)[network.link_target]
+    return dataclasses.replace(network, delay_ps=delay_ps)
+
+
+def _with_loopback(network: Network, name: str, kind: Profile, passes: int) -> tuple[Network, int]:
+    """Append a link from a switch to itself for what needs further passes; (the same, −1) if nothing does."""
+    if passes == 0:
+        return network, -1
+    node = np.int32(network.nodes.index(name))
+    extended = dataclasses.replace(
+        network,
+        link_names=(*network.link_names, f"{name}->{name}"),
+        link_source=np.append(network.link_source, node),
+        link_target=np.append(network.link_target, node),
+        rate_bps=np.append(network.rate_bps, np.int64(kind.loopback_rate_bps)),
+        delay_ps=np.append(network.delay_ps, np.int64(passes * kind.pass_latency_ps)),
+        buffer_bytes=np.append(network.buffer_bytes, network.buffer_bytes.max()),
+    )
+    return extended, len(network.link_names)
+
+
+def _wire_bound(network: Network, job: Job, hosts: tuple[int, ...]) -> float:
+    """Dense elements per second that the slowest worker link can carry: rate · words / wire bits of a middle packet."""
+    rate_bps = min(int(network.rate_bps[network.link_source == host].min()) for host in hosts)
+    return rate_bps * job.frame.elements / (8 * job.frame.wire_bytes(job.frame.elements, first=False, last=False))
+
+
+def _workload(section: written.Training | written.Synthetic) -> TrainingSpec | SyntheticSpec:
+    if isinstance(section, written.Training):
+        return TrainingSpec(
+            section.model, section.batch, section.learning_rate, section.bucket, section.expand
+        )
+    return SyntheticSpec(
+        section.elements,
+        section.density,
+        section.pattern,
+        section.row_elements,
+        section.overlap,
+        section.distribution,
+        section.bucket,
+    )
+
+
+def _device(section: written.NoDevice | written.FixedDevice | written.RooflineDevice) -> Device:
+    if isinstance(section, written.FixedDevice):
+        return FixedDevice(section.forward, section.backward, section.memory_rate)
+    if isinstance(section, written.RooflineDevice):
+        return DEVICES[section.model]
+    return NoDevice()
+
+

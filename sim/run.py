@@ -1,0 +1,241 @@
+"""From a scenario file to a run folder: every variant is simulated, checked and written down."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import simpy
+
+from sim.checks import check_variant
+from sim.collectives.collective import Collective
+from sim.collectives.in_network import InNetwork
+from sim.collectives.ring import Ring, RingOptions
+from sim.engine.engine import Engine
+from sim.engine.model import Job
+from sim.fabric import Fabric, StalledError
+from sim.job import JobParts, Journal, TrainingJob
+from sim.plan import Plan, VariantPlan, resolve
+from sim.record import CheckRecord, LinkRecord
+from sim.report.html import build_report
+from sim.results import RunData, write_run
+from sim.results.summary import Reference, VariantFacts, summarize
+from sim.scenario import load
+from sim.workload import SyntheticSpec, Workload, synthetic_workload, training_workload
+
+Progress = Callable[[str], None]
+
+APPROXIMATIONS = (
+    "Hosts take no time per packet; a worker sends its buckets one at a time, in gradient-ready order.",
+    "Queues are FIFO and drop-tail: no priorities, no pause frames, no congestion control beyond windows.",
+    "A bucket is ready when its share of the gradient bytes is: backward is taken to produce them at an even rate.",
+    "Compute takes what the device model says; encoding and decoding are charged memory traffic alone.",
+    "Retransmission timers expire exactly; the released SwitchML client polls them.",
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished run."""
+
+    scenario: str
+    seed: int
+    run_dir: Path
+    summary: dict[str, Any]
+    engine: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The object that `netfold run --json` prints."""
+        return {
+            "scenario": self.scenario,
+            "seed": self.seed,
+            "verdict": self.summary["verdict"],
+            "run_dir": str(self.run_dir),
+            "variants": self.summary["variants"],
+            "engine": self.engine,
+        }
+
+
+@dataclass(frozen=True)
+class VariantResult:
+    """What one variant left."""
+
+    journal: Journal
+    links: list[LinkRecord]
+    checks: list[CheckRecord]
+    facts: VariantFacts
+    packet_hops: int
+    wall_s: float
+
+
+def run_scenario(
+    path: str | Path, sets: tuple[str, ...], seed: int | None, out_dir: Path, progress: Progress
+) -> Outcome:
+    """Run all variants of a scenario file and write the run folder.
+
+    Raises
+    ------
+    ScenarioError, DataError
+        Nothing was run.
+    StalledError
+        Traffic that makes no progress; nothing was written.
+    InvariantError
+        netfold contradicts itself.
+    """
+    started_at, started = datetime.now(UTC), time.perf_counter()
+    plan = resolve(load(path, sets, seed))
+    results = []
+    for index, variant in enumerate(plan.variants):
+        progress(f"[{index + 1}/{len(plan.variants)}] {variant.name}")
+        results.append(run_variant(plan, variant))
+    summary, engine = _summary(plan, results), _engine(results)
+    scenario = plan.scenario
+    run_dir = write_run(
+        out_dir,
+        RunData(
+            scenario_name=scenario.name,
+            scenario_text=scenario.source_text,
+            seed=scenario.seed,
+            started_at=started_at,
+            wall_s=time.perf_counter() - started,
+            approximations=APPROXIMATIONS,
+            steps=[record for result in results for record in result.journal.steps],
+            rounds=[record for result in results for record in result.journal.rounds],
+            phases=[record for result in results for record in result.journal.phases],
+            links=[record for result in results for record in result.links],
+            checks=[record for result in results for record in result.checks],
+            summary=summary,
+            engine=engine,
+            sets=sets,
+        ),
+    )
+    return Outcome(scenario.name, scenario.seed, run_dir, summary, engine)
+
+
+def run_variant(plan: Plan, variant: VariantPlan) -> VariantResult:
+    """Simulate one variant from time 0."""
+    seed = plan.scenario.seed
+    environment = simpy.Environment()
+    engine = Engine(variant.network, variant.loss, seed)
+    fabric = Fabric(environment, engine)
+    workload = _workload(variant, seed)
+    collective = _collective(environment, fabric, variant, seed)
+    job = TrainingJob(
+        environment,
+        engine,
+        JobParts(
+            variant=variant.name,
+            seed=seed,
+            workload=workload,
+            codec=variant.codec,
+            collective=collective,
+            pipelines_scaling=_pipelines_scaling(variant),
+            device=variant.device,
+            host_links=_host_links(variant),
+        ),
+    )
+    started = time.perf_counter()
+    try:
+        environment.run(environment.process(job.steps(variant.steps)))
+    except StalledError as error:
+        raise StalledError(f"{plan.scenario.file}: {variant.name}: {error.message}", error.hint) from None
+    links = _link_records(variant, engine)
+    return VariantResult(
+        journal=job.journal,
+        links=links,
+        checks=check_variant(variant, job.journal, links),
+        facts=VariantFacts(
+            workers=len(variant.hosts),
+            packets_retransmitted=collective.retransmitted_packets(),
+            references=_references(variant),
+        ),
+        packet_hops=engine.packet_hops,
+        wall_s=time.perf_counter() - started,
+    )
+
+
+def _workload(variant: VariantPlan, seed: int) -> Workload:
+    workers = len(variant.hosts)
+    if isinstance(variant.workload, SyntheticSpec):
+        return synthetic_workload(variant.workload, workers, seed)
+    return training_workload(variant.workload, workers, seed)
+
+
+def _collective(
+    environment: simpy.Environment, fabric: Fabric, variant: VariantPlan, seed: int
+) -> Collective:
+    plan = variant.collective
+    if isinstance(plan, Job):
+        return InNetwork(fabric, plan)
+    options = RingOptions(variant.hosts, plan.frame, plan.window, plan.timeout_ps, plan.ack_every, seed)
+    return Ring(environment, fabric, options, variant.device)
+
+
+def _pipelines_scaling(variant: VariantPlan) -> bool:
+    """SwitchML sends exponents one window ahead where a block is just what one unit carries."""
+    plan = variant.collective
+    if not isinstance(plan, Job):
+        return False
+    return getattr(variant.codec, "block_elements", None) == plan.unit_packets * plan.frame.elements
+
+
+def _host_links(variant: VariantPlan) -> tuple[list[int], list[int]]:
+    network = variant.network
+    out = [int(row) for row in np.flatnonzero(np.isin(network.link_source, variant.hosts))]
+    into = [int(row) for row in np.flatnonzero(np.isin(network.link_target, variant.hosts))]
+    return out, into
+
+
+def _references(variant: VariantPlan) -> tuple[Reference, ...]:
+    plan, bound = variant.collective, variant.wire_bound_elements_per_s
+    if bound is None or not isinstance(plan, Job):
+        return ()
+    words, size = plan.frame.elements, plan.frame.wire_bytes(plan.frame.elements, first=False, last=False)
+    source = f"{words} words per {size} B on the slowest worker link"
+    return (Reference("wire bound, dense", bound, source),)
+
+
+def _link_records(variant: VariantPlan, engine: Engine) -> list[LinkRecord]:
+    network = variant.network
+    records = []
+    for row, counters in enumerate(engine.link_counters()):
+        rate_bps = int(network.rate_bps[row])
+        records.append(
+            LinkRecord(
+                variant=variant.name,
+                link=network.link_names[row],
+                source=network.nodes[network.link_source[row]],
+                target=network.nodes[network.link_target[row]],
+                rate_bps=rate_bps,
+                packets=counters["sent_packets"],
+                bytes=counters["sent_bytes"],
+                **{
+                    f"{what}_{unit}": counters[f"{what}_{unit}"]
+                    for what in ("delivered", "lost", "dropped", "in_flight")
+                    for unit in ("packets", "bytes")
+                },
+                busy_ps=counters["busy_ps"],
+                backlog_bytes_max=counters["backlog_ps_max"] * rate_bps // (8 * 10**12),
+            )
+        )
+    return records
+
+
+def _summary(plan: Plan, results: list[VariantResult]) -> dict[str, Any]:
+    return summarize(
+        {variant.name: result.facts for variant, result in zip(plan.variants, results, strict=True)},
+        [record for result in results for record in result.journal.steps],
+        [record for result in results for record in result.journal.rounds],
+        [record for result in results for record in result.links],
+        [record for result in results for record in result.checks],
+    )
+
+
+def _engine(results: list[VariantResult]) -> dict[str, Any]:
+    hops, wall_s = sum(result.packet_hops for result in results), sum(result.wall_s for result in results)
+    return {"packet_hops": hops, "wall_s": wall_s, "packet_hops_per_s": hops / wall_s if wall_s else 0.0}

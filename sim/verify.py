@@ -1,0 +1,116 @@
+"""Is the result what it should be? Every round is held against sums taken another way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from homomorphic.codec import Codec, Gradient, Merged, Message
+from homomorphic.fold import check_lock_step, merged_reference
+from homomorphic.merge import ORDER_FREE
+
+_CHUNK = 1 << 20
+
+
+@dataclass
+class Operation:
+    """One network operation as it was seen: what each worker sent and what it received."""
+
+    sent: dict[int, tuple[Message, ...]] = field(default_factory=dict)
+    received: dict[int, tuple[Merged, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a round came to."""
+
+    wrong_words: int  # merged words, over all workers, that are not the sum in integers
+    is_integer: bool  # all its messages merge in integers, so `wrong_words` says all there is to say
+    replicas_agree: bool
+    max_abs_error: float
+    max_error_over_bound: float
+    worst_element: int  # where the error is largest relative to its bound
+    nonzeros: int
+    union_nonzeros: int
+
+    @property
+    def is_exact(self) -> bool:
+        """Every merged word, at every worker, is the integer sum."""
+        return self.is_integer and self.wrong_words == 0
+
+
+def examine(
+    codec: Codec,
+    gradients: Sequence[Gradient],
+    decoded: Sequence[Gradient],
+    operations: Sequence[Operation],
+) -> Findings:
+    """Compare what workers received and decoded with integer and float64 sums of what they put in."""
+    workers = range(len(gradients))
+    wrong_words = 0
+    merges = set()
+    for operation in operations:
+        check_lock_step([operation.sent[worker] for worker in workers])
+        for part, message in enumerate(operation.sent[0]):
+            merges.add(message.merge)
+            if message.merge in ORDER_FREE:
+                sent = [operation.sent[worker][part] for worker in workers]
+                wrong_words += _wrong_words(sent, [operation.received[worker][part] for worker in workers])
+    max_abs_error, over_bound, worst = _errors(codec, gradients, decoded[0])
+    live = np.zeros(gradients[0].size, np.bool_)
+    for gradient in gradients:
+        live |= gradient != 0
+    return Findings(
+        wrong_words=wrong_words,
+        is_integer=merges <= ORDER_FREE,
+        replicas_agree=all(_same_bits(decoded[0], other) for other in decoded[1:]),
+        max_abs_error=max_abs_error,
+        max_error_over_bound=over_bound,
+        worst_element=worst,
+        nonzeros=int(np.count_nonzero(gradients[0])),
+        union_nonzeros=int(np.count_nonzero(live)),
+    )
+
+
+def _wrong_words(sent: list[Message], received: list[Merged]) -> int:
+    """Words that differ from the integer sum, over all workers."""
+    right = merged_reference(sent).merged
+    wrong = 0
+    for merged in received:
+        wrong += int(np.count_nonzero(merged.words != right.words))
+        if right.exponents is not None:
+            wrong += int(np.count_nonzero(merged.exponents != right.exponents))
+    return wrong
+
+
+def _errors(codec: Codec, gradients: Sequence[Gradient], decoded: Gradient) -> tuple[float, float, int]:
+    """Largest absolute error, largest error relative to its bound, and the element where that is."""
+    bound = codec.error_bound(gradients)
+    largest, over_bound, worst = 0.0, 0.0, 0
+    for start in range(0, decoded.size, _CHUNK):
+        part = slice(start, start + _CHUNK)
+        total = np.zeros(decoded[part].size)
+        for gradient in gradients:
+            total += gradient[part]
+        error = np.abs(decoded[part] - total)
+        error[np.isnan(error)] = np.inf
+        largest = max(largest, float(error.max()))
+        relative = _relative(error, bound[part])
+        index = int(np.argmax(relative))
+        if relative[index] > over_bound:
+            over_bound, worst = float(relative[index]), start + index
+    return largest, over_bound, worst
+
+
+def _relative(error: NDArray[np.float64], bound: NDArray[np.float64]) -> NDArray[np.float64]:
+    """error / bound, with 0 / 0 = 0."""
+    relative = np.divide(error, bound, out=np.full(error.size, np.inf), where=bound > 0)
+    relative[error == 0] = 0.0
+    return relative
+
+
+def _same_bits(one: Gradient, other: Gradient) -> bool:
+    return bool(np.array_equal(one.view(np.int32), other.view(np.int32)))
