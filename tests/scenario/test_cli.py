@@ -1,0 +1,244 @@
+"""The command line: exit statuses, what goes where, and that help is quick."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import sim.cli
+import sim.compare
+import sim.report.html
+import sim.run
+import sim.workload.data
+from sim.errors import DataError, InvariantError, ScenarioError
+from tests.scenario.files import GOOD, changed, write
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("numpy", "numba", "torch", "matplotlib", "polars", "pydantic", "networkx", "rich")
+
+
+def netfold(*arguments: object) -> Result:
+    return CliRunner().invoke(sim.cli.app, [str(argument) for argument in arguments])
+
+
+def outcome(verdict: str) -> Any:
+    """What `run_scenario` returns, with one variant of one check."""
+    metrics = {
+        "workers": 2,
+        "aggregation_time_us": 10.0,
+        "aggregation_elements_per_s": 1e9,
+        "wire_bytes_up": 1000.0,
+        "compression_ratio": 2.0,
+        "exact": True,
+    }
+    check = {"name": "sum_is_right", "verdict": verdict, "detail": "3 of 4 elements"}
+    variant = {"name": "only", "verdict": verdict, "checks": [check], "metrics": metrics}
+    summary = {"verdict": verdict, "variants": [variant]}
+    return sim.run.Outcome("quick", 7, Path("runs/quick/now"), summary, {"packet_hops": 0})
+
+
+@pytest.fixture
+def run_returns(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[tuple[Any, ...]]]:
+    """Replace the simulation by a result or an error, and record what it was called with."""
+
+    def replace(result: Any) -> list[tuple[Any, ...]]:
+        calls: list[tuple[Any, ...]] = []
+
+        def run_scenario(*arguments: Any) -> Any:
+            calls.append(arguments[:-1])
+            if isinstance(result, BaseException):
+                raise result
+            return result
+
+        monkeypatch.setattr(sim.run, "run_scenario", run_scenario)
+        return calls
+
+    return replace
+
+
+Replace = Callable[[Any], list[tuple[Any, ...]]]
+
+
+def test_run_passes_its_options_on_and_prints_the_table(run_returns: Replace) -> None:
+    calls = run_returns(outcome("pass"))
+
+    result = netfold(
+        "run", "a.yaml", "--set", "workers=2", "--set", "name=b", "--seed", "3", "--out", "there"
+    )
+
+    assert result.exit_code == 0
+    assert calls == [(Path("a.yaml"), ("workers=2", "name=b"), 3, Path("there"))]
+    assert "only" in result.stdout
+    assert f"Not modelled:\n  {sim.run.APPROXIMATIONS[0]}\n" in result.stdout
+    assert "Report: runs/quick/now/report.html\n" in result.stdout
+    assert result.stderr == ""
+
+
+def test_run_with_json_prints_one_object(run_returns: Replace) -> None:
+    calls = run_returns(outcome("pass"))
+
+    result = netfold("run", "a.yaml", "--json")
+
+    assert calls == [(Path("a.yaml"), (), None, Path("runs"))]
+    assert outcome("pass").as_dict() == json.loads(result.stdout)
+
+
+def test_a_failed_check_is_shown_and_exits_with_1(run_returns: Replace) -> None:
+    run_returns(outcome("fail"))
+
+    result = netfold("run", "a.yaml")
+
+    assert result.exit_code == 1
+    assert "only: sum_is_right: fail: 3 of 4 elements\n" in result.stdout
+    assert netfold("run", "a.yaml", "--json").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "told"),
+    [
+        (ScenarioError("a.yaml", 3, "x", "wrong", "right"), 2, "a.yaml:3: x: wrong\n  right\n"),
+        (DataError("no data", "fetch it"), 2, "no data\n  fetch it\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+    ],
+)
+def test_errors_are_told_on_stderr_without_a_traceback(
+    run_returns: Replace, error: BaseException, status: int, told: str
+) -> None:
+    run_returns(error)
+
+    result = netfold("run", "a.yaml", "--json")
+
+    assert (status, "", told) == (result.exit_code, result.stdout, result.stderr)
+
+
+def test_a_broken_invariant_says_how_to_reproduce_it(run_returns: Replace, tmp_path: Path) -> None:
+    run_returns(InvariantError("bytes vanished"))
+    path = write(tmp_path, GOOD)
+
+    result = netfold("run", path, "--set", "faults=[]", "--seed", "3")
+
+    sha256 = hashlib.sha256(GOOD.encode()).hexdigest()
+    assert result.exit_code == 3
+    assert result.stderr.startswith("bytes vanished\n  a bug; to reproduce: ")
+    assert f"netfold run {path} --set 'faults=[]' --seed 3   # netfold " in result.stderr
+    assert result.stderr.endswith(f", scenario sha256 {sha256}\n")
+
+
+def test_what_nobody_foresaw_exits_as_a_bug(
+    run_returns: Replace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_returns(ZeroDivisionError("oh"))
+    monkeypatch.setattr(sys, "argv", ["netfold", "run", "a.yaml"])
+
+    with pytest.raises(SystemExit) as caught:
+        sim.cli.main()
+
+    assert caught.value.code == 3
+    assert "ZeroDivisionError: oh" in capsys.readouterr().err
+
+
+def test_validate_goes_through_all_files(tmp_path: Path) -> None:
+    good = write(tmp_path, GOOD)
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(changed("hosts: 8", "hosts: 0"))
+
+    result = netfold("validate", bad, good)
+
+    assert result.exit_code == 2
+    assert result.stdout == f"{good}: fine, variants: switch, ring\n"
+    assert result.stderr == (
+        f"{bad}:5: topology.hosts: must be at least 1, found 0\n  hosts: Number of hosts: h0, h1, …\n"
+    )
+    assert netfold("validate", good).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "arguments", [["bogus"], ["run"], ["run", "a", "--seed", "-1"], ["run", "a", "--sed", "1"]]
+)
+def test_bad_usage_exits_with_2(arguments: list[str]) -> None:
+    result = netfold(*arguments)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Usage: " in result.stderr
+
+
+def test_topology_show(tmp_path: Path) -> None:
+    result = netfold("topology", "show", write(tmp_path, GOOD), "--set", "topology.hosts=6")
+
+    cells = [
+        [cell.strip() for cell in line.split("│")[1:-1]] for line in result.stdout.splitlines() if "│" in line
+    ]
+    assert cells == [
+        ["switch", "star", "6", "1", "12", "2", "300Gbps"],
+        ["ring", "star", "6", "1", "12", "2", "300Gbps"],
+    ]
+
+
+def test_codecs_are_listed_with_their_options() -> None:
+    result = netfold("codecs")
+
+    assert "fixed_point" in result.stdout
+    assert "block_elements=null" in result.stdout
+
+
+def test_schema_is_printed_as_json() -> None:
+    assert json.loads(netfold("schema").stdout)["title"] == "netfold scenario"
+
+
+def test_data_sets_are_listed_and_fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NETFOLD_CACHE", str(tmp_path))
+    monkeypatch.setattr(sim.workload.data, "fetch", lambda name: tmp_path / name)
+
+    assert "  file: not fetched yet\n" in netfold("data", "list").stdout
+    assert netfold("data", "fetch", "digits").stdout == f"{tmp_path / 'digits'}\n"
+
+
+def test_compare_and_report_say_what_is_no_run(tmp_path: Path) -> None:
+    for arguments in (["compare", tmp_path], ["compare", tmp_path, "--json"], ["report", tmp_path]):
+        result = netfold(*arguments)
+
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr.startswith(f"{tmp_path}: not a run folder")
+
+
+def test_version() -> None:
+    assert netfold("--version").stdout.startswith("netfold ")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys, sim.cli\n"
+        "try: sim.cli.main()\n"
+        "except SystemExit as exit: assert exit.code == 0\n"
+        f"loaded = [name for name in {HEAVY!r} if name in sys.modules]\n"
+        "sys.exit(f'loaded: {loaded}' if loaded else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "--help"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "topology" in done.stdout
+
+
+def test_no_color_is_honoured(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sim", "topology", "show", str(write(tmp_path, GOOD))],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "FORCE_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert "\x1b[3" not in done.stdout
