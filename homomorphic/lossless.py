@@ -111,7 +111,7 @@ class LosslessEncoder:
             Message(index, Merge.OR, "index", index_work),
             Message(exponents, Merge.MAX, "exponents"),
         )
-        _check_agreement(index, union.words, exponents, agreed.words, round)
+        _check_agreement(index, union.words, exponents, agreed.words, gradient.size, round.workers)
         layout = _layout(self.codec, union.words, agreed.words, gradient.size, round)
         decoded = np.zeros(gradient.size, np.float32)
         if layout.offsets[-1]:
@@ -198,7 +198,8 @@ def _check_agreement(
     union: NDArray[np.uint32],
     exponents: NDArray[np.int32],
     agreed: NDArray[np.int32],
-    round: Round,
+    elements: int,
+    workers: int,
 ) -> None:
     """Refuse merged words that contradict what this worker sent: sums from them would be silently wrong."""
     missing = np.flatnonzero(index & ~union)
@@ -207,7 +208,13 @@ def _check_agreement(
             f"the merged index lacks elements this worker sent, first in word {missing[0]}: "
             "a worker's index was lost or damaged on the way"
         )
-    limit = largest_exponent(round.workers)
+    padding_bits = 32 * union.size - elements
+    if padding_bits and union[-1] >> np.uint32(32 - padding_bits):
+        raise DecodeError(
+            f"the merged index names elements beyond the last, {elements - 1}: "
+            "a worker's index was damaged on the way"
+        )
+    limit = largest_exponent(workers)
     wrong = np.flatnonzero((agreed < exponents) | (agreed > limit))
     if wrong.size:
         block = int(wrong[0])

@@ -200,6 +200,7 @@ def _merge_into(merge: Merge, accumulator: Any, words: Any, sign: tuple[int, int
             float_add_words(accumulator, words)
         case Merge.SIGN:
             accumulated_workers, arriving_workers, key = sign
-            sign_words(accumulator, words, keep_threshold(accumulated_workers, arriving_workers), key)
+            threshold = keep_threshold(accumulated_workers, arriving_workers)
+            sign_words(accumulator, words, threshold, np.uint64(key % 2**64))
         case _:
             add_words(accumulator, words)

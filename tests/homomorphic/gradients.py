@@ -1,0 +1,62 @@
+"""Gradients of several workers: supports and values that have broken encodings before."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from hypothesis import strategies as st
+
+from homomorphic.codec import Codec, Gradient, Round
+from homomorphic.fold import Folded, fold
+
+
+class Sample(NamedTuple):
+    gradients: list[Gradient]
+    round: Round
+    order: list[int]
+
+
+def support(pattern: str, elements: int, density: float, random: np.random.Generator) -> np.ndarray:
+    """Which elements are non-zero: anywhere, in whole rows of 64, or in the same columns of every row."""
+    if pattern == "rows":
+        return np.repeat(random.random(elements // 64 + 1) < density, 64)[:elements]
+    if pattern == "columns":
+        return np.tile(random.random(64) < density, elements // 64 + 1)[:elements]
+    return random.random(elements) < density
+
+
+def values(kind: str, elements: int, random: np.random.Generator) -> Gradient:
+    if kind == "wide":
+        drawn = random.standard_normal(elements) * 10.0 ** random.uniform(-44, 34, elements)
+    elif kind == "denormal":
+        drawn = random.standard_normal(elements) * 1e-42
+    elif kind == "constant":
+        drawn = np.full(elements, 1 - 2.0**-24)
+    elif kind == "negative zero":
+        drawn = np.full(elements, -0.0)
+    else:
+        drawn = random.standard_normal(elements)
+    return drawn.astype(np.float32)
+
+
+@st.composite
+def samples(draw: st.DrawFn) -> Sample:
+    workers = draw(st.one_of(st.integers(1, 8), st.sampled_from([32, 64])))
+    elements = draw(st.one_of(st.integers(1, 100), st.integers(1000, 6000)))
+    density = draw(st.sampled_from([0.0, 0.003, 0.02, 0.1, 0.3, 0.6, 1.0]))
+    pattern = draw(st.sampled_from(["iid", "rows", "columns"]))
+    kind = draw(st.sampled_from(["normal", "wide", "denormal", "constant", "negative zero"]))
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    gradients = [
+        np.where(support(pattern, elements, density, random), values(kind, elements, random), np.float32(0))
+        for _ in range(workers)
+    ]
+    round = Round(draw(st.integers(0, 9)), draw(st.integers(0, 9)), workers, draw(st.integers(0, 2**63)))
+    return Sample(gradients, round, random.permutation(workers).tolist())
+
+
+def folded(codec: Codec, gradients: list[Gradient], order: list[int] | None = None, step: int = 0) -> Folded:
+    workers = len(gradients)
+    encoders = [codec.worker(rank, workers, 0) for rank in range(workers)]
+    return fold(encoders, gradients, Round(step, 0, workers, 7), order)

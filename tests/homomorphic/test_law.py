@@ -1,0 +1,93 @@
+"""What every codec promises, whatever its kind."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from pydantic import TypeAdapter, ValidationError
+
+from homomorphic import codecs
+from homomorphic.fold import Folded, fold, merged_reference
+from homomorphic.merge import ORDER_FREE, merge_all
+from tests.homomorphic.gradients import Sample, folded, samples
+
+
+@pytest.mark.parametrize("kind", sorted(codecs()))
+@given(sample=samples())
+def test_the_law(kind: str, sample: Sample) -> None:
+    """Merge order never matters where the codec is exact; errors stay in bounds; bytes are as announced."""
+    codec = codecs()[kind]()
+    gradients, round, order = sample
+
+    def run(order: list[int]) -> Folded:
+        encoders = [codec.worker(rank, round.workers, 1) for rank in range(round.workers)]
+        return fold(encoders, gradients, round, order)
+
+    by_rank, shuffled = run(sorted(order)), run(order)
+
+    for one in by_rank.decoded[1:]:
+        assert by_rank.decoded[0].tobytes() == one.tobytes()
+    if codec.exact:
+        assert by_rank.decoded[0].tobytes() == shuffled.decoded[0].tobytes()
+    total = np.sum(gradients, axis=0, dtype=np.float64)
+    bound = codec.error_bound(gradients)
+    for one in (by_rank, shuffled):
+        assert one.decoded[0].dtype == np.float32
+        assert (np.abs(one.decoded[0] - total) <= bound).all()
+        assert one.announced_bytes(0) == sum(
+            m.words.nbytes for operation in one.messages for m in operation[0]
+        )
+    for operation in by_rank.messages:
+        for part in zip(*operation, strict=True):
+            if part[0].merge in ORDER_FREE:
+                merged = merge_all(part[0].merge, [message.words for message in part])
+                reference = merged_reference(part).merged
+
+                assert reference.words.dtype == merged.dtype
+                assert reference.words.tobytes() == merged.tobytes()
+
+
+@pytest.mark.parametrize("kind", sorted(codecs()))
+def test_scenario_options_are_checked(kind: str) -> None:
+    """Strict types and no unknown keys, which is what a scenario file relies on; every field is explained."""
+    adapter = TypeAdapter(codecs()[kind])
+
+    assert adapter.validate_json("{}") == codecs()[kind]()
+    with pytest.raises(ValidationError, match="Unexpected keyword argument"):
+        adapter.validate_json('{"size": 1}')
+    for field in (one.name for one in dataclasses.fields(codecs()[kind])):
+        with pytest.raises(ValidationError, match=field):
+            adapter.validate_json(json.dumps({field: "1"}))
+        assert f"\n    {field}: " in codecs()[kind].__doc__
+
+
+@pytest.mark.parametrize("kind", sorted(codecs()))
+@pytest.mark.parametrize("workers", [1, 3])
+def test_an_empty_bucket_is_legal(kind: str, workers: int) -> None:
+    codec = codecs()[kind]()
+    gradients = [np.empty(0, np.float32)] * workers
+
+    result = folded(codec, gradients)
+
+    assert [0] * workers == [one.size for one in result.decoded]
+    assert result.announced_bytes(0) == 0
+    assert codec.error_bound(gradients).size == 0
+
+
+@pytest.mark.parametrize("kind", sorted(codecs()))
+def test_decoded_sums_are_the_callers_to_change(kind: str) -> None:
+    gradients = [np.ones(100, np.float32)] * 2
+
+    first, second = folded(codecs()[kind](), gradients).decoded
+    first /= 2
+
+    assert first.tolist() == [1] * 100
+    assert second.tolist() == [2] * 100
+
+
+def test_the_registry_lists_all_codecs() -> None:
+    assert sorted(codecs()) == ["fixed_point", "lossless", "none"]

@@ -1,0 +1,236 @@
+"""The lossless codec end to end: exactness, sizes, failures that heal and contradictions that do not."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from homomorphic import lossless
+from homomorphic.codec import DecodeError, Gradient, Merged, Message, Round
+from homomorphic.fixed_point import FixedPoint
+from homomorphic.fold import Folded
+from homomorphic.lossless import Lossless
+from homomorphic.merge import merge_all
+from tests.homomorphic.gradients import Sample, folded, samples, support
+
+
+def sparse(
+    elements: int, density: float, workers: int, pattern: str = "iid", seed: int = 1
+) -> list[Gradient]:
+    random = np.random.default_rng([seed, workers])
+    return [
+        np.where(
+            support(pattern, elements, density, random),
+            random.standard_normal(elements, np.float32),
+            np.float32(0),
+        )
+        for _ in range(workers)
+    ]
+
+
+def labels(result: Folded) -> list[str]:
+    return [message.label for operation in result.messages for message in operation[0]]
+
+
+def exchange(gradients: list[Gradient], damage: dict[str, int]) -> tuple[list[Gradient], list[str]]:
+    """Like `fold`, but the first word of some merged messages is off by `damage[label]`."""
+    workers = len(gradients)
+    exchanges = [
+        Lossless().worker(rank, workers, 0).exchange(gradient, Round(0, 0, workers, 7))
+        for rank, gradient in enumerate(gradients)
+    ]
+    sent: list[tuple[Message, ...]] = [next(one) for one in exchanges]
+    seen, decoded = [], []
+    while not decoded:
+        merged = []
+        for part in zip(*sent, strict=True):
+            words = merge_all(part[0].merge, [message.words for message in part])
+            words[:1] = (words[:1].astype(np.int64) + damage.get(part[0].label, 0)).astype(words.dtype)
+            merged.append(Merged(words, workers))
+            seen.append(part[0].label)
+        sent = []
+        for one in exchanges:
+            try:
+                sent.append(one.send(tuple(merged)))
+            except StopIteration as stop:
+                decoded.append(stop.value)
+    return decoded, seen
+
+
+@given(
+    sample=samples(),
+    load=st.sampled_from([0.05, 0.5, 0.77, 0.81]),
+    block_elements=st.sampled_from([32, 128, 4096, 65_536]),
+)
+def test_decoded_bits_are_those_of_dense_fixed_point(
+    sample: Sample, load: float, block_elements: int
+) -> None:
+    compressed = folded(Lossless(load, block_elements), sample.gradients, sample.order)
+    dense = folded(FixedPoint(block_elements), sample.gradients)
+
+    assert dense.decoded[0].tobytes() == compressed.decoded[0].tobytes()
+
+
+@pytest.mark.parametrize("workers", [1, 3, 64])
+@pytest.mark.parametrize("elements", [1, 31, 33, 4095, 4097, 65_537])
+@pytest.mark.parametrize("density", [0.0, 0.01, 1.0])
+def test_sizes_densities_and_worker_counts(elements: int, density: float, workers: int) -> None:
+    gradients = sparse(elements, density, workers)
+
+    assert (
+        folded(FixedPoint(4096), gradients).decoded[0].tobytes()
+        == folded(Lossless(), gradients).decoded[0].tobytes()
+    )
+
+
+@pytest.mark.parametrize("pattern", ["iid", "rows", "columns"])
+@pytest.mark.parametrize("density", [0.001, 0.01, 0.1, 0.5])
+def test_a_million_elements_of_any_pattern(density: float, pattern: str) -> None:
+    gradients = sparse(1_000_000, density, 2, pattern)
+    result = folded(Lossless(), gradients)
+    union = np.count_nonzero((gradients[0] != 0) | (gradients[1] != 0))
+
+    assert folded(FixedPoint(4096), gradients).decoded[0].tobytes() == result.decoded[0].tobytes()
+    overhead = result.announced_bytes(0) - 125_000 - 4 * union / 0.77
+    assert overhead <= 4 * 245 + 4 * 34 * len(result.messages) * (1 + union // lossless.TILE_MEMBERS)
+
+
+def test_where_members_crowd_some_tiles_go_dense_and_some_are_empty() -> None:
+    gradient = np.zeros(1_000_000, np.float32)
+    gradient[:400_000] = 1
+    gradient[700_000::100] = 2
+    result = folded(Lossless(), [gradient, gradient])
+
+    assert (2 * gradient).tolist() == result.decoded[0].tolist()
+    words = result.messages[1][0][0].words.size
+    assert 400_000 < words < 450_000
+
+
+def test_dense_gradients_cost_their_index_and_exponents_only() -> None:
+    result = folded(Lossless(), sparse(1_000_000, 1.0, 1))
+
+    assert result.announced_bytes(0) == 4_000_000 + 125_000 + 4 * 245
+
+
+def test_an_all_zero_gradient_sends_its_index_only() -> None:
+    result = folded(Lossless(), [np.full(10_000, -0.0, np.float32)] * 3)
+
+    assert labels(result) == ["index", "exponents"]
+    assert not result.decoded[0].any()
+    assert not np.signbit(result.decoded[0]).any()
+
+
+def test_members_that_cancel_decode_to_zero() -> None:
+    gradient = sparse(10_000, 0.1, 1)[0]
+
+    assert not folded(Lossless(), [gradient, -gradient]).decoded[0].any()
+
+
+def test_hashes_change_with_every_round() -> None:
+    gradients = sparse(10_000, 0.1, 1)
+    first, again, next_step = (
+        folded(Lossless(), gradients, step=step).messages[1][0][0].words for step in (0, 0, 1)
+    )
+
+    assert first.tolist() == again.tolist()
+    assert first.size == next_step.size
+    assert first.tolist() != next_step.tolist()
+
+
+def test_tables_that_are_too_small_fail_and_are_redone_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    gradients = sparse(200_000, 0.3, 3)
+    expected = folded(Lossless(), gradients)
+    sized = lossless.segment_counters
+    monkeypatch.setattr(lossless, "segment_counters", lambda members, load: sized(members, 0.9))
+
+    result = folded(Lossless(), gradients)
+
+    assert labels(expected) == ["index", "exponents", "values"]
+    assert labels(result) == ["index", "exponents", "values", "redo"]
+    assert expected.decoded[0].tobytes() == result.decoded[0].tobytes()
+    union = np.count_nonzero(np.any([gradient != 0 for gradient in gradients], axis=0))
+    assert union == result.messages[2][0][0].words.size
+
+
+@pytest.mark.parametrize("fault", [1, -1, 12_345, 2**30])
+def test_a_damaged_counter_costs_a_redo_and_no_accuracy(fault: int) -> None:
+    gradients = sparse(20_000, 0.05, 3)
+
+    decoded, seen = exchange(gradients, {"values": fault})
+
+    assert seen == ["index", "exponents", "values", "redo"]
+    expected = folded(Lossless(), gradients).decoded[0]
+    assert all(expected.tobytes() == one.tobytes() for one in decoded)
+
+
+def test_a_counter_that_misses_one_worker_is_found_every_time() -> None:
+    gradients = sparse(5_000, 0.05, 3)
+    first_counters = folded(Lossless(), gradients).messages[1]
+    lost = [int(messages[0].words[0]) for messages in first_counters]
+
+    for rank, word in enumerate(lost):
+        decoded, seen = exchange(gradients, {"values": -word})
+
+        assert ("redo" in seen) == (word != 0), rank
+        assert folded(Lossless(), gradients).decoded[0].tobytes() == decoded[0].tobytes()
+
+
+def test_a_lost_index_is_refused() -> None:
+    gradients = [np.ones(64, np.float32)] * 2
+    text = (
+        "the merged index lacks elements this worker sent, first in word 0: "
+        "a worker's index was lost or damaged on the way"
+    )
+    with pytest.raises(DecodeError, match=f"^{re.escape(text)}$"):
+        exchange(gradients, {"index": -1})
+
+
+def test_an_index_beyond_the_gradient_is_refused() -> None:
+    text = "the merged index names elements beyond the last, 2: a worker's index was damaged on the way"
+    with pytest.raises(DecodeError, match=f"^{re.escape(text)}$"):
+        exchange([np.ones(3, np.float32)], {"index": 8})
+
+
+@pytest.mark.parametrize(("fault", "found"), [(-1, 0), (127, 128)])
+def test_exponents_out_of_range_are_refused(fault: int, found: int) -> None:
+    text = f"the merged exponent of block 0 is {found}: must lie between 1, which this worker sent, and 127"
+    with pytest.raises(DecodeError, match=f"^{re.escape(text)}$"):
+        exchange([np.ones(3, np.float32)], {"exponents": fault})
+
+
+@pytest.mark.parametrize("load", [0.0, 0.82, float("nan")])
+def test_loads_that_cannot_work(load: float) -> None:
+    text = (
+        f"load is {load}: members per counter must lie between 0.05 and 0.81; "
+        "above 0.818 a sketch with three hashes cannot be peeled, 0.77 is a good choice"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
+        Lossless(load)
+
+
+@pytest.mark.parametrize("block_elements", [0, 16, 100, 1 << 17])
+def test_blocks_that_cannot_work(block_elements: int) -> None:
+    text = (
+        f"block_elements is {block_elements}: must be a power of two from 32 to 65536, 4096 is a good choice"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
+        Lossless(block_elements=block_elements)
+
+
+def test_work_counts_the_bytes_of_every_pass() -> None:
+    gradient = sparse(8192, 0.1, 1)[0]
+    nonzeros = np.count_nonzero(gradient)
+    (index, exponents), (values,) = (operation[0] for operation in folded(Lossless(), [gradient]).messages)
+
+    assert (2 * gradient.nbytes, index.size_bytes + exponents.size_bytes) == (
+        index.work.read_bytes,
+        index.work.written_bytes,
+    )
+    assert index.size_bytes + (4 + 12) * nonzeros == values.work.read_bytes
+    assert values.size_bytes + 12 * nonzeros == values.work.written_bytes
+    assert index.size_bytes + values.size_bytes + 60 * nonzeros == values.decode_work.read_bytes
+    assert gradient.nbytes + values.size_bytes + 60 * nonzeros == values.decode_work.written_bytes
