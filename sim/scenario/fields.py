@@ -107,13 +107,14 @@ class _RegisteredCodec:
         kinds = codecs()
         if "kind" not in value:
             raise PydanticKnownError("union_tag_not_found", {"discriminator": "kind"})
-        if value["kind"] not in kinds:
+        kind = value["kind"]
+        if not isinstance(kind, str) or kind not in kinds:
             raise PydanticKnownError(
                 "union_tag_invalid",
-                {"discriminator": "kind", "tag": str(value["kind"]), "expected_tags": ", ".join(kinds)},
+                {"discriminator": "kind", "tag": str(kind), "expected_tags": ", ".join(kinds)},
             )
         # A strict dataclass takes a mapping from JSON only. Its error becomes the cause of this field's.
-        return _adapter(kinds[value["kind"]]).validate_json(json.dumps(options))
+        return _adapter(kinds[kind]).validate_json(json.dumps(options))
 
     @staticmethod
     def _describe(kind: str) -> JsonSchemaValue:

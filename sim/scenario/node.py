@@ -162,7 +162,11 @@ class _Reader:
             raise ScenarioError(
                 self._file, line, path, f"unknown tag {str(yaml.tag)!r}", "quote text that starts with '!'"
             )
-        scalar: Scalar = self._construct(yaml)
+        try:
+            scalar: Scalar = self._construct(yaml)
+        except ValueError:  # Python reads no whole number of more than 4300 digits
+            message = f"cannot read a number of {len(yaml.value)} digits"
+            raise ScenarioError(self._file, line, path, message, "write a shorter one") from None
         return scalar
 
     def _line(self, yaml: YamlNode) -> int:

@@ -1,9 +1,13 @@
 """Every kind of mistake in a scenario file, and the whole text of what a person is told."""
 
+import contextlib
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from homomorphic.codec import codecs
@@ -134,3 +138,46 @@ def test_a_file_in_another_encoding(tmp_path: Path) -> None:
 
 def test_a_control_character(tmp_path: Path) -> None:
     assert told(write(tmp_path, "name: a\x07b\n")).startswith("FILE:1: broken YAML: ")
+
+
+SCALARS = [
+    "",
+    "~",
+    "-1",
+    "0",
+    "2.5",
+    "9" * 5000,
+    "1e999",
+    ".nan",
+    "true",
+    "x",
+    "'8'",
+    "\t",
+    "'",
+    "*a",
+    "!t x",
+]
+LISTS = ["[]", "[a]", "&a [*a]", "[{kind: none}]"]
+MAPPINGS = ["{}", "{a: b}", "{kind: [a]}", "{kind: {a: b}}", "{kind: none}", "{name: {a: b}}"]
+JUNK = st.sampled_from(SCALARS + LISTS + MAPPINGS)
+PATHS = st.sampled_from(
+    ["name", "seed", "topology", "topology.kind", "codec", "codec.kind", "faults.0", "workers"]
+)
+
+
+@given(st.integers(0, GOOD.count("\n") - 1), JUNK, st.sampled_from(["value", "line", "item"]))
+def test_whatever_stands_in_a_line_it_is_read_or_refused_in_words(line: int, junk: str, where: str) -> None:
+    lines = GOOD.splitlines()
+    key = lines[line].partition(":")[0]
+    indent = key[: len(key) - len(key.lstrip(" -"))].replace("-", " ")
+    lines[line] = {"value": f"{key}: {junk}", "line": junk, "item": f"{indent}- {junk}"}[where]
+    with tempfile.TemporaryDirectory() as folder:
+        path = write(Path(folder), "\n".join(lines))
+        with contextlib.suppress(ScenarioError):
+            load(path)
+
+
+@given(PATHS, JUNK)
+def test_whatever_is_set_it_is_read_or_refused_in_words(path: str, junk: str) -> None:
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(ScenarioError):
+        load(write(Path(folder), GOOD), [f"{path}={junk}", f"variants.ring.{path}={junk}"])
