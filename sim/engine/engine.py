@@ -182,12 +182,14 @@ class Engine:
         if units == 0:
             raise ValueError("a stream carries at least one word")
         stream.segments_count, stream.blocks_count, stream.lead = len(segments), 0, 0
+        stream.window = world.jobs[job].window
         if scaled is not None:
             if len(segments) != 1 or scaled.exponents.size != units or scaled.agreed.size != units:
                 raise ValueError(
                     f"a scaled stream has one segment and one exponent per unit of {unit_words} words"
                 )
             stream.blocks_count, stream.lead = units, min(int(world.jobs[job].window), units)
+            stream.window = stream.lead  # no block's data leaves before its exponent is agreed
             stream.exponents, stream.agreed = address_of(scaled.exponents), address_of(scaled.agreed)
         stream.units_count = units + int(stream.lead)
         stream.serial += 1
@@ -204,8 +206,8 @@ class Engine:
             self._enlarge_flows(max(8, 2 * row), flow.window)
         number = self._flows_opened
         self._flows_opened += 1
+        self.world.flows[row] = np.zeros((), state.FLOW)
         entry = self.world.flows[row]
-        entry[()] = np.zeros((), state.FLOW)
         for name in ("key", "words_count", "timeout_ps", "source", "target", "route", "window", "ack_every"):
             entry[name] = getattr(flow, name)
         for name in ("elements", "overhead_bytes", "first_bytes", "last_bytes", "ack_bytes"):

@@ -142,7 +142,7 @@ STREAM = np.dtype(
         ("completed_count", "i4"),
         ("blocks_count", "i4"),  # scaled streams, else 0
         ("lead", "i4"),
-        ("pad", "i4"),
+        ("window", "i4"),  # units; of this stream
         ("first_position", "i8"),
         ("exponents", "i8"),  # address, int8
         ("agreed", "i8"),  # address, int8

@@ -28,12 +28,19 @@ def open_stream(world: World, row: int) -> None:
     stream.is_open = 1
     stream.completed_count = 0
     stream.timeout_ps = job.timeout_ps
-    for unit in range(min(job.window, stream.units_count)):
-        slot = (stream.first_position + unit) % job.window
-        world.windows[row, slot].unit = unit
-        world.windows[row, slot].attempt = 0
-        send_unit(world, row, slot, job.first_timeout_ps)
-        arm(world, row, world.windows[row, slot].deadline_ps)
+    for unit in range(min(stream.window, stream.units_count)):
+        send_next(world, row, unit, job.first_timeout_ps)
+
+
+@kernel
+def send_next(world: World, row: int, unit: int, timeout_ps: int) -> None:
+    """Send a unit for the first time, in the window slot of its position."""
+    stream = world.streams[row]
+    slot = (stream.first_position + unit) % world.jobs[stream.job].window
+    world.windows[row, slot].unit = unit
+    world.windows[row, slot].attempt = 0
+    send_unit(world, row, slot, timeout_ps)
+    arm(world, row, world.windows[row, slot].deadline_ps)
 
 
 @kernel
@@ -184,21 +191,16 @@ def store_result(world: World, row: int, index: int) -> None:
 
 @kernel
 def complete_unit(world: World, row: int, slot: int) -> None:
-    """A unit is complete: send the next one in its slot, or end the stream."""
+    """A unit is complete: its slot is free, and the next unit is released."""
     stream, window = world.streams[row], world.windows[row, slot]
-    job = world.jobs[stream.job]
     stream.completed_count += 1
     world.clock[0].progress += 1
     window.parts = 0
     window.expected_psn = -1
-    following = window.unit + job.window
-    if following < stream.units_count:
-        window.unit = following
-        window.attempt = 0
-        send_unit(world, row, slot, stream.timeout_ps)
-        arm(world, row, window.deadline_ps)
-        return
+    following = window.unit + stream.window
     window.unit = -1
+    if following < stream.units_count:
+        send_next(world, row, following, stream.timeout_ps)
     if stream.completed_count == stream.units_count:
         end_stream(world, row)
 
