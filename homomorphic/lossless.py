@@ -130,9 +130,8 @@ def _exchange_values(
     nonzeros = int(np.bitwise_count(index).sum(dtype=np.int64))
     encode_bytes = 4 * _HASHES * nonzeros
     members = int(layout.members[layout.segments > 0].sum())
-    peel_bytes = (
-        (_COUNTER_BYTES + 8) * _HASHES * members
-    )  # build degrees and members, then take values out too
+    # Each member enters degree and member of its counters, and later leaves them and the value.
+    peel_bytes = (_COUNTER_BYTES + 8) * _HASHES * members
     (merged,) = yield (
         Message(
             words,

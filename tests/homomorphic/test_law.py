@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from pydantic import TypeAdapter, ValidationError
 
+import homomorphic
 from homomorphic import codecs
 from homomorphic.fold import Folded, fold, merged_reference
 from homomorphic.merge import ORDER_FREE, merge_all
@@ -43,6 +46,7 @@ def test_the_law(kind: str, sample: Sample) -> None:
         )
     for operation in by_rank.messages:
         for part in zip(*operation, strict=True):
+            assert part[0].merge in codec.merges or part[0].label == "values exponents"  # of `stage`
             if part[0].merge in ORDER_FREE:
                 merged = merge_all(part[0].merge, [message.words for message in part])
                 reference = merged_reference(part).merged
@@ -87,6 +91,14 @@ def test_decoded_sums_are_the_callers_to_change(kind: str) -> None:
 
     assert first.tolist() == [1] * 100
     assert second.tolist() == [2] * 100
+
+
+def test_the_readme_s_example_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    text = Path(homomorphic.__file__).with_name("README.md").read_text(encoding="utf-8")
+    example = re.search(r"```python\n(.*?)```", text, re.DOTALL).group(1)
+    exec(example, {})
+
+    assert re.findall(r"print\(.*#\s*(.*)", example) == capsys.readouterr().out.splitlines()
 
 
 def test_the_registry_lists_all_codecs() -> None:
