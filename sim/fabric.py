@@ -56,7 +56,7 @@ class Fabric:
     def _run(self) -> Generator[simpy.Event, Any, None]:
         environment, engine = self._environment, self.engine
         while True:
-            if engine.next_event_ps() is None or not self._waiting:
+            if engine.next_event_ps() is None:
                 self._wake = environment.event()
                 yield self._wake
             if environment.peek() <= environment.now:  # others act at this moment: let them first

@@ -16,6 +16,7 @@ from homomorphic.keyed import mix_plain
 from sim.collectives.in_network import SWITCH_MERGES, refused_merges
 from sim.engine.model import Frame, Job
 from sim.frames import FRAMES
+from sim.results.summary import Reference
 from sim.scenario import Scenario
 from sim.scenario import models as written
 from sim.scenario.topology import build_topology
@@ -59,7 +60,7 @@ class VariantPlan:
     device: Device
     codec: Codec
     collective: RingPlan | Job
-    wire_bound_elements_per_s: float | None  # dense in-network aggregation cannot be faster
+    references: tuple[Reference, ...]  # published results, and the bound of the wire
 
 
 @dataclass(frozen=True)
@@ -96,11 +97,12 @@ class _Resolver:
         nodes = tuple(network.nodes.index(host) for host in hosts)
         codec = variant.codec
         collective: RingPlan | Job
+        bounds: tuple[Reference, ...]
         if isinstance(variant.collective, written.Ring):
-            collective, bound = self._ring(variant.collective), None
+            collective, bounds = self._ring(variant.collective), ()
         else:
             network, collective, codec = self._in_network(variant.collective, network, hosts, profiles)
-            bound = _wire_bound(network, collective, nodes)
+            bounds = (_wire_bound(network, collective),)
         return VariantPlan(
             name=variant.name,
             network=network,
@@ -111,7 +113,7 @@ class _Resolver:
             device=_device(variant.device),
             codec=codec,
             collective=collective,
-            wire_bound_elements_per_s=bound,
+            references=(*(Reference(**dict(one)) for one in variant.published), *bounds),
         )
 
     def error(self, path: str, message: str, hint: str = "") -> Exception:
@@ -173,6 +175,7 @@ class _Resolver:
             frame=frame,
             timeout_ps=section.timeout,
             first_timeout_ps=section.first_timeout or section.timeout,
+            timeout_max_ps=section.timeout_max,
             routes=tuple(mix_plain(self.scenario.seed, 8, worker) >> 33 for worker in range(len(hosts))),
             loopback_link=loopback,
         )
@@ -260,10 +263,13 @@ def _with_loopback(network: Network, name: str, kind: Profile, passes: int) -> t
     return extended, len(network.link_names)
 
 
-def _wire_bound(network: Network, job: Job, hosts: tuple[int, ...]) -> float:
-    """Dense elements per second that the slowest worker link can carry: rate · words / wire bits of a middle packet."""
-    rate_bps = min(int(network.rate_bps[network.link_source == host].min()) for host in hosts)
-    return rate_bps * job.frame.elements / (8 * job.frame.wire_bytes(job.frame.elements, first=False, last=False))
+def _wire_bound(network: Network, job: Job) -> Reference:
+    """Dense elements per second on the slowest worker link: rate · words / wire bits of a middle packet."""
+    rate_bps = min(int(network.rate_bps[network.link_source == host].min()) for host in job.hosts)
+    words = job.frame.elements
+    size_bytes = job.frame.wire_bytes(words, first=False, last=False)
+    source = f"{words} words per {size_bytes} B on the slowest worker link"
+    return Reference("wire bound, dense", rate_bps * words / (8 * size_bytes), source)
 
 
 def _workload(section: written.Training | written.Synthetic) -> TrainingSpec | SyntheticSpec:

@@ -22,9 +22,8 @@ from sim.fabric import Fabric, StalledError
 from sim.job import JobParts, Journal, TrainingJob
 from sim.plan import Plan, VariantPlan, resolve
 from sim.record import CheckRecord, LinkRecord
-from sim.report.html import build_report
 from sim.results import RunData, write_run
-from sim.results.summary import Reference, VariantFacts, summarize
+from sim.results.summary import VariantFacts, summarize
 from sim.scenario import load
 from sim.workload import SyntheticSpec, Workload, synthetic_workload, training_workload
 
@@ -152,7 +151,7 @@ def run_variant(plan: Plan, variant: VariantPlan) -> VariantResult:
         facts=VariantFacts(
             workers=len(variant.hosts),
             packets_retransmitted=collective.retransmitted_packets(),
-            references=_references(variant),
+            references=variant.references,
         ),
         packet_hops=engine.packet_hops,
         wall_s=time.perf_counter() - started,
@@ -189,15 +188,6 @@ def _host_links(variant: VariantPlan) -> tuple[list[int], list[int]]:
     out = [int(row) for row in np.flatnonzero(np.isin(network.link_source, variant.hosts))]
     into = [int(row) for row in np.flatnonzero(np.isin(network.link_target, variant.hosts))]
     return out, into
-
-
-def _references(variant: VariantPlan) -> tuple[Reference, ...]:
-    plan, bound = variant.collective, variant.wire_bound_elements_per_s
-    if bound is None or not isinstance(plan, Job):
-        return ()
-    words, size = plan.frame.elements, plan.frame.wire_bytes(plan.frame.elements, first=False, last=False)
-    source = f"{words} words per {size} B on the slowest worker link"
-    return (Reference("wire bound, dense", bound, source),)
 
 
 def _link_records(variant: VariantPlan, engine: Engine) -> list[LinkRecord]:

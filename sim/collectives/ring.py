@@ -44,7 +44,7 @@ class Ring:
     ) -> None:
         self._environment, self._fabric, self._options, self._device = environment, fabric, options, device
         self._workers = len(options.hosts)
-        self._inboxes = [simpy.Store(environment) for _ in options.hosts]
+        self._arrivals: dict[tuple[int, int, int], simpy.Event] = {}  # by worker, operation, step
         self._operations = [0] * self._workers
 
     def exchange(self, worker: int, messages: tuple[Message, ...]) -> Wait:
@@ -62,7 +62,8 @@ class Ring:
         parts = [Merged(message.words[bounds[i] : bounds[i + 1]], 1) for i in range(n)]
         for step in range(2 * (n - 1)):
             self._send(worker, operation, step, parts[(worker - step) % n].words)
-            received: Words = yield self._inboxes[worker].get()
+            received: Words = yield self._arrival(worker, operation, step)
+            del self._arrivals[worker, operation, step]
             index = (worker - step - 1) % n
             if step < n - 1:
                 arriving = Merged(received, step + 1)
@@ -75,7 +76,7 @@ class Ring:
         return Merged(np.concatenate([part.words for part in parts]), n)
 
     def _send(self, worker: int, operation: int, step: int, words: Words) -> None:
-        """Start one segment on its way to the next worker, whose inbox it enters when it is delivered."""
+        """Start one segment on its way to the next worker."""
         options = self._options
         following = (worker + 1) % self._workers
         received = np.empty_like(words)
@@ -94,8 +95,12 @@ class Ring:
             key=key,
         )
         delivered = self._fabric.flow(flow)
-        inbox = self._inboxes[following]
-        delivered.callbacks.append(lambda _: inbox.put(received))
+        arrival = self._arrival(following, operation, step)
+        delivered.callbacks.append(lambda _: arrival.succeed(received))
+
+    def _arrival(self, worker: int, operation: int, step: int) -> simpy.Event:
+        """The event that a worker has a step's segment; with loss, later steps may arrive first."""
+        return self._arrivals.setdefault((worker, operation, step), self._environment.event())
 
     def retransmitted_packets(self) -> int:
         """See `Collective`."""

@@ -38,6 +38,7 @@ class Job:
     frame: Frame
     timeout_ps: int
     first_timeout_ps: int
+    timeout_max_ps: int  # doubling stops here
     routes: tuple[int, ...]  # per worker, non-negative: picks among equal-cost paths
     loopback_link: int = -1  # link from the switch to itself that every result passes, or -1
 

@@ -120,6 +120,7 @@ JOB = np.dtype(
         ("pad", "i4"),
         ("timeout_ps", "i8"),
         ("first_timeout_ps", "i8"),
+        ("timeout_max_ps", "i8"),
         ("packets", "i8"),  # counters of the switch program
         ("results", "i8"),
         ("answers", "i8"),

@@ -237,7 +237,7 @@ def on_timer(world: World, row: int) -> None:
             window.attempt += 1
             send_unit(world, row, slot, stream.timeout_ps)
             if stream.timeouts >= stream.timeouts_threshold:
-                stream.timeout_ps *= 2
+                stream.timeout_ps = max(stream.timeout_ps, min(2 * stream.timeout_ps, job.timeout_max_ps))
                 stream.timeouts_threshold += TIMEOUTS_THRESHOLD
         next_ps = min(next_ps, window.deadline_ps)
     if next_ps != NEVER:

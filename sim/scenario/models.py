@@ -190,6 +190,8 @@ class InNetwork(Section):
     """Wait for a result before a message is sent again."""
     first_timeout: Time | None = None
     """Wait for the very first result of a job; by default the same."""
+    timeout_max: Time = TIME.parse("100ms")
+    """The timeout doubles after every 100 timeouts, up to this."""
     switch: str = "auto"
     """Name of the switch; auto takes the nearest to all workers that can run the program."""
 
@@ -217,6 +219,17 @@ class Loss(Section):
     """Which links, one direction each, as patterns over names such as h0->s0."""
 
 
+class Published(Section):
+    """A published throughput, shown beside the simulated one and never mixed into it."""
+
+    label: str
+    """What it is called in the figure."""
+    elements_per_s: Annotated[float, Field(gt=0)]
+    """Dense gradient elements aggregated per second."""
+    source: str
+    """Where the number comes from."""
+
+
 class Settings(Section):
     """What a scenario compares: the sections every variant has, and may change."""
 
@@ -234,6 +247,8 @@ class Settings(Section):
     """How workers' messages are brought together."""
     faults: tuple[Loss, ...] = ()
     """What goes wrong."""
+    published: tuple[Published, ...] = ()
+    """Published results to compare with."""
 
 
 class Variant(Settings):
