@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from numba import config, njit
+import numba
 
 _KEPT = 4  # cache folders of earlier sources that are left alone
 
@@ -41,7 +41,7 @@ def _use_cache_folder() -> None:
         return  # Numba then finds a place of its own
     for stale in others[_KEPT + 1 :]:
         shutil.rmtree(stale, ignore_errors=True)
-    config.CACHE_DIR = str(folder)
+    numba.config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
 
 
 def _user_cache() -> Path:
@@ -52,9 +52,11 @@ def _user_cache() -> Path:
 
 _use_cache_folder()
 
+_OPTIONS: dict[str, Any] = {"nopython": True, "cache": True, "nogil": True, "_nrt": False}
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def kernel(function: F) -> F:
     """Compile a function that never allocates."""
-    return cast(F, njit(cache=True, nogil=True, _nrt=False)(function))
+    return cast(F, numba.jit(**_OPTIONS)(function))

@@ -38,13 +38,13 @@ class Fabric:
         self, job: int, worker: int, segments: list[Segment], scaled: Scaled | None = None
     ) -> simpy.Event:
         """Start a worker's next aggregation stream; the event fires when its results are complete."""
-        self.engine.advance(self._environment.now)
+        self.engine.advance(int(self._environment.now))
         self.engine.open_stream(job, worker, segments, scaled)
         return self._expect("stream", job, worker)
 
     def flow(self, flow: Flow) -> simpy.Event:
         """Start a reliable message; the event fires when it is delivered."""
-        self.engine.advance(self._environment.now)
+        self.engine.advance(int(self._environment.now))
         return self._expect("flow", -1, self.engine.open_flow(flow))
 
     def _expect(self, kind: str, job: int, worker: int) -> simpy.Event:

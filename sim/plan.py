@@ -236,7 +236,7 @@ class _Resolver:
                     )
                 loss[rows] = np.where(np.isnan(loss[rows]), fault.rate, loss[rows])
         loss[network.link_source == network.link_target] = 0.0  # inside a switch
-        return np.nan_to_num(loss)
+        return np.where(np.isnan(loss), 0.0, loss)
 
 
 def _with_pass_latency(network: Network, profiles: dict[str, Profile]) -> Network:

@@ -107,7 +107,7 @@ def _errors(codec: Codec, gradients: Sequence[Gradient], decoded: Gradient) -> t
 
 def _relative(error: NDArray[np.float64], bound: NDArray[np.float64]) -> NDArray[np.float64]:
     """error / bound, with 0 / 0 = 0."""
-    relative = np.divide(error, bound, out=np.full(error.size, np.inf), where=bound > 0)
+    relative: NDArray[np.float64] = np.divide(error, bound, out=np.full(error.size, np.inf), where=bound > 0)
     relative[error == 0] = 0.0
     return relative
 

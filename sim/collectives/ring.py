@@ -96,7 +96,7 @@ class Ring:
         )
         delivered = self._fabric.flow(flow)
         arrival = self._arrival(following, operation, step)
-        delivered.callbacks.append(lambda _: arrival.succeed(received))
+        self._environment.process(_pass_on(delivered, arrival, received))
 
     def _arrival(self, worker: int, operation: int, step: int) -> simpy.Event:
         """The event that a worker has a step's segment; with loss, later steps may arrive first."""
@@ -105,3 +105,11 @@ class Ring:
     def retransmitted_packets(self) -> int:
         """See `Collective`."""
         return self._fabric.engine.flow_retransmissions
+
+
+def _pass_on(
+    delivered: simpy.Event, arrival: simpy.Event, received: Words
+) -> Generator[simpy.Event, Any, None]:
+    """Hand a segment over when it is delivered."""
+    yield delivered
+    arrival.succeed(received)

@@ -62,7 +62,7 @@ def transmit_time_ps(size_bytes: int, rate_bps: int) -> int:
 @kernel
 def is_lost(key: int, hop: int, loss: int) -> bool:
     """The keyed fate of a packet on one link; `loss` is the probability times 2^64, all bits set meaning always."""
-    return mix(key, hop) < loss or loss == ~np.uint64(0)
+    return bool(mix(key, hop) < loss or loss == ~np.uint64(0))
 
 
 @kernel

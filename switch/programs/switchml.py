@@ -56,7 +56,7 @@ def new_registers(slots: int, elements: int) -> Registers:
 def mark_worker(bitmap: NDArray[np.uint32], row: int, worker: int) -> bool:
     """Set the worker's bit in this version, clear it in the other; returns whether it was set before."""
     bit = np.uint32(1) << np.uint32(worker)
-    was_set = bitmap[row] & bit != 0
+    was_set = bool(bitmap[row] & bit)
     bitmap[row] |= bit
     bitmap[row ^ 1] &= ~bit
     return was_set
