@@ -49,7 +49,7 @@ def flow(words_count: int, **changes: object) -> Flow:
 def job(workers: int, slots: int, unit_packets: int = 1, **changes: object) -> Job:
     """Workers on all hosts of a star (its switch is the last node), but for the changes."""
     hosts, routes = tuple(range(workers)), (0,) * workers
-    plain = Job(hosts, workers, 3, slots, unit_packets, FRAME, 10**9, 10**9, routes)
+    plain = Job(hosts, workers, 3, slots, unit_packets, FRAME, 10**9, 10**9, 10**9, routes)
     return replace(plain, **changes)  # type: ignore[arg-type]
 
 

@@ -69,6 +69,7 @@ class Counters:
     in_flight_packets: int = 0
     in_flight_bytes: int = 0
     busy_ps: int = 0  # transmit times of all sent packets, those still queued included
+    backlog_ps_max: int = 0  # longest time from a packet's coming to the end of its transmission
 
     def count(self, what: str, size_bytes: int, packets: int = 1) -> None:
         """Add a packet of this size, or take it away (`packets` = -1)."""
@@ -121,11 +122,13 @@ class Fabric:
         link = self.links[link_index]
         transmit_ps = -(-packet.size_bytes * BIT_PS_PER_BYTE // link.rate_bps)
         start_ps = max(self.now_ps, link.free_at_ps)
-        if link.buffer_ps is not None and start_ps - self.now_ps + transmit_ps > link.buffer_ps:
+        backlog_ps = start_ps - self.now_ps + transmit_ps
+        if link.buffer_ps is not None and backlog_ps > link.buffer_ps:
             link.counters.count("dropped", packet.size_bytes)
             return
         link.free_at_ps = start_ps + transmit_ps
         link.counters.busy_ps += transmit_ps
+        link.counters.backlog_ps_max = max(link.counters.backlog_ps_max, backlog_ps)
         link.counters.count("sent", packet.size_bytes)
         hop = packet.hops
         packet.hops += 1

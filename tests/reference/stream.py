@@ -96,9 +96,9 @@ class Stream:
         self.places: list[Place | None] = [None] * self.lead + list(places)
         self.units = len(self.places)
         self.done = [False] * self.units
-        # A unit is sent when the one before it in its window slot is complete and, in a scaled stream, the
-        # one that brings its agreed exponent. These are the same one unless there are fewer blocks than
-        # window slots.
+        # A unit waits for the one before it in its window slot and, in a scaled stream, for the one that
+        # brings its agreed exponent. These are the same one unless there are fewer blocks than window slots;
+        # then a lost result can make either of them the later one.
         self.distances = sorted({window, self.lead} if scaled else {window})
         self._quantised: dict[int, list[int]] = {}  # by unit
 

@@ -6,7 +6,7 @@ each with its own condition, and can disagree after a fault; so they can here.
 
 What one packet of worker w does to its slot, version v (bm: bitmap, c: counter, n: workers):
 
-    always                          bm[v] gains w, bm[1 - v] loses w: so is the other version made ready
+    always                          bm[v] gains w, bm[1 - v] loses w: that readies the other version
     bm[v] was empty                 values and exponent are overwritten
     bm[v] had others, not w         values are merged, exponent is the larger
     bm[v] had w (a duplicate)       values, exponent and counter are only read

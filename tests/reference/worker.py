@@ -146,7 +146,7 @@ class Worker:
             self._send(self.stream, slot, outstanding)
             outstanding.deadline_ps = self.fabric.now_ps + self.timeout_ps
             if self.counters["timeouts"] >= self.threshold:
-                self.timeout_ps *= 2
+                self.timeout_ps = max(self.timeout_ps, min(2 * self.timeout_ps, self.job.timeout_max_ps))
                 self.threshold += 100
         self.fabric.arm(self.timer, min(o.deadline_ps for o in self.outstanding if o is not None))
 
