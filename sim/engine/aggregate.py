@@ -21,7 +21,7 @@ def on_data(world: World, index: int) -> None:
         job.discarded += 1
         free_packet(world, index)
         return
-    slot = job.slot_base + packet.slot * job.unit_packets + packet.part
+    slot = job.register_base + job.slot_base + packet.slot * job.unit_packets + packet.part
     row = 2 * slot + packet.version
     if packet.payload >= 0:
         words = world.payloads[packet.payload, : packet.words_count]
@@ -69,6 +69,8 @@ def emit_result(world: World, cause: int, row: int, receiver: int) -> None:
     for i in range(values.size):
         words[i] = values[i]
     if job.loopback_link >= 0:
+        if world.clock[0].is_lossy:
+            result.key = packet_key(world, index, 5, world.streams[packet.owner].worker)
         put(world, job.loopback_link, index)
     else:
         replicate(world, index)
@@ -79,7 +81,6 @@ def copy_header(world: World, source: int) -> int:
     """A new packet with the header fields that a result echoes."""
     index = take_packet(world.clock, world.packets)
     old, new = world.packets[source], world.packets[index]
-    new.key = old.key
     new.target = world.jobs[world.streams[old.owner].job].switch
     new.size_bytes = old.size_bytes
     new.owner = old.owner
@@ -117,6 +118,7 @@ def replicate(world: World, index: int) -> None:
         result.transmission = world.windows[row, packet.slot].switch_psn
         world.windows[row, packet.slot].switch_psn += 1
         if world.clock[0].is_lossy:
-            result.key = packet_key(world, row, copy, 2, worker)
+            cause = world.streams[packet.owner].worker
+            result.key = packet_key(world, copy, 2, worker * 65536 + cause)
         send_towards(world, job.switch, copy)
     free_packet(world, index)

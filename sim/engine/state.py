@@ -117,7 +117,7 @@ JOB = np.dtype(
         ("first_bytes", "i4"),
         ("last_bytes", "i4"),
         ("loopback_link", "i4"),
-        ("pad", "i4"),
+        ("register_base", "i4"),  # of its switch's slots
         ("timeout_ps", "i8"),
         ("first_timeout_ps", "i8"),
         ("timeout_max_ps", "i8"),
@@ -144,7 +144,6 @@ STREAM = np.dtype(
         ("blocks_count", "i4"),  # scaled streams, else 0
         ("lead", "i4"),
         ("window", "i4"),  # units; of this stream
-        ("first_position", "i8"),
         ("exponents", "i8"),  # address, int8
         ("agreed", "i8"),  # address, int8
         ("timeout_ps", "i8"),
@@ -169,7 +168,7 @@ WINDOW = np.dtype(
         ("expected_psn", "i4"),  # of the next result packet
         ("switch_expected_psn", "i4"),  # the switch's front end for this worker and queue pair
         ("switch_psn", "i4"),  # next result packet
-        ("pad", "i4"),
+        ("version", "i4"),  # of the unit that is, or will be, outstanding
     ],
     align=True,
 )

@@ -34,9 +34,8 @@ def open_stream(world: World, row: int) -> None:
 
 @kernel
 def send_next(world: World, row: int, unit: int, timeout_ps: int) -> None:
-    """Send a unit for the first time, in the window slot of its position."""
-    stream = world.streams[row]
-    slot = (stream.first_position + unit) % world.jobs[stream.job].window
+    """Send a unit for the first time, in its window slot."""
+    slot = unit % world.streams[row].window
     world.windows[row, slot].unit = unit
     world.windows[row, slot].attempt = 0
     send_unit(world, row, slot, timeout_ps)
@@ -71,7 +70,6 @@ def send_unit(world: World, row: int, slot: int, timeout_ps: int) -> None:
     stream, window = world.streams[row], world.windows[row, slot]
     job = world.jobs[stream.job]
     window.deadline_ps = world.clock[0].now_ps + timeout_ps
-    version = (stream.first_position + window.unit) // job.window % 2
     for part in range(job.unit_packets):
         index = take_packet(world.clock, world.packets)
         packet = world.packets[index]
@@ -85,7 +83,7 @@ def send_unit(world: World, row: int, slot: int, timeout_ps: int) -> None:
         packet.attempt = window.attempt
         packet.transmission = window.psn
         packet.slot = slot
-        packet.version = version
+        packet.version = window.version
         packet.exponent = NO_EXPONENT
         packet.size_bytes = job.overhead_bytes + 4 * job.elements
         if part == 0:
@@ -95,7 +93,7 @@ def send_unit(world: World, row: int, slot: int, timeout_ps: int) -> None:
             if window.unit < stream.blocks_count:
                 packet.exponent = bytes_at(stream.exponents, stream.blocks_count)[window.unit]
         if world.clock[0].is_lossy:
-            packet.key = packet_key(world, row, index, 1, stream.worker)
+            packet.key = packet_key(world, index, 1, stream.worker)
         fill_words(world, row, index)
         window.psn += 1
         if window.attempt > 0:
@@ -104,14 +102,14 @@ def send_unit(world: World, row: int, slot: int, timeout_ps: int) -> None:
 
 
 @kernel
-def packet_key(world: World, row: int, index: int, purpose: int, worker: int) -> np.uint64:
+def packet_key(world: World, index: int, purpose: int, who: int) -> np.uint64:
     """What decides a packet's fate: the same for the same packet in every run that is compared."""
     packet = world.packets[index]
     return mix(
         world.clock[0].seed,
         purpose,
-        world.streams[row].job,
-        worker,
+        world.streams[packet.owner].job,
+        who,
         packet.serial,
         packet.unit,
         packet.part,
@@ -197,6 +195,7 @@ def complete_unit(world: World, row: int, slot: int) -> None:
     world.clock[0].progress += 1
     window.parts = 0
     window.expected_psn = -1
+    window.version = 1 - window.version
     following = window.unit + stream.window
     window.unit = -1
     if following < stream.units_count:
@@ -207,12 +206,11 @@ def complete_unit(world: World, row: int, slot: int) -> None:
 
 @kernel
 def end_stream(world: World, row: int) -> None:
-    """All units are complete: void the timer, carry the position over, report."""
+    """All units are complete: void the timer and report."""
     stream, clock = world.streams[row], world.clock[0]
     stream.is_open = 0
     stream.armed_ps = NEVER
     stream.armed_order = -1
-    stream.first_position += stream.units_count
     done = world.done[clock.done_count]
     done.is_flow = 0
     done.row = row

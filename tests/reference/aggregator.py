@@ -12,9 +12,9 @@ from functools import partial
 from tests.reference.fabric import Fabric, Label, Packet
 from tests.reference.stream import Contribution, JobNumber, Result, full_bytes
 from tests.reference.switchml import SwitchmlReference, Verdict
-from tests.reference.worker import KEY_CONTRIBUTION, Worker
+from tests.reference.worker import Worker
 
-KEY_RESULT = 2
+KEY_RESULT, KEY_LOOPBACK = 2, 5
 
 Connection = tuple[int, int]  # worker and window slot
 
@@ -72,7 +72,7 @@ class Aggregator:
             target=self.job.switch,
             route=0,
             size_bytes=full_bytes(self.job.frame, cause.part, self.job.unit_packets),
-            key=self.fabric.key(KEY_CONTRIBUTION, self.number, cause.worker, *identity),
+            key=self.fabric.key(KEY_LOOPBACK, self.number, cause.worker, *identity),
             label=Label(self.workers[cause.worker].timer.owner, cause.unit, cause.part, cause.attempt),
             deliver=partial(self._replicate, result, receivers),
         )
@@ -96,7 +96,7 @@ class Aggregator:
                 target=self.job.hosts[worker.rank],
                 route=self.job.routes[worker.rank],
                 size_bytes=full_bytes(self.job.frame, result.part, self.job.unit_packets),
-                key=self.fabric.key(KEY_RESULT, self.number, worker.rank, *identity),
+                key=self.fabric.key(KEY_RESULT, self.number, 65536 * worker.rank + result.worker, *identity),
                 label=Label(worker.timer.owner, result.unit, result.part, result.attempt),
                 deliver=partial(worker.receive, copy),
             )

@@ -95,16 +95,11 @@ class Stream:
         self.lead = min(window, len(places)) if scaled else 0
         self.places: list[Place | None] = [None] * self.lead + list(places)
         self.units = len(self.places)
-        self.done = [False] * self.units
-        # A unit waits for the one before it in its window slot and, in a scaled stream, for the one that
-        # brings its agreed exponent. These are the same one unless there are fewer blocks than window slots;
-        # then a lost result can make either of them the later one.
-        self.distances = sorted({window, self.lead} if scaled else {window})
+        self.completed = 0
+        # A scaled stream with fewer blocks than window slots uses as many slots as it has blocks: then the unit
+        # before one in its slot is also the one that brings its agreed exponent.
+        self.window = self.lead if scaled else window
         self._quantised: dict[int, list[int]] = {}  # by unit
-
-    def ready(self, unit: int) -> bool:
-        """Whether everything that a unit has to wait for is complete."""
-        return all(unit < distance or self.done[unit - distance] for distance in self.distances)
 
     def merge(self, unit: int) -> Merge:
         """Merge of a unit; without words it does not matter which."""

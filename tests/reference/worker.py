@@ -47,8 +47,8 @@ class Worker:
         self.timer = Timer(STREAM_TIMER, job.owner(rank), self._time_out)
         self.stream: Stream | None = None
         self.stream_number = -1
-        self.first_position = 0
         self.outstanding: list[Outstanding | None] = [None] * self.window
+        self.version = [0] * self.window
         self.next_psn = [0] * self.window
         self.timeout_ps = 0
         self.threshold = 100
@@ -65,20 +65,18 @@ class Worker:
         self.stream = stream
         self.stream_number += 1
         self.timeout_ps = self.job.timeout_ps
-        for unit in range(min(stream.units, *stream.distances)):
+        for unit in range(min(stream.units, stream.window)):
             self._start(stream, unit, self.job.first_timeout_ps)
 
     def receive(self, result: Result) -> None:
         """Take in one result packet; a complete unit releases what waited for it."""
         stream = self.stream
-        slot = (self.first_position + result.unit) % self.window
+        if stream is None or result.stream != self.stream_number:
+            self.counters["stale_results"] += 1
+            return
+        slot = result.unit % stream.window
         outstanding = self.outstanding[slot]
-        if (
-            stream is None
-            or result.stream != self.stream_number
-            or outstanding is None
-            or outstanding.unit != result.unit
-        ):
+        if outstanding is None or outstanding.unit != result.unit:
             self.counters["stale_results"] += 1
             return
         if not in_sequence(outstanding, result):
@@ -87,17 +85,16 @@ class Worker:
         if outstanding.parts < self.job.unit_packets:
             return
         self.outstanding[slot] = None
-        stream.done[result.unit] = True
-        if all(stream.done):
-            self._end(stream)
-            return
-        for unit in (result.unit + distance for distance in stream.distances):
-            if unit < stream.units and stream.ready(unit):
-                self._start(stream, unit, self.timeout_ps)
+        self.version[slot] = 1 - self.version[slot]
+        stream.completed += 1
+        if stream.completed == stream.units:
+            self._end()
+        elif result.unit + stream.window < stream.units:
+            self._start(stream, result.unit + stream.window, self.timeout_ps)
 
     def _start(self, stream: Stream, unit: int, timeout_ps: int) -> None:
         """Send a unit for the first time."""
-        slot = (self.first_position + unit) % self.window
+        slot = unit % stream.window
         assert self.outstanding[slot] is None, "a window slot holds one unit"
         outstanding = Outstanding(unit, self.fabric.now_ps + timeout_ps)
         self.outstanding[slot] = outstanding
@@ -117,7 +114,7 @@ class Worker:
                 attempt=attempt,
                 psn=self.next_psn[slot],
                 window_slot=slot,
-                version=(self.first_position + unit) // self.window % 2,
+                version=self.version[slot],
                 merge=stream.merge(unit),
                 words=stream.words(unit, part),
                 exponent=stream.exponent(unit, part),
@@ -150,9 +147,8 @@ class Worker:
                 self.threshold += 100
         self.fabric.arm(self.timer, min(o.deadline_ps for o in self.outstanding if o is not None))
 
-    def _end(self, stream: Stream) -> None:
+    def _end(self) -> None:
         self.fabric.disarm(self.timer)
-        self.first_position += stream.units
         self.stream = None
         self.finished()
 
