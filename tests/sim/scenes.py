@@ -1,0 +1,111 @@
+"""Scenarios and networks small enough to work out on paper, and ways to run them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import simpy
+
+from homomorphic.codec import Merged, Message
+from sim.collectives.collective import Collective
+from sim.engine.engine import Engine
+from sim.fabric import Fabric
+from sim.plan import Plan, resolve
+from sim.run import Outcome, VariantResult, run_scenario, run_variant
+from sim.scenario import load
+from topologies.graph import LinkSpec
+from topologies.routing import Network, compile_network
+from topologies.star import star
+
+TINY = """\
+name: tiny
+seed: 7
+topology: {kind: star, hosts: 4, rate: 100Gbps, delay: 1us, switch: tofino1}
+workers: 3
+workload:
+  kind: synthetic
+  elements: 1000
+codec: {kind: fixed_point}
+collective:
+  kind: in_network
+  frame: udp-256
+"""
+RING = "collective={kind: ring}"
+DENSE = "codec={kind: none}"
+LINK = LinkSpec(rate_bps=100 * 10**9, delay_ps=1_000_000, buffer_bytes=1 << 24)
+BYTE_PS = 80  # at 100 Gbps
+
+Started = Callable[[simpy.Environment, Fabric], Collective]
+
+
+def write(folder: Path, text: str = TINY) -> Path:
+    path = folder / "tiny.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def plan(folder: Path, *sets: str, text: str = TINY) -> Plan:
+    return resolve(load(write(folder, text), sets))
+
+
+def simulate(folder: Path, *sets: str, text: str = TINY) -> VariantResult:
+    """Run the only variant, without writing anything down."""
+    resolved = plan(folder, *sets, text=text)
+    (variant,) = resolved.variants
+    return run_variant(resolved, variant)
+
+
+def run(folder: Path, *sets: str, text: str = TINY, seed: int | None = None) -> Outcome:
+    """Run and write the run folder below `folder`."""
+    return run_scenario(write(folder, text), sets, seed, folder / "runs", lambda progress: None)
+
+
+def metrics(outcome: Outcome) -> dict[str, Any]:
+    """Metrics of the only variant."""
+    (variant,) = outcome.summary["variants"]
+    found: dict[str, Any] = variant["metrics"]
+    return found
+
+
+def small_star(hosts: int) -> Network:
+    """Hosts 0 … n − 1 on the switch n, without pass latency."""
+    return compile_network(star(hosts, LINK))
+
+
+class Exchanged:
+    """What every worker got, `received[worker][operation]`, and when the last one had it."""
+
+    def __init__(self, network: Network, start: Started, loss: float = 0.0, seed: int = 1) -> None:
+        self.environment = simpy.Environment()
+        self.engine = Engine(network, np.full(len(network.link_names), loss), seed)
+        self.collective = start(self.environment, Fabric(self.environment, self.engine))
+        self.received: list[list[tuple[Merged, ...]]] = []
+
+    def run(
+        self,
+        sent: Sequence[Sequence[tuple[Message, ...]]],
+        pauses_ps: Sequence[Sequence[int]] | None = None,
+    ) -> Exchanged:
+        """Carry `sent[worker][operation]`; a worker waits `pauses_ps[worker][operation]` before each."""
+        self.received = [[] for _ in sent]
+        pauses = pauses_ps or [[0] * len(operations) for operations in sent]
+        workers = [
+            self.environment.process(self._work(worker, operations, pauses[worker]))
+            for worker, operations in enumerate(sent)
+        ]
+        self.environment.run(self.environment.all_of(workers))
+        return self
+
+    @property
+    def end_ps(self) -> int:
+        return int(self.environment.now)
+
+    def _work(
+        self, worker: int, operations: Sequence[tuple[Message, ...]], pauses_ps: Sequence[int]
+    ) -> Generator[simpy.Event, Any, None]:
+        for messages, pause_ps in zip(operations, pauses_ps, strict=True):
+            yield self.environment.timeout(pause_ps)
+            self.received[worker].append((yield from self.collective.exchange(worker, messages)))
