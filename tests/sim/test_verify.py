@@ -1,0 +1,168 @@
+"""What a round is held against: sums by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from homomorphic.codec import Gradient, Merge, Merged, Message, Words
+from homomorphic.fixed_point import FixedPoint
+from homomorphic.fold import LockStepError
+from homomorphic.none import Uncompressed
+from sim.verify import Findings, Operation, examine
+
+FLOATS = st.one_of(st.just(0.0), st.floats(-1e6, 1e6, width=32), st.floats(-(2.0**-10), 2.0**-10, width=32))
+
+
+@dataclass(frozen=True)
+class Loose:
+    """A codec with a bound of its own for each element."""
+
+    bounds: tuple[float, ...]
+
+    def error_bound(self, gradients: list[Gradient]) -> np.ndarray:
+        return np.array(self.bounds)
+
+
+def floats(*values: float) -> Gradient:
+    return np.array(values, np.float32)
+
+
+def operation(merge: Merge, sent: list[Words], received: list[Words]) -> Operation:
+    """One message of every worker, and what each worker got."""
+    return Operation(
+        {worker: (Message(words, merge, "values"),) for worker, words in enumerate(sent)},
+        {worker: (Merged(words, len(sent)),) for worker, words in enumerate(received)},
+    )
+
+
+def found(bounds: tuple[float, ...], gradients: list[Gradient], decoded: list[Gradient]) -> Findings:
+    return examine(Loose(bounds), gradients, decoded, [])  # type: ignore[arg-type]
+
+
+@given(
+    gradients=st.integers(1, 6).flatmap(
+        lambda elements: st.lists(
+            st.lists(FLOATS, min_size=elements, max_size=elements), min_size=1, max_size=4
+        )
+    ),
+    error=st.floats(-10, 10, width=32),
+)
+@settings(max_examples=60)
+def test_errors_and_supports_by_hand(gradients: list[list[float]], error: float) -> None:
+    columns = list(zip(*gradients, strict=True))
+    decoded = floats(*(math.fsum(column) for column in columns))
+    decoded[-1] += np.float32(error)
+
+    findings = examine(FixedPoint(4), [floats(*one) for one in gradients], [decoded] * len(gradients), [])
+
+    errors = [abs(float(decoded[i]) - math.fsum(column)) for i, column in enumerate(columns)]
+    bounds = FixedPoint(4).error_bound([floats(*one) for one in gradients]).tolist()
+    over = [error / bound for error, bound in zip(errors, bounds, strict=True)]
+    assert findings.max_abs_error == pytest.approx(max(errors), rel=1e-9, abs=1e-9)
+    assert findings.max_error_over_bound == pytest.approx(max(over), rel=1e-6, abs=1e-4)
+    assert over[findings.worst_element] == pytest.approx(max(over), rel=1e-6, abs=1e-4)
+    assert findings.nonzeros == sum(value != 0 for value in gradients[0])
+    assert findings.union_nonzeros == sum(any(column) for column in columns)
+
+
+def test_the_worst_element_is_the_one_farthest_over_its_bound() -> None:
+    findings = found((1.0, 0.1, 4.0), [floats(1, 1, 1)], [floats(1.5, 1.2, 3)])
+
+    assert findings.worst_element == 1
+    assert findings.max_error_over_bound == pytest.approx(2, rel=1e-5)
+    assert findings.max_abs_error == 2
+
+
+def test_no_error_is_within_any_bound() -> None:
+    right = found((0.0, 0.0), [floats(1, 2), floats(3, 4)], [floats(4, 6)] * 2)
+    wrong = found((0.0, 0.0), [floats(1, 2), floats(3, 4)], [floats(4, 7)] * 2)
+
+    assert (right.max_error_over_bound, right.max_abs_error) == (0, 0)
+    assert (math.inf, 1, 1) == (wrong.max_error_over_bound, wrong.max_abs_error, wrong.worst_element)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_wrong(value: float) -> None:
+    findings = found((1.0, 1.0, 1.0), [floats(1, 2, 3)], [floats(1, value, 3)])
+
+    assert (math.inf, math.inf, 1) == (
+        findings.max_abs_error,
+        findings.max_error_over_bound,
+        findings.worst_element,
+    )
+
+
+def test_a_sum_that_may_overflow_does_not_hide_another_element() -> None:
+    """Two of the largest float32 make infinity, which their bound allows; element 1 is just wrong."""
+    gradients = [floats(3e38, 1), floats(3e38, 2)]
+    decoded = [floats(math.inf, 7)] * 2
+
+    findings = examine(Uncompressed(), gradients, decoded, [])
+
+    assert findings.worst_element == 1
+    assert findings.max_error_over_bound > 1
+
+
+def test_a_long_gradient_is_looked_at_to_its_end() -> None:
+    elements = (1 << 20) + 5
+    gradient, decoded = np.ones(elements, np.float32), np.ones(elements, np.float32)
+    decoded[-2] = 2
+
+    assert examine(Uncompressed(), [gradient], [decoded], []).worst_element == elements - 2
+
+
+def test_replicas_agree_bit_for_bit() -> None:
+    gradients = [floats(1), floats(1)]
+    nan = floats(math.nan)
+    for one, other, agree in (
+        (floats(2), floats(2), True),
+        (floats(2), np.nextafter(floats(2), floats(3)), False),
+        (floats(0), floats(-0.0), False),
+        (nan, nan.copy(), True),
+    ):
+        assert agree == found((10.0,), gradients, [one, other]).replicas_agree
+
+
+@pytest.mark.parametrize(
+    ("merge", "dtype", "right"),
+    [
+        (Merge.ADD, np.int32, [5, 3, -(2**31)]),
+        (Merge.MAX, np.int32, [4, 2, 2**31 - 1]),
+        (Merge.OR, np.uint32, [5, 3, 2**31 - 1]),
+    ],
+)
+def test_wrong_words_are_counted_at_every_worker(
+    merge: Merge, dtype: type[np.generic], right: list[int]
+) -> None:
+    sent = [np.array([1, 2, 2**31 - 1], dtype), np.array([4, 1, 1], dtype)]
+    good, bad = np.array(right, dtype), np.array(right, dtype)
+    bad[[0, 2]] ^= 1
+    zeros = [floats(0, 0, 0)] * 2
+
+    for received, wrong in (([good, good], 0), ([good, bad], 2), ([bad, bad], 4)):
+        findings = examine(Uncompressed(), zeros, zeros, [operation(merge, sent, received)])
+
+        assert (wrong, wrong == 0, True) == (findings.wrong_words, findings.is_exact, findings.is_integer)
+
+
+def test_float_words_are_not_exact_and_not_counted() -> None:
+    zeros = [floats(0)] * 2
+    findings = examine(
+        Uncompressed(), zeros, zeros, [operation(Merge.FLOAT_ADD, [floats(1), floats(2)], [floats(9)] * 2)]
+    )
+
+    assert (findings.wrong_words, findings.is_integer, findings.is_exact) == (0, False, False)
+
+
+def test_workers_that_send_different_things_are_not_compared() -> None:
+    zeros = [floats(0)] * 2
+    sent = [np.zeros(3, np.int32), np.zeros(4, np.int32)]
+
+    with pytest.raises(LockStepError, match="worker 1 sends 'values'"):
+        examine(Uncompressed(), zeros, zeros, [operation(Merge.ADD, sent, sent)])
