@@ -33,6 +33,7 @@ INT32 = st.integers(-(2**31), 2**31 - 1) | st.sampled_from([-(2**31), -1, 0, 1, 
 WORDS = st.lists(INT32, max_size=ELEMENTS)
 EXPONENTS = st.integers(-128, 127)
 SLOT_INDICES = st.integers(0, SLOTS - 1)
+RANKS = st.integers(0, 4)
 WORKER_DRAWS = st.integers(0, 2**16)  # modulo the number of workers, which the run draws first
 
 
@@ -222,9 +223,21 @@ class Protocol(RuleBasedStateMachine):
             assert (total + 2**31) % 2**32 - 2**31 == result.word
             worker.is_waiting[result.slot] = False
 
+    @rule(slot=SLOT_INDICES, lost_up=st.sets(RANKS), lost_down=st.sets(RANKS))
+    def exchange(self, slot: int, lost_up: set[int], lost_down: set[int]) -> None:
+        """All workers send, then all that is under way arrives, but for the losses of some."""
+        for rank in range(len(self.workers)):
+            self.send(rank, slot)
+        for rank, worker in enumerate(self.workers):
+            while worker.up:
+                self.pass_up(rank, rank in lost_up)
+        for rank, worker in enumerate(self.workers):
+            while worker.down:
+                self.pass_down(rank, rank in lost_down)
+
     @rule()
     def recover(self) -> None:
-        """From any state, what is sent (again) without loss brings every slot's latest round to its end.
+        """From any state, resending without loss brings the latest round of every slot to its end.
 
         Twice is enough: a worker may first need the repeated result of the round before.
         """
@@ -234,18 +247,13 @@ class Protocol(RuleBasedStateMachine):
                 for rank, worker in enumerate(self.workers):
                     if worker.is_waiting[slot] or worker.rounds[slot] < latest:
                         self.send(rank, slot)
-                self.deliver_all()
+                    while worker.up:
+                        self.pass_up(rank, False)
+                for rank, worker in enumerate(self.workers):
+                    while worker.down:
+                        self.pass_down(rank, False)
             assert not any(worker.is_waiting[slot] for worker in self.workers)
             assert {latest} == {worker.rounds[slot] for worker in self.workers}
-
-    def deliver_all(self) -> None:
-        """Everything under way arrives."""
-        for rank, worker in enumerate(self.workers):
-            while worker.up:
-                self.pass_switch(rank, *worker.up.popleft())
-        for worker in self.workers:
-            while worker.down:
-                self.accept(worker, worker.down.popleft())
 
     @invariant()
     def no_worker_is_two_versions_ahead(self) -> None:
