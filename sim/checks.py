@@ -36,7 +36,7 @@ def check_variant(variant: VariantPlan, journal: Journal, links: list[LinkRecord
 
 
 def sum_is_right(journal: Journal) -> Finding:
-    """Every decoded element is within the codec's error bound of the float64 sum of what the workers put in."""
+    """Every decoded element is within the codec's bound of the float64 sum of the gradients."""
     worst = max(range(len(journal.rounds)), key=lambda index: journal.rounds[index].max_error_over_bound)
     record, findings = journal.rounds[worst], journal.findings[worst]
     error = max(one.max_abs_error for one in journal.rounds)
@@ -56,7 +56,9 @@ def merges_are_exact(variant: VariantPlan, journal: Journal) -> Finding:
         return Finding(True, f"all merged words of {len(journal.rounds)} rounds equal their integer sums")
     first = next(i for i, findings in enumerate(journal.findings) if findings.wrong_words)
     record = journal.rounds[first]
-    return Finding(False, f"{wrong} merged words are wrong, first in step {record.step}, bucket {record.bucket}")
+    return Finding(
+        False, f"{wrong} merged words are wrong, first in step {record.step}, bucket {record.bucket}"
+    )
 
 
 def replicas_agree(journal: Journal) -> Finding:
@@ -64,14 +66,18 @@ def replicas_agree(journal: Journal) -> Finding:
     bad = [record for record in journal.rounds if not record.replicas_agree]
     if not bad:
         return Finding(True, f"all workers decoded the same bits in {len(journal.rounds)} rounds")
-    return Finding(False, f"workers differ in {len(bad)} rounds, first step {bad[0].step}, bucket {bad[0].bucket}")
+    return Finding(
+        False, f"workers differ in {len(bad)} rounds, first step {bad[0].step}, bucket {bad[0].bucket}"
+    )
 
 
 def nothing_lost(variant: VariantPlan, journal: Journal, links: list[LinkRecord]) -> Finding:
     """Every bucket of every step was aggregated, whatever the network lost."""
     expected = variant.steps * len({record.bucket for record in journal.rounds})
     lost = sum(link.lost_packets + link.dropped_packets for link in links)
-    detail = f"{len(journal.rounds)} of {expected} rounds aggregated; {lost} packets lost or dropped on the way"
+    detail = (
+        f"{len(journal.rounds)} of {expected} rounds aggregated; {lost} packets lost or dropped on the way"
+    )
     return Finding(len(journal.rounds) == expected, detail)
 
 
@@ -80,8 +86,12 @@ def conservation(links: list[LinkRecord]) -> Finding:
     for link in links:
         accounted = link.delivered_bytes + link.lost_bytes + link.in_flight_bytes
         if link.bytes != accounted:
-            return Finding(False, f"link {link.link} sent {link.bytes} B, but {accounted} B are accounted for")
+            return Finding(
+                False, f"link {link.link} sent {link.bytes} B, but {accounted} B are accounted for"
+            )
         if link.busy_ps * link.rate_bps < link.bytes * 8 * 10**12:
-            return Finding(False, f"link {link.link} sent {link.bytes} B faster than {link.rate_bps} bps allows")
+            return Finding(
+                False, f"link {link.link} sent {link.bytes} B faster than {link.rate_bps} bps allows"
+            )
     total = sum(link.bytes for link in links)
     return Finding(True, f"{total} B sent on {len(links)} links, every byte delivered, lost or in flight")

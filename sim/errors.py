@@ -4,7 +4,7 @@
     ├── ScenarioError       2   a scenario file, or a value given with --set, that cannot be used
     ├── DataError           2   a data set or a run folder that is missing, unfinished or damaged
     ├── units.UnitError     2   a text that is no rate, time, size or fraction
-    ├── fabric.StalledError 1   traffic that makes no progress any more
+    ├── RunError            1   a run that cannot go on: stalled traffic, a gradient that no codec word can hold
     └── InvariantError      3   netfold contradicts itself: a bug, never the user's mistake
 
 A message says where and what was found; the hint says what is allowed and the nearest fix. A run whose checks
@@ -63,6 +63,12 @@ class ScenarioError(NetfoldError):
 
 class DataError(NetfoldError):
     """A data set or run folder that is missing, unfinished or damaged."""
+
+
+class RunError(NetfoldError):
+    """A run that cannot go on."""
+
+    exit_code: ClassVar[int] = 1
 
 
 class InvariantError(NetfoldError):

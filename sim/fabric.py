@@ -1,5 +1,7 @@
-"""The network as one SimPy process: it runs the compiled engine up to the next SimPy event, and turns what the engine
-completes into SimPy events. Nothing above it ever sees a packet.
+"""The network as one SimPy process.
+
+It runs the compiled engine up to the next SimPy event, and turns what the engine completes into SimPy events.
+Nothing above it ever sees a packet.
 """
 
 from __future__ import annotations
@@ -11,21 +13,15 @@ import simpy
 
 from sim.engine.engine import Engine
 from sim.engine.model import Completion, Flow, Scaled, Segment
-from sim.errors import NetfoldError
+from sim.errors import RunError
 from sim.units import TIME
 
 STALL_PS = 60 * 10**12  # no word has got anywhere for so long: it never will
 _FOREVER_PS = 2**62
 
 
-class StalledError(NetfoldError):
-    """Traffic that makes no progress any more."""
-
-    exit_code = 1
-
-
 class Fabric:
-    """Opens streams and flows at the current simulated time; each is an event that fires when it completes."""
+    """Opens streams and flows at the current time; each is an event that fires when it completes."""
 
     def __init__(self, environment: simpy.Environment, engine: Engine) -> None:
         self.engine = engine
@@ -76,7 +72,7 @@ class Fabric:
             if completions or stop_ps == until_ps:
                 return completions
             if self.engine.progress == progress:
-                raise StalledError(
+                raise RunError(
                     f"no word has got anywhere for {TIME.format(STALL_PS)} of simulated time, since "
                     f"{TIME.format(stop_ps - STALL_PS)}; waiting for {self._describe()}",
                     "a link that loses every packet never recovers: look at `faults`",

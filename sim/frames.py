@@ -1,10 +1,12 @@
 """Packet formats: how many words a packet carries and what it weighs on the wire.
 
-Every wire size includes the frame check sequence (4 B) and preamble and inter-packet gap (20 B). SwitchML's formats
-are those of the released program (p4lang/p4app-switchML, `headers.p4`, `parsers.p4`, `rdma_sender.p4`):
+Every wire size includes the frame check sequence (4 B) and preamble and inter-packet gap (20 B). SwitchML's
+formats are those of the released program (p4lang/p4app-switchML, `headers.p4`, `parsers.p4`,
+`rdma_sender.p4`):
 
     UDP       Ethernet 14, IPv4 20, UDP 8, SwitchML 8, exponents 2, payload
-    RoCEv2    Ethernet 14, IPv4 20, UDP 8, BTH 12, payload, ICRC 4; RETH 16 on a message's first packet, immediate 4 on its last
+    RoCEv2    Ethernet 14, IPv4 20, UDP 8, BTH 12, payload, ICRC 4;
+              RETH 16 on a message's first packet, immediate 4 on its last
 
 Acknowledgements: RoCE Ethernet 14, IPv4 20, UDP 8, BTH 12, AETH 4, ICRC 4; UDP fills a minimal frame.
 """

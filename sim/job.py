@@ -1,7 +1,8 @@
 """A training job in simulated time: workers compute, send buckets as they get ready, decode, and update.
 
-Each worker is one SimPy process per step that takes its buckets in gradient-ready order, one at a time; all workers of a bucket run
-the same exchange, each at its own time. Values are computed when simulated time reaches them.
+Each worker is one SimPy process per step that takes its buckets in gradient-ready order, one at a time; all
+workers of a bucket run the same exchange, each at its own time. Values are computed when simulated time
+reaches them.
 """
 
 from __future__ import annotations
@@ -85,7 +86,9 @@ class TrainingJob:
             backward_end_ps = start_ps + forward_ps + backward_ps
             self._phase(step, -1, worker, ("backward", "", 0), (start_ps + forward_ps, backward_end_ps))
         rounds = [RoundLog([own[bucket.index] for own in gradients]) for bucket in workload.buckets]
-        ready_ps = [start_ps + forward_ps + int(bucket.ready_share * backward_ps) for bucket in workload.buckets]
+        ready_ps = [
+            start_ps + forward_ps + int(bucket.ready_share * backward_ps) for bucket in workload.buckets
+        ]
         yield self._environment.all_of(
             [
                 self._environment.process(self._worker(step, worker, ready_ps, rounds))
@@ -123,9 +126,7 @@ class TrainingJob:
             if len(log.decoded) == self._parts.workload.workers:
                 self._close(step, bucket, log)
 
-    def _round(
-        self, step: int, bucket: int, worker: int, log: RoundLog
-    ) -> Generator[simpy.Event, Any, None]:
+    def _round(self, step: int, bucket: int, worker: int, log: RoundLog) -> Generator[simpy.Event, Any, None]:
         """One worker's side of one round: drive its encoder, charge its work, wait for the network."""
         parts = self._parts
         key = Round(step, bucket, parts.workload.workers, parts.seed)
@@ -155,7 +156,8 @@ class TrainingJob:
         size_bytes = sum(message.size_bytes for message in messages)
         encode_ps = sum(self._parts.device.work_ps(m.work.read_bytes, m.work.written_bytes) for m in messages)
         decode_ps = sum(
-            self._parts.device.work_ps(m.decode_work.read_bytes, m.decode_work.written_bytes) for m in messages
+            self._parts.device.work_ps(m.decode_work.read_bytes, m.decode_work.written_bytes)
+            for m in messages
         )
         times = [int(self._environment.now)]
         yield self._environment.timeout(encode_ps)
@@ -197,7 +199,9 @@ class TrainingJob:
                 end_ps=int(self._environment.now),
                 messages=sum(len(operation.sent[0]) for operation in log.operations),
                 redo_messages=sum(
-                    message.label == REDO_LABEL for operation in log.operations for message in operation.sent[0]
+                    message.label == REDO_LABEL
+                    for operation in log.operations
+                    for message in operation.sent[0]
                 ),
                 payload_bytes_up=sum(
                     message.size_bytes for operation in log.operations for message in operation.sent[0]

@@ -1,10 +1,9 @@
-"""The plan: a scenario with everything resolved to integers, and the reasons why it cannot be run if it cannot."""
+"""The plan: a scenario resolved to integers, or the reason why it cannot be run."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -20,13 +19,14 @@ from sim.results.summary import Reference
 from sim.scenario import Scenario
 from sim.scenario import models as written
 from sim.scenario.topology import build_topology
+from sim.units import TIME, transmit_time_ps
 from sim.workload import SyntheticSpec, TrainingSpec
 from sim.workload.device import DEVICES, Device, FixedDevice, NoDevice
 from switch.fit import FitError, fit_switchml
 from switch.profiles import PROFILES, Profile, UnknownProfileError, profile
 from topologies.graph import TopologyError, switches
 from topologies.placement import place_aggregator, place_workers
-from topologies.routing import Network, compile_network
+from topologies.routing import Network, compile_network, path
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ class VariantPlan:
     - every node and link is a row of `network`, whose delays into switches include their pass latency;
     - every worker has a host of its own;
     - every switch profile exists;
-    - an in-network job's switch fits its program, its slots are whole messages, and it can do the codec's merges;
+    - an in-network job's switch fits its program, its slots are whole messages, and it can do the codec's
+    merges;
     - a ring's window holds at least one acknowledgement's worth of packets;
     - every pattern of a fault names at least one link.
     """
@@ -99,7 +100,7 @@ class _Resolver:
         collective: RingPlan | Job
         bounds: tuple[Reference, ...]
         if isinstance(variant.collective, written.Ring):
-            collective, bounds = self._ring(variant.collective), ()
+            collective, bounds = self._ring(variant.collective, network, nodes), ()
         else:
             network, collective, codec = self._in_network(variant.collective, network, hosts, profiles)
             bounds = (_wire_bound(network, collective),)
@@ -128,7 +129,9 @@ class _Resolver:
             except UnknownProfileError as error:
                 near = difflib.get_close_matches(wanted, PROFILES, 1)
                 hint = f"did you mean {near[0]!r}? " if near else ""
-                raise self.error("topology.switch", str(error), f"{hint}known: {', '.join(PROFILES)}") from None
+                raise self.error(
+                    "topology.switch", str(error), f"{hint}known: {', '.join(PROFILES)}"
+                ) from None
         return found
 
     def _hosts(self) -> list[str]:
@@ -139,7 +142,7 @@ class _Resolver:
             message, _, hint = str(error).partition("\n")
             raise self.error("workers", message, hint.strip()) from None
 
-    def _ring(self, section: written.Ring) -> RingPlan:
+    def _ring(self, section: written.Ring, network: Network, hosts: tuple[int, ...]) -> RingPlan:
         if section.window < section.ack_every:
             raise self.error(
                 "collective.window",
@@ -147,7 +150,21 @@ class _Resolver:
                 "no acknowledgement would ever be sent",
                 f"use at least {section.ack_every}",
             )
-        return RingPlan(FRAMES[section.frame], section.window, section.timeout, section.ack_every)
+        plan = RingPlan(FRAMES[section.frame], section.window, section.timeout, section.ack_every)
+        for source, target in zip(hosts, (*hosts[1:], hosts[0]), strict=True):
+            trip_ps = _round_trip_ps(network, (source, target), plan.frame, plan.window)
+            self._check_timeout("timeout", plan.timeout_ps, trip_ps)
+        return plan
+
+    def _check_timeout(self, key: str, timeout_ps: int, trip_ps: int) -> None:
+        """A timer that expires while all is well floods the network with copies."""
+        if timeout_ps <= trip_ps:
+            raise self.error(
+                f"collective.{key}",
+                f"{TIME.format(timeout_ps)} is too short: a full window's round trip takes "
+                f"{TIME.format(trip_ps)} on the idle network, so packets would be sent again without need",
+                "use a longer timeout, or a smaller window",
+            )
 
     def _in_network(
         self, section: written.InNetwork, network: Network, hosts: list[str], profiles: dict[str, Profile]
@@ -179,6 +196,11 @@ class _Resolver:
             routes=tuple(mix_plain(self.scenario.seed, 8, worker) >> 33 for worker in range(len(hosts))),
             loopback_link=loopback,
         )
+        for host in job.hosts:
+            trip_ps = _round_trip_ps(network, (host, job.switch), frame, section.slots)
+            trip_ps += fit.extra_passes * profiles[name].pass_latency_ps
+            self._check_timeout("timeout", job.timeout_ps, trip_ps)
+            self._check_timeout("first_timeout", job.first_timeout_ps, trip_ps)
         return network, job, self._codec_with_unit(section.message_packets * frame.elements)
 
     def _codec_with_unit(self, unit_elements: int) -> Codec:
@@ -195,8 +217,8 @@ class _Resolver:
             able = ", ".join(merge.value for merge in SWITCH_MERGES)
             raise self.error(
                 "codec",
-                f"codec {codec.kind!r} needs {', '.join(merge.value for merge in refused)}, which switch registers "
-                f"cannot do (they do {able})",
+                f"codec {codec.kind!r} needs {', '.join(merge.value for merge in refused)}, "
+                f"which switch registers cannot do (they do {able})",
                 "use codec fixed_point or lossless, or a collective between hosts such as ring",
             )
 
@@ -210,9 +232,8 @@ class _Resolver:
                     "collective.switch", f"there is no switch {section.switch!r}", f"{hint}switches: {names}"
                 )
             return section.switch
-        capable: Callable[[str], bool] = lambda name: PROFILES[name].is_programmable
         try:
-            return place_aggregator(self.graph, hosts, capable)
+            return place_aggregator(self.graph, hosts, lambda name: PROFILES[name].is_programmable)
         except TopologyError as error:
             message, _, hint = str(error).partition("\n")
             able = ", ".join(one.name for one in PROFILES.values() if one.is_programmable)
@@ -263,6 +284,19 @@ def _with_loopback(network: Network, name: str, kind: Profile, passes: int) -> t
     return extended, len(network.link_names)
 
 
+def _round_trip_ps(network: Network, ends: tuple[int, int], frame: Frame, window: int) -> int:
+    """Time until the last of a window of packets, sent at once on an idle network, is answered in kind."""
+    size_bytes = frame.wire_bytes(frame.elements, first=True, last=True)
+    trip_ps = 0
+    for source, target in (ends, ends[::-1]):
+        links = path(network, source, target, 0)
+        times_ps = [transmit_time_ps(size_bytes, int(network.rate_bps[link])) for link in links]
+        trip_ps += sum(times_ps) + int(network.delay_ps[links].sum())
+        if source == ends[0]:
+            trip_ps += (window - 1) * max(times_ps, default=0)
+    return trip_ps
+
+
 def _wire_bound(network: Network, job: Job) -> Reference:
     """Dense elements per second on the slowest worker link: rate · words / wire bits of a middle packet."""
     rate_bps = min(int(network.rate_bps[network.link_source == host].min()) for host in job.hosts)
@@ -294,5 +328,3 @@ def _device(section: written.NoDevice | written.FixedDevice | written.RooflineDe
     if isinstance(section, written.RooflineDevice):
         return DEVICES[section.model]
     return NoDevice()
-
-

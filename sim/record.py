@@ -64,7 +64,7 @@ class PhaseRecord:
 
 @dataclass(frozen=True, slots=True)
 class LinkRecord:
-    """One direction of one link over a whole variant. queued = delivered + lost + in_flight; dropped were not queued."""
+    """One direction of one link over a whole variant: sent = delivered + lost + in flight."""
 
     variant: str
     link: str  # "h0->s0"

@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 import simpy
 
+from homomorphic.codec import DecodeError, EncodeError
 from sim.checks import check_variant
 from sim.collectives.collective import Collective
 from sim.collectives.in_network import InNetwork
 from sim.collectives.ring import Ring, RingOptions
 from sim.engine.engine import Engine
 from sim.engine.model import Job
-from sim.fabric import Fabric, StalledError
+from sim.errors import RunError
+from sim.fabric import Fabric
 from sim.job import JobParts, Journal, TrainingJob
 from sim.plan import Plan, VariantPlan, resolve
 from sim.record import CheckRecord, LinkRecord
@@ -32,7 +34,7 @@ Progress = Callable[[str], None]
 APPROXIMATIONS = (
     "Hosts take no time per packet; a worker sends its buckets one at a time, in gradient-ready order.",
     "Queues are FIFO and drop-tail: no priorities, no pause frames, no congestion control beyond windows.",
-    "A bucket is ready when its share of the gradient bytes is: backward is taken to produce them at an even rate.",
+    "Backward is taken to produce gradient bytes at an even rate; a bucket is ready when its last byte is.",
     "Compute takes what the device model says; encoding and decoding are charged memory traffic alone.",
     "Retransmission timers expire exactly; the released SwitchML client polls them.",
 )
@@ -81,8 +83,8 @@ def run_scenario(
     ------
     ScenarioError, DataError
         Nothing was run.
-    StalledError
-        Traffic that makes no progress; nothing was written.
+    RunError
+        Traffic that makes no progress, or a gradient that a codec cannot carry; nothing was written.
     InvariantError
         netfold contradicts itself.
     """
@@ -141,8 +143,10 @@ def run_variant(plan: Plan, variant: VariantPlan) -> VariantResult:
     started = time.perf_counter()
     try:
         environment.run(environment.process(job.steps(variant.steps)))
-    except StalledError as error:
-        raise StalledError(f"{plan.scenario.file}: {variant.name}: {error.message}", error.hint) from None
+    except RunError as error:
+        raise RunError(f"{plan.scenario.file}: {variant.name}: {error.message}", error.hint) from None
+    except (EncodeError, DecodeError) as error:
+        raise RunError(f"{plan.scenario.file}: {variant.name}: {error}") from None
     links = _link_records(variant, engine)
     return VariantResult(
         journal=job.journal,

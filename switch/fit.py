@@ -1,8 +1,8 @@
 """Does SwitchML fit a switch? The reason if not, and the passes it takes if so.
 
-From the released program (p4lang/p4app-switchML, `configuration.p4`, `next_step_selector.py`): one pass adds 64 words; 256 words need
-the chip's four pipes in a row. A packet that completes a slot goes round again to read the result out: once for 64 words,
-3 more pipes and 7 harvest passes for 256.
+From the released program (p4lang/p4app-switchML, `configuration.p4`, `next_step_selector.py`): one pass
+adds 64 words; 256 words need the chip's four pipes in a row. A packet that completes a slot goes round
+again to read the result out: once for 64 words, 3 more pipes and 7 harvest passes for 256.
 """
 
 from __future__ import annotations
@@ -37,11 +37,15 @@ def fit_switchml(profile: Profile, workers: int, slots: int, elements: int) -> F
         The switch cannot run programs, or the program needs more than it has.
     """
     if not profile.is_programmable:
-        raise FitError(f"switch profile {profile.name!r} only forwards; aggregation needs a programmable switch")
+        raise FitError(
+            f"switch profile {profile.name!r} only forwards; aggregation needs a programmable switch"
+        )
     if workers > WORKERS_MAX:
         raise FitError(f"{workers} workers: SwitchML's bitmap is one 32-bit word, so {WORKERS_MAX} at most")
     if elements not in EXTRA_PASSES:
-        raise FitError(f"{elements} words per packet: SwitchML processes {' or '.join(map(str, EXTRA_PASSES))}")
+        raise FitError(
+            f"{elements} words per packet: SwitchML processes {' or '.join(map(str, EXTRA_PASSES))}"
+        )
     entries = VERSIONS * slots
     if profile.register_entries and entries > profile.register_entries:
         raise FitError(

@@ -17,7 +17,9 @@ class Profile:
     is_programmable: bool
     pass_latency_ps: int
     loopback_rate_bps: int
-    register_entries: int  # longest array of 64-bit register pairs when all stateful ALUs of a stage are used; 0: no limit
+    register_entries: (
+        int  # longest array of 64-bit register pairs when all stateful ALUs of a stage are used; 0: no limit
+    )
     source: str
 
 
@@ -25,14 +27,21 @@ PROFILES = {
     profile.name: profile
     for profile in (
         Profile("plain", False, 0, 0, 0, "an ideal store-and-forward switch: forwards only"),
-        Profile("ideal", True, 0, 0, 0, "aggregates without latency, extra passes or limits: for bounds and comparisons"),
+        Profile(
+            "ideal",
+            True,
+            0,
+            0,
+            0,
+            "aggregates without latency, extra passes or limits: for bounds and comparisons",
+        ),
         Profile(
             "tofino1",
             True,
             600_000,
             100 * 10**9,
             22_528,
-            "p4lang/p4c backends/tofino (48 map RAMs per stage and 4 stateful ALUs: 11 blocks of 2048 pairs); "
+            "p4lang/p4c backends/tofino (48 map RAMs a stage, 4 stateful ALUs: 11 blocks of 2048 pairs); "
             "pass latency 0.4–0.8 us port to port, unpublished: the middle is assumed",
         ),
     )

@@ -13,7 +13,7 @@ Wait = Generator[simpy.Event, Any, tuple[Merged, ...]]
 
 
 class Collective(Protocol):
-    """Carries the network operations of one job; workers call it one operation at a time, all the same ones in order."""
+    """Carries a job's network operations; all workers call it for the same ones, in the same order."""
 
     def exchange(self, worker: int, messages: tuple[Message, ...]) -> Wait:
         """Send one worker's messages now; a SimPy process waits in it, and gets them merged."""

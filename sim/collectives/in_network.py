@@ -16,7 +16,11 @@ SWITCH_MERGES = {Merge.ADD: model.Merge.ADD, Merge.OR: model.Merge.OR, Merge.MAX
 
 
 class InNetwork:
-    """One job on one switch. A scaled message is a stream of its own, with exponents one window ahead; others of the same operation share one."""
+    """One job on one switch.
+
+    The plain messages of an operation share one stream; a scaled message has a stream of its own, with its
+    exponents one window ahead.
+    """
 
     def __init__(self, fabric: Fabric, job: model.Job) -> None:
         self._fabric = fabric

@@ -1,8 +1,8 @@
 """Ring all-reduce over reliable messages (Patarasuk and Yuan, JPDC 2009).
 
-The words are cut into n segments. In n − 1 reduce-scatter steps every worker sends one segment to the next and merges the one it
-receives into its own; in n − 1 all-gather steps the finished segments go round. On an idle network that takes
-2(n − 1) times the time of one segment.
+The words are cut into n segments. In n − 1 reduce-scatter steps every worker sends one segment to the next
+and merges the one it receives into its own; in n − 1 all-gather steps the finished segments go round. On an
+idle network that takes 2(n − 1) times the time of one segment.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class Ring:
 
     def exchange(self, worker: int, messages: tuple[Message, ...]) -> Wait:
         """See `Collective`. Messages of one operation go round one after the other."""
-        merged = []
+        merged: tuple[Merged, ...] = ()
         for message in messages:
-            merged.append((yield from self._all_reduce(worker, message)))
-        return tuple(merged)
+            merged += ((yield from self._all_reduce(worker, message)),)
+        return merged
 
     def _all_reduce(self, worker: int, message: Message) -> Generator[simpy.Event, Any, Merged]:
         n = self._workers

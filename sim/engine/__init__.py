@@ -1,0 +1,1 @@
+"""The compiled packet engine; README.md holds its rules."""

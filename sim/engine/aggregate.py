@@ -43,7 +43,7 @@ def on_data(world: World, index: int) -> None:
 
 @kernel
 def passes_front_end(world: World, index: int) -> bool:
-    """RoCE: a message's packets pass while their PSNs follow each other; a gap discards the rest of the message."""
+    """RoCE: a message's packets pass while PSNs follow each other; a gap discards what is left of it."""
     packet = world.packets[index]
     window = world.windows[packet.owner, packet.slot]
     if packet.part == 0 or packet.transmission == window.switch_expected_psn:
@@ -55,7 +55,7 @@ def passes_front_end(world: World, index: int) -> bool:
 
 @kernel
 def emit_result(world: World, cause: int, row: int, receiver: int) -> None:
-    """Copy a slot into a result packet and send it to its receivers, over the loopback link where there is one."""
+    """Copy a slot into a result and send it on its way, over the loopback link where there is one."""
     packet = world.packets[cause]
     job = world.jobs[world.streams[packet.owner].job]
     index = copy_header(world, cause)

@@ -37,8 +37,8 @@ class Engine:
     def __init__(self, network: Network, loss: NDArray[np.float64], seed: int) -> None:
         self.network = network
         self.world = tables.new_world(network, np.asarray(loss, np.float64), seed)
-        # Arrays whose addresses are in the tables or in packets. A worker's packets travel in order, so when a
-        # stream is over none of the stream before it is left; a closed flow's packets are not looked into.
+        # Arrays whose addresses are in the tables or in packets. A worker's packets travel in order, so when
+        # a stream is over none of the one before it is left; a closed flow's packets are not looked into.
         self._held: defaultdict[tuple[bool, int], deque[object]] = defaultdict(lambda: deque(maxlen=2))
         self._flow_rows: dict[int, int] = {}  # by number
         self._reserve = 8  # rows that one event may take of a table
@@ -221,4 +221,6 @@ class Engine:
             heap = tables.enlarged(self.world.heap, 2 * self.world.heap.size + self.world.links.size)
             self.world = self.world._replace(heap=heap)
         if clock.is_logging and clock.log_count >= self.world.log.size:
-            self.world = self.world._replace(log=tables.enlarged(self.world.log, 2 * self.world.log.size + 4096))
+            self.world = self.world._replace(
+                log=tables.enlarged(self.world.log, 2 * self.world.log.size + 4096)
+            )

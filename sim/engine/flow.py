@@ -1,7 +1,7 @@
 """Reliable unicast: a window of packets, selective acknowledgement, retransmission.
 
-Paths are FIFO, so an acknowledgement of a later transmission proves an earlier one lost (as RACK, RFC 8985, with the
-transmission number in the place of the time); a timeout covers what no acknowledgement can tell.
+Paths are FIFO, so an acknowledgement of a later transmission proves an earlier one lost (as RACK, RFC 8985,
+with the transmission number in the place of the time); a timeout covers what no acknowledgement can tell.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def flow_packet_key(seed: int, purpose: int, key: int, sequence: int, attempt: i
 
 @kernel
 def send_again(world: World, row: int, stop: int, before: int) -> None:
-    """Send again every unacknowledged packet in [base, stop) whose latest transmission is older than `before`."""
+    """Send again what is unacknowledged in [base, stop) and was last transmitted before `before`."""
     flow = world.flows[row]
     for sequence in range(flow.base, stop):
         flight = world.flights[row, sequence % flow.window]

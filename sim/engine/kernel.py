@@ -17,9 +17,9 @@ ARRIVAL, STREAM_TIMER, FLOW_TIMER = 0, 1, 2  # `what` of the log
 def run_until(world: World, stop_ps: int, reserve: int) -> int:
     """Process events up to and including `stop_ps`.
 
-    Returns COMPLETED right after an event that completed something, REACHED when no event at or before `stop_ps` is
-    left, GROW when a table has not `reserve` free rows (one event may take so many): nothing is lost, the caller enlarges
-    the tables and calls again.
+    Returns COMPLETED right after an event that completed something, REACHED when no event at or before
+    `stop_ps` is left, GROW when a table has not `reserve` free rows (one event may take so many): nothing
+    is lost, the caller enlarges the tables and calls again.
     """
     clock = world.clock[0]
     while clock.heap_count > 0 and world.heap[0].time_ps <= stop_ps:

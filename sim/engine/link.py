@@ -55,13 +55,13 @@ def take_payload(world: World) -> int:
 
 @kernel
 def transmit_time_ps(size_bytes: int, rate_bps: int) -> int:
-    """Time on the wire, rounded up so that a link is never faster than its rate. size_bytes ≤ 1 MiB fits int64."""
+    """Time on the wire, rounded up so that a link is never too fast; up to 1 MiB fits int64."""
     return -(-size_bytes * PS_BYTES // rate_bps)
 
 
 @kernel
 def is_lost(key: int, hop: int, loss: int) -> bool:
-    """The keyed fate of a packet on one link; `loss` is the probability times 2^64, all bits set meaning always."""
+    """The keyed fate of a packet on one link; `loss` is a probability times 2^64, all ones: always."""
     return bool(mix(key, hop) < loss or loss == ~np.uint64(0))
 
 

@@ -53,7 +53,7 @@ class Merge(IntEnum):
 
 @dataclass(frozen=True)
 class Segment:
-    """One message of a stream. `words` and `result` are C-contiguous 4-byte arrays; `result` is written in place."""
+    """One message of a stream: C-contiguous arrays of 4-byte items; `result` is written in place."""
 
     words: NDArray[Any]  # int32 or uint32; float32 if scaled
     result: NDArray[Any]  # int32 or uint32, same length
@@ -70,7 +70,7 @@ class Scaled:
 
 @dataclass(frozen=True)
 class Flow:
-    """One reliable unicast message. `words` and `received` may be None: bytes are then counted, not carried."""
+    """One reliable unicast message; without `words` and `received` bytes are counted, not carried."""
 
     source: int
     target: int

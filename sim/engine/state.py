@@ -1,7 +1,7 @@
 """The engine's tables: structured arrays, one row per link, packet, stream, flow.
 
-Rows are read as records in compiled code (`links[i].free_at_ps`), so a packet is one or two cache lines. Every table is
-allocated by the caller; kernels never allocate. Indices are −1 where there is none.
+Rows are read as records in compiled code (`links[i].free_at_ps`), so a packet is one or two cache lines.
+Every table is allocated by the caller; kernels never allocate. Indices are −1 where there is none.
 """
 
 from __future__ import annotations

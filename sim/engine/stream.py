@@ -1,8 +1,8 @@
 """A worker's aggregation stream: the self-clocked window of SwitchML's client.
 
-As in the released client (p4lang/p4app-switchML, `dpdk_worker_thread`, `rdma_worker_thread`): a result is the clock that
-releases the next unit of the same slot in the other version; one timer per outstanding unit sends it again. Timers here
-expire exactly; the released client looks at them at most once per timeout.
+As in the released client (p4lang/p4app-switchML, `dpdk_worker_thread`, `rdma_worker_thread`): a result is
+the clock that releases the next unit of the same slot in the other version; one timer per outstanding unit
+sends it again. Timers here expire exactly; the released client looks at them at most once per timeout.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def add_job(world: World, job: Job) -> World:
 
 
 def _place_registers(jobs: Table) -> int:
-    """Give each switch its range of register rows, as long as its jobs' slots need; returns all slots together."""
+    """Give each switch its own range of slots, as long as its jobs need; returns all slots together."""
     sizes: dict[int, int] = {}
     for job in jobs:
         slots = int(job.slot_base) + int(job.window) * int(job.unit_packets)
@@ -121,7 +121,7 @@ def write_flow(world: World, row: int, number: int, flow: Flow) -> None:
 
 
 def add_flows(world: World, rows: int, window: int) -> World:
-    """At least `rows` flow rows and windows of `window`; positions are modulo a flow's own window, so they keep."""
+    """At least `rows` flows and windows of `window`; positions are modulo a flow's window and keep."""
     rows, columns = max(rows, world.flows.size), max(window, world.flights.shape[1])
     flights = records((rows, columns), state.FLIGHT)
     flights[: world.flights.shape[0], : world.flights.shape[1]] = world.flights

@@ -1,0 +1,1 @@
+"""Aggregation protocols, one file each: registers and what one packet does to them."""

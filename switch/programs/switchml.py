@@ -1,19 +1,24 @@
 """SwitchML's aggregation pool on one pipeline: what the switch does with one packet.
 
-As in the released program (p4lang/p4app-switchML, `bitmap_checker`, `workers_counter`, `processor`, `exponents`). Bitmap, counter, values and exponent are
-separate registers, as in hardware: after a fault they can disagree, and then what leaves the switch is wrong. Per slot there are two
-versions; a worker's packet for one version clears its bit in the other, which is how a slot is made ready again without a control plane.
+As in the released program (p4lang/p4app-switchML, `bitmap_checker`, `workers_counter`, `processor`,
+`exponents`). Bitmap, counter, values and exponent are separate registers, as in hardware: after a fault
+they can disagree, and then what leaves the switch is wrong. Per slot there are two versions; a worker's
+packet for one version clears its bit in the other, which is how a slot is made ready again without a
+control plane.
 
-    bitmap before   this worker   counter before   values       counter after   verdict
-    zero            new           0                overwrite    n − 1           CONSUMED (COMPLETE if n = 1)
-    zero            new           c                overwrite    c − 1           COMPLETE if c = 1, else CONSUMED   (registers disagree: a fault)
-    non-zero        new           c > 0            merge        c − 1           COMPLETE if c = 1, else CONSUMED
-    non-zero        new           0                merge        n − 1           CONSUMED                           (registers disagree: a fault)
-    non-zero        seen          0                read         0               ANSWER: the slot is complete, the result is repeated
-    non-zero        seen          c > 0            read         c               DROPPED: the slot is not complete yet
+    bitmap before  this worker  counter  values     counter after  verdict
+    zero           new          0        overwrite  n − 1          CONSUMED
+    zero           new          c > 0    overwrite  c − 1          COMPLETE if c = 1, else CONSUMED   (1)
+    non-zero       new          c > 0    merge      c − 1          COMPLETE if c = 1, else CONSUMED
+    non-zero       new          0        merge      n − 1          CONSUMED                           (1)
+    non-zero       seen         0        read       0              ANSWER: complete, repeat the result
+    non-zero       seen         c > 0    read       c              DROPPED: not complete yet
 
-With one worker the counter is bypassed: new is COMPLETE, seen is ANSWER. Values merge as 32-bit two's-complement ADD that wraps, as OR, or as signed MAX; exponents by signed
-8-bit MAX, the first writer overwriting.
+(1) bitmap and counter disagree: only after a fault.
+
+With one worker the counter is bypassed: new is COMPLETE, seen is ANSWER. Values merge as 32-bit
+two's-complement ADD that wraps, as OR, or as signed MAX; exponents by signed 8-bit MAX, the first writer
+overwriting.
 """
 
 from __future__ import annotations

@@ -229,10 +229,9 @@ def test_same_events_same_words(plan: Plan) -> None:
 @settings(max_examples=100)
 @given(plans())
 def test_everything_completes(plan: Plan) -> None:
-    """Whatever is lost or dropped, every stream and flow ends (given time enough for some hundred timeouts)."""
+    """Whatever is lost or dropped, every stream and flow ends within some hundred timeouts."""
     play = Play(Engine(plan.network, np.minimum(plan.loss, 0.02), plan.seed), plan)
     play.run()
 
     streams = sum(len(job.hosts) * len(exchanges) for job, exchanges in plan.jobs)
     assert len(play.completions) == streams + len(plan.flows)
-

@@ -96,8 +96,8 @@ class Stream:
         self.places: list[Place | None] = [None] * self.lead + list(places)
         self.units = len(self.places)
         self.completed = 0
-        # A scaled stream with fewer blocks than window slots uses as many slots as it has blocks: then the unit
-        # before one in its slot is also the one that brings its agreed exponent.
+        # A scaled stream with fewer blocks than window slots uses as many slots as it has blocks: then the
+        # unit before one in its slot is also the one that brings its agreed exponent.
         self.window = self.lead if scaled else window
         self._quantised: dict[int, list[int]] = {}  # by unit
 
