@@ -53,6 +53,7 @@ class RoundLog:
 class Journal:
     """Everything a job wrote down."""
 
+    buckets_count: int
     steps: list[StepRecord] = field(default_factory=list)
     rounds: list[RoundRecord] = field(default_factory=list)
     phases: list[PhaseRecord] = field(default_factory=list)
@@ -63,7 +64,7 @@ class TrainingJob:
     """Runs steps of a workload over a collective and keeps the journal."""
 
     def __init__(self, environment: simpy.Environment, engine: Engine, parts: JobParts) -> None:
-        self.journal = Journal()
+        self.journal = Journal(len(parts.workload.buckets))
         self._environment, self._engine, self._parts = environment, engine, parts
         workers = parts.workload.workers
         self._encoders: list[Encoder] = [

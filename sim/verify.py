@@ -99,6 +99,7 @@ def _errors(codec: Codec, gradients: Sequence[Gradient], decoded: Gradient) -> t
         error[np.isnan(error)] = np.inf
         largest = max(largest, float(error.max()))
         relative = _relative(error, bound[part])
+        relative[np.isnan(decoded[part])] = np.inf
         index = int(np.argmax(relative))
         if relative[index] > over_bound:
             over_bound, worst = float(relative[index]), start + index
@@ -106,9 +107,10 @@ def _errors(codec: Codec, gradients: Sequence[Gradient], decoded: Gradient) -> t
 
 
 def _relative(error: NDArray[np.float64], bound: NDArray[np.float64]) -> NDArray[np.float64]:
-    """error / bound, with 0 / 0 = 0."""
-    relative: NDArray[np.float64] = np.divide(error, bound, out=np.full(error.size, np.inf), where=bound > 0)
-    relative[error == 0] = 0.0
+    """error / bound; 0 where there is no error, or where the bound allows any."""
+    is_bounded = (bound > 0) & (bound < np.inf)
+    relative: NDArray[np.float64] = np.divide(error, bound, out=np.full(error.size, np.inf), where=is_bounded)
+    relative[(error == 0) | np.isinf(bound)] = 0.0
     return relative
 
 

@@ -16,7 +16,7 @@ import simpy
 
 from homomorphic.codec import Merged, Message, Words
 from homomorphic.keyed import mix_plain
-from homomorphic.merge import combine
+from homomorphic.merge import combine, merge_all
 from sim.collectives.collective import Wait
 from sim.engine.model import Flow, Frame
 from sim.fabric import Fabric
@@ -56,6 +56,8 @@ class Ring:
 
     def _all_reduce(self, worker: int, message: Message) -> Generator[simpy.Event, Any, Merged]:
         n = self._workers
+        if n == 1:
+            return Merged(merge_all(message.merge, [message.words], table=message.table), 1)
         operation = self._operations[worker]
         self._operations[worker] += 1
         bounds = [message.words.size * index // n for index in range(n + 1)]
