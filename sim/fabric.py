@@ -6,6 +6,7 @@ Nothing above it ever sees a packet.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator
 from typing import Any
 
@@ -25,6 +26,7 @@ class Fabric:
 
     def __init__(self, environment: simpy.Environment, engine: Engine) -> None:
         self.engine = engine
+        self.wall_s = 0.0  # spent in the engine
         self._environment = environment
         self._waiting: dict[tuple[str, int, int], simpy.Event] = {}
         self._wake = environment.event()
@@ -68,7 +70,9 @@ class Fabric:
         while True:
             progress = self.engine.progress
             stop_ps = min(until_ps, self.engine.now_ps + STALL_PS)
+            started = time.perf_counter()
             completions = self.engine.run(stop_ps)
+            self.wall_s += time.perf_counter() - started
             if completions or stop_ps == until_ps:
                 return completions
             if self.engine.progress == progress:

@@ -191,7 +191,7 @@ class _Resolver:
             unit_packets=section.message_packets,
             frame=frame,
             timeout_ps=section.timeout,
-            first_timeout_ps=section.first_timeout or section.timeout,
+            first_timeout_ps=section.timeout if section.first_timeout is None else section.first_timeout,
             timeout_max_ps=section.timeout_max,
             routes=tuple(mix_plain(self.scenario.seed, 8, worker) >> 33 for worker in range(len(hosts))),
             loopback_link=loopback,
