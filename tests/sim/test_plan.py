@@ -14,6 +14,7 @@ from homomorphic.lossless import Lossless
 from sim.engine.model import Job
 from sim.errors import ScenarioError
 from sim.plan import RingPlan, VariantPlan
+from sim.units import TIME
 from switch.profiles import PROFILES
 from tests.sim.scenes import DENSE, LINK, RING, TINY, plan
 from topologies.exchange import to_json
@@ -339,11 +340,36 @@ def test_routes_are_the_seeds(tmp_path: Path) -> None:
     assert all(0 <= route < 2**31 for route in first)
 
 
-def test_zero_timeouts_are_refused(tmp_path: Path) -> None:
-    """A timer that expires at once sends for ever and simulated time stands still."""
-    for sets in (
-        ("collective.timeout=0s",),
-        ("collective.first_timeout=0s",),
-        ("collective={kind: ring, timeout: 0s}", DENSE),
-    ):
-        refused(tmp_path, *sets)
+@pytest.mark.parametrize(("written", "found"), [("0s", "0ps"), ("1ps", "1ps"), ("16825280ps", "16.82528us")])
+def test_a_timeout_that_expires_while_all_is_well(tmp_path: Path, written: str, found: str) -> None:
+    """It would send everything again and again, and in no time if it is 0."""
+    # Up: 512 packets of 332 B in a row, 1 us and a pass. Through: a second pass. Down: one packet, 1 us.
+    round_trip_ps = 512 * 332 * 80 + 1_000_000 + 600_000 + 600_000 + 332 * 80 + 1_000_000
+    assert round_trip_ps == 16_825_280
+
+    for key in ("timeout", "first_timeout"):
+        assert refused(tmp_path, f"collective.{key}={written}") == (
+            f"--set: collective.{key}: {found} is too short: a full window's round trip takes 16.82528us "
+            "on the idle network, so packets would be sent again without need\n"
+            "  use a longer timeout, or a smaller window"
+        )
+    assert plan(tmp_path, "collective.timeout=16825281ps")
+
+
+def test_a_ring_has_as_little_use_for_a_short_timeout(tmp_path: Path) -> None:
+    # Through the switch: a packet twice, a window once; the acknowledgement is charged as a packet.
+    size_bytes = 82 + 1024 + 16 + 4
+    trip_ps = size_bytes * 80 * (2 + 511) + 2_600_000 + size_bytes * 80 * 2 + 2_600_000
+
+    ring = "collective={{kind: ring, timeout: {}ps}}"
+    assert refused(tmp_path, ring.format(trip_ps), DENSE) == (
+        f"--set: collective.timeout: {TIME.format(trip_ps)} is too short: a full window's round trip takes "
+        f"{TIME.format(trip_ps)} on the idle network, so packets would be sent again without need\n"
+        "  use a longer timeout, or a smaller window"
+    )
+    assert plan(tmp_path, ring.format(trip_ps + 1), DENSE)
+
+
+def test_one_worker_is_a_job(tmp_path: Path) -> None:
+    assert len(only(tmp_path, "workers=1").hosts) == 1
+    assert len(only(tmp_path, "workers=1", RING, DENSE).hosts) == 1
