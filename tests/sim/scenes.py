@@ -14,6 +14,7 @@ from sim.collectives.collective import Collective
 from sim.engine.engine import Engine
 from sim.fabric import Fabric
 from sim.plan import Plan, resolve
+from sim.results import summarize
 from sim.run import Outcome, VariantResult, run_scenario, run_variant
 from sim.scenario import load
 from topologies.graph import LinkSpec
@@ -63,10 +64,12 @@ def run(folder: Path, *sets: str, text: str = TINY, seed: int | None = None) -> 
     return run_scenario(write(folder, text), sets, seed, folder / "runs", lambda progress: None)
 
 
-def metrics(outcome: Outcome) -> dict[str, Any]:
-    """Metrics of the only variant."""
-    (variant,) = outcome.summary["variants"]
-    found: dict[str, Any] = variant["metrics"]
+def measure(folder: Path, *sets: str, text: str = TINY) -> dict[str, Any]:
+    """Metrics of the only variant, without writing anything down."""
+    result = simulate(folder, *sets, text=text)
+    journal = result.journal
+    summary = summarize({"tiny": result.facts}, journal.steps, journal.rounds, result.links, result.checks)
+    found: dict[str, Any] = summary["variants"][0]["metrics"]
     return found
 
 
