@@ -1,0 +1,157 @@
+"""`netfold run` from outside: exit statuses, and what an interrupted or killed run leaves behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import sim.run
+from sim.checks import Finding
+from sim.cli import app
+from sim.errors import InvariantError
+from sim.results import load
+from tests.sim.scenes import write
+
+ROOT = Path(__file__).parents[2]
+LONG = ("--set", "workload.steps=1000000")
+
+
+def netfold(folder: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(app, ["run", str(write(folder)), "--out", str(folder / "runs"), *arguments])
+
+
+@contextlib.contextmanager
+def started(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A run in a process of its own, and the terminal that its stderr is."""
+    terminal, stderr = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sim", "run", str(write(folder)), "--out", str(folder / "runs"), *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+    )
+    os.close(stderr)
+    try:
+        yield process, terminal
+    finally:
+        process.kill()
+        process.communicate()
+        os.close(terminal)
+
+
+def read_until(terminal: int, text: bytes) -> bytes:
+    """What a terminal shows up to a text, or to its end."""
+    seen = b""
+    with contextlib.suppress(OSError):  # the other end is closed
+        while text not in seen:
+            seen += os.read(terminal, 4096)
+    return seen
+
+
+def test_a_run_that_passes_exits_with_0(tmp_path: Path) -> None:
+    result = netfold(tmp_path, "--seed", "3")
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert load(tmp_path / "runs" / "latest").summary["verdict"] == "pass"
+    assert load(tmp_path / "runs" / "latest").summary["seed"] == 3
+
+
+def test_a_run_that_fails_a_check_exits_with_1_and_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sim.checks.conservation", lambda links: Finding(False, "a byte too many"))
+
+    result = netfold(tmp_path)
+
+    assert result.exit_code == 1
+    assert "tiny: conservation: fail: a byte too many\n" in result.stdout
+    assert load(tmp_path / "runs" / "latest").summary["verdict"] == "fail"
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--set", "workers=9"), ("--set", "workers=0"), ("--set", "nothing=1"), ("--seed", "x")]
+)
+def test_what_cannot_be_run_exits_with_2(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    result = netfold(tmp_path, *arguments)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_stalled_run_exits_with_1(tmp_path: Path) -> None:
+    result = netfold(tmp_path, "--set", "faults=[{kind: loss, rate: 100%}]")
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "no word has got anywhere for 60s of simulated time" in result.stderr
+
+
+def test_a_gradient_that_cannot_be_encoded_exits_with_1(tmp_path: Path) -> None:
+    diverging = "workload={kind: training, model: mlp, batch: 4, steps: 3, learning_rate: 1.0e+30}"
+
+    result = netfold(tmp_path, "--set", diverging)
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "tiny.yaml: tiny: gradient[0] is nan: " in result.stderr
+
+
+def test_a_contradiction_exits_with_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def contradict(*arguments: object) -> None:
+        raise InvariantError("bytes vanished")
+
+    monkeypatch.setattr(sim.run, "check_variant", contradict)
+
+    result = netfold(tmp_path)
+
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr.startswith("bytes vanished\n  a bug; to reproduce: netfold run ")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_interrupted_run_exits_with_130_and_leaves_nothing(tmp_path: Path) -> None:
+    with started(tmp_path, *LONG) as (process, terminal):
+        assert b"[1/1] tiny" in read_until(terminal, b"[1/1] tiny")
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        told = read_until(terminal, b"\0")
+        output, _ = process.communicate(timeout=30)
+
+    assert (process.returncode, output) == (130, b"")
+    assert told.split() == [b"interrupted"]
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "begun"),
+    [(LONG, ""), ((), ".partial-*"), ((), ".partial-*/summary.json"), ((), ".partial-*/figures")],
+    ids=["simulating", "folder", "summary", "figures"],
+)
+def test_a_killed_run_leaves_nothing_that_looks_finished(
+    tmp_path: Path, arguments: tuple[str, ...], begun: str
+) -> None:
+    """Killed while it simulates, or as soon as a first part of its folder is there."""
+    runs = tmp_path / "runs"
+    assert netfold(tmp_path).exit_code == 0
+    first = (runs / "latest").resolve()
+
+    with started(tmp_path, *arguments) as (process, terminal):
+        read_until(terminal, b"[1/1] tiny")
+        while begun and not any((runs / "tiny").glob(begun)) and process.poll() is None:
+            time.sleep(0.0005)
+        process.kill()
+        process.wait()
+
+    assert process.returncode in (-signal.SIGKILL, 0)  # under load it may get to its end
+    visible = [path for path in (runs / "tiny").iterdir() if not path.name.startswith(".")]
+    assert [load(path).summary["verdict"] for path in visible] == ["pass"] * len(visible)
+    assert load(runs / "latest").path in visible
+    assert begun or visible == [first]
