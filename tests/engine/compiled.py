@@ -43,7 +43,7 @@ def transmit_ps(size_bytes: int, rate_bps: int = RATE_BPS) -> int:
 
 
 def job(network: Network, slots: int, frame: Frame = MIDDLE, unit_packets: int = 1, **changes: object) -> Job:
-    """Workers on all hosts and timers that never fire, aggregated by the first switch; but for the changes."""
+    """Workers on all hosts, aggregated by the first switch; timers never fire; but for the changes."""
     workers = int(network.is_host.sum())
     plain = Job(
         hosts=tuple(range(workers)),
