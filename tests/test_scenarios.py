@@ -1,0 +1,142 @@
+"""Every scenario that comes with netfold: it is valid, it runs, and it shows what it says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+from ruamel.yaml import YAML
+from typer.testing import CliRunner
+
+from sim.cli import app
+from sim.plan import resolve
+from sim.results import summarize
+from sim.run import VariantResult, run_variant
+from sim.scenario import load
+from sim.scenario.models import Training
+
+SCENARIOS = Path(__file__).parents[1] / "scenarios"
+FILES = sorted(SCENARIOS.rglob("*.yaml"))
+SMALL = 20_000  # elements
+EVERY_FILE = pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SCENARIOS)))
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a variant came to."""
+
+    verdicts: dict[str, str]
+    metrics: dict[str, Any]
+    references: dict[str, float]  # elements per second, by label
+
+
+def shown(file: Path, *sets: str, only: str = "") -> dict[str, Shown]:
+    """Run all variants, or one, and summarize each."""
+    plan = resolve(load(file, sets))
+    return {
+        variant.name: summarized(variant.name, run_variant(plan, variant))
+        for variant in plan.variants
+        if only in ("", variant.name)
+    }
+
+
+def summarized(name: str, result: VariantResult) -> Shown:
+    journal = result.journal
+    summary = summarize({name: result.facts}, journal.steps, journal.rounds, result.links, result.checks)
+    (variant,) = summary["variants"]
+    return Shown(
+        verdicts={check["name"]: check["verdict"] for check in variant["checks"]},
+        metrics=variant["metrics"],
+        references={one["label"]: one["elements_per_s"] for one in variant["references"]},
+    )
+
+
+def smaller(file: Path) -> list[str]:
+    """What makes every variant of a scenario small."""
+    sets = []
+    for variant in load(file).variants:
+        where = f"variants.{variant.name}.workload"
+        if not isinstance(variant.workload, Training):
+            sets.append(f"{where}.elements={SMALL}")
+        else:
+            sets.append(f"{where}.batch=16")
+            sets += [f"{where}.expand=[1, 1]"] if variant.workload.model == "ncf" else []
+    return sets
+
+
+def schema() -> Any:
+    return json.loads((SCENARIOS / "schema.json").read_text("utf-8"))
+
+
+def test_there_are_scenarios() -> None:
+    assert {"01-quickstart.yaml", "02-loss.yaml", "switchml-rate.yaml"} <= {file.name for file in FILES}
+
+
+def test_the_schema_is_the_one_that_netfold_prints() -> None:
+    printed = CliRunner().invoke(app, ["schema"]).stdout
+
+    assert printed == (SCENARIOS / "schema.json").read_text("utf-8")  # netfold schema > scenarios/schema.json
+
+
+@EVERY_FILE
+def test_a_scenario_keeps_to_the_schema_it_names(file: Path) -> None:
+    first_line = file.read_text("utf-8").splitlines()[0]
+    named = first_line.removeprefix("# yaml-language-server: $schema=")
+
+    assert (file.parent / named).resolve() == (SCENARIOS / "schema.json").resolve()
+    Draft202012Validator(schema()).validate(YAML(typ="safe").load(file))
+
+
+@EVERY_FILE
+def test_a_scenario_runs_and_passes(file: Path) -> None:
+    for name, variant in shown(file, *smaller(file)).items():
+        assert set(variant.verdicts.values()) == {"pass"}, name
+
+
+def test_names_are_those_of_the_files() -> None:
+    for file in FILES:
+        assert load(file).name == file.stem.lstrip("0123456789-")
+
+
+@pytest.mark.parametrize(("workers", "share"), [(4, 1), (8, 4), (16, 4)])
+def test_the_published_rate_of_switchml(workers: int, share: int) -> None:
+    """Within 2 % of what SwitchML publishes, and never above what the wire can carry."""
+    name, elements = f"workers-{workers}", 26_214_400 // share
+    file = SCENARIOS / "papers" / "switchml-rate.yaml"
+    variant = shown(file, f"workload.elements={elements}", only=name)[name]
+
+    rate = variant.metrics["aggregation_elements_per_s"]
+    assert rate == pytest.approx(variant.references["published"], rel=0.02)
+    assert rate < variant.references["wire bound, dense"] == pytest.approx(256 / 1106 * 12.5e9)
+    assert variant.metrics["exact"]
+
+
+def test_loss_costs_time_alone() -> None:
+    found = shown(SCENARIOS / "02-loss.yaml", "workload.elements=100000")
+    grid = [found[name].metrics for name in ("no-loss", "loss-0-1", "loss-1", "loss-5")]
+
+    assert all(metrics["exact"] for metrics in grid)
+    assert len({metrics["max_abs_error"] for metrics in grid}) == 1
+    assert grid[0]["packets_retransmitted"] == 0
+    for less, more in pairwise(grid):
+        assert less["packets_retransmitted"] < more["packets_retransmitted"]
+        assert less["aggregation_time_us"] < more["aggregation_time_us"]
+    assert found["lossless-loss-1"].metrics["exact"]
+    assert found["lossless-loss-1"].metrics["packets_retransmitted"] > 0
+
+
+def test_quickstart_shows_what_compression_in_the_network_gains() -> None:
+    """On sparse gradients, the switch is faster than the ring, and faster still when they are compressed."""
+    file = SCENARIOS / "01-quickstart.yaml"
+    found = shown(file, "workload.expand=[4, 1]", "workload.batch=64")
+
+    times = [found[name].metrics["aggregation_time_us"] for name in ("ring-fp32", "switchml", "lossless")]
+    assert times == sorted(times, reverse=True)
+    assert found["lossless"].metrics["compression_ratio"] > 4
+    assert found["switchml"].metrics["exact"]
+    assert found["lossless"].metrics["exact"]
