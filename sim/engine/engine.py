@@ -50,6 +50,11 @@ class Engine:
         return int(self.world.clock[0].now_ps)
 
     @property
+    def links_count(self) -> int:
+        """Links of the network."""
+        return len(self.network.link_names)
+
+    @property
     def packet_hops(self) -> int:
         """Packets delivered across a link so far."""
         return int(self.world.clock[0].packet_hops)
@@ -190,7 +195,7 @@ class Engine:
 
     def link_counters(self) -> list[dict[str, int]]:
         """Counters of every link, by name."""
-        return [{name: int(link[name]) for name in _LINK_COUNTERS} for link in self.world.links]
+        return [{name: int(link[name]) for name in _LINK_COUNTERS} for link in self.world.links[: self.links_count]]
 
     def worker_counters(self, job: int, worker: int) -> dict[str, int]:
         """Counters of one worker's streams."""

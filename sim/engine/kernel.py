@@ -28,10 +28,10 @@ def run_until(world: World, stop_ps: int, reserve: int) -> int:
         top = world.heap[0]
         clock.now_ps = top.time_ps
         what = top.what
-        if what < world.links.size:
+        if what < clock.stream_base:
             on_arrival(world, what)
         elif what < clock.flow_base:
-            on_stream_timer_event(world, what - world.links.size, top.order)
+            on_stream_timer_event(world, what - clock.stream_base, top.order)
         else:
             on_flow_timer_event(world, what - clock.flow_base, top.order)
         clock.events += 1
@@ -54,15 +54,16 @@ def has_room(world: World, reserve: int) -> bool:
 
 
 @kernel
-def on_arrival(world: World, index: int) -> None:
-    """The oldest packet in flight on a link has arrived."""
-    clock, link = world.clock[0], world.links[index]
-    row = link.head
+def on_arrival(world: World, what: int) -> None:
+    """The oldest packet in flight on a link or its priority lane has arrived."""
+    clock, lane = world.clock[0], world.links[what]
+    index = what % clock.links_count
+    link, row = world.links[index], lane.head
     packet = world.packets[row]
-    link.head = packet.next
-    if link.head >= 0:
-        following = world.packets[link.head]
-        replace_top(world.heap, clock.heap_count, following.arrive_ps, following.order, index)
+    lane.head = packet.next
+    if lane.head >= 0:
+        following = world.packets[lane.head]
+        replace_top(world.heap, clock.heap_count, following.arrive_ps, following.order, what)
     else:
         drop_top(world.heap, clock.heap_count)
         clock.heap_count -= 1

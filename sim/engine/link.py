@@ -7,7 +7,7 @@ import numpy as np
 from homomorphic.compiled import kernel
 from homomorphic.keyed import mix
 from sim.engine.heap import push
-from sim.engine.state import Table, World
+from sim.engine.state import FLOW_ACK, Table, World
 
 PS_BYTES = 8 * 10**12  # picoseconds · bits per byte: time on the wire is size · PS_BYTES / rate
 
@@ -69,37 +69,50 @@ def is_lost(key: int, hop: int, loss: int) -> bool:
 def put(world: World, index: int, row: int) -> None:
     """Put a packet on a link now: it is dropped, lost, or in flight until it arrives (README, Links)."""
     clock, link, packet = world.clock[0], world.links[index], world.packets[row]
-    size_bytes = packet.size_bytes
-    transmit_ps = transmit_time_ps(size_bytes, link.rate_bps)
+    transmit_ps = transmit_time_ps(packet.size_bytes, link.rate_bps)
     start_ps = max(clock.now_ps, link.free_at_ps)
-    backlog_ps = start_ps - clock.now_ps + transmit_ps
-    if backlog_ps > link.buffer_ps:
-        link.dropped_packets += 1
-        link.dropped_bytes += size_bytes
-        free_packet(world, row)
-        return
-    link.free_at_ps = start_ps + transmit_ps
+    lane = index
+    if packet.kind == FLOW_ACK:
+        lane += clock.links_count
+        start_ps = max(clock.now_ps, world.links[lane].free_at_ps)
+        world.links[lane].free_at_ps = start_ps + transmit_ps
+        link.free_at_ps = max(clock.now_ps, link.free_at_ps) + transmit_ps
+    else:
+        backlog_ps = start_ps - clock.now_ps + transmit_ps
+        if backlog_ps > link.buffer_ps:
+            link.dropped_packets += 1
+            link.dropped_bytes += packet.size_bytes
+            free_packet(world, row)
+            return
+        link.backlog_ps_max = max(link.backlog_ps_max, backlog_ps)
+        link.free_at_ps = start_ps + transmit_ps
     link.busy_ps += transmit_ps
-    link.backlog_ps_max = max(link.backlog_ps_max, backlog_ps)
     link.sent_packets += 1
-    link.sent_bytes += size_bytes
+    link.sent_bytes += packet.size_bytes
     packet.hop += 1
     if link.loss != 0 and is_lost(packet.key, packet.hop - 1, link.loss):
         link.lost_packets += 1
-        link.lost_bytes += size_bytes
+        link.lost_bytes += packet.size_bytes
         free_packet(world, row)
         return
-    packet.arrive_ps = link.free_at_ps + link.delay_ps
+    link.in_flight_packets += 1
+    link.in_flight_bytes += packet.size_bytes
+    packet.arrive_ps = start_ps + transmit_ps + link.delay_ps
+    join(world, lane, row)
+
+
+@kernel
+def join(world: World, lane: int, row: int) -> None:
+    """Let a packet be the last one in flight on a lane, which delivers in order."""
+    clock, link, packet = world.clock[0], world.links[lane], world.packets[row]
     packet.order = clock.order
     packet.next = -1
     clock.order += 1
-    link.in_flight_packets += 1
-    link.in_flight_bytes += size_bytes
     if link.head >= 0:
         world.packets[link.tail].next = row
     else:
         link.head = row
-        push(world.heap, clock.heap_count, packet.arrive_ps, packet.order, index)
+        push(world.heap, clock.heap_count, packet.arrive_ps, packet.order, lane)
         clock.heap_count += 1
     link.tail = row
 

@@ -42,7 +42,9 @@ CLOCK = np.dtype(
         ("log_count", "i8"),
         ("is_logging", "i8"),
         ("is_lossy", "i8"),
-        ("flow_base", "i8"),  # heap entries: links, then streams, then flows
+        ("links_count", "i8"),  # rows of the links table: links, then their priority lanes
+        ("stream_base", "i8"),  # heap entries: lanes, then streams, then flows
+        ("flow_base", "i8"),
     ],
     align=True,
 )

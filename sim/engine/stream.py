@@ -50,7 +50,7 @@ def arm(world: World, row: int, deadline_ps: int) -> None:
         return
     stream.armed_ps = deadline_ps
     stream.armed_order = clock.order
-    push(world.heap, clock.heap_count, deadline_ps, clock.order, world.links.size + row)
+    push(world.heap, clock.heap_count, deadline_ps, clock.order, clock.stream_base + row)
     clock.heap_count += 1
     clock.order += 1
 

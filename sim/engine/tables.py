@@ -20,7 +20,7 @@ def new_world(network: Network, loss: NDArray[np.float64], seed: int) -> World:
     nodes = len(network.nodes)
     world = World(
         clock=records(1, state.CLOCK),
-        heap=records(2 * len(network.link_names) + 64, state.HEAP),
+        heap=records(4 * len(network.link_names) + 64, state.HEAP),
         links=_links(network, loss),
         packets=records(0, state.PACKET),
         payloads=np.zeros((0, 1), np.int32),
@@ -42,13 +42,16 @@ def new_world(network: Network, loss: NDArray[np.float64], seed: int) -> World:
     clock.seed = seed % 2**64
     clock.is_lossy = int(np.any(loss > 0))
     clock.packet_free = -1
-    clock.flow_base = len(network.link_names)
+    clock.links_count = len(network.link_names)
+    clock.stream_base = clock.flow_base = world.links.size
     return world
 
 
 def _links(network: Network, loss: NDArray[np.float64]) -> Table:
-    links = records(len(network.link_names), state.LINK)
-    for index, link in enumerate(links):
+    count = len(network.link_names)
+    links = records(2 * count, state.LINK)  # the links, then their priority lanes
+    for row, link in enumerate(links):
+        index = row % count
         rate, buffer_bytes = int(network.rate_bps[index]), int(network.buffer_bytes[index])
         is_limited = not network.is_host[network.link_source[index]]
         link.rate_bps, link.delay_ps = rate, int(network.delay_ps[index])

@@ -40,6 +40,7 @@ class Packet:
     key: int  # decides its losses
     label: Label
     deliver: Callable[[], None]
+    has_priority: bool = False  # acknowledgements
     hops: int = 0  # links it was put on
 
 
@@ -88,6 +89,7 @@ class Link:
     buffer_ps: int | None  # longest backlog, its own packet included; None: no limit
     lost_below: int  # of 2^64 equally likely hash values
     free_at_ps: int = 0
+    ack_free_at_ps: int = 0
     counters: Counters = field(default_factory=Counters)
 
 
@@ -121,14 +123,19 @@ class Fabric:
         """Put a packet on a link: it will arrive, be lost under way, or be dropped if the buffer is full."""
         link = self.links[link_index]
         transmit_ps = -(-packet.size_bytes * BIT_PS_PER_BYTE // link.rate_bps)
-        start_ps = max(self.now_ps, link.free_at_ps)
-        backlog_ps = start_ps - self.now_ps + transmit_ps
-        if link.buffer_ps is not None and backlog_ps > link.buffer_ps:
-            link.counters.count("dropped", packet.size_bytes)
-            return
-        link.free_at_ps = start_ps + transmit_ps
+        if packet.has_priority:
+            departure_ps = max(self.now_ps, link.ack_free_at_ps) + transmit_ps
+            link.ack_free_at_ps = departure_ps
+            link.free_at_ps = max(self.now_ps, link.free_at_ps) + transmit_ps
+        else:
+            departure_ps = max(self.now_ps, link.free_at_ps) + transmit_ps
+            backlog_ps = departure_ps - self.now_ps
+            if link.buffer_ps is not None and backlog_ps > link.buffer_ps:
+                link.counters.count("dropped", packet.size_bytes)
+                return
+            link.free_at_ps = departure_ps
+            link.counters.backlog_ps_max = max(link.counters.backlog_ps_max, backlog_ps)
         link.counters.busy_ps += transmit_ps
-        link.counters.backlog_ps_max = max(link.counters.backlog_ps_max, backlog_ps)
         link.counters.count("sent", packet.size_bytes)
         hop = packet.hops
         packet.hops += 1
@@ -136,7 +143,7 @@ class Fabric:
             link.counters.count("lost", packet.size_bytes)
             return
         link.counters.count("in_flight", packet.size_bytes)
-        self._schedule(link.free_at_ps + link.delay_ps, packet, link)
+        self._schedule(departure_ps + link.delay_ps, packet, link)
 
     def arm(self, timer: Timer, time_ps: int) -> None:
         """Make a timer fire at `time_ps` and at no other time."""

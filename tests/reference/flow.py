@@ -150,4 +150,5 @@ class Sender:
                 self.ack(cumulative, packet, transmission)
 
         size_bytes = flow.frame.ack_bytes
-        self.fabric.forward(Packet(flow.source, flow.route, size_bytes, key, label, deliver), flow.target)
+        ack = Packet(flow.source, flow.route, size_bytes, key, label, deliver, has_priority=True)
+        self.fabric.forward(ack, flow.target)

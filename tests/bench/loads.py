@@ -1,0 +1,82 @@
+"""The loads that packet simulators are compared by, on netfold's engine and on ns.py.
+
+W1: 8 hosts on one switch, 100 Gbps, 1 us; host i sends to host i + 1 in packets of 1000 B, no payload.
+W4: SwitchML on one switch: 8 workers, 100 Gbps, 1 us, 512 slots of 256 values, frames of 1106 B, values summed.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim.engine.engine import Engine
+from sim.engine.model import Flow, Frame, Job, Merge, Segment
+from topologies.graph import LinkSpec
+from topologies.routing import Network, compile_network
+from topologies.star import star
+
+HOSTS = 8
+FAR_PS = 10**15
+LONG_PS = 10**13  # a timeout that never comes
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run of a load."""
+
+    simulated_ms: float
+    packet_hops: int  # acknowledgements left out
+    events: int
+    cpu_s: float
+
+    @property
+    def hops_per_cpu_s(self) -> float:
+        """Packet-hops per second of processor time."""
+        return self.packet_hops / self.cpu_s
+
+
+def network() -> Network:
+    """The star of both loads."""
+    return compile_network(star(HOSTS, LinkSpec(100 * 10**9, 10**6, 64 << 20)))
+
+
+def w1(packets: int) -> Measured:
+    """W1 with `packets` packets per host; acknowledgements weigh nothing, one for 64 packets."""
+    engine = Engine(network(), np.zeros(2 * HOSTS), 1)
+    frame = Frame("w1", elements=250, overhead_bytes=0, ack_bytes=0)
+    for host in range(HOSTS):
+        target = (host + 1) % HOSTS
+        engine.open_flow(
+            Flow(host, target, 250 * packets, None, None, frame, 512, LONG_PS, 64, 0, host)
+        )
+    cpu_s, last_ps = _run(engine, HOSTS)
+    return Measured(last_ps / 1e9, 2 * HOSTS * packets, engine.events, cpu_s)
+
+
+def w4_words(elements: int) -> list[list[np.ndarray]]:
+    """Per worker: words to send and room for the sums, already touched."""
+    words = np.arange(elements, dtype=np.int32)
+    return [[words * (worker + 1), np.ones(elements, np.int32)] for worker in range(HOSTS)]
+
+
+def w4(buffers: list[list[np.ndarray]]) -> Measured:
+    """W4 on the given buffers; the sums of the workers' words are left in them."""
+    engine = Engine(network(), np.zeros(2 * HOSTS), 1)
+    frame = Frame("w4", elements=256, overhead_bytes=1106 - 1024)
+    hosts, timeouts = tuple(range(HOSTS)), (LONG_PS, LONG_PS, LONG_PS)
+    engine.add_job(Job(hosts, HOSTS, 0, 512, 1, frame, *timeouts, routes=hosts))
+    started = time.process_time()
+    for worker, (words, sums) in enumerate(buffers):
+        engine.open_stream(0, worker, [Segment(words, sums, Merge.ADD)])
+    cpu_s, last_ps = _run(engine, HOSTS, started)
+    return Measured(last_ps / 1e9, engine.packet_hops, engine.events, cpu_s)
+
+
+def _run(engine: Engine, completions: int, started: float | None = None) -> tuple[float, int]:
+    """Run to the last completion; processor time and simulated end."""
+    started = time.process_time() if started is None else started
+    while completions:
+        completions -= len(engine.run(FAR_PS))
+    return time.process_time() - started, engine.now_ps
