@@ -132,8 +132,8 @@ def test_an_interrupted_run_exits_with_130_and_leaves_nothing(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("arguments", "begun"),
-    [(LONG, ""), ((), ".partial-*"), ((), ".partial-*/summary.json"), ((), ".partial-*/figures")],
-    ids=["simulating", "folder", "summary", "figures"],
+    [(LONG, ""), ((), ".partial-*"), ((), ".partial-*/summary.json")],
+    ids=["simulating", "folder", "summary"],
 )
 def test_a_killed_run_leaves_nothing_that_looks_finished(
     tmp_path: Path, arguments: tuple[str, ...], begun: str
