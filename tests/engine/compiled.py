@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -12,8 +13,8 @@ from numpy.typing import NDArray
 from sim.engine.engine import Engine
 from sim.engine.model import Completion, Flow, Frame, Job, Merge, Scaled, Segment
 from sim.frames import FRAMES
-from topologies.graph import LinkSpec
-from topologies.routing import Network
+from topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
+from topologies.routing import Network, compile_network
 
 Words = NDArray[np.int32]
 
@@ -133,3 +134,29 @@ def check_conservation(sim: Engine) -> None:
         for unit in ("packets", "bytes"):
             assert counters[f"in_flight_{unit}"] == 0
             assert counters[f"sent_{unit}"] == counters[f"delivered_{unit}"] + counters[f"lost_{unit}"]
+
+
+def chain(links: Sequence[LinkSpec]) -> Network:
+    """Hosts 0 and 1 with these links from one to the other (two or more), switches in between."""
+    graph = new_graph("chain")
+    nodes = ["h0", *(f"s{index}" for index in range(len(links) - 1)), "h1"]
+    for host in (nodes[0], nodes[-1]):
+        add_host(graph, host)
+    for switch in nodes[1:-1]:
+        add_switch(graph, switch, tier=1, profile="plain")
+    for (a, b), link in zip(pairwise(nodes), links, strict=True):
+        add_link(graph, a, b, link)
+    return compile_network(graph)
+
+
+def with_loopback(network: Network, node: int, link: LinkSpec) -> Network:
+    """The same network with one more link, the last one, from a switch to itself."""
+    return replace(
+        network,
+        link_names=(*network.link_names, f"{network.nodes[node]} loopback"),
+        link_source=np.append(network.link_source, np.int32(node)),
+        link_target=np.append(network.link_target, np.int32(node)),
+        rate_bps=np.append(network.rate_bps, link.rate_bps),
+        delay_ps=np.append(network.delay_ps, link.delay_ps),
+        buffer_bytes=np.append(network.buffer_bytes, link.buffer_bytes),
+    )
