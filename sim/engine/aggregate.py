@@ -6,7 +6,7 @@ from homomorphic.compiled import kernel
 from sim.engine.link import free_packet, put, send_towards, take_packet, take_payload
 from sim.engine.memory import words_at
 from sim.engine.state import ALL_WORKERS, RESULT, World
-from sim.engine.stream import packet_key
+from sim.engine.stream import packet_key, result_address
 from switch.programs.switchml import ANSWER, COMPLETE, DROPPED, process_packet
 
 
@@ -115,6 +115,7 @@ def replicate(world: World, index: int) -> None:
         result.owner = row
         result.target = world.streams[row].host
         result.route = world.streams[row].route
+        result.words = result_address(world, row, copy)
         result.transmission = world.windows[row, packet.slot].switch_psn
         world.windows[row, packet.slot].switch_psn += 1
         if world.clock[0].is_lossy:

@@ -7,6 +7,7 @@ from sim.engine.aggregate import on_data, replicate
 from sim.engine.flow import on_flow_ack, on_flow_data, on_flow_timer
 from sim.engine.heap import drop_top, replace_top
 from sim.engine.link import free_packet, send_towards
+from sim.engine.memory import prefetch
 from sim.engine.state import COMPLETED, DATA, FLOW_ACK, FLOW_DATA, GROW, REACHED, RESULT, World
 from sim.engine.stream import on_result, on_timer
 
@@ -64,6 +65,8 @@ def on_arrival(world: World, what: int) -> None:
     if lane.head >= 0:
         following = world.packets[lane.head]
         replace_top(world.heap, clock.heap_count, following.arrive_ps, following.order, what)
+        if following.words != 0:
+            prefetch(following.words, following.words_count)
     else:
         drop_top(world.heap, clock.heap_count)
         clock.heap_count -= 1

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np import arrayobj
 from numpy.typing import NDArray
+
+from homomorphic.compiled import kernel
 
 
 def address_of(array: NDArray[Any]) -> int:
@@ -48,3 +51,26 @@ def _view(item: types.Type, item_bytes: int) -> Any:
 words_at = _view(types.int32, 4)
 floats_at = _view(types.float32, 4)
 bytes_at = _view(types.int8, 1)
+
+
+@intrinsic
+def _prefetch_line(_typing: Any, address: Any) -> Any:
+    """Ask for the cache line at an address; never faults, changes nothing but time."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        pointer_type = ir.IntType(8).as_pointer()
+        i32 = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer_type, i32, i32, i32])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        pointer = builder.inttoptr(arguments[0], pointer_type)
+        builder.call(function, [pointer, i32(0), i32(3), i32(1)])
+        return _context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+@kernel
+def prefetch(address: int, count: int) -> None:
+    """Ask for the cache lines of `count` 4-byte words that will be used soon."""
+    for offset in range(0, 4 * count, 64):
+        _prefetch_line(address + offset)

@@ -82,7 +82,7 @@ PACKET = np.dtype(
         ("arrive_ps", "i8"),
         ("order", "i8"),
         ("key", "u8"),
-        ("words", "i8"),  # address of its words when they lie in a sender's buffer
+        ("words", "i8"),  # address of its words in the sender's buffer; of a result, in the receiver's
         ("next", "i4"),  # behind it on its link, or in the free list
         ("kind", "i4"),
         ("target", "i4"),  # node

@@ -170,18 +170,27 @@ def on_result(world: World, index: int) -> None:
 
 
 @kernel
+def result_address(world: World, row: int, index: int) -> int:
+    """Where the words of a result are to be written at its worker, as RDMA headers say it; 0 if nowhere."""
+    stream, packet = world.streams[row], world.packets[index]
+    unit = packet.unit - stream.lead
+    if not stream.is_open or packet.serial != stream.serial or unit < 0 or packet.words_count == 0:
+        return 0
+    job = world.jobs[stream.job]
+    segment = world.segments[row, segment_of(world, row, unit)]
+    start = ((unit - segment.first_unit) * job.unit_packets + packet.part) * job.elements
+    return segment.result + 4 * start
+
+
+@kernel
 def store_result(world: World, row: int, index: int) -> None:
     """Write a result's words, and from a unit's last packet the agreed exponent."""
     stream, packet = world.streams[row], world.packets[index]
-    job = world.jobs[stream.job]
-    if packet.unit < stream.blocks_count and packet.part == job.unit_packets - 1:
+    if packet.unit < stream.blocks_count and packet.part == world.jobs[stream.job].unit_packets - 1:
         bytes_at(stream.agreed, stream.blocks_count)[packet.unit] = packet.exponent
-    unit = packet.unit - stream.lead
-    if unit < 0 or packet.words_count == 0:
+    if packet.words == 0:
         return
-    segment = world.segments[row, segment_of(world, row, unit)]
-    start = ((unit - segment.first_unit) * job.unit_packets + packet.part) * job.elements
-    result = words_at(segment.result + 4 * start, packet.words_count)
+    result = words_at(packet.words, packet.words_count)
     words = world.payloads[packet.payload]
     for i in range(result.size):
         result[i] = words[i]

@@ -48,9 +48,7 @@ def w1(packets: int) -> Measured:
     frame = Frame("w1", elements=250, overhead_bytes=0, ack_bytes=0)
     for host in range(HOSTS):
         target = (host + 1) % HOSTS
-        engine.open_flow(
-            Flow(host, target, 250 * packets, None, None, frame, 512, LONG_PS, 64, 0, host)
-        )
+        engine.open_flow(Flow(host, target, 250 * packets, None, None, frame, 512, LONG_PS, 64, 0, host))
     cpu_s, last_ps = _run(engine, HOSTS)
     return Measured(last_ps / 1e9, 2 * HOSTS * packets, engine.events, cpu_s)
 

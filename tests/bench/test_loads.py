@@ -1,0 +1,31 @@
+"""The loads of the benchmark do exactly the work they claim; how fast is for `make bench` to say."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.bench import loads, nspy
+
+
+def test_w1_takes_the_ideal_time_and_two_hops_a_packet() -> None:
+    run = loads.w1(1000)
+
+    assert run.simulated_ms == (1000 * 80_000 + 80_000 + 2 * 10**6) / 1e9
+    assert run.packet_hops == 16_000
+    # Acknowledgements: the 15 full batches of 64, the last packet, two hops each, less what is under way.
+    assert run.packet_hops <= run.events <= run.packet_hops + 2 * 8 * 16
+
+
+def test_w4_sums_every_word_in_two_events_a_packet() -> None:
+    buffers = loads.w4_words(256 * 1000)
+    run = loads.w4(buffers)
+
+    assert run.events == run.packet_hops == 2 * 8 * 1000
+    right = sum(words for words, _ in buffers)
+    assert all(np.array_equal(sums, right) for _, sums in buffers)
+
+
+def test_nspy_carries_the_same_packets() -> None:
+    run = nspy.w1(50)
+
+    assert run.packet_hops == 2 * 8 * 50
