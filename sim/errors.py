@@ -4,7 +4,7 @@
     ├── ScenarioError       2   a scenario file, or a value given with --set, that cannot be used
     ├── DataError           2   a data set or a run folder that is missing, unfinished or damaged
     ├── units.UnitError     2   a text that is no rate, time, size or fraction
-    ├── RunError            1   a run that cannot go on: stalled traffic, a gradient that no codec word can hold
+    ├── RunError            1   a run that cannot go on: stalled traffic, a gradient no word can hold
     └── InvariantError      3   netfold contradicts itself: a bug, never the user's mistake
 
 A message says where and what was found; the hint says what is allowed and the nearest fix. A run whose checks

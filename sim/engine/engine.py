@@ -195,7 +195,10 @@ class Engine:
 
     def link_counters(self) -> list[dict[str, int]]:
         """Counters of every link, by name."""
-        return [{name: int(link[name]) for name in _LINK_COUNTERS} for link in self.world.links[: self.links_count]]
+        return [
+            {name: int(link[name]) for name in _LINK_COUNTERS}
+            for link in self.world.links[: self.links_count]
+        ]
 
     def worker_counters(self, job: int, worker: int) -> dict[str, int]:
         """Counters of one worker's streams."""

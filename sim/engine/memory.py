@@ -73,4 +73,4 @@ def _prefetch_line(_typing: Any, address: Any) -> Any:
 def prefetch(address: int, count: int) -> None:
     """Ask for the cache lines of `count` 4-byte words that will be used soon."""
     for offset in range(0, 4 * count, 64):
-        _prefetch_line(address + offset)
+        _prefetch_line(address + offset)  # type: ignore[call-arg]  # Numba passes the first one

@@ -74,9 +74,8 @@ def main() -> None:
     console.print(
         f"    {moved / (3 * copied):.0%} of what copying them would (copyto: {copied / 1e9:.1f} GB/s in)"
     )
-    console.print(
-        f"elsewhere: SwitchML-omnetpp {SWITCHML_OMNETPP / 1e6:g} M on W4 without values, htsim {HTSIM / 1e6:g} M on W1"
-    )
+    console.print(f"measured elsewhere: SwitchML-omnetpp {SWITCHML_OMNETPP / 1e6:g} M on W4, without values;")
+    console.print(f"    htsim {HTSIM / 1e6:g} M on W1")
 
 
 if __name__ == "__main__":
