@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import simpy
 
 from homomorphic.codec import Merged, Message
 from sim.collectives.collective import Collective
 from sim.engine.engine import Engine
+from sim.engine.model import Job
+from sim.errors import ScenarioError
 from sim.fabric import Fabric
-from sim.plan import Plan, resolve
+from sim.plan import Plan, VariantPlan, resolve
 from sim.results import summarize
 from sim.run import Outcome, VariantResult, run_scenario, run_variant
 from sim.scenario import load
@@ -50,6 +53,23 @@ def write(folder: Path, text: str = TINY) -> Path:
 
 def plan(folder: Path, *sets: str, text: str = TINY) -> Plan:
     return resolve(load(write(folder, text), sets))
+
+
+def refused(folder: Path, *sets: str, text: str = TINY) -> str:
+    """The error's text, without the folder of the file."""
+    with pytest.raises(ScenarioError) as caught:
+        plan(folder, *sets, text=text)
+    return str(caught.value).removeprefix(f"{folder}/")
+
+
+def only(folder: Path, *sets: str, text: str = TINY) -> VariantPlan:
+    (variant,) = plan(folder, *sets, text=text).variants
+    return variant
+
+
+def job_of(variant: VariantPlan) -> Job:
+    assert isinstance(variant.collective, Job)
+    return variant.collective
 
 
 def simulate(folder: Path, *sets: str, text: str = TINY) -> VariantResult:

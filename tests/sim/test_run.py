@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-import sim.run
 from homomorphic.codec import Codec, Round
 from homomorphic.fold import fold
-from sim.errors import RunError
 from sim.frames import FRAMES
-from sim.plan import VariantPlan
 from sim.results import load
-from sim.run import run_variant
-from sim.workload import SyntheticSpec, TrainingSpec, Workload, synthetic_workload, training_workload
-from sim.workload.training import TrainingWorkload
+from sim.workload import SyntheticSpec, synthetic_workload
 from tests.sim.scenes import BYTE_PS, DENSE, RING, TINY, measure, plan, run, simulate
 
 DELAY_PS, PASS_PS = 1_000_000, 600_000
 LOSS = "faults=[{{kind: loss, rate: {}%}}]"
-MLP = "workload={kind: training, model: mlp, batch: 32, steps: 6, learning_rate: 1.0, bucket: 8KiB}"
 METRICS = {
     "aggregation_time_us": float,
     "aggregation_elements_per_s": float,
@@ -191,128 +183,3 @@ def test_loss_costs_packets_and_time_and_nothing_else(tmp_path: Path, collective
     assert lossy["aggregation_time_us"] > whole["aggregation_time_us"]
     assert lossy["exact"]
     assert lossy["max_abs_error"] == whole["max_abs_error"]
-
-
-# Training
-
-
-@pytest.fixture
-def trained(monkeypatch: pytest.MonkeyPatch) -> list[Workload]:
-    """The workloads that runs train."""
-    workloads: list[Workload] = []
-
-    def make(*arguments: Any) -> Workload:
-        workloads.append(training_workload(*arguments))
-        return workloads[-1]
-
-    monkeypatch.setattr(sim.run, "training_workload", make)
-    return workloads
-
-
-def weights(workload: Workload) -> NDArray[np.float32]:
-    assert isinstance(workload, TrainingWorkload)
-    return np.concatenate([one.detach().numpy().reshape(-1) for one in workload.model.parameters()])
-
-
-def train_without_a_network(variant: VariantPlan, seed: int) -> NDArray[np.float32]:
-    assert isinstance(variant.workload, TrainingSpec)
-    workers, codec = len(variant.hosts), variant.codec
-    workload = training_workload(variant.workload, workers, seed)
-    encoders = [codec.worker(rank, workers, seed) for rank in range(workers)]
-    for step in range(variant.steps):
-        gradients = workload.gradients(step)
-        sums = [
-            fold(encoders, [own[bucket.index] for own in gradients], Round(step, bucket.index, workers, seed))
-            for bucket in workload.buckets
-        ]
-        workload.apply(step, [one.decoded[0] for one in sums])
-    return weights(workload)
-
-
-@pytest.mark.parametrize(
-    "sets",
-    [
-        ("codec={kind: fixed_point}", "collective.frame=roce-1024", LOSS.format(1)),
-        ("codec={kind: lossless}", "collective.frame=udp-256"),
-        ("codec={kind: lossless}", RING, LOSS.format(1)),
-    ],
-)
-def test_training_over_the_network_is_training_without(
-    tmp_path: Path, trained: list[Workload], sets: tuple[str, ...]
-) -> None:
-    """Exact codecs: the same weights bit for bit after six steps, whatever is lost on the way."""
-    resolved = plan(tmp_path, MLP, *sets)
-    (variant,) = resolved.variants
-    result = run_variant(resolved, variant)
-
-    expected = train_without_a_network(variant, seed=7)
-    assert expected.tobytes() == weights(trained[0]).tobytes()
-    assert {"pass"} == {check.verdict for check in result.checks}
-    losses = [record.loss for record in result.journal.steps if record.loss is not None]
-    assert len(losses) == 6
-    assert losses[-1] < 0.9 * losses[0]
-
-
-@pytest.mark.parametrize("sets", [("codec={kind: fixed_point}",), (DENSE, RING)])
-def test_one_step_is_within_the_bound_of_plain_sgd(
-    tmp_path: Path, trained: list[Workload], sets: tuple[str, ...]
-) -> None:
-    resolved = plan(tmp_path, MLP, *sets, "workload.steps=1", "workload.bucket=1GiB")
-    (variant,) = resolved.variants
-    run_variant(resolved, variant)
-
-    assert isinstance(variant.workload, TrainingSpec)
-    plain = training_workload(variant.workload, 3, 7)
-    gradients = [own[0] for own in plain.gradients(0)]
-    total: NDArray[np.float64] = np.sum(gradients, axis=0, dtype=np.float64)
-    before = weights(plain)
-    plain.apply(0, [total.astype(np.float32)])
-    # Buckets run from the last tensor to the first, weights the other way: compare what is largest.
-    change = np.abs(weights(trained[0]) - weights(plain))
-    bound = variant.codec.error_bound(gradients).max() * 0.5 / 3
-    assert change.max() <= bound + 4 * np.finfo(np.float32).eps * np.abs(before).max()
-    assert np.any(weights(plain) != before)
-
-
-# What cannot go on
-
-
-@pytest.mark.parametrize(
-    ("sets", "waiting"),
-    [
-        (("faults=[{kind: loss, rate: 100%}]",), "worker 0's aggregation, worker 1's aggregation, "),
-        (("faults=[{kind: loss, rate: 100%, links: ['s0->h1']}]",), "worker 0's aggregation, worker 1's "),
-        (("faults=[{kind: loss, rate: 100%, links: ['h1->s0']}]", RING, DENSE), "message "),
-    ],
-)
-def test_dead_links_end_in_words(tmp_path: Path, sets: tuple[str, ...], waiting: str) -> None:
-    with pytest.raises(RunError) as caught:
-        run(tmp_path, *sets)
-
-    told = str(caught.value)
-    assert told.startswith(f"{tmp_path}/tiny.yaml: tiny: no word has got anywhere for 60s of simulated time")
-    assert f"; waiting for {waiting}" in told
-    assert told.endswith("\n  a link that loses every packet never recovers: look at `faults`")
-    assert caught.value.exit_code == 1
-    assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.parametrize("codec", ["fixed_point", "lossless"])
-def test_gradients_that_explode_end_in_words(tmp_path: Path, codec: str) -> None:
-    with pytest.raises(RunError) as caught:
-        run(tmp_path, MLP, "workload.learning_rate=1e30", f"codec={{kind: {codec}}}")
-
-    assert str(caught.value) == (
-        f"{tmp_path}/tiny.yaml: tiny: gradient[0] is nan: fixed point carries finite values only; "
-        "skip this step or lower the loss scale"
-    )
-    assert not (tmp_path / "runs").exists()
-
-
-def test_gradients_that_explode_fail_the_check_of_a_codec_that_carries_them(tmp_path: Path) -> None:
-    outcome = run(tmp_path, MLP, "workload.learning_rate=1e30", "workload.steps=2", DENSE, RING)
-
-    (variant,) = outcome.summary["variants"]
-    assert outcome.summary["verdict"] == "fail"
-    assert [check["name"] for check in variant["checks"] if check["verdict"] == "fail"] == ["sum_is_right"]
-    assert variant["metrics"]["max_abs_error"] is None  # JSON has no infinity

@@ -1,0 +1,158 @@
+"""Messages of random words, the collectives that carry them, and what must arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import simpy
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from homomorphic.codec import Merge, Message, Scaling
+from homomorphic.fixed_point import block_exponents
+from homomorphic.fold import merged_reference
+from sim.collectives.collective import Collective
+from sim.collectives.in_network import InNetwork
+from sim.collectives.ring import Ring, RingOptions
+from sim.engine.model import Frame, Job
+from sim.fabric import Fabric
+from sim.frames import FRAMES
+from sim.workload.device import NoDevice
+from tests.sim.scenes import Exchanged, Started, small_star
+
+TABLE = np.array([3 * code - 20 for code in range(16)], np.int32)
+DTYPES: dict[Merge, type[np.generic]] = {
+    Merge.ADD: np.int32,
+    Merge.OR: np.uint32,
+    Merge.MAX: np.int32,
+    Merge.TABLE_ADD: np.uint32,
+    Merge.SIGN: np.uint32,
+}
+INTEGER_MERGES = (Merge.ADD, Merge.OR, Merge.MAX)
+FRAME = Frame("test", elements=16, overhead_bytes=36, ack_bytes=50)  # 100 B a packet
+
+
+def words_of(merge: Merge, size: int, seed: int) -> NDArray[Any]:
+    """Random words, of all 32 bits where the merge takes integers."""
+    random = np.random.default_rng(seed)
+    if merge is Merge.FLOAT_ADD:
+        return (random.standard_normal(size) * 10.0 ** random.integers(-3, 4, size)).astype(np.float32)
+    return random.integers(0, 2**32, size, dtype=np.uint32).view(DTYPES[merge])
+
+
+def messages_of(merge: Merge, workers: int, size: int, seed: int = 0) -> list[Message]:
+    table = TABLE if merge is Merge.TABLE_ADD else None
+    return [
+        Message(words_of(merge, size, 100 * seed + worker), merge, "values", table=table)
+        for worker in range(workers)
+    ]
+
+
+def ring(workers: int, frame: Frame = FRAMES["udp-256"], device: Any = None, **changes: int) -> Started:
+    options = {"window": 512, "timeout_ps": 10**9, "ack_every": 16, "seed": 1, **changes}
+
+    def start(environment: simpy.Environment, fabric: Fabric) -> Collective:
+        return Ring(
+            environment, fabric, RingOptions(tuple(range(workers)), frame, **options), device or NoDevice()
+        )
+
+    return start
+
+
+def switch(workers: int, frame: Frame, slots: int, unit_packets: int) -> Started:
+    """A job on the switch of a small star."""
+    times = {"timeout_ps": 10**9, "first_timeout_ps": 10**9, "timeout_max_ps": 10**10}
+    job = Job(
+        hosts=tuple(range(workers)),
+        switch=workers,
+        slot_base=0,
+        slots_count=slots,
+        unit_packets=unit_packets,
+        frame=frame,
+        routes=(0,) * workers,
+        **times,
+    )
+    return lambda environment, fabric: InNetwork(fabric, job)
+
+
+def around_the_ring(messages: list[Message]) -> Exchanged:
+    return Exchanged(small_star(len(messages)), ring(len(messages))).run([[(one,)] for one in messages])
+
+
+Operations = Sequence[Sequence[tuple[Merge | None, int]]]  # None: a scaled message
+
+
+@dataclass(frozen=True)
+class Network:
+    """How the words get about: a collective, and what its links lose."""
+
+    start: Started
+    loss: float = 0.0
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Result:
+    sent: list[list[tuple[Message, ...]]]
+    exchanged: Exchanged
+
+
+def scaled_messages(workers: int, size: int, block_elements: int, seed: int) -> list[Message]:
+    gradients = [words_of(Merge.FLOAT_ADD, size, 100 * seed + worker) for worker in range(workers)]
+    return [
+        Message(
+            gradient,
+            Merge.ADD,
+            "values",
+            scaling=Scaling(block_exponents(gradient, block_elements, workers), block_elements, workers),
+        )
+        for gradient in gradients
+    ]
+
+
+def exchange_all(
+    workers: int,
+    operations: Operations,
+    network: Network,
+    pauses_ps: list[int],
+    block_elements: int = 16,
+) -> Result:
+    """Carry operations of random words; worker r waits `pauses_ps[r]` before each."""
+    sent: list[list[tuple[Message, ...]]] = [[] for _ in range(workers)]
+    for number, operation in enumerate(operations):
+        columns = [
+            scaled_messages(workers, size, block_elements, 10 * number + part)
+            if merge is None
+            else messages_of(merge, workers, size, 10 * number + part)
+            for part, (merge, size) in enumerate(operation)
+        ]
+        for worker in range(workers):
+            sent[worker].append(tuple(column[worker] for column in columns))
+    pauses = [[pauses_ps[worker]] * len(operations) for worker in range(workers)]
+    exchanged = Exchanged(small_star(workers), network.start, network.loss, network.seed)
+    return Result(sent, exchanged.run(sent, pauses))
+
+
+def draw_pauses(data: st.DataObject) -> list[int]:
+    """Up to 3 ms each: several timeouts."""
+    return data.draw(st.lists(st.integers(0, 3 * 10**9), min_size=8, max_size=8), label="pauses_ps")
+
+
+def assert_all_right(result: Result) -> None:
+    """Every word at every worker is the sum, union or maximum, by the independent account of it."""
+    workers = len(result.sent)
+    for number, operation in enumerate(result.sent[0]):
+        for part, message in enumerate(operation):
+            right = merged_reference([result.sent[worker][number][part] for worker in range(workers)]).merged
+            for worker in range(workers):
+                merged = result.exchanged.received[worker][number][part]
+                assert right.words.dtype == merged.words.dtype
+                assert right.words.tolist() == merged.words.tolist()
+                assert workers == merged.workers
+                if message.scaling is not None:
+                    assert right.exponents is not None
+                    assert merged.exponents is not None
+                    assert right.exponents.tolist() == merged.exponents.tolist()

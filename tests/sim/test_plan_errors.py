@@ -1,0 +1,203 @@
+"""The plan: every reason why a scenario cannot be run, in full."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sim.plan import RingPlan
+from sim.units import TIME
+from tests.sim.scenes import DENSE, LINK, RING, TINY, job_of, only, plan, refused
+from topologies.exchange import to_json
+from topologies.star import star
+
+FROM_FILE = "topology={kind: file, path: net.json}"
+COLLECTIVE = "kind: in_network\n  frame: udp-256\n"
+
+MISTAKES = {
+    "more workers than hosts": (
+        "workers: 3",
+        "workers: 5",
+        "4: workers: topology 'star': cannot place 5 workers on 4 hosts, one a host; "
+        "use at most 4 workers or a larger topology",
+    ),
+    "unknown host": (
+        "workers: 3",
+        "workers: {count: 2, placement: [h0, h11]}",
+        "4: workers: topology 'star': there is no host 'h11' (did you mean 'h1'?); "
+        "there are 4 hosts, from 'h0' to 'h3'",
+    ),
+    "one host for two workers": (
+        "workers: 3",
+        "workers: {count: 2, placement: [h0, h0]}",
+        "4: workers: topology 'star': host 'h0' is named for 2 workers; a host takes one, so name another",
+    ),
+    "too few hosts named": (
+        "workers: 3",
+        "workers: {count: 3, placement: [h0, h1]}",
+        "4: workers: topology 'star': 2 hosts are named for 3 workers; name exactly one a worker",
+    ),
+    "mistyped profile": (
+        "switch: tofino1",
+        "switch: tofino",
+        "3: topology.switch: there is no switch profile 'tofino'\n"
+        "  did you mean 'tofino1'? known: plain, ideal, tofino1",
+    ),
+    "profile like no other": (
+        "switch: tofino1",
+        "switch: xyz",
+        "3: topology.switch: there is no switch profile 'xyz'\n  known: plain, ideal, tofino1",
+    ),
+    "no programmable switch": (
+        "switch: tofino1",
+        "switch: plain",
+        "3: topology.switch: topology 'star': no switch can aggregate: profiles found are 'plain' on 1; "
+        "give one a profile that can\n  programmable profiles: ideal, tofino1",
+    ),
+    "unknown switch": (
+        COLLECTIVE,
+        COLLECTIVE + "  switch: s1\n",
+        "12: collective.switch: there is no switch 's1'\n  switches: s0",
+    ),
+    "mistyped switch": (
+        COLLECTIVE,
+        COLLECTIVE + "  switch: s00\n",
+        "12: collective.switch: there is no switch 's00'\n  did you mean 's0'? switches: s0",
+    ),
+    "a host as the switch": (
+        COLLECTIVE,
+        COLLECTIVE + "  switch: h1\n",
+        "12: collective.switch: there is no switch 'h1'\n  switches: s0",
+    ),
+    "float sums in a switch": (
+        "kind: fixed_point",
+        "kind: none",
+        "8: codec: codec 'none' needs float_add, which switch registers cannot do (they do add, or, max)\n"
+        "  use codec fixed_point or lossless, or a collective between hosts such as ring",
+    ),
+    "slots that are no whole messages": (
+        COLLECTIVE,
+        "kind: in_network\n  message_packets: 4\n  slots: 510\n",
+        "12: collective.slots: 510 slots cannot be divided into messages of 4 packets\n  use a multiple of 4",
+    ),
+    "fewer slots than a message": (
+        COLLECTIVE,
+        "kind: in_network\n  message_packets: 4\n  slots: 2\n",
+        "12: collective.slots: 2 slots cannot be divided into messages of 4 packets\n  use a multiple of 4",
+    ),
+    "a window that is never acknowledged": (
+        COLLECTIVE,
+        "kind: ring\n  ack_every: 9\n  window: 8\n",
+        "12: collective.window: a window of 8 packets is smaller than ack_every, 9: "
+        "no acknowledgement would ever be sent\n  use at least 9",
+    ),
+    "no such link": (
+        COLLECTIVE,
+        COLLECTIVE + "faults:\n  - {kind: loss, rate: 1%}\n  - kind: loss\n    rate: 1%\n"
+        "    links: ['h*', h0->s1]\n",
+        "16: faults.1.links: no link matches 'h0->s1'\n"
+        "  did you mean 'h0->s0'? links are named like 'h0->s0'",
+    ),
+    "a pattern like no link": (
+        COLLECTIVE,
+        COLLECTIVE + "faults: [{kind: loss, rate: 1%, links: ['zz']}]\n",
+        "12: faults.0.links: no link matches 'zz'\n  links are named like 'h0->s0'",
+    ),
+    "too many slots": (
+        COLLECTIVE,
+        COLLECTIVE + "  slots: 11265\n",
+        "9: collective: 11265 slots need register arrays of 22530 entries (two versions), "
+        "tofino1 has 22528: 11264 slots at most",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_in_full(tmp_path: Path, mistake: str) -> None:
+    old, new, told = MISTAKES[mistake]
+    assert TINY.count(old) == 1
+
+    assert f"tiny.yaml:{told}" == refused(tmp_path, text=TINY.replace(old, new))
+
+
+def test_a_switch_that_only_forwards(tmp_path: Path) -> None:
+    told = refused(tmp_path, "topology.switch=plain", "collective.switch=s0")
+
+    assert told == (
+        "tiny.yaml:9: collective: switch profile 'plain' only forwards; "
+        "aggregation needs a programmable switch"
+    )
+
+
+def test_more_workers_than_bits_in_the_bitmap(tmp_path: Path) -> None:
+    plan(tmp_path, "topology.hosts=33", "workers=32")
+
+    assert refused(tmp_path, "topology.hosts=33", "workers=33") == (
+        "tiny.yaml:9: collective: 33 workers: SwitchML's bitmap is one 32-bit word, so 32 at most"
+    )
+
+
+def test_the_ring_needs_no_switch_and_no_bitmap(tmp_path: Path) -> None:
+    variant = only(tmp_path, "topology.hosts=33", "workers=33", "topology.switch=plain", RING, DENSE)
+
+    assert isinstance(variant.collective, RingPlan)
+
+
+def test_slots_up_to_what_the_registers_hold(tmp_path: Path) -> None:
+    assert job_of(only(tmp_path, "collective.slots=11264")).slots_count == 11264
+    # The ideal switch has no such limit.
+    ideal = only(tmp_path, "collective.slots=100000", "topology.switch=ideal")
+    assert job_of(ideal).slots_count == 100_000
+
+
+def test_a_window_of_one_acknowledgement_is_enough(tmp_path: Path) -> None:
+    assert only(tmp_path, "collective={kind: ring, window: 9, ack_every: 9}", DENSE)
+
+
+def test_an_error_names_where_the_command_line_put_the_value(tmp_path: Path) -> None:
+    assert refused(tmp_path, "collective.slots=3", "collective.frame=roce-1024") == (
+        "--set: collective.slots: 3 slots cannot be divided into messages of 4 packets\n  use a multiple of 4"
+    )
+
+
+def test_an_unknown_profile_in_a_topology_file(tmp_path: Path) -> None:
+    graph = star(4, LINK, "tofino1")
+    graph.nodes["s0"]["profile"] = "tofino"
+    (tmp_path / "net.json").write_text(to_json(graph))
+
+    told = refused(tmp_path, FROM_FILE)
+
+    assert (
+        "there is no switch profile 'tofino'\n  did you mean 'tofino1'? known: plain, ideal, tofino1" in told
+    )
+
+
+@pytest.mark.parametrize(("written", "found"), [("0s", "0ps"), ("1ps", "1ps"), ("16825280ps", "16.82528us")])
+def test_a_timeout_that_expires_while_all_is_well(tmp_path: Path, written: str, found: str) -> None:
+    """It would send everything again and again, and in no time if it is 0."""
+    # Up: 512 packets of 332 B in a row, 1 us and a pass. Through: a second pass. Down: one packet, 1 us.
+    round_trip_ps = 512 * 332 * 80 + 1_000_000 + 600_000 + 600_000 + 332 * 80 + 1_000_000
+    assert round_trip_ps == 16_825_280
+
+    for key in ("timeout", "first_timeout"):
+        assert refused(tmp_path, f"collective.{key}={written}") == (
+            f"--set: collective.{key}: {found} is too short: a full window's round trip takes 16.82528us "
+            "on the idle network, so packets would be sent again without need\n"
+            "  use a longer timeout, or a smaller window"
+        )
+    assert plan(tmp_path, "collective.timeout=16825281ps")
+
+
+def test_a_ring_has_as_little_use_for_a_short_timeout(tmp_path: Path) -> None:
+    # Through the switch: a packet twice, a window once; the acknowledgement is charged as a packet.
+    size_bytes = 82 + 1024 + 16 + 4
+    trip_ps = size_bytes * 80 * (2 + 511) + 2_600_000 + size_bytes * 80 * 2 + 2_600_000
+
+    ring = "collective={{kind: ring, timeout: {}ps}}"
+    assert refused(tmp_path, ring.format(trip_ps), DENSE) == (
+        f"--set: collective.timeout: {TIME.format(trip_ps)} is too short: a full window's round trip takes "
+        f"{TIME.format(trip_ps)} on the idle network, so packets would be sent again without need\n"
+        "  use a longer timeout, or a smaller window"
+    )
+    assert plan(tmp_path, ring.format(trip_ps + 1), DENSE)
