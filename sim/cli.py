@@ -10,7 +10,8 @@ import json
 import logging
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -92,7 +93,8 @@ def run(
     from sim.run import APPROXIMATIONS, run_scenario
 
     try:
-        outcome = run_scenario(file, tuple(sets or ()), seed, out, _progress)
+        with _progress_bar() as progress:
+            outcome = run_scenario(file, tuple(sets or ()), seed, out, progress)
     except InvariantError as error:
         raise InvariantError(error.message, f"a bug; to reproduce: {_command(file, sets, seed)}") from error
     result = outcome.as_dict()
@@ -207,9 +209,16 @@ def data_fetch(name: Annotated[str, typer.Argument(metavar="NAME", help="See `ne
     typer.echo(fetch(name))
 
 
-def _progress(text: str) -> None:
-    if sys.stderr.isatty():
-        typer.echo(text, err=True)
+@contextmanager
+def _progress_bar() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on a terminal's stderr, nothing elsewhere; gone when it is done."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda text, done, total: bar.update(task, description=text, completed=done, total=total)
 
 
 def _installed_version() -> str:

@@ -7,7 +7,7 @@ reaches them.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +37,7 @@ class JobParts:
     pipelines_scaling: bool  # the collective sends exponents ahead of scaled words by itself
     device: Device
     host_links: tuple[list[int], list[int]]  # link rows out of and into the workers' hosts
+    step_begins: Callable[[], None]  # told of every step
 
 
 @dataclass
@@ -75,6 +76,7 @@ class TrainingJob:
     def steps(self, count: int) -> Generator[simpy.Event, Any, None]:
         """The job's SimPy process."""
         for step in range(count):
+            self._parts.step_begins()
             yield from self._step(step)
 
     def _step(self, step: int) -> Generator[simpy.Event, Any, None]:

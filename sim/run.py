@@ -29,7 +29,7 @@ from sim.results.summary import VariantFacts, summarize
 from sim.scenario import load
 from sim.workload import SyntheticSpec, Workload, synthetic_workload, training_workload
 
-Progress = Callable[[str], None]
+Progress = Callable[[str, int, int], None]  # what is going on, steps done, steps in all
 
 APPROXIMATIONS = (
     "Hosts take no time per packet; a worker sends its buckets one at a time, in gradient-ready order.",
@@ -91,9 +91,12 @@ def run_scenario(
     started_at, started = datetime.now(UTC), time.perf_counter()
     plan = resolve(load(path, sets, seed))
     results = []
-    for index, variant in enumerate(plan.variants):
-        progress(f"[{index + 1}/{len(plan.variants)}] {variant.name}")
-        results.append(run_variant(plan, variant))
+    done, total = 0, sum(variant.steps for variant in plan.variants)
+    for variant in plan.variants:
+        tell = _Teller(progress, variant.name, done, total)
+        results.append(run_variant(plan, variant, tell))
+        done += variant.steps
+    progress("writing the report", done, total)
     summary, engine = _summary(plan, results), _engine(results)
     scenario = plan.scenario
     run_dir = write_run(
@@ -118,7 +121,24 @@ def run_scenario(
     return Outcome(scenario.name, scenario.seed, run_dir, summary, engine)
 
 
-def run_variant(plan: Plan, variant: VariantPlan) -> VariantResult:
+@dataclass
+class _Teller:
+    """Tells how far the steps of one variant are."""
+
+    progress: Progress
+    variant: str
+    done: int
+    total: int
+
+    def __call__(self) -> None:
+        """One more step begins."""
+        self.progress(self.variant, self.done, self.total)
+        self.done += 1
+
+
+def run_variant(
+    plan: Plan, variant: VariantPlan, step_begins: Callable[[], None] = lambda: None
+) -> VariantResult:
     """Simulate one variant from time 0."""
     seed = plan.scenario.seed
     environment = simpy.Environment()
@@ -138,6 +158,7 @@ def run_variant(plan: Plan, variant: VariantPlan) -> VariantResult:
             pipelines_scaling=_pipelines_scaling(variant),
             device=variant.device,
             host_links=_host_links(variant),
+            step_begins=step_begins,
         ),
     )
     try:

@@ -126,9 +126,9 @@ def _payload_parts(phases: pl.DataFrame) -> pl.DataFrame:
 
 
 def loss(run: Run) -> Figure | None:
-    """Lines: training loss by step; None where nothing was trained."""
+    """Lines: training loss by step; None where nothing was trained for two steps or more."""
     trained = run.steps.filter(pl.col("loss").is_not_null())
-    if trained.is_empty():
+    if trained["step"].n_unique() < 2:
         return None
     names = trained["variant"].unique(maintain_order=True).to_list()
     colours = (style.BLUE, style.VERMILION, style.GREEN, style.ORANGE, style.PURPLE, style.SKY, style.BLACK)

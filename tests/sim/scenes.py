@@ -81,7 +81,7 @@ def simulate(folder: Path, *sets: str, text: str = TINY) -> VariantResult:
 
 def run(folder: Path, *sets: str, text: str = TINY, seed: int | None = None) -> Outcome:
     """Run and write the run folder below `folder`."""
-    return run_scenario(write(folder, text), sets, seed, folder / "runs", lambda progress: None)
+    return run_scenario(write(folder, text), sets, seed, folder / "runs", lambda *_: None)
 
 
 def measure(folder: Path, *sets: str, text: str = TINY) -> dict[str, Any]:
