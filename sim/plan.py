@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.codec import Codec
+from homomorphic.codec import Codec, Merge
 from homomorphic.keyed import mix_plain
 from sim.collectives.in_network import SWITCH_MERGES, refused_merges
 from sim.engine.model import Frame, Job
@@ -24,7 +24,7 @@ from sim.workload import SyntheticSpec, TrainingSpec
 from sim.workload.device import DEVICES, Device, FixedDevice, NoDevice
 from switch.fit import FitError, fit_switchml
 from switch.profiles import PROFILES, Profile, UnknownProfileError, profile
-from topologies.graph import TopologyError, switches
+from topologies.graph import TopologyError, switches, where
 from topologies.placement import place_aggregator, place_workers
 from topologies.routing import Network, compile_network, path
 
@@ -129,25 +129,40 @@ class _Resolver:
             except UnknownProfileError as error:
                 near = difflib.get_close_matches(wanted, PROFILES, 1)
                 hint = f"did you mean {near[0]!r}? " if near else ""
-                raise self.error(
-                    "topology.switch", str(error), f"{hint}known: {', '.join(PROFILES)}"
-                ) from None
+                known = ", ".join(PROFILES)
+                raise self.error(self._profile_key(), str(error), f"{hint}known: {known}") from None
         return found
+
+    def _profile_key(self) -> str:
+        """Where a scenario names the switches' profile: a topology from a file has its own."""
+        is_file = isinstance(self.variant.topology, written.TopologyFile)
+        return "topology.path" if is_file else "topology.switch"
 
     def _hosts(self) -> list[str]:
         section = self.variant.workers
         try:
             return place_workers(self.graph, section.count, section.placement)
         except TopologyError as error:
-            message, _, hint = str(error).partition("\n")
-            raise self.error("workers", message, hint.strip()) from None
+            key = "count" if isinstance(section.placement, str) else "placement"
+            raise self.error(f"workers.{key}", *self._told(error)) from None
+
+    def _told(self, error: TopologyError) -> tuple[str, str]:
+        """Message and hint of a topology error, without the topology's name: the place in the file says it."""
+        message, _, hint = str(error).removeprefix(where(self.graph)).rpartition("; ")
+        return message, hint
 
     def _ring(self, section: written.Ring, network: Network, hosts: tuple[int, ...]) -> RingPlan:
+        if Merge.GATHER in self.variant.codec.merges:
+            raise self.error(
+                "codec",
+                f"codec {self.variant.codec.kind!r} sends messages that cannot be merged (gather)",
+                "a ring merges at every hop: use another codec",
+            )
         if section.window < section.ack_every:
             raise self.error(
                 "collective.window",
                 f"a window of {section.window} packets is smaller than ack_every, {section.ack_every}: "
-                "no acknowledgement would ever be sent",
+                "it would be full before there is enough to acknowledge",
                 f"use at least {section.ack_every}",
             )
         plan = RingPlan(FRAMES[section.frame], section.window, section.timeout, section.ack_every)
@@ -181,7 +196,13 @@ class _Resolver:
         try:
             fit = fit_switchml(profiles[name], len(hosts), section.slots, frame.elements)
         except FitError as error:
-            raise self.error("collective", str(error)) from None
+            keys = {
+                "profile": self._profile_key() if section.switch == "auto" else "collective.switch",
+                "workers": "workers.count",
+                "frame": "collective.frame",
+                "slots": "collective.slots",
+            }
+            raise self.error(keys[error.about], error.message, error.hint) from None
         network, loopback = _with_loopback(network, name, profiles[name], fit.extra_passes)
         job = Job(
             hosts=tuple(network.nodes.index(host) for host in hosts),
@@ -235,11 +256,9 @@ class _Resolver:
         try:
             return place_aggregator(self.graph, hosts, lambda name: PROFILES[name].is_programmable)
         except TopologyError as error:
-            message, _, hint = str(error).partition("\n")
             able = ", ".join(one.name for one in PROFILES.values() if one.is_programmable)
-            raise self.error(
-                "topology.switch", message, hint.strip() or f"programmable profiles: {able}"
-            ) from None
+            message, hint = self._told(error)
+            raise self.error(self._profile_key(), message, f"{hint}: {able}") from None
 
     def _loss(self, network: Network) -> NDArray[np.float64]:
         """Probability of each link; the first rule that names a link decides."""

@@ -17,7 +17,19 @@ VERSIONS = 2
 
 
 class FitError(ValueError):
-    """A program that a switch cannot run; says what is needed and what there is."""
+    """A program that a switch cannot run: what is needed, what there is, and what would fit.
+
+    `about` says whose fault it is: "profile", "workers", "frame" or "slots".
+    """
+
+    def __init__(self, about: str, message: str, hint: str) -> None:
+        super().__init__(about, message, hint)
+        self.about = about
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.hint}"
 
 
 @dataclass(frozen=True)
@@ -37,20 +49,23 @@ def fit_switchml(profile: Profile, workers: int, slots: int, elements: int) -> F
         The switch cannot run programs, or the program needs more than it has.
     """
     if not profile.is_programmable:
-        raise FitError(
-            f"switch profile {profile.name!r} only forwards; aggregation needs a programmable switch"
-        )
+        raise FitError("profile", f"switch profile {profile.name!r} only forwards", "use a programmable one")
     if workers > WORKERS_MAX:
-        raise FitError(f"{workers} workers: SwitchML's bitmap is one 32-bit word, so {WORKERS_MAX} at most")
-    if elements not in EXTRA_PASSES:
         raise FitError(
-            f"{elements} words per packet: SwitchML processes {' or '.join(map(str, EXTRA_PASSES))}"
+            "workers",
+            f"SwitchML cannot tell {workers} workers apart: its bitmap is one 32-bit word",
+            f"use {WORKERS_MAX} at most",
         )
+    if elements not in EXTRA_PASSES:
+        allowed = " or ".join(map(str, EXTRA_PASSES))
+        raise FitError("frame", f"SwitchML cannot process {elements} words per packet", f"use {allowed}")
     entries = VERSIONS * slots
     if profile.register_entries and entries > profile.register_entries:
         raise FitError(
-            f"{slots} slots need register arrays of {entries} entries (two versions), {profile.name} has "
-            f"{profile.register_entries}: {profile.register_entries // VERSIONS} slots at most"
+            "slots",
+            f"{slots} slots need register arrays of {entries} entries (two versions), "
+            f"{profile.name} has {profile.register_entries}",
+            f"use {profile.register_entries // VERSIONS} slots at most",
         )
     extra_passes = EXTRA_PASSES[elements] if profile.loopback_rate_bps else 0
     return Fit(extra_passes, register_bytes=entries * elements * 4)

@@ -10,6 +10,7 @@ from homomorphic.codec import Merge, Merged, Message
 from sim.collectives.collective import Wait
 from sim.engine import model
 from sim.engine.model import Scaled, Segment
+from sim.engine.state import SEGMENTS_MAX
 from sim.fabric import Fabric
 
 SWITCH_MERGES = {Merge.ADD: model.Merge.ADD, Merge.OR: model.Merge.OR, Merge.MAX: model.Merge.MAX}
@@ -33,8 +34,8 @@ class InNetwork:
         plain = [index for index, message in enumerate(messages) if message.scaling is None]
         segments = [self._segment(messages[index]) for index in plain]
         carried = [segment for segment in segments if segment.words.size]
-        if carried:
-            yield self._fabric.stream(self._job, worker, carried)
+        for first in range(0, len(carried), SEGMENTS_MAX):
+            yield self._fabric.stream(self._job, worker, carried[first : first + SEGMENTS_MAX])
         for index, segment in zip(plain, segments, strict=True):
             merged[index] = Merged(segment.result, self._workers)
         for index, message in enumerate(messages):

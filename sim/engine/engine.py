@@ -41,7 +41,8 @@ class Engine:
         # a stream is over none of the one before it is left; a closed flow's packets are not looked into.
         self._held: defaultdict[tuple[bool, int], deque[object]] = defaultdict(lambda: deque(maxlen=2))
         self._flow_rows: dict[int, int] = {}  # by number
-        self._reserve = 8  # rows that one event may take of a table
+        self._reserve = 8  # packets that one event may take
+        self._payload_reserve = 1
         self._make_room(64)
 
     @property
@@ -99,6 +100,7 @@ class Engine:
         if self.next_event_ps() is not None:
             raise RuntimeError("a job cannot be added while packets are in flight")
         self.world = tables.add_job(self.world, job)
+        self._payload_reserve = max(self._payload_reserve, 2 * job.slots_count)
         self._make_room(2 * max(job.slots_count, len(job.hosts)) + 8)
         return self.world.jobs.size - 1
 
@@ -180,7 +182,7 @@ class Engine:
 
     def run(self, until_ps: int) -> list[Completion]:
         """Process events up to `until_ps`, but no further than the first that completes something."""
-        while run_until(self.world, until_ps, self._reserve) == state.GROW:
+        while run_until(self.world, until_ps, self._reserve, self._payload_reserve) == state.GROW:
             self._make_room(self._reserve)
         clock = self.world.clock[0]
         completions = [self._completion(self.world.done[i]) for i in range(clock.done_count)]
@@ -218,13 +220,14 @@ class Engine:
         return {name: int(flow[name]) for name in ("timeouts", "retransmitted_packets")}
 
     def _make_room(self, reserve: int) -> None:
-        """See to it that one event finds `reserve` free rows in every table; what is short doubles."""
+        """See to it that one event finds room in every table; what is short doubles."""
         self._reserve = reserve = max(reserve, self._reserve)
         clock = self.world.clock[0]
         if clock.packet_free_count < reserve:
             self.world = tables.add_packets(self.world, max(reserve, self.world.packets.size))
-        if clock.payload_free_count < reserve:
-            self.world = tables.add_payloads(self.world, max(reserve, self.world.payloads.shape[0]))
+        if clock.payload_free_count < self._payload_reserve:
+            count = max(self._payload_reserve, self.world.payloads.shape[0])
+            self.world = tables.add_payloads(self.world, count)
         if clock.heap_count + self.world.links.size + 8 > self.world.heap.size:
             heap = tables.enlarged(self.world.heap, 2 * self.world.heap.size + self.world.links.size)
             self.world = self.world._replace(heap=heap)

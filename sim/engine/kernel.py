@@ -15,16 +15,16 @@ ARRIVAL, STREAM_TIMER, FLOW_TIMER = 0, 1, 2  # `what` of the log
 
 
 @kernel
-def run_until(world: World, stop_ps: int, reserve: int) -> int:
+def run_until(world: World, stop_ps: int, packets: int, payloads: int) -> int:
     """Process events up to and including `stop_ps`.
 
     Returns COMPLETED right after an event that completed something, REACHED when no event at or before
-    `stop_ps` is left, GROW when a table has not `reserve` free rows (one event may take so many): nothing
-    is lost, the caller enlarges the tables and calls again.
+    `stop_ps` is left, GROW when a table is short of the free rows that one event may take (`packets`,
+    `payloads`): nothing is lost, the caller enlarges the tables and calls again.
     """
     clock = world.clock[0]
     while clock.heap_count > 0 and world.heap[0].time_ps <= stop_ps:
-        if not has_room(world, reserve):
+        if not has_room(world, packets, payloads):
             return GROW
         top = world.heap[0]
         clock.now_ps = top.time_ps
@@ -43,12 +43,12 @@ def run_until(world: World, stop_ps: int, reserve: int) -> int:
 
 
 @kernel
-def has_room(world: World, reserve: int) -> bool:
+def has_room(world: World, packets: int, payloads: int) -> bool:
     """Whether every table has room for what one event may need."""
     clock = world.clock[0]
     return (
-        clock.packet_free_count >= reserve
-        and clock.payload_free_count >= reserve
+        clock.packet_free_count >= packets
+        and clock.payload_free_count >= payloads
         and clock.heap_count + world.links.size + 8 <= world.heap.size
         and (not clock.is_logging or clock.log_count < world.log.size)
     )

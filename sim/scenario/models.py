@@ -215,7 +215,7 @@ class Loss(Section):
     kind: Literal["loss"]
     rate: Share
     """Probability that a packet is lost on one link."""
-    links: tuple[str, ...] = ("*",)
+    links: Annotated[tuple[str, ...], Field(min_length=1)] = ("*",)
     """Which links, one direction each, as patterns over names such as h0->s0."""
 
 

@@ -19,24 +19,24 @@ MISTAKES = {
     "more workers than hosts": (
         "workers: 3",
         "workers: 5",
-        "4: workers: topology 'star': cannot place 5 workers on 4 hosts, one a host; "
-        "use at most 4 workers or a larger topology",
+        "4: workers: cannot place 5 workers on 4 hosts, one a host\n"
+        "  use at most 4 workers or a larger topology",
     ),
     "unknown host": (
         "workers: 3",
         "workers: {count: 2, placement: [h0, h11]}",
-        "4: workers: topology 'star': there is no host 'h11' (did you mean 'h1'?); "
-        "there are 4 hosts, from 'h0' to 'h3'",
+        "4: workers.placement: there is no host 'h11' (did you mean 'h1'?)\n"
+        "  there are 4 hosts, from 'h0' to 'h3'",
     ),
     "one host for two workers": (
         "workers: 3",
         "workers: {count: 2, placement: [h0, h0]}",
-        "4: workers: topology 'star': host 'h0' is named for 2 workers; a host takes one, so name another",
+        "4: workers.placement: host 'h0' is named for 2 workers\n  a host takes one, so name another",
     ),
     "too few hosts named": (
         "workers: 3",
         "workers: {count: 3, placement: [h0, h1]}",
-        "4: workers: topology 'star': 2 hosts are named for 3 workers; name exactly one a worker",
+        "4: workers.placement: 3 workers need as many host names, found 2\n  name exactly one a worker",
     ),
     "mistyped profile": (
         "switch: tofino1",
@@ -52,8 +52,8 @@ MISTAKES = {
     "no programmable switch": (
         "switch: tofino1",
         "switch: plain",
-        "3: topology.switch: topology 'star': no switch can aggregate: profiles found are 'plain' on 1; "
-        "give one a profile that can\n  programmable profiles: ideal, tofino1",
+        "3: topology.switch: no switch can aggregate: profiles found are 'plain' on 1\n"
+        "  give one a programmable profile: ideal, tofino1",
     ),
     "unknown switch": (
         COLLECTIVE,
@@ -90,7 +90,7 @@ MISTAKES = {
         COLLECTIVE,
         "kind: ring\n  ack_every: 9\n  window: 8\n",
         "12: collective.window: a window of 8 packets is smaller than ack_every, 9: "
-        "no acknowledgement would ever be sent\n  use at least 9",
+        "it would be full before there is enough to acknowledge\n  use at least 9",
     ),
     "no such link": (
         COLLECTIVE,
@@ -107,8 +107,8 @@ MISTAKES = {
     "too many slots": (
         COLLECTIVE,
         COLLECTIVE + "  slots: 11265\n",
-        "9: collective: 11265 slots need register arrays of 22530 entries (two versions), "
-        "tofino1 has 22528: 11264 slots at most",
+        "12: collective.slots: 11265 slots need register arrays of 22530 entries (two versions), "
+        "tofino1 has 22528\n  use 11264 slots at most",
     ),
 }
 
@@ -125,8 +125,7 @@ def test_a_switch_that_only_forwards(tmp_path: Path) -> None:
     told = refused(tmp_path, "topology.switch=plain", "collective.switch=s0")
 
     assert told == (
-        "tiny.yaml:9: collective: switch profile 'plain' only forwards; "
-        "aggregation needs a programmable switch"
+        "--set: collective.switch: switch profile 'plain' only forwards\n  use a programmable one"
     )
 
 
@@ -134,7 +133,8 @@ def test_more_workers_than_bits_in_the_bitmap(tmp_path: Path) -> None:
     plan(tmp_path, "topology.hosts=33", "workers=32")
 
     assert refused(tmp_path, "topology.hosts=33", "workers=33") == (
-        "tiny.yaml:9: collective: 33 workers: SwitchML's bitmap is one 32-bit word, so 32 at most"
+        "--set: workers: SwitchML cannot tell 33 workers apart: its bitmap is one 32-bit word\n"
+        "  use 32 at most"
     )
 
 

@@ -39,16 +39,14 @@ def test_the_longest_register_array_fits_and_one_slot_more_does_not() -> None:
         fit_switchml(TOFINO1, 32, 11_265, 256)
     assert str(refused.value) == (
         "11265 slots need register arrays of 22530 entries (two versions), "
-        "tofino1 has 22528: 11264 slots at most"
+        "tofino1 has 22528; use 11264 slots at most"
     )
 
 
 def test_a_switch_that_only_forwards_is_refused() -> None:
     with pytest.raises(FitError) as refused:
         fit_switchml(PROFILES["plain"], 8, 512, 256)
-    assert str(refused.value) == (
-        "switch profile 'plain' only forwards; aggregation needs a programmable switch"
-    )
+    assert str(refused.value) == "switch profile 'plain' only forwards; use a programmable one"
 
 
 @pytest.mark.parametrize("name", ["ideal", "tofino1"])
@@ -56,7 +54,9 @@ def test_more_workers_than_bits_are_refused(name: str) -> None:
     """A limit of the program, so of every switch."""
     with pytest.raises(FitError) as refused:
         fit_switchml(PROFILES[name], 33, 512, 256)
-    assert str(refused.value) == "33 workers: SwitchML's bitmap is one 32-bit word, so 32 at most"
+    assert str(refused.value) == (
+        "SwitchML cannot tell 33 workers apart: its bitmap is one 32-bit word; use 32 at most"
+    )
 
 
 @pytest.mark.parametrize("elements", [32, 128, 512])
@@ -64,7 +64,7 @@ def test_other_payloads_are_refused(elements: int) -> None:
     """128 and 512 words are defined in the released program, and rejected there too."""
     with pytest.raises(FitError) as refused:
         fit_switchml(TOFINO1, 8, 512, elements)
-    assert str(refused.value) == f"{elements} words per packet: SwitchML processes 64 or 256"
+    assert str(refused.value) == f"SwitchML cannot process {elements} words per packet; use 64 or 256"
 
 
 def test_profiles_are_found_by_their_name() -> None:

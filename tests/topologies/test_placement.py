@@ -91,7 +91,7 @@ def test_host_named_twice() -> None:
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_as_many_names_as_workers(count: int) -> None:
-    text = f"topology 'leaf_spine': 2 hosts are named for {count} workers; name exactly one a worker"
+    text = f"topology 'leaf_spine': {count} workers need as many host names, found 2; name exactly one a worker"
     refused(text, leaves(), count, ["h0", "h1"])
 
 
