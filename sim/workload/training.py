@@ -7,7 +7,8 @@ here have no per-worker state such as batch-norm statistics.)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from sim.workload.workload import Bucket, Cost, Gradient, Part, group, make_buck
 class TrainingWorkload:
     """A `Workload` that trains a task's model with plain SGD.
 
-    Same task, seed and thread count: same bits. PyTorch's global generator is left as it was.
+    Same task and seed: same bits, on any number of cores. PyTorch's global generator is left as it was.
     """
 
     def __init__(self, task: Task, workers: int, learning_rate: float, bucket_bytes: int, seed: int) -> None:
@@ -76,8 +77,9 @@ class TrainingWorkload:
         """One backward pass per worker at the present weights, as `[worker][bucket]`; see `Workload`."""
         losses = []
         for worker, targets in enumerate(self._targets):
-            loss = self._loss_of(step, worker)
-            loss.backward()  # type: ignore[no-untyped-call]
+            with one_thread():
+                loss = self._loss_of(step, worker)
+                loss.backward()  # type: ignore[no-untyped-call]
             for parameter, target in zip(self._parameters, targets, strict=True):
                 assert parameter.grad is not None  # the probe saw a gradient for each
                 target.copy_(parameter.grad.reshape(-1))
@@ -98,6 +100,17 @@ class TrainingWorkload:
     def _loss_of(self, step: int, worker: int) -> torch.Tensor:
         inputs, targets = self._task.samples(step, worker)
         return self._task.loss(self._model(*inputs), targets)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let PyTorch use one thread, so that sums have the same bits on any number of cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _build(task: Task, seed: int) -> nn.Module:

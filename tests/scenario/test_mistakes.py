@@ -43,7 +43,8 @@ SETS = [
     (
         "topolgy.rate=1",
         "--set: topolgy.rate: unknown key 'topolgy'\n"
-        "  did you mean 'topology'? allowed: topology, workers, workload, device, codec, collective, faults, published",
+        "  did you mean 'topology'? allowed: topology, workers, workload, device, codec, collective, faults, "
+        "published",
     ),
     (
         "topology.rate=fast",

@@ -91,7 +91,9 @@ def test_host_named_twice() -> None:
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_as_many_names_as_workers(count: int) -> None:
-    text = f"topology 'leaf_spine': {count} workers need as many host names, found 2; name exactly one a worker"
+    text = (
+        f"topology 'leaf_spine': {count} workers need as many host names, found 2; name exactly one a worker"
+    )
     refused(text, leaves(), count, ["h0", "h1"])
 
 
@@ -118,7 +120,7 @@ def test_no_switch_is_capable() -> None:
     graph.nodes["spine1"]["profile"] = "tofino1"
     text = (
         "topology 'leaf_spine': no switch can aggregate: profiles found are 'plain' on 3, 'tofino1' on 1; "
-        "give one a profile that can"
+        "give one a programmable profile"
     )
     with pytest.raises(TopologyError, match=f"^{re.escape(text)}$"):
         place_aggregator(graph, ["h0"], lambda profile: False)

@@ -1,0 +1,257 @@
+"""The documents keep their word: files in them are valid, commands print what is shown, links lead somewhere.
+
+`python -m tests.test_readme` writes the reference of all keys in scenarios/README.md again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from sim.cli import app
+from sim.plan import resolve
+from sim.results.tables import TABLES
+from sim.scenario import load
+from sim.scenario.fields import NAME_PATTERN
+from sim.scenario.models import Header, Variant
+from sim.units import FRACTION_PATTERN, RATE, SIZE, TIME
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = sorted(
+    [*ROOT.glob("*.md"), *(path for path in ROOT.glob("*/**/*.md") if ".venv" not in path.parts)]
+)
+README, GUIDE = ROOT / "README.md", ROOT / "scenarios" / "README.md"
+BEGIN, END = "<!-- all keys: written by `python -m tests.test_readme` -->", "<!-- end of keys -->"
+SLOW = ("01-quickstart.yaml", "switchml-rate.yaml")  # takes many seconds
+PATTERNS = {
+    RATE.pattern: "rate",
+    TIME.pattern: "time",
+    SIZE.pattern: "size",
+    FRACTION_PATTERN: "share",
+    NAME_PATTERN: "name",
+}
+TYPES = {"integer": "whole number", "number": "number", "string": "text", "array": "list"}
+EVERY_DOCUMENT = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+class Step(NamedTuple):
+    """A command in a document and the output shown below it."""
+
+    command: str
+    output: str
+
+
+def blocks(document: Path, language: str) -> list[str]:
+    """Code blocks of one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", document.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def steps(document: Path) -> list[Step]:
+    """Everything typed in a document, in order."""
+    text = "".join(blocks(document, "console"))
+    found = re.split(r"^\$ (.*)\n", text, flags=re.MULTILINE)
+    return [Step(*pair) for pair in zip(found[1::2], found[2::2], strict=True)]
+
+
+def command_of(words: list[str]) -> tuple[click.Command, list[str]]:
+    """What a command line calls, and the arguments left."""
+    command: Any = typer.main.get_command(app)
+    while words and words[0] in getattr(command, "commands", {}):
+        command, words = command.commands[words[0]], words[1:]
+    return command, words
+
+
+def mentioned(document: Path) -> Iterator[str]:
+    """Commands of netfold that a document types or names in its text."""
+    yield from (step.command for step in steps(document) if step.command.startswith("netfold "))
+    yield from re.findall(r"`(netfold [^`]+)`", document.read_text("utf-8"))
+
+
+@EVERY_DOCUMENT
+def test_commands_exist(document: Path) -> None:
+    for line in mentioned(document):
+        words = shlex.split(line.replace("[", "").replace("]", ""))[1:]
+        command, arguments = command_of(words)
+
+        assert not isinstance(command, click.Group) or arguments[:1] in ([], ["--version"], ["--help"]), line
+        known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
+        assert {word.partition("=")[0] for word in arguments if word.startswith("--")} <= known, line
+
+
+@EVERY_DOCUMENT
+def test_make_targets_exist(document: Path) -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+
+    assert set(re.findall(r"(?:^ {4}|`)make ([a-z]+)", document.read_text("utf-8"), re.MULTILINE)) <= targets
+
+
+@EVERY_DOCUMENT
+def test_links_lead_somewhere(document: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", document.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        name, _, anchor = target.partition("#")
+        file = (document.parent / name) if name else document
+
+        assert name.startswith("https://") or file.exists(), target
+        assert not anchor or anchor in anchors(file), target
+
+
+def anchors(document: Path) -> set[str]:
+    """What GitHub makes of a document's headings."""
+    headings = re.findall(r"^#+ (.+)$", document.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@EVERY_DOCUMENT
+def test_scenarios_are_valid(document: Path, tmp_path: Path) -> None:
+    for text in blocks(document, "yaml"):
+        file = tmp_path / "shown.yaml"
+        file.write_text(text, "utf-8")
+
+        assert resolve(load(file)).variants
+
+
+@EVERY_DOCUMENT
+def test_commands_print_what_is_shown(
+    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Type what a document types, where its own file is `mine.yaml`."""
+    for text in blocks(document, "yaml"):
+        (tmp_path / "mine.yaml").write_text(text, "utf-8")
+    (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
+    monkeypatch.chdir(tmp_path)
+    for step in steps(document):
+        if not any(name in step.command for name in SLOW):
+            result = CliRunner().invoke(app, shlex.split(step.command)[1:])
+
+            assert missing(step.output, result.output) == []
+
+
+def missing(shown: str, printed: str) -> list[str]:
+    """Parts of what is shown that were not printed one after the other; "…" stands for anything."""
+    rest, absent = _plain(printed), []
+    for part in re.split(r"^…\n", shown, flags=re.MULTILINE):
+        _, found, after = rest.partition(_plain(part)) if part else ("", "", rest)
+        if part and not found:
+            absent.append(part)
+        else:
+            rest = after
+    return absent
+
+
+def _plain(text: str) -> str:
+    """Text without spaces at the ends of its lines."""
+    return re.sub(r" +$", "", text, flags=re.MULTILINE)
+
+
+def test_quickstart_is_told_the_same_twice() -> None:
+    told = [
+        next(step.output for step in steps(document) if step.command.endswith("quickstart.yaml"))
+        for document in (README, GUIDE)
+    ]
+
+    assert told[0] == told[1]
+
+
+def test_every_column_is_explained() -> None:
+    text = (ROOT / "sim" / "README.md").read_text("utf-8")
+    columns = {field.name for record in TABLES.values() for field in fields(record)}
+
+    assert {name for name in columns if f"`{name}`" not in text} == set()
+
+
+def test_all_keys_are_in_the_guide() -> None:
+    text = GUIDE.read_text("utf-8")
+
+    assert text[text.index(BEGIN) : text.index(END)] == f"{BEGIN}\n\n{all_keys()}\n\n"
+
+
+def all_keys() -> str:
+    """The reference of all keys, from the descriptions in the models."""
+    variant = Variant.model_json_schema(mode="serialization")
+    parts = [_section("The file", "", [Header.model_json_schema()])]
+    for name, section in variant["properties"].items():
+        if name != "name":
+            members = [_resolved(member, variant["$defs"]) for member in _members(section)]
+            default = f" Default: {_written(section['default'])}." if "default" in section else ""
+            parts.append(_section(f"`{name}`", section["description"] + default, members))
+    return "\n\n".join(parts)
+
+
+def _members(section: Any) -> list[Any]:
+    """The kinds a section may have, or what its list holds, or the section itself."""
+    return section.get("oneOf") or section.get("anyOf") or [section.get("items", section)]
+
+
+def _resolved(member: Any, definitions: Any) -> Any:
+    return definitions[member["$ref"].rpartition("/")[2]] if "$ref" in member else member
+
+
+def _section(title: str, description: str, members: list[Any]) -> str:
+    shown = [f"### {title}", description, *(_member(member) for member in members)]
+    return "\n\n".join(part for part in shown if part)
+
+
+def _member(member: Any) -> str:
+    """One kind of a section: what it is, and a table of its keys."""
+    options = dict(member["properties"])
+    kind = options.pop("kind", {}).get("const")
+    sentence, meanings = _docstring(member.get("description", ""))
+    rows = [
+        f"| `{key}` | {_value(option)} | {_default(key, option, member)} "
+        f"| {option.get('description') or meanings.get(key, '')} |"
+        for key, option in options.items()
+    ]
+    table = "\n".join(["| key | value | default | meaning |", "|---|---|---|---|", *rows])
+    heading = f"`kind: {kind}`: {sentence}" if kind else sentence
+    return "\n\n".join(part for part in (heading, table if rows else "") if part)
+
+
+def _docstring(text: str) -> tuple[str, dict[str, str]]:
+    """First paragraph, and what is said of options in lines that begin with "option:"."""
+    options = re.findall(r"^(\w+): (.*?)(?=^\w+: |\Z)", text, re.MULTILINE | re.DOTALL)
+    return text.partition("\n\n")[0], {key: " ".join(meaning.split()) for key, meaning in options}
+
+
+def _value(option: Any) -> str:
+    """What may be written."""
+    if "anyOf" in option:
+        kinds = [_value(one) for one in option["anyOf"] if one.get("type") != "null"]
+        return "share" if "share" in kinds else " or ".join(kinds)
+    if "enum" in option:
+        return ", ".join(f"`{one}`" for one in option["enum"])
+    if "const" in option:
+        return f"`{option['const']}`"
+    if option.get("pattern") in PATTERNS:
+        return PATTERNS[option["pattern"]]
+    least = f", at least {option['minimum']}" if option.get("minimum") is not None else ""
+    return TYPES[option["type"]] + least
+
+
+def _default(key: str, option: Any, member: Any) -> str:
+    if key in member.get("required", ()):
+        return "required"
+    return "–" if option.get("default") in (None, "") else _written(option["default"])
+
+
+def _written(value: Any) -> str:
+    """A value as a scenario file writes it."""
+    if isinstance(value, dict):
+        return "`{" + ", ".join(f"{key}: {one}" for key, one in value.items()) + "}`"
+    return "`" + (value if isinstance(value, str) else json.dumps(value)) + "`"
+
+
+if __name__ == "__main__":
+    text = GUIDE.read_text("utf-8")
+    before, _, rest = text.partition(BEGIN)
+    GUIDE.write_text(f"{before}{BEGIN}\n\n{all_keys()}\n\n{END}{rest.partition(END)[2]}", "utf-8")
