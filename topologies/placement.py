@@ -64,7 +64,8 @@ def place_aggregator(graph: nx.Graph, worker_hosts: Sequence[str], capable: Call
         found = Counter(graph.nodes[name]["profile"] for name in switches(graph))
         listed = ", ".join(f"{profile!r} on {number}" for profile, number in found.items())
         raise TopologyError(
-            f"{where(graph)}no switch can aggregate: profiles found are {listed}; give one a programmable profile"
+            f"{where(graph)}no switch can aggregate: profiles found are {listed}; "
+            "give one a programmable profile"
         )
     # Workers on a rack share its distances, so one search a rack is enough.
     workers_on_rack = Counter(next(iter(graph.adj[host])) for host in worker_hosts)
@@ -79,7 +80,8 @@ def place_aggregator(graph: nx.Graph, worker_hosts: Sequence[str], capable: Call
 def _check_named(graph: nx.Graph, count: int, names: Sequence[str]) -> list[str]:
     if len(names) != count:
         raise TopologyError(
-            f"{where(graph)}{count} workers need as many host names, found {len(names)}; name exactly one a worker"
+            f"{where(graph)}{count} workers need as many host names, found {len(names)}; "
+            "name exactly one a worker"
         )
     _check_known(graph, names)
     for name, uses in Counter(names).items():

@@ -1,4 +1,4 @@
-"""`make bench`: packet-hops per CPU-second of the engine, beside ns.py and the memory's own speed, in one run.
+"""`make bench`: packet-hops per CPU-second of the engine, beside ns.py and memory's own speed.
 
 Rates move with the machine and with what else runs on it; the ratios are what to compare.
 """

@@ -1,7 +1,8 @@
 """The loads that packet simulators are compared by, on netfold's engine and on ns.py.
 
 W1: 8 hosts on one switch, 100 Gbps, 1 us; host i sends to host i + 1 in packets of 1000 B, no payload.
-W4: SwitchML on one switch: 8 workers, 100 Gbps, 1 us, 512 slots of 256 values, frames of 1106 B, values summed.
+W4: SwitchML on one switch: 8 workers, 100 Gbps, 1 us, 512 slots of 256 values, frames of 1106 B; values
+    are carried and summed.
 """
 
 from __future__ import annotations
