@@ -106,7 +106,7 @@ def run(
 @app.command()
 def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Scenario files.")]) -> None:
     """Check scenario files without running them."""
-    from sim.plan import resolve
+    from sim.resolve import resolve
     from sim.scenario import load
 
     wrong = False

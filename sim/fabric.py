@@ -79,8 +79,8 @@ class Fabric:
                 raise RunError(
                     f"no word has got anywhere for {TIME.format(STALL_PS)} of simulated time, since "
                     f"{TIME.format(stop_ps - STALL_PS)}; waiting for {self._describe()}",
-                    "a link that loses every packet, or a buffer smaller than what always meets in it, never recovers: "
-                    "look at faults and topology.buffer",
+                    "look at faults and topology.buffer: a link that loses every packet never recovers, "
+                    "nor does a buffer too small for what always meets in it",
                 )
 
     def _describe(self) -> str:

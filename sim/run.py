@@ -22,8 +22,9 @@ from sim.engine.model import Job
 from sim.errors import RunError
 from sim.fabric import Fabric
 from sim.job import JobParts, Journal, TrainingJob
-from sim.plan import Plan, VariantPlan, resolve
+from sim.plan import Plan, VariantPlan
 from sim.record import CheckRecord, LinkRecord
+from sim.resolve import resolve
 from sim.results import RunData, write_run
 from sim.results.summary import VariantFacts, summarize
 from sim.scenario import load

@@ -19,7 +19,7 @@ import typer
 from typer.testing import CliRunner
 
 from sim.cli import app
-from sim.plan import resolve
+from sim.resolve import resolve
 from sim.results.tables import TABLES
 from sim.scenario import load
 from sim.scenario.fields import NAME_PATTERN

@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
 from sim.cli import app
-from sim.plan import resolve
+from sim.resolve import resolve
 from sim.results import summarize
 from sim.run import VariantResult, run_variant
 from sim.scenario import load

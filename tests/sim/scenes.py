@@ -16,7 +16,8 @@ from sim.engine.engine import Engine
 from sim.engine.model import Job
 from sim.errors import ScenarioError
 from sim.fabric import Fabric
-from sim.plan import Plan, VariantPlan, resolve
+from sim.plan import Plan, VariantPlan
+from sim.resolve import resolve
 from sim.results import summarize
 from sim.run import Outcome, VariantResult, run_scenario, run_variant
 from sim.scenario import load

@@ -1,0 +1,261 @@
+"""From a scenario to a plan, or to the reason why it cannot be run, with the line it comes from."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from fnmatch import fnmatchcase
+
+import numpy as np
+from numpy.typing import NDArray
+
+from homomorphic.codec import Codec, Merge
+from homomorphic.keyed import mix_plain
+from sim.collectives.in_network import SWITCH_MERGES, refused_merges
+from sim.engine.model import Job
+from sim.frames import FRAMES
+from sim.plan import Plan, RingPlan, VariantPlan
+from sim.results.summary import Reference
+from sim.scenario import Scenario
+from sim.scenario import models as written
+from sim.scenario.topology import build_topology
+from sim.units import TIME
+from sim.wiring import round_trip_ps, wire_bound, with_loopback, with_pass_latency
+from sim.workload import SyntheticSpec, TrainingSpec
+from sim.workload.device import DEVICES, Device, FixedDevice, NoDevice
+from switch.fit import FitError, fit_switchml
+from switch.profiles import PROFILES, Profile, UnknownProfileError, profile
+from topologies.graph import TopologyError, switches, where
+from topologies.placement import place_aggregator, place_workers
+from topologies.routing import Network, compile_network
+
+
+def resolve(scenario: Scenario) -> Plan:
+    """Resolve all variants.
+
+    Raises
+    ------
+    ScenarioError
+        With the place in the file and what is allowed.
+    """
+    return Plan(scenario, tuple(_Resolver(scenario, variant).resolve() for variant in scenario.variants))
+
+
+class _Resolver:
+    """Resolves one variant; every error points to the line it comes from."""
+
+    def __init__(self, scenario: Scenario, variant: written.Variant) -> None:
+        self.scenario, self.variant = scenario, variant
+        self.graph = build_topology(scenario, variant)
+
+    def resolve(self) -> VariantPlan:
+        variant = self.variant
+        profiles = self._profiles()
+        hosts = self._hosts()
+        network = with_pass_latency(compile_network(self.graph), profiles)
+        nodes = tuple(network.nodes.index(host) for host in hosts)
+        codec = variant.codec
+        collective: RingPlan | Job
+        bounds: tuple[Reference, ...]
+        if isinstance(variant.collective, written.Ring):
+            collective, bounds = self._ring(variant.collective, network, nodes), ()
+        else:
+            network, collective, codec = self._in_network(variant.collective, network, hosts, profiles)
+            bounds = (wire_bound(network, collective),)
+        return VariantPlan(
+            name=variant.name,
+            network=network,
+            loss=self._loss(network),
+            hosts=nodes,
+            workload=_workload(variant.workload),
+            steps=variant.workload.steps,
+            device=_device(variant.device),
+            codec=codec,
+            collective=collective,
+            references=(*(Reference(**dict(one)) for one in variant.published), *bounds),
+        )
+
+    def error(self, path: str, message: str, hint: str = "") -> Exception:
+        return self.scenario.error(path, message, hint, self.variant.name)
+
+    def _profiles(self) -> dict[str, Profile]:
+        found = {}
+        for name in switches(self.graph):
+            wanted = self.graph.nodes[name]["profile"]
+            try:
+                found[name] = profile(wanted)
+            except UnknownProfileError as error:
+                near = difflib.get_close_matches(wanted, PROFILES, 1)
+                hint = f"did you mean {near[0]!r}? " if near else ""
+                known = ", ".join(PROFILES)
+                raise self.error(self._profile_key(), str(error), f"{hint}known: {known}") from None
+        return found
+
+    def _profile_key(self) -> str:
+        """Where a scenario names the switches' profile: a topology from a file has its own."""
+        is_file = isinstance(self.variant.topology, written.TopologyFile)
+        return "topology.path" if is_file else "topology.switch"
+
+    def _hosts(self) -> list[str]:
+        section = self.variant.workers
+        try:
+            return place_workers(self.graph, section.count, section.placement)
+        except TopologyError as error:
+            key = "count" if isinstance(section.placement, str) else "placement"
+            raise self.error(f"workers.{key}", *self._told(error)) from None
+
+    def _told(self, error: TopologyError) -> tuple[str, str]:
+        """Message and hint of a topology error; its place in the file says which topology."""
+        message, _, hint = str(error).removeprefix(where(self.graph)).rpartition("; ")
+        return message, hint
+
+    def _ring(self, section: written.Ring, network: Network, hosts: tuple[int, ...]) -> RingPlan:
+        if Merge.GATHER in self.variant.codec.merges:
+            raise self.error(
+                "codec",
+                f"codec {self.variant.codec.kind!r} sends messages that cannot be merged (gather)",
+                "a ring merges at every hop: use another codec",
+            )
+        if section.window < section.ack_every:
+            raise self.error(
+                "collective.window",
+                f"a window of {section.window} packets is smaller than ack_every, {section.ack_every}: "
+                "it would be full before there is enough to acknowledge",
+                f"use at least {section.ack_every}",
+            )
+        plan = RingPlan(FRAMES[section.frame], section.window, section.timeout, section.ack_every)
+        for source, target in zip(hosts, (*hosts[1:], hosts[0]), strict=True):
+            trip_ps = round_trip_ps(network, (source, target), plan.frame, plan.window)
+            self._check_timeout("timeout", plan.timeout_ps, trip_ps)
+        return plan
+
+    def _check_timeout(self, key: str, timeout_ps: int, trip_ps: int) -> None:
+        """A timer that expires while all is well floods the network with copies."""
+        if timeout_ps <= trip_ps:
+            raise self.error(
+                f"collective.{key}",
+                f"{TIME.format(timeout_ps)} is too short: a full window's round trip takes "
+                f"{TIME.format(trip_ps)} on the idle network, so packets would be sent again without need",
+                "use a longer timeout, or a smaller window",
+            )
+
+    def _in_network(
+        self, section: written.InNetwork, network: Network, hosts: list[str], profiles: dict[str, Profile]
+    ) -> tuple[Network, Job, Codec]:
+        frame = FRAMES[section.frame]
+        self._check_merges()
+        if section.slots % section.message_packets:
+            raise self.error(
+                "collective.slots",
+                f"{section.slots} slots cannot be divided into messages of {section.message_packets} packets",
+                f"use a multiple of {section.message_packets}",
+            )
+        name = self._switch(section, hosts, profiles)
+        try:
+            fit = fit_switchml(profiles[name], len(hosts), section.slots, frame.elements)
+        except FitError as error:
+            keys = {
+                "profile": self._profile_key() if section.switch == "auto" else "collective.switch",
+                "workers": "workers.count",
+                "frame": "collective.frame",
+                "slots": "collective.slots",
+            }
+            raise self.error(keys[error.about], error.message, error.hint) from None
+        network, loopback = with_loopback(network, name, profiles[name], fit.extra_passes)
+        job = Job(
+            hosts=tuple(network.nodes.index(host) for host in hosts),
+            switch=network.nodes.index(name),
+            slot_base=0,
+            slots_count=section.slots,
+            unit_packets=section.message_packets,
+            frame=frame,
+            timeout_ps=section.timeout,
+            first_timeout_ps=section.timeout if section.first_timeout is None else section.first_timeout,
+            timeout_max_ps=section.timeout_max,
+            routes=tuple(mix_plain(self.scenario.seed, 8, worker) >> 33 for worker in range(len(hosts))),
+            loopback_link=loopback,
+        )
+        for host in job.hosts:
+            trip_ps = round_trip_ps(network, (host, job.switch), frame, section.slots)
+            trip_ps += fit.extra_passes * profiles[name].pass_latency_ps
+            self._check_timeout("timeout", job.timeout_ps, trip_ps)
+            self._check_timeout("first_timeout", job.first_timeout_ps, trip_ps)
+        return network, job, self._codec_with_unit(section.message_packets * frame.elements)
+
+    def _codec_with_unit(self, unit_elements: int) -> Codec:
+        """The codec, with the network's unit where it left the block size to the network."""
+        codec = self.variant.codec
+        if getattr(codec, "block_elements", 0) is None:
+            return dataclasses.replace(codec, block_elements=unit_elements)  # type: ignore[type-var]
+        return codec
+
+    def _check_merges(self) -> None:
+        codec = self.variant.codec
+        refused = refused_merges(sorted(codec.merges, key=lambda merge: merge.value))
+        if refused:
+            able = ", ".join(merge.value for merge in SWITCH_MERGES)
+            raise self.error(
+                "codec",
+                f"codec {codec.kind!r} needs {', '.join(merge.value for merge in refused)}, "
+                f"which switch registers cannot do (they do {able})",
+                "use codec fixed_point or lossless, or a collective between hosts such as ring",
+            )
+
+    def _switch(self, section: written.InNetwork, hosts: list[str], profiles: dict[str, Profile]) -> str:
+        if section.switch != "auto":
+            if section.switch not in profiles:
+                near = difflib.get_close_matches(section.switch, profiles, 1)
+                hint = f"did you mean {near[0]!r}? " if near else ""
+                names = ", ".join(list(profiles)[:8])
+                raise self.error(
+                    "collective.switch", f"there is no switch {section.switch!r}", f"{hint}switches: {names}"
+                )
+            return section.switch
+        try:
+            return place_aggregator(self.graph, hosts, lambda name: PROFILES[name].is_programmable)
+        except TopologyError as error:
+            able = ", ".join(one.name for one in PROFILES.values() if one.is_programmable)
+            message, hint = self._told(error)
+            raise self.error(self._profile_key(), message, f"{hint}: {able}") from None
+
+    def _loss(self, network: Network) -> NDArray[np.float64]:
+        """Probability of each link; the first rule that names a link decides."""
+        loss = np.full(len(network.link_names), np.nan)
+        for index, fault in enumerate(self.variant.faults):
+            for pattern in fault.links:
+                rows = [row for row, name in enumerate(network.link_names) if fnmatchcase(name, pattern)]
+                if not rows:
+                    near = difflib.get_close_matches(pattern, network.link_names, 1)
+                    hint = f"did you mean {near[0]!r}? " if near else ""
+                    raise self.error(
+                        f"faults.{index}.links",
+                        f"no link matches {pattern!r}",
+                        f"{hint}links are named like {network.link_names[0]!r}",
+                    )
+                loss[rows] = np.where(np.isnan(loss[rows]), fault.rate, loss[rows])
+        loss[network.link_source == network.link_target] = 0.0  # inside a switch
+        return np.where(np.isnan(loss), 0.0, loss)
+
+
+def _workload(section: written.Training | written.Synthetic) -> TrainingSpec | SyntheticSpec:
+    if isinstance(section, written.Training):
+        return TrainingSpec(
+            section.model, section.batch, section.learning_rate, section.bucket, section.expand
+        )
+    return SyntheticSpec(
+        section.elements,
+        section.density,
+        section.pattern,
+        section.row_elements,
+        section.overlap,
+        section.distribution,
+        section.bucket,
+    )
+
+
+def _device(section: written.NoDevice | written.FixedDevice | written.RooflineDevice) -> Device:
+    if isinstance(section, written.FixedDevice):
+        return FixedDevice(section.forward, section.backward, section.memory_rate)
+    if isinstance(section, written.RooflineDevice):
+        return DEVICES[section.model]
+    return NoDevice()
