@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -39,6 +40,7 @@ def started(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[by
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=stderr,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where tests run as a job
     )
     os.close(stderr)
     try:
@@ -50,11 +52,12 @@ def started(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[by
 
 
 def read_until(terminal: int, text: bytes) -> bytes:
-    """What a terminal shows up to a text, or to its end."""
-    seen = b""
+    """What a terminal shows up to a text, or to its end; at most for a minute."""
+    seen, deadline = b"", time.monotonic() + 60
     with contextlib.suppress(OSError):  # the other end is closed
-        while text not in seen:
-            seen += os.read(terminal, 4096)
+        while text not in seen and time.monotonic() < deadline:
+            if select.select([terminal], [], [], 1.0)[0]:
+                seen += os.read(terminal, 4096)
     return seen
 
 
@@ -119,14 +122,14 @@ def test_a_contradiction_exits_with_3(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_an_interrupted_run_exits_with_130_and_leaves_nothing(tmp_path: Path) -> None:
     with started(tmp_path, *LONG) as (process, terminal):
-        assert b"[1/1] tiny" in read_until(terminal, b"[1/1] tiny")
+        assert b"tiny" in read_until(terminal, b"tiny")  # beside the progress bar
         time.sleep(0.3)
         process.send_signal(signal.SIGINT)
         told = read_until(terminal, b"\0")
         output, _ = process.communicate(timeout=30)
 
     assert (process.returncode, output) == (130, b"")
-    assert told.split() == [b"interrupted"]
+    assert told.rstrip().endswith(b"interrupted")
     assert not (tmp_path / "runs").exists()
 
 
@@ -144,7 +147,7 @@ def test_a_killed_run_leaves_nothing_that_looks_finished(
     first = (runs / "latest").resolve()
 
     with started(tmp_path, *arguments) as (process, terminal):
-        read_until(terminal, b"[1/1] tiny")
+        read_until(terminal, b"tiny")
         while begun and not any((runs / "tiny").glob(begun)) and process.poll() is None:
             time.sleep(0.0005)
         process.kill()

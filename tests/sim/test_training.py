@@ -116,7 +116,10 @@ def test_dead_links_end_in_words(tmp_path: Path, sets: tuple[str, ...], waiting:
     told = str(caught.value)
     assert told.startswith(f"{tmp_path}/tiny.yaml: tiny: no word has got anywhere for 60s of simulated time")
     assert f"; waiting for {waiting}" in told
-    assert told.endswith("\n  a link that loses every packet never recovers: look at `faults`")
+    assert told.endswith(
+        "\n  look at faults and topology.buffer: a link that loses every packet never recovers, "
+        "nor does a buffer too small for what always meets in it"
+    )
     assert caught.value.exit_code == 1
     assert not (tmp_path / "runs").exists()
 
