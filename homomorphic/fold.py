@@ -7,7 +7,7 @@ with scaled messages into one without, for drivers that do not pipeline exponent
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -128,17 +128,21 @@ def _merged(messages: Sequence[Message], order: Sequence[int], key: int) -> Merg
     return Merged(words, len(messages))
 
 
-def stage(exchange: Exchange) -> Exchange:
+def stage(exchange: Exchange, is_left: Callable[[Message], bool] = lambda message: False) -> Exchange:
     """Exchange the exponents of scaled messages first, then send the quantised words as plain integers.
 
     Other messages of the same operation travel with the exponents. Exponents become int32 words (MAX), four
-    times the bytes that a scaled message announces for them.
+    times the bytes that a scaled message announces. An operation all of whose messages `is_left` goes
+    on as it is: the network agrees on its exponents itself.
     """
     answers: tuple[Merged, ...] | None = None
     while True:
         sent = _advance(exchange, answers)
         if not isinstance(sent, tuple):
             return sent
+        if all(is_left(message) for message in sent):
+            answers = yield sent
+            continue
         first = yield tuple(_exponents(message) for message in sent)
         scaled = tuple(
             quantized_message(message, merged.words.astype(np.int8))

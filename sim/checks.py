@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from homomorphic.merge import ORDER_FREE
+from sim.engine.model import Job
 from sim.job import Journal
 from sim.plan import VariantPlan
 from sim.record import CheckRecord, LinkRecord
@@ -18,14 +19,17 @@ class Finding(NamedTuple):
     detail: str
 
 
-def check_variant(variant: VariantPlan, journal: Journal, links: list[LinkRecord]) -> list[CheckRecord]:
-    """All checks of one variant."""
+def check_variant(
+    variant: VariantPlan, journal: Journal, links: list[LinkRecord], aggregator: Mapping[str, int]
+) -> list[CheckRecord]:
+    """All checks of one variant; `aggregator` holds the counters of its switch program, if it runs one."""
     checks: dict[str, Callable[[], Finding]] = {
         "sum_is_right": lambda: sum_is_right(journal),
         "merges_are_exact": lambda: merges_are_exact(variant, journal),
         "replicas_agree": lambda: replicas_agree(journal),
         "nothing_lost": lambda: nothing_lost(variant, journal, links),
         "conservation": lambda: conservation(links),
+        "switches_add_up": lambda: switches_add_up(variant, links, aggregator),
     }
     records = []
     for name, check in checks.items():
@@ -84,7 +88,7 @@ def nothing_lost(variant: VariantPlan, journal: Journal, links: list[LinkRecord]
 
 
 def conservation(links: list[LinkRecord]) -> Finding:
-    """On every link, bytes sent = bytes delivered + lost + in flight, and never faster than its rate."""
+    """On every link, bytes sent = bytes delivered + lost + in flight, and they fit the time it was busy."""
     for link in links:
         accounted = link.delivered_bytes + link.lost_bytes + link.in_flight_bytes
         if link.bytes != accounted:
@@ -97,3 +101,28 @@ def conservation(links: list[LinkRecord]) -> Finding:
             )
     total = sum(link.bytes for link in links)
     return Finding(True, f"{total} B sent on {len(links)} links, every byte delivered, lost or in flight")
+
+
+def switches_add_up(variant: VariantPlan, links: list[LinkRecord], aggregator: Mapping[str, int]) -> Finding:
+    """What comes into a switch leaves it or is dropped; an aggregator sends copies of its results."""
+    plan, network = variant.collective, variant.network
+    home = network.nodes[plan.switch] if isinstance(plan, Job) else None
+    for node, is_host in zip(network.nodes, network.is_host, strict=True):
+        if is_host:
+            continue
+        own = [link for link in links if link.source == link.target == node]
+        came = sum(link.delivered_packets for link in links if link.target == node and link not in own)
+        left = sum(
+            link.packets + link.dropped_packets for link in links if link.source == node and link not in own
+        )
+        wanted = came
+        if node == home and isinstance(plan, Job):
+            if came != aggregator["packets"]:
+                detail = f"switch {node} received {came} packets, its program saw {aggregator['packets']}"
+                return Finding(False, detail)
+            if any(link.in_flight_packets for link in own):
+                continue  # results on their way through the loopback: not copied yet
+            wanted = aggregator["results"] * len(variant.hosts) + aggregator["answers"]
+        if left != wanted:
+            return Finding(False, f"switch {node} sent or dropped {left} packets, {wanted} were due")
+    return Finding(True, "every packet into a switch left it, was dropped there, or was added up")

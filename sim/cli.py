@@ -104,7 +104,9 @@ def run(
 
 
 @app.command()
-def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Scenario files.")]) -> None:
+def validate(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Scenario files.")], sets: Sets = None
+) -> None:
     """Check scenario files without running them."""
     from sim.resolve import resolve
     from sim.scenario import load
@@ -112,7 +114,7 @@ def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE...", help
     wrong = False
     for file in files:
         try:
-            plan = resolve(load(file))
+            plan = resolve(load(file, sets or ()))
             typer.echo(f"{file}: fine, variants: {', '.join(variant.name for variant in plan.variants)}")
         except NetfoldError as error:
             typer.echo(error, err=True)

@@ -17,15 +17,20 @@ from sim.engine.model import Completion, Flow, Scaled, Segment
 from sim.errors import RunError
 from sim.units import TIME
 
-STALL_PS = 60 * 10**12  # no word has got anywhere for so long: it never will
-_FOREVER_PS = 2**62
+TIME_MAX_PS = 2**61  # 26 days; delays and timeouts are far shorter, so their sums fit int64
+PATIENCE_PS = 60 * 10**12  # no word has got anywhere for so long, and for many timeouts: it never will
+PATIENCE_TIMEOUTS = 200
 
 
 class Fabric:
-    """Opens streams and flows at the current time; each is an event that fires when it completes."""
+    """Opens streams and flows at the current time; each is an event that fires when it completes.
 
-    def __init__(self, environment: simpy.Environment, engine: Engine) -> None:
+    `timeout_max_ps` is the longest timeout of its traffic: patience has to last for many.
+    """
+
+    def __init__(self, environment: simpy.Environment, engine: Engine, timeout_max_ps: int = 0) -> None:
         self.engine = engine
+        self._patience_ps = max(PATIENCE_PS, PATIENCE_TIMEOUTS * timeout_max_ps)
         self.wall_s = 0.0  # spent in the engine
         self._environment = environment
         self._waiting: dict[tuple[str, int, int], simpy.Event] = {}
@@ -60,28 +65,36 @@ class Fabric:
             if environment.peek() <= environment.now:  # others act at this moment: let them first
                 yield environment.timeout(0)
                 continue
-            completions = self._advance(int(min(environment.peek(), _FOREVER_PS)))
+            completions = self._advance(environment.peek())
             yield environment.timeout(engine.now_ps - environment.now)
             for completion in completions:
                 self._waiting.pop((completion.kind, completion.job, completion.worker)).succeed()
 
-    def _advance(self, until_ps: int) -> list[Completion]:
-        """Run the engine to its next completion or to `until_ps`; stop it if it gets nowhere."""
+    def _advance(self, horizon_ps: float) -> list[Completion]:
+        """Run the engine to its next completion or to what happens next outside of it.
+
+        Where nothing else will ever happen, the network must get on by itself: it is given patience.
+        """
+        if horizon_ps < TIME_MAX_PS:
+            return self._run_engine(int(horizon_ps))
         while True:
             progress = self.engine.progress
-            stop_ps = min(until_ps, self.engine.now_ps + STALL_PS)
-            started = time.perf_counter()
-            completions = self.engine.run(stop_ps)
-            self.wall_s += time.perf_counter() - started
-            if completions or stop_ps == until_ps:
+            completions = self._run_engine(self.engine.now_ps + self._patience_ps)
+            if completions or self.engine.next_event_ps() is None:
                 return completions
-            if self.engine.progress == progress:
+            if self.engine.progress == progress or self.engine.now_ps > TIME_MAX_PS:
                 raise RunError(
-                    f"no word has got anywhere for {TIME.format(STALL_PS)} of simulated time, since "
-                    f"{TIME.format(stop_ps - STALL_PS)}; waiting for {self._describe()}",
+                    f"no word has got anywhere for {TIME.format(self._patience_ps)} of simulated time; "
+                    f"waiting for {self._describe()}",
                     "look at faults and topology.buffer: a link that loses every packet never recovers, "
                     "nor does a buffer too small for what always meets in it",
                 )
+
+    def _run_engine(self, until_ps: int) -> list[Completion]:
+        started = time.perf_counter()
+        completions = self.engine.run(until_ps)
+        self.wall_s += time.perf_counter() - started
+        return completions
 
     def _describe(self) -> str:
         names = [

@@ -11,9 +11,11 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import simpy
+from numpy.typing import NDArray
 
-from homomorphic.codec import Codec, Encoder, Exchange, Gradient, Merged, Message, Round
+from homomorphic.codec import Codec, Encoder, Gradient, Merged, Message, Round
 from homomorphic.fold import stage
 from sim.collectives.collective import Collective
 from sim.engine.engine import Engine
@@ -34,9 +36,8 @@ class JobParts:
     workload: Workload
     codec: Codec
     collective: Collective
-    pipelines_scaling: bool  # the collective sends exponents ahead of scaled words by itself
     device: Device
-    host_links: tuple[list[int], list[int]]  # link rows out of and into the workers' hosts
+    host_links: list[tuple[int, int]]  # of each worker: link rows out of and into its host
     step_begins: Callable[[], None]  # told of every step
 
 
@@ -48,6 +49,8 @@ class RoundLog:
     operations: list[Operation] = field(default_factory=list)
     decoded: dict[int, Gradient] = field(default_factory=dict)
     start_ps: int | None = None
+    end_ps: int = 0
+    wire_bytes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(2, np.int64))  # up and down
 
 
 @dataclass
@@ -71,7 +74,9 @@ class TrainingJob:
         self._encoders: list[Encoder] = [
             parts.codec.worker(rank, workers, parts.seed) for rank in range(workers)
         ]
-        self._wire_bytes = (0, 0)
+        self._wire_bytes = np.zeros(
+            (workers, 2), np.int64
+        )  # of each worker's links when its last round ended
 
     def steps(self, count: int) -> Generator[simpy.Event, Any, None]:
         """The job's SimPy process."""
@@ -109,6 +114,7 @@ class TrainingJob:
                 backward_end_ps=start_ps + forward_ps + backward_ps,
                 aggregation_start_ps=ready_ps[0],
                 aggregation_end_ps=end_ps,
+                aggregation_ps=_covered_ps([(log.start_ps or 0, log.end_ps) for log in rounds]),
                 end_ps=max(end_ps, start_ps + forward_ps + backward_ps),
                 elements=sum(bucket.elements for bucket in workload.buckets),
                 loss=workload.loss,
@@ -126,6 +132,7 @@ class TrainingJob:
             if log.start_ps is None:
                 log.start_ps = int(self._environment.now)
             yield from self._round(step, bucket.index, worker, log)
+            log.wire_bytes += self._wire_bytes_since(worker)
             if len(log.decoded) == self._parts.workload.workers:
                 self._close(step, bucket, log)
 
@@ -133,9 +140,9 @@ class TrainingJob:
         """One worker's side of one round: drive its encoder, charge its work, wait for the network."""
         parts = self._parts
         key = Round(step, bucket, parts.workload.workers, parts.seed)
-        exchange: Exchange = self._encoders[worker].exchange(log.gradients[worker], key)
-        if not parts.pipelines_scaling:
-            exchange = stage(exchange)
+        exchange = stage(
+            self._encoders[worker].exchange(log.gradients[worker], key), parts.collective.pipelines
+        )
         answers: tuple[Merged, ...] | None = None
         index = 0
         while True:
@@ -189,8 +196,8 @@ class TrainingJob:
         workers = range(parts.workload.workers)
         decoded = [log.decoded[worker] for worker in workers]
         findings = examine(parts.codec, log.gradients, decoded, log.operations)
-        up, down = self._wire_bytes_since()
         assert log.start_ps is not None
+        log.end_ps = int(self._environment.now)
         self.journal.findings.append(findings)
         self.journal.rounds.append(
             RoundRecord(
@@ -199,7 +206,7 @@ class TrainingJob:
                 bucket=bucket.index,
                 elements=bucket.elements,
                 start_ps=log.start_ps,
-                end_ps=int(self._environment.now),
+                end_ps=log.end_ps,
                 messages=sum(len(operation.sent[0]) for operation in log.operations),
                 redo_messages=sum(
                     message.label == REDO_LABEL
@@ -209,8 +216,8 @@ class TrainingJob:
                 payload_bytes_up=sum(
                     message.size_bytes for operation in log.operations for message in operation.sent[0]
                 ),
-                wire_bytes_up=up,
-                wire_bytes_down=down,
+                wire_bytes_up=int(log.wire_bytes[0]),
+                wire_bytes_down=int(log.wire_bytes[1]),
                 nonzeros=findings.nonzeros,
                 union_nonzeros=findings.union_nonzeros,
                 exact=findings.is_exact,
@@ -222,10 +229,19 @@ class TrainingJob:
         log.operations.clear()
         log.decoded = {0: decoded[0]}  # the others are the same; give their memory back
 
-    def _wire_bytes_since(self) -> tuple[int, int]:
-        """Bytes out of and into the workers' hosts since the last round was closed."""
+    def _wire_bytes_since(self, worker: int) -> NDArray[np.int64]:
+        """Bytes out of and into a worker's host since its last round ended; its buckets follow each other."""
         sent = self._engine.world.links["sent_bytes"]
-        total = tuple(int(sent[rows].sum()) for rows in self._parts.host_links)
-        up, down = total[0] - self._wire_bytes[0], total[1] - self._wire_bytes[1]
-        self._wire_bytes = (total[0], total[1])
-        return up, down
+        now = np.array([sent[row] for row in self._parts.host_links[worker]])
+        since: NDArray[np.int64] = now - self._wire_bytes[worker]
+        self._wire_bytes[worker] = now
+        return since
+
+
+def _covered_ps(spans: list[tuple[int, int]]) -> int:
+    """How much time some spans cover together; overlaps count once."""
+    covered, reached = 0, 0
+    for start, end in sorted(spans):
+        covered += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return covered

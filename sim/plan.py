@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from homomorphic.codec import Codec
+from sim.engine.flow import BACKOFF_MAX
 from sim.engine.model import Frame, Job
 from sim.results.summary import Reference
 from sim.scenario import Scenario
@@ -49,6 +50,12 @@ class VariantPlan:
     codec: Codec
     collective: RingPlan | Job
     references: tuple[Reference, ...]  # published results, and the bound of the wire
+
+    @property
+    def timeout_max_ps(self) -> int:
+        """Longest that its traffic ever waits before it sends again."""
+        plan = self.collective
+        return plan.timeout_max_ps if isinstance(plan, Job) else plan.timeout_ps << BACKOFF_MAX
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ class StepRecord:
     backward_end_ps: int
     aggregation_start_ps: int  # first worker has its first bucket ready
     aggregation_end_ps: int  # last worker has decoded its last bucket
+    aggregation_ps: int  # time in which some bucket was being aggregated; waiting for backward is none
     end_ps: int
     elements: int
     loss: float | None  # mean over workers before the update; None where nothing is trained

@@ -9,9 +9,10 @@ from fnmatch import fnmatchcase
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.codec import Codec, Merge
+from homomorphic.codec import Codec
 from homomorphic.keyed import mix_plain
-from sim.collectives.in_network import SWITCH_MERGES, refused_merges
+from sim.collectives.in_network import SWITCH_MERGES, InNetwork
+from sim.collectives.ring import Ring, ring_route
 from sim.engine.model import Job
 from sim.frames import FRAMES
 from sim.plan import Plan, RingPlan, VariantPlan
@@ -19,8 +20,8 @@ from sim.results.summary import Reference
 from sim.scenario import Scenario
 from sim.scenario import models as written
 from sim.scenario.topology import build_topology
-from sim.units import TIME
-from sim.wiring import round_trip_ps, wire_bound, with_loopback, with_pass_latency
+from sim.units import RATE, TIME
+from sim.wiring import Trip, Window, full_window_trip_ps, wire_bound, with_loopback, with_pass_latency
 from sim.workload import SyntheticSpec, TrainingSpec
 from sim.workload.device import DEVICES, Device, FixedDevice, NoDevice
 from switch.fit import FitError, fit_switchml
@@ -28,6 +29,10 @@ from switch.profiles import PROFILES, Profile, UnknownProfileError, profile
 from topologies.graph import TopologyError, switches, where
 from topologies.placement import place_aggregator, place_workers
 from topologies.routing import Network, compile_network
+
+RING_TIMEOUT_PS = TIME.parse("1ms")
+SWITCHML_TIMEOUT_PS = TIME.parse("10ms")  # the released client's configuration
+NODES_MAX = 4096  # every pair has a route; the tables of more do not fit
 
 
 def resolve(scenario: Scenario) -> Plan:
@@ -52,9 +57,16 @@ class _Resolver:
         variant = self.variant
         profiles = self._profiles()
         hosts = self._hosts()
+        if len(self.graph) > NODES_MAX:
+            raise self.error(
+                "topology",
+                f"{len(self.graph)} nodes are too many",
+                f"the packet engine takes up to {NODES_MAX}",
+            )
         network = with_pass_latency(compile_network(self.graph), profiles)
         nodes = tuple(network.nodes.index(host) for host in hosts)
         codec = variant.codec
+        loss = self._loss(network)
         collective: RingPlan | Job
         bounds: tuple[Reference, ...]
         if isinstance(variant.collective, written.Ring):
@@ -65,7 +77,7 @@ class _Resolver:
         return VariantPlan(
             name=variant.name,
             network=network,
-            loss=self._loss(network),
+            loss=np.append(loss, np.zeros(len(network.link_names) - loss.size)),  # none inside a switch
             hosts=nodes,
             workload=_workload(variant.workload),
             steps=variant.workload.steps,
@@ -89,6 +101,14 @@ class _Resolver:
                 hint = f"did you mean {near[0]!r}? " if near else ""
                 known = ", ".join(PROFILES)
                 raise self.error(self._profile_key(), str(error), f"{hint}known: {known}") from None
+        for a, b, edge in self.graph.edges(data=True):
+            for kind in (found[node] for node in (a, b) if node in found):
+                if 0 < kind.port_rate_bps < edge["rate_bps"]:
+                    rates = RATE.format(edge["rate_bps"]), RATE.format(kind.port_rate_bps)
+                    message = f"link {a}–{b} has {rates[0]}, a port of {kind.name} {rates[1]}"
+                    raise self.error(
+                        "topology.rate", message, "use a lower rate, or the switch profile ideal"
+                    )
         return found
 
     def _profile_key(self) -> str:
@@ -110,11 +130,12 @@ class _Resolver:
         return message, hint
 
     def _ring(self, section: written.Ring, network: Network, hosts: tuple[int, ...]) -> RingPlan:
-        if Merge.GATHER in self.variant.codec.merges:
+        refused = sorted(merge.value for merge in self.variant.codec.merges - Ring.merges)
+        if refused:
             raise self.error(
                 "codec",
-                f"codec {self.variant.codec.kind!r} sends messages that cannot be merged (gather)",
-                "a ring merges at every hop: use another codec",
+                f"codec {self.variant.codec.kind!r} needs {', '.join(refused)}, which a ring cannot do",
+                "a ring merges at every hop: use a codec whose messages can be merged",
             )
         if section.window < section.ack_every:
             raise self.error(
@@ -123,11 +144,17 @@ class _Resolver:
                 "it would be full before there is enough to acknowledge",
                 f"use at least {section.ack_every}",
             )
-        plan = RingPlan(FRAMES[section.frame], section.window, section.timeout, section.ack_every)
-        for source, target in zip(hosts, (*hosts[1:], hosts[0]), strict=True):
-            trip_ps = round_trip_ps(network, (source, target), plan.frame, plan.window)
-            self._check_timeout("timeout", plan.timeout_ps, trip_ps)
-        return plan
+        frame = FRAMES[section.frame]
+        trips = [
+            Trip(hosts[w], hosts[(w + 1) % len(hosts)], ring_route(self.scenario.seed, w))
+            for w in range(len(hosts))
+        ]
+        trip_ps = full_window_trip_ps(network, trips, Window(frame, section.window, has_results=False))
+        timeout_ps = section.timeout
+        if timeout_ps is None:
+            timeout_ps = max(RING_TIMEOUT_PS, 2 * trip_ps)
+        self._check_timeout("timeout", timeout_ps, trip_ps)
+        return RingPlan(frame, section.window, timeout_ps, section.ack_every)
 
     def _check_timeout(self, key: str, timeout_ps: int, trip_ps: int) -> None:
         """A timer that expires while all is well floods the network with copies."""
@@ -169,18 +196,32 @@ class _Resolver:
             slots_count=section.slots,
             unit_packets=section.message_packets,
             frame=frame,
-            timeout_ps=section.timeout,
-            first_timeout_ps=section.timeout if section.first_timeout is None else section.first_timeout,
+            timeout_ps=0,
+            first_timeout_ps=0,
             timeout_max_ps=section.timeout_max,
             routes=tuple(mix_plain(self.scenario.seed, 8, worker) >> 33 for worker in range(len(hosts))),
             loopback_link=loopback,
         )
-        for host in job.hosts:
-            trip_ps = round_trip_ps(network, (host, job.switch), frame, section.slots)
-            trip_ps += fit.extra_passes * profiles[name].pass_latency_ps
-            self._check_timeout("timeout", job.timeout_ps, trip_ps)
-            self._check_timeout("first_timeout", job.first_timeout_ps, trip_ps)
+        job = self._with_timeouts(section, network, job)
         return network, job, self._codec_with_unit(section.message_packets * frame.elements)
+
+    def _with_timeouts(self, section: written.InNetwork, network: Network, job: Job) -> Job:
+        """The job with its timeouts, checked against what a full window takes."""
+        trips = [Trip(host, job.switch, route) for host, route in zip(job.hosts, job.routes, strict=True)]
+        window = Window(job.frame, job.slots_count, True, job.loopback_link)
+        trip_ps = full_window_trip_ps(network, trips, window)
+        timeout_ps = section.timeout
+        if timeout_ps is None:
+            timeout_ps = max(SWITCHML_TIMEOUT_PS, 2 * trip_ps)
+        first_timeout_ps = timeout_ps if section.first_timeout is None else section.first_timeout
+        self._check_timeout("timeout", timeout_ps, trip_ps)
+        self._check_timeout("first_timeout", first_timeout_ps, trip_ps)
+        return dataclasses.replace(
+            job,
+            timeout_ps=timeout_ps,
+            first_timeout_ps=first_timeout_ps,
+            timeout_max_ps=max(timeout_ps, job.timeout_max_ps),
+        )
 
     def _codec_with_unit(self, unit_elements: int) -> Codec:
         """The codec, with the network's unit where it left the block size to the network."""
@@ -191,12 +232,12 @@ class _Resolver:
 
     def _check_merges(self) -> None:
         codec = self.variant.codec
-        refused = refused_merges(sorted(codec.merges, key=lambda merge: merge.value))
+        refused = sorted(merge.value for merge in codec.merges - InNetwork.merges)
         if refused:
             able = ", ".join(merge.value for merge in SWITCH_MERGES)
             raise self.error(
                 "codec",
-                f"codec {codec.kind!r} needs {', '.join(merge.value for merge in refused)}, "
+                f"codec {codec.kind!r} needs {', '.join(refused)}, "
                 f"which switch registers cannot do (they do {able})",
                 "use codec fixed_point or lossless, or a collective between hosts such as ring",
             )
@@ -233,7 +274,6 @@ class _Resolver:
                         f"{hint}links are named like {network.link_names[0]!r}",
                     )
                 loss[rows] = np.where(np.isnan(loss[rows]), fault.rate, loss[rows])
-        loss[network.link_source == network.link_target] = 0.0  # inside a switch
         return np.where(np.isnan(loss), 0.0, loss)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from sim.collectives.in_network import InNetwork
 from sim.collectives.ring import Ring, RingOptions
 from sim.engine.engine import Engine
 from sim.engine.model import Job
-from sim.errors import RunError
+from sim.errors import DataError, RunError
 from sim.fabric import Fabric
 from sim.job import JobParts, Journal, TrainingJob
 from sim.plan import Plan, VariantPlan
@@ -34,10 +35,11 @@ Progress = Callable[[str, int, int], None]  # what is going on, steps done, step
 
 APPROXIMATIONS = (
     "Hosts take no time per packet; a worker sends its buckets one at a time, in gradient-ready order.",
-    "Queues are FIFO and drop-tail: no priorities, no pause frames, no congestion control beyond windows.",
+    "Queues are FIFO and drop-tail; only acknowledgements have priority. No pause frames, no ECN.",
+    "A switch's extra passes are one loopback port with its rate and delay; results are copied per receiver.",
     "Backward is taken to produce gradient bytes at an even rate; a bucket is ready when its last byte is.",
     "Compute takes what the device model says; encoding and decoding are charged memory traffic alone.",
-    "Retransmission timers expire exactly; the released SwitchML client polls them.",
+    "Retransmission timers expire exactly and without jitter; the released SwitchML client polls them.",
 )
 
 
@@ -91,6 +93,7 @@ def run_scenario(
     """
     started_at, started = datetime.now(UTC), time.perf_counter()
     plan = resolve(load(path, sets, seed))
+    _require_writable(out_dir)
     results = []
     done, total = 0, sum(variant.steps for variant in plan.variants)
     for variant in plan.variants:
@@ -122,6 +125,14 @@ def run_scenario(
     return Outcome(scenario.name, scenario.seed, run_dir, summary, engine)
 
 
+def _require_writable(out_dir: Path) -> None:
+    """Complain before the work and not after it."""
+    existing = next(folder for folder in (out_dir.absolute(), *out_dir.absolute().parents) if folder.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        reason = "cannot be written" if existing.is_dir() else "is no folder"
+        raise DataError(f"no run folder can be made in {out_dir}: {existing} {reason}", "use --out DIR")
+
+
 @dataclass
 class _Teller:
     """Tells how far the steps of one variant are."""
@@ -144,7 +155,7 @@ def run_variant(
     seed = plan.scenario.seed
     environment = simpy.Environment()
     engine = Engine(variant.network, variant.loss, seed)
-    fabric = Fabric(environment, engine)
+    fabric = Fabric(environment, engine, variant.timeout_max_ps)
     workload = _workload(variant, seed)
     collective = _collective(environment, fabric, variant, seed)
     job = TrainingJob(
@@ -156,7 +167,6 @@ def run_variant(
             workload=workload,
             codec=variant.codec,
             collective=collective,
-            pipelines_scaling=_pipelines_scaling(variant),
             device=variant.device,
             host_links=_host_links(variant),
             step_begins=step_begins,
@@ -168,13 +178,17 @@ def run_variant(
         raise RunError(f"{plan.scenario.file}: {variant.name}: {error.message}", error.hint) from None
     except (EncodeError, DecodeError) as error:
         raise RunError(f"{plan.scenario.file}: {variant.name}: {error}") from None
+    except MemoryError as error:
+        hint = "use fewer elements, samples or workers"
+        raise RunError(f"{plan.scenario.file}: {variant.name}: not enough memory: {error}", hint) from None
     links = _link_records(variant, engine)
     return VariantResult(
         journal=job.journal,
         links=links,
-        checks=check_variant(variant, job.journal, links),
+        checks=check_variant(variant, job.journal, links, collective.switch_counters()),
         facts=VariantFacts(
             workers=len(variant.hosts),
+            packets_sent=sum(links[up].packets for up, _ in _host_links(variant)),
             packets_retransmitted=collective.retransmitted_packets(),
             references=variant.references,
         ),
@@ -200,19 +214,16 @@ def _collective(
     return Ring(environment, fabric, options, variant.device)
 
 
-def _pipelines_scaling(variant: VariantPlan) -> bool:
-    """SwitchML sends exponents one window ahead where a block is just what one unit carries."""
-    plan = variant.collective
-    if not isinstance(plan, Job):
-        return False
-    return getattr(variant.codec, "block_elements", None) == plan.unit_packets * plan.frame.elements
-
-
-def _host_links(variant: VariantPlan) -> tuple[list[int], list[int]]:
+def _host_links(variant: VariantPlan) -> list[tuple[int, int]]:
+    """Link rows out of and into each worker's host, which has one link."""
     network = variant.network
-    out = [int(row) for row in np.flatnonzero(np.isin(network.link_source, variant.hosts))]
-    into = [int(row) for row in np.flatnonzero(np.isin(network.link_target, variant.hosts))]
-    return out, into
+    return [
+        (
+            int(np.flatnonzero(network.link_source == host)[0]),
+            int(np.flatnonzero(network.link_target == host)[0]),
+        )
+        for host in variant.hosts
+    ]
 
 
 def _link_records(variant: VariantPlan, engine: Engine) -> list[LinkRecord]:

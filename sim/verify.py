@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.codec import Codec, Gradient, Merged, Message
+from homomorphic.codec import Codec, Gradient, Merge, Merged, Message, Words
 from homomorphic.fold import check_lock_step, merged_reference
 from homomorphic.merge import ORDER_FREE
 
@@ -56,7 +56,7 @@ def examine(
         check_lock_step([operation.sent[worker] for worker in workers])
         for part, message in enumerate(operation.sent[0]):
             merges.add(message.merge)
-            if message.merge in ORDER_FREE:
+            if message.merge in ORDER_FREE or message.merge is Merge.GATHER:
                 sent = [operation.sent[worker][part] for worker in workers]
                 wrong_words += _wrong_words(sent, [operation.received[worker][part] for worker in workers])
     max_abs_error, over_bound, worst = _errors(codec, gradients, decoded[0])
@@ -65,7 +65,7 @@ def examine(
         live |= gradient != 0
     return Findings(
         wrong_words=wrong_words,
-        is_integer=merges <= ORDER_FREE,
+        is_integer=merges <= ORDER_FREE | {Merge.GATHER},
         replicas_agree=all(_same_bits(decoded[0], other) for other in decoded[1:]),
         max_abs_error=max_abs_error,
         max_error_over_bound=over_bound,
@@ -80,10 +80,16 @@ def _wrong_words(sent: list[Message], received: list[Merged]) -> int:
     right = merged_reference(sent).merged
     wrong = 0
     for merged in received:
-        wrong += int(np.count_nonzero(merged.words != right.words))
+        wrong += _differing(merged.words, right.words)
+        wrong += sum(_differing(one, other) for one, other in zip(merged.parts, right.parts, strict=True))
         if right.exponents is not None:
             wrong += int(np.count_nonzero(merged.exponents != right.exponents))
     return wrong
+
+
+def _differing(words: Words, right: Words) -> int:
+    """How many words differ; all of them if there are too few or too many."""
+    return int(np.count_nonzero(words != right)) if words.size == right.size else max(words.size, right.size)
 
 
 def _errors(codec: Codec, gradients: Sequence[Gradient], decoded: Gradient) -> tuple[float, float, int]:

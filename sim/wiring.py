@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,6 +14,23 @@ from sim.results.summary import Reference
 from sim.units import transmit_time_ps
 from switch.profiles import Profile
 from topologies.routing import Network, path
+
+
+class Trip(NamedTuple):
+    """A way there and back."""
+
+    source: int
+    target: int
+    route: int
+
+
+class Window(NamedTuple):
+    """What is sent at once on every trip."""
+
+    frame: Frame
+    packets: int
+    has_results: bool  # answered by results of its own size; else by acknowledgements
+    loopback_link: int = -1
 
 
 def with_pass_latency(network: Network, profiles: dict[str, Profile]) -> Network:
@@ -37,23 +57,39 @@ def with_loopback(network: Network, name: str, kind: Profile, passes: int) -> tu
     return extended, len(network.link_names)
 
 
-def round_trip_ps(network: Network, ends: tuple[int, int], frame: Frame, window: int) -> int:
-    """Time until the last of a window of packets, sent at once on an idle network, is answered in kind."""
-    size_bytes = frame.wire_bytes(frame.elements, first=True, last=True)
-    trip_ps = 0
-    for source, target in (ends, ends[::-1]):
-        links = path(network, source, target, 0)
-        times_ps = [transmit_time_ps(size_bytes, int(network.rate_bps[link])) for link in links]
-        trip_ps += sum(times_ps) + int(network.delay_ps[links].sum())
-        if source == ends[0]:
-            trip_ps += (window - 1) * max(times_ps, default=0)
-    return trip_ps
+def full_window_trip_ps(network: Network, trips: Sequence[Trip], window: Window) -> int:
+    """Longest time until a window of packets per trip, all sent at once on an idle network, is answered.
+
+    A packet waits for all others on the busiest link of its way. Answers wait too where they are results;
+    acknowledgements do not.
+    """
+    size_bytes = window.frame.wire_bytes(window.frame.elements, first=True, last=True)
+    answer_bytes = size_bytes if window.has_results else window.frame.ack_bytes
+    extra = [(window.loopback_link, size_bytes)] if window.loopback_link >= 0 else []
+    load: Counter[int] = Counter()
+    ways = []
+    for trip in trips:
+        there = path(network, trip.source, trip.target, trip.route)
+        back = path(network, trip.target, trip.source, trip.route)
+        ways.append([(link, size_bytes) for link in there] + extra + [(link, answer_bytes) for link in back])
+        load.update(there + back if window.has_results else there)
+    load[window.loopback_link] = 1  # a result of all workers passes once
+    longest_ps = 0
+    for way in ways:
+        times_ps = {link: transmit_time_ps(size, int(network.rate_bps[link])) for link, size in way}
+        delay_ps = sum(int(network.delay_ps[link]) for link, _ in way)
+        waits_ps = [(window.packets * load[link] - 1) * times_ps[link] for link, _ in way if load[link]]
+        longest_ps = max(longest_ps, sum(times_ps.values()) + delay_ps + max(waits_ps, default=0))
+    return longest_ps
 
 
 def wire_bound(network: Network, job: Job) -> Reference:
-    """Dense elements per second on the slowest worker link: rate · words / wire bits of a middle packet."""
-    rate_bps = min(int(network.rate_bps[network.link_source == host].min()) for host in job.hosts)
+    """Dense elements per second of the slowest of worker links and loopback: rate · words / wire bits."""
+    links = [row for row in range(len(network.link_names)) if network.link_source[row] in job.hosts]
+    if job.loopback_link >= 0:
+        links.append(job.loopback_link)
+    slowest = min(links, key=lambda row: int(network.rate_bps[row]))
     words = job.frame.elements
     size_bytes = job.frame.wire_bytes(words, first=False, last=False)
-    source = f"{words} words per {size_bytes} B on the slowest worker link"
-    return Reference("wire bound, dense", rate_bps * words / (8 * size_bytes), source)
+    source = f"{words} words per {size_bytes} B on {network.link_names[slowest]}"
+    return Reference("wire bound, dense", int(network.rate_bps[slowest]) * words / (8 * size_bytes), source)

@@ -13,6 +13,7 @@ from switch.profiles import Profile
 from switch.programs.switchml import WORKERS_MAX
 
 EXTRA_PASSES = {64: 1, 256: 10}  # by words per packet: of a packet that completes a slot
+FOLDED_WORDS, FOLDED_WORKERS_MAX = 256, 16  # loopback rules exist for worker ids 0 to 15
 VERSIONS = 2
 
 
@@ -55,6 +56,12 @@ def fit_switchml(profile: Profile, workers: int, slots: int, elements: int) -> F
             "workers",
             f"SwitchML cannot tell {workers} workers apart: its bitmap is one 32-bit word",
             f"use {WORKERS_MAX} at most",
+        )
+    if profile.loopback_rate_bps and elements == FOLDED_WORDS and workers > FOLDED_WORKERS_MAX:
+        raise FitError(
+            "workers",
+            f"SwitchML cannot fold packets of {FOLDED_WORDS} words over four pipes for {workers} workers",
+            f"use {FOLDED_WORKERS_MAX} at most, or frame udp-256",
         )
     if elements not in EXTRA_PASSES:
         allowed = " or ".join(map(str, EXTRA_PASSES))

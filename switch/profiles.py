@@ -16,6 +16,7 @@ class Profile:
     name: str
     is_programmable: bool
     pass_latency_ps: int
+    port_rate_bps: int  # fastest port; 0: any
     loopback_rate_bps: int
     register_entries: (
         int  # longest array of 64-bit register pairs when all stateful ALUs of a stage are used; 0: no limit
@@ -26,10 +27,11 @@ class Profile:
 PROFILES = {
     profile.name: profile
     for profile in (
-        Profile("plain", False, 0, 0, 0, "an ideal store-and-forward switch: forwards only"),
+        Profile("plain", False, 0, 0, 0, 0, "an ideal store-and-forward switch: forwards only"),
         Profile(
             "ideal",
             True,
+            0,
             0,
             0,
             0,
@@ -39,6 +41,7 @@ PROFILES = {
             "tofino1",
             True,
             600_000,
+            100 * 10**9,
             100 * 10**9,
             22_528,
             "p4lang/p4c backends/tofino (48 map RAMs a stage, 4 stateful ALUs: 11 blocks of 2048 pairs); "

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import simpy
 
-from homomorphic.codec import Merged, Message
+from homomorphic.codec import Merge, Merged, Message
 
 Wait = Generator[simpy.Event, Any, tuple[Merged, ...]]
 
@@ -15,8 +15,21 @@ Wait = Generator[simpy.Event, Any, tuple[Merged, ...]]
 class Collective(Protocol):
     """Carries a job's network operations; all workers call it for the same ones, in the same order."""
 
+    @property
+    def merges(self) -> frozenset[Merge]:
+        """Merges it can do."""
+        ...
+
+    def pipelines(self, message: Message) -> bool:
+        """Whether it agrees on a scaled message's exponents by itself, on the way of the words."""
+        ...
+
     def exchange(self, worker: int, messages: tuple[Message, ...]) -> Wait:
         """Send one worker's messages now; a SimPy process waits in it, and gets them merged."""
+        ...
+
+    def switch_counters(self) -> dict[str, int]:
+        """Counters of the program it runs on a switch; empty if it runs none."""
         ...
 
     def retransmitted_packets(self) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from homomorphic.codec import Merge, Merged, Message
@@ -23,10 +21,17 @@ class InNetwork:
     exponents one window ahead.
     """
 
+    merges = frozenset(SWITCH_MERGES)
+
     def __init__(self, fabric: Fabric, job: model.Job) -> None:
         self._fabric = fabric
+        self._unit_words = job.unit_packets * job.frame.elements
         self._workers = len(job.hosts)
         self._job = fabric.engine.add_job(job)
+
+    def pipelines(self, message: Message) -> bool:
+        """SwitchML sends exponents one window ahead, where a block is just what one unit carries."""
+        return message.scaling is not None and message.scaling.block_elements == self._unit_words
 
     def exchange(self, worker: int, messages: tuple[Message, ...]) -> Wait:
         """See `Collective`."""
@@ -53,14 +58,13 @@ class InNetwork:
         result = np.empty(message.words.size, dtype)
         return Segment(np.ascontiguousarray(message.words), result, SWITCH_MERGES[message.merge])
 
+    def switch_counters(self) -> dict[str, int]:
+        """See `Collective`."""
+        return self._fabric.engine.switch_counters(self._job)
+
     def retransmitted_packets(self) -> int:
         """See `Collective`."""
         return sum(self._counter(worker, "retransmitted_packets") for worker in range(self._workers))
 
     def _counter(self, worker: int, name: str) -> int:
         return self._fabric.engine.worker_counters(self._job, worker)[name]
-
-
-def refused_merges(merges: Sequence[Merge]) -> list[Merge]:
-    """Of these merges, those that a switch register cannot do."""
-    return [merge for merge in merges if merge not in SWITCH_MERGES]

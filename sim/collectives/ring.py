@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import simpy
 
-from homomorphic.codec import Merged, Message, Words
+from homomorphic.codec import Merge, Merged, Message, Words
 from homomorphic.keyed import mix_plain
 from homomorphic.merge import combine, merge_all
 from sim.collectives.collective import Wait
@@ -39,6 +39,8 @@ class RingOptions:
 class Ring:
     """One job's ring, in rank order."""
 
+    merges = frozenset(Merge) - {Merge.GATHER}
+
     def __init__(
         self, environment: simpy.Environment, fabric: Fabric, options: RingOptions, device: Device
     ) -> None:
@@ -46,6 +48,10 @@ class Ring:
         self._workers = len(options.hosts)
         self._arrivals: dict[tuple[int, int, int], simpy.Event] = {}  # by worker, operation, step
         self._operations = [0] * self._workers
+
+    def pipelines(self, message: Message) -> bool:
+        """No: exponents go round before the words."""
+        return False
 
     def exchange(self, worker: int, messages: tuple[Message, ...]) -> Wait:
         """See `Collective`. Messages of one operation go round one after the other."""
@@ -56,8 +62,8 @@ class Ring:
 
     def _all_reduce(self, worker: int, message: Message) -> Generator[simpy.Event, Any, Merged]:
         n = self._workers
-        if n == 1:
-            return Merged(merge_all(message.merge, [message.words], table=message.table), 1)
+        if n == 1 or message.words.size == 0:
+            return Merged(merge_all(message.merge, [message.words], table=message.table), n)
         operation = self._operations[worker]
         self._operations[worker] += 1
         bounds = [message.words.size * index // n for index in range(n + 1)]
@@ -93,7 +99,7 @@ class Ring:
             window=options.window,
             timeout_ps=options.timeout_ps,
             ack_every=options.ack_every,
-            route=mix_plain(options.seed, 7, options.job, worker) >> 33,
+            route=ring_route(options.seed, worker),
             key=key,
         )
         delivered = self._fabric.flow(flow)
@@ -104,9 +110,18 @@ class Ring:
         """The event that a worker has a step's segment; with loss, later steps may arrive first."""
         return self._arrivals.setdefault((worker, operation, step), self._environment.event())
 
+    def switch_counters(self) -> dict[str, int]:
+        """See `Collective`."""
+        return {}
+
     def retransmitted_packets(self) -> int:
         """See `Collective`."""
         return self._fabric.engine.flow_retransmissions
+
+
+def ring_route(seed: int, worker: int) -> int:
+    """What picks a worker's path to the next among equal ones."""
+    return mix_plain(seed, 7, worker) >> 33
 
 
 def _pass_on(

@@ -40,7 +40,8 @@ class Engine:
         # Arrays whose addresses are in the tables or in packets. A worker's packets travel in order, so when
         # a stream is over none of the one before it is left; a closed flow's packets are not looked into.
         self._held: defaultdict[tuple[bool, int], deque[object]] = defaultdict(lambda: deque(maxlen=2))
-        self._flow_rows: dict[int, int] = {}  # by number
+        self._shapes: dict[int, dict[int, object]] = {}  # of the jobs' latest streams, by number
+        self._flows_count = 0
         self._reserve = 8  # packets that one event may take
         self._payload_reserve = 1
         self._make_room(64)
@@ -120,6 +121,7 @@ class Engine:
         stream = self.world.streams[row]
         if stream.is_open:
             raise RuntimeError(f"worker {worker} of job {job} has a stream open")
+        self._check_lock_step(job, worker, segments, scaled is not None)
         units = self._write_segments(row, segments, scaled is not None)
         stream.segments_count, stream.blocks_count, stream.lead = len(segments), 0, 0
         stream.window = self.world.jobs[job].window
@@ -134,6 +136,15 @@ class Engine:
         self._held[False, row].append((segments, scaled))
         self._make_room(self._reserve)
         open_stream(self.world, row)
+
+    def _check_lock_step(self, job: int, worker: int, segments: list[Segment], is_scaled: bool) -> None:
+        """Results are written at the length their cause has: all workers must send the same lengths."""
+        serial = int(self.world.streams[int(self.world.jobs[job].first_stream) + worker].serial) + 1
+        shape = [(segment.words.size, segment.merge) for segment in segments], is_scaled
+        first = self._shapes.setdefault(job, {}).setdefault(serial, shape)
+        if shape != first:
+            raise ValueError(f"worker {worker} of job {job} streams {shape}, another worker {first}")
+        self._shapes[job].pop(serial - 2, None)
 
     def _write_segments(self, row: int, segments: list[Segment], is_scaled: bool) -> int:
         """Fill a stream's segments; returns how many units they take."""
@@ -167,14 +178,14 @@ class Engine:
         row = int(np.argmin(is_open)) if is_open.size and not is_open.all() else is_open.size
         if row == is_open.size or flow.window > self.world.flights.shape[1]:
             self.world = tables.add_flows(self.world, max(8, row + 1, 2 * row), flow.window)
-        number = len(self._flow_rows)
+        number = self._flows_count
         tables.write_flow(self.world, row, number, flow)
         if flow.words is not None and flow.received is not None:
             check_words(flow.words, None, flow.words_count)
             check_words(flow.received, None, flow.words_count)
             self.world.flows[row].words = address_of(flow.words)
             self.world.flows[row].received = address_of(flow.received)
-        self._flow_rows[number] = row
+        self._flows_count += 1
         self._held[True, row].append(flow)
         self._make_room(2 * flow.window + 8)
         open_flow(self.world, row)
@@ -214,9 +225,10 @@ class Engine:
 
     def flow_counters(self, number: int) -> dict[str, int]:
         """Counters of a flow; only while its row is not used by a later one."""
-        flow = self.world.flows[self._flow_rows[number]]
-        if flow.serial != number:
+        rows = np.flatnonzero(self.world.flows["serial"] == number)
+        if rows.size == 0:
             raise KeyError(f"flow {number} has been closed and forgotten")
+        flow = self.world.flows[rows[0]]
         return {name: int(flow[name]) for name in ("timeouts", "retransmitted_packets")}
 
     def _make_room(self, reserve: int) -> None:

@@ -29,7 +29,8 @@ class VariantFacts:
     """What a summary needs to know of a variant that its records do not say."""
 
     workers: int
-    packets_retransmitted: int = 0
+    packets_sent: int = 0  # by hosts
+    packets_retransmitted: int = 0  # by hosts
     references: tuple[Reference, ...] = ()
 
 
@@ -81,7 +82,8 @@ def _summarize_variant(
         "workers": fact.workers,
         **_time_metrics(steps),
         **_traffic_metrics(len(steps), rounds),
-        "packets": sum(link.packets for link in links),
+        "packets": fact.packets_sent,
+        "packet_hops": sum(link.packets for link in links),
         "packets_lost": sum(link.lost_packets for link in links),
         "packets_dropped": sum(link.dropped_packets for link in links),
         "packets_retransmitted": fact.packets_retransmitted,
@@ -100,7 +102,7 @@ def _summarize_variant(
 
 
 def _time_metrics(steps: list[StepRecord]) -> dict[str, Any]:
-    aggregation_ps = sum(step.aggregation_end_ps - step.aggregation_start_ps for step in steps)
+    aggregation_ps = sum(step.aggregation_ps for step in steps)
     elements = sum(step.elements for step in steps)
     return {
         "elements": _ratio(elements, len(steps)),

@@ -34,7 +34,11 @@ Rate = Annotated[
     int, BeforeValidator(RATE.parse), Field(gt=0), PlainSerializer(RATE.format, return_type=str), _json(RATE)
 ]
 Time = Annotated[
-    int, BeforeValidator(TIME.parse), Field(ge=0), PlainSerializer(TIME.format, return_type=str), _json(TIME)
+    int,
+    BeforeValidator(TIME.parse),
+    Field(ge=0, le=10**15),
+    PlainSerializer(TIME.format, return_type=str),
+    _json(TIME),
 ]
 Size = Annotated[
     int, BeforeValidator(SIZE.parse), Field(gt=0), PlainSerializer(SIZE.format, return_type=str), _json(SIZE)

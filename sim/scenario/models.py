@@ -166,8 +166,9 @@ class Ring(Section):
     """Packet format: protocol and payload bytes."""
     window: Count = 512
     """Packets a worker may have outstanding."""
-    timeout: Time = TIME.parse("1ms")
-    """Wait for an acknowledgement before packets are sent again."""
+    timeout: Time | None = None
+    """Wait for an acknowledgement before packets are sent again; by default 1ms, or twice the round trip of a
+    full window where that is longer."""
     ack_every: Count = 16
     """Packets acknowledged at once."""
 
@@ -186,12 +187,13 @@ class InNetwork(Section):
         default_factory=lambda read: 4 if str(read.get("frame")).startswith("roce") else 1
     )
     """Packets per RDMA message: by default 4 with RoCE; 1 with UDP, which has no messages."""
-    timeout: Time = TIME.parse("10ms")
-    """Wait for a result before a message is sent again."""
+    timeout: Time | None = None
+    """Wait for a result before a message is sent again; by default 10ms, or twice the round trip of a full
+    window where that is longer."""
     first_timeout: Time | None = None
-    """Wait for the very first result of a job; by default the same."""
+    """Wait for the results of the first window of every exchange; by default the same."""
     timeout_max: Time = TIME.parse("100ms")
-    """The timeout doubles after every 100 timeouts, up to this."""
+    """The timeout doubles after every 100 timeouts of a worker, up to this."""
     switch: str = "auto"
     """Name of the switch; auto takes the nearest to all workers that can run the program."""
 
@@ -261,8 +263,15 @@ class Variant(Settings):
 class Header(Section):
     """What all variants share."""
 
+    @field_validator("name")
+    @classmethod
+    def _latest_is_taken(cls, name: str) -> str:
+        if name == "latest":
+            raise ValueError("the name latest is taken\nit points to the latest run: use another name")
+        return name
+
     name: Name
-    """Name of the scenario and of the folder of its runs: lower-case letters, digits and '-'."""
+    """Name of the scenario and of the folder of its runs: lower-case letters, digits and '-'; not latest."""
     description: str = ""
     """What the scenario shows, in a sentence or two."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1

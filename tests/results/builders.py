@@ -65,6 +65,7 @@ def steps(fake: Fake) -> list[StepRecord]:
             backward_end_ps=(fake.start_us(step) + fake.forward_us + fake.backward_us) * US,
             aggregation_start_ps=fake.ready_us(step, 0) * US,
             aggregation_end_ps=fake.start_us(step + 1) * US,
+            aggregation_ps=(fake.start_us(step + 1) - fake.ready_us(step, 0)) * US,
             end_ps=fake.start_us(step + 1) * US,
             elements=fake.elements * fake.buckets,
             loss=fake.losses[step] if fake.losses else None,
@@ -164,7 +165,7 @@ def checks(fake: Fake) -> list[CheckRecord]:
 
 def summary(*fakes: Fake) -> dict[str, Any]:
     return summarize(
-        {fake.name: VariantFacts(fake.workers, 9, fake.references) for fake in fakes},
+        {fake.name: VariantFacts(fake.workers, 17, 9, fake.references) for fake in fakes},
         [record for fake in fakes for record in steps(fake)],
         [record for fake in fakes for record in rounds(fake)],
         [record for fake in fakes for record in links(fake)],

@@ -28,6 +28,7 @@ PASSING = {
     # 16 blocks of 64 words and the exponents ahead of them: 3 workers up, 3 down, and results once round
     # the loopback, 332 B each.
     "conservation": f"{32 * 7 * 332} B sent on 9 links, every byte delivered, lost or in flight",
+    "switches_add_up": "every packet into a switch left it, was dropped there, or was added up",
 }
 
 

@@ -24,6 +24,10 @@ from sim.results import load
 from tests.sim.scenes import write
 
 ROOT = Path(__file__).parents[2]
+# SIGINT is ignored where tests run as a job in the background; a person's terminal does not.
+NETFOLD = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); import sim.cli; sim.cli.main()"
+)
 LONG = ("--set", "workload.steps=1000000")
 
 
@@ -36,11 +40,10 @@ def started(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[by
     """A run in a process of its own, and the terminal that its stderr is."""
     terminal, stderr = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "sim", "run", str(write(folder)), "--out", str(folder / "runs"), *arguments],
+        [sys.executable, "-c", NETFOLD, "run", str(write(folder)), "--out", str(folder / "runs"), *arguments],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=stderr,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where tests run as a job
     )
     os.close(stderr)
     try:

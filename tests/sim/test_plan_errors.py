@@ -173,26 +173,27 @@ def test_an_unknown_profile_in_a_topology_file(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(("written", "found"), [("0s", "0ps"), ("1ps", "1ps"), ("16825280ps", "16.82528us")])
+@pytest.mark.parametrize(("written", "found"), [("0s", "0ps"), ("1ps", "1ps"), ("16851840ps", "16.85184us")])
 def test_a_timeout_that_expires_while_all_is_well(tmp_path: Path, written: str, found: str) -> None:
     """It would send everything again and again, and in no time if it is 0."""
     # Up: 512 packets of 332 B in a row, 1 us and a pass. Through: a second pass. Down: one packet, 1 us.
-    round_trip_ps = 512 * 332 * 80 + 1_000_000 + 600_000 + 600_000 + 332 * 80 + 1_000_000
-    assert round_trip_ps == 16_825_280
+    # A window up, then one packet through the loopback (one more pass) and down.
+    round_trip_ps = 512 * 332 * 80 + 1_000_000 + 600_000 + 332 * 80 + 600_000 + 332 * 80 + 1_000_000
+    assert round_trip_ps == 16_851_840
 
     for key in ("timeout", "first_timeout"):
         assert refused(tmp_path, f"collective.{key}={written}") == (
-            f"--set: collective.{key}: {found} is too short: a full window's round trip takes 16.82528us "
+            f"--set: collective.{key}: {found} is too short: a full window's round trip takes 16.85184us "
             "on the idle network, so packets would be sent again without need\n"
             "  use a longer timeout, or a smaller window"
         )
-    assert plan(tmp_path, "collective.timeout=16825281ps")
+    assert plan(tmp_path, "collective.timeout=16851841ps")
 
 
 def test_a_ring_has_as_little_use_for_a_short_timeout(tmp_path: Path) -> None:
-    # Through the switch: a packet twice, a window once; the acknowledgement is charged as a packet.
-    size_bytes = 82 + 1024 + 16 + 4
-    trip_ps = size_bytes * 80 * (2 + 511) + 2_600_000 + size_bytes * 80 * 2 + 2_600_000
+    # Through the switch: a packet twice, a window once; then the acknowledgement.
+    size_bytes, ack_bytes = 82 + 1024 + 16 + 4, 86
+    trip_ps = size_bytes * 80 * (2 + 511) + 2_600_000 + ack_bytes * 80 * 2 + 2_600_000
 
     ring = "collective={{kind: ring, timeout: {}ps}}"
     assert refused(tmp_path, ring.format(trip_ps), DENSE) == (
