@@ -202,3 +202,37 @@ def test_a_ring_has_as_little_use_for_a_short_timeout(tmp_path: Path) -> None:
         "  use a longer timeout, or a smaller window"
     )
     assert plan(tmp_path, ring.format(trip_ps + 1), DENSE)
+
+
+def test_a_link_faster_than_the_switchs_ports(tmp_path: Path) -> None:
+    assert refused(tmp_path, "topology.rate=200Gbps") == (
+        "--set: topology.rate: link s0–h0 has 200Gbps, a port of tofino1 100Gbps\n"
+        "  use a lower rate, or the switch profile ideal"
+    )
+    assert plan(tmp_path, "topology.rate=200Gbps", "topology.switch=ideal")
+
+
+def test_a_network_with_too_many_nodes(tmp_path: Path) -> None:
+    assert refused(tmp_path, "topology.hosts=4096") == (
+        "tiny.yaml:3: topology: 4097 nodes are too many\n  the packet engine takes up to 4096"
+    )
+
+
+def test_defaults_of_timeouts_outlast_a_full_window(tmp_path: Path) -> None:
+    slow = "topology.rate=1Mbps"
+    window_ps = 512 * 332 * 8 * 10**6
+
+    job = job_of(only(tmp_path, slow))
+    assert job.timeout_ps == job.first_timeout_ps > 2 * window_ps
+    ring = only(tmp_path, slow, RING, DENSE).collective
+    assert isinstance(ring, RingPlan)
+    assert ring.timeout_ps > 2 * window_ps
+
+
+def test_workers_that_share_an_uplink_wait_for_each_other(tmp_path: Path) -> None:
+    shared = "topology={kind: leaf_spine, leaves: 2, spines: 1, hosts_per_leaf: 2, switch: tofino1}"
+
+    found = refused(tmp_path, shared, "workers=4", "collective.switch=spine0", "collective.timeout=25us")
+
+    # Two windows of 512 packets of 332 B meet on each leaf's uplink: 27.2 us at 100 Gbps.
+    assert "--set: collective.timeout: 25us is too short" in found

@@ -11,7 +11,7 @@ from switch.programs.switchml import new_registers
 TOFINO1, IDEAL = PROFILES["tofino1"], PROFILES["ideal"]
 
 
-@pytest.mark.parametrize("workers", [1, 2, 8, 32])
+@pytest.mark.parametrize("workers", [1, 2, 8, 16])
 def test_passes_of_a_slot_round_are_those_of_the_released_program(workers: int) -> None:
     """For n packets: n + 1 passes with 64 words; 4n + 7 with 256, where every packet takes at least four."""
     small, large = (fit_switchml(TOFINO1, workers, 512, elements) for elements in (64, 256))
@@ -34,12 +34,23 @@ def test_an_ideal_switch_has_no_passes_and_no_limit_on_slots() -> None:
 
 def test_the_longest_register_array_fits_and_one_slot_more_does_not() -> None:
     """11 blocks of 2048 pairs, two versions: 11,264 slots."""
-    assert fit_switchml(TOFINO1, 32, 11 * 2048 // 2, 256).register_bytes == 22_528 * 256 * 4
+    assert fit_switchml(TOFINO1, 16, 11 * 2048 // 2, 256).register_bytes == 22_528 * 256 * 4
     with pytest.raises(FitError) as refused:
-        fit_switchml(TOFINO1, 32, 11_265, 256)
+        fit_switchml(TOFINO1, 16, 11_265, 256)
     assert str(refused.value) == (
         "11265 slots need register arrays of 22530 entries (two versions), "
         "tofino1 has 22528; use 11264 slots at most"
+    )
+
+
+def test_folded_packets_have_rules_for_sixteen_workers_only() -> None:
+    """Released rules choose the loopback port by worker id, from 0 to 15; one pass needs none of them."""
+    assert fit_switchml(TOFINO1, 32, 512, 64).extra_passes == 1
+    with pytest.raises(FitError) as refused:
+        fit_switchml(TOFINO1, 17, 512, 256)
+    assert str(refused.value) == (
+        "SwitchML cannot fold packets of 256 words over four pipes for 17 workers; "
+        "use 16 at most, or frame udp-256"
     )
 
 
