@@ -28,7 +28,8 @@ clean:
 	touch $@
 
 .venv/installed: .venv/python pyproject.toml constraints.txt
-	$(PIP) --editable .
+	@echo "installing into .venv: about 1.5 GB, a minute or two"
+	@$(PIP) --editable .
 	touch $@
 
 .venv/installed-test: .venv/installed

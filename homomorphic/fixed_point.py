@@ -127,7 +127,7 @@ def _too_large(gradient: Gradient, workers: int) -> str:
         index = int(not_finite[0])
         return (
             f"gradient[{index}] is {gradient[index]}: fixed point carries finite values only; "
-            "skip this step or lower the loss scale"
+            "lower the learning rate, or skip such steps"
         )
     limit = 2.0 ** largest_exponent(workers)
     index = int(np.flatnonzero(np.abs(gradient) >= limit)[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 from fnmatch import fnmatchcase
 
 import numpy as np
@@ -32,6 +33,7 @@ from topologies.routing import Network, compile_network
 
 RING_TIMEOUT_PS = TIME.parse("1ms")
 SWITCHML_TIMEOUT_PS = TIME.parse("10ms")  # the released client's configuration
+COPIES_HELD = 4  # of every worker's gradient, at most, in float32 sizes
 NODES_MAX = 4096  # every pair has a route; the tables of more do not fit
 
 
@@ -55,6 +57,7 @@ class _Resolver:
 
     def resolve(self) -> VariantPlan:
         variant = self.variant
+        self._check_memory()
         profiles = self._profiles()
         hosts = self._hosts()
         if len(self.graph) > NODES_MAX:
@@ -110,6 +113,19 @@ class _Resolver:
                         "topology.rate", message, "use a lower rate, or the switch profile ideal"
                     )
         return found
+
+    def _check_memory(self) -> None:
+        """Gradients, messages, sums and decoded sums of all workers are held at once."""
+        workload = self.variant.workload
+        if not isinstance(workload, written.Synthetic):
+            return
+        needed = COPIES_HELD * 4 * workload.elements * self.variant.workers.count
+        there_is = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if needed > there_is:
+            most = there_is // (COPIES_HELD * 4 * self.variant.workers.count)
+            message = f"{workload.elements} elements of {self.variant.workers.count} workers take about "
+            message += f"{needed >> 30} GiB, this machine has {there_is >> 30} GiB"
+            raise self.error("workload.elements", message, f"use {most} elements at most, or fewer workers")
 
     def _profile_key(self) -> str:
         """Where a scenario names the switches' profile: a topology from a file has its own."""

@@ -84,12 +84,14 @@ def full_window_trip_ps(network: Network, trips: Sequence[Trip], window: Window)
 
 
 def wire_bound(network: Network, job: Job) -> Reference:
-    """Dense elements per second of the slowest of worker links and loopback: rate · words / wire bits."""
-    links = [row for row in range(len(network.link_names)) if network.link_source[row] in job.hosts]
-    if job.loopback_link >= 0:
-        links.append(job.loopback_link)
-    slowest = min(links, key=lambda row: int(network.rate_bps[row]))
+    """Dense elements per second that the busiest link of a job can carry: its rate over what shares it."""
+    load = Counter([job.loopback_link] if job.loopback_link >= 0 else [])
+    for host, route in zip(job.hosts, job.routes, strict=True):
+        load.update(path(network, host, job.switch, route))
+        load.update(path(network, job.switch, host, route))
+    busiest = min(load, key=lambda link: int(network.rate_bps[link]) / load[link])
     words = job.frame.elements
     size_bytes = job.frame.wire_bytes(words, first=False, last=False)
-    source = f"{words} words per {size_bytes} B on {network.link_names[slowest]}"
-    return Reference("wire bound, dense", int(network.rate_bps[slowest]) * words / (8 * size_bytes), source)
+    shared = f", {load[busiest]} workers on {network.link_names[busiest]}" if load[busiest] > 1 else ""
+    bound = int(network.rate_bps[busiest]) * words / (8 * size_bytes * load[busiest])
+    return Reference("wire bound, dense", bound, f"{words} words per {size_bytes} B{shared}")

@@ -142,13 +142,13 @@ def test_quantize_uses_each_block_s_exponent_and_dequantize_undoes_it() -> None:
             np.nan,
             1,
             "gradient[300] is nan: fixed point carries finite values only; "
-            "skip this step or lower the loss scale",
+            "lower the learning rate, or skip such steps",
         ),
         (
             -np.inf,
             4,
             "gradient[300] is -inf: fixed point carries finite values only; "
-            "skip this step or lower the loss scale",
+            "lower the learning rate, or skip such steps",
         ),
         (
             2.0**127,

@@ -206,7 +206,7 @@ def test_a_ring_has_as_little_use_for_a_short_timeout(tmp_path: Path) -> None:
 
 def test_a_link_faster_than_the_switchs_ports(tmp_path: Path) -> None:
     assert refused(tmp_path, "topology.rate=200Gbps") == (
-        "--set: topology.rate: link s0–h0 has 200Gbps, a port of tofino1 100Gbps\n"
+        "--set: topology.rate: link h0–s0 has 200Gbps, a port of tofino1 100Gbps\n"
         "  use a lower rate, or the switch profile ideal"
     )
     assert plan(tmp_path, "topology.rate=200Gbps", "topology.switch=ideal")

@@ -131,7 +131,7 @@ def test_gradients_that_explode_end_in_words(tmp_path: Path, codec: str) -> None
 
     assert str(caught.value) == (
         f"{tmp_path}/tiny.yaml: tiny: gradient[0] is nan: fixed point carries finite values only; "
-        "skip this step or lower the loss scale"
+        "lower the learning rate, or skip such steps"
     )
     assert not (tmp_path / "runs").exists()
 
