@@ -19,6 +19,7 @@ PS_PER_S = 10**12
 _LARGEST = 2**63 - 1  # the engine keeps every quantity in int64
 _NUMBER = re.compile(r"([+-]?)(\d+)(?:\.(\d+))? ?(\S*)", re.ASCII)
 _FORMAT_DECIMALS = 6
+_ROUGH_DIGITS = 3
 
 
 class UnitError(NetfoldError, ValueError):
@@ -75,6 +76,14 @@ class Quantity:
             if (rest == 0 and value >= factor) or factor == 1:
                 texts.append(f"{Decimal(scaled).scaleb(-_FORMAT_DECIMALS):f}".rstrip("0").rstrip(".") + unit)
         return min(reversed(texts), key=len)
+
+    def rough(self, value: int) -> str:
+        """Short text for messages, rounded up to three significant digits: 54811040ps is "54.9us".
+
+        It is never less than the value, so that what a message recommends is enough.
+        """
+        step = 10 ** max(0, len(str(value)) - _ROUGH_DIGITS)
+        return self.format(-(-value // step) * step)
 
     def _suggest(self, whole: str, decimals: str, unit: str) -> str:
         if not unit:  # nobody knows which unit was meant

@@ -58,6 +58,29 @@ def test_values_have_short_texts(quantity: Quantity, value: int, text: str) -> N
     assert text == quantity.format(value)
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0ps"),
+        (999, "999ps"),
+        (54_811_040, "54.9us"),
+        (999_000_001, "1ms"),
+        (10**9, "1ms"),
+        (4_621_104_000_009, "4.63s"),
+        (4_621_104_000_000_009, "4630s"),
+    ],
+)
+def test_messages_round_up_to_three_digits(value: int, text: str) -> None:
+    assert text == TIME.rough(value)
+
+
+@given(QUANTITIES, st.integers(0, 10**18))
+def test_a_rough_text_is_enough_and_at_most_one_percent_more(quantity: Quantity, value: int) -> None:
+    rough = quantity.parse(quantity.rough(value))
+
+    assert value <= rough <= value * 1.01 or value == rough
+
+
 @given(QUANTITIES, st.integers(0, 2**63 - 1))
 def test_formatted_values_parse_to_themselves(quantity: Quantity, value: int) -> None:
     assert value == quantity.parse(quantity.format(value))
