@@ -60,3 +60,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 def kernel(function: F) -> F:
     """Compile a function that never allocates."""
     return cast(F, numba.jit(**_OPTIONS)(function))
+
+
+def inlined(function: F) -> F:
+    """Compile a function that never allocates into its callers: a call costs as much as it has tables to pass."""
+    return cast(F, numba.jit(forceinline=True, **_OPTIONS)(function))

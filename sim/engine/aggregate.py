@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from homomorphic.compiled import kernel
+from homomorphic.compiled import inlined
 from sim.engine.link import free_packet, put, send_towards, take_packet, take_payload
 from sim.engine.memory import words_at
 from sim.engine.state import ALL_WORKERS, RESULT, World
@@ -10,7 +10,7 @@ from sim.engine.stream import packet_key, result_address
 from switch.programs.switchml import ANSWER, COMPLETE, DROPPED, process_packet
 
 
-@kernel
+@inlined
 def on_data(world: World, index: int) -> None:
     """A worker's packet has arrived at its switch; the packet ends here."""
     packet = world.packets[index]
@@ -41,7 +41,7 @@ def on_data(world: World, index: int) -> None:
     free_packet(world, index)
 
 
-@kernel
+@inlined
 def passes_front_end(world: World, index: int) -> bool:
     """RoCE: a message's packets pass while PSNs follow each other; a gap discards what is left of it."""
     packet = world.packets[index]
@@ -53,7 +53,7 @@ def passes_front_end(world: World, index: int) -> bool:
     return False
 
 
-@kernel
+@inlined
 def emit_result(world: World, cause: int, row: int, receiver: int) -> None:
     """Copy a slot into a result and send it on its way, over the loopback link where there is one."""
     packet = world.packets[cause]
@@ -76,7 +76,7 @@ def emit_result(world: World, cause: int, row: int, receiver: int) -> None:
         replicate(world, index)
 
 
-@kernel
+@inlined
 def copy_header(world: World, source: int) -> int:
     """A new packet with the header fields that a result echoes."""
     index = take_packet(world.clock, world.packets)
@@ -95,7 +95,7 @@ def copy_header(world: World, source: int) -> int:
     return index
 
 
-@kernel
+@inlined
 def replicate(world: World, index: int) -> None:
     """Send a result to its receiver, or a copy to every worker of the job; the packet given ends here."""
     packet = world.packets[index]

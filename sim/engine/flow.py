@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from homomorphic.compiled import kernel
+from homomorphic.compiled import inlined, kernel
 from homomorphic.keyed import mix
 from sim.engine.heap import push
 from sim.engine.link import send_towards, take_packet
@@ -28,7 +28,7 @@ def open_flow(world: World, row: int) -> None:
     arm(world, row)
 
 
-@kernel
+@inlined
 def arm(world: World, row: int) -> None:
     """Set the flow's timer to its deadline."""
     clock, flow = world.clock[0], world.flows[row]
@@ -38,7 +38,7 @@ def arm(world: World, row: int) -> None:
     clock.order += 1
 
 
-@kernel
+@inlined
 def pump(world: World, row: int) -> None:
     """Send what the window allows."""
     flow = world.flows[row]
@@ -50,7 +50,7 @@ def pump(world: World, row: int) -> None:
         flow.next += 1
 
 
-@kernel
+@inlined
 def send(world: World, row: int, sequence: int) -> None:
     """Send one packet of a flow, for the first time or again."""
     flow = world.flows[row]
@@ -82,13 +82,13 @@ def send(world: World, row: int, sequence: int) -> None:
     send_towards(world, flow.source, index)
 
 
-@kernel
+@inlined
 def flow_packet_key(seed: int, purpose: int, key: int, sequence: int, attempt: int) -> np.uint64:
     """What decides a flow packet's fate."""
     return mix(seed, purpose, key, sequence, attempt)
 
 
-@kernel
+@inlined
 def send_again(world: World, row: int, stop: int, before: int) -> None:
     """Send again what is unacknowledged in [base, stop) and was last transmitted before `before`."""
     flow = world.flows[row]
@@ -99,7 +99,7 @@ def send_again(world: World, row: int, stop: int, before: int) -> None:
             send(world, row, sequence)
 
 
-@kernel
+@inlined
 def on_flow_data(world: World, index: int) -> None:
     """A packet has arrived at the flow's target."""
     packet = world.packets[index]
@@ -132,7 +132,7 @@ def on_flow_data(world: World, index: int) -> None:
         report_delivery(world, row)
 
 
-@kernel
+@inlined
 def report_delivery(world: World, row: int) -> None:
     """Tell the face that a flow's last word has arrived."""
     clock = world.clock[0]
@@ -143,7 +143,7 @@ def report_delivery(world: World, row: int) -> None:
     clock.done_count += 1
 
 
-@kernel
+@inlined
 def acknowledge(world: World, cause: int) -> None:
     """Send the source what has arrived in order, and which packet says so."""
     packet = world.packets[cause]
@@ -166,7 +166,7 @@ def acknowledge(world: World, cause: int) -> None:
     send_towards(world, flow.target, index)
 
 
-@kernel
+@inlined
 def on_flow_ack(world: World, index: int) -> None:
     """An acknowledgement has arrived at the flow's source."""
     packet = world.packets[index]
@@ -189,7 +189,7 @@ def on_flow_ack(world: World, index: int) -> None:
     pump(world, row)
 
 
-@kernel
+@inlined
 def on_flow_timer(world: World, row: int) -> None:
     """Nothing was acknowledged for a timeout: send again all that is outstanding."""
     flow, now_ps = world.flows[row], world.clock[0].now_ps

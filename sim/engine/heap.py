@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from homomorphic.compiled import kernel
+from homomorphic.compiled import inlined, kernel
 from sim.engine.state import Table
 
 
-@kernel
+@inlined
 def push(heap: Table, count: int, time_ps: int, order: int, what: int) -> None:
     """Add an entry to a heap of `count` entries; the caller counts."""
     hole = count
@@ -24,7 +24,7 @@ def push(heap: Table, count: int, time_ps: int, order: int, what: int) -> None:
     heap[hole].what = what
 
 
-@kernel
+@inlined
 def replace_top(heap: Table, count: int, time_ps: int, order: int, what: int) -> None:
     """Put an entry in the place of the first one of a heap of `count` entries."""
     hole = 0
@@ -48,7 +48,7 @@ def replace_top(heap: Table, count: int, time_ps: int, order: int, what: int) ->
     heap[hole].what = what
 
 
-@kernel
+@inlined
 def drop_top(heap: Table, count: int) -> None:
     """Remove the first entry of a heap of `count` entries; the caller counts."""
     last = heap[count - 1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from homomorphic.compiled import kernel
+from homomorphic.compiled import inlined, kernel
 from sim.engine.aggregate import on_data, replicate
 from sim.engine.flow import on_flow_ack, on_flow_data, on_flow_timer
 from sim.engine.heap import drop_top, replace_top
@@ -42,7 +42,7 @@ def run_until(world: World, stop_ps: int, packets: int, payloads: int) -> int:
     return REACHED
 
 
-@kernel
+@inlined
 def has_room(world: World, packets: int, payloads: int) -> bool:
     """Whether every table has room for what one event may need."""
     clock = world.clock[0]
@@ -54,11 +54,11 @@ def has_room(world: World, packets: int, payloads: int) -> bool:
     )
 
 
-@kernel
+@inlined
 def on_arrival(world: World, what: int) -> None:
     """The oldest packet in flight on a link or its priority lane has arrived."""
     clock, lane = world.clock[0], world.links[what]
-    index = what % clock.links_count
+    index = what if what < clock.links_count else what - clock.links_count
     link, row = world.links[index], lane.head
     packet = world.packets[row]
     lane.head = packet.next
@@ -88,7 +88,7 @@ def on_arrival(world: World, what: int) -> None:
         free_packet(world, row)
 
 
-@kernel
+@inlined
 def on_host_arrival(world: World, row: int) -> None:
     """A packet has reached the host it was meant for."""
     kind = world.packets[row].kind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from homomorphic.compiled import kernel
+from homomorphic.compiled import inlined, kernel
 from homomorphic.keyed import mix
 from sim.engine.heap import push
 from sim.engine.state import FLOW_ACK, Table, World
@@ -12,7 +12,7 @@ from sim.engine.state import FLOW_ACK, Table, World
 PS_BYTES = 8 * 10**12  # picoseconds · bits per byte: time on the wire is size · PS_BYTES / rate
 
 
-@kernel
+@inlined
 def take_packet(clock: Table, packets: Table) -> int:
     """Row of a free packet; `run` keeps enough of them."""
     assert clock[0].packet_free_count > 0
@@ -27,7 +27,7 @@ def take_packet(clock: Table, packets: Table) -> int:
     return row
 
 
-@kernel
+@inlined
 def free_packet(world: World, row: int) -> None:
     """Give back a packet and, with the last packet that refers to it, its payload."""
     clock, packet = world.clock[0], world.packets[row]
@@ -42,7 +42,7 @@ def free_packet(world: World, row: int) -> None:
     clock.packet_free_count += 1
 
 
-@kernel
+@inlined
 def take_payload(world: World) -> int:
     """Row of a free payload, held by one packet."""
     clock = world.clock[0]
@@ -53,23 +53,26 @@ def take_payload(world: World) -> int:
     return row
 
 
-@kernel
+@inlined
 def transmit_time_ps(size_bytes: int, rate_bps: int) -> int:
     """Time on the wire, rounded up so that a link is never too fast; up to 1 MiB fits int64."""
     return -(-size_bytes * PS_BYTES // rate_bps)
 
 
-@kernel
+@inlined
 def is_lost(key: int, hop: int, loss: int) -> bool:
     """The keyed fate of a packet on one link; `loss` is a probability times 2^64, all ones: always."""
     return bool(mix(key, hop) < loss or loss == ~np.uint64(0))
 
 
-@kernel
+@inlined
 def put(world: World, index: int, row: int) -> None:
     """Put a packet on a link now: it is dropped, lost, or in flight until it arrives (README, Links)."""
     clock, link, packet = world.clock[0], world.links[index], world.packets[row]
-    transmit_ps = transmit_time_ps(packet.size_bytes, link.rate_bps)
+    if link.byte_ps != 0:
+        transmit_ps = packet.size_bytes * link.byte_ps
+    else:
+        transmit_ps = transmit_time_ps(packet.size_bytes, link.rate_bps)
     start_ps = max(clock.now_ps, link.free_at_ps)
     lane = index
     if packet.kind == FLOW_ACK:
@@ -101,7 +104,7 @@ def put(world: World, index: int, row: int) -> None:
     join(world, lane, row)
 
 
-@kernel
+@inlined
 def join(world: World, lane: int, row: int) -> None:
     """Let a packet be the last one in flight on a lane, which delivers in order."""
     clock, link, packet = world.clock[0], world.links[lane], world.packets[row]
@@ -117,7 +120,7 @@ def join(world: World, lane: int, row: int) -> None:
     link.tail = row
 
 
-@kernel
+@inlined
 def send_towards(world: World, node: int, row: int) -> None:
     """Put a packet on the next link from `node` towards its target."""
     packet = world.packets[row]

@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 from numba.np import arrayobj
 from numpy.typing import NDArray
 
-from homomorphic.compiled import kernel
+from homomorphic.compiled import inlined
 
 
 def address_of(array: NDArray[Any]) -> int:
@@ -69,7 +69,7 @@ def _prefetch_line(_typing: Any, address: Any) -> Any:
     return types.void(types.int64), generate
 
 
-@kernel
+@inlined
 def prefetch(address: int, count: int) -> None:
     """Ask for the cache lines of `count` 4-byte words that will be used soon."""
     for offset in range(0, 4 * count, 64):

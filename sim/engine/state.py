@@ -55,6 +55,7 @@ LINK = np.dtype(
     [
         ("free_at_ps", "i8"),
         ("rate_bps", "i8"),
+        ("byte_ps", "i8"),  # time of one byte where that is a whole number, else 0
         ("delay_ps", "i8"),
         ("buffer_ps", "i8"),  # longest backlog, as time on the wire; NEVER: no limit
         ("loss", "u8"),  # probability times 2^64

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from homomorphic.compiled import kernel
+from homomorphic.compiled import inlined, kernel
 from homomorphic.fixed_point import quantize_block
 from homomorphic.keyed import mix
 from sim.engine.heap import push
@@ -32,7 +32,7 @@ def open_stream(world: World, row: int) -> None:
         send_next(world, row, unit, job.first_timeout_ps)
 
 
-@kernel
+@inlined
 def send_next(world: World, row: int, unit: int, timeout_ps: int) -> None:
     """Send a unit for the first time, in its window slot."""
     slot = unit % world.streams[row].window
@@ -42,7 +42,7 @@ def send_next(world: World, row: int, unit: int, timeout_ps: int) -> None:
     arm(world, row, world.windows[row, slot].deadline_ps)
 
 
-@kernel
+@inlined
 def arm(world: World, row: int, deadline_ps: int) -> None:
     """Set the stream's timer, if that is earlier than what it is set to."""
     clock, stream = world.clock[0], world.streams[row]
@@ -55,7 +55,7 @@ def arm(world: World, row: int, deadline_ps: int) -> None:
     clock.order += 1
 
 
-@kernel
+@inlined
 def segment_of(world: World, row: int, unit: int) -> int:
     """Index of the segment that holds a unit (counted without the lead)."""
     index = world.streams[row].segments_count - 1
@@ -64,7 +64,7 @@ def segment_of(world: World, row: int, unit: int) -> int:
     return index
 
 
-@kernel
+@inlined
 def send_unit(world: World, row: int, slot: int, timeout_ps: int) -> None:
     """Send (again) the unit that is outstanding in a window slot, and set its deadline."""
     stream, window = world.streams[row], world.windows[row, slot]
@@ -101,7 +101,7 @@ def send_unit(world: World, row: int, slot: int, timeout_ps: int) -> None:
         send_towards(world, stream.host, index)
 
 
-@kernel
+@inlined
 def packet_key(world: World, index: int, purpose: int, who: int) -> np.uint64:
     """What decides a packet's fate: the same for the same packet in every run that is compared."""
     packet = world.packets[index]
@@ -117,7 +117,7 @@ def packet_key(world: World, index: int, purpose: int, who: int) -> np.uint64:
     )
 
 
-@kernel
+@inlined
 def fill_words(world: World, row: int, index: int) -> None:
     """Let a packet point to its words; those of a scaled stream are quantised into a payload of its own."""
     stream, packet = world.streams[row], world.packets[index]
@@ -145,7 +145,7 @@ def fill_words(world: World, row: int, index: int) -> None:
     )
 
 
-@kernel
+@inlined
 def on_result(world: World, index: int) -> None:
     """A result has arrived at its worker."""
     packet = world.packets[index]
@@ -169,7 +169,7 @@ def on_result(world: World, index: int) -> None:
         complete_unit(world, row, packet.slot)
 
 
-@kernel
+@inlined
 def result_address(world: World, row: int, index: int) -> int:
     """Where the words of a result are to be written at its worker, as RDMA headers say it; 0 if nowhere."""
     stream, packet = world.streams[row], world.packets[index]
@@ -182,7 +182,7 @@ def result_address(world: World, row: int, index: int) -> int:
     return segment.result + 4 * start
 
 
-@kernel
+@inlined
 def store_result(world: World, row: int, index: int) -> None:
     """Write a result's words, and from a unit's last packet the agreed exponent."""
     stream, packet = world.streams[row], world.packets[index]
@@ -196,7 +196,7 @@ def store_result(world: World, row: int, index: int) -> None:
         result[i] = words[i]
 
 
-@kernel
+@inlined
 def complete_unit(world: World, row: int, slot: int) -> None:
     """A unit is complete: its slot is free, and the next unit is released."""
     stream, window = world.streams[row], world.windows[row, slot]
@@ -213,7 +213,7 @@ def complete_unit(world: World, row: int, slot: int) -> None:
         end_stream(world, row)
 
 
-@kernel
+@inlined
 def end_stream(world: World, row: int) -> None:
     """All units are complete: void the timer and report."""
     stream, clock = world.streams[row], world.clock[0]
@@ -227,7 +227,7 @@ def end_stream(world: World, row: int) -> None:
     clock.done_count += 1
 
 
-@kernel
+@inlined
 def on_timer(world: World, row: int) -> None:
     """Send again every unit whose deadline has passed, then wait for the next deadline."""
     stream, now_ps = world.streams[row], world.clock[0].now_ps

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.engine import state
+from sim.engine.link import PS_BYTES
 from sim.engine.model import Flow, Job
 from sim.engine.state import NEVER, Table, World, records
 from sim.engine.stream import TIMEOUTS_THRESHOLD
@@ -55,7 +56,8 @@ def _links(network: Network, loss: NDArray[np.float64]) -> Table:
         rate, buffer_bytes = int(network.rate_bps[index]), int(network.buffer_bytes[index])
         is_limited = not network.is_host[network.link_source[index]]
         link.rate_bps, link.delay_ps = rate, int(network.delay_ps[index])
-        link.buffer_ps = min(NEVER, buffer_bytes * 8 * 10**12 // rate) if is_limited else NEVER
+        link.byte_ps = PS_BYTES // rate if PS_BYTES % rate == 0 else 0
+        link.buffer_ps = min(NEVER, buffer_bytes * PS_BYTES // rate) if is_limited else NEVER
         link.loss = min(2**64 - 1, int(float(loss[index]) * 2**64))
         link.target, link.head, link.tail = int(network.link_target[index]), -1, -1
     return links

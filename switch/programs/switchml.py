@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.compiled import kernel
+from homomorphic.compiled import inlined
 from homomorphic.merge import add_words, max_words, or_words
 
 CONSUMED, COMPLETE, ANSWER, DROPPED = 0, 1, 2, 3
@@ -57,7 +57,7 @@ def new_registers(slots: int, elements: int) -> Registers:
     )
 
 
-@kernel
+@inlined
 def mark_worker(bitmap: NDArray[np.uint32], row: int, worker: int) -> bool:
     """Set the worker's bit in this version, clear it in the other; returns whether it was set before."""
     bit = np.uint32(1) << np.uint32(worker)
@@ -67,7 +67,7 @@ def mark_worker(bitmap: NDArray[np.uint32], row: int, worker: int) -> bool:
     return was_set
 
 
-@kernel
+@inlined
 def count_worker(counter: NDArray[np.int32], row: int, workers: int, is_new: bool) -> int:
     """Count a new packet down to zero, or look whether the slot is complete; returns the verdict."""
     if workers == 1:
@@ -79,7 +79,7 @@ def count_worker(counter: NDArray[np.int32], row: int, workers: int, is_new: boo
     return COMPLETE if count == 1 else CONSUMED
 
 
-@kernel
+@inlined
 def process_packet(
     registers: Registers,
     row: int,
