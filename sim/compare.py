@@ -17,9 +17,12 @@ from rich.text import Text
 
 from sim.errors import DataError
 from sim.report import words
+from sim.report.fitting import FittingTable
 from sim.report.table import verdict_text
 from sim.results.reader import Run, load
 
+# Left out of a narrow terminal, the first group first: bytes with their ratio, then iterations with theirs.
+_DISPENSABLE = ((6, 7), (4, 5))
 RATIO_METRICS = (
     "aggregation_elements_per_s",
     "aggregation_time_us",
@@ -55,14 +58,16 @@ class Comparison:
         return asdict(self)
 
     def table(self) -> Table:
-        """A table no wider than a hundred columns: runs by number, their names and the notes below."""
+        """A table that fits the terminal: runs by number, their names and the notes below."""
         names = list(dict.fromkeys(row.run for row in self.rows))
-        table = Table(caption=Text("\n".join(self._legend(names))), caption_justify="left", caption_style="")
+        trained = any(words.has_trained(row.metrics) for row in self.rows)
+        table = FittingTable("", _DISPENSABLE, self._legend(names))
         table.add_column("run", justify="right")
-        table.add_column("variant", overflow="fold")
+        table.add_column("variant")
         for heading in ("elements/s", "× base", "iteration", "× base", "wire/worker", "× base"):
-            table.add_column(heading, justify="right", no_wrap=True)
-        table.add_column("verdict", no_wrap=True)
+            table.add_column(heading, justify="right")
+        for heading in (*(["training loss"] if trained else []), "verdict"):
+            table.add_column(heading)
         for row in self.rows:
             metrics, ratios = row.metrics, row.ratios
             table.add_row(
@@ -72,8 +77,9 @@ class Comparison:
                 words.times(ratios["aggregation_elements_per_s"]),
                 words.time(metrics["iteration_time_us"]),
                 words.times(ratios["iteration_time_us"]),
-                words.scaled(metrics["wire_bytes_up"] / metrics["workers"], "B"),
+                words.scaled(metrics["wire_bytes_up_per_worker"], "B"),
                 words.times(ratios["wire_bytes_up"]),
+                *([words.training_loss(metrics)] if trained else []),
                 verdict_text(row.verdict),
             )
         return table
@@ -87,23 +93,37 @@ class Comparison:
 
 
 def compare(runs: Sequence[Path], baseline: Path | None = None) -> Comparison:
-    """Compare runs with a baseline, by default the first of them.
+    """Compare runs with a baseline: a folder or one of the runs by its number from 1, by default the first.
 
-    A variant is compared with the baseline's variant of the same name or, where it has none, with its first.
+    A run that is given twice counts once. A variant is compared with the baseline's variant of the same name or,
+    where it has none, with its first.
 
     Raises
     ------
     DataError
-        There is no run to compare, or one of the folders is not a finished run.
+        There is no run to compare, one of the folders is not a finished run, or `baseline` is a number and no
+        run has it.
     """
     if not runs:
         raise DataError("no run to compare", "give one or more run folders, such as runs/latest")
-    loaded = [load(path) for path in runs]
-    base = loaded[0] if baseline is None else load(baseline)
+    loaded = list({run.path: run for run in map(load, runs)}.values())
+    base = loaded[0] if baseline is None else _baseline(baseline, loaded)
     if base.path not in [run.path for run in loaded]:
         loaded.insert(0, base)
     rows = tuple(_row(run, variant, base) for run in loaded for variant in run.summary["variants"])
     return Comparison(_name(base), rows, tuple(note for run in loaded for note in _notes(run, base)))
+
+
+def _baseline(baseline: Path, loaded: Sequence[Run]) -> Run:
+    """The run of a number that the table shows, or of a folder; a folder that is called so wins."""
+    text = str(baseline)
+    if not text.isdecimal() or baseline.exists():
+        return load(baseline)
+    if not 1 <= int(text) <= len(loaded):
+        raise DataError(
+            f"--baseline {text}: there is no run of this number", f"give 1 to {len(loaded)}, or a run folder"
+        )
+    return loaded[int(text) - 1]
 
 
 def _row(run: Run, variant: dict[str, Any], base: Run) -> Row:
@@ -130,15 +150,24 @@ def _notes(run: Run, base: Run) -> list[str]:
         for what in mine
         if mine[what] != theirs[what]
     ]
-    names = [variant["name"] for variant in base.summary["variants"]]
-    notes += [
-        f"{_name(run)}: the baseline has no variant '{variant['name']}', compared with '{names[0]}'"
-        for variant in run.summary["variants"]
-        if variant["name"] not in names
-    ]
+    if mine["scenario"] != theirs["scenario"]:
+        notes = [f"{_name(run)}: another scenario than the baseline's, ratios may mean little"]
+    notes += _unmatched(run, base)
     if run.summary["verdict"] != "pass":
         notes.append(f"{_name(run)}: a check failed, do not rely on its numbers")
     return notes
+
+
+def _unmatched(run: Run, base: Run) -> list[str]:
+    """One note on all variants that the baseline lacks."""
+    names = [variant["name"] for variant in base.summary["variants"]]
+    missing = [f"'{entry['name']}'" for entry in run.summary["variants"] if entry["name"] not in names]
+    if not missing:
+        return []
+    plural = "s" if len(missing) > 1 else ""
+    return [
+        f"{_name(run)}: the baseline has no variant{plural} {', '.join(missing)}, compared with '{names[0]}'"
+    ]
 
 
 def _circumstances(run: Run) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The terminal's table of a run: one line per variant, no wider than a hundred columns."""
+"""The terminal's table of a run: one line per variant, and what is published about it below."""
 
 from __future__ import annotations
 
@@ -9,17 +9,25 @@ from rich.table import Table
 from rich.text import Text
 
 from sim.report import words
+from sim.report.fitting import FittingTable
+
+BOUND_LABEL = "wire bound"  # how the label of a computed bound begins
+
+# Left out of a narrow terminal, the first group first: compression, × first, wire/worker, exact, aggregation.
+_DISPENSABLE = ((5,), (3,), (4,), (6,), (1,))
 
 
 def results_table(summary: Mapping[str, Any]) -> Table:
     """Table of a run's `summary.json`; ratios are to its first variant."""
     variants = summary["variants"]
-    table = Table(title=f"{summary['scenario']}, seed {summary['seed']}", title_justify="left")
-    table.add_column("variant", overflow="fold")
+    first_rate = variants[0]["metrics"]["aggregation_elements_per_s"]
+    trained = any(words.has_trained(variant["metrics"]) for variant in variants)
+    table = FittingTable(f"{summary['scenario']}, seed {summary['seed']}", _DISPENSABLE, _published(variants))
+    table.add_column("variant")
     for heading in ("aggregation", "elements/s", "× first", "wire/worker", "compression"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("exact", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
+        table.add_column(heading, justify="right")
+    for heading in ("exact", *(["training loss"] if trained else []), "verdict"):
+        table.add_column(heading)
     for variant in variants:
         metrics = variant["metrics"]
         rate = metrics["aggregation_elements_per_s"]
@@ -27,13 +35,25 @@ def results_table(summary: Mapping[str, Any]) -> Table:
             Text(variant["name"]),  # not str: brackets in a name are no markup
             words.time(metrics["aggregation_time_us"]),
             words.scaled(rate, ""),
-            words.times(words.ratio(rate, variants[0]["metrics"]["aggregation_elements_per_s"])),
-            words.scaled(metrics["wire_bytes_up"] / metrics["workers"], "B"),
+            words.times(words.ratio(rate, first_rate)),
+            words.scaled(metrics["wire_bytes_up_per_worker"], "B"),
             words.times(metrics["compression_ratio"]),
             "yes" if metrics["exact"] else "no",
+            *([words.training_loss(metrics)] if trained else []),
             verdict_text(variant["verdict"]),
         )
     return table
+
+
+def _published(variants: list[dict[str, Any]]) -> list[str]:
+    """A line for every published figure; bounds are left to the report."""
+    return [
+        f"{entry['label']} for {variant['name']}: {words.scaled(entry['elements_per_s'], '')} elements/s, "
+        f"{entry['source']}"
+        for variant in variants
+        for entry in variant["references"]
+        if not entry["label"].startswith(BOUND_LABEL)
+    ]
 
 
 def verdict_text(verdict: str) -> Text:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 NOTHING = "–"
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _TIMES_US = ((1e6, "s"), (1e3, "ms"), (1.0, "µs"), (1e-3, "ns"))
@@ -63,3 +66,13 @@ def error(value: float | None) -> str:
     if value is None:
         return "not finite"
     return "0" if value == 0 else f"{value:.2e}"
+
+
+def has_trained(metrics: Mapping[str, Any]) -> bool:
+    """Whether a variant was trained for two steps or more, so that its loss had time to change."""
+    return metrics["loss_first"] is not None and metrics["loss"] is not None and metrics["steps"] > 1
+
+
+def training_loss(metrics: Mapping[str, Any]) -> str:
+    """The loss of the first and the last step: "2.30 → 1.87"."""
+    return f"{digits(metrics['loss_first'])} → {digits(metrics['loss'])}" if has_trained(metrics) else NOTHING

@@ -30,7 +30,7 @@ class Run:
 
 
 def load(path: Path) -> Run:
-    """Read a run folder, or the one that `latest` (`latest.txt` where there are no links) points to.
+    """Read the run of a folder, of a file in it, or of `latest` (`latest.txt` where there are no links).
 
     Raises
     ------
@@ -65,10 +65,13 @@ def read(folder: Path) -> Run:
 
 
 def _resolve(path: Path) -> Path:
-    pointer = path.with_name("latest.txt")
-    if path.name in ("latest", "latest.txt") and not path.is_dir() and pointer.is_file():
+    place = path.resolve()  # "." has a name then
+    pointer = place.with_name("latest.txt")
+    if place.name in ("latest", "latest.txt") and not place.is_dir() and pointer.is_file():
         return pointer.parent / pointer.read_text().strip()
-    return path.resolve()
+    if not place.is_file():
+        return place
+    return next((folder for folder in place.parents if (folder / "summary.json").is_file()), place.parent)
 
 
 def _nearest_run(folder: Path) -> str:

@@ -43,7 +43,9 @@ def summarize(
 ) -> dict[str, Any]:
     """Verdict of the run, and metrics, checks and verdict of each variant, in the order of `facts`.
 
-    The result holds only what JSON holds; a metric that has no finite value is None.
+    The result holds only what JSON holds; a metric that has no finite value is None. Means per step that are
+    whole are ints. `loss_first` and `loss` are the training losses of the first and the last step, each taken
+    before that step's update and averaged over workers.
 
     Raises
     ------
@@ -81,13 +83,14 @@ def _summarize_variant(
         "steps": len(steps),
         "workers": fact.workers,
         **_time_metrics(steps),
-        **_traffic_metrics(len(steps), rounds),
+        **_traffic_metrics(len(steps), fact.workers, rounds),
         "packets": fact.packets_sent,
         "packet_hops": sum(link.packets for link in links),
         "packets_lost": sum(link.lost_packets for link in links),
         "packets_dropped": sum(link.dropped_packets for link in links),
         "packets_retransmitted": fact.packets_retransmitted,
         **_number_metrics(rounds),
+        "loss_first": _finite(steps[0].loss),
         "loss": _finite(steps[-1].loss),
     }
     return {
@@ -105,21 +108,23 @@ def _time_metrics(steps: list[StepRecord]) -> dict[str, Any]:
     aggregation_ps = sum(step.aggregation_ps for step in steps)
     elements = sum(step.elements for step in steps)
     return {
-        "elements": _ratio(elements, len(steps)),
+        "elements": _mean(elements, len(steps)),
         "aggregation_time_us": aggregation_ps / len(steps) / PS_PER_US,
         "aggregation_elements_per_s": _ratio(elements * PS_PER_S, aggregation_ps),
         "iteration_time_us": sum(step.end_ps - step.start_ps for step in steps) / len(steps) / PS_PER_US,
     }
 
 
-def _traffic_metrics(steps_count: int, rounds: list[RoundRecord]) -> dict[str, Any]:
+def _traffic_metrics(steps_count: int, workers_count: int, rounds: list[RoundRecord]) -> dict[str, Any]:
     """Bytes per step: on the wire of all workers, and the payload that one worker announced."""
+    wire_bytes_up = sum(record.wire_bytes_up for record in rounds)
     payload_bytes_up = sum(record.payload_bytes_up for record in rounds)
     dense_bytes = DENSE_ELEMENT_BYTES * sum(record.elements for record in rounds)
     return {
-        "payload_bytes_up": payload_bytes_up / steps_count,
-        "wire_bytes_up": sum(record.wire_bytes_up for record in rounds) / steps_count,
-        "wire_bytes_down": sum(record.wire_bytes_down for record in rounds) / steps_count,
+        "payload_bytes_up": _mean(payload_bytes_up, steps_count),
+        "wire_bytes_up": _mean(wire_bytes_up, steps_count),
+        "wire_bytes_up_per_worker": _mean(wire_bytes_up, steps_count * workers_count),
+        "wire_bytes_down": _mean(sum(record.wire_bytes_down for record in rounds), steps_count),
         "compression_ratio": _ratio(dense_bytes, payload_bytes_up),
     }
 
@@ -141,6 +146,11 @@ def _verdict(verdicts: Iterable[str]) -> str:
     """Pass when there is something to pass and all of it does: what was never checked has not passed."""
     found = list(verdicts)
     return "pass" if found and all(verdict == "pass" for verdict in found) else "fail"
+
+
+def _mean(total: int, count: int) -> int | float:
+    """Total over count, an int where that is whole."""
+    return total / count if total % count else total // count
 
 
 def _ratio(numerator: float, denominator: float) -> float | None:

@@ -55,30 +55,77 @@ def test_latest_and_its_folder_are_one_run(write: Callable[..., Path]) -> None:
     folder = write(RING)
 
     assert len(compare([folder], baseline=folder.parent.parent / "latest").rows) == 1
+    assert len(compare([folder, folder, folder.parent.parent / "latest"]).rows) == 1
+
+
+def test_the_baseline_may_be_the_number_in_the_table(write: Callable[..., Path]) -> None:
+    first, second = write(RING), write(SLOWER)
+
+    assert compare([first, second], Path("2")) == compare([first, second], second)
+
+
+@pytest.mark.parametrize("number", ["0", "3"])
+def test_a_number_that_no_run_has(write: Callable[..., Path], number: str) -> None:
+    with pytest.raises(DataError) as caught:
+        compare([write(RING), write(SLOWER)], Path(number))
+
+    assert str(caught.value) == (
+        f"--baseline {number}: there is no run of this number\n  give 1 to 2, or a run folder"
+    )
 
 
 def test_what_makes_runs_less_comparable_is_said(write: Callable[..., Path]) -> None:
     first = write(RING)
     second = write(
-        replace(LOSSLESS, verdict="fail"),
-        scenario_name="other",
-        scenario_text=b"name: other",
-        seed=8,
-        sets=("seed=8",),
+        replace(LOSSLESS, verdict="fail"), SLOWER, scenario_text=b"name: other", seed=8, sets=("seed=8",)
     )
-    name = "other/2026-11-21T19-12-51-seed8"
+    name = "quick/2026-11-21T19-12-51-seed8"
 
     def digest(text: bytes) -> str:
         return hashlib.sha256(text).hexdigest()[:12]
 
     assert compare([first, second]).notes == (
-        f"{name}: scenario other, the baseline has quick",
         f"{name}: seed 8, the baseline has 7",
         f"{name}: scenario file with sha256 {digest(b'name: other')}, the baseline has {digest(SCENARIO)}",
         f"{name}: --set seed=8, the baseline has nothing",
         f"{name}: the baseline has no variant 'lossless', compared with 'ring'",
         f"{name}: a check failed, do not rely on its numbers",
     )
+
+
+def test_another_scenario_is_said_in_one_note(write: Callable[..., Path]) -> None:
+    first = write(RING)
+    second = write(LOSSLESS, replace(RING, name="other"), scenario_name="other", seed=8)
+    name = "other/2026-11-21T19-12-51-seed8"
+
+    assert compare([first, second]).notes == (
+        f"{name}: another scenario than the baseline's, ratios may mean little",
+        f"{name}: the baseline has no variants 'lossless', 'other', compared with 'ring'",
+    )
+
+
+@pytest.mark.parametrize(("width", "left_out"), [(100, 0), (80, 2), (60, 4)])
+def test_a_narrow_terminal_loses_columns_but_no_name(
+    write: Callable[..., Path], width: int, left_out: int
+) -> None:
+    console = Console(width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(compare([write(replace(RING, name="lossless-x"), LOSSLESS)]).table())
+    lines = capture.get().splitlines()
+
+    assert lines[1].count("┃") == 10 - left_out
+    assert "lossless-x" in lines[3]
+    assert max(map(len, lines)) <= width
+    assert not any(line.endswith(" ") for line in lines)
+
+
+def test_training_loss_has_a_column_where_something_was_trained(write: Callable[..., Path]) -> None:
+    console = Console(width=200, color_system=None)
+    with console.capture() as capture:
+        console.print(compare([write(replace(RING, losses=(2.3, 1.87)), LOSSLESS)]).table())
+
+    assert "training loss" in capture.get()
+    assert "2.30 → 1.87" in capture.get()
 
 
 def test_table_fits_a_hundred_columns_and_explains_itself(write: Callable[..., Path]) -> None:

@@ -103,3 +103,20 @@ def test_a_run_folder_may_be_moved(folder: Path, tmp_path: Path) -> None:
     moved = folder.rename(tmp_path / "elsewhere")
 
     assert load(moved).summary == json.loads((moved / "summary.json").read_bytes())
+
+
+@pytest.mark.parametrize("name", ["report.html", "run.json", "figures/..", "."])
+def test_a_file_of_a_run_stands_for_it(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+
+    assert load(Path(name)).path == folder
+    assert load(folder / name).path == folder
+
+
+def test_a_file_of_no_run(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+
+    assert refusal(tmp_path / "notes.txt") == (
+        f"{tmp_path}/notes.txt: not a run folder, it has no summary.json\n"
+        "  give a folder that `netfold run` printed, or runs/latest"
+    )

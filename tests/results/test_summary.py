@@ -22,13 +22,14 @@ def test_metrics_by_hand() -> None:
     assert variant["metrics"] == {
         "steps": 2,
         "workers": 2,
-        "elements": 2000.0,
+        "elements": 2000,
         "aggregation_time_us": 128.0,
         "aggregation_elements_per_s": 2000 / 128e-6,
         "iteration_time_us": 168.0,
-        "payload_bytes_up": 8000.0,
-        "wire_bytes_up": 16400.0,
-        "wire_bytes_down": 16800.0,
+        "payload_bytes_up": 8000,
+        "wire_bytes_up": 16400,
+        "wire_bytes_up_per_worker": 8200,
+        "wire_bytes_down": 16800,
         "compression_ratio": 1.0,
         "packets": 17,
         "packet_hops": 21,
@@ -41,6 +42,7 @@ def test_metrics_by_hand() -> None:
         "density": 0.1005,
         "union_density": 0.3005,
         "redo_messages": 2,
+        "loss_first": None,
         "loss": None,
     }
 
@@ -51,10 +53,21 @@ def test_compression_counts_every_message() -> None:
     assert metrics["compression_ratio"] == 4000 / (40 + 760)
 
 
-def test_loss_is_that_of_the_last_step() -> None:
+def test_loss_is_that_of_the_first_and_of_the_last_step() -> None:
     metrics = summary(replace(RING, losses=(0.7, 0.6)))["variants"][0]["metrics"]
 
-    assert metrics["loss"] == 0.6
+    assert (metrics["loss_first"], metrics["loss"]) == (0.7, 0.6)
+
+
+def test_what_is_counted_is_an_int_where_it_is_whole() -> None:
+    metrics = summary(RING)["variants"][0]["metrics"]
+    counted = ("elements", "payload_bytes_up", "wire_bytes_up", "wire_bytes_up_per_worker", "wire_bytes_down")
+
+    assert {type(metrics[name]) for name in counted} == {int}
+    uneven = [replace(record, wire_bytes_down=1) for record in rounds(RING)]
+    uneven[0] = replace(uneven[0], wire_bytes_down=2)
+    found = summarize({"ring": VariantFacts(2)}, steps(RING), uneven, [], checks(RING))
+    assert found["variants"][0]["metrics"]["wire_bytes_down"] == 2.5
 
 
 def test_variants_keep_their_order_and_their_checks() -> None:

@@ -61,3 +61,9 @@ def test_reading_a_number_back_loses_less_than_half_a_percent(value: float) -> N
     number, _, letter = words.scaled(value, "").partition(" ")
 
     assert float(number) * letter_factors[letter] == pytest.approx(value, rel=0.005001)
+
+
+def test_training_loss() -> None:
+    assert words.training_loss({"steps": 9, "loss_first": 2.302, "loss": 1.87}) == "2.30 → 1.87"
+    assert words.training_loss({"steps": 1, "loss_first": 2.302, "loss": 2.302}) == "–"
+    assert words.training_loss({"steps": 9, "loss_first": None, "loss": None}) == "–"
