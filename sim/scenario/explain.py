@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -174,13 +175,27 @@ def _mistake(details: ErrorDetails, spot: _Spot) -> ScenarioError:
 
 def _repair(rule: str, found: object, spot: _Spot) -> str:
     """The nearest fix of a value that is right but written the wrong way."""
-    if rule.endswith("number") and isinstance(found, str) and found.isdecimal():
-        return "write it without quotes"
+    if rule.endswith("number") and isinstance(found, str):
+        return _number(found)
     if rule == "a mapping" and found in _kinds_of(spot.annotation):
         return f"write it as {{kind: {found}}}"
     if rule == "a list":
         return "a list is written [a, b], or with one item a line after '- '"
     return ""
+
+
+def _number(found: str) -> str:
+    """The nearest fix of a number that YAML reads as text."""
+    if found.isdecimal():
+        return "write it without quotes"
+    match = re.fullmatch(
+        r"(\d+)(?:\.(\d+))? ?([KMGT]?)", found.replace("_", "").replace(",", ""), re.I | re.A
+    )
+    if match is None:
+        return ""
+    whole, decimals, suffix = match.groups(default="")
+    zeros = 3 * " KMGT".index(suffix.upper() or " ") - len(decimals)
+    return f"write {int(whole + decimals) * 10**zeros}" if zeros >= 0 else ""
 
 
 def _refused(cause: Exception, spot: _Spot) -> ScenarioError:

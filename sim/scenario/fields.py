@@ -57,7 +57,14 @@ Share = Annotated[
         }
     ),
 ]
-Count = Annotated[int, Field(ge=1)]
+
+
+def _whole(value: object) -> object:
+    """A count such as 1e6, which YAML reads as a float; others are left for pydantic to refuse."""
+    return int(value) if isinstance(value, float) and abs(value) <= 2**53 and value.is_integer() else value
+
+
+Count = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 
 

@@ -23,6 +23,7 @@ from sim.scenario.node import COMMAND_LINE, Node, parse
 S = TypeVar("S", bound=Section)
 _HEADER = tuple(Header.model_fields)
 _SETTINGS = tuple(Settings.model_fields)
+_KEYS = (*_HEADER, *_SETTINGS, "variants")
 _A_VARIANT = "each variant has a name and the keys it changes"
 
 
@@ -49,8 +50,13 @@ class Scenario:
         return f"{node.file}:{node.line}" if node.line else node.file
 
     def error(self, path: str, message: str, hint: str = "", variant: str | None = None) -> ScenarioError:
-        """The error to raise when something later finds the value at `path` unusable."""
+        """The error to raise when something later finds the value at `path` unusable.
+
+        A value that no line of the variant writes is marked as a default.
+        """
         node, missing = self._tree(variant).nearest(path.split("."))
+        if missing and variant is not None:
+            missing = (*missing[:-1], f"{missing[-1]} (default)")
         return node.error(message, hint, missing)
 
     def _tree(self, variant: str | None) -> Node:
@@ -110,7 +116,7 @@ def _document(file: str, source_text: bytes) -> Node:
         needed = [key for key, field in Variant.model_fields.items() if field.is_required()]
         hint = f"it needs the keys {', '.join(needed)}"
         raise document.error(f"a scenario must be a mapping, found {shown(document.plain)}", hint)
-    _refuse_unknown(document, (*_HEADER, *_SETTINGS, "variants"))
+    _refuse_unknown(document, _KEYS)
     return document
 
 
@@ -150,7 +156,7 @@ def _change(trees: dict[str, Node], changes: Iterable[tuple[tuple[str, ...], Nod
         else:
             names, inner = tuple(trees), path
         if inner[0] not in _SETTINGS:
-            raise unknown_key(value, inner[0], _SETTINGS)
+            raise unknown_key(value, inner[0], _SETTINGS if path[0] == "variants" else _KEYS)
         for name in names:
             trees[name] = merge(trees[name], _expand(override_at(trees[name], inner, value)))
     return trees

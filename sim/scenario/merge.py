@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from sim.errors import ScenarioError
 from sim.scenario.node import COMMAND_LINE, Node, parse
 
+_WHOLE_LIST = "write the list whole, for example --set 'faults=[{kind: loss, rate: 1%}]'"
+
 
 def merge(base: Node, override: Node) -> Node:
     """`base` with what `override` says."""
@@ -48,18 +50,20 @@ def override_at(node: Node | None, path: Sequence[str], value: Node) -> Node:
     Raises
     ------
     ScenarioError
-        The path goes through a list that has no such item.
+        The path goes through a list that has no such item, or that was not written.
     """
     if not path:
         return value
     head, rest = path[0], path[1:]
+    if head.isdecimal() and (node is None or not node.plain):
+        missing = ".".join(value.path.split(".")[: -len(path)])
+        raise value.error(f"{missing} has no item {head}", _WHOLE_LIST)
     children = node.children if node is not None else {}
     below = override_at(children.get(head), rest, value)
     if node is None or not isinstance(node.value, tuple):
         here = ".".join(value.path.split(".")[: -len(path)])
         return Node({head: below}, value.file, value.line, here)
     if head not in children:
-        items = ", ".join(children) or "none, the list is empty"
-        raise value.error(f"there is no item {head!r}", f"items: {items}")
+        raise value.error(f"there is no item {head!r}", f"items: {', '.join(children)}")
     changed = {**children, head: merge(children[head], below)}
     return Node(tuple(changed.values()), node.file, node.line, node.path)

@@ -93,7 +93,7 @@ def parse(file: str, text: str, first_line: int = 1, path: str = "") -> Node:
     except MarkedYAMLError as error:
         problem = str(error.problem).removeprefix("but ")
         line = error.problem_mark.line + first_line if error.problem_mark and first_line else first_line
-        raise ScenarioError(file, line, path, f"broken YAML: {problem}", _syntax_hint(error)) from None
+        raise ScenarioError(file, line, path, f"broken YAML: {problem}", _syntax_hint(error, file)) from None
     except YAMLError as error:
         raise ScenarioError(file, first_line, path, f"broken YAML: {str(error).splitlines()[0]}") from None
     if document is None:
@@ -101,13 +101,15 @@ def parse(file: str, text: str, first_line: int = 1, path: str = "") -> Node:
     return _Reader(file, first_line).read(document, path, first_line)
 
 
-def _syntax_hint(error: MarkedYAMLError) -> str:
+def _syntax_hint(error: MarkedYAMLError, file: str) -> str:
     if "'\\t'" in str(error.problem):
         return "indent with spaces, YAML does not allow tabs"
     if "another document" in str(error.problem):
         return "a scenario file holds one document: remove the line '---' or split the file"
     if "undefined alias" in str(error.problem):
         return "a word that starts with '*' refers to an anchor; quote it if it is text, for example '*->s0'"
+    if file == COMMAND_LINE:
+        return "check the brackets and quotes of the value in --set"
     mark = error.context_mark or error.problem_mark
     return f"check the indentation, brackets and quotes from line {mark.line + 1} on"
 

@@ -66,6 +66,14 @@ def test_a_variant_changes_keys_and_a_new_kind_replaces_the_mapping(tmp_path: Pa
     assert (ring.collective.frame, ring.collective.window) == ("roce-1024", 64)
 
 
+def test_a_count_may_be_written_as_1e6(tmp_path: Path) -> None:
+    scenario = load(write(tmp_path, changed("elements: 1000", "elements: 1e6")), ["workers=2.0"])
+
+    (workload, workers) = scenario.variants[0].workload, scenario.variants[0].workers
+    assert isinstance(workload, Synthetic)
+    assert (workload.elements, type(workload.elements), workers.count) == (1_000_000, int, 2)
+
+
 def test_lists_are_replaced(tmp_path: Path) -> None:
     text = changed("  - name: switch", "  - name: switch\n    faults: []")
 
@@ -156,9 +164,20 @@ def test_every_value_can_be_located(tmp_path: Path) -> None:
     assert f"{path}:19" == scenario.locate("collective", "switch")
     assert f"{path}:24" == scenario.locate("faults.0.rate", "ring")
     assert scenario.locate("topology.delay", "ring") == "--set"
-    assert f"{path}:28: variants.ring.collective.switch: there is none\n  give it a name" == str(
-        scenario.error("collective.switch", "there is none", "give it a name", "ring")
+
+
+def test_errors_say_what_is_a_default(tmp_path: Path) -> None:
+    path = write(tmp_path, GOOD)
+    scenario = load(path)
+
+    def told(where: str, variant: str | None = "ring") -> str:
+        return str(scenario.error(where, "too few", "use more", variant))
+
+    assert told("collective.window") == f"{path}:30: variants.ring.collective.window: too few\n  use more"
+    assert told("collective.timeout") == (
+        f"{path}:28: variants.ring.collective.timeout (default): too few\n  use more"
     )
+    assert told("device.kind", None) == f"{path}:14: device.kind: too few\n  use more"
 
 
 def test_a_value_wrong_in_one_variant_names_it(tmp_path: Path) -> None:

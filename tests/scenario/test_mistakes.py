@@ -43,8 +43,13 @@ SETS = [
     (
         "topolgy.rate=1",
         "--set: topolgy.rate: unknown key 'topolgy'\n"
-        "  did you mean 'topology'? allowed: topology, workers, workload, device, codec, collective, faults, "
-        "published",
+        "  did you mean 'topology'? allowed: name, description, seed, topology, workers, workload, device, "
+        "codec, collective, faults, published, variants",
+    ),
+    (
+        "variants.ring.seed=1",
+        "--set: variants.ring.seed: unknown key 'seed'\n"
+        "  allowed: topology, workers, workload, device, codec, collective, faults, published",
     ),
     (
         "topology.rate=fast",
@@ -59,7 +64,7 @@ SETS = [
     (
         "workers=[1",
         "--set: workers: broken YAML: expected ',' or ']', but got '<stream end>'\n"
-        "  check the indentation, brackets and quotes from line 1 on",
+        "  check the brackets and quotes of the value in --set",
     ),
     (
         "collective.slots=3",
@@ -103,6 +108,16 @@ SETS = [
 @pytest.mark.parametrize(("text", "error"), SETS)
 def test_mistakes_on_the_command_line_are_told(tmp_path: Path, text: str, error: str) -> None:
     assert error == told(write(tmp_path, GOOD), text)
+
+
+@pytest.mark.parametrize("written", ["", "faults: []\n", "faults:\n"])
+def test_an_item_of_a_list_that_is_not_there(tmp_path: Path, written: str) -> None:
+    path = write(tmp_path, changed("faults:\n  - kind: loss\n    rate: 1%\n", written))
+
+    assert told(path, "faults.0.rate=1%") == (
+        "--set: faults.0.rate: faults has no item 0\n"
+        "  write the list whole, for example --set 'faults=[{kind: loss, rate: 1%}]'"
+    )
 
 
 def test_a_codec_refuses_an_option_in_its_own_words(tmp_path: Path) -> None:
