@@ -65,5 +65,5 @@ def kernel(function: F) -> F:
 
 
 def inlined(function: F) -> F:
-    """Compile a function that never allocates into its callers: a call costs as much as it has tables to pass."""
+    """Compile a function that never allocates into its callers."""
     return cast(F, numba.jit(forceinline=True, **_OPTIONS)(function))
