@@ -4,6 +4,8 @@
  "nodes": [{"id": "h0", "kind": "host", "tier": 0, "profile": ""}, …],
  "edges": [{"source": "h0", "target": "s0",
             "rate_bps": 100000000000, "delay_ps": 1000000, "buffer_bytes": 262144}, …]}
+
+A file to be read may leave out what has one value: `directed`, `multigraph`, and a host's `tier` and `profile`.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any
 
 import networkx as nx
 
-from topologies.graph import TopologyError, validate
+from topologies.graph import HOST_ATTRIBUTES, TopologyError, hosts, validate
 
 
 def to_json(graph: nx.Graph) -> str:
@@ -43,7 +45,9 @@ def from_json(text: str) -> nx.Graph:
     except json.JSONDecodeError as error:
         raise TopologyError(f"not JSON: line {error.lineno}, column {error.colno}: {error.msg}") from None
     _check_shape(data)
-    graph = nx.node_link_graph(data, edges="edges")
+    graph = nx.node_link_graph(data, directed=False, multigraph=False, edges="edges")
+    for host in hosts(graph):
+        graph.nodes[host].update({**HOST_ATTRIBUTES, **graph.nodes[host]})
     validate(graph)
     return graph
 

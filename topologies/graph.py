@@ -15,6 +15,7 @@ import networkx as nx
 
 HOST = "host"
 SWITCH = "switch"
+HOST_ATTRIBUTES = {"kind": HOST, "tier": 0, "profile": ""}
 
 # Allowed values of an edge's attributes, both ends included. A thousand of the longest delays fit int64.
 LINK_RANGES = {
@@ -48,7 +49,7 @@ def new_graph(name: str) -> nx.Graph:
 
 def add_host(graph: nx.Graph, name: str) -> None:
     """Add a host: a machine that sends and receives and never forwards."""
-    _add_node(graph, name, kind=HOST, tier=0, profile="")
+    _add_node(graph, name, **HOST_ATTRIBUTES)
 
 
 def add_switch(graph: nx.Graph, name: str, tier: int, profile: str) -> None:
@@ -134,7 +135,7 @@ def validate(graph: nx.Graph) -> None:
 
 def where(graph: nx.Graph) -> str:
     """How error texts begin."""
-    return f"topology {graph.name!r}: "
+    return f"topology {graph.name!r}: " if graph.name else "topology: "
 
 
 def _check_simple(graph: nx.Graph) -> None:
@@ -152,17 +153,21 @@ def _check_name(graph: nx.Graph, name: object) -> None:
         raise TopologyError(f"{where(graph)}{name!r} cannot name a node; use a non-empty string without '->'")
 
 
+def _found(attributes: dict[str, Any], key: str) -> str:
+    return f"{key} is {attributes[key]!r}" if key in attributes else f"{key} is missing"
+
+
 def _check_node(graph: nx.Graph, name: str, attributes: dict[str, Any]) -> None:
     at = f"{where(graph)}node {name!r}: "
     kind, tier, profile = (attributes.get(key) for key in ("kind", "tier", "profile"))
     if kind not in (HOST, SWITCH):
-        raise TopologyError(f"{at}kind is {kind!r}, must be 'host' or 'switch'")
+        raise TopologyError(f"{at}{_found(attributes, 'kind')}, must be 'host' or 'switch'")
     if type(tier) is not int or (tier != 0 if kind == HOST else tier < 1):
         allowed = "0 for a host" if kind == HOST else "an int of at least 1 for a switch"
-        raise TopologyError(f"{at}tier is {tier!r}, must be {allowed}")
+        raise TopologyError(f"{at}{_found(attributes, 'tier')}, must be {allowed}")
     if not isinstance(profile, str) or (profile == "") != (kind == HOST):
         allowed = "'' for a host" if kind == HOST else "the name of a switch profile, such as 'plain'"
-        raise TopologyError(f"{at}profile is {profile!r}, must be {allowed}")
+        raise TopologyError(f"{at}{_found(attributes, 'profile')}, must be {allowed}")
 
 
 def _check_edge(graph: nx.Graph, a: str, b: str, attributes: dict[str, Any]) -> None:
@@ -170,7 +175,7 @@ def _check_edge(graph: nx.Graph, a: str, b: str, attributes: dict[str, Any]) -> 
         value = attributes.get(key)
         if type(value) is not int or not lowest <= value <= highest:
             raise TopologyError(
-                f"{where(graph)}link {a!r} - {b!r}: {key} is {value!r}, "
+                f"{where(graph)}link {a!r} - {b!r}: {_found(attributes, key)}, "
                 f"must be an int from {lowest} to {highest}"
             )
 

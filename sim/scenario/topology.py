@@ -35,7 +35,10 @@ def build_topology(scenario: Scenario, variant: Variant) -> nx.Graph:
             case TopologyFile():
                 return from_json(_read(section, scenario, variant))
     except TopologyError as error:
-        raise scenario.error("topology", str(error), variant=variant.name) from None
+        path, message = "topology", str(error)
+        if isinstance(section, TopologyFile):
+            path, message = "topology.path", f"{section.path}: {error}"
+        raise scenario.error(path, message, variant=variant.name) from None
 
 
 def _read(section: TopologyFile, scenario: Scenario, variant: Variant) -> str:

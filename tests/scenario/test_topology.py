@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from sim.errors import ScenarioError
+from sim.resolve import resolve
 from sim.scenario import load
 from sim.scenario.topology import build_topology
 from tests.scenario.files import GOOD, changed, write
-from topologies.exchange import to_json
+from topologies.exchange import from_json, to_json
 
 LEAF_SPINE = "kind: leaf_spine\n  leaves: 2\n  spines: 2\n  hosts_per_leaf: 3\n  uplink_rate: 40Gbps"
 
@@ -52,4 +53,25 @@ def test_a_file_that_is_missing_or_breaks_the_contract(tmp_path: Path) -> None:
     (tmp_path / "net.json").write_text("{}")
     with pytest.raises(ScenarioError) as caught:
         build_topology(scenario, scenario.variants[0])
-    assert str(caught.value).startswith(f"{path}:3: topology: ")
+    assert str(caught.value) == (
+        f"{path}:5: topology.path: net.json: "
+        "not node-link JSON: must have lists 'nodes' and 'edges'; 'nodes' is missing or not a list"
+    )
+
+    (tmp_path / "net.json").write_text('{"nodes": [{"id": "s0", "kind": "switch", "tier": 1}], "edges": []}')
+    with pytest.raises(ScenarioError) as caught:
+        build_topology(scenario, scenario.variants[0])
+    assert str(caught.value) == (
+        f"{path}:5: topology.path: net.json: topology: node 's0': "
+        "profile is missing, must be the name of a switch profile, such as 'plain'"
+    )
+
+
+def test_the_example_file_is_as_exported_and_can_be_used() -> None:
+    folder = Path(__file__).parents[2] / "scenarios"
+    text = (folder / "graphs" / "two-racks.json").read_text()
+    assert text == to_json(from_json(text))
+
+    sets = ["topology={kind: file, path: graphs/two-racks.json}"]
+    plan = resolve(load(folder / "01-quickstart.yaml", sets))
+    assert {len(variant.network.nodes) for variant in plan.variants} == {10}

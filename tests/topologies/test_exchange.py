@@ -115,9 +115,29 @@ def test_edges_are_there_once() -> None:
     )
 
 
+@pytest.mark.parametrize("left_out", [("tier",), ("profile",), ("tier", "profile")])
+def test_hosts_need_only_their_kind(left_out: tuple[str, ...]) -> None:
+    def leave_out(data: dict[str, Any]) -> None:
+        for key in left_out:
+            del data["nodes"][0][key]
+
+    assert nx.utils.graphs_equal(pair(), from_json(changed(leave_out)))
+
+
+def test_a_graph_without_a_name() -> None:
+    def leave_out(data: dict[str, Any]) -> None:
+        del data["graph"], data["directed"], data["multigraph"]
+        del data["edges"][0]["rate_bps"]
+
+    refused(
+        f"topology: link 'h0' - 's0': rate_bps is missing, must be an int from 1 to {10**15}",
+        changed(leave_out),
+    )
+
+
 def test_what_is_read_is_checked() -> None:
     refused(
-        "topology 'pair': node 's0': tier is None, must be an int of at least 1 for a switch",
+        "topology 'pair': node 's0': tier is missing, must be an int of at least 1 for a switch",
         changed(lambda data: data["nodes"][2].pop("tier")),
     )
     refused(
