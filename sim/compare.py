@@ -95,7 +95,7 @@ class Comparison:
 def compare(runs: Sequence[Path], baseline: Path | None = None) -> Comparison:
     """Compare runs with a baseline: a folder or one of the runs by its number from 1, by default the first.
 
-    A run that is given twice counts once. A variant is compared with the baseline's variant of the same name or,
+    A run that is given twice counts once. A variant is compared with the baseline's of the same name or,
     where it has none, with its first.
 
     Raises

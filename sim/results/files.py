@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import platform
@@ -15,11 +16,16 @@ PARTIAL_PREFIX = ".partial-"
 def write_file(path: Path, data: bytes) -> None:
     """Write `data` to `path`, so that at any moment the file is the old one or all of the new one."""
     temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):  # what is told is why writing failed
+            temporary.unlink(missing_ok=True)
+        raise
 
 
 def sync_folder(path: Path) -> None:

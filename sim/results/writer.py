@@ -17,7 +17,7 @@ import platform
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,11 @@ PACKAGES = (
     "polars",
     "matplotlib",
 )  # they may move a number or a byte
+_OWN_NAMES = (
+    *("scenario.yaml", "run.json", "summary.json", "checks.json"),
+    *(f"{name}.parquet" for name in TABLES),
+    *("report.html", "figures"),
+)
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,9 @@ class RunData:
     summary: Mapping[str, Any]  # of `sim.results.summarize`
     engine: Mapping[str, Any]  # packet_hops, wall_s, packet_hops_per_s
     sets: tuple[str, ...] = ()  # `--set` arguments that changed the scenario
+    extra_files: Mapping[str, bytes] = field(
+        default_factory=dict
+    )  # kept beside scenario.yaml, which names them
 
 
 def write_run(out_dir: Path, run: RunData) -> Path:
@@ -65,11 +73,22 @@ def write_run(out_dir: Path, run: RunData) -> Path:
     Raises
     ------
     DataError
-        The scenario's name cannot be a folder of its own.
-    OSError
-        The disk is full or `out_dir` cannot be written; no folder is left then.
+        The scenario's name cannot be a folder of its own, an extra file's name is taken or no plain name, or
+        the folder cannot be written, because the disk is full for example; no run folder is left then.
     """
     _require_folder_name(run.scenario_name)
+    for name in run.extra_files:
+        _require_free_name(name)
+    try:
+        return _write_run(out_dir, run)
+    except OSError as error:
+        raise DataError(
+            f"cannot write {out_dir}: {error.strerror or error}",
+            "free space, or give another folder with --out",
+        ) from error
+
+
+def _write_run(out_dir: Path, run: RunData) -> Path:
     parent = out_dir / run.scenario_name
     parent.mkdir(parents=True, exist_ok=True)
     for folder in (out_dir, parent):
@@ -96,10 +115,20 @@ def _require_folder_name(name: str) -> None:
         )
 
 
+def _require_free_name(name: str) -> None:
+    # In lower case, because to some file systems Report.html is report.html.
+    if not re.fullmatch(r"[^./\\\0][^/\\\0]*", name) or name.lower() in _OWN_NAMES:
+        raise DataError(
+            f"cannot keep the file '{name}' in a run folder",
+            f"use a name without folders that does not begin with '.' and is not {', '.join(_OWN_NAMES)}",
+        )
+
+
 def _write_files(folder: Path, run: RunData) -> None:
     from sim.report.html import write_report  # late: matplotlib takes most of a second to import
 
-    files.write_file(folder / "scenario.yaml", run.scenario_text)
+    for name, content in {"scenario.yaml": run.scenario_text, **run.extra_files}.items():
+        files.write_file(folder / name, content)
     summary = {
         "scenario": run.scenario_name,
         "seed": run.seed,
@@ -107,12 +136,12 @@ def _write_files(folder: Path, run: RunData) -> None:
         **run.summary,
         "approximations": list(run.approximations),
     }
-    for name, content in {
+    for name, record in {
         "run.json": _circumstances(run),
         "summary.json": summary,
         "checks.json": [asdict(check) for check in run.checks],
     }.items():
-        files.write_file(folder / name, to_json(content))
+        files.write_file(folder / name, to_json(record))
     for name, record_type in TABLES.items():
         files.write_file(folder / f"{name}.parquet", to_parquet(record_type, getattr(run, name)))
     write_report(read(folder))

@@ -18,6 +18,7 @@ import pytest
 
 from sim.errors import DataError
 from sim.results import Run, load, write_run
+from sim.results.files import write_file
 from sim.results.tables import TABLES, schema, to_parquet
 from tests.results.builders import LOSSLESS, RING, SCENARIO, phases, run_data
 
@@ -155,16 +156,69 @@ def test_without_links_latest_is_a_text_file(
     assert load(tmp_path / "latest.txt").path == written
 
 
-def test_a_run_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(run: Run) -> Path:
-        raise OSError(errno.ENOSPC, "disk full")
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [(errno.ENOSPC, "No space left on device"), (errno.EROFS, "Read-only file system")],
+)
+def test_a_run_that_cannot_be_written_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, reason: str
+) -> None:
+    def refuse(run: Run) -> Path:
+        raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("sim.report.html.write_report", full)
-    with pytest.raises(OSError, match="disk full"):
+    monkeypatch.setattr("sim.report.html.write_report", refuse)
+    with pytest.raises(DataError) as caught:
         write_run(tmp_path, run_data())
 
+    assert str(caught.value) == (
+        f"cannot write {tmp_path}: {reason}\n  free space, or give another folder with --out"
+    )
     assert list((tmp_path / "quick").iterdir()) == []
     assert not (tmp_path / "latest").exists()
+
+
+def test_a_file_is_no_folder_of_runs(tmp_path: Path) -> None:
+    (tmp_path / "notes").touch()
+    with pytest.raises(DataError) as caught:
+        write_run(tmp_path / "notes", run_data())
+
+    assert str(caught.value) == (
+        f"cannot write {tmp_path}/notes: Not a directory\n  free space, or give another folder with --out"
+    )
+
+
+def test_a_full_disk_leaves_no_half_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "disk full")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="disk full"):
+        write_file(tmp_path / "latest.txt", b"quick")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_that_a_scenario_names_lie_beside_it(tmp_path: Path, plain: None) -> None:
+    folder = write_run(tmp_path, run_data(extra_files={"my net.json": b"{}", "b.yaml": b"b"}))
+
+    assert (folder / "my net.json").read_bytes() == b"{}"
+    assert (folder / "b.yaml").read_bytes() == b"b"
+
+
+@pytest.mark.parametrize(
+    "name", ["", "..", ".x", "a/b", "a\\b", "summary.json", "Report.html", "steps.parquet"]
+)
+def test_an_extra_file_keeps_to_its_place(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DataError) as caught:
+        write_run(tmp_path, run_data(extra_files={name: b""}))
+
+    assert str(caught.value) == (
+        f"cannot keep the file '{name}' in a run folder\n"
+        "  use a name without folders that does not begin with '.' and is not scenario.yaml, run.json, "
+        "summary.json, checks.json, steps.parquet, rounds.parquet, phases.parquet, links.parquet, "
+        "report.html, figures"
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_only_folders_of_dead_processes_of_this_machine_are_removed(tmp_path: Path, plain: None) -> None:
