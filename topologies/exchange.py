@@ -5,7 +5,7 @@
  "edges": [{"source": "h0", "target": "s0",
             "rate_bps": 100000000000, "delay_ps": 1000000, "buffer_bytes": 262144}, …]}
 
-A file to be read may leave out what has one value: `directed`, `multigraph`, and a host's `tier` and `profile`.
+A file to be read may leave out what has one value: `directed`, `multigraph`, a host's `tier` and `profile`.
 """
 
 from __future__ import annotations
