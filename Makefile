@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bounds bench clean
 
 demo: .venv/installed
 	$(BIN)/netfold run scenarios/01-quickstart.yaml
@@ -16,6 +16,10 @@ check: .venv/installed-check
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+# What compiled code reads and writes lies inside its arrays.
+bounds: .venv/installed-test
+	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -n 2 tests/engine tests/switch tests/homomorphic
 
 bench: .venv/installed-test
 	$(BIN)/python -m tests.bench
