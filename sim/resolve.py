@@ -178,8 +178,8 @@ class _Resolver:
             raise self.error(
                 f"collective.{key}",
                 f"{TIME.format(timeout_ps)} is too short: a full window's round trip takes "
-                f"{TIME.format(trip_ps)} on the idle network, so packets would be sent again without need",
-                "use a longer timeout, or a smaller window",
+                f"{TIME.rough(trip_ps)} on the idle network, so packets would be sent again without need",
+                f"use more than {TIME.rough(trip_ps)}, or a smaller window",
             )
 
     def _in_network(
