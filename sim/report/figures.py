@@ -16,6 +16,12 @@ from sim.report.timeline import timeline
 from sim.results.reader import Run
 
 _MARKS = ("|", "D", "s", "^")
+_LOSS_MARKS = 8  # on a line
+_LOSS_COLOURS = (
+    *(style.BLUE, style.VERMILION, style.GREEN, style.ORANGE),
+    *(style.PURPLE, style.SKY, style.BLACK),
+)
+_LOSS_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 
 
 def figures(run: Run) -> dict[str, bytes]:
@@ -107,7 +113,7 @@ def bytes_sent(run: Run) -> Figure:
         style.beside(
             axes, row, f"{words.scaled(metrics['payload_bytes_up'], 'B')} payload · compression {compression}"
         )
-    legend["headers, forwarding, retransmissions"] = hatched
+    legend["headers, exponents ahead, forwarding, retransmissions"] = hatched
     legend["dense float32 gradient"] = axes.axvline(dense_bytes / factor, color=style.BLACK, linestyle="--")
     axes.set_xlim(left=0)
     style.legend_below(figure, list(legend.values()), list(legend))
@@ -131,21 +137,25 @@ def loss(run: Run) -> Figure | None:
     if trained["step"].n_unique() < 2:
         return None
     names = trained["variant"].unique(maintain_order=True).to_list()
-    colours = (style.BLUE, style.VERMILION, style.GREEN, style.ORANGE, style.PURPLE, style.SKY, style.BLACK)
-    figure = style.new_figure(3.2)
+    figure = style.new_figure(3.5)
     axes = figure.add_subplot(title="Training loss by step", xlabel="step", ylabel="mean loss over workers")
-    for number, name in enumerate(names):
+    lines = []
+    # Variants that agree lie on each other: broad lines go below dashed ones, and no two marks coincide.
+    for number, (name, colour, dashes, mark) in enumerate(
+        zip(names, itertools.cycle(_LOSS_COLOURS), itertools.cycle(_LOSS_DASHES), itertools.cycle("os^Dv"))
+    ):
         own = trained.filter(pl.col("variant") == name)
-        axes.plot(
+        distance = max(len(names), own.height // _LOSS_MARKS)
+        lines += axes.plot(
             own["step"],
             own["loss"],
-            label=name,
-            color=colours[number % len(colours)],
-            # Variants that agree lie on each other: the first is broad enough to show below the last.
+            color=colour,
+            linestyle=dashes,
             linewidth=1.5 + 2.5 * (len(names) - 1 - number) / max(1, len(names) - 1),
-            marker="o" if own.height == 1 else "",
+            marker=mark,
+            markevery=(number * distance // len(names) % own.height, distance),
         )
     axes.grid(color=style.LIGHT_GREY, linewidth=0.6)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend()
+    style.legend_below(figure, lines, names)
     return figure

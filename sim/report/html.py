@@ -18,10 +18,13 @@ from sim.results.reader import Run, load
 LINKS_MAX = 3  # busiest links shown per variant
 
 _CAPTIONS = {
-    "throughput.svg": "Dense gradient elements summed at every worker, per second of simulated aggregation.",
-    "bytes.svg": "What leaves one worker in a step: its messages, and hatched what else its link carries.",
+    "throughput.svg": "Dense gradient elements summed at every worker, per second of simulated aggregation. "
+    "A wire bound is that of dense sums: a codec that sends less may pass it.",
+    "bytes.svg": "What leaves one worker in a step: its messages, and hatched what else its link carries, "
+    "such as headers, padding and the exponents that SwitchML sends a window ahead.",
     "timeline.svg": "The last step. Compute on the upper track of a worker, its buckets in flight below.",
-    "loss.svg": "Mean training loss over workers; lines that lie on each other are variants that agree.",
+    "loss.svg": "Mean training loss over workers; before each step's update; "
+    "lines that lie on each other are variants that agree.",
 }
 
 
@@ -67,6 +70,9 @@ def render(run: Run, drawn: dict[str, bytes]) -> str:
         checks=run.checks,
         variants=variants,
         first=variants[0]["metrics"],
+        trained=any(words.has_trained(variant["metrics"]) for variant in variants),
+        steps=words.span(variant["metrics"]["steps"] for variant in variants),
+        workers=words.span(variant["metrics"]["workers"] for variant in variants),
         fastest=_fastest(variants),
         references=[(variant["name"], entry) for variant in variants for entry in variant["references"]],
         figures=[{"alt": _CAPTIONS[name], "address": _data_address(svg)} for name, svg in drawn.items()],

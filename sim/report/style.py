@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import textwrap
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -18,8 +20,16 @@ LIGHT_GREY, MIDDLE_GREY, DARK_GREY = "#d4d4d4", "#9a9a9a", "#5c5c5c"
 
 WIDTH_INCHES = 9.0
 PHASE_COLOURS = {"forward": LIGHT_GREY, "backward": MIDDLE_GREY, "encode": ORANGE, "decode": GREEN}
-_KNOWN_LABELS = {"values": BLUE, "index": SKY, "exponents": PURPLE, "redo": VERMILION}
-_OTHER_LABELS = (YELLOW, BLACK, "#8c6bb1", "#8b5a2b", DARK_GREY)
+_KNOWN_LABELS = {
+    "values": BLUE,
+    "values exponents": "#f4a582",
+    "index": SKY,
+    "exponents": PURPLE,
+    "index + exponents": YELLOW,
+    "redo": VERMILION,
+}
+_OTHER_LABELS = (BLACK, "#8c6bb1", "#8b5a2b", "#7fbf7b", "#c51b7d")
+_NAME_CHARACTERS, _NAME_LINES = 26, 3  # of a variant beside a bar
 _SETTINGS: Any = {
     "svg.fonttype": "none",  # text stays text: searchable, small, and no font is copied into the file
     "svg.hashsalt": "netfold",  # element ids would be random without it
@@ -61,19 +71,26 @@ def to_svg(figure: Figure) -> bytes:
 
 
 def label_colours(labels: Iterable[str]) -> dict[str, str]:
-    """Colour of each message label, the same in every figure; `labels` in order of appearance."""
-    others = iter(_OTHER_LABELS * 8)
-    return {label: _KNOWN_LABELS.get(label) or next(others, BLACK) for label in dict.fromkeys(labels)}
+    """Colour of each message label; it depends on the label alone, so it is the same in every report."""
+    return {
+        label: _KNOWN_LABELS.get(label, _OTHER_LABELS[zlib.crc32(label.encode()) % len(_OTHER_LABELS)])
+        for label in labels
+    }
 
 
 def bars_axes(axes: Axes, names: list[str], title: str) -> None:
     """Turn axes into a list of horizontal bars, the first name on top."""
     axes.set_title(title)
-    axes.set_yticks(range(len(names)), names)
+    axes.set_yticks(range(len(names)), [_in_lines(name) for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", color=LIGHT_GREY, linewidth=0.6)
     axes.spines["left"].set_visible(False)
+
+
+def _in_lines(name: str) -> str:
+    """A name in so few and so short lines that it stays in its row and leaves room for the bars."""
+    return "\n".join(textwrap.wrap(name, _NAME_CHARACTERS, max_lines=_NAME_LINES, placeholder="…"))
 
 
 def legend_below(figure: Figure, handles: Sequence[Any], names: Sequence[str]) -> None:

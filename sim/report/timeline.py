@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from sim.results.reader import Run
 LANES_MAX = 8
 _COMPUTE_BUCKET = -1  # what PhaseRecord says of forward and backward
 _LANE_FILL = 0.84  # of a lane's height; the rest separates workers
+_TITLE_CHARACTERS = 110  # of a panel
 _MAGNIFY_BELOW = 0.25  # of the time axis: a step shorter than this is drawn a second time, magnified
 
 
@@ -37,7 +39,7 @@ class Panel(NamedTuple):
     variant: str
     step: int
     end_us: float
-    workers_count: int
+    note: str  # how many of its workers are shown, where not all are
     bars: list[Bar]
 
 
@@ -54,15 +56,14 @@ def timeline(run: Run) -> Figure | None:
     grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     for axes, panel in zip(grid, panels, strict=True):
         _draw(axes, panel.bars, colours, factor_us)
-        axes.set_title(f"{panel.variant} · {words.time(panel.end_us)}", fontsize=9.5, pad=4)
+        title = f"{panel.variant} · {words.time(panel.end_us)}{panel.note}"
+        axes.set_title(textwrap.shorten(title, _TITLE_CHARACTERS, placeholder="…"), fontsize=9.5, pad=4)
         axes.axvline(panel.end_us / factor_us, color=style.BLACK, linewidth=1)
         axes.set_xlim(0, span_us / factor_us)
         if 0 < panel.end_us < _MAGNIFY_BELOW * span_us:
             _magnify(axes, panel, colours, span_us)
     grid[-1].set_xlabel(f"{unit} since the step began")
     title = f"What each worker did in step {panels[0].step}"
-    if lanes < panels[0].workers_count:
-        title += f" ({lanes} of {panels[0].workers_count} workers shown)"
     figure.suptitle(title, x=0.01, ha="left", size=11, weight="bold")
     style.legend_below(figure, [Patch(color=colour) for colour in colours.values()], list(colours))
     return figure
@@ -72,6 +73,7 @@ def _panel(run: Run, variant: str) -> Panel:
     step = run.steps.filter(pl.col("variant") == variant).sort("step").row(-1, named=True)
     own = run.phases.filter((pl.col("variant") == variant) & (pl.col("step") == step["step"]))
     workers = own["worker"].unique().sort().to_list()
+    shown = _chosen(workers, own.sort("end_ps", maintain_order=True)["worker"][-1]) if workers else []
     began_ps = step["start_ps"]
     bars = [
         Bar(
@@ -81,17 +83,20 @@ def _panel(run: Run, variant: str) -> Panel:
             start_us=(row["start_ps"] - began_ps) / 1e6,
             end_us=(row["end_ps"] - began_ps) / 1e6,
         )
-        for row in own.filter(pl.col("worker").is_in(_chosen(workers))).iter_rows(named=True)
+        for row in own.filter(pl.col("worker").is_in(shown)).iter_rows(named=True)
         if row["end_ps"] > row["start_ps"]
     ]
-    return Panel(variant, step["step"], (step["end_ps"] - began_ps) / 1e6, len(workers), bars)
+    note = f" ({len(shown)} of {len(workers)} workers shown)" if len(shown) < len(workers) else ""
+    return Panel(variant, step["step"], (step["end_ps"] - began_ps) / 1e6, note, bars)
 
 
-def _chosen(workers: Sequence[int]) -> list[int]:
-    """At most `LANES_MAX` of the sorted workers, evenly spread, the first and the last among them."""
+def _chosen(workers: Sequence[int], slowest: int) -> list[int]:
+    """At most `LANES_MAX` of the sorted workers: evenly spread, the slowest in place of its neighbour."""
     if len(workers) <= LANES_MAX:
         return list(workers)
-    return [workers[lane * (len(workers) - 1) // (LANES_MAX - 1)] for lane in range(LANES_MAX)]
+    spread = [workers[lane * (len(workers) - 1) // (LANES_MAX - 1)] for lane in range(LANES_MAX)]
+    neighbour = min(spread, key=lambda worker: abs(worker - slowest))
+    return sorted({*spread} - {neighbour} | {slowest})
 
 
 def _colours(names: Iterable[str]) -> dict[str, str]:
@@ -174,4 +179,10 @@ def _magnify(axes: Axes, panel: Panel, colours: dict[str, str], span_us: float) 
     inset.set(xticks=[], yticks=[])
     inset.spines[:].set(visible=True, color=style.MIDDLE_GREY)
     magnified = words.times((1 - left) * span_us / panel.end_us)
-    inset.set_title(f"the same, magnified {magnified}", fontsize=9, fontweight="normal", pad=6)
+    inset.text(
+        *(0.99, 0.96, f"the same, magnified {magnified}"),
+        transform=inset.transAxes,
+        horizontalalignment="right",
+        verticalalignment="top",
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 2},
+    )

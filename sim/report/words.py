@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 NOTHING = "–"
@@ -66,6 +66,12 @@ def error(value: float | None) -> str:
     if value is None:
         return "not finite"
     return "0" if value == 0 else f"{value:.2e}"
+
+
+def span(values: Iterable[int]) -> str:
+    """The one value that there is, or the least and the most: "4" or "4 to 16"."""
+    found = sorted(set(values))
+    return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
 
 
 def has_trained(metrics: Mapping[str, Any]) -> bool:

@@ -17,6 +17,7 @@ from rich.console import Console
 from sim.errors import DataError
 from sim.record import CheckRecord
 from sim.report.html import build_report
+from sim.report.style import label_colours
 from sim.report.table import results_table
 from sim.report.timeline import Bar, _chosen, _longer_at_once, _tracks
 from sim.results import Reference, write_run
@@ -111,7 +112,7 @@ def test_html_is_balanced_and_its_tables_are_rectangular(report: Callable[..., s
     balance.feed(report(replace(RING, losses=(0.7, 0.6)), LOSSLESS))
 
     assert balance.open == []
-    assert sorted(set(balance.rows)) == [4, 8, 12]
+    assert sorted(set(balance.rows)) == [4, 8, 13]
 
 
 def test_the_report_needs_no_other_file(report: Callable[..., str]) -> None:
@@ -182,9 +183,45 @@ def test_a_run_in_which_nothing_took_time_has_no_time_line(tmp_path: Path) -> No
     assert sorted(path.name for path in (folder / "figures").iterdir()) == ["bytes.svg", "throughput.svg"]
 
 
-def test_at_most_eight_workers_are_drawn() -> None:
-    assert _chosen(range(8)) == list(range(8))
-    assert _chosen(range(64)) == [0, 9, 18, 27, 36, 45, 54, 63]
+def test_at_most_eight_workers_are_drawn_and_the_slowest_is_one() -> None:
+    assert _chosen(range(8), 5) == list(range(8))
+    assert _chosen(range(64), 63) == [0, 9, 18, 27, 36, 45, 54, 63]
+    assert _chosen(range(64), 20) == [0, 9, 20, 27, 36, 45, 54, 63]
+
+
+def test_a_panel_says_how_many_of_its_workers_it_shows(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, run_data(replace(RING, workers=16), LOSSLESS))
+    texts = svg_text((folder / "figures" / "timeline.svg").read_bytes())
+
+    assert "ring · 168 µs (8 of 16 workers shown)" in texts
+    assert "lossless · 88.0 µs" in texts
+    assert "worker 15" in texts  # builders make the last one the latest
+
+
+def test_steps_and_workers_are_said_of_all_variants(report: Callable[..., str]) -> None:
+    assert "means over steps (2) and workers (2 to 16)" in report(RING, replace(LOSSLESS, workers=16))
+
+
+def test_colours_depend_on_the_label_alone() -> None:
+    labels = ["values", "values exponents", "index", "index + exponents", "exponents", "redo"]
+    colours = label_colours(labels)
+
+    assert len(set(colours.values())) == len(labels)
+    assert colours["values"] == "#0072B2"
+    assert label_colours(["mine", "yours"])["yours"] == label_colours(["yours"])["yours"]
+
+
+def test_a_long_name_is_broken_into_lines(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, run_data(replace(RING, name="shards-" * 6), LOSSLESS))
+
+    assert svg_text((folder / "figures" / "bytes.svg").read_bytes()).count("shards-" * 3) == 2
+
+
+def test_variants_of_equal_loss_can_be_told_apart(tmp_path: Path) -> None:
+    same = [replace(RING, name=name, losses=(0.7, 0.6)) for name in ("one", "two", "three")]
+    svg = (write_run(tmp_path, run_data(*same)) / "figures" / "loss.svg").read_text("utf-8")
+
+    assert len(set(re.findall(r"stroke-dasharray: ([^;\"]+)", svg))) >= 2
 
 
 def test_buckets_in_flight_at_once_lie_on_tracks_of_their_own() -> None:

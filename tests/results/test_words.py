@@ -67,3 +67,8 @@ def test_training_loss() -> None:
     assert words.training_loss({"steps": 9, "loss_first": 2.302, "loss": 1.87}) == "2.30 → 1.87"
     assert words.training_loss({"steps": 1, "loss_first": 2.302, "loss": 2.302}) == "–"
     assert words.training_loss({"steps": 9, "loss_first": None, "loss": None}) == "–"
+
+
+def test_span() -> None:
+    assert words.span([4, 4]) == "4"
+    assert words.span([16, 4, 8]) == "4 to 16"
