@@ -23,7 +23,7 @@ _CAPTIONS = {
     "bytes.svg": "What leaves one worker in a step: its messages, and hatched what else its link carries, "
     "such as headers, padding and the exponents that SwitchML sends a window ahead.",
     "timeline.svg": "The last step. Compute on the upper track of a worker, its buckets in flight below.",
-    "loss.svg": "Mean training loss over workers; before each step's update; "
+    "loss.svg": "Mean training loss over workers, before each step's update; "
     "lines that lie on each other are variants that agree.",
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import textwrap
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,6 +30,7 @@ _KNOWN_LABELS = {
     "redo": VERMILION,
 }
 _OTHER_LABELS = (BLACK, "#8c6bb1", "#8b5a2b", "#7fbf7b", "#c51b7d")
+_LEGEND_CHARACTERS = 125  # of a legend below a figure, a coloured patch being as wide as 8
 _NAME_CHARACTERS, _NAME_LINES = 26, 3  # of a variant beside a bar
 _SETTINGS: Any = {
     "svg.fonttype": "none",  # text stays text: searchable, small, and no font is copied into the file
@@ -95,9 +97,22 @@ def _in_lines(name: str) -> str:
 
 def legend_below(figure: Figure, handles: Sequence[Any], names: Sequence[str]) -> None:
     """Legend under the figure, in as few rows as fit, read row by row as far as matplotlib lets it."""
-    characters_count = sum(len(name) + 8 for name in names)
-    rows_count = -(-characters_count // 125)
-    figure.legend(handles, names, loc="outside lower left", ncols=-(-len(names) // rows_count))
+    columns_count = next(
+        count
+        for count in range(len(names), 0, -1)
+        if count == 1 or _legend_characters(names, count) <= _LEGEND_CHARACTERS
+    )
+    figure.legend(handles, names, loc="outside lower left", ncols=columns_count)
+
+
+def _legend_characters(names: Sequence[str], columns_count: int) -> int:
+    """Width of a legend, whose columns matplotlib fills one after the other, the first ones with one more."""
+    rows_count, longer_count = divmod(len(names), columns_count)
+    rest = iter(names)
+    columns = [
+        list(itertools.islice(rest, rows_count + (column < longer_count))) for column in range(columns_count)
+    ]
+    return sum(max(map(len, column)) + 8 for column in columns)
 
 
 def beside(axes: Axes, row: int, text: str, colour: str = BLACK) -> None:

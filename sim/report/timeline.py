@@ -20,6 +20,7 @@ LANES_MAX = 8
 _COMPUTE_BUCKET = -1  # what PhaseRecord says of forward and backward
 _LANE_FILL = 0.84  # of a lane's height; the rest separates workers
 _TITLE_CHARACTERS = 110  # of a panel
+_INSET_TITLE_INCHES = 0.2  # room above the lanes of a magnified step
 _MAGNIFY_BELOW = 0.25  # of the time axis: a step shorter than this is drawn a second time, magnified
 
 
@@ -52,7 +53,8 @@ def timeline(run: Run) -> Figure | None:
     lanes = max(len({bar.worker for bar in panel.bars}) for panel in panels)
     span_us = 1.01 * max(panel.end_us for panel in panels)
     factor_us, unit = words.time_unit(span_us)
-    figure = style.new_figure(1.2 + len(panels) * (0.4 + 0.27 * max(2, lanes)))
+    panel_inches = 0.27 * max(2, lanes)
+    figure = style.new_figure(1.2 + len(panels) * (0.4 + panel_inches))
     grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     for axes, panel in zip(grid, panels, strict=True):
         _draw(axes, panel.bars, colours, factor_us)
@@ -61,7 +63,9 @@ def timeline(run: Run) -> Figure | None:
         axes.axvline(panel.end_us / factor_us, color=style.BLACK, linewidth=1)
         axes.set_xlim(0, span_us / factor_us)
         if 0 < panel.end_us < _MAGNIFY_BELOW * span_us:
-            _magnify(axes, panel, colours, span_us)
+            inset = _magnify(axes, panel, colours, span_us)
+            bottom, top = inset.get_ylim()
+            inset.set_ylim(bottom, top - (bottom - top) * _INSET_TITLE_INCHES / panel_inches)
     grid[-1].set_xlabel(f"{unit} since the step began")
     title = f"What each worker did in step {panels[0].step}"
     figure.suptitle(title, x=0.01, ha="left", size=11, weight="bold")
@@ -169,8 +173,8 @@ def _longer_at_once(bar: Bar, bars: Sequence[Bar]) -> int:
     )
 
 
-def _magnify(axes: Axes, panel: Panel, colours: dict[str, str], span_us: float) -> None:
-    """Draw a short step again in the room that a slow variant leaves to its right."""
+def _magnify(axes: Axes, panel: Panel, colours: dict[str, str], span_us: float) -> Axes:
+    """Draw a short step again in the room that a slow variant leaves to its right; returns those axes."""
     left = panel.end_us / span_us + 0.1
     inset = axes.inset_axes((left, 0.04, 1 - left, 0.92), facecolor="#f4f4f4")
     _draw(inset, panel.bars, colours, 1.0)
@@ -180,9 +184,9 @@ def _magnify(axes: Axes, panel: Panel, colours: dict[str, str], span_us: float) 
     inset.spines[:].set(visible=True, color=style.MIDDLE_GREY)
     magnified = words.times((1 - left) * span_us / panel.end_us)
     inset.text(
-        *(0.99, 0.96, f"the same, magnified {magnified}"),
+        *(0.99, 0.97, f"the same, magnified {magnified}"),
         transform=inset.transAxes,
         horizontalalignment="right",
         verticalalignment="top",
-        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 2},
     )
+    return inset

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from sim.errors import DataError
 from sim.record import CheckRecord
 from sim.report.html import build_report
-from sim.report.style import label_colours
+from sim.report.style import _legend_characters, label_colours
 from sim.report.table import results_table
 from sim.report.timeline import Bar, _chosen, _longer_at_once, _tracks
 from sim.results import Reference, write_run
@@ -209,6 +210,14 @@ def test_colours_depend_on_the_label_alone() -> None:
     assert len(set(colours.values())) == len(labels)
     assert colours["values"] == "#0072B2"
     assert label_colours(["mine", "yours"])["yours"] == label_colours(["yours"])["yours"]
+
+
+@pytest.mark.parametrize("columns_count", [1, 2, 3, 4, 5])
+def test_the_width_of_a_legend_is_that_of_its_columns(columns_count: int) -> None:
+    names = ["a", "bb", "ccc", "dddd", "eeeee"]
+    columns = np.array_split(np.array(list(map(len, names))), columns_count)  # as matplotlib does
+
+    assert _legend_characters(names, columns_count) == sum(int(column.max()) + 8 for column in columns)
 
 
 def test_a_long_name_is_broken_into_lines(tmp_path: Path) -> None:
