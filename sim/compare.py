@@ -151,8 +151,10 @@ def _notes(run: Run, base: Run) -> list[str]:
         if mine[what] != theirs[what]
     ]
     if mine["scenario"] != theirs["scenario"]:
-        notes = [f"{_name(run)}: another scenario than the baseline's, ratios may mean little"]
-    notes += _unmatched(run, base)
+        first = base.summary["variants"][0]["name"]
+        notes = [f"{_name(run)}: another scenario; what the baseline lacks is compared with its '{first}'"]
+    else:
+        notes += _unmatched(run, base)
     if run.summary["verdict"] != "pass":
         notes.append(f"{_name(run)}: a check failed, do not rely on its numbers")
     return notes
