@@ -132,7 +132,8 @@ def validate(
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
     baseline: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="What ratios are to; by default the first run.")
+        Path | None,
+        typer.Option(metavar="RUN", help="What ratios are to: a run, or its number; by default the first."),
     ] = None,
     as_json: Json = False,
 ) -> None:

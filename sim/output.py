@@ -62,11 +62,26 @@ def print_table(table: Table) -> None:
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on a terminal's stderr, nothing elsewhere; gone when it is done."""
+    """A bar on a terminal's stderr, gone when it is done; elsewhere a line for each thing as it begins."""
     from rich.console import Console
     from rich.progress import Progress
 
     console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+    if not console.is_terminal:
+        yield _Log()
+        return
+    with Progress(console=console, transient=True) as bar:
         task = bar.add_task("", total=None)
         yield lambda text, done, total: bar.update(task, description=text, completed=done, total=total)
+
+
+class _Log:
+    """Tells what begins, once."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def __call__(self, text: str, done: int, total: int) -> None:
+        if text != self._last:
+            typer.echo(f"{text} ({done} of {total} steps done)", err=True)
+        self._last = text

@@ -29,6 +29,7 @@ from sim.resolve import resolve
 from sim.results import RunData, write_run
 from sim.results.summary import VariantFacts, summarize
 from sim.scenario import load
+from sim.scenario.models import TopologyFile
 from sim.workload import SyntheticSpec, Workload, synthetic_workload, training_workload
 
 Progress = Callable[[str, int, int], None]  # what is going on, steps done, steps in all
@@ -120,9 +121,18 @@ def run_scenario(
             summary=summary,
             engine=engine,
             sets=sets,
+            extra_files=_topology_files(plan),
         ),
     )
     return Outcome(scenario.name, scenario.seed, run_dir, summary, engine)
+
+
+def _topology_files(plan: Plan) -> dict[str, bytes]:
+    """Graph files beside or below the scenario, by the path it gives them: the run folder keeps a copy."""
+    folder = Path(plan.scenario.file).parent
+    paths = {v.topology.path for v in plan.scenario.variants if isinstance(v.topology, TopologyFile)}
+    kept = [path for path in paths if not Path(path).is_absolute() and ".." not in Path(path).parts]
+    return {path: (folder / path).read_bytes() for path in sorted(kept)}
 
 
 def _require_writable(out_dir: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from homomorphic.compiled import inlined, kernel
+from homomorphic.compiled import inlined
 from sim.engine.state import Table
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from homomorphic.compiled import inlined, kernel
+from homomorphic.compiled import inlined
 from homomorphic.keyed import mix
 from sim.engine.heap import push
 from sim.engine.state import FLOW_ACK, Table, World

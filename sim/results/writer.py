@@ -116,11 +116,12 @@ def _require_folder_name(name: str) -> None:
 
 
 def _require_free_name(name: str) -> None:
-    # In lower case, because to some file systems Report.html is report.html.
-    if not re.fullmatch(r"[^./\\\0][^/\\\0]*", name) or name.lower() in _OWN_NAMES:
+    """A path that stays in the folder. In lower case: to some file systems Report.html is report.html."""
+    parts = name.split("/")
+    if any(not re.fullmatch(r"[^./\\\0][^/\\\0]*", part) for part in parts) or parts[0].lower() in _OWN_NAMES:
         raise DataError(
             f"cannot keep the file '{name}' in a run folder",
-            f"use a name without folders that does not begin with '.' and is not {', '.join(_OWN_NAMES)}",
+            f"use a relative path no part of which begins with '.', and not {', '.join(_OWN_NAMES)}",
         )
 
 
@@ -128,6 +129,7 @@ def _write_files(folder: Path, run: RunData) -> None:
     from sim.report.html import write_report  # late: matplotlib takes most of a second to import
 
     for name, content in {"scenario.yaml": run.scenario_text, **run.extra_files}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         files.write_file(folder / name, content)
     summary = {
         "scenario": run.scenario_name,

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from sim.output import progress_bar
+
 ROOT = Path(__file__).parents[2]
 SCENARIO = "scenarios/01-quickstart.yaml"
 BOLD = "\x1b[1m"
@@ -76,6 +78,18 @@ def test_tables_are_as_wide_as_a_terminal_says() -> None:
 
     assert done.returncode == 0
     assert 40 < max(len(line) for line in re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()) <= 60
+
+
+def test_progress_without_a_terminal_is_a_line_for_each_thing(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_bar() as progress:
+        for text, done in (("ring", 0), ("ring", 1), ("switch", 2), ("writing the report", 3)):
+            progress(text, done, 3)
+
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err == (
+        "ring (0 of 3 steps done)\nswitch (2 of 3 steps done)\nwriting the report (3 of 3 steps done)\n"
+    )
 
 
 def test_colours_are_forced_and_refused() -> None:

@@ -67,7 +67,8 @@ def read_until(terminal: int, text: bytes) -> bytes:
 def test_a_run_that_passes_exits_with_0(tmp_path: Path) -> None:
     result = netfold(tmp_path, "--seed", "3")
 
-    assert (result.exit_code, result.stderr) == (0, "")
+    told = "tiny (0 of 1 steps done)\nwriting the report (1 of 1 steps done)\n"
+    assert (result.exit_code, result.stderr) == (0, told)
     assert load(tmp_path / "runs" / "latest").summary["verdict"] == "pass"
     assert load(tmp_path / "runs" / "latest").summary["seed"] == 3
 
@@ -119,7 +120,9 @@ def test_a_contradiction_exits_with_3(tmp_path: Path, monkeypatch: pytest.Monkey
     result = netfold(tmp_path)
 
     assert (result.exit_code, result.stdout) == (3, "")
-    assert result.stderr.startswith("bytes vanished\n  a bug; to reproduce: netfold run ")
+    assert result.stderr.startswith(
+        "tiny (0 of 1 steps done)\nbytes vanished\n  a bug; to reproduce: netfold run "
+    )
     assert not (tmp_path / "runs").exists()
 
 
