@@ -163,8 +163,8 @@ def error_bound(gradients: Sequence[Gradient], block_elements: int) -> NDArray[n
 class FixedPoint:
     """Dense gradients as int32 words with an agreed exponent per block.
 
-    block_elements: elements that share an exponent; left out, the network's own unit (what it sends and answers
-    as one: a UDP packet, an RDMA message), or 256 where there is no network.
+    block_elements: elements that share an exponent; left out, the network's own unit (what it sends and
+    answers as one: a UDP packet, an RDMA message), or 256 where there is no network.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}

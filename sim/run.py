@@ -40,7 +40,7 @@ APPROXIMATIONS = (
     "A switch's extra passes are one loopback port with its rate and delay; results are copied per receiver.",
     "Backward is taken to produce gradient bytes at an even rate; a bucket is ready when its last byte is.",
     "Compute takes what the device model says; encoding and decoding are charged memory traffic alone.",
-    "Retransmission timers expire exactly and without jitter; the released SwitchML client polls them.",
+    "Retransmission timers expire exactly, those of copies up to a quarter later; real clients poll them.",
 )
 
 

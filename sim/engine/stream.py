@@ -2,7 +2,8 @@
 
 As in the released client (p4lang/p4app-switchML, `dpdk_worker_thread`, `rdma_worker_thread`): a result is
 the clock that releases the next unit of the same slot in the other version; one timer per outstanding unit
-sends it again. Timers here expire exactly; the released client looks at them at most once per timeout.
+sends it again. A copy's timer is up to a quarter longer, or workers whose bursts collide would collide for
+ever. Timers here expire exactly; the released client looks at them at most once per timeout.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from sim.engine.memory import bytes_at, floats_at, words_at
 from sim.engine.state import DATA, NEVER, World
 
 NO_EXPONENT = -128
+JITTER_SHARE = 4  # a retransmitted unit waits up to a quarter of the timeout longer
 TIMEOUTS_THRESHOLD = 100  # after so many timeouts the timeout doubles
 
 
@@ -228,6 +230,14 @@ def end_stream(world: World, row: int) -> None:
 
 
 @inlined
+def jitter_ps(world: World, row: int, slot: int) -> int:
+    """What a retransmitted unit waits longer, so that workers that collided do not collide again."""
+    stream, window = world.streams[row], world.windows[row, slot]
+    draw = mix(world.clock[0].seed, 9, stream.job, stream.worker, stream.serial, window.unit, window.attempt)
+    return int(draw % np.uint64(max(stream.timeout_ps // JITTER_SHARE, 1)))
+
+
+@inlined
 def on_timer(world: World, row: int) -> None:
     """Send again every unit whose deadline has passed, then wait for the next deadline."""
     stream, now_ps = world.streams[row], world.clock[0].now_ps
@@ -242,7 +252,7 @@ def on_timer(world: World, row: int) -> None:
         if window.deadline_ps <= now_ps:
             stream.timeouts += 1
             window.attempt += 1
-            send_unit(world, row, slot, stream.timeout_ps)
+            send_unit(world, row, slot, stream.timeout_ps + jitter_ps(world, row, slot))
             if stream.timeouts >= stream.timeouts_threshold:
                 stream.timeout_ps = max(stream.timeout_ps, min(2 * stream.timeout_ps, job.timeout_max_ps))
                 stream.timeouts_threshold += TIMEOUTS_THRESHOLD

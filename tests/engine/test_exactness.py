@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import accumulate
 
 import numpy as np
 import pytest
@@ -267,20 +266,41 @@ def test_a_link_loses_its_share() -> None:
 
 
 def test_timeouts_double_every_hundred_up_to_a_bound() -> None:
-    """A worker that hears nothing: the first timeout, then 10 ps, 20 ps and at most 35 ps."""
+    """A worker that hears nothing: the first timeout, then 1000, 2000 and at most 3500 ps, and a jitter."""
     network = compile_network(star(1, LINK))
     sim = engine(network, loss=1.0)
     sim.start_log()
-    number = sim.add_job(job(network, 1, timeout_ps=10, first_timeout_ps=1000, timeout_max_ps=35))
+    number = sim.add_job(job(network, 1, timeout_ps=1000, first_timeout_ps=100_000, timeout_max_ps=3500))
     words = gradients(1, 4)[0]
     sim.open_stream(number, 0, [Segment(words, words.copy(), Merge.ADD)])
-    assert sim.run(9000) == []
+    assert sim.run(900_000) == []
 
     fired_ps = [row[0] for row in sim.log if row[2] == 1]
-    due_ps = accumulate([1000, *[10] * 100, *[20] * 100, *[35] * 300])  # the hundredth sets the old deadline
-    assert fired_ps == [time_ps for time_ps in due_ps if time_ps <= 9000]
+    gaps_ps = np.diff(fired_ps)
+    timeouts_ps = np.repeat([1000, 2000, 3500], [100, 100, 300])[
+        : gaps_ps.size
+    ]  # the hundredth waits as before
+    assert fired_ps[0] == 100_000
+    assert np.all((timeouts_ps <= gaps_ps) & (gaps_ps < timeouts_ps + timeouts_ps // 4))
+    assert np.unique(gaps_ps[:100]).size > 50
     assert sim.worker_counters(number, 0) == {
         "timeouts": len(fired_ps),
         "retransmitted_packets": len(fired_ps),
         "stale_results": 0,
     }
+
+
+@pytest.mark.parametrize(("unit_packets", "buffer_packets"), [(1, 1), (1, 4), (4, 10), (4, 16)])
+def test_bursts_that_do_not_fit_a_buffer_are_not_repeated_for_ever(
+    unit_packets: int, buffer_packets: int
+) -> None:
+    """Equal timers, less buffer than one unit of each host: without jitter copies would always meet."""
+    uplink = replace(LINK, buffer_bytes=buffer_packets * 1200)
+    network = compile_network(leaf_spine(2, 1, 4, LINK, uplink))
+    sim = engine(network)
+    frame = Frame("test", 8, 1168)
+    timeouts = {"timeout_ps": 5 * 10**7, "first_timeout_ps": 5 * 10**7, "timeout_max_ps": 2 * 10**8}
+    spine = network.nodes.index("spine0")
+    number = sim.add_job(job(network, 8 * unit_packets, frame, unit_packets, switch=spine, **timeouts))
+    words = gradients(8, 800)
+    check_results(aggregate(sim, number, words).results, words)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import accumulate
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -144,14 +144,15 @@ def test_scaled_streams_agree_on_exponents_one_window_ahead(
 
 def test_stream_timer_fires_for_overdue_units_and_doubles_every_hundred_up_to_a_bound() -> None:
     sim = engine(compile_network(star(1, LINK)), loss=1.0)
-    number = sim.add_job(job(1, 1, timeout_ps=10, first_timeout_ps=1000, timeout_max_ps=35))
+    number = sim.add_job(job(1, 1, timeout_ps=1000, first_timeout_ps=100_000, timeout_max_ps=3500))
     sim.open_stream(number, 0, [segment(gradients(1, 4)[0])])
-    assert sim.run(9000) == []
+    assert sim.run(900_000) == []
 
     fired = [row[0] for row in sim.log if row[2] == STREAM_TIMER]
-    # The hundredth still sets the old deadline.
-    expected = accumulate([1000, *[10] * 100, *[20] * 100, *[35] * 300])
-    assert fired == [time for time in expected if time <= 9000]
+    gaps = [after - before for before, after in pairwise(fired)]
+    timeouts = ([1000] * 100 + [2000] * 100 + [3500] * 300)[: len(gaps)]  # the hundredth waits as before
+    assert fired[0] == 100_000
+    assert all(time <= gap < time + time // 4 for time, gap in zip(timeouts, gaps, strict=True))
 
 
 @given(st.integers(1, 4), st.integers(1, 6), st.integers(1, 3), st.floats(0, 0.4), st.integers(0, 2**32))

@@ -12,7 +12,7 @@ from functools import partial
 from tests.reference.fabric import STREAM_TIMER, Fabric, Label, Packet, Timer
 from tests.reference.stream import Contribution, JobNumber, Result, Stream, full_bytes
 
-KEY_CONTRIBUTION = 1
+KEY_CONTRIBUTION, KEY_JITTER = 1, 9
 
 
 @dataclass
@@ -141,7 +141,9 @@ class Worker:
             self.counters["timeouts"] += 1
             outstanding.attempt += 1
             self._send(self.stream, slot, outstanding)
-            outstanding.deadline_ps = self.fabric.now_ps + self.timeout_ps
+            identity = (self.number, self.rank, self.stream_number, outstanding.unit, outstanding.attempt)
+            jitter_ps = self.fabric.key(KEY_JITTER, *identity) % max(self.timeout_ps // 4, 1)
+            outstanding.deadline_ps = self.fabric.now_ps + self.timeout_ps + jitter_ps
             if self.counters["timeouts"] >= self.threshold:
                 self.timeout_ps = max(self.timeout_ps, min(2 * self.timeout_ps, self.job.timeout_max_ps))
                 self.threshold += 100
