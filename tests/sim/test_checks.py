@@ -232,3 +232,25 @@ def test_a_ring_is_checked_like_a_switch(tmp_path: Path, monkeypatch: pytest.Mon
     # Exponents and values are an operation each; a wrong exponent makes its whole block wrong.
     assert told["merges_are_exact"] == "2 merged words are wrong, first in step 0, bucket 0"
     assert told["replicas_agree"] == "workers differ in 1 rounds, first step 0, bucket 0"
+
+
+@pytest.mark.parametrize(
+    ("counters", "told"),
+    [
+        ({"packets": 1}, "switch s0 received 96 packets, its program saw 97"),
+        ({"results": 1}, "switch s0 sent or dropped 96 packets, 99 were due"),
+        ({"answers": 1}, "switch s0 sent or dropped 96 packets, 97 were due"),
+    ],
+)
+def test_a_switch_that_does_not_add_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counters: dict[str, int], told: str
+) -> None:
+    """32 units from 3 workers; every result is copied three times."""
+    real = InNetwork.switch_counters
+
+    def wrong(self: InNetwork) -> dict[str, int]:
+        return {name: value + counters.get(name, 0) for name, value in real(self).items()}
+
+    monkeypatch.setattr(InNetwork, "switch_counters", wrong)
+
+    assert failures(tmp_path) == {"switches_add_up": told}
