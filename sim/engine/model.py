@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+NEVER_PS = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -26,9 +29,59 @@ class Frame:
         return self.overhead_bytes + 4 * words + self.first_bytes * first + self.last_bytes * last
 
 
+class Program(IntEnum):
+    """What a job's switches run."""
+
+    SWITCHML = 0  # two versions of every slot, workers that send again
+    TREE = 1  # one version, a network that loses nothing (SHARP)
+    TIMED = 2  # a slot that waited too long answers with what it has (Trio-ML, Canary)
+    ATP = 3  # hashed entries, a parameter server for what collides
+
+
+class Merge(IntEnum):
+    """Merges a switch register can do in one pass."""
+
+    ADD = 0
+    OR = 1
+    MAX = 2
+    FLOAT_ADD = 3
+    SIGN = 4
+    TABLE_ADD = 5
+
+
+class Overflow(IntEnum):
+    """What becomes of an ADD whose sum leaves int32."""
+
+    WRAP = 0  # modulo 2^32
+    SATURATE = 1  # the nearest int32; later words may bring it back
+    STICKY = 2  # as SATURATE, and a word at or beyond ±(2^31 − 1) stays as it is
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A switch of an aggregation tree below the root: what it adds up goes on to its parent."""
+
+    switch: int  # node
+    parent: int  # point: 0 is the job's `switch`, i its `branches[i − 1]`
+    loopback_link: int = -1
+    route: int = 0  # picks among equal-cost paths between it and its parent
+
+
+@dataclass(frozen=True)
+class Server:
+    """ATP's parameter server, and what its switch and workers keep."""
+
+    host: int  # node; no worker runs there
+    entries: int  # aggregators of the switch, shared by all jobs on it
+    window_max: int  # packets: entries that one worker's window cycles over
+    ecn_bytes: int  # a packet that finds so much waiting at a switch port is marked
+    is_adaptive: bool = True  # whether marks shrink the window (AIMD)
+    route: int = 0
+
+
 @dataclass(frozen=True)
 class Job:
-    """One aggregation job on one switch: `hosts[r]` is the node of worker r."""
+    """One aggregation job: `hosts[r]` is the node of worker r, `switch` the root of its tree."""
 
     hosts: tuple[int, ...]
     switch: int
@@ -41,23 +94,60 @@ class Job:
     timeout_max_ps: int  # doubling stops here
     routes: tuple[int, ...]  # per worker, non-negative: picks among equal-cost paths
     loopback_link: int = -1  # link from the switch to itself that every result passes, or -1
-
-
-class Merge(IntEnum):
-    """Merges a switch register can do in one pass."""
-
-    ADD = 0
-    OR = 1
-    MAX = 2
+    program: Program = Program.SWITCHML
+    overflow: Overflow = Overflow.WRAP
+    branches: tuple[Branch, ...] = ()
+    homes: tuple[int, ...] = ()  # point of each worker; left out: all at the root
+    slot_timer_ps: int = 0  # TIMED: longest that a slot waits
+    lanes: int = 1  # result words per word sent: 8 if a message merges by TABLE_ADD
+    server: Server | None = None  # ATP
 
 
 @dataclass(frozen=True)
 class Segment:
     """One message of a stream: C-contiguous arrays of 4-byte items; `result` is written in place."""
 
-    words: NDArray[Any]  # int32 or uint32; float32 if scaled
-    result: NDArray[Any]  # int32 or uint32, same length
+    words: NDArray[Any]  # int32, uint32 or float32; float32 if scaled
+    result: NDArray[Any]  # same length; `lanes` times that for TABLE_ADD
     merge: Merge
+    table: NDArray[np.int32] | None = None  # (16,) TABLE_ADD
+    holders: NDArray[np.uint32] | None = None  # (units,) TIMED, written: bitmap of the workers in each result
+    floats: NDArray[np.float32] | None = None  # (words,) ATP: sent in place of words whose sum overflowed
+    is_float: NDArray[np.uint8] | None = None  # (units,) ATP, read and written: units sent as floats
+
+
+class Fate(IntEnum):
+    """What a fault does to a packet that it strikes."""
+
+    LOSS = 0  # it vanishes on the wire
+    CORRUPTION = 1  # a bit flips, the receiving end sees it (frame check sequence) and discards the packet
+    FLIP = 2  # a bit of its words flips and nobody sees it
+    DUPLICATE = 3  # a copy follows it
+    REORDER = 4  # it arrives later, and others overtake it
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A fault on links: strikes packets at random, in a stretch of time.
+
+    Of each fate, the first rule that names a link at a time counts there, be its probability 0.
+    """
+
+    fate: Fate
+    probability: float
+    links: tuple[int, ...]
+    delay_ps: int = 0  # DUPLICATE: of the copy; REORDER: of the packet
+    from_ps: int = 0
+    until_ps: int = NEVER_PS  # exclusive
+
+
+def losses(probabilities: Iterable[float]) -> tuple[Rule, ...]:
+    """Rules that lose packets with a probability per link."""
+    by_probability: dict[float, list[int]] = {}
+    for link, probability in enumerate(probabilities):
+        if probability > 0:
+            by_probability.setdefault(float(probability), []).append(link)
+    return tuple(Rule(Fate.LOSS, share, tuple(links)) for share, links in by_probability.items())
 
 
 @dataclass(frozen=True)
