@@ -1,44 +1,67 @@
-"""The aggregating switch: front end, state machine, and results on their way back."""
+"""The switches of a job's tree: front end, state machine, and the slot's words."""
 
 from __future__ import annotations
 
-from homomorphic.compiled import inlined
-from sim.engine.link import free_packet, put, send_towards, take_packet, take_payload
-from sim.engine.memory import words_at
-from sim.engine.state import ALL_WORKERS, RESULT, World
-from sim.engine.stream import packet_key, result_address
-from switch.programs.switchml import ANSWER, COMPLETE, DROPPED, process_packet
+import numpy as np
+
+from homomorphic.compiled import inlined, kernel
+from homomorphic.keyed import mix
+from homomorphic.merge import lift_words
+from sim.engine.entering import ask, world_at
+from sim.engine.link import free_packet, take_payload
+from sim.engine.memory import copy_words, words_at
+from sim.engine.result import emit, replicate
+from sim.engine.state import ALL_CHILDREN, ANSWER_NOTHING, LIFT, PARENT, TEND_TIMER, World
+from switch import arithmetic
+from switch.programs import switchml, timed, tree
+from switch.registers import ANSWER, ANSWERED, COMPLETE, DROPPED, EXPIRED, LATE, OVERWRITE, READ
+
+SWITCHML, TREE, TIMED = 0, 1, 2  # `model.Program`
 
 
 @inlined
 def on_data(world: World, index: int) -> None:
-    """A worker's packet has arrived at its switch; the packet ends here."""
+    """A child's packet has arrived at its point; the packet ends here."""
     packet = world.packets[index]
-    stream = world.streams[packet.owner]
-    job = world.jobs[stream.job]
+    point = world.points[packet.point]
+    job = world.jobs[point.job]
     job.packets += 1
-    if not passes_front_end(world, index):
+    if packet.transmission >= 0 and not passes_front_end(world, index):
         job.discarded += 1
         free_packet(world, index)
         return
-    slot = job.register_base + job.slot_base + packet.slot * job.unit_packets + packet.part
-    row = 2 * slot + packet.version
-    if packet.payload >= 0:
-        words = world.payloads[packet.payload, : packet.words_count]
-    else:
-        words = words_at(packet.words, packet.words_count)
-    verdict = process_packet(
-        world.registers, row, stream.worker, job.workers_count, packet.merge, packet.exponent, words
-    )
-    if verdict == COMPLETE:
-        job.results += 1
-        emit_result(world, index, row, ALL_WORKERS)
-    elif verdict == ANSWER:
-        job.answers += 1
-        emit_result(world, index, row, stream.worker)
+    row = register_row(world, index)
+    verdict, action = process(world, index, row)
+    note(world, row, packet.child, verdict)
+    if action != READ:
+        take_words(world, index, row, action)
+    if job.program == TIMED:
+        ask(world.clock[0].rare, world.clock[0].at, TEND_TIMER, index, row, action)
+    if verdict in (COMPLETE, ANSWER, LATE):
+        emit(world.clock[0].at, index, row, receiver_of(world, index, row, verdict))
     elif verdict == DROPPED:
         job.duplicates_dropped += 1
+    elif verdict == EXPIRED:
+        ask(world.clock[0].rare, world.clock[0].at, ANSWER_NOTHING, index, 0, 0)
     free_packet(world, index)
+
+
+@inlined
+def receiver_of(world: World, index: int, row: int, verdict: int) -> int:
+    """Who gets what a slot holds: everyone below, the child that asks again, or the parent."""
+    packet = world.packets[index]
+    point = world.points[packet.point]
+    job = world.jobs[point.job]
+    if verdict == COMPLETE:
+        job.results += point.parent < 0
+        return ALL_CHILDREN if point.parent < 0 else PARENT
+    if verdict == LATE:
+        job.late += 1
+        return packet.child
+    if point.parent < 0 or world.registers.slots[row].is_answered:
+        job.answers += 1
+        return packet.child
+    return PARENT
 
 
 @inlined
@@ -54,72 +77,115 @@ def passes_front_end(world: World, index: int) -> bool:
 
 
 @inlined
-def emit_result(world: World, cause: int, row: int, receiver: int) -> None:
-    """Copy a slot into a result and send it on its way, over the loopback link where there is one."""
-    packet = world.packets[cause]
-    job = world.jobs[world.streams[packet.owner].job]
-    index = copy_header(world, cause)
-    result = world.packets[index]
-    result.kind = RESULT
-    result.receiver = receiver
-    result.exponent = world.registers.exponent[row]
-    result.payload = take_payload(world)
-    values = world.registers.values[row, : packet.words_count]
-    words = world.payloads[result.payload]
-    for i in range(values.size):
-        words[i] = values[i]
-    if job.loopback_link >= 0:
-        if world.clock[0].is_lossy:
-            result.key = packet_key(world, index, 5, world.streams[packet.owner].worker)
-        put(world, job.loopback_link, index)
-    else:
-        replicate(world, index)
-
-
-@inlined
-def copy_header(world: World, source: int) -> int:
-    """A new packet with the header fields that a result echoes."""
-    index = take_packet(world.clock, world.packets)
-    old, new = world.packets[source], world.packets[index]
-    new.target = world.jobs[world.streams[old.owner].job].switch
-    new.size_bytes = old.size_bytes
-    new.owner = old.owner
-    new.serial = old.serial
-    new.unit = old.unit
-    new.part = old.part
-    new.attempt = old.attempt
-    new.words_count = old.words_count
-    new.slot = old.slot
-    new.version = old.version
-    new.merge = old.merge
-    return index
-
-
-@inlined
-def replicate(world: World, index: int) -> None:
-    """Send a result to its receiver, or a copy to every worker of the job; the packet given ends here."""
+def register_row(world: World, index: int) -> int:
+    """Row of the registers that a packet of a stream belongs to."""
     packet = world.packets[index]
-    job = world.jobs[world.streams[packet.owner].job]
-    first, last = 0, job.workers_count - 1
-    if packet.receiver != ALL_WORKERS:
-        first = last = packet.receiver
-    for worker in range(first, last + 1):
-        row = job.first_stream + worker
-        copy = copy_header(world, index)
-        result = world.packets[copy]
-        result.kind = RESULT
-        result.receiver = worker
-        result.exponent = packet.exponent
-        result.payload = packet.payload
-        world.payload_uses[packet.payload] += 1
-        result.owner = row
-        result.target = world.streams[row].host
-        result.route = world.streams[row].route
-        result.words = result_address(world, row, copy)
-        result.transmission = world.windows[row, packet.slot].switch_psn
-        world.windows[row, packet.slot].switch_psn += 1
-        if world.clock[0].is_lossy:
-            cause = world.streams[packet.owner].worker
-            result.key = packet_key(world, copy, 2, worker * 65536 + cause)
-        send_towards(world, job.switch, copy)
-    free_packet(world, index)
+    point = world.points[packet.point]
+    job = world.jobs[point.job]
+    slot = point.register_base + job.slot_base + packet.slot * job.unit_packets + packet.part
+    return 2 * slot if job.program == TREE else 2 * slot + (packet.version & 1)
+
+
+@inlined
+def process(world: World, index: int, row: int) -> tuple[int, int]:
+    """Take a packet through its job's state machine; returns its verdict and what its words do."""
+    packet = world.packets[index]
+    point, slots = world.points[packet.point], world.registers.slots
+    program = world.jobs[point.job].program
+    if program == SWITCHML:
+        return switchml.process_packet(slots, row, packet.child, point.children_count, packet.exponent)
+    if program == TREE:
+        return tree.process_packet(slots, row, packet.child, point.children_count, packet.exponent)
+    return timed.process_packet(slots, row, packet.child, point.children_count, packet.version)
+
+
+@inlined
+def note(world: World, row: int, child: int, verdict: int) -> None:
+    """Remember what happened last in a slot, for diagnosis."""
+    slot = world.registers.slots[row]
+    slot.last_ps = world.clock[0].now_ps
+    slot.last_child = child
+    slot.last_verdict = verdict
+
+
+@inlined
+def take_words(world: World, index: int, row: int, action: int) -> None:
+    """Let a packet's words overwrite or merge into its slot."""
+    packet, slot = world.packets[index], world.registers.slots[row]
+    if packet.table != 0:
+        ask(world.clock[0].rare, world.clock[0].at, LIFT, index, row, action)
+    else:
+        if packet.payload >= 0:
+            words = world.payloads[packet.payload, : packet.words_count]
+        else:
+            words = words_at(packet.words, packet.words_count)
+        values = world.registers.values[row, : words.size]
+        job = world.jobs[world.points[packet.point].job]
+        if action == OVERWRITE:
+            copy_words(values, words)
+        elif packet.merge == arithmetic.ADD or packet.merge == arithmetic.TABLE_ADD:
+            job.overflowed_words += arithmetic.add(values, words, job.overflow)
+        else:
+            threshold, key = np.int64(0), np.uint64(0)
+            if packet.merge == arithmetic.SIGN:
+                threshold, key = sign_draw(world, index, slot.workers)
+            arithmetic.merge_otherwise(values, words, packet.merge, threshold, key)
+    slot.workers = packet.workers + (0 if action == OVERWRITE else slot.workers)
+
+
+@inlined
+def sign_draw(world: World, index: int, held: int) -> tuple[np.int64, np.uint64]:
+    """Probability that the slot's bit survives a merge, times 2^32, and the key of the draws."""
+    packet = world.packets[index]
+    point = world.points[packet.point]
+    who = 65536 * point.index + packet.child
+    total = held + packet.workers
+    threshold = ((np.int64(held) << np.int64(32)) + total // 2) // total
+    key = mix(world.clock[0].seed, 13, point.job, who, packet.serial, packet.unit, packet.part)
+    return threshold, key
+
+
+@kernel
+def take_lifted(at: int, index: int, row: int, action: int) -> None:
+    """TABLE_ADD: let the table's values of a packet's codes overwrite or add to its slot."""
+    world = world_at(at)
+    packet = world.packets[index]
+    job = world.jobs[world.points[packet.point].job]
+    if packet.payload >= 0:
+        codes = world.payloads[packet.payload, : packet.words_count]
+    else:
+        codes = words_at(packet.words, packet.words_count)
+    count = job.lanes * packet.words_count
+    values = world.registers.values[row, :count]
+    if action == OVERWRITE:
+        lift_words(codes.view(np.uint32), words_at(packet.table, 16), values)
+        return
+    scratch = take_payload(world)
+    lanes = world.payloads[scratch, :count]
+    lift_words(codes.view(np.uint32), words_at(packet.table, 16), lanes)
+    job.overflowed_words += arithmetic.add(values, lanes, job.overflow)
+    world.payload_uses[scratch] = 0
+    world.payload_free[world.clock[0].payload_free_count] = scratch
+    world.clock[0].payload_free_count += 1
+
+
+@kernel
+def on_parent_result(at: int, index: int) -> None:
+    """A result has come down to a point: keep it for those who ask again, and pass it on."""
+    world = world_at(at)
+    packet = world.packets[index]
+    job = world.jobs[world.points[packet.point].job]
+    if job.program != TREE:
+        row = register_row(world, index)
+        slot = world.registers.slots[row]
+        if slot.is_answered:
+            job.stale_results += 1
+            free_packet(world, index)
+            return
+        note(world, row, -1, ANSWERED)
+        slot.is_answered = 1
+        slot.exponent = packet.exponent
+        words = world.payloads[packet.payload, : packet.words_count]
+        copy_words(world.registers.values[row], words)
+    packet.receiver = ALL_CHILDREN
+    replicate(world.clock[0].at, index)

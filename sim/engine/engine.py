@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sim.engine import state, tables
+from sim.engine import changes, state, tables
+from sim.engine.atp import open_atp_stream
 from sim.engine.flow import open_flow
 from sim.engine.kernel import run_until
 from sim.engine.memory import address_of
-from sim.engine.model import Completion, Flow, Job, Scaled, Segment
+from sim.engine.model import Completion, Flow, Job, Merge, Program, Rule, Scaled, Segment
 from sim.engine.stream import open_stream
 from sim.engine.tables import check_words
 from topologies.routing import Network
@@ -28,18 +29,21 @@ class Engine:
     ----------
     network
         Compiled graph. Delays into switches include their pass latency; loopback links may be appended.
-    loss
-        (links,) float64, probability that a packet put on the link is lost.
     seed
         Root of every keyed draw.
+    rules
+        Faults on links, the first first.
     """
 
-    def __init__(self, network: Network, loss: NDArray[np.float64], seed: int) -> None:
+    def __init__(self, network: Network, seed: int, rules: Sequence[Rule] = ()) -> None:
         self.network = network
-        self.world = tables.new_world(network, np.asarray(loss, np.float64), seed)
+        self.world = tables.new_world(network, rules, seed)
+        self._copies = 2 if rules else 1  # a fault may double every packet that an event sends
         # Arrays whose addresses are in the tables or in packets. A worker's packets travel in order, so when
         # a stream is over none of the one before it is left; a closed flow's packets are not looked into.
         self._held: defaultdict[tuple[bool, int], deque[object]] = defaultdict(lambda: deque(maxlen=2))
+        self._sums: defaultdict[int, deque[object]] = defaultdict(lambda: deque(maxlen=2))  # ATP, by job
+        self._kept: list[object] = []  # small tables that packets refer to
         self._shapes: dict[int, dict[int, object]] = {}  # of the jobs' latest streams, by number
         self._flows_count = 0
         self._reserve = 8  # packets that one event may take
@@ -87,7 +91,10 @@ class Engine:
 
     def next_event_ps(self) -> int | None:
         """Time of the next event, void timers included; None if nothing is going on."""
-        return int(self.world.heap[0].time_ps) if self.world.clock[0].heap_count else None
+        clock = self.world.clock[0]
+        if clock.done_count:  # a stream that was complete as soon as it opened
+            return int(clock.now_ps)
+        return int(self.world.heap[0].time_ps) if clock.heap_count else None
 
     def advance(self, time_ps: int) -> None:
         """Let time pass up to an instant before which nothing happens; events at it are still to come."""
@@ -101,8 +108,10 @@ class Engine:
         if self.next_event_ps() is not None:
             raise RuntimeError("a job cannot be added while packets are in flight")
         self.world = tables.add_job(self.world, job)
-        self._payload_reserve = max(self._payload_reserve, 2 * job.slots_count)
-        self._make_room(2 * max(job.slots_count, len(job.hosts)) + 8)
+        window = job.slots_count if job.server is None else max(job.slots_count, 2 * job.server.window_max)
+        burst = self._copies * (2 * max(window, len(job.hosts) + len(job.branches)) + 8)
+        self._payload_reserve = max(self._payload_reserve, burst)
+        self._make_room(burst)
         return self.world.jobs.size - 1
 
     def open_stream(
@@ -122,6 +131,8 @@ class Engine:
         if stream.is_open:
             raise RuntimeError(f"worker {worker} of job {job} has a stream open")
         self._check_lock_step(job, worker, segments, scaled is not None)
+        if self.world.hosts[int(stream.host)].away_until_ps == state.NEVER:
+            return  # it has crashed
         units = self._write_segments(row, segments, scaled is not None)
         stream.segments_count, stream.blocks_count, stream.lead = len(segments), 0, 0
         stream.window = self.world.jobs[job].window
@@ -135,7 +146,17 @@ class Engine:
         stream.serial += 1
         self._held[False, row].append((segments, scaled))
         self._make_room(self._reserve)
-        open_stream(self.world, row)
+        if self.world.jobs[job].program == Program.ATP:
+            has_floats = any(segment.floats is not None for segment in segments)
+            self._kept_sums(row, tables.open_sums(self.world, job, int(stream.serial), units, has_floats))
+            open_atp_stream(self.world, row)
+        else:
+            open_stream(self.world, row)
+
+    def _kept_sums(self, row: int, arrays: list[object]) -> None:
+        """Keep a server's sums of a stream alive until those two streams later take their place."""
+        if arrays:
+            self._sums[int(self.world.streams[row].job)].append(arrays)
 
     def _check_lock_step(self, job: int, worker: int, segments: list[Segment], is_scaled: bool) -> None:
         """Results are written at the length their cause has: all workers must send the same lengths."""
@@ -154,15 +175,38 @@ class Engine:
             raise ValueError(f"a stream has 1 to {state.SEGMENTS_MAX} segments, found {len(segments)}")
         units = 0
         for index, segment in enumerate(segments):
+            lanes = int(job.lanes) if segment.merge == Merge.TABLE_ADD else 1
+            own_units = -(-segment.words.size // unit_words)
             check_words(segment.words, np.float32 if is_scaled else None)
-            check_words(segment.result, None, segment.words.size)
+            check_words(segment.result, None, lanes * segment.words.size)
             entry = self.world.segments[row, index]
             entry.words, entry.result = address_of(segment.words), address_of(segment.result)
             entry.words_count, entry.first_unit, entry.merge = segment.words.size, units, int(segment.merge)
-            units += -(-segment.words.size // unit_words)
+            self._write_extras(entry, segment, Program(int(job.program)), own_units)
+            units += own_units
         if units == 0:
             raise ValueError("a stream carries at least one word")
         return units
+
+    def _write_extras(self, entry: Any, segment: Segment, program: Program, units: int) -> None:
+        """Check and write what only some merges and programs need."""
+        entry.table = entry.holders = entry.floats = entry.is_float = 0
+        if segment.merge == Merge.TABLE_ADD:
+            if segment.table is None:
+                raise ValueError("TABLE_ADD needs the table that lifts its codes")
+            check_words(segment.table, np.int32, 16)
+            self._kept.append(segment.table)
+            entry.table = address_of(segment.table)
+        if program == Program.TIMED:
+            if segment.holders is None:
+                raise ValueError("slots with timers need room for the holders of each result")
+            check_words(segment.holders, np.uint32, units)
+            entry.holders = address_of(segment.holders)
+        if segment.floats is not None and segment.is_float is not None:
+            check_words(segment.floats, np.float32, segment.words.size)
+            if segment.is_float.dtype != np.uint8 or segment.is_float.shape != (units,):
+                raise ValueError(f"is_float must be uint8 of shape ({units},)")
+            entry.floats, entry.is_float = address_of(segment.floats), address_of(segment.is_float)
 
     def open_flow(self, flow: Flow) -> int:
         """Start a flow now; returns its number, which its `Completion` carries.
@@ -187,7 +231,7 @@ class Engine:
             self.world.flows[row].received = address_of(flow.received)
         self._flows_count += 1
         self._held[True, row].append(flow)
-        self._make_room(2 * flow.window + 8)
+        self._make_room(self._copies * (2 * flow.window + 8))
         open_flow(self.world, row)
         return number
 
@@ -220,8 +264,35 @@ class Engine:
 
     def switch_counters(self, job: int) -> dict[str, int]:
         """Counters of the switch program for one job."""
-        names = ("packets", "results", "answers", "duplicates_dropped", "discarded")
-        return {name: int(self.world.jobs[job][name]) for name in names}
+        return {name: int(self.world.jobs[job][name]) for name in state.JOB_COUNTERS}
+
+    def rule_counters(self) -> list[int]:
+        """Packets that each rule has struck."""
+        return [int(struck) for struck in self.world.rules["struck"]]
+
+    def set_rate(self, link: int, rate_bps: int) -> None:
+        """Change a link's rate for what is put on it from now on."""
+        changes.set_rate(self.world, link, rate_bps)
+
+    def cut(self, link: int) -> None:
+        """Lose what is in flight on a link; until it is restored, what is put on it is dropped."""
+        changes.cut(self.world, link)
+
+    def restore(self, link: int) -> None:
+        """Let a link carry packets again."""
+        changes.restore(self.world, link)
+
+    def clear(self, switch: int) -> None:
+        """Reset all registers of a switch."""
+        changes.clear(self.world, switch)
+
+    def crash(self, host: int) -> None:
+        """Stop a host for ever."""
+        self.world.hosts[host].away_until_ps = state.NEVER
+
+    def pause(self, host: int, until_ps: int) -> None:
+        """Let what happens at a host wait."""
+        self.world.hosts[host].away_until_ps = max(until_ps, int(self.world.hosts[host].away_until_ps))
 
     def flow_counters(self, number: int) -> dict[str, int]:
         """Counters of a flow; only while its row is not used by a later one."""
@@ -240,9 +311,11 @@ class Engine:
         if clock.payload_free_count < self._payload_reserve:
             count = max(self._payload_reserve, self.world.payloads.shape[0])
             self.world = tables.add_payloads(self.world, count)
-        if clock.heap_count + self.world.links.size + 8 > self.world.heap.size:
-            heap = tables.enlarged(self.world.heap, 2 * self.world.heap.size + self.world.links.size)
+        if clock.heap_count + reserve + 8 > self.world.heap.size:
+            heap = tables.enlarged(self.world.heap, 2 * self.world.heap.size + reserve)
             self.world = self.world._replace(heap=heap)
+        if clock.done_count + 8 > self.world.done.size:
+            self.world = self.world._replace(done=tables.enlarged(self.world.done, 2 * self.world.done.size))
         if clock.is_logging and clock.log_count >= self.world.log.size:
             self.world = self.world._replace(
                 log=tables.enlarged(self.world.log, 2 * self.world.log.size + 4096)

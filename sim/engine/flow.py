@@ -10,10 +10,12 @@ import numpy as np
 
 from homomorphic.compiled import inlined, kernel
 from homomorphic.keyed import mix
+from sim.engine.entering import kept_at, world_at
 from sim.engine.heap import push
-from sim.engine.link import send_towards, take_packet
-from sim.engine.memory import words_at
-from sim.engine.state import FLOW_ACK, FLOW_DATA, World
+from sim.engine.link import take_packet
+from sim.engine.memory import copy_words, words_at
+from sim.engine.send import send_towards
+from sim.engine.state import FLOW_ACK, FLOW_DATA, FLOW_TIMER, World
 
 BACKOFF_MAX = 6  # the timeout doubles at most so often
 
@@ -21,6 +23,7 @@ BACKOFF_MAX = 6  # the timeout doubles at most so often
 @kernel
 def open_flow(world: World, row: int) -> None:
     """Start the flow that the face has written into `row`."""
+    world.clock[0].at = kept_at(world)
     flow = world.flows[row]
     flow.is_open = 1
     pump(world, row)
@@ -33,7 +36,7 @@ def arm(world: World, row: int) -> None:
     """Set the flow's timer to its deadline."""
     clock, flow = world.clock[0], world.flows[row]
     flow.armed_order = clock.order
-    push(world.heap, clock.heap_count, flow.deadline_ps, clock.order, clock.flow_base + row)
+    push(world.heap, clock.heap_count, flow.deadline_ps, clock.order, FLOW_TIMER | row)
     clock.heap_count += 1
     clock.order += 1
 
@@ -72,7 +75,7 @@ def send(world: World, row: int, sequence: int) -> None:
         packet.size_bytes += flow.first_bytes
     if sequence == flow.packets_count - 1:
         packet.size_bytes += flow.last_bytes
-    if world.clock[0].is_lossy:
+    if world.clock[0].is_keyed:
         packet.key = flow_packet_key(world.clock[0].seed, 3, flow.key, sequence, flight.attempt)
     if flight.attempt > 0:
         flow.retransmitted_packets += 1
@@ -88,9 +91,10 @@ def flow_packet_key(seed: int, purpose: int, key: int, sequence: int, attempt: i
     return mix(seed, purpose, key, sequence, attempt)
 
 
-@inlined
-def send_again(world: World, row: int, stop: int, before: int) -> None:
+@kernel
+def send_again(at: int, row: int, stop: int, before: int) -> None:
     """Send again what is unacknowledged in [base, stop) and was last transmitted before `before`."""
+    world = world_at(at)
     flow = world.flows[row]
     for sequence in range(flow.base, stop):
         flight = world.flights[row, sequence % flow.window]
@@ -107,16 +111,33 @@ def on_flow_data(world: World, index: int) -> None:
     flow = world.flows[row]
     if packet.serial != flow.serial or not flow.is_open:
         return
-    if sequence < flow.expected or world.flights[row, sequence % flow.window].received == sequence + 1:
+    if not is_new(world, row, sequence) or take_in(world, index):
         acknowledge(world, index)
-        return
+    if flow.expected == flow.packets_count and not flow.is_delivered:
+        flow.is_delivered = 1
+        report_delivery(world, row)
+
+
+@inlined
+def is_new(world: World, row: int, sequence: int) -> bool:
+    """Whether a flow's target has not had a packet yet."""
+    flow = world.flows[row]
+    received = world.flights[row, sequence % flow.window].received
+    return bool(sequence >= flow.expected and received != sequence + 1)
+
+
+@inlined
+def take_in(world: World, index: int) -> bool:
+    """Store a packet's words; returns whether it is time to acknowledge."""
+    packet = world.packets[index]
+    row, sequence = packet.owner, packet.unit
+    flow = world.flows[row]
     world.flights[row, sequence % flow.window].received = sequence + 1
     if flow.received != 0 and packet.words_count > 0:
         start = 4 * sequence * flow.elements
         sent = words_at(flow.words + start, packet.words_count)
         received = words_at(flow.received + start, packet.words_count)
-        for i in range(sent.size):
-            received[i] = sent[i]
+        copy_words(received, sent)
     expected = flow.expected
     while (
         flow.expected < flow.packets_count
@@ -125,11 +146,8 @@ def on_flow_data(world: World, index: int) -> None:
         flow.expected += 1
     world.clock[0].progress += flow.expected - expected
     flow.unacknowledged += 1
-    is_delivered = flow.expected == flow.packets_count
-    if flow.expected != expected + 1 or flow.unacknowledged == flow.ack_every or is_delivered:
-        acknowledge(world, index)
-    if is_delivered:
-        report_delivery(world, row)
+    is_complete = flow.expected == flow.packets_count
+    return bool(flow.expected != expected + 1 or flow.unacknowledged == flow.ack_every or is_complete)
 
 
 @inlined
@@ -161,7 +179,7 @@ def acknowledge(world: World, cause: int) -> None:
     ack.part = flow.expected
     ack.transmission = packet.transmission
     ack.size_bytes = flow.ack_bytes
-    if world.clock[0].is_lossy:
+    if world.clock[0].is_keyed:
         ack.key = flow_packet_key(world.clock[0].seed, 4, flow.key, packet.unit, packet.transmission)
     send_towards(world, flow.target, index)
 
@@ -185,7 +203,7 @@ def on_flow_ack(world: World, index: int) -> None:
         flow.armed_order = -1
         return
     if cumulative <= sequence:
-        send_again(world, row, sequence, packet.transmission)
+        send_again(world.clock[0].at, row, sequence, packet.transmission)
     pump(world, row)
 
 
@@ -196,6 +214,6 @@ def on_flow_timer(world: World, row: int) -> None:
     if flow.deadline_ps <= now_ps:
         flow.backoff = min(flow.backoff + 1, BACKOFF_MAX)
         flow.timeouts += 1
-        send_again(world, row, flow.next, flow.transmissions)
+        send_again(world.clock[0].at, row, flow.next, flow.transmissions)
         flow.deadline_ps = now_ps + (flow.timeout_ps << flow.backoff)
     arm(world, row)

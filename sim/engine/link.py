@@ -1,13 +1,10 @@
-"""Links: putting a packet on the wire, its fate, and its way to the next one."""
+"""Links: packets in the queue, on the wire, and in flight; `send.py` puts them there."""
 
 from __future__ import annotations
 
-import numpy as np
-
 from homomorphic.compiled import inlined
-from homomorphic.keyed import mix
 from sim.engine.heap import push
-from sim.engine.state import FLOW_ACK, Table, World
+from sim.engine.state import DELAYED, FLOW_ACK, Table, World
 
 PS_BYTES = 8 * 10**12  # picoseconds · bits per byte: time on the wire is size · PS_BYTES / rate
 
@@ -24,6 +21,9 @@ def take_packet(clock: Table, packets: Table) -> int:
     packets[row].words_count = 0
     packets[row].hop = 0
     packets[row].key = 0
+    packets[row].table = 0
+    packets[row].is_marked = 0
+    packets[row].flags = 0
     return row
 
 
@@ -60,48 +60,63 @@ def transmit_time_ps(size_bytes: int, rate_bps: int) -> int:
 
 
 @inlined
-def is_lost(key: int, hop: int, loss: int) -> bool:
-    """The keyed fate of a packet on one link; `loss` is a probability times 2^64, all ones: always."""
-    return bool(mix(key, hop) < loss or loss == ~np.uint64(0))
-
-
-@inlined
-def put(world: World, index: int, row: int) -> None:
-    """Put a packet on a link now: it is dropped, lost, or in flight until it arrives (README, Links)."""
+def accept(world: World, index: int, row: int) -> bool:
+    """Queue a packet on a link and count it as sent; False if the link drops it (README, Links)."""
     clock, link, packet = world.clock[0], world.links[index], world.packets[row]
     if link.byte_ps != 0:
         transmit_ps = packet.size_bytes * link.byte_ps
     else:
         transmit_ps = transmit_time_ps(packet.size_bytes, link.rate_bps)
     start_ps = max(clock.now_ps, link.free_at_ps)
-    lane = index
-    if packet.kind == FLOW_ACK:
-        lane += clock.links_count
-        start_ps = max(clock.now_ps, world.links[lane].free_at_ps)
-        world.links[lane].free_at_ps = start_ps + transmit_ps
+    backlog_ps = start_ps - clock.now_ps + transmit_ps
+    if packet.kind == FLOW_ACK and link.buffer_ps >= 0:
+        lane = world.links[clock.links_count + index]
+        start_ps = max(clock.now_ps, lane.free_at_ps)
+        lane.free_at_ps = start_ps + transmit_ps
         link.free_at_ps = max(clock.now_ps, link.free_at_ps) + transmit_ps
+    elif backlog_ps > link.buffer_ps:
+        link.dropped_packets += 1
+        link.dropped_bytes += packet.size_bytes
+        free_packet(world, row)
+        return False
     else:
-        backlog_ps = start_ps - clock.now_ps + transmit_ps
-        if backlog_ps > link.buffer_ps:
-            link.dropped_packets += 1
-            link.dropped_bytes += packet.size_bytes
-            free_packet(world, row)
-            return
         link.backlog_ps_max = max(link.backlog_ps_max, backlog_ps)
+        if backlog_ps - transmit_ps >= link.ecn_ps:
+            packet.is_marked = 1
         link.free_at_ps = start_ps + transmit_ps
     link.busy_ps += transmit_ps
     link.sent_packets += 1
     link.sent_bytes += packet.size_bytes
-    packet.hop += 1
-    if link.loss != 0 and is_lost(packet.key, packet.hop - 1, link.loss):
-        link.lost_packets += 1
-        link.lost_bytes += packet.size_bytes
-        free_packet(world, row)
-        return
+    packet.link = index
+    packet.arrive_ps = start_ps + transmit_ps + link.delay_ps
+    return True
+
+
+@inlined
+def fly(world: World, row: int, delay_ps: int) -> None:
+    """Let a packet be in flight; with a delay it is out of line, and arrives by an event of its own."""
+    clock, packet = world.clock[0], world.packets[row]
+    link = world.links[packet.link]
     link.in_flight_packets += 1
     link.in_flight_bytes += packet.size_bytes
-    packet.arrive_ps = start_ps + transmit_ps + link.delay_ps
-    join(world, lane, row)
+    if delay_ps == 0:
+        lane = packet.link
+        if packet.kind == FLOW_ACK:
+            lane += clock.links_count
+        join(world, lane, row)
+        return
+    packet.arrive_ps += delay_ps
+    schedule(world, row, DELAYED, packet.arrive_ps)
+
+
+@inlined
+def schedule(world: World, row: int, kind: int, time_ps: int) -> None:
+    """Give a packet an event of its own."""
+    clock, packet = world.clock[0], world.packets[row]
+    packet.order = clock.order
+    clock.order += 1
+    push(world.heap, clock.heap_count, time_ps, packet.order, kind | row)
+    clock.heap_count += 1
 
 
 @inlined
@@ -118,12 +133,3 @@ def join(world: World, lane: int, row: int) -> None:
         push(world.heap, clock.heap_count, packet.arrive_ps, packet.order, lane)
         clock.heap_count += 1
     link.tail = row
-
-
-@inlined
-def send_towards(world: World, node: int, row: int) -> None:
-    """Put a packet on the next link from `node` towards its target."""
-    packet = world.packets[row]
-    ways = world.next_count[node, packet.target]
-    way = packet.route % ways if ways > 1 else 0
-    put(world, world.next_link[node, packet.target, way], row)

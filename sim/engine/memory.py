@@ -51,6 +51,7 @@ def _view(item: types.Type, item_bytes: int) -> Any:
 words_at = _view(types.int32, 4)
 floats_at = _view(types.float32, 4)
 bytes_at = _view(types.int8, 1)
+bits_at = _view(types.uint32, 4)
 
 
 @intrinsic
@@ -74,3 +75,17 @@ def prefetch(address: int, count: int) -> None:
     """Ask for the cache lines of `count` 4-byte words that will be used soon."""
     for offset in range(0, 4 * count, 64):
         _prefetch_line(address + offset)  # type: ignore[call-arg]  # Numba passes the first one
+
+
+@inlined
+def copy_words(target: NDArray[Any], source: NDArray[Any]) -> None:
+    """Copy all of `source` to the beginning of `target` (a slice assignment would allocate)."""
+    for i in range(source.size):
+        target[i] = source[i]
+
+
+@inlined
+def zero_words(target: NDArray[Any]) -> None:
+    """Set all words to zero."""
+    for i in range(target.size):
+        target[i] = 0

@@ -13,10 +13,15 @@ import numpy as np
 from homomorphic.compiled import inlined, kernel
 from homomorphic.fixed_point import quantize_block
 from homomorphic.keyed import mix
+from sim.engine.entering import kept_at
 from sim.engine.heap import push
-from sim.engine.link import send_towards, take_packet, take_payload
-from sim.engine.memory import bytes_at, floats_at, words_at
-from sim.engine.state import DATA, NEVER, World
+from sim.engine.kept import drop_kept, keep, take_kept
+from sim.engine.link import free_packet, take_packet, take_payload
+from sim.engine.memory import bits_at, bytes_at, copy_words, floats_at, words_at
+from sim.engine.send import send_towards
+from sim.engine.state import DATA, NEVER, STREAM_TIMER, World
+
+TIMED = 2  # `model.Program`
 
 NO_EXPONENT = -128
 JITTER_SHARE = 4  # a retransmitted unit waits up to a quarter of the timeout longer
@@ -26,22 +31,34 @@ TIMEOUTS_THRESHOLD = 100  # after so many timeouts the timeout doubles
 @kernel
 def open_stream(world: World, row: int) -> None:
     """Start the stream that the face has written into `row`: send the first window."""
+    world.clock[0].at = kept_at(world)
     stream, job = world.streams[row], world.jobs[world.streams[row].job]
     stream.is_open = 1
     stream.completed_count = 0
     stream.timeout_ps = job.timeout_ps
+    drop_kept(world, row)
     for unit in range(min(stream.window, stream.units_count)):
         send_next(world, row, unit, job.first_timeout_ps)
 
 
 @inlined
-def send_next(world: World, row: int, unit: int, timeout_ps: int) -> None:
-    """Send a unit for the first time, in its window slot."""
-    slot = unit % world.streams[row].window
-    world.windows[row, slot].unit = unit
-    world.windows[row, slot].attempt = 0
-    send_unit(world, row, slot, timeout_ps)
-    arm(world, row, world.windows[row, slot].deadline_ps)
+def send_next(world: World, row: int, first: int, timeout_ps: int) -> None:
+    """Send a unit for the first time, in its window slot; where its result is there already, the next."""
+    stream = world.streams[row]
+    slot = first % stream.window
+    window = world.windows[row, slot]
+    for unit in range(first, stream.units_count, stream.window):
+        window.unit = unit
+        window.attempt = 0
+        kept = take_kept(world, row, unit)
+        if kept < 0:
+            send_unit(world, row, slot, timeout_ps)
+            arm(world, row, window.deadline_ps)
+            return
+        timeout_ps = stream.timeout_ps
+        store_result(world, row, kept)
+        free_packet(world, kept)
+        finish_unit(world, row, slot)
 
 
 @inlined
@@ -52,7 +69,7 @@ def arm(world: World, row: int, deadline_ps: int) -> None:
         return
     stream.armed_ps = deadline_ps
     stream.armed_order = clock.order
-    push(world.heap, clock.heap_count, deadline_ps, clock.order, clock.stream_base + row)
+    push(world.heap, clock.heap_count, deadline_ps, clock.order, STREAM_TIMER | row)
     clock.heap_count += 1
     clock.order += 1
 
@@ -71,12 +88,16 @@ def send_unit(world: World, row: int, slot: int, timeout_ps: int) -> None:
     """Send (again) the unit that is outstanding in a window slot, and set its deadline."""
     stream, window = world.streams[row], world.windows[row, slot]
     job = world.jobs[stream.job]
-    window.deadline_ps = world.clock[0].now_ps + timeout_ps
+    window.sent_ps = world.clock[0].now_ps
+    window.deadline_ps = NEVER if timeout_ps == NEVER else window.sent_ps + timeout_ps
     for part in range(job.unit_packets):
         index = take_packet(world.clock, world.packets)
         packet = world.packets[index]
         packet.kind = DATA
-        packet.target = job.switch
+        packet.target = world.points[stream.point].switch
+        packet.point = stream.point
+        packet.child = stream.child
+        packet.workers = 1
         packet.route = stream.route
         packet.owner = row
         packet.serial = stream.serial
@@ -94,7 +115,7 @@ def send_unit(world: World, row: int, slot: int, timeout_ps: int) -> None:
             packet.size_bytes += job.last_bytes
             if window.unit < stream.blocks_count:
                 packet.exponent = bytes_at(stream.exponents, stream.blocks_count)[window.unit]
-        if world.clock[0].is_lossy:
+        if world.clock[0].is_keyed:
             packet.key = packet_key(world, index, 1, stream.worker)
         fill_words(world, row, index)
         window.psn += 1
@@ -130,6 +151,7 @@ def fill_words(world: World, row: int, index: int) -> None:
     job = world.jobs[stream.job]
     segment = world.segments[row, segment_of(world, row, unit)]
     packet.merge = segment.merge
+    packet.table = segment.table
     start = ((unit - segment.first_unit) * job.unit_packets + packet.part) * job.elements
     count = min(job.elements, segment.words_count - start)
     if count <= 0:
@@ -149,26 +171,47 @@ def fill_words(world: World, row: int, index: int) -> None:
 
 @inlined
 def on_result(world: World, index: int) -> None:
-    """A result has arrived at its worker."""
+    """A result has arrived at its worker; the packet ends here, or is kept."""
     packet = world.packets[index]
     row = packet.owner
     stream = world.streams[row]
     window = world.windows[row, packet.slot]
     if not stream.is_open or packet.serial != stream.serial or packet.unit != window.unit:
+        if world.jobs[stream.job].program == TIMED and is_early(world, row, index):
+            keep(world, row, index)
+            return
         stream.stale_results += 1
-        return
-    job = world.jobs[stream.job]
+    elif follows(world, row, index):
+        store_result(world, row, index)
+        if window.parts == world.jobs[stream.job].unit_packets:
+            complete_unit(world, row, packet.slot)
+    free_packet(world, index)
+
+
+@inlined
+def follows(world: World, row: int, index: int) -> bool:
+    """Whether a result packet is the next of its unit; after a gap the unit starts over."""
+    packet = world.packets[index]
+    window = world.windows[row, packet.slot]
     if packet.part == 0:
         window.parts = 0
     elif packet.transmission != window.expected_psn or packet.part != window.parts:
         window.parts = 0
         window.expected_psn = -1
-        return
+        return False
     window.parts += 1
     window.expected_psn = packet.transmission + 1
-    store_result(world, row, index)
-    if window.parts == job.unit_packets:
-        complete_unit(world, row, packet.slot)
+    return True
+
+
+@inlined
+def is_early(world: World, row: int, index: int) -> bool:
+    """Whether a result is of a unit that its worker has not sent yet."""
+    stream, packet = world.streams[row], world.packets[index]
+    if packet.serial != stream.serial:
+        return packet.serial > stream.serial
+    outstanding = world.windows[row, packet.slot].unit
+    return bool(stream.is_open and 0 <= outstanding < packet.unit)
 
 
 @inlined
@@ -181,6 +224,8 @@ def result_address(world: World, row: int, index: int) -> int:
     job = world.jobs[stream.job]
     segment = world.segments[row, segment_of(world, row, unit)]
     start = ((unit - segment.first_unit) * job.unit_packets + packet.part) * job.elements
+    if segment.table != 0:
+        start *= job.lanes
     return segment.result + 4 * start
 
 
@@ -188,29 +233,39 @@ def result_address(world: World, row: int, index: int) -> int:
 def store_result(world: World, row: int, index: int) -> None:
     """Write a result's words, and from a unit's last packet the agreed exponent."""
     stream, packet = world.streams[row], world.packets[index]
-    if packet.unit < stream.blocks_count and packet.part == world.jobs[stream.job].unit_packets - 1:
+    job = world.jobs[stream.job]
+    if packet.unit < stream.blocks_count and packet.part == job.unit_packets - 1:
         bytes_at(stream.agreed, stream.blocks_count)[packet.unit] = packet.exponent
+    if job.program == TIMED:
+        segment = world.segments[row, segment_of(world, row, packet.unit)]
+        packet.words = result_address(world, row, index)  # it may have been kept since before the stream
+        bits_at(segment.holders, packet.unit + 1)[packet.unit - segment.first_unit] = packet.bits
     if packet.words == 0:
         return
     result = words_at(packet.words, packet.words_count)
-    words = world.payloads[packet.payload]
-    for i in range(result.size):
-        result[i] = words[i]
+    copy_words(result, world.payloads[packet.payload, : packet.words_count])
 
 
 @inlined
 def complete_unit(world: World, row: int, slot: int) -> None:
     """A unit is complete: its slot is free, and the next unit is released."""
     stream, window = world.streams[row], world.windows[row, slot]
+    following = window.unit + stream.window
+    finish_unit(world, row, slot)
+    if following < stream.units_count:
+        send_next(world, row, following, stream.timeout_ps)
+
+
+@inlined
+def finish_unit(world: World, row: int, slot: int) -> None:
+    """Count a complete unit, and end the stream with its last."""
+    stream, window = world.streams[row], world.windows[row, slot]
     stream.completed_count += 1
     world.clock[0].progress += 1
     window.parts = 0
     window.expected_psn = -1
-    window.version = 1 - window.version
-    following = window.unit + stream.window
+    window.version = window.version + 1 if world.jobs[stream.job].program == TIMED else 1 - window.version
     window.unit = -1
-    if following < stream.units_count:
-        send_next(world, row, following, stream.timeout_ps)
     if stream.completed_count == stream.units_count:
         end_stream(world, row)
 

@@ -45,7 +45,7 @@ def network() -> Network:
 
 def w1(packets: int) -> Measured:
     """W1 with `packets` packets per host; acknowledgements weigh nothing, one for 64 packets."""
-    engine = Engine(network(), np.zeros(2 * HOSTS), 1)
+    engine = Engine(network(), 1)
     frame = Frame("w1", elements=250, overhead_bytes=0, ack_bytes=0)
     for host in range(HOSTS):
         target = (host + 1) % HOSTS
@@ -62,7 +62,7 @@ def w4_words(elements: int) -> list[list[np.ndarray]]:
 
 def w4(buffers: list[list[np.ndarray]]) -> Measured:
     """W4 on the given buffers; the sums of the workers' words are left in them."""
-    engine = Engine(network(), np.zeros(2 * HOSTS), 1)
+    engine = Engine(network(), 1)
     frame = Frame("w4", elements=256, overhead_bytes=1106 - 1024)
     hosts, timeouts = tuple(range(HOSTS)), (LONG_PS, LONG_PS, LONG_PS)
     engine.add_job(Job(hosts, HOSTS, 0, 512, 1, frame, *timeouts, routes=hosts))

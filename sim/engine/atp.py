@@ -1,0 +1,389 @@
+"""ATP's worker and switch (README, ATP); its parameter server is in `server.py`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from homomorphic.compiled import inlined, kernel
+from homomorphic.keyed import mix
+from sim.engine.entering import kept_at, world_at
+from sim.engine.fault import own_words
+from sim.engine.heap import push
+from sim.engine.link import free_packet, take_packet, take_payload
+from sim.engine.memory import bytes_at, copy_words, words_at
+from sim.engine.result import copy_content
+from sim.engine.send import dispatch, put_far
+from sim.engine.state import (
+    ATP_ACK,
+    ATP_DATA,
+    ATP_FORWARD,
+    ATP_LOOP,
+    ATP_RESULT,
+    STREAM_TIMER,
+    World,
+)
+from sim.engine.stream import end_stream, packet_key, segment_of
+from switch.programs import atp
+
+# Flags of packets.
+RESEND, FLOATS, COLLIDED, REQUEST = 1, 2, 4, 8
+
+DATA_KEY, LOOP_KEY, JITTER_KEY, RESULT_KEY = 1, 5, 9, 17
+JITTER_SHARE = 4
+INCREASE_BYTES = 1500  # of the window, once a window without marks
+
+
+@kernel
+def open_atp_stream(world: World, row: int) -> None:
+    """Start the stream that the face has written into `row`."""
+    world.clock[0].at = kept_at(world)
+    stream = world.streams[row]
+    stream.is_open = 1
+    stream.completed_count = stream.base = stream.next = stream.resent = 0
+    stream.window_end = window_packets(world, row) - 1
+    pump(world.clock[0].at, row)
+    stream.deadline_ps = world.clock[0].now_ps + world.jobs[stream.job].first_timeout_ps
+    arm(world, row)
+
+
+@inlined
+def window_packets(world: World, row: int) -> int:
+    """Packets that a worker may have outstanding."""
+    stream = world.streams[row]
+    return stream.window_bytes // frame_bytes(world, row)
+
+
+@inlined
+def frame_bytes(world: World, row: int) -> int:
+    """Wire size of every packet of a job."""
+    job = world.jobs[world.streams[row].job]
+    return job.overhead_bytes + 4 * job.elements
+
+
+@inlined
+def arm(world: World, row: int) -> None:
+    """Set the stream's timer to its deadline."""
+    clock, stream = world.clock[0], world.streams[row]
+    stream.armed_ps = stream.deadline_ps
+    stream.armed_order = clock.order
+    push(world.heap, clock.heap_count, stream.deadline_ps, clock.order, STREAM_TIMER | row)
+    clock.heap_count += 1
+    clock.order += 1
+
+
+@kernel
+def pump(at: int, row: int) -> None:
+    """Send what the window allows."""
+    world = world_at(at)
+    stream = world.streams[row]
+    server = world.servers[world.jobs[stream.job].server]
+    while stream.next < min(stream.units_count, stream.base + window_packets(world, row)):
+        place = world.places[row, stream.next % server.window_max]
+        place.attempt = 0
+        place.acknowledged = 0
+        send(world.clock[0].at, row, stream.next, 0)
+        stream.next += 1
+
+
+@kernel
+def send_again(at: int, row: int, stop: int) -> None:
+    """Send everything from the first unacknowledged unit to `stop` once more; the switch is to let go of it."""
+    world = world_at(at)
+    stream = world.streams[row]
+    server = world.servers[world.jobs[stream.job].server]
+    for unit in range(stream.base, stop):
+        world.places[row, unit % server.window_max].attempt += 1
+        send(world.clock[0].at, row, unit, RESEND)
+
+
+@kernel
+def send(at: int, row: int, unit: int, flags: int) -> None:
+    """Send one unit to the switch, as integers or, where its sum overflowed, as floats."""
+    world = world_at(at)
+    stream = world.streams[row]
+    job = world.jobs[stream.job]
+    slot = unit % world.servers[job.server].window_max
+    place = world.places[row, slot]
+    segment = world.segments[row, segment_of(world, row, unit)]
+    index = take_packet(world.clock, world.packets)
+    packet = world.packets[index]
+    packet.kind = ATP_DATA
+    packet.target = world.servers[job.server].switch
+    packet.route = stream.route
+    packet.owner = row
+    packet.serial = stream.serial
+    packet.unit = unit
+    packet.part = 0
+    packet.attempt = place.attempt
+    packet.transmission = -1
+    packet.slot = slot
+    packet.version = place.entry
+    packet.bits = np.uint32(1) << np.uint32(stream.worker)
+    packet.size_bytes = frame_bytes(world, row)
+    packet.point = stream.point
+    packet.child = stream.child
+    packet.merge = 0
+    packet.exponent = 0
+    packet.workers = 1
+    start = (unit - segment.first_unit) * job.elements
+    packet.words_count = min(job.elements, segment.words_count - start)
+    packet.words = segment.words + 4 * start
+    packet.flags = flags
+    if segment.is_float != 0 and bytes_at(segment.is_float, unit + 1)[unit - segment.first_unit]:
+        packet.flags |= FLOATS
+        packet.words = segment.floats + 4 * start
+    if place.attempt > 0:
+        stream.retransmitted_packets += 1
+    if world.clock[0].is_keyed:
+        packet.key = packet_key(world, index, DATA_KEY, stream.worker)
+    dispatch(world.clock[0].at, stream.host, index)
+
+
+@kernel
+def on_atp_result(at: int, index: int) -> None:
+    """The server's answer has arrived at a worker."""
+    world = world_at(at)
+    packet = world.packets[index]
+    row = packet.owner
+    stream = world.streams[row]
+    if not stream.is_open or packet.serial != stream.serial:
+        stream.stale_results += 1
+        return
+    job = world.jobs[stream.job]
+    window_max = world.servers[job.server].window_max
+    unit = packet.unit
+    stream.deadline_ps = world.clock[0].now_ps + job.timeout_ps
+    place = world.places[row, unit % window_max]
+    if unit < stream.base or place.acknowledged:
+        stream.stale_results += 1
+        return
+    if packet.flags & REQUEST:
+        on_request(world, row, unit)
+        return
+    if packet.transmission >= 0:
+        place.entry = packet.transmission
+    store(world, row, index)
+    place.acknowledged = 1
+    stream.completed_count += 1
+    world.clock[0].progress += 1
+    while stream.base < stream.next and world.places[row, stream.base % window_max].acknowledged:
+        stream.base += 1
+    if stream.completed_count == stream.units_count:
+        end_stream(world, row)
+        return
+    is_window_end = unit == stream.window_end
+    if is_window_end and world.servers[job.server].is_adaptive:
+        adapt_window(world, row, packet.is_marked)
+    first = first_acknowledged(world, row)
+    if first >= 0 and stream.base >= stream.resent:
+        stream.resent = first
+        send_again(world.clock[0].at, row, first)
+    pump(world.clock[0].at, row)
+    if is_window_end:
+        stream.window_end = max(stream.next - 1, unit + 1)
+
+
+@inlined
+def on_request(world: World, row: int, unit: int) -> None:
+    """A sum has overflowed: send the unit's floats."""
+    stream = world.streams[row]
+    segment = world.segments[row, segment_of(world, row, unit)]
+    is_float = bytes_at(segment.is_float, unit + 1)
+    if not is_float[unit - segment.first_unit]:
+        is_float[unit - segment.first_unit] = 1
+        world.places[row, unit % world.servers[world.jobs[stream.job].server].window_max].attempt += 1
+        send(world.clock[0].at, row, unit, 0)
+
+
+@inlined
+def store(world: World, row: int, index: int) -> None:
+    """Write a result's words, and whether they are floats."""
+    packet = world.packets[index]
+    segment = world.segments[row, segment_of(world, row, packet.unit)]
+    unit = packet.unit - segment.first_unit
+    if segment.is_float != 0:
+        bytes_at(segment.is_float, unit + 1)[unit] = 1 if packet.flags & FLOATS else 0
+    elements = world.jobs[world.streams[row].job].elements
+    result = words_at(segment.result + 4 * unit * elements, packet.words_count)
+    copy_words(result, world.payloads[packet.payload, : packet.words_count])
+
+
+@inlined
+def adapt_window(world: World, row: int, is_marked: int) -> None:
+    """Additive increase, multiplicative decrease, once a window."""
+    stream = world.streams[row]
+    frame = frame_bytes(world, row)
+    if is_marked:
+        stream.window_bytes = max(frame, stream.window_bytes // 2)
+    else:
+        window_max = world.servers[world.jobs[stream.job].server].window_max
+        stream.window_bytes = min(window_max * frame, stream.window_bytes + INCREASE_BYTES)
+
+
+@inlined
+def first_acknowledged(world: World, row: int) -> int:
+    """The first acknowledged unit above the first unacknowledged one; −1 if there is none."""
+    stream = world.streams[row]
+    window_max = world.servers[world.jobs[stream.job].server].window_max
+    if stream.completed_count == stream.base:
+        return -1
+    for unit in range(stream.base + 1, stream.next):
+        if world.places[row, unit % window_max].acknowledged:
+            return unit
+    return -1
+
+
+@kernel
+def on_atp_timer(at: int, row: int) -> None:
+    """Nothing has been heard for a timeout: send the oldest units again."""
+    world = world_at(at)
+    stream, now_ps = world.streams[row], world.clock[0].now_ps
+    if stream.deadline_ps <= now_ps:
+        stream.timeouts += 1
+        first = first_acknowledged(world, row)
+        send_again(world.clock[0].at, row, first if first >= 0 else stream.base + 1)
+        timeout_ps = world.jobs[stream.job].timeout_ps
+        draw = mix(
+            world.clock[0].seed,
+            JITTER_KEY,
+            stream.job,
+            stream.worker,
+            stream.serial,
+            stream.base,
+            stream.timeouts,
+        )
+        jitter_ps = int(draw % np.uint64(max(timeout_ps // JITTER_SHARE, 1)))
+        stream.deadline_ps = now_ps + timeout_ps + jitter_ps
+    arm(world, row)
+
+
+@kernel
+def on_atp_switch(at: int, index: int) -> None:
+    """A packet of ATP has arrived at its switch."""
+    world = world_at(at)
+    packet = world.packets[index]
+    if packet.kind == ATP_LOOP:
+        forward(world.clock[0].at, index)
+    elif packet.kind == ATP_ACK:
+        on_acknowledgement(world, index)
+    else:
+        world.jobs[world.streams[packet.owner].job].packets += 1
+        if packet.flags & FLOATS:
+            forward(world.clock[0].at, index)
+        else:
+            aggregate(world.clock[0].at, index)
+
+
+@inlined
+def identity_of(world: World, index: int) -> int:
+    """What claims an entry for a packet: its job, stream and unit."""
+    packet = world.packets[index]
+    job = world.streams[packet.owner].job + 1
+    return (job << 51) | (np.int64(packet.serial) << 31) | packet.unit
+
+
+@kernel
+def aggregate(at: int, index: int) -> None:
+    """A worker's integers meet their entry."""
+    world = world_at(at)
+    packet = world.packets[index]
+    job = world.jobs[world.streams[packet.owner].job]
+    server = world.servers[job.server]
+    entry = server.entry_base + packet.version
+    if packet.payload >= 0:
+        words = world.payloads[packet.payload, : packet.words_count]
+    else:
+        words = words_at(packet.words, packet.words_count)
+    is_resend = packet.flags & RESEND != 0
+    verdict, overflowed = atp.process_packet(
+        world.entries, entry, identity_of(world, index), packet.bits, job.workers_count, is_resend, words
+    )
+    job.overflowed_words += overflowed
+    if verdict == atp.COLLIDED:
+        if not is_resend:
+            packet.flags |= COLLIDED
+            job.collisions += 1
+        forward(world.clock[0].at, index)
+        return
+    world.entries.rows[entry].last_ps = world.clock[0].now_ps
+    world.entries.rows[entry].is_marked |= packet.is_marked
+    if verdict == atp.CONSUMED:
+        free_packet(world, index)
+        return
+    if verdict == atp.DROPPED:
+        job.duplicates_dropped += 1
+        free_packet(world, index)
+        return
+    job.results += verdict == atp.FORWARD_COMPLETE
+    job.answers += verdict == atp.FORWARD_ANSWER
+    job.evictions += verdict == atp.FORWARD_EVICT
+    take_entry(world, index, entry)
+    if verdict == atp.FORWARD_EVICT:
+        atp.free(world.entries, entry)
+    pass_again(world, index)
+
+
+@inlined
+def take_entry(world: World, index: int, entry: int) -> None:
+    """Let a packet carry what an entry holds."""
+    packet = world.packets[index]
+    if packet.payload < 0 or world.payload_uses[packet.payload] > 1:
+        if packet.payload >= 0:
+            world.payload_uses[packet.payload] -= 1
+        packet.payload = take_payload(world)
+    packet.words = 0
+    copy_words(world.payloads[packet.payload], world.entries.values[entry, : packet.words_count])
+    packet.bits = world.entries.rows[entry].bitmap
+    packet.is_marked = world.entries.rows[entry].is_marked
+
+
+@inlined
+def pass_again(world: World, index: int) -> None:
+    """Send what leaves an entry through the loopback port for its second half, where there is one."""
+    packet = world.packets[index]
+    server = world.servers[world.jobs[world.streams[packet.owner].job].server]
+    if server.loopback_link < 0:
+        forward(world.clock[0].at, index)
+        return
+    packet.kind = ATP_LOOP
+    packet.target = server.switch
+    put_far(world.clock[0].at, server.loopback_link, index)
+
+
+@kernel
+def forward(at: int, index: int) -> None:
+    """Send a packet on to the parameter server; from here on it owns its words."""
+    world = world_at(at)
+    packet = world.packets[index]
+    server = world.servers[world.jobs[world.streams[packet.owner].job].server]
+    own_words(world, index)
+    packet.kind = ATP_FORWARD
+    packet.target = server.host
+    packet.route = server.route
+    dispatch(world.clock[0].at, server.switch, index)
+
+
+@inlined
+def on_acknowledgement(world: World, index: int) -> None:
+    """The server's answer frees the entry and goes to all workers."""
+    packet = world.packets[index]
+    cause = world.streams[packet.owner]
+    job = world.jobs[cause.job]
+    server = world.servers[job.server]
+    if not packet.flags & REQUEST:
+        atp.acknowledge(world.entries, server.entry_base + packet.version, identity_of(world, index))
+    for worker in range(job.workers_count):
+        row = job.first_stream + worker
+        copy = copy_content(world, index)
+        result = world.packets[copy]
+        result.kind = ATP_RESULT
+        result.receiver = worker
+        result.owner = row
+        result.target = world.streams[row].host
+        result.route = world.streams[row].route
+        result.transmission = packet.transmission
+        result.is_marked = packet.is_marked
+        if world.clock[0].is_keyed:
+            result.key = packet_key(world, copy, RESULT_KEY, 65536 * worker + cause.worker)
+        dispatch(world.clock[0].at, server.switch, copy)
+    free_packet(world, index)

@@ -1,0 +1,108 @@
+"""What strikes a packet on a link, by rules (README, Faults)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from homomorphic.compiled import inlined, kernel
+from homomorphic.keyed import mix
+from sim.engine.entering import world_at
+from sim.engine.link import accept, fly, free_packet, take_packet, take_payload
+from sim.engine.memory import copy_words, words_at
+from sim.engine.state import FLOW_ACK, FLOW_DATA, World
+
+LOSS, CORRUPTION, FLIP, DUPLICATE, REORDER = 0, 1, 2, 3, 4
+ALWAYS = ~np.uint64(0)
+
+
+@kernel
+def meet_faults(at: int, index: int, row: int) -> None:
+    """Decide what becomes of a packet that a link has accepted, and let it be that."""
+    world = world_at(at)
+    packet = world.packets[row]
+    number = striking_rule(world, index, row)
+    if number < 0:
+        fly(world, row, 0)
+        return
+    rule = world.rules[number]
+    rule.struck += 1
+    fate = rule.fate
+    if fate == FLIP and not flip_bit(world, row):
+        fate = LOSS
+    if fate in (LOSS, CORRUPTION):
+        world.links[index].lost_packets += 1
+        world.links[index].lost_bytes += packet.size_bytes
+        free_packet(world, row)
+    elif fate == DUPLICATE:
+        copy = copy_packet(world, row)
+        fly(world, row, 0)
+        if accept(world, index, copy):
+            if rule.delay_ps > 0:
+                own_words(world, copy)
+            fly(world, copy, rule.delay_ps)
+    else:
+        if fate == REORDER and rule.delay_ps > 0:
+            own_words(world, row)
+        fly(world, row, rule.delay_ps if fate == REORDER else 0)
+
+
+@inlined
+def striking_rule(world: World, index: int, row: int) -> int:
+    """The first rule that strikes, of those that are first of their fate here and now; −1 if none does."""
+    packet, now_ps = world.packets[row], world.clock[0].now_ps
+    named, decided = world.links[index].rules, 0
+    hop = packet.hop - 1
+    for number in range(world.rules.size):
+        rule = world.rules[number]
+        if not (named >> np.uint64(number)) & np.uint64(1) or (decided >> rule.fate) & 1:
+            continue
+        if not rule.from_ps <= now_ps < rule.until_ps:
+            continue
+        decided |= 1 << rule.fate
+        draw = mix(packet.key, hop) if rule.fate == LOSS else mix(packet.key, hop, 32 + rule.fate)
+        if draw < rule.threshold or rule.threshold == ALWAYS:
+            return number
+    return -1
+
+
+@inlined
+def own_words(world: World, row: int) -> None:
+    """Give a packet words of its own: its sender's buffer may be gone when it arrives late."""
+    packet = world.packets[row]
+    if packet.words == 0 or packet.payload >= 0 or packet.kind in (FLOW_DATA, FLOW_ACK):
+        return
+    payload = take_payload(world)
+    copy_words(world.payloads[payload], words_at(packet.words, packet.words_count))
+    packet.payload = payload
+    packet.words = 0
+
+
+@inlined
+def flip_bit(world: World, row: int) -> bool:
+    """Invert one bit of a packet's words, in this packet alone; False if it carries none."""
+    packet = world.packets[row]
+    if packet.words_count == 0 or packet.kind in (FLOW_DATA, FLOW_ACK):
+        return False
+    own_words(world, row)
+    if world.payload_uses[packet.payload] > 1:
+        payload = take_payload(world)
+        copy_words(world.payloads[payload], world.payloads[packet.payload])
+        world.payload_uses[packet.payload] -= 1
+        packet.payload = payload
+    hop = packet.hop - 1
+    word = int(mix(packet.key, hop, 40) % np.uint64(packet.words_count))
+    bit = int(mix(packet.key, hop, 41) % np.uint64(32))
+    world.payloads[packet.payload, word] ^= np.int32(1 << bit) if bit < 31 else np.int32(-(2**31))
+    return True
+
+
+@inlined
+def copy_packet(world: World, row: int) -> int:
+    """A copy of a packet with a fate of its own; both refer to the same words."""
+    copy = take_packet(world.clock, world.packets)
+    world.packets[copy] = world.packets[row]
+    packet = world.packets[copy]
+    packet.key = mix(world.packets[row].key, 42, packet.hop - 1)
+    if packet.payload >= 0:
+        world.payload_uses[packet.payload] += 1
+    return copy

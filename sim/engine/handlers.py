@@ -1,0 +1,79 @@
+"""Handlers that are compiled apart from the event loop, because they are rare (see `entering.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numba
+from numba import types
+
+from sim.engine.aggregate import on_parent_result, take_lifted
+from sim.engine.atp import on_atp_result, on_atp_switch, on_atp_timer
+from sim.engine.fault import meet_faults
+from sim.engine.log import log_packet
+from sim.engine.server import on_atp_forward
+from sim.engine.slot_timer import answer_nothing, tend_timer
+from sim.engine.state import (
+    ANSWER_NOTHING,
+    AT_SERVER,
+    AT_SWITCH,
+    AT_WORKER,
+    LIFT,
+    MEET_FAULTS,
+    PARENT_RESULT,
+    TEND_TIMER,
+    TIMER,
+)
+from sim.engine.timers import on_timer_event
+
+_SIGNATURE = types.void(*[types.int64] * 5)
+
+
+def _rare(at: int, what: int, row: int, first: int, second: int) -> None:
+    if what == MEET_FAULTS:
+        meet_faults(at, row, first)
+    elif what == LIFT:
+        take_lifted(at, row, first, second)
+    elif what == TEND_TIMER:
+        tend_timer(at, row, first, second)
+    elif what == ANSWER_NOTHING:
+        answer_nothing(at, row)
+    elif what == PARENT_RESULT:
+        on_parent_result(at, row)
+    elif what == TIMER:
+        on_timer_event(at, row, first)
+    else:
+        log_packet(at, row, first)
+
+
+def _atp(at: int, what: int, row: int, first: int, second: int) -> None:
+    if what == AT_SWITCH:
+        on_atp_switch(at, row)
+    elif what == AT_SERVER:
+        on_atp_forward(at, row)
+    elif what == AT_WORKER:
+        on_atp_result(at, row)
+    else:
+        on_atp_timer(at, row)
+
+
+@cache
+def rare_handler() -> int:
+    """Address of what serves faults, trees, timers and the log."""
+    return _address(_rare)
+
+
+@cache
+def atp_handler() -> int:
+    """Address of what serves ATP."""
+    return _address(_atp)
+
+
+_alive: list[object] = []  # compiled code lives as long as its object
+
+
+def _address(function: Callable[..., None]) -> int:
+    compiled = numba.cfunc(_SIGNATURE, cache=True, _nrt=False)(function)
+    _alive.append(compiled)
+    return int(compiled.address)

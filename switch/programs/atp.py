@@ -1,0 +1,106 @@
+"""ATP's aggregators: hashed entries that jobs share, best effort, evicted to a parameter server.
+
+As in the released program (in-ATP/ATP, `p4ml.p4`, `registers.p4`; Lao et al., NSDI 2021) on one level. The
+hardware handles a packet in two halves, in two entries that go together; here they are one.
+
+    entry holds      packet   its bit  count after  values           verdict
+    nothing or own   normal   new      below n      overwrite / add  CONSUMED
+    nothing or own   normal   new      n            overwrite / add  FORWARD_COMPLETE with all sums
+    own              normal   seen     below n      –                DROPPED
+    own              normal   seen     n            –                FORWARD_ANSWER with all sums
+    own              resend   any      –            add if new       FORWARD_EVICT with what there is; freed
+    nothing          resend   –        –            –                COLLIDED (forwarded as it is)
+    another's        any      –        –            –                COLLIDED (forwarded as it is)
+
+The server's acknowledgement frees a complete entry. Sums are sticky (see `switch.arithmetic`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from homomorphic.compiled import inlined
+from switch.arithmetic import add_sticky
+
+CONSUMED, FORWARD_COMPLETE, FORWARD_ANSWER, FORWARD_EVICT, DROPPED, COLLIDED = 0, 1, 2, 3, 4, 5
+FREE = 0
+
+ENTRY = np.dtype(
+    [
+        ("identity", "i8"),  # FREE, or what claimed it: job, stream and unit
+        ("bitmap", "u4"),
+        ("count", "i4"),
+        ("is_marked", "i4"),
+        ("pad", "i4"),
+        ("last_ps", "i8"),
+    ],
+    align=True,
+)
+
+
+class Entries(NamedTuple):
+    """All aggregators of all switches."""
+
+    rows: NDArray[Any]  # (entries,) ENTRY
+    values: NDArray[np.int32]  # (entries, words)
+
+
+def new_entries(count: int, words: int) -> Entries:
+    """Free entries of `words` words each."""
+    return Entries(np.zeros(count, ENTRY).view(np.recarray), np.zeros((count, words), np.int32))
+
+
+@inlined
+def process_packet(
+    entries: Entries,
+    row: int,
+    identity: int,
+    bits: np.uint32,
+    workers: int,
+    is_resend: bool,
+    words: NDArray[np.int32],
+) -> tuple[int, int]:
+    """Take one packet through the switch; returns its verdict and how many words overflowed.
+
+    What is forwarded takes along the entry's values and bitmap: `values_of` and `bits | bitmap before`.
+    """
+    entry = entries.rows[row]
+    if entry.identity != identity and (is_resend or entry.identity != FREE):
+        return COLLIDED, 0
+    before = entry.bitmap
+    is_new = (bits & ~before) != 0
+    overflowed = 0
+    values = entries.values[row, : words.size]
+    if is_new and before == 0:
+        for i in range(words.size):
+            values[i] = words[i]
+    elif is_new:
+        overflowed = add_sticky(values, words)
+    entry.identity = identity
+    entry.bitmap = before | bits
+    if is_resend:
+        return FORWARD_EVICT, overflowed
+    if is_new:
+        entry.count += 1
+        return (FORWARD_COMPLETE if entry.count == workers else CONSUMED), overflowed
+    return (FORWARD_ANSWER if entry.count == workers else DROPPED), 0
+
+
+@inlined
+def free(entries: Entries, row: int) -> None:
+    """Give an entry back; its mark stays for who claims it next, as in the released program."""
+    entry = entries.rows[row]
+    entry.identity = FREE
+    entry.bitmap = np.uint32(0)
+    entry.count = 0
+
+
+@inlined
+def acknowledge(entries: Entries, row: int, identity: int) -> None:
+    """The server has the sum: free the entry, if it still holds it."""
+    if entries.rows[row].identity == identity:
+        free(entries, row)
+        entries.rows[row].is_marked = 0
