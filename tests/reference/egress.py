@@ -15,10 +15,10 @@ KEY_RESULT, KEY_LOOPBACK = 2, 5
 Connection = tuple[int, int]  # worker and window slot
 
 
-class Place(NamedTuple):
+class Site(NamedTuple):
     """Where a point is, and how its packets leave it."""
 
-    index: int  # 0: the root
+    number: int  # 0: the root
     switch: int  # node
     loopback_link: int  # or -1
     route: int = 0  # to and from the parent
@@ -27,20 +27,20 @@ class Place(NamedTuple):
 class Egress:
     """The way out of one point's switch."""
 
-    def __init__(self, fabric: Fabric, job: JobNumber, place: Place) -> None:
+    def __init__(self, fabric: Fabric, job: JobNumber, site: Site) -> None:
         self.fabric = fabric
         self.job = job
-        self.place = place
+        self.site = site
         self.next_psn: Counter[Connection] = Counter()  # of results
 
     def pass_again(self, chunk: Chunk, then: Callable[[Chunk], None], purpose: int = KEY_LOOPBACK) -> None:
         """Go on with a chunk after the loopback link, at once where there is none."""
-        if self.place.loopback_link < 0:
+        if self.site.loopback_link < 0:
             then(chunk)
             return
         worker = chunk.cause.worker
-        way = Way(self.place.switch, 0, purpose, 65536 * self.place.index + worker, worker, then)
-        self.fabric.put(packet_of(self.fabric, self.job, chunk, way), self.place.loopback_link)
+        way = Way(self.site.switch, 0, purpose, 65536 * self.site.number + worker, worker, then)
+        self.fabric.put(packet_of(self.fabric, self.job, chunk, way), self.site.loopback_link)
 
     def to_worker(self, worker: Worker, result: Chunk, purpose: int = KEY_RESULT) -> None:
         """Put a copy of a result on the way to a worker."""
@@ -59,7 +59,7 @@ class Egress:
 
     def send(self, way: Way, chunk: Chunk) -> None:
         """Put a chunk on the way to a node."""
-        self.fabric.forward(packet_of(self.fabric, self.job, chunk, way), self.place.switch)
+        self.fabric.forward(packet_of(self.fabric, self.job, chunk, way), self.site.switch)
 
     def clear(self) -> None:
         """Lose what the switch knows of its results."""

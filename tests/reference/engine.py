@@ -52,7 +52,9 @@ class Endpoint(Protocol):
 class Aggregation(Protocol):
     """A job's workers and switches."""
 
-    workers: Sequence[Endpoint]  # by rank
+    @property
+    def workers(self) -> Sequence[Endpoint]:
+        """By rank."""
 
     def switch_counters(self) -> dict[str, int]:
         """What the switches did; counters that are missing are 0."""

@@ -1,7 +1,7 @@
 """What switch registers do with words, in plain Python: one word, one bit at a time.
 
-The rules are in the section "Aggregation streams (SwitchML)" of sim/engine/README.md; SIGN is Marsit's one-bit
-merge in its weighted form (Wu et al., DAC 2022), TABLE_ADD is THC's (Li et al., NSDI 2024).
+The rules are in the section "Aggregation streams (SwitchML)" of sim/engine/README.md. SIGN is
+Marsit's one-bit merge in its weighted form (Wu et al., DAC 2022), TABLE_ADD is THC's (Li et al., NSDI 2024).
 """
 
 from __future__ import annotations

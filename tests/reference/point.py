@@ -12,7 +12,7 @@ from typing import Protocol
 
 from sim.engine.model import Program
 from tests.reference.chunk import Chunk, JobNumber, Way
-from tests.reference.egress import Connection, Egress, Place
+from tests.reference.egress import Connection, Egress, Site
 from tests.reference.fabric import Fabric
 from tests.reference.merging import Operand, Register
 from tests.reference.switchml import SwitchmlReference, Verdict
@@ -70,14 +70,14 @@ class Point:
     """One switch of a job's tree; `state` is the state machine of SWITCHML or of TREE."""
 
     def __init__(
-        self, fabric: Fabric, job: JobNumber, place: Place, children_count: int, counters: Counter[str]
+        self, fabric: Fabric, job: JobNumber, site: Site, children_count: int, counters: Counter[str]
     ) -> None:
         self.fabric = fabric
         self.job = job
-        self.place = place
-        self.switch = place.switch
+        self.site = site
+        self.switch = site.switch
         self.counters = counters  # of the job, all its points together
-        self.egress = Egress(fabric, job, place)
+        self.egress = Egress(fabric, job, site)
         self.front_end = FrontEnd()
         self.children: list[Worker | Point] = []  # its workers by rank, then the points below it
         self.parent: Point | None = None  # None: the root
@@ -92,7 +92,7 @@ class Point:
             return
         chunk = chunk.lifted()
         slot, version = self.job.slot(chunk), chunk.version
-        operand = operand_of(self.fabric, self.job, 65536 * self.place.index + child, chunk)
+        operand = operand_of(self.fabric, self.job, 65536 * self.site.number + child, chunk)
         verdict = self.state.packet(child, slot, version, operand)
         register = self.state.register(slot, version)
         outgoing = chunk._replace(
@@ -141,9 +141,9 @@ class Point:
         self.counters["partials"] += 1
         way = Way(
             target=parent.switch,
-            route=self.place.route,
+            route=self.site.route,
             purpose=KEY_PARTIAL,
-            party=65536 * self.place.index + chunk.cause.worker,
+            party=65536 * self.site.number + chunk.cause.worker,
             owner=chunk.cause.worker,
             deliver=partial(parent.receive, parent.children.index(self)),
         )
@@ -157,9 +157,9 @@ class Point:
                 continue
             way = Way(
                 target=receiver.switch,
-                route=receiver.place.route,
+                route=receiver.site.route,
                 purpose=KEY_DOWN,
-                party=65536 * receiver.place.index + result.cause.worker,
+                party=65536 * receiver.site.number + result.cause.worker,
                 owner=result.cause.worker,
                 deliver=receiver.receive_result,
             )
@@ -173,12 +173,12 @@ class PointTree:
         branches = job.job.branches
         homes = job.job.homes or (0,) * len(job.job.hosts)
         parents = [branch.parent for branch in branches]
-        places = [Place(0, job.job.switch, job.job.loopback_link)]
-        places += [Place(i, b.switch, b.loopback_link, b.route) for i, b in enumerate(branches, start=1)]
+        sites = [Site(0, job.job.switch, job.job.loopback_link)]
+        sites += [Site(i, b.switch, b.loopback_link, b.route) for i, b in enumerate(branches, start=1)]
         self.counters: Counter[str] = Counter()
         self.points = [
-            Point(fabric, job, place, homes.count(place.index) + parents.count(place.index), self.counters)
-            for place in places
+            Point(fabric, job, site, homes.count(site.number) + parents.count(site.number), self.counters)
+            for site in sites
         ]
         self.workers = []
         for rank, home in enumerate(homes):

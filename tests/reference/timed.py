@@ -1,14 +1,14 @@
 """Slots with timers in plain Python: the switch and the worker of TIMED.
 
-The rules are the section "Slots with timers (TIMED)" of sim/engine/README.md. A slot that waited too long answers
-with what it has, as in Trio-ML (Yang et al., SIGCOMM 2022) and Canary (De Sensi et al., FGCS 2024).
+The rules are the section "Slots with timers (TIMED)" of sim/engine/README.md. A slot that waited too long
+answers with what it has, as in Trio-ML (Yang et al., SIGCOMM 2022) and Canary (De Sensi et al., FGCS 2024).
 
 What one packet of worker w does to its row (bm: bitmap, n: workers; a row is slot and turn mod 2):
 
     its turn   row      bm      row after                                     verdict
     newer      any      any     its turn, {w}, overwritten, timer armed anew  CONSUMED, or COMPLETE if n = 1
     the row's  waiting  with w  as it was                                     DROPPED
-    the row's  waiting  not w   with w, merged                                CONSUMED, or COMPLETE as the last
+    the row's  waiting  not w   with w, merged                                CONSUMED, or COMPLETE if last
     the row's  emitted  with w  as it was                                     ANSWER
     the row's  emitted  not w   as it was                                     LATE
     older      any      any     as it was                                     EXPIRED
@@ -25,7 +25,7 @@ from functools import partial
 
 from sim.engine.model import NEVER_PS
 from tests.reference.chunk import Chunk, JobNumber
-from tests.reference.egress import KEY_RESULT, Egress, Place
+from tests.reference.egress import KEY_RESULT, Egress, Site
 from tests.reference.fabric import SLOT_TIMER, Fabric, Timer
 from tests.reference.link import Label
 from tests.reference.merging import Register
@@ -61,7 +61,7 @@ class TimedSwitch:
         self.job = job
         self.switch = job.job.switch
         self.workers: list[Worker] = []
-        self.egress = Egress(fabric, job, Place(0, job.job.switch, job.job.loopback_link))
+        self.egress = Egress(fabric, job, Site(0, job.job.switch, job.job.loopback_link))
         self.rows = [[Row(self._time_out), Row(self._time_out)] for _ in range(job.job.slots_count)]
         self.counters: Counter[str] = Counter()
 
