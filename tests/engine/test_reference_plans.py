@@ -1,4 +1,4 @@
-"""The plain-Python engine on random small plans: no packet goes uncounted, sums are right where they must be."""
+"""The plain-Python engine on random small plans: packets are counted, sums are right where they must be."""
 
 from __future__ import annotations
 
