@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -162,7 +163,7 @@ def exchanges(draw: st.DrawFn, workers: int, *, may_scale: bool) -> Exchange:
 
 @st.composite
 def jobs(
-    draw: st.DrawFn, network: Network, slot_base: int, programs: list[Program], *, may_scale: bool
+    draw: st.DrawFn, network: Network, slot_base: int, programs: Sequence[Program], *, may_scale: bool
 ) -> tuple[Job, list[Exchange]]:
     """A job with one or two exchanges, under one of these programs."""
     program = draw(st.sampled_from(programs))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,10 +51,10 @@ class Play:
             for worker in range(len(job.hosts)):
                 self._schedule_stream(0, number, worker, 0)
         for start_ps, flow in plan.flows:
-            self._schedule(start_ps, lambda flow=flow: self._open_flow(flow))
+            self._schedule(start_ps, partial(self._open_flow, flow))
         for change in plan.changes:
             act = getattr(engine, change.name)
-            self._schedule(change.time_ps, lambda act=act, change=change: act(*change.arguments))
+            self._schedule(change.time_ps, partial(act, *change.arguments))
         self._run()
 
     def _run(self) -> None:
@@ -84,7 +85,7 @@ class Play:
         exchanges = self.plan.jobs[number][1]
         if index < len(exchanges):
             start_ps = now_ps + exchanges[index].waits_ps[worker]
-            self._schedule(start_ps, lambda: self._open_stream(number, worker, exchanges[index]))
+            self._schedule(start_ps, partial(self._open_stream, number, worker, exchanges[index]))
 
     def _open_stream(self, number: int, worker: int, exchange: Exchange) -> None:
         job = self.plan.jobs[number][0]

@@ -74,7 +74,7 @@ def check_results(job: Job, stream: Opened) -> None:
     for segment, words in zip(stream.segments, stream.exchange.segments, strict=True):
         lanes = segment.result.size // segment.words.size
         for start in range(0, segment.words.size, elements):
-            holders = range(len(job.hosts))
+            holders = list(range(len(job.hosts)))
             if segment.holders is not None:
                 bitmap = int(segment.holders[start // elements])
                 holders = [rank for rank in holders if bitmap >> rank & 1]
