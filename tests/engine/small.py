@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.engine.model import Completion, Flow, Frame, Job, Merge, Scaled, Segment
+from sim.engine.model import Completion, Flow, Frame, Job, Merge, Scaled, Segment, losses
 from tests.reference.engine import ReferenceEngine
 from topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
 from topologies.routing import Network, compile_network
@@ -36,7 +36,7 @@ def line(links: int) -> Network:
 
 def engine(network: Network, loss: float = 0.0, seed: int = 1) -> ReferenceEngine:
     """An engine with the same loss on every link."""
-    return ReferenceEngine(network, [loss] * len(network.link_source), seed)
+    return ReferenceEngine(network, seed, losses([loss] * len(network.link_source)))
 
 
 def flow(words_count: int, **changes: object) -> Flow:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sim.engine.model import Merge
+from tests.reference.merging import Operand
 from tests.reference.switchml import SwitchmlReference, Verdict
 
 
@@ -14,7 +15,7 @@ def test_late_duplicate_corrupts_a_slot_for_good() -> None:
     a, b = 0, 1
 
     def send(worker: int, version: int, word: int) -> Verdict:
-        return switch.packet(worker, 0, version, [word], Merge.ADD)
+        return switch.packet(worker, 0, version, Operand([word], Merge.ADD))
 
     assert [send(a, 0, 10), send(b, 0, 20)] == [Verdict.CONSUMED, Verdict.COMPLETE]
     assert switch.read(0, 0, 1)[0] == [30]
@@ -39,7 +40,7 @@ def test_switch_truth_table() -> None:
         (2, 99, 99, Verdict.ANSWER, -(2**31) + 5, 4),
     ]
     for worker, word, exponent, verdict, after, exponent_after in script:
-        assert switch.packet(worker, 1, 0, [word], Merge.ADD, exponent) == verdict
+        assert switch.packet(worker, 1, 0, Operand([word], Merge.ADD, exponent)) == verdict
         assert switch.read(1, 0, 1) == ([after], exponent_after)
     assert switch.read(0, 0, 1) == ([0], -128)
 
@@ -47,7 +48,7 @@ def test_switch_truth_table() -> None:
 def test_one_worker_completes_every_new_packet() -> None:
     switch = SwitchmlReference(workers=1, slots=1)
     sent = [(version, word) for version, word in zip([0, 0, 1, 0], [4, 5, 6, 7], strict=True)]
-    verdicts = [switch.packet(0, 0, version, [word], Merge.ADD) for version, word in sent]
+    verdicts = [switch.packet(0, 0, version, Operand([word], Merge.ADD)) for version, word in sent]
 
     assert verdicts == [Verdict.COMPLETE, Verdict.ANSWER, Verdict.COMPLETE, Verdict.COMPLETE]
     assert (switch.read(0, 0, 1)[0], switch.read(0, 1, 1)[0]) == ([7], [6])
@@ -55,11 +56,13 @@ def test_one_worker_completes_every_new_packet() -> None:
 
 def test_short_packets_touch_only_their_own_words() -> None:
     switch = SwitchmlReference(workers=2, slots=1)
-    switch.packet(0, 0, 0, [1, 2, 3], Merge.ADD)
-    switch.packet(1, 0, 0, [10], Merge.ADD)
+    switch.packet(0, 0, 0, Operand([1, 2, 3], Merge.ADD))
+    switch.packet(1, 0, 0, Operand([10], Merge.ADD))
     assert switch.read(0, 0, 3)[0] == [11, 2, 3]
-    switch.packet(0, 0, 1, [], Merge.ADD)
-    switch.packet(0, 0, 0, [7], Merge.ADD)  # worker 1 is still in the bitmap: not overwritten but added
+    switch.packet(0, 0, 1, Operand([], Merge.ADD))
+    switch.packet(
+        0, 0, 0, Operand([7], Merge.ADD)
+    )  # worker 1 is still in the bitmap: not overwritten but added
     assert switch.read(0, 0, 4)[0] == [18, 2, 3, 0]
 
 
@@ -68,6 +71,6 @@ def test_short_packets_touch_only_their_own_words() -> None:
 )
 def test_other_merges(merge: Merge, old: int, new: int, expected: int) -> None:
     switch = SwitchmlReference(workers=2, slots=1)
-    switch.packet(0, 0, 0, [old], merge)
-    switch.packet(1, 0, 0, [new], merge)
+    switch.packet(0, 0, 0, Operand([old], merge))
+    switch.packet(1, 0, 0, Operand([new], merge))
     assert switch.read(0, 0, 1)[0] == [expected]

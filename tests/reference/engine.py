@@ -1,33 +1,84 @@
 """The packet engine in plain Python: the oracle that the compiled engine must equal event for event.
 
 `sim/engine/README.md` is the specification, and this is the same in code: `fabric.py` (links, order, chance),
-`worker.py`, `aggregator.py` and `switchml.py` (aggregation streams), `flow.py` (reliable unicast).
+`faults.py` (what goes wrong on them), `worker.py`, `point.py`, `switchml.py` and `tree.py` (aggregation
+streams), `timed.py` (slots with timers), `flow.py` (reliable unicast).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
+from typing import Protocol
 
-from sim.engine.model import Completion, Flow, Job, Scaled, Segment
-from tests.reference.aggregator import Aggregator
+from sim.engine.model import Completion, Flow, Job, Program, Rule, Scaled, Segment
+from tests.reference.chunk import JobNumber
 from tests.reference.fabric import Fabric, LogRow
 from tests.reference.flow import Sender
-from tests.reference.stream import JobNumber, Stream
-from tests.reference.worker import Worker
+from tests.reference.point import PointTree
+from tests.reference.stream import Stream
+from tests.reference.timed import TimedJob
 from topologies.routing import Network
+
+SWITCH_COUNTERS = (
+    "packets",
+    "discarded",
+    "results",
+    "partials",
+    "answers",
+    "duplicates_dropped",
+    "stale_results",
+    "timed_out",
+    "late",
+    "expired",
+    "overflowed_words",
+    "collisions",
+    "evictions",
+    "server_packets",
+    "requests",
+)
+
+
+class Endpoint(Protocol):
+    """A worker, whatever its program."""
+
+    counters: dict[str, int]
+
+    def open(self, stream: Stream) -> None:
+        """Start an exchange."""
+
+
+class Aggregation(Protocol):
+    """A job's workers and switches."""
+
+    @property
+    def workers(self) -> Sequence[Endpoint]:
+        """By rank."""
+
+    def switch_counters(self) -> dict[str, int]:
+        """What the switches did; counters that are missing are 0."""
+
+    def clear(self, switch: int) -> None:
+        """Lose what the registers of a switch hold, if the job uses it."""
+
+
+PROGRAMS: dict[Program, Callable[[Fabric, JobNumber, Callable[[int], None]], Aggregation]] = {
+    Program.SWITCHML: PointTree,
+    Program.TREE: PointTree,
+    Program.TIMED: TimedJob,
+}
 
 
 class ReferenceEngine:
-    """Streams and flows over one network; `loss` is each link's loss probability."""
+    """Streams and flows over one network, where `rules` say what faults strike."""
 
-    def __init__(self, network: Network, loss: Sequence[float], seed: int) -> None:
-        self.fabric = Fabric(network, loss, seed)
-        self.jobs: list[JobNumber] = []
-        self.aggregators: list[Aggregator] = []  # by job
+    def __init__(self, network: Network, seed: int, rules: Sequence[Rule] = ()) -> None:
+        self.fabric = Fabric(network, rules, seed)
+        self.numbered: list[JobNumber] = []
+        self.jobs: list[Aggregation] = []
         self.flows: list[Sender] = []
-        self._completions: list[Completion] = []  # of the event being processed
+        self._completions: list[Completion] = []  # not yet returned by `run`
 
     @property
     def now_ps(self) -> int:
@@ -46,26 +97,24 @@ class ReferenceEngine:
     def add_job(self, job: Job) -> int:
         """Add a job and return its number: 0, 1, 2 …"""
         numbered = JobNumber(job, len(self.jobs))
-        aggregator = Aggregator(self.fabric, numbered)
-        for rank in range(len(job.hosts)):
-            finished = partial(self._finish, "stream", numbered.number, rank)
-            aggregator.workers.append(Worker(self.fabric, numbered, rank, aggregator.receive, finished))
-        self.jobs.append(numbered)
-        self.aggregators.append(aggregator)
+        finished = partial(self._finish, "stream", numbered.number)
+        self.numbered.append(numbered)
+        self.jobs.append(PROGRAMS[job.program](self.fabric, numbered, finished))
         return numbered.number
 
     def open_stream(
         self, job: int, worker: int, segments: Sequence[Segment], scaled: Scaled | None = None
     ) -> None:
-        """Start a worker's next exchange at the current time.
+        """Start a worker's next exchange at the current time; on a crashed host nothing happens.
 
         Raises
         ------
         ValueError
             The worker's last stream has not ended, or this one has no words.
         """
-        numbered = self.jobs[job]
-        self.aggregators[job].workers[worker].open(Stream(numbered.job, numbered.window, segments, scaled))
+        numbered = self.numbered[job]
+        if numbered.job.hosts[worker] not in self.fabric.crashed:
+            self.jobs[job].workers[worker].open(Stream(numbered, segments, scaled))
 
     def open_flow(self, flow: Flow) -> int:
         """Start a flow at the current time and return its number: 0, 1, 2 …"""
@@ -76,29 +125,59 @@ class ReferenceEngine:
         return number
 
     def run(self, until_ps: int) -> list[Completion]:
-        """Process events up to and including a time, or up to the first that completes something."""
-        while (time_ps := self.next_event_ps()) is not None and time_ps <= until_ps:
+        """Process events up to and including a time, or up to the first that completes something.
+
+        What an opening completed is returned before any event.
+        """
+        while not self._completions:
+            time_ps = self.next_event_ps()
+            if time_ps is None or time_ps > until_ps:
+                self.fabric.now_ps = until_ps
+                return []
             self.fabric.step()
-            if self._completions:
-                completions, self._completions = self._completions, []
-                return completions
-        self.fabric.now_ps = until_ps
-        return []
+        completions, self._completions = self._completions, []
+        return completions
+
+    def set_rate(self, link: int, rate_bps: int) -> None:
+        """Change a link's rate for packets put on it from now on."""
+        self.fabric.set_rate(link, rate_bps)
+
+    def cut(self, link: int) -> None:
+        """Lose what is in flight on a link, and drop what is put on it until it is restored."""
+        self.fabric.cut(link)
+
+    def restore(self, link: int) -> None:
+        """End a cut."""
+        self.fabric.restore(link)
+
+    def clear(self, switch: int) -> None:
+        """Set all registers of a switch as they were at the start."""
+        for job in self.jobs:
+            job.clear(switch)
+
+    def crash(self, host: int) -> None:
+        """Stop a host for ever."""
+        self.fabric.crash(host)
+
+    def pause(self, host: int, until_ps: int) -> None:
+        """Stop a host until a time; a later time wins."""
+        self.fabric.pause(host, until_ps)
+
+    def rule_counters(self) -> list[int]:
+        """Packets struck, by rule."""
+        return list(self.fabric.faults.struck_packets)
 
     def link_counters(self) -> list[dict[str, int]]:
-        """Counters of every link (see `tests.reference.fabric.Counters`)."""
+        """Counters of every link (see `tests.reference.link.Counters`)."""
         return [asdict(link.counters) for link in self.fabric.links]
 
     def worker_counters(self, job: int, worker: int) -> dict[str, int]:
         """timeouts, retransmitted_packets and stale_results (packets) of a worker."""
-        return dict(self.aggregators[job].workers[worker].counters)
+        return dict(self.jobs[job].workers[worker].counters)
 
     def switch_counters(self, job: int) -> dict[str, int]:
-        """Packets that arrived from workers, and what became of them.
-
-        `results` counts completions, each once whatever the number of workers; `answers` the unicast ones.
-        """
-        return dict(self.aggregators[job].counters)
+        """What a job's switches did, all together: the last paragraphs of sim/engine/README.md."""
+        return dict.fromkeys(SWITCH_COUNTERS, 0) | self.jobs[job].switch_counters()
 
     def flow_counters(self, number: int) -> dict[str, int]:
         """Timeouts and retransmitted_packets of a flow."""

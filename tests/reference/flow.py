@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from sim.engine.model import Flow
-from tests.reference.fabric import FLOW_TIMER, Fabric, Label, Packet, Timer
+from tests.reference.fabric import FLOW_TIMER, Fabric, Timer
+from tests.reference.link import Label, Packet
 
 KEY_DATA, KEY_ACK = 3, 4
 BACKOFF_MAX = 6  # a timeout grows at most 64-fold
@@ -70,7 +71,7 @@ class Sender:
         self.number = number
         self.packets = max(1, -(-flow.words_count // flow.frame.elements))
         self.receiver = Receiver(flow, self.packets, self._send_ack, delivered)
-        self.timer = Timer(FLOW_TIMER, number, self._time_out)
+        self.timer = Timer(FLOW_TIMER, Label(number), self._time_out, flow.source)
         self.base = 0  # all before are acknowledged
         self.next = 0  # all before were sent
         self.acknowledged = [False] * self.packets
@@ -83,7 +84,9 @@ class Sender:
         self.counters = {"timeouts": 0, "retransmitted_packets": 0}
 
     def open(self) -> None:
-        """Send the first window."""
+        """Send the first window; a crashed source sends nothing, ever."""
+        if self.flow.source in self.fabric.crashed:
+            return
         self._pump()
         self.deadline_ps = self.fabric.now_ps + self.flow.timeout_ps
         self.fabric.arm(self.timer, self.deadline_ps)
@@ -134,7 +137,7 @@ class Sender:
         key = self.fabric.key(KEY_DATA, flow.key, packet, attempt)
         label = Label(self.number, packet, 0, attempt)
 
-        def deliver() -> None:
+        def deliver(_: Packet) -> None:
             if not self.closed:
                 self.receiver.data(packet, transmission)
 
@@ -145,7 +148,7 @@ class Sender:
         key = self.fabric.key(KEY_ACK, flow.key, packet, transmission)
         label = Label(self.number, packet, 1, transmission)
 
-        def deliver() -> None:
+        def deliver(_: Packet) -> None:
             if not self.closed:
                 self.ack(cumulative, packet, transmission)
 

@@ -7,7 +7,7 @@ each with its own condition, and can disagree after a fault; so they can here.
 What one packet of worker w does to its slot, version v (bm: bitmap, c: counter, n: workers):
 
     always                          bm[v] gains w, bm[1 - v] loses w: that readies the other version
-    bm[v] was empty                 values and exponent are overwritten
+    bm[v] was empty                 values and exponent are overwritten, the slot is not answered
     bm[v] had others, not w         values are merged, exponent is the larger
     bm[v] had w (a duplicate)       values, exponent and counter are only read
 
@@ -18,7 +18,8 @@ What one packet of worker w does to its slot, version v (bm: bitmap, c: counter,
     yes         0            0           ANSWER      unicast
     yes         1 or more    c           DROPPED
 
-With one worker the counter is left out: a new packet is COMPLETE, a duplicate is an ANSWER.
+With one worker the counter is left out: a new packet is COMPLETE, a duplicate is an ANSWER. In a tree,
+the workers of a point are its children.
 """
 
 from __future__ import annotations
@@ -27,9 +28,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from sim.engine.model import Merge
-
-NO_EXPONENT = -128  # smallest int8: never wins a maximum
+from sim.engine.model import Overflow
+from tests.reference.merging import Operand, Register
 
 
 class Verdict(Enum):
@@ -47,50 +47,62 @@ class Slot:
 
     bitmap: list[int] = field(default_factory=lambda: [0, 0])
     counter: list[int] = field(default_factory=lambda: [0, 0])
-    values: list[list[int]] = field(default_factory=lambda: [[], []])  # grow to the most words ever written
-    exponent: list[int] = field(default_factory=lambda: [NO_EXPONENT, NO_EXPONENT])
+    registers: list[Register] = field(default_factory=lambda: [Register(), Register()])
+    answered: list[bool] = field(default_factory=lambda: [False, False])  # holds the result of the whole tree
 
 
 class SwitchmlReference:
     """`slots` slots of one job with `workers` workers; each slot has two versions."""
 
-    def __init__(self, workers: int, slots: int) -> None:
+    def __init__(self, workers: int, slots: int, overflow: Overflow = Overflow.WRAP) -> None:
         self.workers = workers
+        self.overflow = overflow
         self.slots = [Slot() for _ in range(slots)]
+        self.overflowed_words = 0
 
-    def packet(
-        self,
-        worker: int,
-        slot: int,
-        version: int,
-        words: Sequence[int],
-        merge: Merge,
-        exponent: int = NO_EXPONENT,
-    ) -> Verdict:
-        """Process one packet: `words` are int32 values, from position 0 of the register on."""
-        registers = self.slots[slot]
+    def packet(self, worker: int, slot: int, version: int, operand: Operand) -> Verdict:
+        """Process one packet; its words belong to position 0 of the register and on."""
+        state = self.slots[slot]
         bit = 1 << worker
-        before = registers.bitmap[version]
+        before = state.bitmap[version]
         duplicate = before & bit != 0
-        registers.bitmap[version] |= bit
-        registers.bitmap[1 - version] &= ~bit
+        state.bitmap[version] |= bit
+        state.bitmap[1 - version] &= ~bit
 
-        verdict = self._count(registers.counter, version, duplicate)
-        values = registers.values[version]
-        values.extend([0] * (len(words) - len(values)))
+        verdict = self._count(state.counter, version, duplicate)
         if before == 0:
-            values[: len(words)] = words
-            registers.exponent[version] = exponent
+            state.registers[version].overwrite(operand)
+            state.answered[version] = False
         elif not duplicate:
-            values[: len(words)] = [merged(merge, old, new) for old, new in zip(values, words, strict=False)]
-            registers.exponent[version] = max(registers.exponent[version], exponent)
+            self.overflowed_words += state.registers[version].merge(operand, self.overflow)
         return verdict
 
     def read(self, slot: int, version: int, count: int) -> tuple[list[int], int]:
         """The first `count` words of a slot (0 where none was ever written) and its exponent."""
-        registers = self.slots[slot]
-        values = registers.values[version]
-        return values[:count] + [0] * (count - len(values)), registers.exponent[version]
+        register = self.slots[slot].registers[version]
+        return register.read(count), register.exponent
+
+    def register(self, slot: int, version: int) -> Register:
+        """What a slot holds."""
+        return self.slots[slot].registers[version]
+
+    def is_answered(self, slot: int, version: int) -> bool:
+        """Whether a slot holds a result of the parent."""
+        return self.slots[slot].answered[version]
+
+    def keep(self, slot: int, version: int, words: Sequence[int], exponent: int) -> bool:
+        """Take in a result of the parent: whether it is news."""
+        if self.is_answered(slot, version):
+            return False
+        register = self.register(slot, version)
+        register.values[: len(words)] = words
+        register.exponent = exponent
+        self.slots[slot].answered[version] = True
+        return True
+
+    def clear(self) -> None:
+        """Lose what all registers hold."""
+        self.slots = [Slot() for _ in self.slots]
 
     def _count(self, counter: list[int], version: int, duplicate: bool) -> Verdict:
         """Advance the counter, which alone decides whether the slot is complete."""
@@ -101,12 +113,3 @@ class SwitchmlReference:
             return Verdict.ANSWER if old == 0 else Verdict.DROPPED
         counter[version] = self.workers - 1 if old == 0 else old - 1
         return Verdict.COMPLETE if old == 1 else Verdict.CONSUMED
-
-
-def merged(merge: Merge, old: int, new: int) -> int:
-    """Merge of two int32 words: ADD wraps around, OR joins bit patterns, MAX compares as signed."""
-    if merge is Merge.OR:
-        return old | new
-    if merge is Merge.MAX:
-        return max(old, new)
-    return (old + new + 2**31) % 2**32 - 2**31

@@ -1,0 +1,56 @@
+"""What strikes packets on links, in plain Python: the section "Faults" of sim/engine/README.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from homomorphic.keyed import mix_plain
+from sim.engine.model import Fate, Rule
+
+DRAW_OF_FATE = 32  # plus the fate: what a packet's key is mixed with
+DRAW_WORD, DRAW_BIT, DRAW_COPY = 40, 41, 42
+
+
+class Faults:
+    """The rules of one network, and how many packets each struck."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self.rules = rules
+        self.struck_packets = [0] * len(rules)
+
+    def strike(self, link: int, key: int, hop: int, now_ps: int) -> Rule | None:
+        """The rule that strikes a packet on its hop number `hop`, None if it gets through unharmed."""
+        for number, rule in self._counting(link, now_ps):
+            if draw(rule.fate, key, hop) < int(rule.probability * 2.0**64):  # exact: times a power of two
+                self.struck_packets[number] += 1
+                return rule
+        return None
+
+    def _counting(self, link: int, now_ps: int) -> Iterator[tuple[int, Rule]]:
+        """Rules that count on a link now: of each fate the first, in the order of all rules."""
+        seen: set[Fate] = set()
+        for number, rule in enumerate(self.rules):
+            if link in rule.links and rule.from_ps <= now_ps < rule.until_ps and rule.fate not in seen:
+                seen.add(rule.fate)
+                yield number, rule
+
+
+def draw(fate: Fate, key: int, hop: int) -> int:
+    """64 bits that decide whether a fate strikes."""
+    if fate is Fate.LOSS:
+        return mix_plain(key, hop)
+    return mix_plain(key, hop, DRAW_OF_FATE + fate)
+
+
+def flipped(words: Sequence[int], key: int, hop: int) -> list[int]:
+    """int32 words, one or more, with one bit of one of them inverted."""
+    struck = list(words)
+    index = mix_plain(key, hop, DRAW_WORD) % len(words)
+    pattern = (struck[index] % 2**32) ^ (1 << mix_plain(key, hop, DRAW_BIT) % 32)
+    struck[index] = pattern - 2**32 * (pattern >= 2**31)
+    return struck
+
+
+def copy_key(key: int, hop: int) -> int:
+    """Key of the copy that DUPLICATE makes of a packet."""
+    return mix_plain(key, DRAW_COPY, hop)
