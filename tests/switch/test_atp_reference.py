@@ -22,76 +22,27 @@ def first_time(switch: AtpReference, bits: int, words: list[int], workers: int =
     return switch.data(4, OWN, bits, workers, False, False, words)
 
 
+TRUTH_TABLE = {  # identity, bitmap, count; resend or not; verdict, bits and words that leave; the entry after
+    "claims": ((FREE, 0, 0), False, CONSUMED, 0b010, SENT, (OWN, 0b010, 1, SENT)),
+    "adds": ((OWN, 0b001, 1), False, CONSUMED, 0b010, SENT, (OWN, 0b011, 2, ADDED)),
+    "completes": ((OWN, 0b101, 2), False, COMPLETE, 0b111, ADDED, (OWN, 0b111, 3, ADDED)),
+    "after a fault": ((OWN, 0b001, 2), False, COMPLETE, 0b011, ADDED, (OWN, 0b011, 3, ADDED)),
+    "seen": ((OWN, 0b011, 2), False, DROPPED, 0b010, SENT, (OWN, 0b011, 2, KEPT)),
+    "seen, complete": ((OWN, 0b111, 3), False, ANSWER, 0b111, KEPT, (OWN, 0b111, 3, KEPT)),
+    "collides": ((OTHER, 0b011, 2), False, COLLIDED, 0b010, SENT, (OTHER, 0b011, 2, KEPT)),
+    "resend, the last": ((OWN, 0b101, 2), True, EVICT, 0b111, ADDED, (FREE, 0, 0, ADDED)),
+    "resend, new": ((OWN, 0b001, 1), True, EVICT, 0b011, ADDED, (FREE, 0, 0, ADDED)),
+    "resend, seen": ((OWN, 0b011, 2), True, EVICT, 0b011, KEPT, (FREE, 0, 0, KEPT)),
+    "resend, complete": ((OWN, 0b111, 3), True, EVICT, 0b111, KEPT, (FREE, 0, 0, KEPT)),
+    "resend, free": ((FREE, 0, 0), True, COLLIDED, 0b010, SENT, (FREE, 0, 0, KEPT)),
+    "resend, not its own": ((OTHER, 0b111, 3), True, COLLIDED, 0b010, SENT, (OTHER, 0b111, 3, KEPT)),
+}
+
+
 @pytest.mark.parametrize(
-    ("workers", "before", "is_resend", "verdict", "bits", "words", "after"),
-    [
-        # workers; identity, bitmap, count before; resend; verdict, bits and words that leave; after
-        pytest.param(3, (FREE, 0, 0), False, CONSUMED, 0b010, SENT, (OWN, 0b010, 1, SENT), id="claims"),
-        pytest.param(3, (OWN, 0b001, 1), False, CONSUMED, 0b010, SENT, (OWN, 0b011, 2, ADDED), id="adds"),
-        pytest.param(
-            3,
-            (OWN, 0b101, 2),
-            False,
-            COMPLETE,
-            0b111,
-            ADDED,
-            (OWN, 0b111, 3, ADDED),
-            id="completes, keeps the entry",
-        ),
-        pytest.param(
-            1, (FREE, 0, 0), False, COMPLETE, 0b010, SENT, (OWN, 0b010, 1, SENT), id="one worker: overwrites"
-        ),
-        pytest.param(3, (OWN, 0b011, 2), False, DROPPED, 0b010, SENT, (OWN, 0b011, 2, KEPT), id="seen"),
-        pytest.param(
-            3, (OWN, 0b111, 3), False, ANSWER, 0b111, KEPT, (OWN, 0b111, 3, KEPT), id="seen, complete"
-        ),
-        pytest.param(
-            3, (OTHER, 0b011, 2), False, COLLIDED, 0b010, SENT, (OTHER, 0b011, 2, KEPT), id="collides"
-        ),
-        pytest.param(
-            3, (OWN, 0b101, 2), True, EVICT, 0b111, ADDED, (FREE, 0, 0, ADDED), id="resend, new: the last one"
-        ),
-        pytest.param(
-            3, (OWN, 0b001, 1), True, EVICT, 0b011, ADDED, (FREE, 0, 0, ADDED), id="resend, new: partial"
-        ),
-        pytest.param(
-            3,
-            (OWN, 0b011, 2),
-            True,
-            EVICT,
-            0b011,
-            KEPT,
-            (FREE, 0, 0, KEPT),
-            id="resend, seen: not added twice",
-        ),
-        pytest.param(3, (OWN, 0b111, 3), True, EVICT, 0b111, KEPT, (FREE, 0, 0, KEPT), id="resend, complete"),
-        pytest.param(
-            3, (FREE, 0, 0), True, COLLIDED, 0b010, SENT, (FREE, 0, 0, KEPT), id="resend, free entry"
-        ),
-        pytest.param(
-            3,
-            (OTHER, 0b111, 3),
-            True,
-            COLLIDED,
-            0b010,
-            SENT,
-            (OTHER, 0b111, 3, KEPT),
-            id="resend, not its entry",
-        ),
-        pytest.param(
-            3,
-            (OWN, 0b001, 2),
-            False,
-            COMPLETE,
-            0b011,
-            ADDED,
-            (OWN, 0b011, 3, ADDED),
-            id="a fault: the count decides",
-        ),
-    ],
+    ("before", "is_resend", "verdict", "bits", "words", "after"), TRUTH_TABLE.values(), ids=TRUTH_TABLE
 )
 def test_truth_table(
-    workers: int,
     before: tuple[int, int, int],
     is_resend: bool,
     verdict: Verdict,
@@ -99,16 +50,23 @@ def test_truth_table(
     words: list[int],
     after: tuple[int, int, int, list[int]],
 ) -> None:
-    """Worker 1 of unit OWN sends to entry 4, whose registers are set by hand."""
+    """Worker 1 of three sends unit OWN to entry 4, whose registers are set by hand."""
     switch = AtpReference()
     identity, bitmap, count = before
     switch.entries[4] = Entry(identity, bitmap, count, False, list(KEPT))
 
-    outcome = switch.data(4, OWN, 0b010, workers, is_resend, False, SENT)
+    outcome = switch.data(4, OWN, 0b010, 3, is_resend, False, SENT)
     assert outcome == Outcome(verdict, bits, words, False, 0)
     entry = switch.entries[4]
     assert (entry.identity, entry.bitmap, entry.count, entry.values) == after
     assert set(switch.entries) == {4}
+
+
+def test_one_worker_overwrites_and_completes() -> None:
+    switch = AtpReference()
+    switch.entries[4] = Entry(FREE, 0, 0, False, list(KEPT))
+    assert first_time(switch, 0b1, SENT, workers=1) == Outcome(COMPLETE, 0b1, SENT, False, 0)
+    assert switch.entries[4] == Entry(OWN, 0b1, 1, False, SENT)
 
 
 @pytest.mark.parametrize("is_resend", [False, True])
