@@ -72,7 +72,7 @@ class Cluster:
         self.switch = AtpReference()
         self.done: list[tuple[int, int, int]] = []  # time, job, worker
         self.jobs = [
-            AtpJob(self.fabric, JobNumber(job, number), self.switch, partial(self._finish, number))
+            AtpJob(self.fabric, JobNumber(job, number), partial(self._finish, number), self.switch)
             for number, job in enumerate(jobs)
         ]
 

@@ -1,4 +1,4 @@
-"""The plain-Python ATP is exact, whatever is lost, doubled, cleared or collides; floats replace what overflows."""
+"""The plain-Python ATP is exact, whatever is lost, doubled, cleared or collides, in ints or in floats."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.engine.atp import (
     with_server,
 )
 from tests.engine.small import D, X
-from tests.reference.atp_packet import first_entries
+from tests.reference.atp_packet import AtpPacket, Contribution, first_entries
 from tests.reference.fabric import Fabric, Packet
 from tests.reference.stream import JobNumber
 
@@ -51,7 +51,7 @@ def test_sums_are_exact_under_loss(loss: float, seed: int) -> None:
     lost = sum(link.counters.lost_packets for link in cluster.fabric.links)
     sent_again = sum(worker.counters["retransmitted_packets"] for worker in cluster.jobs[0].workers)
     assert (lost > 0) == (sent_again > 0) == (loss > 0)
-    counters = cluster.jobs[0].counters
+    counters = cluster.jobs[0].switch_counters()
     assert (counters["evictions"] > 0) == (loss > 0)
     assert counters["collisions"] == 0
 
@@ -89,7 +89,7 @@ def test_three_jobs_compete_for_few_entries(seed: int) -> None:
     for segments, of_job in zip(own, words, strict=True):
         check_sums(segments, of_job)
     cluster.check_ended(12)
-    assert sum(job.counters["collisions"] for job in cluster.jobs) > 1000
+    assert sum(job.switch_counters()["collisions"] for job in cluster.jobs) > 1000
 
 
 def test_copies_right_behind_change_nothing() -> None:
@@ -97,7 +97,7 @@ def test_copies_right_behind_change_nothing() -> None:
     cluster = Cluster([atp_job(4, 16)], loss=0.01, make=Doubling)
     aggregate(cluster, gradients(4, 400 * ELEMENTS))
 
-    counters = cluster.jobs[0].counters
+    counters = cluster.jobs[0].switch_counters()
     assert counters["duplicates_dropped"] > 100
     assert counters["answers"] > 10
     assert all(worker.counters["stale_results"] > 100 for worker in cluster.jobs[0].workers)
@@ -112,7 +112,10 @@ def test_a_cleared_switch_under_loss_costs_time_but_no_word(seed: int) -> None:
     cluster.run(until_ps=5 * 4 * (X + D))
     while not any(0 < entry.count < 4 for entry in cluster.switch.entries.values()):
         cluster.fabric.step()
-    cluster.switch.clear()
+    cluster.jobs[0].clear(switch=0)
+    assert cluster.switch.claimed() != []
+    cluster.jobs[0].clear(cluster.jobs[0].job.job.switch)
+    assert cluster.switch.claimed() == []
     cluster.run()
 
     check_sums(own, words)
@@ -151,7 +154,7 @@ def test_collided_unit_moves_its_place_to_an_entry_of_its_own() -> None:
     for segments in own:
         check_sums(segments, words)
     cluster.check_ended(4)
-    first, second = (job.counters for job in cluster.jobs)
+    first, second = (job.switch_counters() for job in cluster.jobs)
     assert (first["collisions"], first["results"]) == (0, 4)
     assert (second["collisions"], second["results"], second["server_packets"]) == (2, 3, 5)
     other = 1 - cluster.jobs[0].workers[0].entries[0]
@@ -163,6 +166,44 @@ def entries_of(jobs: Sequence[Job], seed: int) -> list[list[int]]:
     wires = network(2)
     fabric = Fabric(wires, [0.0] * len(wires.link_source), seed)
     return [first_entries(fabric, JobNumber(job, number)) for number, job in enumerate(jobs)]
+
+
+def test_proposals_are_entries_that_the_job_has_not_used_until_none_is_found() -> None:
+    """Five entries, three of them first ones: each of the others once, then 64 tries in vain."""
+    job = JobNumber(with_server(atp_job(1, 3), entries=5), 0)
+    cluster = Cluster([job.job])
+    server = cluster.jobs[0].server
+    first = first_entries(cluster.fabric, job)
+    proposals = [server.propose() for _ in range(2)]
+    tries = server.tries
+
+    assert sorted([*first, *proposals]) == [0, 1, 2, 3, 4]
+    candidates = [cluster.fabric.key(15, 0, number) % 5 for number in range(tries)]
+    assert list(dict.fromkeys(entry for entry in candidates if entry not in first)) == proposals
+    assert server.propose() == -1
+    assert server.tries == tries + 64
+
+
+@pytest.mark.parametrize(("stream", "answers"), [(0, 0), (1, 1), (2, 1)])
+def test_server_answers_stragglers_of_the_last_two_streams(stream: int, answers: int) -> None:
+    """After three streams: a copy of a packet of one of them comes late to the server."""
+    cluster = Cluster([atp_job(1, 1)])
+    server = cluster.jobs[0].server
+    late: list[tuple[Contribution, AtpPacket]] = []
+    receive = server.receive
+
+    def keep(data: Contribution, packet: AtpPacket) -> None:
+        late.append((data, packet))
+        receive(data, packet)
+
+    server.receive = keep  # type: ignore[method-assign]
+    for _ in range(3):
+        aggregate(cluster, gradients(1, ELEMENTS))
+    receive(*late[stream])
+    cluster.run()
+
+    assert cluster.jobs[0].workers[0].counters["stale_results"] == answers
+    assert cluster.jobs[0].switch_counters()["server_packets"] == 4
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.02])
@@ -184,7 +225,7 @@ def test_units_whose_sum_saturates_are_sent_again_as_floats(loss: float) -> None
         assert each.result.view(np.float32)[second].tolist() == (words[0][second] / 4).tolist()
         rest = np.delete(np.arange(3 * ELEMENTS), second)
         assert np.array_equal(each.result[rest], 2 * words[0][rest])
-    counters = cluster.jobs[0].counters
+    counters = cluster.jobs[0].switch_counters()
     assert counters["requests"] >= 1
     if loss == 0:
         # Floats go when the request comes; the result of the third unit, right behind it, makes a gap of the
@@ -202,7 +243,7 @@ def test_without_floats_a_saturated_word_sticks() -> None:
     cluster.run()
 
     assert all(each.result.tolist() == [INT32_MAX, 21] for (each,) in own)
-    assert cluster.jobs[0].counters["overflowed_words"] == 2
+    assert cluster.jobs[0].switch_counters()["overflowed_words"] == 2
 
 
 @pytest.mark.parametrize("window", [1, 8])

@@ -47,7 +47,7 @@ def test_dense_aggregation_time_and_counts(workers: int) -> None:
 
     finished_ps = (units + 3) * X + 4 * D
     assert cluster.done == [(finished_ps, 0, worker) for worker in range(workers)]
-    assert cluster.jobs[0].counters == {
+    assert cluster.jobs[0].switch_counters() == {
         "packets": workers * units,
         "results": units,
         "evictions": 0,

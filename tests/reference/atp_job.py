@@ -26,13 +26,14 @@ COUNTER = {
 
 
 class AtpJob:
-    """A job of Program.ATP; `switch` is what all such jobs on its switch share.
+    """A job of Program.ATP.
 
-    `finished` is called with a worker's rank when its stream is done.
+    `finished` is called with a worker's rank when its stream is done; `switch` holds the entries that all
+    such jobs on the switch share.
     """
 
     def __init__(
-        self, fabric: Fabric, job: JobNumber, switch: AtpReference, finished: Callable[[int], None]
+        self, fabric: Fabric, job: JobNumber, finished: Callable[[int], None], switch: AtpReference
     ) -> None:
         assert job.job.server is not None, "a job of Program.ATP has a server"
         self.fabric = fabric
@@ -44,15 +45,16 @@ class AtpJob:
             AtpWorker(fabric, job, rank, entries, self._aggregate, partial(finished, rank))
             for rank in range(len(job.job.hosts))
         ]
-        self._counters = dict.fromkeys(
-            ["packets", *COUNTER.values(), "collisions", "overflowed_words"],
-            0,
-        )
+        self._counters = dict.fromkeys(["packets", *COUNTER.values(), "collisions", "overflowed_words"], 0)
 
-    @property
-    def counters(self) -> dict[str, int]:
-        """Counters of the switch and the server."""
+    def switch_counters(self) -> dict[str, int]:
+        """What the switch and the server did; counters that are missing are 0."""
         return {**self._counters, **self.server.counters}
+
+    def clear(self, switch: int) -> None:
+        """Lose what the registers of a switch hold, if it is the job's: of all jobs on it."""
+        if switch == self.job.job.switch:
+            self.switch.clear()
 
     def open(self, worker: int, segments: Sequence[Segment]) -> None:
         """Start a worker's next exchange; raises ValueError as `AtpWorker.open`."""

@@ -107,7 +107,7 @@ class AtpServer:
             return
         unit.is_done = True
         if unit.has_collided:
-            unit.proposal = self._propose()
+            unit.proposal = self.propose()
         self._reply(unit, data)
 
     def _request(self, unit: Gathering, data: Contribution) -> None:
@@ -118,7 +118,7 @@ class AtpServer:
         self.counters["requests"] += 1
         self._reply(unit, data)
 
-    def _propose(self) -> int:
+    def propose(self) -> int:
         """An entry that the job has not used yet, if one is found soon."""
         for _ in range(PROPOSAL_TRIES):
             entry = self.fabric.key(KEY_PROPOSAL, self.job.number, self.tries) % self.server.entries
