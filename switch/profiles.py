@@ -11,15 +11,15 @@ from switch.limits import FIXED, FORWARDING, MEMORY, OVERFLOWS, PIPELINE, Profil
 
 __all__ = ["PROFILES", "Profile", "UnknownProfileError", "nearest", "profile"]
 
-_P4C = "p4lang/p4c, backends/tofino/bf-p4c"
+_P4C = "p4lang/p4c, bf-p4c"  # backends/tofino/bf-p4c
 _DEVICE = f"{_P4C}/specs/device.h"
-_REGISTERS = f"{_P4C}/mau, and the TNA document (barefootnetworks/Open-Tofino)"
-_STUDIO = "p4lang/open-p4studio, traffic manager"
-_TNA = "TNA document, barefootnetworks/Open-Tofino"
-_SHARP = "NVIDIA SHARP and HPC-X documentation"
-_QUANTUM = "NVIDIA QM8700 series (Quantum): 40 ports of 200 Gb/s"
+_ALU = f"{_P4C}/specs/device.cpp"
+_REGISTERS = f"{_P4C}/mau"
+_STUDIO = "p4lang/open-p4studio"
+_TNA = "TNA document (Open-Tofino)"
+_SHARP = "NVIDIA SHARP documentation"
+_QUANTUM = "NVIDIA Quantum QM8700: 40 ports of 200 Gb/s"
 _DEFINITION = "by definition: for bounds and comparisons"
-_ASSUMED_MEMORY = "assumed: no limit is published"
 
 _INTEGERS = frozenset({Merge.ADD, Merge.OR, Merge.MAX})
 _ANY = frozenset(Merge) - {Merge.GATHER}
@@ -31,11 +31,11 @@ def _profile(name: str, summary: str, kind: str, **facts: tuple[Any, str]) -> Pr
     return Profile(name, summary, kind, **values, sources={field: text for field, (_, text) in facts.items()})
 
 
-_PLAIN = _profile("plain", "an ideal store-and-forward switch", FORWARDING)
+_PLAIN = _profile("plain", "forwards, adds nothing up", FORWARDING)
 
 _IDEAL = _profile(
     "ideal",
-    "adds up without latency, extra passes or limits",
+    "adds up at no cost",
     MEMORY,
     merges=(_ANY, _DEFINITION),
     overflows=(OVERFLOWS, _DEFINITION),
@@ -44,21 +44,21 @@ _IDEAL = _profile(
 
 _TOFINO1 = _profile(
     "tofino1",
-    "Intel Tofino, 6.4 Tb/s, four pipelines",
+    "Intel Tofino, 6.4 Tb/s",
     PIPELINE,
     merges=(_INTEGERS, f"{_REGISTERS}: no multiplication, no float"),
-    overflows=(OVERFLOWS, f"{_REGISTERS}: saturating add; sticky as in in-ATP/ATP, p4src/includes/common.p4"),
+    overflows=(OVERFLOWS, f"{_REGISTERS}: saturating add; sticky: in-ATP/ATP, common.p4"),
     bitmap_bits=(32, f"{_REGISTERS}: one 32-bit word is read out"),
     port_rate_bps=(100 * 10**9, _TNA),
     pipes=(4, _DEVICE),
     ports_per_pipe=(16, _TNA),
     pass_latency_ps=(600_000, "assumed: 0.4 to 0.8 us port to port, unpublished"),
-    loopback_ports=(56, f"{_TNA}: 2 internal ones a pipeline, 16 front ports of three"),
+    loopback_ports=(56, f"{_TNA}: 2 inside each pipe, 16 outside three"),
     loopback_rate_bps=(100 * 10**9, _TNA),
     stages=(12, _DEVICE),
     salus_per_stage=(4, _DEVICE),
-    salu_lanes=(2, f"{_P4C}/specs/device.cpp: entries of 64 bits"),
-    words_out=(1, f"{_P4C}/specs/device.cpp"),
+    salu_lanes=(2, f"{_ALU}: entries of 64 bits"),
+    words_out=(1, _ALU),
     sram_blocks_per_stage=(80, _DEVICE),
     map_rams_per_stage=(48, _DEVICE),
     block_rows=(1024, _DEVICE),
@@ -68,16 +68,16 @@ _TOFINO1 = _profile(
     parser_limit_bytes=(160, f"{_P4C}: 65 to 160 bytes"),
     buffer_bytes=(280 * 1024 * 80, f"{_STUDIO}: 280 x 1024 cells"),
     cell_bytes=(80, _STUDIO),
-    ecn_threshold_cells=(1000, "in-ATP/ATP, p4src: initial threshold"),
+    ecn_threshold_cells=(1000, "in-ATP/ATP, p4src: at start"),
 )
 
 _TOFINO2 = _profile(
     "tofino2",
-    "Intel Tofino 2, 12.8 Tb/s, four pipelines",
+    "Intel Tofino 2, 12.8 Tb/s",
     PIPELINE,
     merges=(
         _INTEGERS | {Merge.TABLE_ADD},
-        "a table is looked up in a stage before: SophiaLi06/CS243-INCA, THC",
+        "table in a stage before: SophiaLi06/CS243-INCA",
     ),
     overflows=(OVERFLOWS, f"{_REGISTERS}: as Tofino"),
     bitmap_bits=(32, "assumed as Tofino: programs read one 32-bit word"),
@@ -85,12 +85,12 @@ _TOFINO2 = _profile(
     pipes=(4, _DEVICE),
     ports_per_pipe=(8, f"{_TNA}: 32 ports of 400 Gb/s"),
     pass_latency_ps=(600_000, "assumed as Tofino: unpublished"),
-    loopback_ports=(32, "assumed as Tofino: 2 internal ones a pipeline, 8 front ports of three"),
+    loopback_ports=(32, "assumed as Tofino: 2 inside each pipe, 8 outside three"),
     loopback_rate_bps=(400 * 10**9, "assumed: that of its ports"),
     stages=(20, f"{_DEVICE} (2M has 12, 2H has 6)"),
     salus_per_stage=(4, _DEVICE),
-    salu_lanes=(2, f"{_P4C}/specs/device.cpp: entries of 128 bits, fed by 64 bits of the packet"),
-    words_out=(4, f"{_P4C}/specs/device.cpp"),
+    salu_lanes=(2, f"{_ALU}: entries of 128 bits, fed by 64 bits of the packet"),
+    words_out=(4, _ALU),
     sram_blocks_per_stage=(80, _DEVICE),
     map_rams_per_stage=(48, _DEVICE),
     block_rows=(1024, _DEVICE),
@@ -105,7 +105,7 @@ _TOFINO2 = _profile(
 
 _SHARP_PROFILE = _profile(
     "sharp",
-    "NVIDIA Quantum with SHARP: trees of reserved operations",
+    "NVIDIA Quantum with SHARP",
     FIXED,
     merges=(_INTEGERS | {Merge.FLOAT_ADD}, f"{_SHARP}: sum, max and bitwise or of integers, sum of floats"),
     overflows=(("wrap",), "assumed: integer sums wrap"),
@@ -115,7 +115,7 @@ _SHARP_PROFILE = _profile(
     ports_per_pipe=(40, _QUANTUM),
     pass_latency_ps=(
         130_000,
-        "assumed: the order of a Quantum switch port to port; adding up is not published",
+        "assumed: of the order of Quantum, port to port",
     ),
     groups=(12, f"{_SHARP}: a job's quota as shown"),
     operations=(23, f"{_SHARP}: a job's quota as shown (osts); the total is unpublished"),
@@ -124,9 +124,9 @@ _SHARP_PROFILE = _profile(
 
 _FPGA = _profile(
     "fpga",
-    "an FPGA card beside the switch (NetReduce, PANAMA)",
+    "FPGA card beside a switch",
     MEMORY,
-    merges=(_ANY, "assumed: logic is free; floats as in NetReduce (arXiv 2009.09736)"),
+    merges=(_ANY, "assumed: logic is free; floats: NetReduce (arXiv 2009.09736)"),
     overflows=(OVERFLOWS, "assumed: logic is free"),
     port_rate_bps=(100 * 10**9, "AMD Alveo U280 as an example: two ports of 100 Gb/s"),
     pass_latency_ps=(1_000_000, "assumed"),
@@ -135,7 +135,7 @@ _FPGA = _profile(
 
 _TRIO = _profile(
     "trio",
-    "Juniper Trio: run-to-completion threads, timers, shared memory",
+    "Juniper Trio, with timers",
     MEMORY,
     merges=(
         _INTEGERS | {Merge.TABLE_ADD},
@@ -145,7 +145,7 @@ _TRIO = _profile(
     has_timers=(True, "timer threads, Trio-ML (SIGCOMM 2022)"),
     port_rate_bps=(100 * 10**9, "assumed: Juniper MX routers have ports of 100 Gb/s"),
     pass_latency_ps=(2_000_000, "assumed: run to completion is slower than a pipeline"),
-    memory_bytes=(4 * 2**30, _ASSUMED_MEMORY + "; several GB off chip"),
+    memory_bytes=(4 * 2**30, "assumed: gigabytes off chip"),
 )
 
 PROFILES = {

@@ -138,8 +138,8 @@ def _loopback(profile: Profile, program: Program) -> Refusal | None:
     ports = f"{profile.loopback_ports} of {_gbps(profile.loopback_rate_bps)}"
     return Refusal(
         "workers",
-        f"{program.title} sends {_gbps(needed_bps)} through loopback ports for {program.demand.workers} workers, "
-        f"{profile.name} has {ports}",
+        f"{program.demand.workers} workers send {_gbps(needed_bps)} through loopback ports with "
+        f"{program.title}, {profile.name} has {ports}",
     )
 
 
