@@ -143,7 +143,7 @@ def check_overflow(profile: Profile, policy: str) -> None:
     """
     if policy in profile.overflows:
         return
-    able = ", ".join(profile.overflows) or "nothing: it adds nothing up"
+    able = ", ".join(profile.overflows) or "nothing"
     others = [one.name for one in PROFILES.values() if policy in one.overflows]
     hint = f"use {profile.overflows[0]}, or " if profile.overflows else "use "
     raise FitError(
