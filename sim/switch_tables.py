@@ -14,7 +14,7 @@ from sim.report import words
 from sim.report.fitting import FittingTable
 from sim.units import RATE, SIZE, TIME
 from switch.fit import Fit, FitError
-from switch.limits import KINDS, PIPELINE, Profile
+from switch.limits import KINDS, OVERFLOWS, PIPELINE, Profile
 from switch.profiles import PROFILES
 
 # Left out of a narrow terminal, the first group first: overflow, timers, port, kind, merges.
@@ -40,7 +40,7 @@ def profiles_table() -> Table:
             profile.kind,
             RATE.format(profile.port_rate_bps) if profile.port_rate_bps else "any",
             "yes" if profile.has_timers else "no",
-            ", ".join(profile.overflows) or words.NOTHING,
+            "any" if profile.overflows == OVERFLOWS else ", ".join(profile.overflows) or words.NOTHING,
         )
     return table
 

@@ -157,7 +157,7 @@ def test_a_switch_that_runs_other_programs(tmp_path: Path) -> None:
 
 
 def test_loopback_ports_are_as_busy_as_links_are_fast(tmp_path: Path) -> None:
-    """16 workers fold 256 words through 3 more pipelines; 3 passes read them out: 51 streams of a link's rate."""
+    """16 workers fold 256 words through 3 more pipelines, 3 passes read them out: 51 streams."""
     many = ("topology.switch=tofino2", "topology.hosts=16", "workers=16", "collective.frame=roce-1024")
     plan(tmp_path, *many, "topology.rate=200Gbps")
 

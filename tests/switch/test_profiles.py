@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
@@ -175,3 +177,13 @@ def test_an_unknown_key() -> None:
     assert refused.value.hint.startswith("did you mean 'stages'? known: name, like, summary, kind, merges,")
     with pytest.raises(ProfileError, match="unknown key 'sources'"):
         profile_from({"name": "own", "like": "tofino1", "sources": {}}, "f.yaml")
+
+
+def test_the_profile_in_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
+    """More and wider stages, so that 128 words are added in one pass; one more reads them out."""
+    text = (Path(__file__).parents[2] / "switch" / "README.md").read_text("utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+    exec(code, {})
+
+    assert capsys.readouterr().out == "1\n"
