@@ -38,7 +38,7 @@ def switch_fit(
         bool, typer.Option("--json", help="Print one JSON object instead of a table.")
     ] = False,
 ) -> None:
-    """Place a program on a switch, stage by stage; what is not given is as released."""
+    """Place a program on a switch, stage by stage; what is not given is what it usually has."""
     from dataclasses import replace
 
     from sim.switch_tables import as_dict, fit_table, refusal_dict

@@ -18,6 +18,7 @@ from switch.profiles import PROFILES
 from switch.program import Demand, Program
 from switch.refusals import loopback_bps, read_passes, refusal
 
+_PER_PASS_MAX = 1024  # words a pass that are tried; no pipeline comes near
 _UNITS = {
     "workers": "workers",
     "slots": "slots",
@@ -165,7 +166,7 @@ def _hint(about: str, profile: Profile, program: Program) -> str:
         return "use program tree, or a programmable switch: " + ", ".join(_able(program))
     if about == "words" and sizes:
         return f"use {sizes} a packet"
-    if about in _UNITS and (most := _most(getattr(demand, about), lambda value: fits(**{about: value}))):
+    if about in _UNITS and (most := _most(about, getattr(demand, about), fits)):
         alternative = f", or {sizes} a packet" if about == "workers" and sizes else ""
         return f"use {most} {_UNITS[about]} at most{alternative}"
     return "use a switch that can: " + ", ".join(_able(program))
@@ -183,10 +184,14 @@ def _able(program: Program) -> list[str]:
     return [one.name for one in PROFILES.values() if refusal(one, program) is None] or ["there is none"]
 
 
-def _most(refused: int, fits: Callable[[int], bool]) -> int:
-    """Largest value below one that does not fit that does; 0 if there is none. What fits, fits with less."""
+def _most(about: str, refused: int, fits: Callable[..., bool]) -> int:
+    """Largest value of a setting that fits, below one that does not; 0 if there is none."""
+    if about == "words_per_pass":  # fewer words a pass need more pipelines, so less does not always fit
+        return next(
+            (value for value in range(min(refused, _PER_PASS_MAX), 0, -1) if fits(words_per_pass=value)), 0
+        )
     low, high = 0, refused
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
+        low, high = (middle, high) if fits(**{about: middle}) else (low, middle)
     return low

@@ -220,6 +220,12 @@ def test_more_pipelines_than_there_are() -> None:
     )
 
 
+def test_fewer_words_a_pass_need_more_pipelines() -> None:
+    """62 words a pass would need five of four pipelines, 72 need four."""
+    assert refused(TOFINO1, "switchml", words=250, words_per_pass=62).about == "words_per_pass"
+    assert refused(TOFINO1, "switchml", words=250, words_per_pass=250).hint == "use 72 words a pass at most"
+
+
 def test_a_switch_that_only_forwards() -> None:
     found = refused(PROFILES["plain"], "switchml")
 
