@@ -20,6 +20,7 @@ from typer.core import TyperGroup
 
 from sim.errors import InvariantError, NetfoldError
 from sim.output import print_json, print_line, print_rows, print_table, progress_bar
+from sim.switch_commands import switch
 
 EXIT_CHECK_FAILED = 1
 EXIT_BUG = 3
@@ -52,6 +53,7 @@ topology = typer.Typer(help="Look at the network of a scenario.", no_args_is_hel
 data = typer.Typer(help="Data sets that training needs.", no_args_is_help=True)
 app.add_typer(topology, name="topology")
 app.add_typer(data, name="data")
+app.add_typer(switch, name="switch")
 
 ScenarioFile = Annotated[Path, typer.Argument(metavar="FILE", help="Scenario file.")]
 Sets = Annotated[

@@ -25,8 +25,9 @@ from sim.units import RATE, TIME
 from sim.wiring import Trip, Window, full_window_trip_ps, wire_bound, with_loopback, with_pass_latency
 from sim.workload import SyntheticSpec, TrainingSpec
 from sim.workload.device import DEVICES, Device, FixedDevice, NoDevice
-from switch.fit import FitError, fit_switchml
+from switch.fit import FitError, fit
 from switch.profiles import PROFILES, Profile, UnknownProfileError, profile
+from switch.program import Demand
 from topologies.graph import TopologyError, switches, where
 from topologies.placement import place_aggregator, place_workers
 from topologies.routing import Network, compile_network
@@ -195,16 +196,19 @@ class _Resolver:
             )
         name = self._switch(section, hosts, profiles)
         try:
-            fit = fit_switchml(profiles[name], len(hosts), section.slots, frame.elements)
+            rate_bps = max(edge["rate_bps"] for _, _, edge in self.graph.edges(name, data=True))
+            demand = Demand(len(hosts), section.slots, frame.elements, rate_bps=rate_bps)
+            placed = fit(profiles[name], section.program, demand)
         except FitError as error:
             keys = {
                 "profile": self._profile_key() if section.switch == "auto" else "collective.switch",
+                "program": "collective.program",
                 "workers": "workers.count",
-                "frame": "collective.frame",
+                "words": "collective.frame",
                 "slots": "collective.slots",
             }
             raise self.error(keys[error.about], error.message, error.hint) from None
-        network, loopback = with_loopback(network, name, profiles[name], fit.extra_passes)
+        network, loopback = with_loopback(network, name, profiles[name], placed.extra_passes)
         job = Job(
             hosts=tuple(network.nodes.index(host) for host in hosts),
             switch=network.nodes.index(name),

@@ -1,26 +1,38 @@
-"""Does SwitchML fit a switch? The reason if not, and the passes it takes if so.
+"""Does a program fit a switch? What it takes if so; if not, the reason and the most that would fit.
 
-From the released program (p4lang/p4app-switchML, `configuration.p4`, `next_step_selector.py`): one pass
-adds 64 words; 256 words need the chip's four pipes in a row. A packet that completes a slot goes round
-again to read the result out: once for 64 words, 3 more pipes and 7 harvest passes for 256.
+A pipeline is checked as its compiler would: stateful ALUs, their order in stages, SRAM blocks and map RAMs
+(`switch.placement`), packet header vector, parser, loopback ports. Other switches have few limits: memory, or
+what a group has reserved.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 
-from switch.profiles import Profile
-from switch.programs.switchml import WORKERS_MAX
+from homomorphic.codec import Merge
+from switch.declare import WORDS, declare
+from switch.limits import PIPELINE, Profile
+from switch.placement import Stage, place
+from switch.profiles import PROFILES
+from switch.program import Demand, Program
+from switch.refusals import loopback_bps, read_passes, refusal
 
-EXTRA_PASSES = {64: 1, 256: 10}  # by words per packet: of a packet that completes a slot
-FOLDED_WORDS, FOLDED_WORKERS_MAX = 256, 16  # loopback rules exist for worker ids 0 to 15
-VERSIONS = 2
+_PER_PASS_MAX = 1024  # words a pass that are tried; no pipeline comes near
+_UNITS = {
+    "workers": "workers",
+    "slots": "slots",
+    "jobs": "jobs",
+    "words": "words a packet",
+    "words_per_pass": "words a pass",
+}
 
 
 class FitError(ValueError):
-    """A program that a switch cannot run: what is needed, what there is, and what would fit.
+    """What a switch cannot run: what is needed, what there is, and what would fit.
 
-    `about` says whose fault it is: "profile", "workers", "frame" or "slots".
+    `about` says what to change: "profile", "program", "workers", "slots", "words", "words_per_pass", "jobs",
+    "merges" or "overflow".
     """
 
     def __init__(self, about: str, message: str, hint: str) -> None:
@@ -35,44 +47,151 @@ class FitError(ValueError):
 
 @dataclass(frozen=True)
 class Fit:
-    """What SwitchML takes of a switch."""
+    """What a program takes of a switch."""
 
-    extra_passes: int
-    register_bytes: int  # values of all slots, both versions
+    profile: Profile
+    program: Program
+    stages: tuple[Stage, ...]  # of one pipeline; empty for other switches
+    packet_passes: int  # of every packet
+    read_passes: int  # more, to read a complete slot out
+
+    @property
+    def extra_passes(self) -> int:
+        """Passes beyond the first of the packet that completes a slot."""
+        return self.packet_passes - 1 + self.read_passes
+
+    @property
+    def register_bytes(self) -> int:
+        """Bytes of the values of all slots, in all their versions."""
+        return self.program.values_bytes
+
+    @property
+    def result_latency_ps(self) -> int:
+        """What the packet that completes a slot spends in the switch."""
+        return (1 + self.extra_passes) * self.profile.pass_latency_ps
+
+    @property
+    def reply_passes(self) -> int:
+        """Passes of a server's reply that frees the slot."""
+        return (
+            self.program.reply_passes if self.profile.kind == PIPELINE else min(1, self.program.reply_passes)
+        )
+
+    def round_passes(self, workers: int) -> int:
+        """Passes of one slot round: every worker's packet, reading out, and a server's reply."""
+        return workers * self.packet_passes + self.read_passes + self.reply_passes
+
+    @property
+    def loopback_ports(self) -> int:
+        """Loopback ports that are busy when all workers send as fast as their links."""
+        rate_bps = self.profile.loopback_rate_bps
+        return -(-loopback_bps(self.profile, self.program) // rate_bps) if rate_bps else 0
 
 
-def fit_switchml(profile: Profile, workers: int, slots: int, elements: int) -> Fit:
-    """Check SwitchML with `slots` slots of `elements` words for `workers` workers against a profile.
+def fit(profile: Profile, program_name: str, demand: Demand) -> Fit:
+    """Place a program on a switch.
 
     Raises
     ------
     FitError
-        The switch cannot run programs, or the program needs more than it has.
+        The switch cannot run it, or it needs more than there is.
+    switch.declare.UnknownProgramError
+        There is no such program.
     """
-    if not profile.is_programmable:
-        raise FitError("profile", f"switch profile {profile.name!r} only forwards", "use a programmable one")
-    if workers > WORKERS_MAX:
-        raise FitError(
-            "workers",
-            f"SwitchML cannot tell {workers} workers apart: its bitmap is one 32-bit word",
-            f"use {WORKERS_MAX} at most",
+    program = declare(program_name, demand)
+    refused = refusal(profile, program)
+    if refused is not None:
+        raise FitError(refused.about, refused.message, _hint(refused.about, profile, program))
+    if profile.kind != PIPELINE:
+        return Fit(profile, program, (), packet_passes=1, read_passes=0)
+    return Fit(
+        profile,
+        program,
+        place(program, profile).stages,
+        packet_passes=program.pipes * program.repeats,
+        read_passes=read_passes(profile, program),
+    )
+
+
+def check_merges(profile: Profile, merges: Collection[Merge]) -> None:
+    """Check that a switch can merge words so.
+
+    Raises
+    ------
+    FitError
+        About "merges": which it cannot do, what it can, and which switches could.
+    """
+    refused = sorted(merge.value for merge in merges if merge not in profile.merges)
+    if not refused:
+        return
+    able = ", ".join(sorted(merge.value for merge in profile.merges)) or "nothing"
+    others = [one.name for one in PROFILES.values() if one.merges.issuperset(merges)]
+    switches = f"a switch that can ({', '.join(others)})" if others else "a collective between hosts"
+    raise FitError(
+        "merges",
+        f"switch profile {profile.name!r} cannot merge words by {', '.join(refused)} (it can: {able})",
+        f"use {switches}, or a codec that needs no more than it can",
+    )
+
+
+def check_overflow(profile: Profile, policy: str) -> None:
+    """Check that sums that leave int32 can wrap, saturate or stick on a switch.
+
+    Raises
+    ------
+    FitError
+        About "overflow": what it can do, and which switches could.
+    """
+    if policy in profile.overflows:
+        return
+    able = ", ".join(profile.overflows) or "nothing"
+    others = [one.name for one in PROFILES.values() if policy in one.overflows]
+    hint = f"use {profile.overflows[0]}, or " if profile.overflows else "use "
+    raise FitError(
+        "overflow",
+        f"sums on switch profile {profile.name!r} cannot {policy} when they overflow (they can: {able})",
+        f"{hint}a switch that can: {', '.join(others) or 'there is none'}",
+    )
+
+
+def _hint(about: str, profile: Profile, program: Program) -> str:
+    """The largest setting that fits, found by trying."""
+    demand, name = program.demand, program.name
+
+    def fits(**changes: int) -> bool:
+        return refusal(profile, declare(name, replace(demand, **changes))) is None
+
+    sizes = _sizes([words for words in WORDS[name] if fits(words=words)])
+    if about == "program":
+        return "use program tree, or a programmable switch: " + ", ".join(_able(program))
+    if about == "words" and sizes:
+        return f"use {sizes} a packet"
+    if about in _UNITS and (most := _most(about, getattr(demand, about), fits)):
+        alternative = f", or {sizes} a packet" if about == "workers" and sizes else ""
+        return f"use {most} {_UNITS[about]} at most{alternative}"
+    return "use a switch that can: " + ", ".join(_able(program))
+
+
+def _sizes(words: list[int]) -> str:
+    """Payloads in words and bytes: "64 (256 B) or 256 words (1024 B)"; nothing for none."""
+    *others, last = [f"{count} ({4 * count} B)" for count in words] or [""]
+    last = last.replace(" ", " words ", 1)
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def _able(program: Program) -> list[str]:
+    """Profiles that can run a program as it is asked for."""
+    return [one.name for one in PROFILES.values() if refusal(one, program) is None] or ["there is none"]
+
+
+def _most(about: str, refused: int, fits: Callable[..., bool]) -> int:
+    """Largest value of a setting that fits, below one that does not; 0 if there is none."""
+    if about == "words_per_pass":  # fewer words a pass need more pipelines, so less does not always fit
+        return next(
+            (value for value in range(min(refused, _PER_PASS_MAX), 0, -1) if fits(words_per_pass=value)), 0
         )
-    if profile.loopback_rate_bps and elements == FOLDED_WORDS and workers > FOLDED_WORKERS_MAX:
-        raise FitError(
-            "workers",
-            f"SwitchML cannot fold packets of {FOLDED_WORDS} words over four pipes for {workers} workers",
-            f"use {FOLDED_WORKERS_MAX} at most, or frame udp-256",
-        )
-    if elements not in EXTRA_PASSES:
-        allowed = " or ".join(map(str, EXTRA_PASSES))
-        raise FitError("frame", f"SwitchML cannot process {elements} words per packet", f"use {allowed}")
-    entries = VERSIONS * slots
-    if profile.register_entries and entries > profile.register_entries:
-        raise FitError(
-            "slots",
-            f"{slots} slots need register arrays of {entries} entries (two versions), "
-            f"{profile.name} has {profile.register_entries}",
-            f"use {profile.register_entries // VERSIONS} slots at most",
-        )
-    extra_passes = EXTRA_PASSES[elements] if profile.loopback_rate_bps else 0
-    return Fit(extra_passes, register_bytes=entries * elements * 4)
+    low, high = 0, refused
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(**{about: middle}) else (low, middle)
+    return low

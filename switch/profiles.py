@@ -1,53 +1,155 @@
-"""What a switch can do: hardware limits as data, each with the source of its number."""
+"""The switches that netfold knows, every number beside its source."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+from homomorphic.codec import Merge
+from switch.limits import FIXED, FORWARDING, MEMORY, OVERFLOWS, PIPELINE, Profile
+
+__all__ = ["PROFILES", "Profile", "UnknownProfileError", "nearest", "profile"]
+
+_P4C = "p4lang/p4c, bf-p4c"  # backends/tofino/bf-p4c
+_DEVICE = f"{_P4C}/specs/device.h"
+_ALU = f"{_P4C}/specs/device.cpp"
+_REGISTERS = f"{_P4C}/mau"
+_STUDIO = "p4lang/open-p4studio"
+_TNA = "TNA document (Open-Tofino)"
+_SHARP = "NVIDIA SHARP documentation"
+_QUANTUM = "NVIDIA Quantum QM8700: 40 ports of 200 Gb/s"
+_DEFINITION = "by definition: for bounds and comparisons"
+
+_INTEGERS = frozenset({Merge.ADD, Merge.OR, Merge.MAX})
+_ANY = frozenset(Merge) - {Merge.GATHER}
 
 
-@dataclass(frozen=True)
-class Profile:
-    """One kind of switch.
+def _profile(name: str, summary: str, kind: str, **facts: tuple[Any, str]) -> Profile:
+    """A profile from facts: field = (value, source)."""
+    values = {field: value for field, (value, _) in facts.items()}
+    return Profile(name, summary, kind, **values, sources={field: text for field, (_, text) in facts.items()})
 
-    A packet takes `pass_latency_ps` through the pipeline once; what needs further passes goes through a
-    loopback port of `loopback_rate_bps` (0: the switch needs none).
-    """
 
-    name: str
-    is_programmable: bool
-    pass_latency_ps: int
-    port_rate_bps: int  # fastest port; 0: any
-    loopback_rate_bps: int
-    register_entries: (
-        int  # longest array of 64-bit register pairs when all stateful ALUs of a stage are used; 0: no limit
-    )
-    source: str
+_PLAIN = _profile("plain", "forwards, adds nothing up", FORWARDING)
 
+_IDEAL = _profile(
+    "ideal",
+    "adds up at no cost",
+    MEMORY,
+    merges=(_ANY, _DEFINITION),
+    overflows=(OVERFLOWS, _DEFINITION),
+    has_timers=(True, _DEFINITION),
+)
+
+_TOFINO1 = _profile(
+    "tofino1",
+    "Intel Tofino, 6.4 Tb/s",
+    PIPELINE,
+    merges=(_INTEGERS, f"{_REGISTERS}: no multiplication, no float"),
+    overflows=(OVERFLOWS, f"{_REGISTERS}: saturating add; sticky: in-ATP/ATP, common.p4"),
+    bitmap_bits=(32, f"{_REGISTERS}: one 32-bit word is read out"),
+    port_rate_bps=(100 * 10**9, _TNA),
+    pipes=(4, _DEVICE),
+    ports_per_pipe=(16, _TNA),
+    pass_latency_ps=(600_000, "assumed: 0.4 to 0.8 us port to port, unpublished"),
+    loopback_ports=(56, f"{_TNA}: 2 inside each pipe, 16 outside three"),
+    loopback_rate_bps=(100 * 10**9, _TNA),
+    stages=(12, _DEVICE),
+    salus_per_stage=(4, _DEVICE),
+    salu_lanes=(2, f"{_ALU}: entries of 64 bits"),
+    words_out=(1, _ALU),
+    sram_blocks_per_stage=(80, _DEVICE),
+    map_rams_per_stage=(48, _DEVICE),
+    block_rows=(1024, _DEVICE),
+    block_row_bits=(128, _DEVICE),
+    spare_blocks=(1, _REGISTERS),
+    phv_bits=(4096, f"{_P4C}/phv: 64 of 8, 96 of 16, 64 of 32 bits"),
+    parser_limit_bytes=(160, f"{_P4C}: 65 to 160 bytes"),
+    buffer_bytes=(280 * 1024 * 80, f"{_STUDIO}: 280 x 1024 cells"),
+    cell_bytes=(80, _STUDIO),
+    ecn_threshold_cells=(1000, "in-ATP/ATP, p4src: at start"),
+)
+
+_TOFINO2 = _profile(
+    "tofino2",
+    "Intel Tofino 2, 12.8 Tb/s",
+    PIPELINE,
+    merges=(
+        _INTEGERS | {Merge.TABLE_ADD},
+        "table in a stage before: SophiaLi06/CS243-INCA",
+    ),
+    overflows=(OVERFLOWS, f"{_REGISTERS}: as Tofino"),
+    bitmap_bits=(32, "assumed as Tofino: programs read one 32-bit word"),
+    port_rate_bps=(400 * 10**9, _TNA),
+    pipes=(4, _DEVICE),
+    ports_per_pipe=(8, f"{_TNA}: 32 ports of 400 Gb/s"),
+    pass_latency_ps=(600_000, "assumed as Tofino: unpublished"),
+    loopback_ports=(32, "assumed as Tofino: 2 inside each pipe, 8 outside three"),
+    loopback_rate_bps=(400 * 10**9, "assumed: that of its ports"),
+    stages=(20, f"{_DEVICE} (2M has 12, 2H has 6)"),
+    salus_per_stage=(4, _DEVICE),
+    salu_lanes=(2, f"{_ALU}: entries of 128 bits, fed by 64 bits of the packet"),
+    words_out=(4, _ALU),
+    sram_blocks_per_stage=(80, _DEVICE),
+    map_rams_per_stage=(48, _DEVICE),
+    block_rows=(1024, _DEVICE),
+    block_row_bits=(128, _DEVICE),
+    spare_blocks=(1, _REGISTERS),
+    phv_bits=(3072, f"{_P4C}/phv: normal containers; 5120 with those that cannot compute"),
+    parser_limit_bytes=(512, _P4C),
+    buffer_bytes=(384 * 1024 * 176, f"{_STUDIO}: 384 x 1024 cells"),
+    cell_bytes=(176, _STUDIO),
+    ecn_threshold_cells=(1000, "assumed as Tofino"),
+)
+
+_SHARP_PROFILE = _profile(
+    "sharp",
+    "NVIDIA Quantum with SHARP",
+    FIXED,
+    merges=(_INTEGERS | {Merge.FLOAT_ADD}, f"{_SHARP}: sum, max and bitwise or of integers, sum of floats"),
+    overflows=(("wrap",), "assumed: integer sums wrap"),
+    is_lossless=(True, "InfiniBand: link-level credits"),
+    port_rate_bps=(200 * 10**9, _QUANTUM),
+    pipes=(1, "assumed: one, with all ports"),
+    ports_per_pipe=(40, _QUANTUM),
+    pass_latency_ps=(
+        130_000,
+        "assumed: of the order of Quantum, port to port",
+    ),
+    groups=(12, f"{_SHARP}: a job's quota as shown"),
+    operations=(23, f"{_SHARP}: a job's quota as shown (osts); the total is unpublished"),
+    operation_payload_bytes=(2048, f"{_SHARP}: Quantum; 256 with Switch-IB 2"),
+)
+
+_FPGA = _profile(
+    "fpga",
+    "FPGA card beside a switch",
+    MEMORY,
+    merges=(_ANY, "assumed: logic is free; floats: NetReduce (arXiv 2009.09736)"),
+    overflows=(OVERFLOWS, "assumed: logic is free"),
+    port_rate_bps=(100 * 10**9, "AMD Alveo U280 as an example: two ports of 100 Gb/s"),
+    pass_latency_ps=(1_000_000, "assumed"),
+    memory_bytes=(8 * 2**30, "AMD Alveo U280 as an example: HBM, Vitis user guide UG1393"),
+)
+
+_TRIO = _profile(
+    "trio",
+    "Juniper Trio, with timers",
+    MEMORY,
+    merges=(
+        _INTEGERS | {Merge.TABLE_ADD},
+        "Trio-ML adds 32-bit integers (SIGCOMM 2022); others assumed: microcode",
+    ),
+    overflows=(("wrap",), "assumed: 32-bit integers, Trio-ML (SIGCOMM 2022)"),
+    has_timers=(True, "timer threads, Trio-ML (SIGCOMM 2022)"),
+    port_rate_bps=(100 * 10**9, "assumed: Juniper MX routers have ports of 100 Gb/s"),
+    pass_latency_ps=(2_000_000, "assumed: run to completion is slower than a pipeline"),
+    memory_bytes=(4 * 2**30, "assumed: gigabytes off chip"),
+)
 
 PROFILES = {
-    profile.name: profile
-    for profile in (
-        Profile("plain", False, 0, 0, 0, 0, "an ideal store-and-forward switch: forwards only"),
-        Profile(
-            "ideal",
-            True,
-            0,
-            0,
-            0,
-            0,
-            "aggregates without latency, extra passes or limits: for bounds and comparisons",
-        ),
-        Profile(
-            "tofino1",
-            True,
-            600_000,
-            100 * 10**9,
-            100 * 10**9,
-            22_528,
-            "p4lang/p4c backends/tofino (48 map RAMs a stage, 4 stateful ALUs: 11 blocks of 2048 pairs); "
-            "pass latency 0.4–0.8 us port to port, unpublished: the middle is assumed",
-        ),
-    )
+    profile.name: profile for profile in (_PLAIN, _IDEAL, _TOFINO1, _TOFINO2, _SHARP_PROFILE, _FPGA, _TRIO)
 }
 
 
@@ -61,8 +163,15 @@ def profile(name: str) -> Profile:
     Raises
     ------
     UnknownProfileError
-        Names the profiles there are.
+        Names the profile there is not; `nearest(name, PROFILES)` says which there are.
     """
     if name not in PROFILES:
         raise UnknownProfileError(f"there is no switch profile {name!r}")
     return PROFILES[name]
+
+
+def nearest(found: str, known: Iterable[str]) -> str:
+    """Hint for a name that is not known: the one like it, and all there are."""
+    names = list(known)
+    near = difflib.get_close_matches(found, names, 1)
+    return (f"did you mean {near[0]!r}? " if near else "") + f"known: {', '.join(names)}"

@@ -13,6 +13,7 @@ from topologies.exchange import to_json
 from topologies.star import star
 
 FROM_FILE = "topology={kind: file, path: net.json}"
+KNOWN = "plain, ideal, tofino1, tofino2, sharp, fpga, trio"
 COLLECTIVE = "kind: in_network\n  frame: udp-256\n"
 
 MISTAKES = {
@@ -41,19 +42,18 @@ MISTAKES = {
     "mistyped profile": (
         "switch: tofino1",
         "switch: tofino",
-        "3: topology.switch: there is no switch profile 'tofino'\n"
-        "  did you mean 'tofino1'? known: plain, ideal, tofino1",
+        f"3: topology.switch: there is no switch profile 'tofino'\n  did you mean 'tofino2'? known: {KNOWN}",
     ),
     "profile like no other": (
         "switch: tofino1",
         "switch: xyz",
-        "3: topology.switch: there is no switch profile 'xyz'\n  known: plain, ideal, tofino1",
+        f"3: topology.switch: there is no switch profile 'xyz'\n  known: {KNOWN}",
     ),
     "no programmable switch": (
         "switch: tofino1",
         "switch: plain",
         "3: topology.switch: no switch can aggregate: profiles found are 'plain' on 1\n"
-        "  give one a programmable profile: ideal, tofino1",
+        "  give one a programmable profile: ideal, tofino1, tofino2, sharp, fpga, trio",
     ),
     "unknown switch": (
         COLLECTIVE,
@@ -107,8 +107,8 @@ MISTAKES = {
     "too many slots": (
         COLLECTIVE,
         COLLECTIVE + "  slots: 11265\n",
-        "12: collective.slots: 11265 slots need register arrays of 22530 entries (two versions), "
-        "tofino1 has 22528\n  use 11264 slots at most",
+        "12: collective.slots: 11265 slots need 32 register arrays of 22530 entries (13 map RAMs each), "
+        "tofino1 with 48 map RAMs a stage has room for 27\n  use 11264 slots at most",
     ),
 }
 
@@ -125,7 +125,8 @@ def test_a_switch_that_only_forwards(tmp_path: Path) -> None:
     told = refused(tmp_path, "topology.switch=plain", "collective.switch=s0")
 
     assert told == (
-        "--set: collective.switch: switch profile 'plain' only forwards\n  use a programmable one"
+        "--set: collective.switch: switch profile 'plain' only forwards\n"
+        "  use a switch that can: ideal, tofino1, tofino2, fpga, trio"
     )
 
 
@@ -134,7 +135,35 @@ def test_more_workers_than_bits_in_the_bitmap(tmp_path: Path) -> None:
 
     assert refused(tmp_path, "topology.hosts=33", "workers=33") == (
         "--set: workers: SwitchML cannot tell 33 workers apart: its bitmap is one 32-bit word\n"
-        "  use 32 at most"
+        "  use 32 workers at most"
+    )
+
+
+def test_more_workers_than_folded_packets_have_rules_for(tmp_path: Path) -> None:
+    large = ("topology.hosts=17", "collective.frame=roce-1024")
+    plan(tmp_path, *large, "workers=16")
+
+    assert refused(tmp_path, *large, "workers=17") == (
+        "--set: workers: SwitchML cannot fold packets of 256 words over 4 pipelines for 17 workers\n"
+        "  use 16 workers at most, or 64 words (256 B) a packet"
+    )
+
+
+def test_a_switch_that_runs_other_programs(tmp_path: Path) -> None:
+    assert refused(tmp_path, "topology.switch=sharp") == (
+        "tiny.yaml:9: collective.program (default): sharp runs program tree alone, found switchml\n"
+        "  use program tree, or a programmable switch: ideal, tofino1, tofino2, fpga, trio"
+    )
+
+
+def test_loopback_ports_are_as_busy_as_links_are_fast(tmp_path: Path) -> None:
+    """16 workers fold 256 words through 3 more pipelines, 3 passes read them out: 51 streams."""
+    many = ("topology.switch=tofino2", "topology.hosts=16", "workers=16", "collective.frame=roce-1024")
+    plan(tmp_path, *many, "topology.rate=200Gbps")
+
+    assert refused(tmp_path, *many, "topology.rate=400Gbps") == (
+        "--set: workers: 16 workers send 20400 Gbps through loopback ports with SwitchML, "
+        "tofino2 has 32 of 400 Gbps\n  use 9 workers at most, or 64 words (256 B) a packet"
     )
 
 
@@ -168,9 +197,7 @@ def test_an_unknown_profile_in_a_topology_file(tmp_path: Path) -> None:
 
     told = refused(tmp_path, FROM_FILE)
 
-    assert (
-        "there is no switch profile 'tofino'\n  did you mean 'tofino1'? known: plain, ideal, tofino1" in told
-    )
+    assert f"there is no switch profile 'tofino'\n  did you mean 'tofino2'? known: {KNOWN}" in told
 
 
 @pytest.mark.parametrize(("written", "found"), [("0s", "0ps"), ("1ps", "1ps"), ("16851840ps", "16.85184us")])

@@ -1,87 +1,420 @@
-"""What SwitchML takes of a switch, and every refusal in full."""
+"""What programs take of switches: the published examples, the passes, and every refusal in full."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from switch.fit import FitError, fit_switchml
-from switch.profiles import PROFILES, UnknownProfileError, profile
-from switch.programs.switchml import new_registers
+from homomorphic.codec import Merge
+from switch.custom import profile_from
+from switch.declare import BITMAP_BITS, PROGRAMS, RELEASED, WORDS, UnknownProgramError, declare
+from switch.fit import Fit, FitError, check_merges, check_overflow, fit
+from switch.profiles import PROFILES, Profile
+from switch.program import Demand
+from switch.programs.switchml import WORKERS_MAX, new_registers
 
-TOFINO1, IDEAL = PROFILES["tofino1"], PROFILES["ideal"]
+TOFINO1, TOFINO2, IDEAL = PROFILES["tofino1"], PROFILES["tofino2"], PROFILES["ideal"]
+
+
+def fitted(profile: Profile, program: str, **changes: int) -> Fit:
+    """A program as released, but for some settings."""
+    return fit(profile, program, replace(RELEASED[program], **changes))
+
+
+def refused(profile: Profile, program: str, **changes: int) -> FitError:
+    with pytest.raises(FitError) as error:
+        fitted(profile, program, **changes)
+    return error.value
+
+
+def blocks(fit: Fit) -> int:
+    return sum(stage.blocks for stage in fit.stages)
+
+
+# What the sources say of the released programs.
+
+
+def test_switchml_as_released() -> None:
+    """32 ALUs for values and 4 for the rest in 11 of 12 stages; 288 blocks for values of 9 each."""
+    found = fitted(TOFINO1, "switchml")
+
+    assert [stage.salus for stage in found.stages] == [1, 1, 2] + 8 * [4]
+    assert [stage.blocks for stage in found.stages] == [9, 5, 5 + 3] + 8 * [36]
+    assert blocks(found) == 32 * 9 + 22
+    assert [part.name for stage in found.stages[:4] for part in stage.parts] == [
+        *("receiver", "bitmap", "counter", "exponents", "values")
+    ]
+
+
+def test_atp_as_released() -> None:
+    """35 arrays of 40,000 entries: two for every aggregator, for packets that pass twice."""
+    found = fitted(TOFINO1, "atp")
+
+    assert found.program.salus == 35
+    assert {register.entries for register in found.program.registers} == {40_000}
+    assert blocks(found) == 385
+    assert found.packet_passes == 2
+
+
+def test_atp_in_one_pass_explains_why_it_takes_two() -> None:
+    """Arrays would be half as long and twice as many."""
+    assert str(refused(TOFINO1, "atp", words_per_pass=62)) == (
+        "ATP with 62 words a pass needs 66 stateful ALUs (62 for values), tofino1 has 48; "
+        "use 36 words a pass at most"
+    )
+    one_pass = fitted(IDEAL, "atp", words_per_pass=62).program
+    assert {register.entries for register in one_pass.registers} == {20_000}
+
+
+def test_inca_needs_the_stages_of_tofino2() -> None:
+    assert str(refused(TOFINO1, "inca")) == (
+        "INCA with 64 words a pass needs 66 stateful ALUs (64 for values), tofino1 has 48; "
+        "use 40 words a packet at most"  # in the 10 stages behind round and counter
+    )
+    found = fitted(TOFINO2, "inca")
+    assert len(found.stages) == 2 + 64 // 4
+    assert blocks(found) == 704 + 2 * 6
+
+
+def test_switchml_with_128_words_a_pass() -> None:
+    """64 ALUs for values: more than Tofino has; Tofino 2 has them, but cannot see so much of a packet."""
+    assert str(refused(TOFINO1, "switchml", words=128)) == (
+        "SwitchML with 128 words a pass needs 68 stateful ALUs (64 for values), tofino1 has 48; "
+        "use 64 (256 B) or 256 words (1024 B) a packet"
+    )
+    assert str(refused(TOFINO2, "switchml", words=128)) == (
+        "SwitchML with 128 words a pass needs 4688 bits of packet header vector, tofino2 has 3072; "
+        "use 64 (256 B) or 256 words (1024 B) a packet"
+    )
+
+
+# Passes.
 
 
 @pytest.mark.parametrize("workers", [1, 2, 8, 16])
-def test_passes_of_a_slot_round_are_those_of_the_released_program(workers: int) -> None:
-    """For n packets: n + 1 passes with 64 words; 4n + 7 with 256, where every packet takes at least four."""
-    small, large = (fit_switchml(TOFINO1, workers, 512, elements) for elements in (64, 256))
+def test_passes_of_a_slot_round_on_tofino(workers: int) -> None:
+    """Of n packets: n + 1 with 64 words, 4n + 7 with 256; ATP 2n, and 2 for the server's reply."""
+    small, large = (fitted(TOFINO1, "switchml", words=words) for words in (64, 256))
 
-    assert workers + 1 == workers + small.extra_passes
-    assert 4 * workers + 7 == 4 * (workers - 1) + 1 + large.extra_passes
+    assert small.round_passes(workers) == workers + 1
+    assert large.round_passes(workers) == 4 * workers + 7
+    assert fitted(TOFINO1, "atp").round_passes(workers) == 2 * workers + 2
+    assert (small.extra_passes, large.extra_passes) == (1, 10)
+    assert (small.result_latency_ps, large.result_latency_ps) == (2 * 600_000, 11 * 600_000)
+
+
+def test_tofino2_returns_both_words_of_an_entry() -> None:
+    """So 64 words are read out as they are added, and 256 in half the passes: 4 of 64 words instead of 8."""
+    assert fitted(TOFINO2, "switchml").extra_passes == 0
+    assert fitted(TOFINO2, "switchml", words=256).extra_passes == 3 + 3
+
+
+@pytest.mark.parametrize("name", ["ideal", "fpga", "trio"])
+@pytest.mark.parametrize("words", [64, 128, 256])
+def test_other_switches_take_one_pass(name: str, words: int) -> None:
+    found = fitted(PROFILES[name], "switchml", words=words)
+
+    assert (found.extra_passes, found.stages, found.loopback_ports) == (0, (), 0)
+    assert found.round_passes(8) == 8
+
+
+@pytest.mark.parametrize(
+    ("program", "changes", "ports"),
+    [
+        ("switchml", {}, 1),  # reading out goes once for all workers
+        ("switchml", {"words": 256}, 8 * 3 + 7),  # a port a worker in each further pipe, and one a pass
+        ("switchml", {"words": 256, "rate_bps": 10**10}, 4),  # 31 streams of 10 Gbps
+        ("atp", {}, 1),  # packets that end in the switch are resubmitted
+        ("inca", {"words": 36, "words_per_pass": 18}, 8),
+    ],
+)
+def test_loopback_ports(program: str, changes: dict[str, int], ports: int) -> None:
+    assert fitted(TOFINO1, program, **changes).loopback_ports == ports
+
+
+# Memory.
 
 
 @pytest.mark.parametrize(("slots", "size_bytes"), [(128, 256 * 1024), (512, 1024 * 1024), (8192, 16 << 20)])
 def test_register_bytes_are_the_values_of_both_versions(slots: int, size_bytes: int) -> None:
     """At 128 and 512 slots the pool sizes of SwitchML's paper; and what the emulator really allocates."""
-    assert size_bytes == fit_switchml(TOFINO1, 8, slots, 256).register_bytes
+    assert size_bytes == fitted(TOFINO1, "switchml", slots=slots, words=256).register_bytes
     assert size_bytes == new_registers(slots, 256).values.nbytes
 
 
-def test_an_ideal_switch_has_no_passes_and_no_limit_on_slots() -> None:
-    assert fit_switchml(IDEAL, 32, 10**6, 64).extra_passes == 0
-    assert fit_switchml(IDEAL, 32, 10**6, 256).extra_passes == 0
+def test_declarations_and_kernels_agree_about_the_bitmap() -> None:
+    assert BITMAP_BITS == WORKERS_MAX
 
 
 def test_the_longest_register_array_fits_and_one_slot_more_does_not() -> None:
-    """11 blocks of 2048 pairs, two versions: 11,264 slots."""
-    assert fit_switchml(TOFINO1, 16, 11 * 2048 // 2, 256).register_bytes == 22_528 * 256 * 4
-    with pytest.raises(FitError) as refused:
-        fit_switchml(TOFINO1, 16, 11_265, 256)
-    assert str(refused.value) == (
-        "11265 slots need register arrays of 22530 entries (two versions), "
-        "tofino1 has 22528; use 11264 slots at most"
+    """11 blocks of 2048 pairs, two versions: 11,264 slots; the released program names the limit of 22,528."""
+    longest = fitted(TOFINO1, "switchml", slots=11_264)
+    assert {stage.blocks for stage in longest.stages[3:]} == {48}
+
+    assert str(refused(TOFINO1, "switchml", slots=11_265)) == (
+        "11265 slots need 32 register arrays of 22530 entries (13 map RAMs each), "
+        "tofino1 with 48 map RAMs a stage has room for 27; use 11264 slots at most"
+    )
+
+
+def test_where_sram_is_scarcer_than_map_rams() -> None:
+    small = profile_from({"name": "small", "like": "tofino1", "sram_blocks_per_stage": 20}, "here")
+
+    assert str(refused(small, "switchml")) == (
+        "8192 slots need 32 register arrays of 16384 entries (9 SRAM blocks each), "
+        "small with 20 SRAM blocks a stage has room for 18; use 4096 slots at most"
+    )
+
+
+def test_an_ideal_switch_has_no_limit_on_slots() -> None:
+    assert fitted(IDEAL, "switchml", slots=10**6, workers=32).extra_passes == 0
+
+
+def test_memory_that_is_all_a_switch_has() -> None:
+    assert str(refused(PROFILES["fpga"], "switchml", slots=10**8)) == (
+        "100000000 slots of 64 words take 49.5 GiB, fpga has 8 GiB; use 16146247 slots at most"
+    )
+
+
+# Refusals.
+
+
+def test_arrays_that_wait_for_each_other() -> None:
+    """44 ALUs of 48 would do, but three stages are gone before the first value can be added."""
+    assert str(refused(TOFINO1, "switchml", words=80)) == (
+        "SwitchML with 80 words a pass needs 44 stateful ALUs in stages that wait for each other, "
+        "the 12 stages of tofino1 have room for 36 of its 40 arrays 'values'; "
+        "use 64 (256 B) or 256 words (1024 B) a packet"
     )
 
 
 def test_folded_packets_have_rules_for_sixteen_workers_only() -> None:
     """Released rules choose the loopback port by worker id, from 0 to 15; one pass needs none of them."""
-    assert fit_switchml(TOFINO1, 32, 512, 64).extra_passes == 1
-    with pytest.raises(FitError) as refused:
-        fit_switchml(TOFINO1, 17, 512, 256)
-    assert str(refused.value) == (
-        "SwitchML cannot fold packets of 256 words over four pipes for 17 workers; "
-        "use 16 at most, or frame udp-256"
+    assert fitted(TOFINO1, "switchml", workers=32).extra_passes == 1
+    assert fitted(TOFINO1, "switchml", workers=16, words=256).loopback_ports == 55
+    assert str(refused(TOFINO1, "switchml", workers=17, words=256)) == (
+        "SwitchML cannot fold packets of 256 words over 4 pipelines for 17 workers; "
+        "use 16 workers at most, or 64 words (256 B) a packet"
     )
 
 
-def test_a_switch_that_only_forwards_is_refused() -> None:
-    with pytest.raises(FitError) as refused:
-        fit_switchml(PROFILES["plain"], 8, 512, 256)
-    assert str(refused.value) == "switch profile 'plain' only forwards; use a programmable one"
+def test_more_traffic_than_loopback_ports_take() -> None:
+    found = refused(TOFINO2, "switchml", workers=16, words=256)
+
+    assert found.about == "workers"
+    assert str(found) == (
+        "16 workers send 20400 Gbps through loopback ports with SwitchML, tofino2 has 32 of 400 Gbps; "
+        "use 9 workers at most, or 64 words (256 B) a packet"
+    )
+    assert fitted(TOFINO2, "switchml", workers=16, words=256, rate_bps=10**11).loopback_ports == 13
 
 
-@pytest.mark.parametrize("name", ["ideal", "tofino1"])
-def test_more_workers_than_bits_are_refused(name: str) -> None:
+def test_more_pipelines_than_there_are() -> None:
+    assert str(refused(TOFINO1, "switchml", words=256, words_per_pass=32)) == (
+        "SwitchML needs 8 pipelines in a row for 256 words, 32 in each, tofino1 has 4; "
+        "use a switch that can: ideal, fpga, trio"
+    )
+
+
+def test_fewer_words_a_pass_need_more_pipelines() -> None:
+    """62 words a pass would need five of four pipelines, 72 need four."""
+    assert refused(TOFINO1, "switchml", words=250, words_per_pass=62).about == "words_per_pass"
+    assert refused(TOFINO1, "switchml", words=250, words_per_pass=250).hint == "use 72 words a pass at most"
+
+
+def test_a_switch_that_only_forwards() -> None:
+    found = refused(PROFILES["plain"], "switchml")
+
+    assert found.about == "profile"
+    assert str(found) == (
+        "switch profile 'plain' only forwards; use a switch that can: ideal, tofino1, tofino2, fpga, trio"
+    )
+
+
+def test_timers() -> None:
+    assert str(refused(TOFINO1, "timed")) == (
+        "the timed program needs timers, tofino1 has none; use a switch that can: ideal, trio"
+    )
+    clock = profile_from({"name": "clock", "like": "tofino1", "has_timers": True}, "here")
+    assert len(fitted(clock, "timed").stages) == 11
+
+
+def test_sharp_runs_trees_alone() -> None:
+    found = refused(PROFILES["sharp"], "switchml")
+
+    assert found.about == "program"
+    assert str(found) == (
+        "sharp runs program tree alone, found switchml; "
+        "use program tree, or a programmable switch: ideal, tofino1, tofino2, fpga, trio"
+    )
+    assert fitted(PROFILES["sharp"], "tree", slots=23, words=512).extra_passes == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "about", "told"),
+    [
+        (
+            {"slots": 24},
+            "slots",
+            "24 slots need as many outstanding operations, sharp has 23; use 23 slots at most",
+        ),
+        (
+            {"words": 513},
+            "words",
+            "an operation of sharp holds 2048 B, 513 words a packet are 2052 B; "
+            "use 64 (256 B), 256 (1024 B) or 512 words (2048 B) a packet",
+        ),
+        ({"jobs": 13}, "jobs", "13 jobs need a group each, sharp has 12; use 12 jobs at most"),
+    ],
+)
+def test_what_sharp_has_reserved(changes: dict[str, int], about: str, told: str) -> None:
+    found = refused(PROFILES["sharp"], "tree", **changes)
+
+    assert (about, told) == (found.about, str(found))
+
+
+@pytest.mark.parametrize("name", ["ideal", "tofino1", "fpga"])
+def test_more_workers_than_bits(name: str) -> None:
     """A limit of the program, so of every switch."""
-    with pytest.raises(FitError) as refused:
-        fit_switchml(PROFILES[name], 33, 512, 256)
-    assert str(refused.value) == (
-        "SwitchML cannot tell 33 workers apart: its bitmap is one 32-bit word; use 32 at most"
+    assert str(refused(PROFILES[name], "switchml", workers=33)) == (
+        "SwitchML cannot tell 33 workers apart: its bitmap is one 32-bit word; use 32 workers at most"
+    )
+    assert str(refused(PROFILES[name], "atp", workers=40)) == (
+        "ATP cannot tell 40 workers apart: its bitmap is one 32-bit word; use 32 workers at most"
     )
 
 
-@pytest.mark.parametrize("elements", [32, 128, 512])
-def test_other_payloads_are_refused(elements: int) -> None:
-    """128 and 512 words are defined in the released program, and rejected there too."""
-    with pytest.raises(FitError) as refused:
-        fit_switchml(TOFINO1, 8, 512, elements)
-    assert str(refused.value) == f"SwitchML cannot process {elements} words per packet; use 64 or 256"
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (
+            {"bitmap_bits": 16},
+            "SwitchML cannot tell 20 workers apart: its bitmap is one 16-bit word; use 16 workers at most",
+        ),
+        (
+            {"salu_lanes": 1},
+            "SwitchML keeps entries of 64 bits in 'receiver', a stateful ALU of odd takes 32; "
+            "use a switch that can: ideal, tofino1, tofino2, fpga, trio",
+        ),
+        (
+            {"parser_limit_bytes": 65},
+            "SwitchML has headers of 74 B, odd parses 65 B; "
+            "use a switch that can: ideal, tofino1, tofino2, fpga, trio",
+        ),
+        (
+            {"loopback_ports": 0},
+            "20 workers send 100 Gbps through loopback ports with SwitchML, odd has 0 of 100 Gbps; "
+            "use a switch that can: ideal, tofino1, tofino2, fpga, trio",
+        ),
+    ],
+)
+def test_limits_of_a_profile_of_ones_own(changes: dict[str, object], told: str) -> None:
+    odd = profile_from({"name": "odd", "like": "tofino1", **changes}, "here")
+
+    assert told == str(refused(odd, "switchml", workers=20))
 
 
-def test_profiles_are_found_by_their_name() -> None:
-    for name, found in PROFILES.items():
-        assert profile(name) is found
-        assert found.name == name
-    with pytest.raises(UnknownProfileError) as refused:
-        profile("tofino3")
-    assert str(refused.value) == "there is no switch profile 'tofino3'"
+def test_what_nothing_can_run() -> None:
+    assert str(refused(IDEAL, "switchml", workers=33)).endswith("use 32 workers at most")
+    assert str(refused(TOFINO1, "timed", workers=33)).endswith("use a switch that can: there is none")
+
+
+def test_an_unknown_program() -> None:
+    with pytest.raises(UnknownProgramError) as error:
+        fit(TOFINO1, "swichml", Demand(8, 512, 64))
+    assert str(error.value) == (
+        "there is no program 'swichml'; did you mean 'switchml'? known: switchml, tree, timed, atp, inca"
+    )
+
+
+# Laws.
+
+
+@settings(max_examples=60)
+@given(
+    program=st.sampled_from(["switchml", "atp", "inca", "tree"]),
+    profile=st.sampled_from([TOFINO1, TOFINO2]),
+    demand=st.builds(
+        Demand,
+        st.integers(1, 60),
+        st.integers(1, 100_000),
+        st.integers(1, 300),
+        st.none() | st.integers(1, 100),
+    ),
+)
+def test_the_most_that_a_refusal_names_fits_and_one_more_does_not(
+    program: str, profile: Profile, demand: Demand
+) -> None:
+    try:
+        fit(profile, program, demand)
+        return
+    except FitError as error:
+        told = re.search(r"use (\d+) (?:workers|slots|words) ", error.hint)
+        if told is None or "at most" not in error.hint:
+            return
+        about, most = error.about, int(told[1])
+    fit(profile, program, replace(demand, **{about: most}))
+    with pytest.raises(FitError):
+        fit(profile, program, replace(demand, **{about: most + 1}))
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_ideal_switch_runs_everything(program: str) -> None:
+    assert program in WORDS
+    for words in WORDS[program]:
+        assert fitted(IDEAL, program, words=words).extra_passes == 0
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_registers_hold_every_word_of_every_slot(program: str) -> None:
+    """With versions and pairs, whatever the split into passes; INCA keeps a word in 64 bits."""
+    demand = RELEASED[program]
+    copies = {"switchml": 2, "timed": 2, "inca": 2}.get(program, 1)
+
+    assert declare(program, demand).values_bytes == copies * 4 * demand.slots * demand.words
+
+
+# Merges and overflow.
+
+
+def test_merges_that_a_switch_cannot_do() -> None:
+    check_merges(TOFINO1, {Merge.ADD, Merge.OR, Merge.MAX})
+    check_merges(PROFILES["sharp"], {Merge.FLOAT_ADD})
+    check_merges(TOFINO2, {Merge.TABLE_ADD})
+    with pytest.raises(FitError) as error:
+        check_merges(TOFINO1, {Merge.ADD, Merge.FLOAT_ADD, Merge.SIGN})
+    assert error.value.about == "merges"
+    assert str(error.value) == (
+        "switch profile 'tofino1' cannot merge words by float_add, sign (it can: add, max, or); "
+        "use a switch that can (ideal, fpga), or a codec that needs no more than it can"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "able"), [("ideal", "add, float_add, max, or, sign, table_add"), ("plain", "nothing")]
+)
+def test_no_switch_gathers(name: str, able: str) -> None:
+    with pytest.raises(FitError) as error:
+        check_merges(PROFILES[name], [Merge.GATHER])
+    assert str(error.value) == (
+        f"switch profile {name!r} cannot merge words by gather (it can: {able}); "
+        "use a collective between hosts, or a codec that needs no more than it can"
+    )
+
+
+def test_overflow() -> None:
+    for policy in ("wrap", "saturate", "sticky"):
+        check_overflow(TOFINO1, policy)
+    with pytest.raises(FitError) as error:
+        check_overflow(PROFILES["sharp"], "saturate")
+    assert error.value.about == "overflow"
+    assert str(error.value) == (
+        "sums on switch profile 'sharp' cannot saturate when they overflow (they can: wrap); "
+        "use wrap, or a switch that can: ideal, tofino1, tofino2, fpga"
+    )
+    with pytest.raises(FitError, match=r"\(they can: nothing\); use a switch that can: ideal"):
+        check_overflow(PROFILES["plain"], "wrap")

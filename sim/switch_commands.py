@@ -1,0 +1,69 @@
+"""The commands `netfold switch …`: which switches there are, and what a program takes of one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sim.errors import NetfoldError
+from sim.output import print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from switch.limits import Profile
+
+EXIT_DOES_NOT_FIT = 1
+switch = typer.Typer(help="Look at switches, and what fits them.", no_args_is_help=True)
+
+
+@switch.command("profiles")
+def switch_profiles(
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Show all of this one.")] = "",
+) -> None:
+    """List the switches, or all numbers of one with their sources."""
+    from sim.switch_tables import profile_table, profiles_table
+
+    print_table(profile_table(_profile(name)) if name else profiles_table())
+
+
+@switch.command("fit")
+def switch_fit(
+    program: Annotated[str, typer.Argument(metavar="PROGRAM", help="switchml, tree, timed, atp or inca.")],
+    profile: Annotated[str, typer.Option(metavar="P", help="See `netfold switch profiles`.")],
+    workers: Annotated[int | None, typer.Option(min=1, help="Workers; 8 by default.")] = None,
+    slots: Annotated[int | None, typer.Option(min=1, help="Slots, of all jobs together.")] = None,
+    words: Annotated[int | None, typer.Option(min=1, help="32-bit words of a packet.")] = None,
+    per_pass: Annotated[int | None, typer.Option(min=1, help="Words that one pass adds.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of a table.")
+    ] = False,
+) -> None:
+    """Place a program on a switch, stage by stage; what is not given is what it usually has."""
+    from dataclasses import replace
+
+    from sim.switch_tables import as_dict, fit_table, refusal_dict
+    from switch.declare import RELEASED
+    from switch.fit import FitError, fit
+    from switch.profiles import nearest
+
+    if program not in RELEASED:
+        raise NetfoldError(f"there is no program {program!r}", nearest(program, RELEASED))
+    given = {"workers": workers, "slots": slots, "words": words, "words_per_pass": per_pass}
+    demand = replace(RELEASED[program], **{key: value for key, value in given.items() if value is not None})
+    try:
+        found = fit(_profile(profile), program, demand)
+    except FitError as error:
+        print_json(refusal_dict(error)) if as_json else print_line(
+            f"does not fit: {error.message}\n  {error.hint}"
+        )
+        raise typer.Exit(EXIT_DOES_NOT_FIT) from None
+    print_json(as_dict(found)) if as_json else print_table(fit_table(found))
+
+
+def _profile(name: str) -> Profile:
+    from switch.profiles import PROFILES, UnknownProfileError, nearest, profile
+
+    try:
+        return profile(name)
+    except UnknownProfileError as error:
+        raise NetfoldError(str(error), nearest(name, PROFILES)) from None

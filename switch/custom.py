@@ -1,0 +1,104 @@
+"""Profiles that users write: a known one, and what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from homomorphic.codec import Merge
+from switch.limits import KINDS, OVERFLOWS, PIPELINE, Profile, ProfileError
+from switch.profiles import PROFILES, nearest
+
+MERGES = {merge.value: merge for merge in Merge if merge is not Merge.GATHER}
+_LEAST = {  # of a pipeline
+    **dict.fromkeys(("pipes", "stages", "salus_per_stage", "salu_lanes", "words_out"), 1),
+    **dict.fromkeys(("sram_blocks_per_stage", "map_rams_per_stage", "block_rows", "phv_bits"), 1),
+    "block_row_bits": 64,  # an entry of two words
+}
+_KEYS = {field.name: str(field.type) for field in fields(Profile) if field.name not in ("name", "sources")}
+
+
+def profile_from(mapping: Mapping[str, object], where: str) -> Profile:
+    """Profile of a mapping: `name`, `like` (a known profile) and fields of `Profile` that differ from it.
+
+    Rates are int bits per second, times int picoseconds, sizes int bytes; `merges` and `overflows` are lists
+    of names. `where` begins every message and is the source of what is given.
+
+    Raises
+    ------
+    ProfileError
+        A key or name that there is not (with the nearest), a value of the wrong type, a name that is taken,
+        or a pipeline without stages, ALUs or memory.
+    """
+    given = dict(mapping)
+    name = _text(given.pop("name", None), f"{where}: name")
+    if name in PROFILES:
+        raise ProfileError(f"{where}: name: {name!r} is a known profile", "use another name")
+    like = _text(given.pop("like", None), f"{where}: like")
+    if like not in PROFILES:
+        raise ProfileError(f"{where}: like: there is no switch profile {like!r}", nearest(like, PROFILES))
+    unknown = next((key for key in given if key not in _KEYS), None)
+    if unknown is not None:
+        raise ProfileError(f"{where}: unknown key {unknown!r}", nearest(unknown, ("name", "like", *_KEYS)))
+    values: dict[str, Any] = {key: _read(key, value, f"{where}: {key}") for key, value in given.items()}
+    base = PROFILES[like]
+    made = replace(base, **values, name=name, sources={**base.sources, **dict.fromkeys(values, where)})
+    if made.kind == PIPELINE:
+        for key, least in _LEAST.items():
+            if getattr(made, key) < least:
+                found = f"{where}: {key}: must be at least {least} in a pipeline, found {getattr(made, key)}"
+                raise ProfileError(found, f"tofino1 has {getattr(PROFILES['tofino1'], key)}")
+    return made
+
+
+def _read(key: str, value: object, place: str) -> object:
+    """The value of one field, of the type it must have."""
+    return _READERS[_KEYS[key]](value, place) if key != "kind" else _choice(value, KINDS, place)
+
+
+def _text(value: object, place: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise ProfileError(f"{place}: must be a name, found {value!r}", "for example like: tofino1")
+    return value
+
+
+def _count(value: object, place: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ProfileError(f"{place}: must be a whole number of at least 0, found {value!r}", "0 is no limit")
+    return value
+
+
+def _flag(value: object, place: str) -> bool:
+    if not isinstance(value, bool):
+        raise ProfileError(f"{place}: must be true or false, found {value!r}", "for example false")
+    return value
+
+
+def _choice(value: object, allowed: Mapping[str, Any], place: str) -> str:
+    if not isinstance(value, str) or value not in allowed:
+        raise ProfileError(f"{place}: there is no {value!r}", nearest(str(value), allowed))
+    return value
+
+
+def _choices(value: object, allowed: Mapping[str, Any], place: str) -> list[str]:
+    if not isinstance(value, list | tuple):
+        raise ProfileError(f"{place}: must be a list, found {value!r}", f"of: {', '.join(allowed)}")
+    return [_choice(one, allowed, place) for one in value]
+
+
+def _merges(value: object, place: str) -> frozenset[Merge]:
+    return frozenset(MERGES[one] for one in _choices(value, MERGES, place))
+
+
+def _overflows(value: object, place: str) -> tuple[str, ...]:
+    return tuple(_choices(value, dict.fromkeys(OVERFLOWS), place))
+
+
+_READERS: dict[str, Callable[[object, str], object]] = {
+    "str": _text,
+    "int": _count,
+    "bool": _flag,
+    "frozenset[Merge]": _merges,
+    "tuple[str, ...]": _overflows,
+}
