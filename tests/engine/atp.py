@@ -9,12 +9,12 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.engine.model import Job, Merge, Program, Segment, Server
+from sim.engine.model import Job, Merge, Program, Segment, Server, losses
 from tests.engine.small import FRAME, LINK
 from tests.reference.atp import AtpReference
 from tests.reference.atp_job import AtpJob
+from tests.reference.chunk import JobNumber
 from tests.reference.fabric import Fabric
-from tests.reference.stream import JobNumber
 from topologies.routing import Network, compile_network
 from topologies.star import star
 
@@ -68,7 +68,7 @@ class Cluster:
         wires: Network | None = None,
     ) -> None:
         wires = wires or network(len(jobs[0].hosts))
-        self.fabric = make(wires, [loss] * len(wires.link_source), seed)
+        self.fabric = make(wires, losses([loss] * len(wires.link_source)), seed)
         self.switch = AtpReference()
         self.done: list[tuple[int, int, int]] = []  # time, job, worker
         self.jobs = [

@@ -24,9 +24,10 @@ from tests.engine.atp import (
     with_server,
 )
 from tests.engine.small import D, X
-from tests.reference.atp_packet import AtpPacket, Contribution, first_entries
-from tests.reference.fabric import Fabric, Packet
-from tests.reference.stream import JobNumber
+from tests.reference.atp_packet import Contribution, first_entries
+from tests.reference.chunk import JobNumber
+from tests.reference.fabric import Fabric
+from tests.reference.link import Packet
 
 INT32_MAX = 2**31 - 1
 
@@ -128,7 +129,7 @@ def test_first_entries_collide_as_chance_says() -> None:
     wires = network(1)
     taken = 0
     for seed in range(seeds):
-        fabric = Fabric(wires, [0.0] * len(wires.link_source), seed)
+        fabric = Fabric(wires, (), seed)
         one = with_server(atp_job(1, 1), entries=entries)
         occupied = {first_entries(fabric, JobNumber(one, number))[0] for number in range(1, others + 1)}
         mine = first_entries(fabric, JobNumber(with_server(one, window_max=places), 0))
@@ -164,7 +165,7 @@ def test_collided_unit_moves_its_place_to_an_entry_of_its_own() -> None:
 def entries_of(jobs: Sequence[Job], seed: int) -> list[list[int]]:
     """First entries of each job."""
     wires = network(2)
-    fabric = Fabric(wires, [0.0] * len(wires.link_source), seed)
+    fabric = Fabric(wires, (), seed)
     return [first_entries(fabric, JobNumber(job, number)) for number, job in enumerate(jobs)]
 
 
@@ -189,10 +190,10 @@ def test_server_answers_stragglers_of_the_last_two_streams(stream: int, answers:
     """After three streams: a copy of a packet of one of them comes late to the server."""
     cluster = Cluster([atp_job(1, 1)])
     server = cluster.jobs[0].server
-    late: list[tuple[Contribution, AtpPacket]] = []
+    late: list[tuple[Contribution, Packet]] = []
     receive = server.receive
 
-    def keep(data: Contribution, packet: AtpPacket) -> None:
+    def keep(data: Contribution, packet: Packet) -> None:
         late.append((data, packet))
         receive(data, packet)
 

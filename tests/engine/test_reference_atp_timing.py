@@ -10,7 +10,8 @@ import pytest
 
 from tests.engine.atp import ELEMENTS, Cluster, aggregate, atp_job, gradients, network, segment, with_server
 from tests.engine.small import D, X
-from tests.reference.fabric import ARRIVAL, STREAM_TIMER, Fabric, Packet
+from tests.reference.fabric import ARRIVAL, STREAM_TIMER, Fabric
+from tests.reference.link import Packet
 
 
 class Silencing(Fabric):
@@ -28,7 +29,7 @@ class Marking(Fabric):
 
     def put(self, packet: Packet, link_index: int) -> None:
         if self.network.link_source[link_index] == self.node:
-            packet.is_marked = True  # type: ignore[attr-defined]
+            packet.is_marked = True
         super().put(packet, link_index)
 
 

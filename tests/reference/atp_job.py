@@ -11,11 +11,12 @@ from functools import partial
 
 from sim.engine.model import Segment
 from tests.reference.atp import AtpReference, Verdict
-from tests.reference.atp_packet import KEY_COPY, AtpPacket, Contribution, Reply, first_entries
+from tests.reference.atp_packet import KEY_COPY, Contribution, Reply, first_entries
 from tests.reference.atp_server import AtpServer
 from tests.reference.atp_worker import AtpWorker
-from tests.reference.fabric import Fabric, Label
-from tests.reference.stream import JobNumber
+from tests.reference.chunk import JobNumber
+from tests.reference.fabric import Fabric
+from tests.reference.link import Label, Packet
 
 COUNTER = {
     Verdict.FORWARD_COMPLETE: "results",
@@ -64,7 +65,7 @@ class AtpJob:
         """What an entry calls a unit: different for all units of all jobs, and never 0."""
         return (self.job.number << 128) + (stream << 64) + unit + 1
 
-    def _aggregate(self, data: Contribution, packet: AtpPacket) -> None:
+    def _aggregate(self, data: Contribution, packet: Packet) -> None:
         """The switch takes in a worker's packet."""
         self._counters["packets"] += 1
         if data.is_float:
@@ -93,31 +94,31 @@ class AtpJob:
         if self.job.job.loopback_link < 0:
             self._to_server(merged, packet)
         else:
-            pass_again = replace(packet, receive=partial(self._to_server, merged))
+            pass_again = replace(packet, deliver=partial(self._to_server, merged))
             self.fabric.put(pass_again, self.job.job.loopback_link)
 
-    def _to_server(self, data: Contribution, packet: AtpPacket) -> None:
+    def _to_server(self, data: Contribution, packet: Packet) -> None:
         """Send a packet on: the same one, so its key and hops go on."""
         server = self.server.server
         onward = replace(
-            packet, target=server.host, route=server.route, receive=partial(self.server.receive, data)
+            packet, target=server.host, route=server.route, deliver=partial(self.server.receive, data)
         )
         self.fabric.forward(onward, self.job.job.switch)
 
-    def _acknowledge(self, reply: Reply, packet: AtpPacket) -> None:
+    def _acknowledge(self, reply: Reply, packet: Packet) -> None:
         """The switch takes in the server's packet: a result frees the entry, and every worker gets a copy."""
         if not reply.is_request:
             self.switch.acknowledge(reply.entry, self.identity(reply.stream, reply.unit))
         for worker in self.workers:
             sender = 65536 * worker.rank + reply.worker
             identity = (self.job.number, sender, reply.stream, reply.unit, 0, reply.number)
-            copy = AtpPacket(
+            copy = Packet(
                 target=self.job.job.hosts[worker.rank],
                 route=self.job.job.routes[worker.rank],
                 size_bytes=packet.size_bytes,
                 key=self.fabric.key(KEY_COPY, *identity),
-                label=Label(worker.timer.owner, reply.unit, 0, reply.number),
-                receive=partial(worker.receive, reply),
+                label=Label(worker.timer.label.owner, reply.unit, 0, reply.number),
+                deliver=partial(worker.receive, reply),
                 words=packet.words,
                 is_marked=packet.is_marked,
             )

@@ -1,35 +1,19 @@
-"""What ATP's packets say, and how they reach whoever takes them in.
+"""What ATP's packets say besides their words, and the entries that they start with.
 
 The rules are the section "ATP" of sim/engine/README.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
 from itertools import count
 from typing import NamedTuple
 
-from tests.reference.fabric import Fabric, Packet
-from tests.reference.stream import JobNumber
+from tests.reference.chunk import JobNumber
+from tests.reference.fabric import Fabric
 
 KEY_DATA, KEY_JITTER, KEY_FIRST_ENTRY, KEY_PROPOSAL, KEY_REPLY, KEY_COPY = 1, 9, 14, 15, 16, 17
 
 NO_PROPOSAL = -1
-
-
-@dataclass(kw_only=True)
-class AtpPacket(Packet):
-    """A packet that hands itself over: a copy of it arrives with its own key, hops, words and mark."""
-
-    receive: Callable[[AtpPacket], None]
-    words: list[int]  # int32 values, or the bits of floats; a new list whenever they change
-    is_marked: bool = False  # ECN
-    deliver: Callable[[], None] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        self.deliver = partial(self.receive, self)
 
 
 class Contribution(NamedTuple):
@@ -70,3 +54,9 @@ def first_entries(fabric: Fabric, job: JobNumber) -> list[int]:
         tries = (fabric.key(KEY_FIRST_ENTRY, job.number, place, salt) % server.entries for salt in count())
         entries.append(next(entry for entry in tries if entry not in entries))
     return entries
+
+
+def full_bytes(job: JobNumber) -> int:
+    """Wire size of every packet."""
+    frame = job.job.frame
+    return frame.wire_bytes(frame.elements, first=True, last=True)

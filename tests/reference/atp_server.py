@@ -12,9 +12,10 @@ from functools import partial
 import numpy as np
 
 from tests.reference.atp import add_sticky, is_stuck
-from tests.reference.atp_packet import KEY_PROPOSAL, KEY_REPLY, NO_PROPOSAL, AtpPacket, Contribution, Reply
-from tests.reference.fabric import Fabric, Label
-from tests.reference.stream import JobNumber, full_bytes
+from tests.reference.atp_packet import KEY_PROPOSAL, KEY_REPLY, NO_PROPOSAL, Contribution, Reply, full_bytes
+from tests.reference.chunk import JobNumber
+from tests.reference.fabric import Fabric
+from tests.reference.link import Label, Packet
 
 PROPOSAL_TRIES = 64
 
@@ -41,7 +42,7 @@ class AtpServer:
         fabric: Fabric,
         job: JobNumber,
         first_entries: Sequence[int],
-        to_switch: Callable[[Reply, AtpPacket], None],
+        to_switch: Callable[[Reply, Packet], None],
     ) -> None:
         assert job.job.server is not None
         self.fabric = fabric
@@ -55,7 +56,7 @@ class AtpServer:
         self.newest_stream = 0
         self.counters = {"server_packets": 0, "requests": 0}
 
-    def receive(self, data: Contribution, packet: AtpPacket) -> None:
+    def receive(self, data: Contribution, packet: Packet) -> None:
         """Take in one data packet; what completes or repeats a unit is answered."""
         self.counters["server_packets"] += 1
         if data.stream < self.newest_stream - 1:
@@ -143,13 +144,13 @@ class AtpServer:
         )
         unit.replies += 1
         identity = (self.job.number, worker, data.stream, data.unit, 0, reply.number)
-        packet = AtpPacket(
+        packet = Packet(
             target=self.job.job.switch,
             route=self.server.route,
-            size_bytes=full_bytes(self.job.job.frame, 0, 1),
+            size_bytes=full_bytes(self.job),
             key=self.fabric.key(KEY_REPLY, *identity),
             label=Label(self.job.owner(worker), data.unit, 0, reply.number),
-            receive=partial(self.to_switch, reply),
+            deliver=partial(self.to_switch, reply),
             words=unit.words,
             is_marked=unit.is_marked,
         )

@@ -13,9 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from sim.engine.model import Merge, Segment
-from tests.reference.atp_packet import KEY_DATA, KEY_JITTER, NO_PROPOSAL, AtpPacket, Contribution, Reply
-from tests.reference.fabric import STREAM_TIMER, Fabric, Label, Timer
-from tests.reference.stream import JobNumber, full_bytes
+from tests.reference.atp_packet import KEY_DATA, KEY_JITTER, NO_PROPOSAL, Contribution, Reply, full_bytes
+from tests.reference.chunk import JobNumber
+from tests.reference.fabric import STREAM_TIMER, Fabric, Timer
+from tests.reference.link import Label, Packet
 
 WINDOW_STEP_BYTES = 1500  # that a window grows by
 
@@ -85,11 +86,12 @@ class AtpWorker:
         job: JobNumber,
         rank: int,
         entries: list[int],
-        to_switch: Callable[[Contribution, AtpPacket], None],
+        to_switch: Callable[[Contribution, Packet], None],
         finished: Callable[[], None],
     ) -> None:
         assert job.job.server is not None
         self.fabric = fabric
+        self.numbered = job
         self.job = job.job
         self.number = job.number
         self.is_adaptive = job.job.server.is_adaptive
@@ -97,7 +99,7 @@ class AtpWorker:
         self.entries = list(entries)
         self.to_switch = to_switch
         self.finished = finished
-        self.timer = Timer(STREAM_TIMER, job.owner(rank), self._fire)
+        self.timer = Timer(STREAM_TIMER, Label(job.owner(rank)), self._fire, job.job.hosts[rank])
         self.deadline_ps = 0
         self.frame_bytes = job.job.frame.overhead_bytes + 4 * job.job.frame.elements
         self.window_bytes = job.job.slots_count * self.frame_bytes
@@ -127,7 +129,7 @@ class AtpWorker:
         self.deadline_ps = self.fabric.now_ps + self.job.first_timeout_ps
         self.fabric.arm(self.timer, self.deadline_ps)
 
-    def receive(self, reply: Reply, packet: AtpPacket) -> None:
+    def receive(self, reply: Reply, packet: Packet) -> None:
         """Take in a result or a request for floats."""
         stream = self.stream
         if stream is None or reply.stream != self.stream_number:
@@ -203,13 +205,13 @@ class AtpWorker:
             can_be_float=stream.units[unit].segment.floats is not None,
         )
         identity = (self.number, self.rank, self.stream_number, unit, 0, attempt)
-        packet = AtpPacket(
+        packet = Packet(
             target=self.job.switch,
             route=self.job.routes[self.rank],
-            size_bytes=full_bytes(self.job.frame, 0, 1),
+            size_bytes=full_bytes(self.numbered),
             key=self.fabric.key(KEY_DATA, *identity),
-            label=Label(self.timer.owner, unit, 0, attempt),
-            receive=partial(self.to_switch, contribution),
+            label=Label(self.timer.label.owner, unit, 0, attempt),
+            deliver=partial(self.to_switch, contribution),
             words=stream.words(unit),
         )
         self.fabric.forward(packet, self.job.hosts[self.rank])
