@@ -53,14 +53,18 @@ def receiver_of(world: World, index: int, row: int, verdict: int) -> int:
     point = world.points[packet.point]
     job = world.jobs[point.job]
     if verdict == COMPLETE:
-        job.results += point.parent < 0
-        return ALL_CHILDREN if point.parent < 0 else PARENT
+        if point.parent < 0:
+            job.results += 1
+            return ALL_CHILDREN
+        job.partials += 1
+        return PARENT
     if verdict == LATE:
         job.late += 1
         return packet.child
     if point.parent < 0 or world.registers.slots[row].is_answered:
         job.answers += 1
         return packet.child
+    job.partials += 1
     return PARENT
 
 

@@ -55,7 +55,7 @@ def window_packets(world: World, row: int) -> int:
 
 @inlined
 def frame_bytes(world: World, row: int) -> int:
-    """Wire size of every packet of a job."""
+    """What a packet counts in a worker's window."""
     job = world.jobs[world.streams[row].job]
     return job.overhead_bytes + 4 * job.elements
 
@@ -119,7 +119,7 @@ def send(at: int, row: int, unit: int, flags: int) -> None:
     packet.slot = slot
     packet.version = place.entry
     packet.bits = np.uint32(1) << np.uint32(stream.worker)
-    packet.size_bytes = frame_bytes(world, row)
+    packet.size_bytes = frame_bytes(world, row) + job.first_bytes + job.last_bytes
     packet.point = stream.point
     packet.child = stream.child
     packet.merge = 0
@@ -191,8 +191,9 @@ def on_request(world: World, row: int, unit: int) -> None:
     is_float = bytes_at(segment.is_float, unit + 1)
     if not is_float[unit - segment.first_unit]:
         is_float[unit - segment.first_unit] = 1
-        world.places[row, unit % world.servers[world.jobs[stream.job].server].window_max].attempt += 1
-        send(world.clock[0].at, row, unit, 0)
+        if unit < stream.next:  # else its turn comes, and it is sent as floats at once
+            world.places[row, unit % world.servers[world.jobs[stream.job].server].window_max].attempt += 1
+            send(world.clock[0].at, row, unit, 0)
 
 
 @inlined

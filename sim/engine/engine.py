@@ -232,7 +232,10 @@ class Engine:
         self._flows_count += 1
         self._held[True, row].append(flow)
         self._make_room(self._copies * (2 * flow.window + 8))
-        open_flow(self.world, row)
+        if self.world.hosts[flow.source].away_until_ps == state.NEVER:
+            self.world.flows[row].is_open = 1  # for ever: its source has crashed
+        else:
+            open_flow(self.world, row)
         return number
 
     def run(self, until_ps: int) -> list[Completion]:

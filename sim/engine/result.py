@@ -26,14 +26,21 @@ def emit(at: int, cause: int, row: int, receiver: int) -> None:
     result.exponent = slot.exponent
     result.workers = slot.workers
     result.bits = slot.bitmap
-    if packet.table != 0:
-        job = world.jobs[world.points[packet.point].job]
-        result.words_count = job.lanes * packet.words_count
-        result.size_bytes += 4 * (job.lanes - 1) * job.elements
+    widen(world, cause, index)
     result.payload = take_payload(world)
     values = world.registers.values[row, : result.words_count]
     copy_words(world.payloads[result.payload], values)
     leave(world.clock[0].at, index)
+
+
+@inlined
+def widen(world: World, cause: int, index: int) -> None:
+    """TABLE_ADD: what follows from a worker's packet carries the lanes that its codes were lifted to."""
+    packet, result = world.packets[cause], world.packets[index]
+    if packet.table != 0:
+        job = world.jobs[world.points[packet.point].job]
+        result.words_count = job.lanes * packet.words_count
+        result.size_bytes += 4 * (job.lanes - 1) * job.elements
 
 
 @kernel
@@ -142,7 +149,6 @@ def to_point(at: int, index: int, row: int, purpose: int) -> None:
     if purpose == UP_KEY:
         result.kind = DATA
         result.child = here.child
-        world.jobs[here.job].partials += 1
     else:
         result.kind = RESULT
         result.receiver = TO_POINT

@@ -89,7 +89,7 @@ def add_words(world: World, index: int, row: int) -> bool:
     elif is_float:
         float_add_words(total.view(np.float32), words.view(np.float32))
     else:
-        job.overflowed_words += add_sticky(total, words)
+        add_sticky(total, words)
     got[unit] |= packet.bits
     return bool(got[unit] == full)
 
@@ -162,7 +162,7 @@ def proposal(world: World, job: int, row: int, unit: int) -> int:
     proposals = words_at(about.proposal, about.units_count)
     if proposals[unit] != -2:
         return proposals[unit]
-    used = bytes_at(server.used, server.entries)
+    used = world.used[world.jobs[job].server]
     proposals[unit] = -1
     for _ in range(TRIES):
         candidate = int(

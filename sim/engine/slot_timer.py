@@ -7,8 +7,9 @@ from sim.engine.entering import world_at
 from sim.engine.heap import push
 from sim.engine.link import take_packet, take_payload
 from sim.engine.memory import copy_words, zero_words
-from sim.engine.result import copy_header, leave
+from sim.engine.result import copy_header, leave, widen
 from sim.engine.state import ALL_CHILDREN, SLOT_TIMER
+from switch.arithmetic import TABLE_ADD
 from switch.registers import OVERWRITE
 
 
@@ -17,19 +18,20 @@ def tend_timer(at: int, index: int, row: int, action: int) -> None:
     """Arm the timer of a row that a packet has started anew; void that of one that has answered."""
     world = world_at(at)
     clock, packet, slot = world.clock[0], world.packets[index], world.registers.slots[row]
+    job = world.jobs[world.points[packet.point].job]
     if action == OVERWRITE:
         slot.owner = packet.owner
         slot.serial = packet.serial
         slot.unit = packet.unit
         slot.attempt = packet.attempt
         slot.merge = packet.merge
-        slot.words_count = packet.words_count
+        slot.words_count = packet.words_count * (job.lanes if packet.table != 0 else 1)
         slot.timer_order = clock.order
         clock.order += 1
     if slot.is_emitted:
         slot.timer_order = -1
     elif action == OVERWRITE:
-        time_ps = clock.now_ps + world.jobs[world.points[packet.point].job].slot_timer_ps
+        time_ps = clock.now_ps + job.slot_timer_ps
         push(world.heap, clock.heap_count, time_ps, slot.timer_order, SLOT_TIMER | row)
         clock.heap_count += 1
 
@@ -42,6 +44,7 @@ def answer_nothing(at: int, index: int) -> None:
     world.jobs[world.points[packet.point].job].expired += 1
     empty = copy_header(world, index)
     reply = world.packets[empty]
+    widen(world, index, empty)
     reply.receiver = packet.child
     reply.exponent = 0
     reply.workers = 0
@@ -64,6 +67,8 @@ def on_slot_timer(at: int, row: int) -> None:
     index = take_packet(world.clock, world.packets)
     packet = world.packets[index]
     packet.size_bytes = job.overhead_bytes + 4 * job.elements + job.first_bytes + job.last_bytes
+    if slot.merge == TABLE_ADD:
+        packet.size_bytes += 4 * (job.lanes - 1) * job.elements
     packet.owner = slot.owner
     packet.serial = slot.serial
     packet.unit = slot.unit

@@ -297,7 +297,6 @@ SERVER = np.dtype(
         ("entries", "i4"),
         ("window_max", "i4"),
         ("is_adaptive", "i4"),
-        ("used", "i8"),  # address of int8 (entries,): used at first or proposed
         ("proposals", "i8"),  # candidates tried so far
     ],
     align=True,
@@ -401,6 +400,7 @@ class World(NamedTuple):
     entries: Entries
     servers: Table
     sums: Table  # (2 · servers,)
+    used: NDArray[np.int8]  # (servers, entries_max) whether a job uses an entry, or was proposed it
     places: Table  # (streams, window_max)
     flows: Table
     flights: Table  # (flows, window_max)
@@ -444,6 +444,7 @@ def empty_world() -> World:
         entries=new_entries(0, 1),
         servers=records(0, SERVER),
         sums=records(0, SUM),
+        used=np.zeros((0, 1), np.int8),
         places=records((0, 1), PLACE),
         flows=records(0, FLOW),
         flights=records((0, 1), FLIGHT),

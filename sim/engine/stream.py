@@ -238,8 +238,9 @@ def store_result(world: World, row: int, index: int) -> None:
         bytes_at(stream.agreed, stream.blocks_count)[packet.unit] = packet.exponent
     if job.program == TIMED:
         segment = world.segments[row, segment_of(world, row, packet.unit)]
-        packet.words = result_address(world, row, index)  # it may have been kept since before the stream
         bits_at(segment.holders, packet.unit + 1)[packet.unit - segment.first_unit] = packet.bits
+    if packet.words == 0:  # when it was sent the stream was not open yet
+        packet.words = result_address(world, row, index)
     if packet.words == 0:
         return
     result = words_at(packet.words, packet.words_count)

@@ -137,8 +137,10 @@ def check_job(job: Job) -> None:
         raise ValueError(f"{job.program.name} runs on one switch with units of one packet")
     if (job.program == Program.ATP) != (job.server is not None):
         raise ValueError("ATP and only ATP has a parameter server")
-    if job.program == Program.TIMED and (job.slot_timer_ps <= 0 or job.lanes != 1):
-        raise ValueError("slots with timers need a positive slot_timer_ps and one lane")
+    if job.server and not job.slots_count <= job.server.window_max <= job.server.entries:
+        raise ValueError("ATP needs slots_count <= window_max <= entries")
+    if job.program == Program.TIMED and job.slot_timer_ps <= 0:
+        raise ValueError("slots with timers need a positive slot_timer_ps")
 
 
 def _grow_tree(world: World, job: Job, number: int, streams: Table) -> tuple[Table, Table]:
@@ -204,15 +206,19 @@ def _add_server(world: World, job: Job, server: Server) -> World:
     places[: world.places.shape[0], : world.places.shape[1]] = world.places
     first = int(world.jobs[number].first_stream)
     frame_bytes = job.frame.overhead_bytes + 4 * job.frame.elements
-    places["entry"][first:, : server.window_max] = first_entries(
-        int(world.clock[0].seed), number, server.entries, server.window_max
-    )
+    entries = first_entries(int(world.clock[0].seed), number, server.entries, server.window_max)
+    places["entry"][first:, : server.window_max] = entries
+    used = np.zeros((servers.size, int(servers["entries"].max())), np.int8)
+    used[:-1, : world.used.shape[1]] = world.used
+    used[-1, entries] = 1
     world.streams["window_bytes"][first:] = job.slots_count * frame_bytes
     for link in world.links[: world.clock[0].links_count]:
         if link.buffer_bytes > 0:  # out of a switch
             link.ecn_ps = min(link.ecn_ps, waiting_ps(server.ecn_bytes, int(link.rate_bps)))
     elements = world.registers.values.shape[1]
-    return world._replace(servers=servers, sums=sums, entries=new_entries(total, elements), places=places)
+    return world._replace(
+        servers=servers, sums=sums, used=used, entries=new_entries(total, elements), places=places
+    )
 
 
 def _place_entries(servers: Table) -> int:
@@ -276,7 +282,9 @@ def add_flows(world: World, rows: int, window: int) -> World:
     rows, columns = max(rows, world.flows.size), max(window, world.flights.shape[1])
     flights = records((rows, columns), state.FLIGHT)
     flights[: world.flights.shape[0], : world.flights.shape[1]] = world.flights
-    return world._replace(flows=enlarged(world.flows, rows), flights=flights)
+    flows = enlarged(world.flows, rows)
+    flows["serial"][world.flows.size :] = -1
+    return world._replace(flows=flows, flights=flights)
 
 
 def add_packets(world: World, count: int) -> World:

@@ -10,7 +10,19 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from sim.engine.model import NEVER_PS, Branch, Fate, Flow, Frame, Job, Merge, Overflow, Program, Rule
+from sim.engine.model import (
+    NEVER_PS,
+    Branch,
+    Fate,
+    Flow,
+    Frame,
+    Job,
+    Merge,
+    Overflow,
+    Program,
+    Rule,
+    Server,
+)
 from topologies.graph import LinkSpec
 from topologies.leaf_spine import leaf_spine
 from topologies.routing import Network, compile_network
@@ -33,6 +45,7 @@ class Words(NamedTuple):
     merge: Merge
     by_worker: list[NDArray[Any]]
     table: NDArray[np.int32] | None = None
+    has_floats: bool = False  # to be sent where a sum overflows
 
 
 @dataclass(frozen=True)
@@ -195,6 +208,52 @@ def jobs(
 
 
 @st.composite
+def atp_jobs(draw: st.DrawFn, network: Network) -> tuple[Job, list[Exchange]]:
+    """A job of ATP with one or two exchanges, on few entries."""
+    hosts = nodes(network, is_host=True)
+    random = np.random.default_rng(draw(SEEDS))
+    chosen = [int(host) for host in random.permutation(hosts)]
+    workers = chosen[1 : 1 + draw(WORKERS)]
+    window_max = draw(st.integers(1, 6))
+    has_floats = draw(st.booleans())
+    streams = []
+    for _ in range(draw(st.integers(1, 2))):
+        sizes = draw(st.lists(st.integers(1, 40), min_size=1, max_size=2))
+        segments = [
+            Words(Merge.ADD, [integers(random, size) for _ in workers], has_floats=has_floats)
+            for size in sizes
+        ]
+        streams.append(Exchange(segments, False, [int(wait) for wait in random.choice([0, 0, 9_000_000], len(workers))]))
+    switch = draw(st.sampled_from(nodes(network, is_host=False)))
+    loopback = network.link_names.index(f"{network.nodes[switch]} loopback")
+    extra = draw(st.integers(0, 2))
+    job = Job(
+        hosts=tuple(workers),
+        switch=switch,
+        slot_base=0,
+        slots_count=draw(st.integers(1, window_max)),
+        unit_packets=1,
+        frame=replace(FRAME, first_bytes=extra, last_bytes=2 * extra),
+        timeout_ps=draw(st.sampled_from([2_000_000, 9_000_000])),
+        first_timeout_ps=draw(st.sampled_from([3_000_000, 20_000_000])),
+        timeout_max_ps=40_000_000,
+        routes=tuple(map(int, random.integers(1000, size=len(workers)))),
+        loopback_link=draw(st.sampled_from([-1, loopback])),
+        program=Program.ATP,
+        overflow=Overflow.STICKY,
+        server=Server(
+            host=chosen[0],
+            entries=draw(st.sampled_from([window_max, window_max + 2, 50])),
+            window_max=window_max,
+            ecn_bytes=draw(st.sampled_from([0, 100, 10_000])),
+            is_adaptive=draw(st.booleans()),
+            route=draw(st.integers(0, 1000)),
+        ),
+    )
+    return job, streams
+
+
+@st.composite
 def flows(draw: st.DrawFn, network: Network) -> tuple[int, Flow]:
     """When a flow starts, and the flow."""
     source, target = draw(st.permutations(nodes(network, is_host=True)))[:2]
@@ -253,10 +312,11 @@ def plans(draw: st.DrawFn) -> Plan:
     may_scale = not any(rule.fate in LATE_FATES for rule in struck)  # a wrong exponent leaves int32
     every = [program for program in Program if program is not Program.ATP]
     bases = draw(st.sampled_from([[0], [0], [0, 20], []]))
+    atp = draw(st.lists(atp_jobs(network), max_size=2))
     return Plan(
         network,
         draw(st.integers(0, 2**63)),
-        [draw(jobs(network, base, every, may_scale=may_scale)) for base in bases],
+        [*(draw(jobs(network, base, every, may_scale=may_scale)) for base in bases), *atp],
         draw(st.lists(flows(network), max_size=3)),
         struck,
         draw(st.lists(changes(network), max_size=4)),

@@ -113,6 +113,10 @@ def segment_of(job: Job, words: Words, worker: int, is_scaled: bool) -> Segment:
     if job.program is Program.TIMED:
         holders = np.zeros(-(-own.size // job.frame.elements), np.uint32)
     result = np.zeros(lanes * own.size, np.int32 if is_int else own.dtype)
+    if words.has_floats:
+        units = -(-own.size // job.frame.elements)
+        floats = np.float32(1e-6) * own.astype(np.float32)
+        return Segment(own, result, words.merge, floats=floats, is_float=np.zeros(units, np.uint8))
     return Segment(own, result, words.merge, words.table, holders)
 
 

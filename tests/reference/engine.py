@@ -13,6 +13,8 @@ from functools import partial
 from typing import Protocol
 
 from sim.engine.model import Completion, Flow, Job, Program, Rule, Scaled, Segment
+from tests.reference.atp import AtpReference
+from tests.reference.atp_job import AtpJob
 from tests.reference.chunk import JobNumber
 from tests.reference.fabric import Fabric, LogRow
 from tests.reference.flow import Sender
@@ -76,7 +78,8 @@ class ReferenceEngine:
     def __init__(self, network: Network, seed: int, rules: Sequence[Rule] = ()) -> None:
         self.fabric = Fabric(network, rules, seed)
         self.numbered: list[JobNumber] = []
-        self.jobs: list[Aggregation] = []
+        self.jobs: list[Aggregation | AtpJob] = []
+        self.entries: dict[int, AtpReference] = {}  # by switch: ATP's jobs share them
         self.flows: list[Sender] = []
         self._completions: list[Completion] = []  # not yet returned by `run`
 
@@ -99,8 +102,16 @@ class ReferenceEngine:
         numbered = JobNumber(job, len(self.jobs))
         finished = partial(self._finish, "stream", numbered.number)
         self.numbered.append(numbered)
-        self.jobs.append(PROGRAMS[job.program](self.fabric, numbered, finished))
+        self.jobs.append(self._aggregation(numbered, finished))
         return numbered.number
+
+    def _aggregation(self, numbered: JobNumber, finished: Callable[[int], None]) -> Aggregation | AtpJob:
+        job = numbered.job
+        if job.server is None:
+            return PROGRAMS[job.program](self.fabric, numbered, finished)
+        mark_bytes = self.fabric.mark_bytes
+        self.fabric.mark_bytes = job.server.ecn_bytes if mark_bytes is None else min(mark_bytes, job.server.ecn_bytes)
+        return AtpJob(self.fabric, numbered, finished, self.entries.setdefault(job.switch, AtpReference()))
 
     def open_stream(
         self, job: int, worker: int, segments: Sequence[Segment], scaled: Scaled | None = None
@@ -113,8 +124,13 @@ class ReferenceEngine:
             The worker's last stream has not ended, or this one has no words.
         """
         numbered = self.numbered[job]
-        if numbered.job.hosts[worker] not in self.fabric.crashed:
-            self.jobs[job].workers[worker].open(Stream(numbered, segments, scaled))
+        if numbered.job.hosts[worker] in self.fabric.crashed:
+            return
+        aggregation = self.jobs[job]
+        if isinstance(aggregation, AtpJob):
+            aggregation.open(worker, segments)
+        else:
+            aggregation.workers[worker].open(Stream(numbered, segments, scaled))
 
     def open_flow(self, flow: Flow) -> int:
         """Start a flow at the current time and return its number: 0, 1, 2 …"""
