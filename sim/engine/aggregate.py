@@ -25,9 +25,9 @@ def on_data(world: World, index: int) -> None:
     packet = world.packets[index]
     point = world.points[packet.point]
     job = world.jobs[point.job]
-    job.packets += 1
+    point.packets += 1
     if packet.transmission >= 0 and not passes_front_end(world, index):
-        job.discarded += 1
+        point.discarded += 1
         free_packet(world, index)
         return
     row = register_row(world, index)
@@ -40,7 +40,7 @@ def on_data(world: World, index: int) -> None:
     if verdict in (COMPLETE, ANSWER, LATE):
         emit(world.clock[0].at, index, row, receiver_of(world, index, row, verdict))
     elif verdict == DROPPED:
-        job.duplicates_dropped += 1
+        point.duplicates_dropped += 1
     elif verdict == EXPIRED:
         ask(world.clock[0].rare, world.clock[0].at, ANSWER_NOTHING, index, 0, 0)
     free_packet(world, index)
@@ -51,20 +51,19 @@ def receiver_of(world: World, index: int, row: int, verdict: int) -> int:
     """Who gets what a slot holds: everyone below, the child that asks again, or the parent."""
     packet = world.packets[index]
     point = world.points[packet.point]
-    job = world.jobs[point.job]
     if verdict == COMPLETE:
         if point.parent < 0:
-            job.results += 1
+            point.results += 1
             return ALL_CHILDREN
-        job.partials += 1
+        point.partials += 1
         return PARENT
     if verdict == LATE:
-        job.late += 1
+        point.late += 1
         return packet.child
     if point.parent < 0 or world.registers.slots[row].is_answered:
-        job.answers += 1
+        point.answers += 1
         return packet.child
-    job.partials += 1
+    point.partials += 1
     return PARENT
 
 
@@ -124,11 +123,12 @@ def take_words(world: World, index: int, row: int, action: int) -> None:
         else:
             words = words_at(packet.words, packet.words_count)
         values = world.registers.values[row, : words.size]
-        job = world.jobs[world.points[packet.point].job]
+        point = world.points[packet.point]
+        job = world.jobs[point.job]
         if action == OVERWRITE:
             copy_words(values, words)
         elif packet.merge == arithmetic.ADD or packet.merge == arithmetic.TABLE_ADD:
-            job.overflowed_words += arithmetic.add(values, words, job.overflow)
+            point.overflowed_words += arithmetic.add(values, words, job.overflow)
         else:
             threshold, key = np.int64(0), np.uint64(0)
             if packet.merge == arithmetic.SIGN:
@@ -154,7 +154,8 @@ def take_lifted(at: int, index: int, row: int, action: int) -> None:
     """TABLE_ADD: let the table's values of a packet's codes overwrite or add to its slot."""
     world = world_at(at)
     packet = world.packets[index]
-    job = world.jobs[world.points[packet.point].job]
+    point = world.points[packet.point]
+    job = world.jobs[point.job]
     if packet.payload >= 0:
         codes = world.payloads[packet.payload, : packet.words_count]
     else:
@@ -167,7 +168,7 @@ def take_lifted(at: int, index: int, row: int, action: int) -> None:
     scratch = take_payload(world)
     lanes = world.payloads[scratch, :count]
     lift_words(codes.view(np.uint32), words_at(packet.table, 16), lanes)
-    job.overflowed_words += arithmetic.add(values, lanes, job.overflow)
+    point.overflowed_words += arithmetic.add(values, lanes, job.overflow)
     world.payload_uses[scratch] = 0
     world.payload_free[world.clock[0].payload_free_count] = scratch
     world.clock[0].payload_free_count += 1
@@ -178,12 +179,12 @@ def on_parent_result(at: int, index: int) -> None:
     """A result has come down to a point: keep it for those who ask again, and pass it on."""
     world = world_at(at)
     packet = world.packets[index]
-    job = world.jobs[world.points[packet.point].job]
-    if job.program != TREE:
+    point = world.points[packet.point]
+    if world.jobs[point.job].program != TREE:
         row = register_row(world, index)
         slot = world.registers.slots[row]
         if slot.is_answered:
-            job.stale_results += 1
+            point.stale_results += 1
             free_packet(world, index)
             return
         note(world, row, -1, ANSWERED)
@@ -191,5 +192,6 @@ def on_parent_result(at: int, index: int) -> None:
         slot.exponent = packet.exponent
         words = world.payloads[packet.payload, : packet.words_count]
         copy_words(world.registers.values[row], words)
+    point.installed += 1
     packet.receiver = ALL_CHILDREN
     replicate(world.clock[0].at, index)

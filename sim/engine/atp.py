@@ -119,6 +119,7 @@ def send(at: int, row: int, unit: int, flags: int) -> None:
     packet.slot = slot
     packet.version = place.entry
     packet.bits = np.uint32(1) << np.uint32(stream.worker)
+    place.sent_ps = world.clock[0].now_ps
     packet.size_bytes = frame_bytes(world, row) + job.first_bytes + job.last_bytes
     packet.point = stream.point
     packet.child = stream.child
@@ -268,7 +269,7 @@ def on_atp_switch(at: int, index: int) -> None:
     elif packet.kind == ATP_ACK:
         on_acknowledgement(world, index)
     else:
-        world.jobs[world.streams[packet.owner].job].packets += 1
+        world.points[packet.point].packets += 1
         if packet.flags & FLOATS:
             forward(world.clock[0].at, index)
         else:
@@ -288,9 +289,8 @@ def aggregate(at: int, index: int) -> None:
     """A worker's integers meet their entry."""
     world = world_at(at)
     packet = world.packets[index]
-    job = world.jobs[world.streams[packet.owner].job]
-    server = world.servers[job.server]
-    entry = server.entry_base + packet.version
+    point, job = world.points[packet.point], world.jobs[world.streams[packet.owner].job]
+    entry = world.servers[job.server].entry_base + packet.version
     if packet.payload >= 0:
         words = world.payloads[packet.payload, : packet.words_count]
     else:
@@ -299,11 +299,11 @@ def aggregate(at: int, index: int) -> None:
     verdict, overflowed = atp.process_packet(
         world.entries, entry, identity_of(world, index), packet.bits, job.workers_count, is_resend, words
     )
-    job.overflowed_words += overflowed
+    point.overflowed_words += overflowed
     if verdict == atp.COLLIDED:
         if not is_resend:
             packet.flags |= COLLIDED
-            job.collisions += 1
+            point.collisions += 1
         forward(world.clock[0].at, index)
         return
     world.entries.rows[entry].last_ps = world.clock[0].now_ps
@@ -312,12 +312,12 @@ def aggregate(at: int, index: int) -> None:
         free_packet(world, index)
         return
     if verdict == atp.DROPPED:
-        job.duplicates_dropped += 1
+        point.duplicates_dropped += 1
         free_packet(world, index)
         return
-    job.results += verdict == atp.FORWARD_COMPLETE
-    job.answers += verdict == atp.FORWARD_ANSWER
-    job.evictions += verdict == atp.FORWARD_EVICT
+    point.results += verdict == atp.FORWARD_COMPLETE
+    point.answers += verdict == atp.FORWARD_ANSWER
+    point.evictions += verdict == atp.FORWARD_EVICT
     take_entry(world, index, entry)
     if verdict == atp.FORWARD_EVICT:
         atp.free(world.entries, entry)
@@ -358,6 +358,7 @@ def forward(at: int, index: int) -> None:
     packet = world.packets[index]
     server = world.servers[world.jobs[world.streams[packet.owner].job].server]
     own_words(world, index)
+    world.points[packet.point].forwarded += 1
     packet.kind = ATP_FORWARD
     packet.target = server.host
     packet.route = server.route
@@ -371,6 +372,7 @@ def on_acknowledgement(world: World, index: int) -> None:
     cause = world.streams[packet.owner]
     job = world.jobs[cause.job]
     server = world.servers[job.server]
+    world.points[packet.point].acknowledged += 1
     if not packet.flags & REQUEST:
         atp.acknowledge(world.entries, server.entry_base + packet.version, identity_of(world, index))
     for worker in range(job.workers_count):

@@ -8,12 +8,24 @@ from typing import Any
 
 import numpy as np
 
-from sim.engine import changes, state, tables
+from sim.engine import changes, inspection, state, tables
 from sim.engine.atp import open_atp_stream
 from sim.engine.flow import open_flow
 from sim.engine.kernel import run_until
 from sim.engine.memory import address_of
-from sim.engine.model import Completion, Flow, Job, Merge, Program, Rule, Scaled, Segment
+from sim.engine.model import (
+    Completion,
+    Flow,
+    Job,
+    Merge,
+    Outstanding,
+    PointView,
+    Program,
+    Rule,
+    Scaled,
+    Segment,
+    SlotState,
+)
 from sim.engine.stream import open_stream
 from sim.engine.tables import check_words
 from topologies.routing import Network
@@ -46,6 +58,7 @@ class Engine:
         self._kept: list[object] = []  # small tables that packets refer to
         self._shapes: dict[int, dict[int, object]] = {}  # of the jobs' latest streams, by number
         self._flows_count = 0
+        self._forgotten: defaultdict[int, int] = defaultdict(int)  # retransmissions of flows, by job
         self._reserve = 8  # packets that one event may take
         self._payload_reserve = 1
         self._make_room(64)
@@ -75,10 +88,10 @@ class Engine:
         """Units completed and flow packets received in order so far."""
         return int(self.world.clock[0].progress)
 
-    @property
-    def flow_retransmissions(self) -> int:
-        """Packets that all flows together have sent again."""
-        return int(self.world.clock[0].flow_retransmissions)
+    def flow_retransmissions(self, job: int) -> int:
+        """Packets that all flows of a job have sent again."""
+        flows = self.world.flows
+        return self._forgotten[job] + int(flows["retransmitted_packets"][flows["job"] == job].sum())
 
     @property
     def log(self) -> list[tuple[int, ...]]:
@@ -223,6 +236,8 @@ class Engine:
         if row == is_open.size or flow.window > self.world.flights.shape[1]:
             self.world = tables.add_flows(self.world, max(8, row + 1, 2 * row), flow.window)
         number = self._flows_count
+        last = self.world.flows[row]
+        self._forgotten[int(last.job)] += int(last.retransmitted_packets)
         tables.write_flow(self.world, row, number, flow)
         if flow.words is not None and flow.received is not None:
             check_words(flow.words, None, flow.words_count)
@@ -266,8 +281,32 @@ class Engine:
         return {name: int(stream[name]) for name in ("timeouts", "retransmitted_packets", "stale_results")}
 
     def switch_counters(self, job: int) -> dict[str, int]:
-        """Counters of the switch program for one job."""
-        return {name: int(self.world.jobs[job][name]) for name in state.JOB_COUNTERS}
+        """What a job's switches did, all together."""
+        points = self.point_counters(job)
+        return {name: sum(point[name] for point in points) for name in state.POINT_COUNTERS}
+
+    def point_counters(self, job: int) -> list[dict[str, int]]:
+        """What each switch of a job's tree did, by point."""
+        return [
+            {name: int(point[name]) for name in state.POINT_COUNTERS}
+            for point in self.world.points[inspection.points_of(self.world, job)]
+        ]
+
+    def job_points(self, job: int) -> list[PointView]:
+        """The switches of a job's tree and what hangs on each, by point."""
+        return inspection.job_points(self.world, job)
+
+    def outstanding(self, job: int) -> list[Outstanding]:
+        """Units that the job's workers have sent and wait for, by worker."""
+        return inspection.outstanding(self.world, job)
+
+    def slot_state(self, job: int, point: int, slot: int, version: int) -> SlotState:
+        """What one version of a slot holds at a point; ATP: of the entry with that number."""
+        return inspection.slot_state(self.world, job, point, slot, version)
+
+    def leaks(self, job: int) -> list[str]:
+        """Slots that are neither idle nor complete, and entries that are claimed; of a job that is over."""
+        return inspection.leaks(self.world, job)
 
     def rule_counters(self) -> list[int]:
         """Packets that each rule has struck."""

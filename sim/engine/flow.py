@@ -79,7 +79,6 @@ def send(world: World, row: int, sequence: int) -> None:
         packet.key = flow_packet_key(world.clock[0].seed, 3, flow.key, sequence, flight.attempt)
     if flight.attempt > 0:
         flow.retransmitted_packets += 1
-        world.clock[0].flow_retransmissions += 1
     flight.transmission = flow.transmissions
     flow.transmissions += 1
     send_towards(world, flow.source, index)

@@ -29,7 +29,7 @@ def on_atp_forward(at: int, index: int) -> None:
     world = world_at(at)
     packet = world.packets[index]
     job = world.jobs[world.streams[packet.owner].job]
-    job.server_packets += 1
+    world.points[packet.point].server_packets += 1
     row = 2 * job.server + (packet.serial & 1)
     about = world.sums[row]
     unit = packet.unit
@@ -47,7 +47,7 @@ def on_atp_forward(at: int, index: int) -> None:
     if is_float and not state[unit] & IS_FLOAT:
         redo_as_floats(world, index, row)
     elif not is_float and state[unit] & IS_FLOAT:
-        job.requests += 1
+        world.points[packet.point].requests += 1
         reply(world.clock[0].at, index, row, True)
         return
     if not add_words(world, index, row):
@@ -65,7 +65,7 @@ def redo_as_floats(world: World, index: int, row: int) -> None:
     packet, about = world.packets[index], world.sums[row]
     bytes_at(about.state, about.units_count)[packet.unit] |= IS_FLOAT
     bits_at(about.got, about.units_count)[packet.unit] = np.uint32(0)
-    world.jobs[world.streams[packet.owner].job].requests += 1
+    world.points[packet.point].requests += 1
     reply(world.clock[0].at, index, row, True)
 
 

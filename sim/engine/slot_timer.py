@@ -41,7 +41,7 @@ def answer_nothing(at: int, index: int) -> None:
     """The row has gone on: tell a worker that its result is gone, with words of zero that nobody holds."""
     world = world_at(at)
     packet = world.packets[index]
-    world.jobs[world.points[packet.point].job].expired += 1
+    world.points[packet.point].expired += 1
     empty = copy_header(world, index)
     reply = world.packets[empty]
     widen(world, index, empty)
@@ -63,7 +63,7 @@ def on_slot_timer(at: int, row: int) -> None:
     point, job = world.points[stream.point], world.jobs[stream.job]
     slot.timer_order = -1
     slot.is_emitted = 1
-    job.timed_out += 1
+    point.timed_out += 1
     index = take_packet(world.clock, world.packets)
     packet = world.packets[index]
     packet.size_bytes = job.overhead_bytes + 4 * job.elements + job.first_bytes + job.last_bytes

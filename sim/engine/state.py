@@ -50,7 +50,6 @@ CLOCK = np.dtype(
         ("events", "i8"),
         ("packet_hops", "i8"),
         ("progress", "i8"),  # units completed and flow packets received in order
-        ("flow_retransmissions", "i8"),
         ("seed", "u8"),
         ("heap_count", "i8"),
         ("packet_free", "i8"),  # head of the list of free packet rows
@@ -163,9 +162,29 @@ POINT = np.dtype(
         ("loopback_link", "i4"),
         ("register_base", "i4"),  # of its switch's slots
         ("route", "i4"),
+        # what it did
+        ("packets", "i8"),
+        ("discarded", "i8"),
+        ("results", "i8"),
+        ("partials", "i8"),
+        ("answers", "i8"),
+        ("duplicates_dropped", "i8"),
+        ("stale_results", "i8"),
+        ("timed_out", "i8"),
+        ("late", "i8"),
+        ("expired", "i8"),
+        ("overflowed_words", "i8"),
+        ("collisions", "i8"),
+        ("evictions", "i8"),
+        ("server_packets", "i8"),
+        ("requests", "i8"),
+        ("installed", "i8"),
+        ("forwarded", "i8"),
+        ("acknowledged", "i8"),
     ],
     align=True,
 )
+POINT_COUNTERS = POINT.names[POINT.names.index("packets") :] if POINT.names else ()
 
 CHILD = np.dtype([("stream", "i4"), ("point", "i4")], align=True)  # one of them −1
 
@@ -191,26 +210,9 @@ JOB = np.dtype(
         ("first_timeout_ps", "i8"),
         ("timeout_max_ps", "i8"),
         ("slot_timer_ps", "i8"),
-        # what its switches did
-        ("packets", "i8"),
-        ("discarded", "i8"),
-        ("results", "i8"),
-        ("partials", "i8"),
-        ("answers", "i8"),
-        ("duplicates_dropped", "i8"),
-        ("stale_results", "i8"),
-        ("timed_out", "i8"),
-        ("late", "i8"),
-        ("expired", "i8"),
-        ("overflowed_words", "i8"),
-        ("collisions", "i8"),
-        ("evictions", "i8"),
-        ("server_packets", "i8"),
-        ("requests", "i8"),
     ],
     align=True,
 )
-JOB_COUNTERS = JOB.names[JOB.names.index("packets") :] if JOB.names else ()
 
 STREAM = np.dtype(
     [
@@ -284,7 +286,7 @@ SEGMENT = np.dtype(
 )
 
 # ATP. One row per (stream, place in the window).
-PLACE = np.dtype([("entry", "i4"), ("attempt", "i4"), ("acknowledged", "i4"), ("pad", "i4")], align=True)
+PLACE = np.dtype([("entry", "i4"), ("attempt", "i4"), ("acknowledged", "i4"), ("pad", "i4"), ("sent_ps", "i8")], align=True)
 
 # ATP's parameter server, one row per job.
 SERVER = np.dtype(
@@ -348,6 +350,8 @@ FLOW = np.dtype(
         ("expected", "i4"),  # receiver
         ("unacknowledged", "i4"),
         ("is_delivered", "i4"),
+        ("job", "i4"),
+        ("pad", "i4"),
     ],
     align=True,
 )

@@ -269,7 +269,7 @@ def write_flow(world: World, row: int, number: int, flow: Flow) -> None:
     world.flows[row] = np.zeros((), state.FLOW)
     world.flights["received"][row] = 0
     entry = world.flows[row]
-    for name in ("key", "words_count", "timeout_ps", "source", "target", "route", "window", "ack_every"):
+    for name in ("key", "words_count", "timeout_ps", "source", "target", "route", "window", "ack_every", "job"):
         entry[name] = getattr(flow, name)
     for name in ("elements", "overhead_bytes", "first_bytes", "last_bytes", "ack_bytes"):
         entry[name] = getattr(flow.frame, name)

@@ -1,0 +1,132 @@
+"""What is in the tables, for those who ask why nothing moves; plain Python on a world that stands still."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sim.engine.model import Outstanding, PointView, Program, SlotState
+from sim.engine.state import NEVER, World
+from switch.programs.atp import FREE
+from switch.registers import VERDICTS
+
+
+def points_of(world: World, job: int) -> slice:
+    """Rows of a job's points."""
+    first = int(world.jobs[job].first_point)
+    return slice(first, first + int(world.jobs[job].points_count))
+
+
+def job_points(world: World, job: int) -> list[PointView]:
+    """The switches of a job's tree, and what hangs on each."""
+    first_stream, first_point = int(world.jobs[job].first_stream), int(world.jobs[job].first_point)
+    views = []
+    for point in world.points[points_of(world, job)]:
+        first = int(point.first_child)
+        children = [
+            ("worker", int(child.stream) - first_stream)
+            if child.stream >= 0
+            else ("point", int(child.point) - first_point)
+            for child in world.children[first : first + int(point.children_count)]
+        ]
+        views.append(PointView(int(point.switch), tuple(children)))
+    return views
+
+
+def outstanding(world: World, job: int) -> list[Outstanding]:
+    """Units that workers have sent and wait for."""
+    row = world.jobs[job]
+    found = []
+    for stream_row in range(int(row.first_stream), int(row.first_stream + row.workers_count)):
+        stream = world.streams[stream_row]
+        if not stream.is_open:
+            continue
+        is_crashed = world.hosts[int(stream.host)].away_until_ps == NEVER
+        units = _atp_units if row.program == Program.ATP else _window_units
+        for unit, slot, version, attempt, sent_ps in units(world, job, stream_row):
+            found.append(
+                Outstanding(
+                    int(stream.worker), int(stream.serial), unit, slot, version, attempt, sent_ps, is_crashed
+                )
+            )
+    return found
+
+
+def _window_units(world: World, job: int, stream_row: int) -> list[tuple[int, int, int, int, int]]:
+    row = world.jobs[job]
+    return [
+        (
+            int(window.unit),
+            int(row.slot_base) + slot * int(row.unit_packets),
+            int(window.version) & 1,
+            int(window.attempt),
+            int(window.sent_ps),
+        )
+        for slot, window in enumerate(world.windows[stream_row])
+        if slot < row.window and window.unit >= 0
+    ]
+
+
+def _atp_units(world: World, job: int, stream_row: int) -> list[tuple[int, int, int, int, int]]:
+    stream, server = world.streams[stream_row], world.servers[int(world.jobs[job].server)]
+    units = []
+    for unit in range(int(stream.base), int(stream.next)):
+        place = world.places[stream_row, unit % int(server.window_max)]
+        if not place.acknowledged:
+            units.append((unit, int(place.entry), 0, int(place.attempt), int(place.sent_ps)))
+    return units
+
+
+def slot_state(world: World, job: int, point: int, slot: int, version: int) -> SlotState:
+    """What one version of a slot holds at a point of a job's tree; of ATP, an entry."""
+    row = world.jobs[job]
+    place = world.points[int(row.first_point) + point]
+    if row.program == Program.ATP:
+        entry = world.entries.rows[int(world.servers[int(row.server)].entry_base) + slot]
+        workers = int(row.workers_count)
+        missing = workers - int(entry["count"])
+        return SlotState(int(entry.bitmap), workers, missing, int(entry.last_ps), -1, "", False)
+    at = 2 * (int(place.register_base) + slot) + (0 if row.program == Program.TREE else version)
+    state = world.registers.slots[at]
+    children = int(place.children_count)
+    missing = int(state.counter)
+    if row.program != Program.SWITCHML:  # these have no counter
+        missing = children - int(state.bitmap).bit_count()
+    return SlotState(
+        int(state.bitmap),
+        children,
+        missing,
+        int(state.last_ps),
+        int(state.last_child),
+        VERDICTS[state.last_verdict] if state.last_ps >= 0 else "",
+        bool(state.is_answered),
+    )
+
+
+def leaks(world: World, job: int) -> list[str]:
+    """Slots that still wait for somebody, and entries that are still claimed."""
+    row = world.jobs[job]
+    if row.program == Program.ATP:
+        identities = world.entries.rows["identity"]
+        own = np.flatnonzero((identities != FREE) & (identities >> 51 == job + 1))
+        first = int(world.servers[int(row.server)].entry_base)
+        return [f"entry {entry - first} is claimed" for entry in own]
+    found = []
+    first_slot, count = int(row.slot_base), int(row.window) * int(row.unit_packets)
+    for index, point in enumerate(world.points[points_of(world, job)]):
+        for slot in range(first_slot, first_slot + count):
+            for version in (0, 1):
+                at = 2 * (int(point.register_base) + slot) + version
+                state = world.registers.slots[at]
+                if is_waiting(int(row.program), state):
+                    missing = int(point.children_count) - int(state.bitmap).bit_count()
+                    found.append(f"slot {slot} version {version} of point {index} waits for {missing} more")
+    return found
+
+
+def is_waiting(program: int, state: np.record) -> bool:
+    """Whether a slot has begun and not ended."""
+    if program == Program.SWITCHML:
+        return bool(state.counter != 0)
+    if program == Program.TIMED:
+        return bool(state.turn >= 0 and not state.is_emitted)
+    return bool(state.bitmap != 0)
