@@ -9,6 +9,10 @@ Where the client silently computes NaN, this module differs: e never falls below
 blocks of denormals and zeros quantise with a finite scale (everything below half a step of about n · 2**-127
 becomes zero), and values it cannot carry are errors. Above 255 workers the scale is a little smaller, because
 there the rounding of n values could add up to more than int32 holds.
+
+With a constant `factor` nothing is agreed: a value becomes `round(x · factor)`, as ATP's workers do it
+(in-ATP/ATP, quantize.h; Lao et al., NSDI 2021). Its range is small and fixed; what leaves it is an error, or is
+added as float32 by a network that can.
 """
 
 from __future__ import annotations
@@ -23,8 +27,11 @@ from numpy.typing import NDArray
 
 from homomorphic.codec import EncodeError, Exchange, Gradient, Merge, Message, Round, Scaling, Work, register
 from homomorphic.compiled import kernel
+from homomorphic.none import Uncompressed
 
 BLOCK_ELEMENTS = 256  # where nobody says otherwise: the payload of SwitchML's larger packet
+
+WORD_MAX = 2**31 - 1
 
 _EXPONENT_BIAS = 126  # of float32, less one: 2**(biased − 126) > |x|
 
@@ -158,13 +165,33 @@ def error_bound(gradients: Sequence[Gradient], block_elements: int) -> NDArray[n
     return bound * (1 + 2.0**-20) + 2.0**-149
 
 
+def factor_error_bound(gradients: Sequence[Gradient], factor: float) -> NDArray[np.float64]:
+    """Largest `|decoded − Σ gradients|` with a constant factor, per element, for any finite gradients.
+
+    Each worker's rounding is off by 1/2, products and sums are float64 and integers, and the decoded value is
+    rounded to float32: n / (2 · factor) + u · |decoded|, u = 2**-24. Where some sum may leave int32, any
+    element may have been added as float32 instead, with the bound of codec `none`.
+    """
+    workers = len(gradients)
+    total = np.zeros(gradients[0].size)
+    magnitude = np.zeros(gradients[0].size)
+    for gradient in gradients:
+        total += gradient
+        magnitude += np.abs(gradient)
+    bound = workers / (2 * factor) + 2.0**-24 * np.abs(total)
+    if magnitude.size and magnitude.max() * factor + workers / 2 >= WORD_MAX:
+        bound = np.maximum(bound, Uncompressed().error_bound(gradients))
+    return np.asarray(bound * (1 + 2.0**-20) + 2.0**-149)
+
+
 @register
 @dataclass(frozen=True)
 class FixedPoint:
-    """Dense gradients as int32 words with an agreed exponent per block.
+    """Dense gradients as int32 words with an agreed exponent per block, or with a constant factor.
 
     block_elements: elements that share an exponent; left out, the network's own unit (what it sends and
     answers as one: a UDP packet, an RDMA message), or 256 where there is no network.
+    factor: integers per unit of value, the same for all elements, in the place of exponents; ATP's is 1e6.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
@@ -173,20 +200,40 @@ class FixedPoint:
     merges: ClassVar[frozenset[Merge]] = frozenset({Merge.ADD})
 
     block_elements: int | None = None
+    factor: float | None = None
 
     def __post_init__(self) -> None:
+        if self.factor is not None:
+            if not 0 < self.factor < math.inf:
+                raise ValueError(
+                    f"factor is {self.factor}: it must be finite and more than 0, for example 1e6"
+                )
+            if self.block_elements is not None:
+                raise ValueError(
+                    "factor and block_elements exclude each other: with a factor no block has an exponent; "
+                    "leave one of them out"
+                )
         if self.block_elements is not None and self.block_elements < 1:
             raise ValueError(
                 f"block_elements is {self.block_elements}: a block needs at least 1 element; "
                 f"leave it out for the network's own unit"
             )
 
-    def worker(self, rank: int, workers: int, seed: int) -> FixedPointEncoder:
+    @property
+    def is_linear(self) -> bool:
+        """With a factor; agreed exponents are those of all workers."""
+        return self.factor is not None
+
+    def worker(self, rank: int, workers: int, seed: int) -> FixedPointEncoder | FactorEncoder:
         """Encoder of one worker; it keeps no state."""
+        if self.factor is not None:
+            return FactorEncoder(self.factor)
         return FixedPointEncoder(self.block_elements or BLOCK_ELEMENTS)
 
     def error_bound(self, gradients: Sequence[Gradient]) -> NDArray[np.float64]:
-        """See `error_bound` of this module."""
+        """See the two functions of this module."""
+        if self.factor is not None:
+            return factor_error_bound(gradients, self.factor)
         return error_bound(gradients, self.block_elements or BLOCK_ELEMENTS)
 
 
@@ -214,3 +261,43 @@ class FixedPointEncoder:
         decoded = np.empty(gradient.size, np.float32)
         dequantize(merged.words, merged.exponents, self.block_elements, round.workers, decoded)
         return decoded
+
+
+@dataclass(frozen=True)
+class FactorEncoder:
+    """One worker's side with a constant factor: a single message of integers."""
+
+    factor: float
+
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        """Send the gradient as integers, and as it is to a network that adds floats where those overflow."""
+        scaled = np.rint(gradient.astype(np.float64) * self.factor)
+        # All workers' words may add up to this without leaving int32.
+        limit = WORD_MAX if round.takes_floats else WORD_MAX // round.workers
+        is_carried = np.isfinite(gradient) if round.takes_floats else np.abs(scaled) <= limit
+        if not is_carried.all():
+            raise EncodeError(self._too_large(gradient, int(np.argmin(is_carried)), round.workers))
+        (merged,) = yield (
+            Message(
+                np.clip(scaled, -limit, limit).astype(np.int32),
+                Merge.ADD,
+                "values",
+                Work(gradient.nbytes, gradient.nbytes),
+                decode_work=Work(gradient.nbytes, gradient.nbytes),
+                floats=gradient if round.takes_floats else None,
+            ),
+        )
+        decoded: Gradient = (merged.words / self.factor).astype(np.float32)
+        if merged.is_float is not None:
+            decoded[merged.is_float] = merged.words.view(np.float32)[merged.is_float]
+        return decoded
+
+    def _too_large(self, gradient: Gradient, index: int, workers: int) -> str:
+        """Error text for an element that the factor takes out of range."""
+        if not np.isfinite(gradient[index]):
+            return _too_large(gradient, workers)
+        largest = WORD_MAX // workers / self.factor
+        return (
+            f"gradient[{index}] is {gradient[index]:g}: with {workers} workers factor {self.factor:g} "
+            f"carries magnitudes up to {largest:g}; use a smaller factor, or program atp, which adds floats then"
+        )

@@ -21,6 +21,7 @@ class Uncompressed:
     kind: ClassVar[str] = "none"
     exact: ClassVar[bool] = False
     merges: ClassVar[frozenset[Merge]] = frozenset({Merge.FLOAT_ADD})
+    is_linear: ClassVar[bool] = True
 
     def worker(self, rank: int, workers: int, seed: int) -> UncompressedEncoder:
         """Encoder of one worker; it keeps no state."""

@@ -14,7 +14,7 @@ import numpy as np
 import simpy
 
 from homomorphic.codec import DecodeError, EncodeError
-from sim.checks import check_variant
+from sim.checks import check_job, check_network
 from sim.collectives.collective import Collective
 from sim.collectives.in_network import InNetwork
 from sim.collectives.ring import Ring, RingOptions
@@ -23,8 +23,8 @@ from sim.engine.model import Job
 from sim.errors import DataError, RunError
 from sim.fabric import Fabric
 from sim.job import JobParts, Journal, TrainingJob
-from sim.plan import Plan, VariantPlan
-from sim.record import CheckRecord, LinkRecord
+from sim.plan import JobPlan, Plan, VariantPlan
+from sim.record import CheckRecord, LinkRecord, PhaseRecord, RoundRecord, StepRecord
 from sim.resolve import resolve
 from sim.results import RunData, write_run
 from sim.results.summary import VariantFacts, summarize
@@ -67,15 +67,48 @@ class Outcome:
 
 
 @dataclass(frozen=True)
+class JobResult:
+    """What one job left."""
+
+    label: str
+    journal: Journal
+    checks: list[CheckRecord]
+    facts: VariantFacts
+
+
+@dataclass(frozen=True)
 class VariantResult:
     """What one variant left."""
 
-    journal: Journal
+    jobs: tuple[JobResult, ...]
     links: list[LinkRecord]
-    checks: list[CheckRecord]
-    facts: VariantFacts
     packet_hops: int
     wall_s: float  # of the engine alone
+
+    @property
+    def facts(self) -> dict[str, VariantFacts]:
+        """What a summary needs to know, by label of the job."""
+        return {job.label: job.facts for job in self.jobs}
+
+    @property
+    def steps(self) -> list[StepRecord]:
+        """Steps of all jobs."""
+        return [record for job in self.jobs for record in job.journal.steps]
+
+    @property
+    def rounds(self) -> list[RoundRecord]:
+        """Rounds of all jobs."""
+        return [record for job in self.jobs for record in job.journal.rounds]
+
+    @property
+    def phases(self) -> list[PhaseRecord]:
+        """Phases of all jobs."""
+        return [record for job in self.jobs for record in job.journal.phases]
+
+    @property
+    def checks(self) -> list[CheckRecord]:
+        """Checks of all jobs."""
+        return [record for job in self.jobs for record in job.checks]
 
 
 def run_scenario(
@@ -102,7 +135,7 @@ def run_scenario(
         results.append(run_variant(plan, variant, tell))
         done += variant.steps
     progress("writing the report", done, total)
-    summary, engine = _summary(plan, results), _engine(results)
+    summary, engine = _summary(results), _engine(results)
     scenario = plan.scenario
     run_dir = write_run(
         out_dir,
@@ -113,9 +146,9 @@ def run_scenario(
             started_at=started_at,
             wall_s=time.perf_counter() - started,
             approximations=APPROXIMATIONS,
-            steps=[record for result in results for record in result.journal.steps],
-            rounds=[record for result in results for record in result.journal.rounds],
-            phases=[record for result in results for record in result.journal.phases],
+            steps=[record for result in results for record in result.steps],
+            rounds=[record for result in results for record in result.rounds],
+            phases=[record for result in results for record in result.phases],
             links=[record for result in results for record in result.links],
             checks=[record for result in results for record in result.checks],
             summary=summary,
@@ -161,70 +194,97 @@ class _Teller:
 def run_variant(
     plan: Plan, variant: VariantPlan, step_begins: Callable[[], None] = lambda: None
 ) -> VariantResult:
-    """Simulate one variant from time 0."""
-    seed = plan.scenario.seed
+    """Simulate one variant from time 0 until its last job is done."""
     environment = simpy.Environment()
-    engine = Engine(variant.network, variant.loss, seed)
+    engine = Engine(variant.network, variant.loss, plan.scenario.seed)
     fabric = Fabric(environment, engine, variant.timeout_max_ps)
-    workload = _workload(variant, seed)
-    collective = _collective(environment, fabric, variant, seed)
-    job = TrainingJob(
-        environment,
-        engine,
-        JobParts(
-            variant=variant.name,
-            seed=seed,
-            workload=workload,
-            codec=variant.codec,
-            collective=collective,
-            device=variant.device,
-            host_links=_host_links(variant),
-            step_begins=step_begins,
-        ),
-    )
+    stage = _Stage(environment, fabric, variant, plan.scenario.seed)
+    running = [stage.start(index, step_begins) for index in range(len(variant.jobs))]
+    _finish(plan, variant, environment, [job.process for job in running])
+    links = _link_records(variant, engine)
+    counters = [one.collective.switch_counters() for one in running]
+    results = [
+        JobResult(
+            label=job.label,
+            journal=one.training.journal,
+            checks=check_job(job, one.training.journal, links)
+            + check_network(variant, links, counters, job.label),
+            facts=_facts(variant, job, one.collective, links),
+        )
+        for job, one in zip(variant.jobs, running, strict=True)
+    ]
+    return VariantResult(tuple(results), links, engine.packet_hops, fabric.wall_s)
+
+
+def _finish(
+    plan: Plan, variant: VariantPlan, environment: simpy.Environment, processes: list[simpy.Process]
+) -> None:
+    """Let all jobs come to their end."""
+    place = f"{plan.scenario.file}: {variant.name}"
     try:
-        environment.run(environment.process(job.steps(variant.steps)))
+        environment.run(environment.all_of(processes))
     except RunError as error:
-        raise RunError(f"{plan.scenario.file}: {variant.name}: {error.message}", error.hint) from None
+        raise RunError(f"{place}: {error.message}", error.hint) from None
     except (EncodeError, DecodeError) as error:
-        raise RunError(f"{plan.scenario.file}: {variant.name}: {error}") from None
+        raise RunError(f"{place}: {error}") from None
     except MemoryError as error:
         hint = "use fewer elements, samples or workers"
-        raise RunError(f"{plan.scenario.file}: {variant.name}: not enough memory: {error}", hint) from None
-    links = _link_records(variant, engine)
-    return VariantResult(
-        journal=job.journal,
-        links=links,
-        checks=check_variant(variant, job.journal, links, collective.switch_counters()),
-        facts=VariantFacts(
-            workers=len(variant.hosts),
-            packets_sent=sum(links[up].packets for up, _ in _host_links(variant)),
-            packets_retransmitted=collective.retransmitted_packets(),
-            references=variant.references,
-        ),
-        packet_hops=engine.packet_hops,
-        wall_s=fabric.wall_s,
-    )
+        raise RunError(f"{place}: not enough memory: {error}", hint) from None
 
 
-def _workload(variant: VariantPlan, seed: int) -> Workload:
-    workers = len(variant.hosts)
-    if isinstance(variant.workload, SyntheticSpec):
-        return synthetic_workload(variant.workload, workers, seed)
-    return training_workload(variant.workload, workers, seed)
+@dataclass(frozen=True)
+class _Running:
+    """A job under way."""
+
+    training: TrainingJob
+    collective: Collective
+    process: simpy.Process
 
 
-def _collective(
-    environment: simpy.Environment, fabric: Fabric, variant: VariantPlan, seed: int
-) -> Collective:
-    plan = variant.collective
-    if isinstance(plan, Job):
-        return InNetwork(fabric, plan)
-    options = RingOptions(variant.hosts, plan.frame, plan.window, plan.timeout_ps, plan.ack_every, seed)
-    return Ring(environment, fabric, options, variant.device)
+@dataclass(frozen=True)
+class _Stage:
+    """Where a variant's jobs run."""
+
+    environment: simpy.Environment
+    fabric: Fabric
+    variant: VariantPlan
+    seed: int
+
+    def start(self, index: int, step_begins: Callable[[], None]) -> _Running:
+        """Start a job by its number; it begins when its plan says."""
+        job = self.variant.jobs[index]
+        collective = self._collective(job, index)
+        parts = JobParts(
+            label=job.label,
+            seed=self.seed,
+            workload=_workload(job, self.seed),
+            codec=job.codec,
+            collective=collective,
+            device=job.device,
+            host_links=_host_links(self.variant, job),
+            step_begins=step_begins,
+        )
+        training = TrainingJob(self.environment, self.fabric.engine, parts)
+        process = self.environment.process(training.steps(job.steps, job.start_ps))
+        return _Running(training, collective, process)
+
+    def _collective(self, job: JobPlan, index: int) -> Collective:
+        plan = job.collective
+        if isinstance(plan, Job):
+            return InNetwork(self.fabric, plan)
+        limits = plan.window, plan.timeout_ps, plan.ack_every
+        options = RingOptions(job.hosts, plan.frame, *limits, self.seed, index)
+        return Ring(self.environment, self.fabric, options, job.device)
 
 
-def _host_links(variant: VariantPlan) -> list[tuple[int, int]]:
+def _workload(job: JobPlan, seed: int) -> Workload:
+    workers = len(job.hosts)
+    if isinstance(job.workload, SyntheticSpec):
+        return synthetic_workload(job.workload, workers, seed)
+    return training_workload(job.workload, workers, seed)
+
+
+def _host_links(variant: VariantPlan, job: JobPlan) -> list[tuple[int, int]]:
     """Link rows out of and into each worker's host, which has one link."""
     network = variant.network
     return [
@@ -232,8 +292,21 @@ def _host_links(variant: VariantPlan) -> list[tuple[int, int]]:
             int(np.flatnonzero(network.link_source == host)[0]),
             int(np.flatnonzero(network.link_target == host)[0]),
         )
-        for host in variant.hosts
+        for host in job.hosts
     ]
+
+
+def _facts(
+    variant: VariantPlan, job: JobPlan, collective: Collective, links: list[LinkRecord]
+) -> VariantFacts:
+    return VariantFacts(
+        workers=len(job.hosts),
+        packets_sent=sum(links[up].packets for up, _ in _host_links(variant, job)),
+        packets_retransmitted=collective.retransmitted_packets(),
+        references=job.references,
+        variant=variant.name,
+        warnings=job.warnings,
+    )
 
 
 def _link_records(variant: VariantPlan, engine: Engine) -> list[LinkRecord]:
@@ -262,11 +335,11 @@ def _link_records(variant: VariantPlan, engine: Engine) -> list[LinkRecord]:
     return records
 
 
-def _summary(plan: Plan, results: list[VariantResult]) -> dict[str, Any]:
+def _summary(results: list[VariantResult]) -> dict[str, Any]:
     return summarize(
-        {variant.name: result.facts for variant, result in zip(plan.variants, results, strict=True)},
-        [record for result in results for record in result.journal.steps],
-        [record for result in results for record in result.journal.rounds],
+        {label: facts for result in results for label, facts in result.facts.items()},
+        [record for result in results for record in result.steps],
+        [record for result in results for record in result.rounds],
         [record for result in results for record in result.links],
         [record for result in results for record in result.checks],
     )
