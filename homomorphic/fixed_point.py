@@ -11,8 +11,8 @@ becomes zero), and values it cannot carry are errors. Above 255 workers the scal
 there the rounding of n values could add up to more than int32 holds.
 
 With a constant `factor` nothing is agreed: a value becomes `round(x · factor)`, as ATP's workers do it
-(in-ATP/ATP, quantize.h; Lao et al., NSDI 2021). Its range is small and fixed; what leaves it is an error, or is
-added as float32 by a network that can.
+(in-ATP/ATP, quantize.h; Lao et al., NSDI 2021). Its range is small and fixed; what leaves it is an error, or
+is added as float32 by a network that can.
 """
 
 from __future__ import annotations
@@ -299,5 +299,5 @@ class FactorEncoder:
         largest = WORD_MAX // workers / self.factor
         return (
             f"gradient[{index}] is {gradient[index]:g}: with {workers} workers factor {self.factor:g} "
-            f"carries magnitudes up to {largest:g}; use a smaller factor, or program atp, which adds floats then"
+            f"carries magnitudes up to {largest:g}; use a smaller factor, or program atp"
         )

@@ -8,8 +8,9 @@ formats are those of the released program (p4lang/p4app-switchML, `headers.p4`, 
     RoCEv2    Ethernet 14, IPv4 20, UDP 8, BTH 12, payload, ICRC 4;
               RETH 16 on a message's first packet, immediate 4 on its last
 
-SHARP's packets are unpublished: its trees are given RoCE's headers and the 2048 B of an outstanding operation of
-the Quantum generation. ATP (in-ATP/ATP, `headers.p4`): Ethernet 14, IPv4 20, header 14, 62 words, trailer 12.
+SHARP's packets are unpublished: its trees are given RoCE's headers, and the 2048 B of an outstanding
+operation of the Quantum generation. ATP's (in-ATP/ATP, `headers.p4`): Ethernet 14, IPv4 20, header 14, 62
+words, trailer 12.
 
 Acknowledgements: RoCE Ethernet 14, IPv4 20, UDP 8, BTH 12, AETH 4, ICRC 4; UDP fills a minimal frame.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from sim.engine.model import Job
 from sim.errors import DataError, RunError
 from sim.fabric import Fabric
 from sim.job import JobParts, Journal, TrainingJob
-from sim.plan import JobPlan, Plan, VariantPlan
+from sim.plan import JobPlan, Plan, VariantPlan, passes_count
 from sim.record import CheckRecord, LinkRecord, PhaseRecord, RoundRecord, StepRecord
 from sim.resolve import resolve
 from sim.results import RunData, write_run
@@ -62,6 +63,7 @@ class Outcome:
             "verdict": self.summary["verdict"],
             "run_dir": str(self.run_dir),
             "variants": self.summary["variants"],
+            "warnings": self.summary["warnings"],
             "engine": self.engine,
         }
 
@@ -209,7 +211,9 @@ def run_variant(
             journal=one.training.journal,
             checks=check_job(job, one.training.journal, links)
             + check_network(variant, links, counters, job.label),
-            facts=_facts(variant, job, one.collective, links),
+            facts=dataclasses.replace(
+                _facts(variant, job, one.collective, links), duration_ps=int(environment.now)
+            ),
         )
         for job, one in zip(variant.jobs, running, strict=True)
     ]
@@ -299,11 +303,14 @@ def _host_links(variant: VariantPlan, job: JobPlan) -> list[tuple[int, int]]:
 def _facts(
     variant: VariantPlan, job: JobPlan, collective: Collective, links: list[LinkRecord]
 ) -> VariantFacts:
+    points = collective.switch_counters()
     return VariantFacts(
         workers=len(job.hosts),
         packets_sent=sum(links[up].packets for up, _ in _host_links(variant, job)),
         packets_retransmitted=collective.retransmitted_packets(),
         references=job.references,
+        passes=passes_count(job.passes, points) if points else None,
+        results=points[0]["results"] if points else 0,
         variant=variant.name,
         warnings=job.warnings,
     )

@@ -14,7 +14,9 @@ from sim.engine.model import Scaled, Segment
 from sim.engine.state import SEGMENTS_MAX
 from sim.fabric import Fabric
 
-SWITCH_MERGES = {merge: model.Merge[merge.name] for merge in Merge if merge is not Merge.GATHER}
+SWITCH_MERGES: dict[Merge, model.Merge] = {
+    merge: model.Merge[merge.name] for merge in Merge if merge is not Merge.GATHER
+}
 
 
 class InNetwork:
@@ -85,7 +87,7 @@ class InNetwork:
         """Units with a word that the codec had to clip: they are sent as floats from the start."""
         is_clipped = np.zeros(units * self._unit_words, np.bool_)
         is_clipped[: words.size] = np.abs(words.astype(np.int64)) >= WORD_MAX
-        return is_clipped.reshape(units, self._unit_words).any(axis=1).astype(np.uint8)
+        return np.asarray(is_clipped.reshape(units, self._unit_words).any(axis=1), np.uint8)
 
     def _merged(self, segment: Segment) -> Merged:
         """What a stream brought, and what is known about each of its units."""

@@ -146,9 +146,8 @@ class InNetworkResolver:
         for node in tree.switches:
             kind = self.switches.profile_of(node)
             able = overflows_of(kind)
-            wanted = section.overflow
-            if wanted == "auto":
-                wanted = _OVERFLOWS.get(section.program, able[0])
+            usual = _OVERFLOWS.get(section.program, able[0])
+            wanted = usual if section.overflow == "auto" else section.overflow
             if wanted not in able:
                 raise self.place.job_error(
                     "collective.overflow",

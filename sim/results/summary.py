@@ -34,6 +34,9 @@ class VariantFacts:
     references: tuple[Reference, ...] = ()
     variant: str = ""  # whose network a job shares with others; left out: it is the variant
     warnings: tuple[str, ...] = ()  # what to know before its numbers are used
+    passes: int | None = None  # through pipelines of switches that run its program; None: it has none
+    results: int = 0  # that its switches completed
+    duration_ps: int = 0  # of the whole variant
 
 
 def summarize(
@@ -99,6 +102,7 @@ def _summarize_variant(
         "packets_lost": sum(link.lost_packets for link in links),
         "packets_dropped": sum(link.dropped_packets for link in links),
         "packets_retransmitted": fact.packets_retransmitted,
+        **_switch_metrics(fact, links),
         **_number_metrics(rounds),
         "loss_first": _finite(steps[0].loss),
         "loss": _finite(steps[-1].loss),
@@ -139,6 +143,16 @@ def _traffic_metrics(steps_count: int, workers_count: int, rounds: list[RoundRec
     }
 
 
+def _switch_metrics(fact: VariantFacts, links: list[LinkRecord]) -> dict[str, Any]:
+    """What aggregating takes of switches: trips through their pipelines, and time of the busiest loopback."""
+    inside = [link.busy_ps for link in links if link.source == link.target]
+    return {
+        "passes": fact.passes,
+        "passes_per_result": None if fact.passes is None else _ratio(fact.passes, fact.results),
+        "loopback_busy": _ratio(max(inside), fact.duration_ps) if inside else None,
+    }
+
+
 def _number_metrics(rounds: list[RoundRecord]) -> dict[str, Any]:
     """What happened to the values: exactness, error, how dense they were before and after the union."""
     elements = sum(record.elements for record in rounds)
@@ -149,6 +163,8 @@ def _number_metrics(rounds: list[RoundRecord]) -> dict[str, Any]:
         "density": _ratio(sum(record.nonzeros for record in rounds), elements),
         "union_density": _ratio(sum(record.union_nonzeros for record in rounds), elements),
         "redo_messages": sum(record.redo_messages for record in rounds),
+        "workers_held_min": min(record.workers_held_min for record in rounds),
+        "workers_held_mean": sum(record.workers_held_mean * record.elements for record in rounds) / elements,
     }
 
 

@@ -14,13 +14,20 @@ from sim.units import SIZE, TIME
 
 Frame = Literal["udp-256", "udp-1024", "roce-1024", "roce-2048"]
 
+AnyFrame = Literal[Frame, "atp"]
+
 _FRAMES = {
     "switchml": ("udp-256", "udp-1024", "roce-1024"),
     "tree": ("roce-1024", "roce-2048"),
     "timed": ("udp-256", "udp-1024"),
     "atp": ("atp",),
 }
-_FRAME = {"switchml": "roce-1024", "tree": "roce-2048", "timed": "udp-1024", "atp": "atp"}  # by default
+_FRAME: dict[str, AnyFrame] = {
+    "switchml": "roce-1024",
+    "tree": "roce-2048",
+    "timed": "udp-1024",
+    "atp": "atp",
+}  # by default
 _SLOTS = {"switchml": 512, "tree": 64, "timed": 512, "atp": 100}
 _PROGRAMS_OF = {  # of each option that not every program has
     "aggregators": ("switchml", "tree"),
@@ -59,9 +66,7 @@ class InNetwork(Section):
     """What switches run. switchml: slots in two versions, workers that send again; tree: one version, a
     network that loses nothing (SHARP); timed: slots that answer with what they have when a timer expires
     (Trio-ML); atp: hashed entries, and a server for what collides."""
-    frame: Literal["udp-256", "udp-1024", "roce-1024", "roce-2048", "atp"] = Field(
-        default_factory=lambda read: _FRAME[read.get("program", "switchml")]
-    )
+    frame: AnyFrame = Field(default_factory=lambda read: _FRAME[read.get("program", "switchml")])
     """Packet format: protocol and payload bytes; by default roce-1024 for switchml, roce-2048 for tree,
     udp-1024 for timed and atp for atp."""
     slots: Count = Field(default_factory=lambda read: _SLOTS[read.get("program", "switchml")])

@@ -209,7 +209,7 @@ def _changed(settings: Node, path: tuple[str, ...], value: Node) -> Node:
 def _addressed_job(path: tuple[str, ...], value: Node, jobs: Node | None) -> tuple[str, ...]:
     names = tuple(jobs.children) if jobs is not None else ()
     if path[1] not in names:
-        known = f"jobs: {', '.join(names)}" if names else "the scenario has no jobs; write the list whole"
+        known = f"jobs: {', '.join(names)}" if names else "this variant has no jobs; write the list whole"
         raise value.error(f"there is no job {path[1]!r}", known)
     if len(path) < 3:
         raise value.error("a job cannot be replaced as a whole", "use jobs.NAME.PATH=VALUE")

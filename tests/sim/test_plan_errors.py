@@ -73,7 +73,8 @@ MISTAKES = {
     "float sums in a switch": (
         "kind: fixed_point",
         "kind: none",
-        "8: codec: codec 'none' needs float_add, which program switchml on tofino1 cannot do (it does add, or, max)\n"
+        "8: codec: codec 'none' needs float_add, which program switchml on tofino1 cannot do "
+        "(it does add, or, max)\n"
         "  use codec fixed_point or lossless, or a collective between hosts such as ring",
     ),
     "slots that are no whole messages": (
