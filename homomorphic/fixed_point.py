@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from homomorphic.codec import EncodeError, Exchange, Gradient, Merge, Message, Round, Scaling, Work, register
 from homomorphic.compiled import kernel
-from homomorphic.none import Uncompressed
+from homomorphic.merge import float_add_error_bound
 
 BLOCK_ELEMENTS = 256  # where nobody says otherwise: the payload of SwitchML's larger packet
 
@@ -170,7 +170,7 @@ def factor_error_bound(gradients: Sequence[Gradient], factor: float) -> NDArray[
 
     Each worker's rounding is off by 1/2, products and sums are float64 and integers, and the decoded value is
     rounded to float32: n / (2 · factor) + u · |decoded|, u = 2**-24. Where some sum may leave int32, any
-    element may have been added as float32 instead, with the bound of codec `none`.
+    element may have been added as float32 instead, with the bound of that.
     """
     workers = len(gradients)
     total = np.zeros(gradients[0].size)
@@ -180,7 +180,7 @@ def factor_error_bound(gradients: Sequence[Gradient], factor: float) -> NDArray[
         magnitude += np.abs(gradient)
     bound = workers / (2 * factor) + 2.0**-24 * np.abs(total)
     if magnitude.size and magnitude.max() * factor + workers / 2 >= WORD_MAX:
-        bound = np.maximum(bound, Uncompressed().error_bound(gradients))
+        bound = np.maximum(bound, float_add_error_bound(gradients))
     return np.asarray(bound * (1 + 2.0**-20) + 2.0**-149)
 
 

@@ -37,7 +37,8 @@ Progress = Callable[[str, int, int], None]  # what is going on, steps done, step
 
 APPROXIMATIONS = (
     "Hosts take no time per packet; a worker sends its buckets one at a time, in gradient-ready order.",
-    "Queues are FIFO and drop-tail; only acknowledgements have priority. No pause frames, no ECN.",
+    "Queues are FIFO and drop-tail; only acknowledgements have priority. No pause frames; ECN for ATP alone.",
+    "Networks that lose nothing (program tree) have buffers without limit: credits are not modelled.",
     "A switch's extra passes are one loopback port with its rate and delay; results are copied per receiver.",
     "Backward is taken to produce gradient bytes at an even rate; a bucket is ready when its last byte is.",
     "Compute takes what the device model says; encoding and decoding are charged memory traffic alone.",

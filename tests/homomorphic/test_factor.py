@@ -104,7 +104,7 @@ def test_factors_that_are_none(factor: float) -> None:
 
 
 def test_a_factor_has_no_blocks() -> None:
-    with pytest.raises(ValueError, match="^factor and block_elements exclude each other: "):
+    with pytest.raises(ValueError, match=r"^factor and block_elements exclude each other: "):
         FixedPoint(64, 1e6)
 
 
