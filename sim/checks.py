@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from homomorphic.merge import ORDER_FREE
-from sim.engine.model import Job
+from sim.engine.model import Job, Program
 from sim.job import Journal
 from sim.plan import JobPlan, VariantPlan
 from sim.record import CheckRecord, LinkRecord
@@ -156,8 +156,14 @@ def _programs(variant: VariantPlan, counters: Sequence[Counters]) -> tuple[Count
         switches = (plan.switch, *(branch.switch for branch in plan.branches))
         homes = plan.homes or (0,) * len(plan.hosts)
         parents = [branch.parent for branch in plan.branches]
-        for point, (node, found) in enumerate(zip(switches, points, strict=True)):
+        for point, (node, counted) in enumerate(zip(switches, points, strict=True)):
+            found = Counter(counted)  # a program counts what it does: the rest is 0
             children = homes.count(point) + parents.count(point)
-            taken[node] += found["packets"]
-            sent[node] += found["results"] * children + found["answers"]
+            if plan.program is Program.ATP:  # sums go to the server, its acknowledgements to all workers
+                taken[node] += found["packets"] + found["acknowledged"]
+                sent[node] += found["forwarded"] + found["acknowledged"] * children
+                continue
+            taken[node] += found["packets"] + found["installed"] + found["stale_results"]
+            sent[node] += sum(found[name] for name in ("answers", "late", "expired", "partials"))
+            sent[node] += sum(found[name] for name in ("results", "timed_out", "installed")) * children
     return taken, sent
