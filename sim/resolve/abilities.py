@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from homomorphic.codec import Codec, Merge
+from homomorphic.codec import Merge
 from sim.collectives.in_network import SWITCH_MERGES
 from switch.fit import FitError, fit_switchml
 from switch.profiles import Profile
@@ -18,13 +16,6 @@ PROGRAM_MERGES = {
     "atp": frozenset({Merge.ADD}),
 }
 NEEDS_LINEAR = ("timed", "atp")  # a result may hold some workers only, or be asked for again as floats
-
-
-class Passes(NamedTuple):
-    """Trips through a pipeline: of a packet that is merged, and of a result on its way out."""
-
-    packet: int
-    result: int
 
 
 def merges_of(program: str, kind: Profile) -> frozenset[Merge]:
@@ -57,8 +48,3 @@ def extra_passes(program: str, kind: Profile, workers: int, slots: int, words: i
             f"use {WORKERS_MAX} at most",
         )
     return 1 if kind.loopback_rate_bps else 0
-
-
-def is_linear(codec: Codec) -> bool:
-    """Whether the sum of some workers' messages decodes to the sum of their gradients."""
-    return codec.is_linear

@@ -11,7 +11,7 @@ from homomorphic.codec import Codec, Merge
 from homomorphic.keyed import mix_plain
 from sim.engine.model import Branch, Job, Overflow, Program, Server
 from sim.frames import FRAMES
-from sim.resolve.abilities import NEEDS_LINEAR, is_linear, merges_of, overflows_of
+from sim.resolve.abilities import NEEDS_LINEAR, merges_of, overflows_of
 from sim.resolve.aggregation_tree import Tree, build_tree, one_switch
 from sim.resolve.place import Place
 from sim.resolve.placement import Hosts, told
@@ -82,7 +82,7 @@ class InNetworkResolver:
 
     def _check_codec(self) -> None:
         codec, program = self.sections.codec, self.section.program
-        if program in NEEDS_LINEAR and not is_linear(codec):
+        if program in NEEDS_LINEAR and not codec.is_linear:
             raise self.place.job_error(
                 "codec",
                 f"codec {codec.kind!r} cannot decode the sum of some workers' messages alone, "
@@ -241,6 +241,6 @@ class InNetworkResolver:
     def _codec_with_unit(self, unit_elements: int) -> Codec:
         """The codec, with the network's unit where it left the block size to the network."""
         codec = self.sections.codec
-        if not is_linear(codec) and getattr(codec, "block_elements", 0) is None:
+        if not codec.is_linear and getattr(codec, "block_elements", 0) is None:
             return dataclasses.replace(codec, block_elements=unit_elements)  # type: ignore[type-var]
         return codec
