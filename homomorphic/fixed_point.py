@@ -10,9 +10,7 @@ blocks of denormals and zeros quantise with a finite scale (everything below hal
 becomes zero), and values it cannot carry are errors. Above 255 workers the scale is a little smaller, because
 there the rounding of n values could add up to more than int32 holds.
 
-With a constant `factor` nothing is agreed: a value becomes `round(x · factor)`, as ATP's workers do it
-(in-ATP/ATP, quantize.h; Lao et al., NSDI 2021). Its range is small and fixed; what leaves it is an error, or
-is added as float32 by a network that can.
+With a constant factor nothing is agreed: see `homomorphic.factor`.
 """
 
 from __future__ import annotations
@@ -27,11 +25,9 @@ from numpy.typing import NDArray
 
 from homomorphic.codec import EncodeError, Exchange, Gradient, Merge, Message, Round, Scaling, Work, register
 from homomorphic.compiled import kernel
-from homomorphic.merge import float_add_error_bound
+from homomorphic.factor import FactorEncoder, factor_error_bound, not_finite
 
 BLOCK_ELEMENTS = 256  # where nobody says otherwise: the payload of SwitchML's larger packet
-
-WORD_MAX = 2**31 - 1
 
 _EXPONENT_BIAS = 126  # of float32, less one: 2**(biased − 126) > |x|
 
@@ -129,13 +125,8 @@ def _float_exponents(bits: NDArray[np.int32], block_elements: int, exponents: ND
 
 def _too_large(gradient: Gradient, workers: int) -> str:
     """Error text for the first element that fixed point cannot carry."""
-    not_finite = np.flatnonzero(~np.isfinite(gradient))
-    if not_finite.size:
-        index = int(not_finite[0])
-        return (
-            f"gradient[{index}] is {gradient[index]}: fixed point carries finite values only; "
-            "lower the learning rate, or skip such steps"
-        )
+    if not np.isfinite(gradient).all():
+        return not_finite(gradient)
     limit = 2.0 ** largest_exponent(workers)
     index = int(np.flatnonzero(np.abs(gradient) >= limit)[0])
     return (
@@ -163,25 +154,6 @@ def error_bound(gradients: Sequence[Gradient], block_elements: int) -> NDArray[n
         bound += 2.0**-24 * np.abs(gradient)
     bound += 2.0**-23 * np.abs(total)
     return bound * (1 + 2.0**-20) + 2.0**-149
-
-
-def factor_error_bound(gradients: Sequence[Gradient], factor: float) -> NDArray[np.float64]:
-    """Largest `|decoded − Σ gradients|` with a constant factor, per element, for any finite gradients.
-
-    Each worker's rounding is off by 1/2, products and sums are float64 and integers, and the decoded value is
-    rounded to float32: n / (2 · factor) + u · |decoded|, u = 2**-24. Where some sum may leave int32, any
-    element may have been added as float32 instead, with the bound of that.
-    """
-    workers = len(gradients)
-    total = np.zeros(gradients[0].size)
-    magnitude = np.zeros(gradients[0].size)
-    for gradient in gradients:
-        total += gradient
-        magnitude += np.abs(gradient)
-    bound = workers / (2 * factor) + 2.0**-24 * np.abs(total)
-    if magnitude.size and magnitude.max() * factor + workers / 2 >= WORD_MAX:
-        bound = np.maximum(bound, float_add_error_bound(gradients))
-    return np.asarray(bound * (1 + 2.0**-20) + 2.0**-149)
 
 
 @register
@@ -261,43 +233,3 @@ class FixedPointEncoder:
         decoded = np.empty(gradient.size, np.float32)
         dequantize(merged.words, merged.exponents, self.block_elements, round.workers, decoded)
         return decoded
-
-
-@dataclass(frozen=True)
-class FactorEncoder:
-    """One worker's side with a constant factor: a single message of integers."""
-
-    factor: float
-
-    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        """Send the gradient as integers, and as it is to a network that adds floats where those overflow."""
-        scaled = np.rint(gradient.astype(np.float64) * self.factor)
-        # All workers' words may add up to this without leaving int32.
-        limit = WORD_MAX if round.takes_floats else WORD_MAX // round.workers
-        is_carried = np.isfinite(gradient) if round.takes_floats else np.abs(scaled) <= limit
-        if not is_carried.all():
-            raise EncodeError(self._too_large(gradient, int(np.argmin(is_carried)), round.workers))
-        (merged,) = yield (
-            Message(
-                np.clip(scaled, -limit, limit).astype(np.int32),
-                Merge.ADD,
-                "values",
-                Work(gradient.nbytes, gradient.nbytes),
-                decode_work=Work(gradient.nbytes, gradient.nbytes),
-                floats=gradient if round.takes_floats else None,
-            ),
-        )
-        decoded: Gradient = (merged.words / self.factor).astype(np.float32)
-        if merged.is_float is not None:
-            decoded[merged.is_float] = merged.words.view(np.float32)[merged.is_float]
-        return decoded
-
-    def _too_large(self, gradient: Gradient, index: int, workers: int) -> str:
-        """Error text for an element that the factor takes out of range."""
-        if not np.isfinite(gradient[index]):
-            return _too_large(gradient, workers)
-        largest = WORD_MAX // workers / self.factor
-        return (
-            f"gradient[{index}] is {gradient[index]:g}: with {workers} workers factor {self.factor:g} "
-            f"carries magnitudes up to {largest:g}; use a smaller factor, or program atp"
-        )

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from homomorphic.codec import Encoder, Exchange, Gradient, Merge, Merged, Message, Round, Words
-from homomorphic.fixed_point import WORD_MAX, quantize
+from homomorphic.factor import WORD_MAX
+from homomorphic.fixed_point import quantize
 from homomorphic.keyed import mix_plain
 from homomorphic.merge import ORDER_FREE, merge_all
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import simpy
@@ -23,12 +21,13 @@ from sim.engine.engine import Engine
 from sim.engine.model import Job
 from sim.errors import DataError, RunError
 from sim.fabric import Fabric
-from sim.job import JobParts, Journal, TrainingJob
+from sim.job import JobParts, TrainingJob
+from sim.outcome import JobResult, Outcome, VariantResult, engine_of, link_records, summary_of
 from sim.plan import JobPlan, Plan, VariantPlan, passes_count
-from sim.record import CheckRecord, LinkRecord, PhaseRecord, RoundRecord, StepRecord
+from sim.record import LinkRecord
 from sim.resolve import resolve
 from sim.results import RunData, write_run
-from sim.results.summary import VariantFacts, summarize
+from sim.results.summary import VariantFacts
 from sim.scenario import load
 from sim.scenario.models import TopologyFile
 from sim.workload import SyntheticSpec, Workload, synthetic_workload, training_workload
@@ -44,74 +43,6 @@ APPROXIMATIONS = (
     "Compute takes what the device model says; encoding and decoding are charged memory traffic alone.",
     "Retransmission timers expire exactly, those of copies up to a quarter later; real clients poll them.",
 )
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A finished run."""
-
-    scenario: str
-    seed: int
-    run_dir: Path
-    summary: dict[str, Any]
-    engine: dict[str, Any]
-
-    def as_dict(self) -> dict[str, Any]:
-        """The object that `netfold run --json` prints."""
-        return {
-            "scenario": self.scenario,
-            "seed": self.seed,
-            "verdict": self.summary["verdict"],
-            "run_dir": str(self.run_dir),
-            "variants": self.summary["variants"],
-            "warnings": self.summary["warnings"],
-            "engine": self.engine,
-        }
-
-
-@dataclass(frozen=True)
-class JobResult:
-    """What one job left."""
-
-    label: str
-    journal: Journal
-    checks: list[CheckRecord]
-    facts: VariantFacts
-
-
-@dataclass(frozen=True)
-class VariantResult:
-    """What one variant left."""
-
-    jobs: tuple[JobResult, ...]
-    links: list[LinkRecord]
-    packet_hops: int
-    wall_s: float  # of the engine alone
-
-    @property
-    def facts(self) -> dict[str, VariantFacts]:
-        """What a summary needs to know, by label of the job."""
-        return {job.label: job.facts for job in self.jobs}
-
-    @property
-    def steps(self) -> list[StepRecord]:
-        """Steps of all jobs."""
-        return [record for job in self.jobs for record in job.journal.steps]
-
-    @property
-    def rounds(self) -> list[RoundRecord]:
-        """Rounds of all jobs."""
-        return [record for job in self.jobs for record in job.journal.rounds]
-
-    @property
-    def phases(self) -> list[PhaseRecord]:
-        """Phases of all jobs."""
-        return [record for job in self.jobs for record in job.journal.phases]
-
-    @property
-    def checks(self) -> list[CheckRecord]:
-        """Checks of all jobs."""
-        return [record for job in self.jobs for record in job.checks]
 
 
 def run_scenario(
@@ -138,7 +69,7 @@ def run_scenario(
         results.append(run_variant(plan, variant, tell))
         done += variant.steps
     progress("writing the report", done, total)
-    summary, engine = _summary(results), _engine(results)
+    summary, engine = summary_of(results), engine_of(results)
     scenario = plan.scenario
     run_dir = write_run(
         out_dir,
@@ -204,7 +135,7 @@ def run_variant(
     stage = _Stage(environment, fabric, variant, plan.scenario.seed)
     running = [stage.start(index, step_begins) for index in range(len(variant.jobs))]
     _finish(plan, variant, environment, [job.process for job in running])
-    links = _link_records(variant, engine)
+    links = link_records(variant, engine)
     counters = [one.collective.switch_counters() for one in running]
     results = [
         JobResult(
@@ -212,9 +143,7 @@ def run_variant(
             journal=one.training.journal,
             checks=check_job(job, one.training.journal, links)
             + check_network(variant, links, counters, job.label),
-            facts=dataclasses.replace(
-                _facts(variant, job, one.collective, links), duration_ps=int(environment.now)
-            ),
+            facts=stage.facts(job, one.collective, links),
         )
         for job, one in zip(variant.jobs, running, strict=True)
     ]
@@ -281,6 +210,21 @@ class _Stage:
         options = RingOptions(job.hosts, plan.frame, *limits, self.seed, index)
         return Ring(self.environment, self.fabric, options, job.device)
 
+    def facts(self, job: JobPlan, collective: Collective, links: list[LinkRecord]) -> VariantFacts:
+        """What the summary of a job needs, when all jobs are done."""
+        points = collective.switch_counters()
+        return VariantFacts(
+            workers=len(job.hosts),
+            packets_sent=sum(links[up].packets for up, _ in _host_links(self.variant, job)),
+            packets_retransmitted=collective.retransmitted_packets(),
+            references=job.references,
+            variant=self.variant.name,
+            warnings=job.warnings,
+            passes=passes_count(job.passes, points) if points else None,
+            results=points[0]["results"] if points else 0,
+            duration_ps=int(self.environment.now),
+        )
+
 
 def _workload(job: JobPlan, seed: int) -> Workload:
     workers = len(job.hosts)
@@ -299,60 +243,3 @@ def _host_links(variant: VariantPlan, job: JobPlan) -> list[tuple[int, int]]:
         )
         for host in job.hosts
     ]
-
-
-def _facts(
-    variant: VariantPlan, job: JobPlan, collective: Collective, links: list[LinkRecord]
-) -> VariantFacts:
-    points = collective.switch_counters()
-    return VariantFacts(
-        workers=len(job.hosts),
-        packets_sent=sum(links[up].packets for up, _ in _host_links(variant, job)),
-        packets_retransmitted=collective.retransmitted_packets(),
-        references=job.references,
-        passes=passes_count(job.passes, points) if points else None,
-        results=points[0]["results"] if points else 0,
-        variant=variant.name,
-        warnings=job.warnings,
-    )
-
-
-def _link_records(variant: VariantPlan, engine: Engine) -> list[LinkRecord]:
-    network = variant.network
-    records = []
-    for row, counters in enumerate(engine.link_counters()):
-        rate_bps = int(network.rate_bps[row])
-        records.append(
-            LinkRecord(
-                variant=variant.name,
-                link=network.link_names[row],
-                source=network.nodes[network.link_source[row]],
-                target=network.nodes[network.link_target[row]],
-                rate_bps=rate_bps,
-                packets=counters["sent_packets"],
-                bytes=counters["sent_bytes"],
-                **{
-                    f"{what}_{unit}": counters[f"{what}_{unit}"]
-                    for what in ("delivered", "lost", "dropped", "in_flight")
-                    for unit in ("packets", "bytes")
-                },
-                busy_ps=counters["busy_ps"],
-                backlog_bytes_max=counters["backlog_ps_max"] * rate_bps // (8 * 10**12),
-            )
-        )
-    return records
-
-
-def _summary(results: list[VariantResult]) -> dict[str, Any]:
-    return summarize(
-        {label: facts for result in results for label, facts in result.facts.items()},
-        [record for result in results for record in result.steps],
-        [record for result in results for record in result.rounds],
-        [record for result in results for record in result.links],
-        [record for result in results for record in result.checks],
-    )
-
-
-def _engine(results: list[VariantResult]) -> dict[str, Any]:
-    hops, wall_s = sum(result.packet_hops for result in results), sum(result.wall_s for result in results)
-    return {"packet_hops": hops, "wall_s": wall_s, "packet_hops_per_s": hops / wall_s if wall_s else 0.0}

@@ -14,9 +14,10 @@ from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
 from sim.cli import app
+from sim.outcome import VariantResult
 from sim.resolve import resolve
 from sim.results import summarize
-from sim.run import VariantResult, run_variant
+from sim.run import run_variant
 from sim.scenario import load
 from sim.scenario.models import Training
 

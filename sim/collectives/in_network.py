@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from homomorphic.codec import Holders, Merge, Merged, Message, Words
-from homomorphic.fixed_point import WORD_MAX
+from homomorphic.factor import WORD_MAX
 from homomorphic.merge import CODES_PER_WORD
 from sim.collectives.collective import Wait
 from sim.engine import model

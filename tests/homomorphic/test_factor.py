@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from homomorphic.codec import EncodeError, Gradient, Merge, Round
-from homomorphic.fixed_point import WORD_MAX, FixedPoint
+from homomorphic.factor import WORD_MAX
+from homomorphic.fixed_point import FixedPoint
 from homomorphic.fold import Folded, fold
 from homomorphic.lossless import Lossless
 from homomorphic.none import Uncompressed

@@ -16,10 +16,11 @@ from sim.engine.engine import Engine
 from sim.engine.model import Job
 from sim.errors import ScenarioError
 from sim.fabric import Fabric
+from sim.outcome import Outcome, VariantResult
 from sim.plan import JobPlan, Plan, VariantPlan
 from sim.resolve import resolve
 from sim.results import summarize
-from sim.run import Outcome, VariantResult, run_scenario, run_variant
+from sim.run import run_scenario, run_variant
 from sim.scenario import load
 from topologies.graph import LinkSpec
 from topologies.routing import Network, compile_network
