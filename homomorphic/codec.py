@@ -77,12 +77,21 @@ class Message:
     scaling: Scaling | None = None  # words are float32 to be sent as scaled int32
     table: NDArray[np.int32] | None = None  # TABLE_ADD: the value of each code, shared by all workers
     decode_work: Work = Work()  # what digesting the merged message costs each worker, charged when it arrives
+    floats: NDArray[np.float32] | None = None  # to be added in place of words whose sum leaves int32
 
     @property
     def size_bytes(self) -> int:
         """Bytes of payload the message announces: its words, and one byte per block exponent."""
         exponents = 0 if self.scaling is None else self.scaling.exponents.size
         return int(self.words.size) * self.words.itemsize + exponents
+
+
+@dataclass(frozen=True)
+class Holders:
+    """The workers that are in each unit of merged words: bit r of `bitmaps` is worker r."""
+
+    bitmaps: NDArray[np.uint32]  # (units,)
+    unit_words: int  # the last unit may be shorter
 
 
 @dataclass(frozen=True)
@@ -96,6 +105,8 @@ class Merged:
     workers: int
     exponents: NDArray[np.int8] | None = None  # of a scaled message: agreed exponents; its words are int32
     parts: tuple[Words, ...] = ()  # GATHER: every worker's words, in rank order
+    is_float: NDArray[np.bool_] | None = None  # words whose bits are those of a float32 sum
+    holders: Holders | None = None  # who is in it where that may not be all
 
 
 @dataclass(frozen=True)
@@ -106,6 +117,7 @@ class Round:
     bucket: int
     workers: int
     seed: int
+    takes_floats: bool = False  # the network adds a message's `floats` where its words overflow
 
 
 Exchange = Generator[tuple[Message, ...], tuple[Merged, ...], Gradient]
@@ -135,6 +147,11 @@ class Codec(Protocol):
     kind: ClassVar[str]
     exact: ClassVar[bool]  # the decoded sum has the same bits whatever the merge order
     merges: ClassVar[frozenset[Merge]]  # of its messages: what a network must be able to do
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether a round is one message that, summed over some workers, decodes to their gradients' sum."""
+        ...
 
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
         """Encoder of one worker."""

@@ -9,6 +9,8 @@ Where the client silently computes NaN, this module differs: e never falls below
 blocks of denormals and zeros quantise with a finite scale (everything below half a step of about n · 2**-127
 becomes zero), and values it cannot carry are errors. Above 255 workers the scale is a little smaller, because
 there the rounding of n values could add up to more than int32 holds.
+
+With a constant factor nothing is agreed: see `homomorphic.factor`.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from numpy.typing import NDArray
 
 from homomorphic.codec import EncodeError, Exchange, Gradient, Merge, Message, Round, Scaling, Work, register
 from homomorphic.compiled import kernel
+from homomorphic.factor import FactorEncoder, factor_error_bound, not_finite
 
 BLOCK_ELEMENTS = 256  # where nobody says otherwise: the payload of SwitchML's larger packet
 
@@ -122,13 +125,8 @@ def _float_exponents(bits: NDArray[np.int32], block_elements: int, exponents: ND
 
 def _too_large(gradient: Gradient, workers: int) -> str:
     """Error text for the first element that fixed point cannot carry."""
-    not_finite = np.flatnonzero(~np.isfinite(gradient))
-    if not_finite.size:
-        index = int(not_finite[0])
-        return (
-            f"gradient[{index}] is {gradient[index]}: fixed point carries finite values only; "
-            "lower the learning rate, or skip such steps"
-        )
+    if not np.isfinite(gradient).all():
+        return not_finite(gradient)
     limit = 2.0 ** largest_exponent(workers)
     index = int(np.flatnonzero(np.abs(gradient) >= limit)[0])
     return (
@@ -161,10 +159,11 @@ def error_bound(gradients: Sequence[Gradient], block_elements: int) -> NDArray[n
 @register
 @dataclass(frozen=True)
 class FixedPoint:
-    """Dense gradients as int32 words with an agreed exponent per block.
+    """Dense gradients as int32 words with an agreed exponent per block, or with a constant factor.
 
     block_elements: elements that share an exponent; left out, the network's own unit (what it sends and
     answers as one: a UDP packet, an RDMA message), or 256 where there is no network.
+    factor: integers per unit of value, the same for all elements, in the place of exponents; ATP's is 1e6.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
@@ -173,20 +172,40 @@ class FixedPoint:
     merges: ClassVar[frozenset[Merge]] = frozenset({Merge.ADD})
 
     block_elements: int | None = None
+    factor: float | None = None
 
     def __post_init__(self) -> None:
+        if self.factor is not None:
+            if not 0 < self.factor < math.inf:
+                raise ValueError(
+                    f"factor is {self.factor}: it must be finite and more than 0, for example 1e6"
+                )
+            if self.block_elements is not None:
+                raise ValueError(
+                    "factor and block_elements exclude each other: with a factor no block has an exponent; "
+                    "leave one of them out"
+                )
         if self.block_elements is not None and self.block_elements < 1:
             raise ValueError(
                 f"block_elements is {self.block_elements}: a block needs at least 1 element; "
                 f"leave it out for the network's own unit"
             )
 
-    def worker(self, rank: int, workers: int, seed: int) -> FixedPointEncoder:
+    @property
+    def is_linear(self) -> bool:
+        """With a factor; agreed exponents are those of all workers."""
+        return self.factor is not None
+
+    def worker(self, rank: int, workers: int, seed: int) -> FixedPointEncoder | FactorEncoder:
         """Encoder of one worker; it keeps no state."""
+        if self.factor is not None:
+            return FactorEncoder(self.factor)
         return FixedPointEncoder(self.block_elements or BLOCK_ELEMENTS)
 
     def error_bound(self, gradients: Sequence[Gradient]) -> NDArray[np.float64]:
-        """See `error_bound` of this module."""
+        """See the two functions of this module."""
+        if self.factor is not None:
+            return factor_error_bound(gradients, self.factor)
         return error_bound(gradients, self.block_elements or BLOCK_ELEMENTS)
 
 

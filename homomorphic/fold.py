@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.codec import Encoder, Exchange, Gradient, Merge, Merged, Message, Round
+from homomorphic.codec import Encoder, Exchange, Gradient, Merge, Merged, Message, Round, Words
+from homomorphic.factor import WORD_MAX
 from homomorphic.fixed_point import quantize
 from homomorphic.keyed import mix_plain
 from homomorphic.merge import ORDER_FREE, merge_all
@@ -125,7 +126,24 @@ def _merged(messages: Sequence[Message], order: Sequence[int], key: int) -> Merg
         parts = tuple(message.words for message in messages)
         return Merged(first.words[:0], len(messages), parts=parts)
     words = merge_all(first.merge, [messages[rank].words for rank in order], key, first.table)
+    if first.floats is not None:
+        return _with_floats([messages[rank] for rank in order], words)
     return Merged(words, len(messages))
+
+
+def _with_floats(messages: Sequence[Message], words: Words) -> Merged:
+    """Merged words, with float32 sums in the place of those that a worker's words or their sum overflow."""
+    total = np.zeros(words.size, np.int64)
+    is_float = np.zeros(words.size, np.bool_)
+    for message in messages:
+        total += message.words
+        is_float |= np.abs(message.words.astype(np.int64)) >= WORD_MAX
+    is_float |= np.abs(total) >= WORD_MAX
+    floats = merge_all(
+        Merge.FLOAT_ADD, [message.floats for message in messages if message.floats is not None]
+    )
+    words[is_float] = floats.view(np.int32)[is_float]
+    return Merged(words, len(messages), is_float=is_float)
 
 
 def stage(exchange: Exchange, is_left: Callable[[Message], bool] = lambda message: False) -> Exchange:

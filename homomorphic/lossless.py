@@ -70,6 +70,7 @@ class Lossless:
     kind: ClassVar[str] = "lossless"
     exact: ClassVar[bool] = True
     merges: ClassVar[frozenset[Merge]] = frozenset({Merge.OR, Merge.MAX, Merge.ADD})
+    is_linear: ClassVar[bool] = False  # what the index says must hold for the sketch it goes with
 
     load: float = 0.77
     block_elements: int = 4096

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from homomorphic.merge import ORDER_FREE
-from sim.engine.model import Job
+from sim.engine.model import Job, Program
 from sim.job import Journal
-from sim.plan import VariantPlan
+from sim.plan import JobPlan, VariantPlan
 from sim.record import CheckRecord, LinkRecord
+
+Counters = Sequence[Mapping[str, int]]  # of one job's switch program, by point
 
 
 class Finding(NamedTuple):
@@ -19,24 +22,41 @@ class Finding(NamedTuple):
     detail: str
 
 
-def check_variant(
-    variant: VariantPlan, journal: Journal, links: list[LinkRecord], aggregator: Mapping[str, int]
+def check_job(job: JobPlan, journal: Journal, links: list[LinkRecord]) -> list[CheckRecord]:
+    """Checks of what one job came to."""
+    return _recorded(
+        job.label,
+        {
+            "sum_is_right": lambda: sum_is_right(journal),
+            "merges_are_exact": lambda: merges_are_exact(job, journal),
+            "replicas_agree": lambda: replicas_agree(journal),
+            "nothing_lost": lambda: nothing_lost(job, journal, links),
+        },
+    )
+
+
+def check_network(
+    variant: VariantPlan, links: list[LinkRecord], counters: Sequence[Counters], label: str
 ) -> list[CheckRecord]:
-    """All checks of one variant; `aggregator` holds the counters of its switch program, if it runs one."""
-    checks: dict[str, Callable[[], Finding]] = {
-        "sum_is_right": lambda: sum_is_right(journal),
-        "merges_are_exact": lambda: merges_are_exact(variant, journal),
-        "replicas_agree": lambda: replicas_agree(journal),
-        "nothing_lost": lambda: nothing_lost(variant, journal, links),
-        "conservation": lambda: conservation(links),
-        "switches_add_up": lambda: switches_add_up(variant, links, aggregator),
-    }
-    records = []
-    for name, check in checks.items():
-        finding = check()
-        verdict = "pass" if finding.passed else "fail"
-        records.append(CheckRecord(variant.name, name, verdict, finding.detail))
-    return records
+    """Checks of what all jobs of a variant share, as those of one of them.
+
+    `counters` are those of every job's points, root first; none where it runs no switch program.
+    """
+    return _recorded(
+        label,
+        {
+            "conservation": lambda: conservation(links),
+            "switches_add_up": lambda: switches_add_up(variant, links, counters),
+        },
+    )
+
+
+def _recorded(label: str, checks: Mapping[str, Callable[[], Finding]]) -> list[CheckRecord]:
+    found = {name: check() for name, check in checks.items()}
+    return [
+        CheckRecord(label, name, "pass" if finding.passed else "fail", finding.detail)
+        for name, finding in found.items()
+    ]
 
 
 def sum_is_right(journal: Journal) -> Finding:
@@ -53,10 +73,10 @@ def sum_is_right(journal: Journal) -> Finding:
     return Finding(False, f"{detail}, at {place}")
 
 
-def merges_are_exact(variant: VariantPlan, journal: Journal) -> Finding:
+def merges_are_exact(job: JobPlan, journal: Journal) -> Finding:
     """Every merged integer word, at every worker, is the integer sum, bit for bit."""
     wrong = sum(findings.wrong_words for findings in journal.findings)
-    if not variant.codec.merges <= ORDER_FREE:
+    if not job.codec.merges <= ORDER_FREE:
         return Finding(wrong == 0, "float sums depend on their order: held to the error bound instead")
     if wrong == 0:
         return Finding(True, f"all merged words of {len(journal.rounds)} rounds equal their integer sums")
@@ -77,9 +97,9 @@ def replicas_agree(journal: Journal) -> Finding:
     )
 
 
-def nothing_lost(variant: VariantPlan, journal: Journal, links: list[LinkRecord]) -> Finding:
+def nothing_lost(job: JobPlan, journal: Journal, links: list[LinkRecord]) -> Finding:
     """Every bucket of every step was aggregated, whatever the network lost."""
-    expected = variant.steps * journal.buckets_count
+    expected = job.steps * journal.buckets_count
     lost = sum(link.lost_packets + link.dropped_packets for link in links)
     detail = (
         f"{len(journal.rounds)} of {expected} rounds aggregated; {lost} packets lost or dropped on the way"
@@ -103,26 +123,47 @@ def conservation(links: list[LinkRecord]) -> Finding:
     return Finding(True, f"{total} B sent on {len(links)} links, every byte delivered, lost or in flight")
 
 
-def switches_add_up(variant: VariantPlan, links: list[LinkRecord], aggregator: Mapping[str, int]) -> Finding:
-    """What comes into a switch leaves it or is dropped; an aggregator sends copies of its results."""
-    plan, network = variant.collective, variant.network
-    home = network.nodes[plan.switch] if isinstance(plan, Job) else None
-    for node, is_host in zip(network.nodes, network.is_host, strict=True):
-        if is_host:
+def switches_add_up(variant: VariantPlan, links: list[LinkRecord], counters: Sequence[Counters]) -> Finding:
+    """What comes into a switch leaves it or is dropped; a point takes packets and sends copies of results."""
+    network = variant.network
+    taken, sent = _programs(variant, counters)
+    for number, node in enumerate(network.nodes):
+        if network.is_host[number]:
             continue
         own = [link for link in links if link.source == link.target == node]
         came = sum(link.delivered_packets for link in links if link.target == node and link not in own)
         left = sum(
             link.packets + link.dropped_packets for link in links if link.source == node and link not in own
         )
-        wanted = came
-        if node == home and isinstance(plan, Job):
-            if came != aggregator["packets"]:
-                detail = f"switch {node} received {came} packets, its program saw {aggregator['packets']}"
-                return Finding(False, detail)
-            if any(link.in_flight_packets for link in own):
-                continue  # results on their way through the loopback: not copied yet
-            wanted = aggregator["results"] * len(variant.hosts) + aggregator["answers"]
+        if came < taken[number]:
+            return Finding(False, f"switch {node} received {came} packets, its programs saw {taken[number]}")
+        if any(link.in_flight_packets for link in own):
+            continue  # results on their way through the loopback: not copied yet
+        wanted = came - taken[number] + sent[number]
         if left != wanted:
             return Finding(False, f"switch {node} sent or dropped {left} packets, {wanted} were due")
     return Finding(True, "every packet into a switch left it, was dropped there, or was added up")
+
+
+def _programs(variant: VariantPlan, counters: Sequence[Counters]) -> tuple[Counter[int], Counter[int]]:
+    """Packets that the programs on each switch took, and that they sent."""
+    taken: Counter[int] = Counter()
+    sent: Counter[int] = Counter()
+    for job, points in zip(variant.jobs, counters, strict=True):
+        plan = job.collective
+        if not isinstance(plan, Job):
+            continue
+        switches = (plan.switch, *(branch.switch for branch in plan.branches))
+        homes = plan.homes or (0,) * len(plan.hosts)
+        parents = [branch.parent for branch in plan.branches]
+        for point, (node, counted) in enumerate(zip(switches, points, strict=True)):
+            found = Counter(counted)  # a program counts what it does: the rest is 0
+            children = homes.count(point) + parents.count(point)
+            if plan.program is Program.ATP:  # sums go to the server, its acknowledgements to all workers
+                taken[node] += found["packets"] + found["acknowledged"]
+                sent[node] += found["forwarded"] + found["acknowledged"] * children
+                continue
+            taken[node] += found["packets"] + found["installed"] + found["stale_results"]
+            sent[node] += sum(found[name] for name in ("answers", "late", "expired", "partials"))
+            sent[node] += sum(found[name] for name in ("results", "timed_out", "installed")) * children
+    return taken, sent

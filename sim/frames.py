@@ -8,6 +8,10 @@ formats are those of the released program (p4lang/p4app-switchML, `headers.p4`, 
     RoCEv2    Ethernet 14, IPv4 20, UDP 8, BTH 12, payload, ICRC 4;
               RETH 16 on a message's first packet, immediate 4 on its last
 
+SHARP's packets are unpublished: its trees are given RoCE's headers, and the 2048 B of an outstanding
+operation of the Quantum generation. ATP's (in-ATP/ATP, `headers.p4`): Ethernet 14, IPv4 20, header 14, 62
+words, trailer 12.
+
 Acknowledgements: RoCE Ethernet 14, IPv4 20, UDP 8, BTH 12, AETH 4, ICRC 4; UDP fills a minimal frame.
 """
 
@@ -18,6 +22,7 @@ from sim.engine.model import Frame
 _WIRE_BYTES = 4 + 20  # FCS, preamble and gap
 _UDP_BYTES = 14 + 20 + 8 + 8 + 2 + _WIRE_BYTES
 _ROCE_BYTES = 14 + 20 + 8 + 12 + 4 + _WIRE_BYTES
+_ATP_BYTES = 14 + 20 + 14 + 12 + _WIRE_BYTES
 
 FRAMES = {
     frame.name: frame
@@ -25,5 +30,7 @@ FRAMES = {
         Frame("udp-256", 64, _UDP_BYTES, ack_bytes=60 + _WIRE_BYTES),
         Frame("udp-1024", 256, _UDP_BYTES, ack_bytes=60 + _WIRE_BYTES),
         Frame("roce-1024", 256, _ROCE_BYTES, first_bytes=16, last_bytes=4, ack_bytes=_ROCE_BYTES + 4),
+        Frame("roce-2048", 512, _ROCE_BYTES, first_bytes=16, last_bytes=4, ack_bytes=_ROCE_BYTES + 4),
+        Frame("atp", 62, _ATP_BYTES),
     )
 }

@@ -31,7 +31,7 @@ REDO_LABEL = "redo"
 class JobParts:
     """What a job is made of."""
 
-    variant: str
+    label: str  # in its records: the variant's name, and the job's where there are several
     seed: int
     workload: Workload
     codec: Codec
@@ -78,8 +78,9 @@ class TrainingJob:
             (workers, 2), np.int64
         )  # of each worker's links when its last round ended
 
-    def steps(self, count: int) -> Generator[simpy.Event, Any, None]:
-        """The job's SimPy process."""
+    def steps(self, count: int, start_ps: int = 0) -> Generator[simpy.Event, Any, None]:
+        """The job's SimPy process, from its start on."""
+        yield self._environment.timeout(start_ps)
         for step in range(count):
             self._parts.step_begins()
             yield from self._step(step)
@@ -107,7 +108,7 @@ class TrainingJob:
         workload.apply(step, [log.decoded[0] for log in rounds])
         self.journal.steps.append(
             StepRecord(
-                variant=parts.variant,
+                variant=parts.label,
                 step=step,
                 start_ps=start_ps,
                 forward_end_ps=start_ps + forward_ps,
@@ -139,7 +140,7 @@ class TrainingJob:
     def _round(self, step: int, bucket: int, worker: int, log: RoundLog) -> Generator[simpy.Event, Any, None]:
         """One worker's side of one round: drive its encoder, charge its work, wait for the network."""
         parts = self._parts
-        key = Round(step, bucket, parts.workload.workers, parts.seed)
+        key = Round(step, bucket, parts.workload.workers, parts.seed, parts.collective.takes_floats)
         exchange = stage(
             self._encoders[worker].exchange(log.gradients[worker], key), parts.collective.pipelines
         )
@@ -187,7 +188,7 @@ class TrainingJob:
         if when[1] > when[0] or what[0] == "network":
             phase, label, size_bytes = what
             self.journal.phases.append(
-                PhaseRecord(self._parts.variant, step, bucket, worker, phase, label, *when, size_bytes)
+                PhaseRecord(self._parts.label, step, bucket, worker, phase, label, *when, size_bytes)
             )
 
     def _close(self, step: int, bucket: Bucket, log: RoundLog) -> None:
@@ -201,7 +202,7 @@ class TrainingJob:
         self.journal.findings.append(findings)
         self.journal.rounds.append(
             RoundRecord(
-                variant=parts.variant,
+                variant=parts.label,
                 step=step,
                 bucket=bucket.index,
                 elements=bucket.elements,
@@ -222,6 +223,8 @@ class TrainingJob:
                 union_nonzeros=findings.union_nonzeros,
                 exact=findings.is_exact,
                 replicas_agree=findings.replicas_agree,
+                workers_held_min=findings.workers_held_min,
+                workers_held_mean=findings.workers_held_mean,
                 max_abs_error=findings.max_abs_error,
                 max_error_over_bound=findings.max_error_over_bound,
             )

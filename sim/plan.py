@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,21 +29,40 @@ class RingPlan:
 
 
 @dataclass(frozen=True)
-class VariantPlan:
-    """One variant, resolved. Holding one means that:
+class Passes:
+    """Trips through a switch's pipelines: of a packet that it adds up, and of a result on its way out."""
 
-    - every node and link is a row of `network`, whose delays into switches include their pass latency;
-    - every worker has a host of its own;
-    - every switch profile exists;
-    - an in-network job's switch fits its program, its slots are whole messages, and it can do the codec's
-    merges;
-    - a ring's window holds at least one acknowledgement's worth of packets;
-    - every pattern of a fault names at least one link.
+    packet: int = 1
+    result: int = 0
+
+
+def passes_count(passes: Passes, points: Sequence[Mapping[str, int]]) -> int:
+    """Trips through pipelines of all that a program did, by the counters of its switches.
+
+    A packet that is discarded, or a duplicate of one in an unfinished slot, is dropped in its first pass; one
+    that is answered takes the way of one that completes a slot. With n workers and nothing lost that makes
+    n + 1 per result for SwitchML's 64 words and 4 · n + 7 for its 256 (`next_step_selector.py` of
+    p4lang/p4app-switchML).
+    """
+    total = 0
+    for point in points:
+        dropped = point["discarded"] + point["duplicates_dropped"]
+        total += dropped + (point["packets"] - dropped) * passes.packet
+        total += (point["results"] + point.get("partials", 0) + point["answers"]) * passes.result
+    return total
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """One job of a variant, resolved. Holding one means that:
+
+    - every worker has a host of its own, which no other job uses;
+    - an in-network job's switches fit its program beside the jobs that share them, and can do the codec's
+    merges; its slots are whole messages and nobody else's;
+    - a ring's window holds at least one acknowledgement's worth of packets.
     """
 
-    name: str
-    network: Network
-    loss: NDArray[np.float64]  # (links,)
+    label: str  # in results: the variant's name, and the job's after a "/" where there are several
     hosts: tuple[int, ...]  # node of each worker
     workload: TrainingSpec | SyntheticSpec
     steps: int
@@ -50,12 +70,40 @@ class VariantPlan:
     codec: Codec
     collective: RingPlan | Job
     references: tuple[Reference, ...]  # published results, and the bound of the wire
+    start_ps: int = 0
+    passes: Passes = Passes()
+    warnings: tuple[str, ...] = ()
 
     @property
     def timeout_max_ps(self) -> int:
         """Longest that its traffic ever waits before it sends again."""
         plan = self.collective
         return plan.timeout_max_ps if isinstance(plan, Job) else plan.timeout_ps << BACKOFF_MAX
+
+
+@dataclass(frozen=True)
+class VariantPlan:
+    """One variant, resolved: a network and the jobs on it. Holding one means that:
+
+    - every node and link is a row of `network`, whose delays into switches include their pass latency;
+    - every switch profile exists;
+    - every pattern of a fault names at least one link.
+    """
+
+    name: str
+    network: Network
+    loss: NDArray[np.float64]  # (links,)
+    jobs: tuple[JobPlan, ...]  # one or more
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of all jobs together."""
+        return sum(job.steps for job in self.jobs)
+
+    @property
+    def timeout_max_ps(self) -> int:
+        """Longest that its traffic ever waits before it sends again."""
+        return max(job.timeout_max_ps for job in self.jobs)
 
 
 @dataclass(frozen=True)

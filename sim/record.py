@@ -44,6 +44,8 @@ class RoundRecord:
     union_nonzeros: int  # positions where any worker is non-zero
     exact: bool  # every merged integer message equals the integer sum, bit for bit, at every worker
     replicas_agree: bool  # all workers decoded the same bits
+    workers_held_min: int  # fewest workers that one result, at any worker, holds
+    workers_held_mean: float  # mean over results; below the number of workers only where slots have timers
     max_abs_error: float  # decoded against the float64 sum
     max_error_over_bound: float  # 1.0 is the codec's bound
 

@@ -8,13 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import simpy
 
 from homomorphic.codec import DecodeError, EncodeError
-from sim.checks import check_variant
+from sim.checks import check_job, check_network
 from sim.collectives.collective import Collective
 from sim.collectives.in_network import InNetwork
 from sim.collectives.ring import Ring, RingOptions
@@ -22,12 +21,13 @@ from sim.engine.engine import Engine
 from sim.engine.model import Job
 from sim.errors import DataError, RunError
 from sim.fabric import Fabric
-from sim.job import JobParts, Journal, TrainingJob
-from sim.plan import Plan, VariantPlan
-from sim.record import CheckRecord, LinkRecord
+from sim.job import JobParts, TrainingJob
+from sim.outcome import JobResult, Outcome, VariantResult, engine_of, link_records, summary_of
+from sim.plan import JobPlan, Plan, VariantPlan, passes_count
+from sim.record import LinkRecord
 from sim.resolve import resolve
 from sim.results import RunData, write_run
-from sim.results.summary import VariantFacts, summarize
+from sim.results.summary import VariantFacts
 from sim.scenario import load
 from sim.scenario.models import TopologyFile
 from sim.workload import SyntheticSpec, Workload, synthetic_workload, training_workload
@@ -36,46 +36,13 @@ Progress = Callable[[str, int, int], None]  # what is going on, steps done, step
 
 APPROXIMATIONS = (
     "Hosts take no time per packet; a worker sends its buckets one at a time, in gradient-ready order.",
-    "Queues are FIFO and drop-tail; only acknowledgements have priority. No pause frames, no ECN.",
+    "Queues are FIFO and drop-tail; only acknowledgements have priority. No pause frames; ECN for ATP alone.",
+    "Networks that lose nothing (program tree) have buffers without limit: credits are not modelled.",
     "A switch's extra passes are one loopback port with its rate and delay; results are copied per receiver.",
     "Backward is taken to produce gradient bytes at an even rate; a bucket is ready when its last byte is.",
     "Compute takes what the device model says; encoding and decoding are charged memory traffic alone.",
     "Retransmission timers expire exactly, those of copies up to a quarter later; real clients poll them.",
 )
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A finished run."""
-
-    scenario: str
-    seed: int
-    run_dir: Path
-    summary: dict[str, Any]
-    engine: dict[str, Any]
-
-    def as_dict(self) -> dict[str, Any]:
-        """The object that `netfold run --json` prints."""
-        return {
-            "scenario": self.scenario,
-            "seed": self.seed,
-            "verdict": self.summary["verdict"],
-            "run_dir": str(self.run_dir),
-            "variants": self.summary["variants"],
-            "engine": self.engine,
-        }
-
-
-@dataclass(frozen=True)
-class VariantResult:
-    """What one variant left."""
-
-    journal: Journal
-    links: list[LinkRecord]
-    checks: list[CheckRecord]
-    facts: VariantFacts
-    packet_hops: int
-    wall_s: float  # of the engine alone
 
 
 def run_scenario(
@@ -102,7 +69,7 @@ def run_scenario(
         results.append(run_variant(plan, variant, tell))
         done += variant.steps
     progress("writing the report", done, total)
-    summary, engine = _summary(plan, results), _engine(results)
+    summary, engine = summary_of(results), engine_of(results)
     scenario = plan.scenario
     run_dir = write_run(
         out_dir,
@@ -113,9 +80,9 @@ def run_scenario(
             started_at=started_at,
             wall_s=time.perf_counter() - started,
             approximations=APPROXIMATIONS,
-            steps=[record for result in results for record in result.journal.steps],
-            rounds=[record for result in results for record in result.journal.rounds],
-            phases=[record for result in results for record in result.journal.phases],
+            steps=[record for result in results for record in result.steps],
+            rounds=[record for result in results for record in result.rounds],
+            phases=[record for result in results for record in result.phases],
             links=[record for result in results for record in result.links],
             checks=[record for result in results for record in result.checks],
             summary=summary,
@@ -161,70 +128,112 @@ class _Teller:
 def run_variant(
     plan: Plan, variant: VariantPlan, step_begins: Callable[[], None] = lambda: None
 ) -> VariantResult:
-    """Simulate one variant from time 0."""
-    seed = plan.scenario.seed
+    """Simulate one variant from time 0 until its last job is done."""
     environment = simpy.Environment()
-    engine = Engine(variant.network, variant.loss, seed)
+    engine = Engine(variant.network, variant.loss, plan.scenario.seed)
     fabric = Fabric(environment, engine, variant.timeout_max_ps)
-    workload = _workload(variant, seed)
-    collective = _collective(environment, fabric, variant, seed)
-    job = TrainingJob(
-        environment,
-        engine,
-        JobParts(
-            variant=variant.name,
-            seed=seed,
-            workload=workload,
-            codec=variant.codec,
-            collective=collective,
-            device=variant.device,
-            host_links=_host_links(variant),
-            step_begins=step_begins,
-        ),
-    )
+    stage = _Stage(environment, fabric, variant, plan.scenario.seed)
+    running = [stage.start(index, step_begins) for index in range(len(variant.jobs))]
+    _finish(plan, variant, environment, [job.process for job in running])
+    links = link_records(variant, engine)
+    counters = [one.collective.switch_counters() for one in running]
+    results = [
+        JobResult(
+            label=job.label,
+            journal=one.training.journal,
+            checks=check_job(job, one.training.journal, links)
+            + check_network(variant, links, counters, job.label),
+            facts=stage.facts(job, one.collective, links),
+        )
+        for job, one in zip(variant.jobs, running, strict=True)
+    ]
+    return VariantResult(tuple(results), links, engine.packet_hops, fabric.wall_s)
+
+
+def _finish(
+    plan: Plan, variant: VariantPlan, environment: simpy.Environment, processes: list[simpy.Process]
+) -> None:
+    """Let all jobs come to their end."""
+    place = f"{plan.scenario.file}: {variant.name}"
     try:
-        environment.run(environment.process(job.steps(variant.steps)))
+        environment.run(environment.all_of(processes))
     except RunError as error:
-        raise RunError(f"{plan.scenario.file}: {variant.name}: {error.message}", error.hint) from None
+        raise RunError(f"{place}: {error.message}", error.hint) from None
     except (EncodeError, DecodeError) as error:
-        raise RunError(f"{plan.scenario.file}: {variant.name}: {error}") from None
+        raise RunError(f"{place}: {error}") from None
     except MemoryError as error:
         hint = "use fewer elements, samples or workers"
-        raise RunError(f"{plan.scenario.file}: {variant.name}: not enough memory: {error}", hint) from None
-    links = _link_records(variant, engine)
-    return VariantResult(
-        journal=job.journal,
-        links=links,
-        checks=check_variant(variant, job.journal, links, collective.switch_counters()),
-        facts=VariantFacts(
-            workers=len(variant.hosts),
-            packets_sent=sum(links[up].packets for up, _ in _host_links(variant)),
+        raise RunError(f"{place}: not enough memory: {error}", hint) from None
+
+
+@dataclass(frozen=True)
+class _Running:
+    """A job under way."""
+
+    training: TrainingJob
+    collective: Collective
+    process: simpy.Process
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """Where a variant's jobs run."""
+
+    environment: simpy.Environment
+    fabric: Fabric
+    variant: VariantPlan
+    seed: int
+
+    def start(self, index: int, step_begins: Callable[[], None]) -> _Running:
+        """Start a job by its number; it begins when its plan says."""
+        job = self.variant.jobs[index]
+        collective = self._collective(job, index)
+        parts = JobParts(
+            label=job.label,
+            seed=self.seed,
+            workload=_workload(job, self.seed),
+            codec=job.codec,
+            collective=collective,
+            device=job.device,
+            host_links=_host_links(self.variant, job),
+            step_begins=step_begins,
+        )
+        training = TrainingJob(self.environment, self.fabric.engine, parts)
+        process = self.environment.process(training.steps(job.steps, job.start_ps))
+        return _Running(training, collective, process)
+
+    def _collective(self, job: JobPlan, index: int) -> Collective:
+        plan = job.collective
+        if isinstance(plan, Job):
+            return InNetwork(self.fabric, plan)
+        limits = plan.window, plan.timeout_ps, plan.ack_every
+        options = RingOptions(job.hosts, plan.frame, *limits, self.seed, index)
+        return Ring(self.environment, self.fabric, options, job.device)
+
+    def facts(self, job: JobPlan, collective: Collective, links: list[LinkRecord]) -> VariantFacts:
+        """What the summary of a job needs, when all jobs are done."""
+        points = collective.switch_counters()
+        return VariantFacts(
+            workers=len(job.hosts),
+            packets_sent=sum(links[up].packets for up, _ in _host_links(self.variant, job)),
             packets_retransmitted=collective.retransmitted_packets(),
-            references=variant.references,
-        ),
-        packet_hops=engine.packet_hops,
-        wall_s=fabric.wall_s,
-    )
+            references=job.references,
+            variant=self.variant.name,
+            warnings=job.warnings,
+            passes=passes_count(job.passes, points) if points else None,
+            results=points[0]["results"] if points else 0,
+            duration_ps=int(self.environment.now),
+        )
 
 
-def _workload(variant: VariantPlan, seed: int) -> Workload:
-    workers = len(variant.hosts)
-    if isinstance(variant.workload, SyntheticSpec):
-        return synthetic_workload(variant.workload, workers, seed)
-    return training_workload(variant.workload, workers, seed)
+def _workload(job: JobPlan, seed: int) -> Workload:
+    workers = len(job.hosts)
+    if isinstance(job.workload, SyntheticSpec):
+        return synthetic_workload(job.workload, workers, seed)
+    return training_workload(job.workload, workers, seed)
 
 
-def _collective(
-    environment: simpy.Environment, fabric: Fabric, variant: VariantPlan, seed: int
-) -> Collective:
-    plan = variant.collective
-    if isinstance(plan, Job):
-        return InNetwork(fabric, plan)
-    options = RingOptions(variant.hosts, plan.frame, plan.window, plan.timeout_ps, plan.ack_every, seed)
-    return Ring(environment, fabric, options, variant.device)
-
-
-def _host_links(variant: VariantPlan) -> list[tuple[int, int]]:
+def _host_links(variant: VariantPlan, job: JobPlan) -> list[tuple[int, int]]:
     """Link rows out of and into each worker's host, which has one link."""
     network = variant.network
     return [
@@ -232,46 +241,5 @@ def _host_links(variant: VariantPlan) -> list[tuple[int, int]]:
             int(np.flatnonzero(network.link_source == host)[0]),
             int(np.flatnonzero(network.link_target == host)[0]),
         )
-        for host in variant.hosts
+        for host in job.hosts
     ]
-
-
-def _link_records(variant: VariantPlan, engine: Engine) -> list[LinkRecord]:
-    network = variant.network
-    records = []
-    for row, counters in enumerate(engine.link_counters()):
-        rate_bps = int(network.rate_bps[row])
-        records.append(
-            LinkRecord(
-                variant=variant.name,
-                link=network.link_names[row],
-                source=network.nodes[network.link_source[row]],
-                target=network.nodes[network.link_target[row]],
-                rate_bps=rate_bps,
-                packets=counters["sent_packets"],
-                bytes=counters["sent_bytes"],
-                **{
-                    f"{what}_{unit}": counters[f"{what}_{unit}"]
-                    for what in ("delivered", "lost", "dropped", "in_flight")
-                    for unit in ("packets", "bytes")
-                },
-                busy_ps=counters["busy_ps"],
-                backlog_bytes_max=counters["backlog_ps_max"] * rate_bps // (8 * 10**12),
-            )
-        )
-    return records
-
-
-def _summary(plan: Plan, results: list[VariantResult]) -> dict[str, Any]:
-    return summarize(
-        {variant.name: result.facts for variant, result in zip(plan.variants, results, strict=True)},
-        [record for result in results for record in result.journal.steps],
-        [record for result in results for record in result.journal.rounds],
-        [record for result in results for record in result.links],
-        [record for result in results for record in result.checks],
-    )
-
-
-def _engine(results: list[VariantResult]) -> dict[str, Any]:
-    hops, wall_s = sum(result.packet_hops for result in results), sum(result.wall_s for result in results)
-    return {"packet_hops": hops, "wall_s": wall_s, "packet_hops_per_s": hops / wall_s if wall_s else 0.0}

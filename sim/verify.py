@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.codec import Codec, Gradient, Merge, Merged, Message, Words
+from homomorphic.codec import Codec, Gradient, Holders, Merge, Merged, Message, Words
 from homomorphic.fold import check_lock_step, merged_reference
 from homomorphic.merge import ORDER_FREE
 
+T = TypeVar("T", bound=np.generic)
 _CHUNK = 1 << 20
 
 
@@ -35,6 +37,8 @@ class Findings:
     worst_element: int  # where the error is largest relative to its bound
     nonzeros: int
     union_nonzeros: int
+    workers_held_min: int
+    workers_held_mean: float
 
     @property
     def is_exact(self) -> bool:
@@ -48,39 +52,90 @@ def examine(
     decoded: Sequence[Gradient],
     operations: Sequence[Operation],
 ) -> Findings:
-    """Compare what workers received and decoded with integer and float64 sums of what they put in."""
+    """Compare what workers received and decoded with integer and float64 sums of what they put in.
+
+    A result that holds some of the workers only is compared with the sum of theirs.
+    """
     workers = range(len(gradients))
-    wrong_words = 0
-    merges = set()
+    wrong_words, is_integer = 0, True
     for operation in operations:
         check_lock_step([operation.sent[worker] for worker in workers])
         for part, message in enumerate(operation.sent[0]):
-            merges.add(message.merge)
+            received = [operation.received[worker][part] for worker in workers]
+            is_integer &= message.merge in ORDER_FREE or message.merge is Merge.GATHER
+            is_integer &= not any(
+                merged.is_float is not None and merged.is_float.any() for merged in received
+            )
             if message.merge in ORDER_FREE or message.merge is Merge.GATHER:
-                sent = [operation.sent[worker][part] for worker in workers]
-                wrong_words += _wrong_words(sent, [operation.received[worker][part] for worker in workers])
-    max_abs_error, over_bound, worst = _errors(codec, gradients, decoded[0])
+                wrong_words += _wrong_words([operation.sent[worker][part] for worker in workers], received)
+    held = _held(operations, len(gradients))
+    summed = gradients if held.holders is None else _only_held(gradients, held.holders)
+    max_abs_error, over_bound, worst = _errors(codec, summed, decoded[0])
     live = np.zeros(gradients[0].size, np.bool_)
     for gradient in gradients:
         live |= gradient != 0
     return Findings(
         wrong_words=wrong_words,
-        is_integer=merges <= ORDER_FREE | {Merge.GATHER},
+        is_integer=is_integer,
         replicas_agree=all(_same_bits(decoded[0], other) for other in decoded[1:]),
         max_abs_error=max_abs_error,
         max_error_over_bound=over_bound,
         worst_element=worst,
         nonzeros=int(np.count_nonzero(gradients[0])),
         union_nonzeros=int(np.count_nonzero(live)),
+        workers_held_min=held.fewest,
+        workers_held_mean=held.mean,
     )
 
 
+class _Held(NamedTuple):
+    """How many workers the results of a round hold, and which ones those at worker 0."""
+
+    fewest: int
+    mean: float
+    holders: Holders | None  # None: all
+
+
+def _held(operations: Sequence[Operation], workers: int) -> _Held:
+    """Only linear codecs, whose round is one message, meet results that do not hold all workers."""
+    found = [
+        merged.holders
+        for operation in operations
+        for received in operation.received.values()
+        for merged in received
+        if merged.holders is not None
+    ]
+    counts = (
+        np.concatenate([np.bitwise_count(one.bitmaps) for one in found]) if found else np.empty(0, np.uint8)
+    )
+    if counts.size == 0:
+        return _Held(workers, float(workers), None)
+    return _Held(int(counts.min()), float(counts.mean()), operations[0].received[0][0].holders)
+
+
+def _only_held(arrays: Sequence[NDArray[T]], holders: Holders) -> list[NDArray[T]]:
+    """Every worker's array with zeros where the result does not hold the worker."""
+    bitmaps = np.repeat(holders.bitmaps, holders.unit_words)[: arrays[0].size]
+    return [
+        np.where((bitmaps >> np.uint32(rank)) & np.uint32(1), array, array.dtype.type(0))
+        for rank, array in enumerate(arrays)
+    ]
+
+
 def _wrong_words(sent: list[Message], received: list[Merged]) -> int:
-    """Words that differ from the integer sum, over all workers."""
+    """Words that differ from the integer sum, over all workers, save those that were added as floats."""
     right = merged_reference(sent).merged
     wrong = 0
     for merged in received:
-        wrong += _differing(merged.words, right.words)
+        if merged.holders is not None:
+            parts = _only_held([message.words for message in sent], merged.holders)
+            mine = [replace(message, words=part) for message, part in zip(sent, parts, strict=True)]
+            wrong += _differing(merged.words, merged_reference(mine).merged.words)
+        elif merged.is_float is not None:
+            is_integer = ~merged.is_float
+            wrong += _differing(merged.words[is_integer], right.words[is_integer])
+        else:
+            wrong += _differing(merged.words, right.words)
         wrong += sum(_differing(one, other) for one, other in zip(merged.parts, right.parts, strict=True))
         if right.exponents is not None:
             wrong += int(np.count_nonzero(merged.exponents != right.exponents))

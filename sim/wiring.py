@@ -15,22 +15,30 @@ from sim.units import transmit_time_ps
 from switch.profiles import Profile
 from topologies.routing import Network, path
 
+NO_LIMIT_BYTES = 2**62
 
-class Trip(NamedTuple):
-    """A way there and back."""
 
-    source: int
-    target: int
-    route: int
+class Way(NamedTuple):
+    """Links from a worker to where its packets are answered, round the insides of switches, and back."""
+
+    there: tuple[int, ...]
+    inside: tuple[int, ...]
+    back: tuple[int, ...]
+
+
+class Traffic(NamedTuple):
+    """The way of every worker, and how many packets each link carries per packet of a window."""
+
+    ways: tuple[Way, ...]
+    load: Counter[int]
 
 
 class Window(NamedTuple):
-    """What is sent at once on every trip."""
+    """What is sent at once on every way."""
 
     frame: Frame
     packets: int
-    has_results: bool  # answered by results of its own size; else by acknowledgements
-    loopback_link: int = -1
+    answer_bytes: int
 
 
 def with_pass_latency(network: Network, profiles: dict[str, Profile]) -> Network:
@@ -57,41 +65,89 @@ def with_loopback(network: Network, name: str, kind: Profile, passes: int) -> tu
     return extended, len(network.link_names)
 
 
-def full_window_trip_ps(network: Network, trips: Sequence[Trip], window: Window) -> int:
-    """Longest time until a window of packets per trip, all sent at once on an idle network, is answered.
+def without_drops(network: Network) -> Network:
+    """The network with buffers that never fill: what credits of a lossless fabric come to."""
+    return dataclasses.replace(network, buffer_bytes=np.full_like(network.buffer_bytes, NO_LIMIT_BYTES))
+
+
+def ring_traffic(network: Network, hosts: Sequence[int], routes: Sequence[int]) -> Traffic:
+    """Every worker sends to the next one; acknowledgements come back and are in nobody's way."""
+    ways = []
+    for worker, (host, route) in enumerate(zip(hosts, routes, strict=True)):
+        following = hosts[(worker + 1) % len(hosts)]
+        there, back = path(network, host, following, route), path(network, following, host, route)
+        ways.append(Way(tuple(there), (), tuple(back)))
+    return Traffic(tuple(ways), Counter(link for way in ways for link in way.there))
+
+
+def job_traffic(network: Network, job: Job) -> Traffic:
+    """Workers to their points, points to their parents, the root to its server if it has one, and back."""
+    switches = (job.switch, *(branch.switch for branch in job.branches))
+    homes = job.homes or (0,) * len(job.hosts)
+    workers = [
+        _hop(network, host, switches[home], route)
+        for host, home, route in zip(job.hosts, homes, job.routes, strict=True)
+    ]
+    above = {
+        point: _hop(network, branch.switch, switches[branch.parent], branch.route)
+        for point, branch in enumerate(job.branches, start=1)
+    }
+    if job.server is not None:
+        above[0] = _hop(network, job.switch, job.server.host, job.server.route)
+    parents = {point: branch.parent for point, branch in enumerate(job.branches, start=1)}
+    loopbacks = (job.loopback_link, *(branch.loopback_link for branch in job.branches))
+    ways = []
+    for home, own in zip(homes, workers, strict=True):
+        points = [home]
+        while points[-1] in parents:
+            points.append(parents[points[-1]])
+        hops = [own, *(above[point] for point in points if point in above)]
+        ways.append(
+            Way(
+                tuple(link for hop in hops for link in hop.there),
+                tuple(loopbacks[point] for point in points if loopbacks[point] >= 0),
+                tuple(link for hop in reversed(hops) for link in hop.back),
+            )
+        )
+    load = Counter(link for hop in (*workers, *above.values()) for link in (*hop.there, *hop.back))
+    load.update(link for link in loopbacks if link >= 0)  # a result passes once
+    return Traffic(tuple(ways), load)
+
+
+def _hop(network: Network, source: int, target: int, route: int) -> Way:
+    there, back = path(network, source, target, route), path(network, target, source, route)
+    return Way(tuple(there), (), tuple(back))
+
+
+def full_window_trip_ps(network: Network, traffic: Traffic, window: Window) -> int:
+    """Longest time until a window of packets per worker, all sent at once on an idle network, is answered.
 
     A packet waits for all others on the busiest link of its way. Answers wait too where they are results;
     acknowledgements do not.
     """
     size_bytes = window.frame.wire_bytes(window.frame.elements, first=True, last=True)
-    answer_bytes = size_bytes if window.has_results else window.frame.ack_bytes
-    extra = [(window.loopback_link, size_bytes)] if window.loopback_link >= 0 else []
-    load: Counter[int] = Counter()
-    ways = []
-    for trip in trips:
-        there = path(network, trip.source, trip.target, trip.route)
-        back = path(network, trip.target, trip.source, trip.route)
-        ways.append([(link, size_bytes) for link in there] + extra + [(link, answer_bytes) for link in back])
-        load.update(there + back if window.has_results else there)
-    load[window.loopback_link] = 1  # a result of all workers passes once
     longest_ps = 0
-    for way in ways:
-        times_ps = {link: transmit_time_ps(size, int(network.rate_bps[link])) for link, size in way}
-        delay_ps = sum(int(network.delay_ps[link]) for link, _ in way)
-        waits_ps = [(window.packets * load[link] - 1) * times_ps[link] for link, _ in way if load[link]]
-        longest_ps = max(longest_ps, sum(times_ps.values()) + delay_ps + max(waits_ps, default=0))
+    for way in traffic.ways:
+        sizes = [*((link, size_bytes) for link in way.there)]
+        sizes += [(link, window.answer_bytes) for link in (*way.inside, *way.back)]
+        times_ps = [(link, transmit_time_ps(size, int(network.rate_bps[link]))) for link, size in sizes]
+        delay_ps = sum(int(network.delay_ps[link]) for link, _ in sizes)
+        waits_ps = [
+            (window.packets * traffic.load[link] - 1) * time_ps
+            for link, time_ps in times_ps
+            if traffic.load[link]
+        ]
+        total_ps = sum(time_ps for _, time_ps in times_ps) + delay_ps + max(waits_ps, default=0)
+        longest_ps = max(longest_ps, total_ps)
     return longest_ps
 
 
 def wire_bound(network: Network, job: Job) -> Reference:
     """Dense elements per second that the busiest link of a job can carry: its rate over what shares it."""
-    load = Counter([job.loopback_link] if job.loopback_link >= 0 else [])
-    for host, route in zip(job.hosts, job.routes, strict=True):
-        load.update(path(network, host, job.switch, route))
-        load.update(path(network, job.switch, host, route))
+    load = job_traffic(network, job).load
     busiest = min(load, key=lambda link: int(network.rate_bps[link]) / load[link])
     words = job.frame.elements
     size_bytes = job.frame.wire_bytes(words, first=False, last=False)
-    shared = f", {load[busiest]} workers on {network.link_names[busiest]}" if load[busiest] > 1 else ""
+    shared = f", {load[busiest]} streams on {network.link_names[busiest]}" if load[busiest] > 1 else ""
     bound = int(network.rate_bps[busiest]) * words / (8 * size_bytes * load[busiest])
     return Reference("wire bound, dense", bound, f"{words} words per {size_bytes} B{shared}")

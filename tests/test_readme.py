@@ -40,7 +40,13 @@ PATTERNS = {
     FRACTION_PATTERN: "share",
     NAME_PATTERN: "name",
 }
-TYPES = {"integer": "whole number", "number": "number", "string": "text", "array": "list"}
+TYPES = {
+    "integer": "whole number",
+    "number": "number",
+    "string": "text",
+    "array": "list",
+    "boolean": "true or false",
+}
 EVERY_DOCUMENT = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
 
@@ -183,6 +189,9 @@ def all_keys() -> str:
     for name, section in variant["properties"].items():
         if name != "name":
             members = [_resolved(member, variant["$defs"]) for member in _members(section)]
+            if name == "jobs":  # whose other keys are the sections above
+                own = {key: one for key, one in members[0]["properties"].items() if key in ("name", "start")}
+                members = [{**members[0], "properties": own}]
             default = f" Default: {_written(section['default'])}." if "default" in section else ""
             parts.append(_section(f"`{name}`", section["description"] + default, members))
     return "\n\n".join(parts)
@@ -209,7 +218,7 @@ def _member(member: Any) -> str:
     sentence, meanings = _docstring(member.get("description", ""))
     rows = [
         f"| `{key}` | {_value(option)} | {_default(key, option, member)} "
-        f"| {option.get('description') or meanings.get(key, '')} |"
+        f"| {' '.join((option.get('description') or meanings.get(key, '')).split())} |"
         for key, option in options.items()
     ]
     table = "\n".join(["| key | value | default | meaning |", "|---|---|---|---|", *rows])

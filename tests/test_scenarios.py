@@ -14,9 +14,10 @@ from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
 from sim.cli import app
+from sim.outcome import VariantResult
 from sim.resolve import resolve
 from sim.results import summarize
-from sim.run import VariantResult, run_variant
+from sim.run import run_variant
 from sim.scenario import load
 from sim.scenario.models import Training
 
@@ -39,21 +40,24 @@ def shown(file: Path, *sets: str, only: str = "") -> dict[str, Shown]:
     """Run all variants, or one, and summarize each."""
     plan = resolve(load(file, sets))
     return {
-        variant.name: summarized(variant.name, run_variant(plan, variant))
+        name: one
         for variant in plan.variants
         if only in ("", variant.name)
+        for name, one in summarized(run_variant(plan, variant)).items()
     }
 
 
-def summarized(name: str, result: VariantResult) -> Shown:
-    journal = result.journal
-    summary = summarize({name: result.facts}, journal.steps, journal.rounds, result.links, result.checks)
-    (variant,) = summary["variants"]
-    return Shown(
-        verdicts={check["name"]: check["verdict"] for check in variant["checks"]},
-        metrics=variant["metrics"],
-        references={one["label"]: one["elements_per_s"] for one in variant["references"]},
-    )
+def summarized(result: VariantResult) -> dict[str, Shown]:
+    """What its jobs came to, by their names in results."""
+    summary = summarize(result.facts, result.steps, result.rounds, result.links, result.checks)
+    return {
+        variant["name"]: Shown(
+            verdicts={check["name"]: check["verdict"] for check in variant["checks"]},
+            metrics=variant["metrics"],
+            references={one["label"]: one["elements_per_s"] for one in variant["references"]},
+        )
+        for variant in summary["variants"]
+    }
 
 
 def smaller(file: Path) -> list[str]:

@@ -20,6 +20,11 @@ class Collective(Protocol):
         """Merges it can do."""
         ...
 
+    @property
+    def takes_floats(self) -> bool:
+        """Whether it adds a message's floats where the sums of its words overflow."""
+        ...
+
     def pipelines(self, message: Message) -> bool:
         """Whether it agrees on a scaled message's exponents by itself, on the way of the words."""
         ...
@@ -28,8 +33,8 @@ class Collective(Protocol):
         """Send one worker's messages now; a SimPy process waits in it, and gets them merged."""
         ...
 
-    def switch_counters(self) -> dict[str, int]:
-        """Counters of the program it runs on a switch; empty if it runs none."""
+    def switch_counters(self) -> list[dict[str, int]]:
+        """Counters of the program it runs, switch by switch, root first; none if it runs none."""
         ...
 
     def retransmitted_packets(self) -> int:

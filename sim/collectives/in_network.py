@@ -1,21 +1,26 @@
-"""Aggregation in a switch: every worker streams its words to one switch and receives the sums."""
+"""Aggregation in switches: every worker streams its words to one, and receives the sums."""
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from homomorphic.codec import Merge, Merged, Message
+from homomorphic.codec import Holders, Merge, Merged, Message, Words
+from homomorphic.factor import WORD_MAX
+from homomorphic.merge import CODES_PER_WORD
 from sim.collectives.collective import Wait
 from sim.engine import model
 from sim.engine.model import Scaled, Segment
 from sim.engine.state import SEGMENTS_MAX
 from sim.fabric import Fabric
 
-SWITCH_MERGES = {Merge.ADD: model.Merge.ADD, Merge.OR: model.Merge.OR, Merge.MAX: model.Merge.MAX}
+SWITCH_MERGES: dict[Merge, model.Merge] = {
+    merge: model.Merge[merge.name] for merge in Merge if merge is not Merge.GATHER
+}
 
 
 class InNetwork:
-    """One job on one switch.
+    """One job on its switches.
 
     The plain messages of an operation share one stream; a scaled message has a stream of its own, with its
     exponents one window ahead.
@@ -25,13 +30,23 @@ class InNetwork:
 
     def __init__(self, fabric: Fabric, job: model.Job) -> None:
         self._fabric = fabric
+        self._plan = job
         self._unit_words = job.unit_packets * job.frame.elements
         self._workers = len(job.hosts)
         self._job = fabric.engine.add_job(job)
 
+    @property
+    def takes_floats(self) -> bool:
+        """ATP's server adds floats where integers overflow."""
+        return self._plan.program is model.Program.ATP
+
     def pipelines(self, message: Message) -> bool:
         """SwitchML sends exponents one window ahead, where a block is just what one unit carries."""
-        return message.scaling is not None and message.scaling.block_elements == self._unit_words
+        return (
+            self._plan.program is model.Program.SWITCHML
+            and message.scaling is not None
+            and message.scaling.block_elements == self._unit_words
+        )
 
     def exchange(self, worker: int, messages: tuple[Message, ...]) -> Wait:
         """See `Collective`."""
@@ -42,7 +57,7 @@ class InNetwork:
         for first in range(0, len(carried), SEGMENTS_MAX):
             yield self._fabric.stream(self._job, worker, carried[first : first + SEGMENTS_MAX])
         for index, segment in zip(plain, segments, strict=True):
-            merged[index] = Merged(segment.result, self._workers)
+            merged[index] = self._merged(segment)
         for index, message in enumerate(messages):
             if message.scaling is None:
                 continue
@@ -54,13 +69,38 @@ class InNetwork:
         return tuple(one for one in merged if one is not None)
 
     def _segment(self, message: Message) -> Segment:
-        dtype = np.int32 if message.scaling is not None else message.words.dtype
-        result = np.empty(message.words.size, dtype)
-        return Segment(np.ascontiguousarray(message.words), result, SWITCH_MERGES[message.merge])
+        words, is_lifted = message.words, message.merge is Merge.TABLE_ADD
+        dtype = np.int32 if message.scaling is not None or is_lifted else words.dtype
+        units = -(-words.size // self._unit_words)
+        is_timed = self._plan.program is model.Program.TIMED
+        return Segment(
+            np.ascontiguousarray(words),
+            np.empty(words.size * (CODES_PER_WORD if is_lifted else 1), dtype),
+            SWITCH_MERGES[message.merge],
+            table=message.table,
+            holders=np.zeros(units, np.uint32) if is_timed else None,
+            floats=message.floats,
+            is_float=self._overflowed_units(words, units) if message.floats is not None else None,
+        )
 
-    def switch_counters(self) -> dict[str, int]:
+    def _overflowed_units(self, words: Words, units: int) -> NDArray[np.uint8]:
+        """Units with a word that the codec had to clip: they are sent as floats from the start."""
+        is_clipped = np.zeros(units * self._unit_words, np.bool_)
+        is_clipped[: words.size] = np.abs(words.astype(np.int64)) >= WORD_MAX
+        return np.asarray(is_clipped.reshape(units, self._unit_words).any(axis=1), np.uint8)
+
+    def _merged(self, segment: Segment) -> Merged:
+        """What a stream brought, and what is known about each of its units."""
+        is_float, holders = None, None
+        if segment.is_float is not None:
+            is_float = np.repeat(segment.is_float != 0, self._unit_words)[: segment.words.size]
+        if segment.holders is not None:
+            holders = Holders(segment.holders, self._unit_words)
+        return Merged(segment.result, self._workers, is_float=is_float, holders=holders)
+
+    def switch_counters(self) -> list[dict[str, int]]:
         """See `Collective`."""
-        return self._fabric.engine.switch_counters(self._job)
+        return [self._fabric.engine.switch_counters(self._job)]
 
     def retransmitted_packets(self) -> int:
         """See `Collective`."""

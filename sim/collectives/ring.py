@@ -40,6 +40,7 @@ class Ring:
     """One job's ring, in rank order."""
 
     merges = frozenset(Merge) - {Merge.GATHER}
+    takes_floats = False
 
     def __init__(
         self, environment: simpy.Environment, fabric: Fabric, options: RingOptions, device: Device
@@ -99,7 +100,7 @@ class Ring:
             window=options.window,
             timeout_ps=options.timeout_ps,
             ack_every=options.ack_every,
-            route=ring_route(options.seed, worker),
+            route=ring_route(options.seed, options.job, worker),
             key=key,
         )
         delivered = self._fabric.flow(flow)
@@ -110,18 +111,18 @@ class Ring:
         """The event that a worker has a step's segment; with loss, later steps may arrive first."""
         return self._arrivals.setdefault((worker, operation, step), self._environment.event())
 
-    def switch_counters(self) -> dict[str, int]:
+    def switch_counters(self) -> list[dict[str, int]]:
         """See `Collective`."""
-        return {}
+        return []
 
     def retransmitted_packets(self) -> int:
         """See `Collective`."""
         return self._fabric.engine.flow_retransmissions
 
 
-def ring_route(seed: int, worker: int) -> int:
+def ring_route(seed: int, job: int, worker: int) -> int:
     """What picks a worker's path to the next among equal ones."""
-    return mix_plain(seed, 7, worker) >> 33
+    return mix_plain(seed, 7, job, worker) >> 33
 
 
 def _pass_on(

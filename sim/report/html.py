@@ -74,6 +74,7 @@ def render(run: Run, drawn: dict[str, bytes]) -> str:
         steps=words.span(variant["metrics"]["steps"] for variant in variants),
         workers=words.span(variant["metrics"]["workers"] for variant in variants),
         fastest=_fastest(variants),
+        on_switches=[variant for variant in variants if variant["metrics"]["passes"] is not None],
         references=[(variant["name"], entry) for variant in variants for entry in variant["references"]],
         figures=[{"alt": _CAPTIONS[name], "address": _data_address(svg)} for name, svg in drawn.items()],
         links=_busiest_links(run),
@@ -101,7 +102,8 @@ def _data_address(svg: bytes) -> str:
 
 def _busiest_links(run: Run) -> list[dict[str, Any]]:
     """The busiest links of each variant, with the share of the simulated time they were busy."""
-    duration = run.steps.group_by("variant", maintain_order=True).agg(
+    network = pl.col("variant").str.split("/").list.first()  # that the jobs of a variant share
+    duration = run.steps.group_by(network, maintain_order=True).agg(
         (pl.col("end_ps").max() - pl.col("start_ps").min()).alias("duration_ps")
     )
     rows = (
@@ -111,8 +113,8 @@ def _busiest_links(run: Run) -> list[dict[str, Any]]:
     )
     return [
         row
-        for variant in run.summary["variants"]
-        for row in rows.filter(pl.col("variant") == variant["name"]).head(LINKS_MAX).to_dicts()
+        for name in run.links["variant"].unique(maintain_order=True)
+        for row in rows.filter(pl.col("variant") == name).head(LINKS_MAX).to_dicts()
     ]
 
 

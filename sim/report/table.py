@@ -22,7 +22,8 @@ def results_table(summary: Mapping[str, Any]) -> Table:
     variants = summary["variants"]
     first_rate = variants[0]["metrics"]["aggregation_elements_per_s"]
     trained = any(words.has_trained(variant["metrics"]) for variant in variants)
-    table = FittingTable(f"{summary['scenario']}, seed {summary['seed']}", _DISPENSABLE, _published(variants))
+    notes = [*_published(variants), *_held(variants), *(f"note: {text}" for text in summary["warnings"])]
+    table = FittingTable(f"{summary['scenario']}, seed {summary['seed']}", _DISPENSABLE, notes)
     table.add_column("variant")
     for heading in ("aggregation", "elements/s", "× first", "wire/worker", "compression"):
         table.add_column(heading, justify="right")
@@ -53,6 +54,16 @@ def _published(variants: list[dict[str, Any]]) -> list[str]:
         for variant in variants
         for entry in variant["references"]
         if not entry["label"].startswith(BOUND_LABEL)
+    ]
+
+
+def _held(variants: list[dict[str, Any]]) -> list[str]:
+    """A line for every variant some of whose results do not hold all workers."""
+    return [
+        f"{variant['name']}: workers held, {metrics['workers_held_min']} at least, "
+        f"{words.digits(metrics['workers_held_mean'])} of {metrics['workers']} on average"
+        for variant in variants
+        if (metrics := variant["metrics"])["workers_held_min"] < metrics["workers"]
     ]
 
 

@@ -51,6 +51,11 @@ def times(value: float | None) -> str:
     return NOTHING if value is None else f"{digits(value)} ×"
 
 
+def optional(value: float | None) -> str:
+    """Three digits, where there is a value."""
+    return NOTHING if value is None else digits(value)
+
+
 def percent(value: float | None) -> str:
     """A share: "12.3 %"."""
     return NOTHING if value is None else f"{digits(100 * value)} %"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,12 +26,17 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class VariantFacts:
-    """What a summary needs to know of a variant that its records do not say."""
+    """What a summary needs to know of a variant, or of one of its jobs, that its records do not say."""
 
     workers: int
     packets_sent: int = 0  # by hosts
     packets_retransmitted: int = 0  # by hosts
     references: tuple[Reference, ...] = ()
+    variant: str = ""  # whose network a job shares with others; left out: it is the variant
+    warnings: tuple[str, ...] = ()  # what to know before its numbers are used
+    passes: int | None = None  # through pipelines of switches that run its program; None: it has none
+    results: int = 0  # that its switches completed
+    duration_ps: int = 0  # of the whole variant
 
 
 def summarize(
@@ -41,7 +46,10 @@ def summarize(
     links: Sequence[LinkRecord],
     checks: Sequence[CheckRecord],
 ) -> dict[str, Any]:
-    """Verdict of the run, and metrics, checks and verdict of each variant, in the order of `facts`.
+    """Verdict and warnings of the run; metrics, checks and verdict of each variant, in the order of `facts`.
+
+    Where a variant has several jobs, each is an entry of its own, named "variant/job"; its links are the
+    variant's.
 
     The result holds only what JSON holds; a metric that has no finite value is None. Means per step that are
     whole are ints. `loss_first` and `loss` are the training losses of the first and the last step, each taken
@@ -52,19 +60,24 @@ def summarize(
     InvariantError
         A variant has no step or no round, or a record names a variant that is not in `facts`.
     """
-    _require_known_variants(facts, [*steps, *rounds, *links, *checks])
+    _require_known_variants(facts, [*steps, *rounds, *checks])
+    _require_known_variants([fact.variant or name for name, fact in facts.items()], links)
     variants = [
         _summarize_variant(
             name,
             fact,
             [record for record in steps if record.variant == name],
             [record for record in rounds if record.variant == name],
-            [record for record in links if record.variant == name],
+            [record for record in links if record.variant == (fact.variant or name)],
             [record for record in checks if record.variant == name],
         )
         for name, fact in facts.items()
     ]
-    return {"verdict": _verdict(variant["verdict"] for variant in variants), "variants": variants}
+    return {
+        "verdict": _verdict(variant["verdict"] for variant in variants),
+        "variants": variants,
+        "warnings": [f"{name}: {warning}" for name, fact in facts.items() for warning in fact.warnings],
+    }
 
 
 def _summarize_variant(
@@ -89,6 +102,7 @@ def _summarize_variant(
         "packets_lost": sum(link.lost_packets for link in links),
         "packets_dropped": sum(link.dropped_packets for link in links),
         "packets_retransmitted": fact.packets_retransmitted,
+        **_switch_metrics(fact, links),
         **_number_metrics(rounds),
         "loss_first": _finite(steps[0].loss),
         "loss": _finite(steps[-1].loss),
@@ -129,6 +143,16 @@ def _traffic_metrics(steps_count: int, workers_count: int, rounds: list[RoundRec
     }
 
 
+def _switch_metrics(fact: VariantFacts, links: list[LinkRecord]) -> dict[str, Any]:
+    """What aggregating takes of switches: trips through their pipelines, and time of the busiest loopback."""
+    inside = [link.busy_ps for link in links if link.source == link.target]
+    return {
+        "passes": fact.passes,
+        "passes_per_result": None if fact.passes is None else _ratio(fact.passes, fact.results),
+        "loopback_busy": _ratio(max(inside), fact.duration_ps) if inside else None,
+    }
+
+
 def _number_metrics(rounds: list[RoundRecord]) -> dict[str, Any]:
     """What happened to the values: exactness, error, how dense they were before and after the union."""
     elements = sum(record.elements for record in rounds)
@@ -139,6 +163,8 @@ def _number_metrics(rounds: list[RoundRecord]) -> dict[str, Any]:
         "density": _ratio(sum(record.nonzeros for record in rounds), elements),
         "union_density": _ratio(sum(record.union_nonzeros for record in rounds), elements),
         "redo_messages": sum(record.redo_messages for record in rounds),
+        "workers_held_min": min(record.workers_held_min for record in rounds),
+        "workers_held_mean": sum(record.workers_held_mean * record.elements for record in rounds) / elements,
     }
 
 
@@ -168,9 +194,9 @@ def _largest(values: Iterable[float]) -> float | None:
 
 
 def _require_known_variants(
-    facts: Mapping[str, VariantFacts],
+    known: Collection[str],
     records: Iterable[StepRecord | RoundRecord | LinkRecord | CheckRecord],
 ) -> None:
-    unknown = sorted({record.variant for record in records} - set(facts))
+    unknown = sorted({record.variant for record in records} - set(known))
     if unknown:
-        raise InvariantError(f"records of unknown variants {unknown}; this run has {list(facts)}")
+        raise InvariantError(f"records of unknown variants {unknown}; this run has {list(known)}")

@@ -14,8 +14,8 @@ from pydantic_core import ErrorDetails
 
 from homomorphic.codec import Codec, codecs
 from sim.errors import NetfoldError, ScenarioError, shown
-from sim.scenario.models import Section
 from sim.scenario.node import Node
+from sim.scenario.section import Section
 
 _MUST_BE = {
     "int_type": "a whole number",
@@ -112,12 +112,19 @@ def _follow(tree: Node, section: type[Section], location: Iterable[str | int]) -
         elif _is_section(annotation):
             field = annotation.model_fields.get(part)
         annotation = field.annotation if field is not None else members[0]
-        child = node.children.get(str(part)) if not missing else None
+        child = _child(node, part) if not missing else None
         if child is None:
             missing.append(str(part))
         else:
             node = child
     return _Spot(node, tuple(missing), owner, field, annotation)
+
+
+def _child(node: Node, part: str | int) -> Node | None:
+    """What is below a node: list items by number here, whatever their names."""
+    if isinstance(part, int) and isinstance(node.value, tuple):
+        return node.value[part]
+    return node.children.get(str(part))
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:

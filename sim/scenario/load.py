@@ -17,14 +17,16 @@ from pydantic import ValidationError
 from sim.errors import ScenarioError, shown
 from sim.scenario.explain import explain, missing_key, unknown_key
 from sim.scenario.merge import merge, override_at, parse_set
-from sim.scenario.models import Header, Section, Settings, Variant
+from sim.scenario.models import Header, JobSections, Settings, Variant
 from sim.scenario.node import COMMAND_LINE, Node, parse
+from sim.scenario.section import Section
 
 S = TypeVar("S", bound=Section)
 _HEADER = tuple(Header.model_fields)
 _SETTINGS = tuple(Settings.model_fields)
+_JOB_SECTIONS = tuple(JobSections.model_fields)
 _KEYS = (*_HEADER, *_SETTINGS, "variants")
-_A_VARIANT = "each variant has a name and the keys it changes"
+_EACH_HAS = "each {} has a name and the keys it changes"
 
 
 @dataclass(frozen=True)
@@ -125,25 +127,48 @@ def _items(document: Node) -> dict[str, Node]:
     variants = document.children.get("variants")
     if variants is None:
         return {str(document.children["name"].value): _only(document, ("name",))}
-    if not isinstance(variants.value, tuple) or not variants.value:
-        raise variants.error(f"must be a list of variants, found {shown(variants.plain)}", _A_VARIANT)
-    items: dict[str, Node] = {}
-    for item in variants.value:
+    if not variants.value:
+        raise variants.error(
+            f"must be a list of variants, found {shown(variants.plain)}", _EACH_HAS.format("variant")
+        )
+    return _by_name(variants, "variant", _SETTINGS)
+
+
+def _by_name(items: Node, what: str, allowed: Sequence[str]) -> dict[str, Node]:
+    """The mappings of a list by their `name`, each with allowed keys only."""
+    hint = _EACH_HAS.format(what)
+    if not isinstance(items.value, tuple):
+        raise items.error(f"must be a list of {what}s, found {shown(items.plain)}", hint)
+    named: dict[str, Node] = {}
+    for item in items.value:
         if not isinstance(item.value, Mapping):
-            raise item.error(f"must be a mapping, found {shown(item.plain)}", _A_VARIANT)
+            raise item.error(f"must be a mapping, found {shown(item.plain)}", hint)
         if "name" not in item.value:
-            raise missing_key(item, "name", _A_VARIANT)
+            raise missing_key(item, "name", hint)
         name = str(item.value["name"].plain)
-        if name in items:
-            raise item.error(f"the name {name!r} appears twice", f"it is already on line {items[name].line}")
-        _refuse_unknown(item, ("name", *_SETTINGS))
-        items[name] = item
-    return items
+        if name in named:
+            raise item.error(f"the name {name!r} appears twice", f"it is already on line {named[name].line}")
+        _refuse_unknown(item, ("name", *allowed))
+        named[name] = item
+    return named
 
 
 def _merged(document: Node, item: Node) -> Node:
     merged = merge(_expand(_only(document, _SETTINGS)), _expand(item))
-    return replace(merged, line=item.line, path=item.path)  # where a missing section can be added
+    return _with_jobs(replace(merged, line=item.line, path=item.path))  # where a missing section can be added
+
+
+def _with_jobs(settings: Node) -> Node:
+    """Settings whose jobs say all that they are: what they leave out is as the settings say."""
+    jobs = settings.children.get("jobs")
+    if jobs is None:
+        return settings
+    common = _only(settings, _JOB_SECTIONS)
+    complete = tuple(
+        replace(merge(common, _expand(job)), line=job.line, path=job.path)
+        for job in _by_name(jobs, "job", ("start", *_JOB_SECTIONS)).values()
+    )
+    return _with(settings, "jobs", replace(jobs, value=complete))
 
 
 def _change(trees: dict[str, Node], changes: Iterable[tuple[tuple[str, ...], Node]]) -> dict[str, Node]:
@@ -158,8 +183,39 @@ def _change(trees: dict[str, Node], changes: Iterable[tuple[tuple[str, ...], Nod
         if inner[0] not in _SETTINGS:
             raise unknown_key(value, inner[0], _SETTINGS if path[0] == "variants" else _KEYS)
         for name in names:
-            trees[name] = merge(trees[name], _expand(override_at(trees[name], inner, value)))
+            trees[name] = _changed(trees[name], inner, value)
     return trees
+
+
+def _changed(settings: Node, path: tuple[str, ...], value: Node) -> Node:
+    """Settings with another value at a path; what holds for all jobs is changed in each of them too."""
+    jobs = settings.children.get("jobs")
+    if path[0] == "jobs" and len(path) > 1:
+        names, inner = _addressed_job(path, value, jobs), path[2:]
+    else:
+        settings = merge(settings, _expand(override_at(settings, path, value)))
+        names, inner = tuple(jobs.children) if jobs is not None else (), path
+    if path[0] == "jobs" and len(path) == 1:
+        return _with_jobs(settings)
+    if jobs is None or inner[0] not in ("start", *_JOB_SECTIONS):
+        return settings
+    changed = tuple(
+        merge(job, _expand(override_at(job, inner, value))) if name in names else job
+        for name, job in jobs.children.items()
+    )
+    return _with(settings, "jobs", replace(jobs, value=changed))
+
+
+def _addressed_job(path: tuple[str, ...], value: Node, jobs: Node | None) -> tuple[str, ...]:
+    names = tuple(jobs.children) if jobs is not None else ()
+    if path[1] not in names:
+        known = f"jobs: {', '.join(names)}" if names else "this variant has no jobs; write the list whole"
+        raise value.error(f"there is no job {path[1]!r}", known)
+    if len(path) < 3:
+        raise value.error("a job cannot be replaced as a whole", "use jobs.NAME.PATH=VALUE")
+    if path[2] not in ("start", *_JOB_SECTIONS):
+        raise unknown_key(value, path[2], ("start", *_JOB_SECTIONS))
+    return path[1:2]
 
 
 def _addressed(path: tuple[str, ...], value: Node, trees: Mapping[str, Node]) -> tuple[str, ...]:
@@ -170,16 +226,16 @@ def _addressed(path: tuple[str, ...], value: Node, trees: Mapping[str, Node]) ->
     return path[1:2]
 
 
+def _with(mapping: Node, key: str, child: Node) -> Node:
+    return replace(mapping, value={**mapping.children, key: child})
+
+
 def _expand(settings: Node) -> Node:
     """Settings with `workers: 8` written out as `workers: {count: 8}`."""
     workers = settings.children.get("workers")
     if workers is None or isinstance(workers.value, Mapping | tuple | None):
         return settings
-    children = {
-        **settings.children,
-        "workers": Node({"count": workers}, workers.file, workers.line, workers.path),
-    }
-    return Node(children, settings.file, settings.line, settings.path)
+    return _with(settings, "workers", replace(workers, value={"count": workers}))
 
 
 def _only(mapping: Node, keys: Sequence[str]) -> Node:
@@ -198,13 +254,22 @@ def _variants(trees: Mapping[str, Node]) -> tuple[Variant, ...]:
     errors: dict[str, ScenarioError] = {}
     for name, tree in trees.items():
         try:
-            variants.append(_validate(Variant, tree))
+            variants.append(_validate(Variant, _as_its_first_job(tree)))
         except ScenarioError as error:
             errors[name] = error
     if errors:
         name, first = next(iter(errors.items()))
         raise first if len(errors) == len(trees) else _naming(name, first)
     return tuple(variants)
+
+
+def _as_its_first_job(settings: Node) -> Node:
+    """Settings in whose own sections, defaults of its jobs, stands what the first job makes of them."""
+    jobs = settings.children.get("jobs")
+    if jobs is None or not jobs.value:
+        return settings
+    first = _only(next(iter(jobs.children.values())), _JOB_SECTIONS)
+    return replace(settings, value={**settings.children, **first.children})
 
 
 def _naming(variant: str, error: ScenarioError) -> ScenarioError:

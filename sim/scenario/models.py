@@ -6,22 +6,14 @@ int bits per second, `delay` int picoseconds, `buffer` int bytes. Nothing beyond
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
+from sim.scenario.collectives import Collective
 from sim.scenario.fields import CodecOptions, Count, Name, Pair, Placement, Rate, Share, Size, Time
+from sim.scenario.section import Section
 from sim.units import RATE, SIZE, TIME
-
-Frame = Literal["udp-256", "udp-1024", "roce-1024"]
-
-
-class Section(BaseModel):
-    """A mapping in the file: strict types, no unknown keys, unchangeable once read."""
-
-    model_config = ConfigDict(
-        strict=True, frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
-    )
 
 
 class Links(Section):
@@ -158,59 +150,6 @@ class RooflineDevice(Section):
 Device = Annotated[NoDevice | FixedDevice | RooflineDevice, Field(discriminator="kind")]
 
 
-class Ring(Section):
-    """Ring all-reduce between the hosts: reduce-scatter, then all-gather."""
-
-    kind: Literal["ring"]
-    frame: Frame = "roce-1024"
-    """Packet format: protocol and payload bytes."""
-    window: Count = 512
-    """Packets a worker may have outstanding."""
-    timeout: Time | None = None
-    """Wait for an acknowledgement before packets are sent again; by default 1ms, or twice the round trip of a
-    full window where that is longer."""
-    ack_every: Count = 16
-    """Packets acknowledged at once."""
-
-
-class InNetwork(Section):
-    """Aggregation in a switch."""
-
-    kind: Literal["in_network"]
-    program: Literal["switchml"] = "switchml"
-    """What the switch runs."""
-    frame: Frame = "roce-1024"
-    """Packet format: protocol and payload bytes."""
-    slots: Count = 512
-    """Packets a worker may have outstanding, one accumulator of the switch each."""
-    message_packets: Count = Field(
-        default_factory=lambda read: 4 if str(read.get("frame")).startswith("roce") else 1
-    )
-    """Packets per RDMA message: by default 4 with RoCE; 1 with UDP, which has no messages."""
-    timeout: Time | None = None
-    """Wait for a result before a message is sent again; by default 10ms, or twice the round trip of a full
-    window where that is longer."""
-    first_timeout: Time | None = None
-    """Wait for the results of the first window of every exchange; by default the same."""
-    timeout_max: Time = TIME.parse("100ms")
-    """The timeout doubles after every 100 timeouts of a worker, up to this."""
-    switch: str = "auto"
-    """Name of the switch; auto takes the nearest to all workers that can run the program."""
-
-    @field_validator("message_packets")
-    @classmethod
-    def _udp_has_no_messages(cls, message_packets: int, info: ValidationInfo) -> int:
-        frame = str(info.data.get("frame"))
-        if frame.startswith("udp") and message_packets != 1:
-            raise ValueError(
-                f"must be 1 with frame {frame}, found {message_packets}\nonly RoCE has longer messages"
-            )
-        return message_packets
-
-
-Collective = Annotated[Ring | InNetwork, Field(discriminator="kind")]
-
-
 class Loss(Section):
     """Packets that vanish at random, each with the same probability."""
 
@@ -232,11 +171,9 @@ class Published(Section):
     """Where the number comes from."""
 
 
-class Settings(Section):
-    """What a scenario compares: the sections every variant has, and may change."""
+class JobSections(Section):
+    """What a job is made of."""
 
-    topology: Topology
-    """Hosts, switches and links."""
     workers: Workers
     """Training ranks and where they run."""
     workload: Workload
@@ -247,14 +184,37 @@ class Settings(Section):
     """How gradients are encoded."""
     collective: Collective
     """How workers' messages are brought together."""
-    faults: tuple[Loss, ...] = ()
-    """What goes wrong."""
     published: tuple[Published, ...] = ()
     """Published results to compare with."""
 
 
+class Job(JobSections):
+    """One of several jobs on the same network: what it does not say is as the variant says."""
+
+    name: Name
+    """Name in tables and figures, after the variant's: lower-case letters, digits and '-'."""
+    start: Time = 0
+    """When it begins."""
+
+
+class NetworkSections(Section):
+    """What jobs run on."""
+
+    topology: Topology
+    """Hosts, switches and links."""
+
+
+class Settings(JobSections, NetworkSections):
+    """What a scenario compares: the sections every variant has, and may change."""
+
+    faults: tuple[Loss, ...] = ()
+    """What goes wrong."""
+    jobs: tuple[Job, ...] = ()
+    """Jobs that share the network, each with a name and what it changes; without it there is one."""
+
+
 class Variant(Settings):
-    """One alternative, complete."""
+    """One alternative, complete. Where it has `jobs`, its own job sections are those of the first."""
 
     name: Name
     """Name in tables and figures: lower-case letters, digits and '-'."""
@@ -276,8 +236,3 @@ class Header(Section):
     """What the scenario shows, in a sentence or two."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Decides everything random; same seed, same results."""
-
-
-def union_members(annotation: Any) -> tuple[Any, ...]:
-    """The alternatives of a union, or the annotation alone."""
-    return tuple(getattr(annotation, "__args__", (annotation,)))

@@ -92,6 +92,8 @@ def rounds(fake: Fake) -> list[RoundRecord]:
             union_nonzeros=300 + bucket,
             exact=fake.verdict == "pass",
             replicas_agree=True,
+            workers_held_min=fake.workers,
+            workers_held_mean=float(fake.workers),
             max_abs_error=0.25 * (bucket + 1),
             max_error_over_bound=0.5,
         )

@@ -57,7 +57,7 @@ def test_files(folder: Path) -> None:
 def test_summary_says_what_was_run(folder: Path) -> None:
     summary = json.loads((folder / "summary.json").read_bytes())
 
-    assert list(summary) == ["approximations", "scenario", "seed", "sets", "variants", "verdict"]
+    assert list(summary) == ["approximations", "scenario", "seed", "sets", "variants", "verdict", "warnings"]
     assert (summary["scenario"], summary["seed"], summary["sets"]) == ("quick", 7, ["seed=7"])
 
 

@@ -18,6 +18,7 @@ import sim.report.html
 import sim.run
 import sim.workload.data
 from sim.errors import DataError, InvariantError, ScenarioError
+from sim.outcome import Outcome
 from tests.scenario.files import GOOD, changed, write
 
 ROOT = Path(__file__).parents[2]
@@ -37,12 +38,13 @@ def outcome(verdict: str) -> Any:
         "wire_bytes_up_per_worker": 1000.0,
         "compression_ratio": 2.0,
         "exact": True,
+        "workers_held_min": 2,
         "loss_first": None,
     }
     check = {"name": "sum_is_right", "verdict": verdict, "detail": "3 of 4 elements"}
     variant = {"name": "only", "verdict": verdict, "checks": [check], "metrics": metrics, "references": []}
-    summary = {"verdict": verdict, "variants": [variant]}
-    return sim.run.Outcome("quick", 7, Path("runs/quick/now"), summary, {"packet_hops": 0})
+    summary = {"verdict": verdict, "variants": [variant], "warnings": []}
+    return Outcome("quick", 7, Path("runs/quick/now"), summary, {"packet_hops": 0})
 
 
 @pytest.fixture

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from sim.errors import ScenarioError
 from sim.scenario import load
+from sim.scenario.collectives import InNetwork, Ring
 from sim.scenario.merge import merge
-from sim.scenario.models import InNetwork, LeafSpine, NoDevice, Ring, Star, Synthetic, Training
+from sim.scenario.models import LeafSpine, NoDevice, Star, Synthetic, Training
 from sim.scenario.node import Node
 from tests.scenario.files import GOOD, changed, write
 

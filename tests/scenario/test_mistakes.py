@@ -44,12 +44,12 @@ SETS = [
         "topolgy.rate=1",
         "--set: topolgy.rate: unknown key 'topolgy'\n"
         "  did you mean 'topology'? allowed: name, description, seed, topology, workers, workload, device, "
-        "codec, collective, faults, published, variants",
+        "codec, collective, published, faults, jobs, variants",
     ),
     (
         "variants.ring.seed=1",
         "--set: variants.ring.seed: unknown key 'seed'\n"
-        "  allowed: topology, workers, workload, device, codec, collective, faults, published",
+        "  allowed: topology, workers, workload, device, codec, collective, published, faults, jobs",
     ),
     (
         "topology.rate=fast",

@@ -16,10 +16,11 @@ from sim.engine.engine import Engine
 from sim.engine.model import Job
 from sim.errors import ScenarioError
 from sim.fabric import Fabric
-from sim.plan import Plan, VariantPlan
+from sim.outcome import Outcome, VariantResult
+from sim.plan import JobPlan, Plan, VariantPlan
 from sim.resolve import resolve
 from sim.results import summarize
-from sim.run import Outcome, VariantResult, run_scenario, run_variant
+from sim.run import run_scenario, run_variant
 from sim.scenario import load
 from topologies.graph import LinkSpec
 from topologies.routing import Network, compile_network
@@ -68,9 +69,16 @@ def only(folder: Path, *sets: str, text: str = TINY) -> VariantPlan:
     return variant
 
 
+def job_plan(variant: VariantPlan) -> JobPlan:
+    """The plan of its only job."""
+    (job,) = variant.jobs
+    return job
+
+
 def job_of(variant: VariantPlan) -> Job:
-    assert isinstance(variant.collective, Job)
-    return variant.collective
+    collective = job_plan(variant).collective
+    assert isinstance(collective, Job)
+    return collective
 
 
 def simulate(folder: Path, *sets: str, text: str = TINY) -> VariantResult:
@@ -88,8 +96,7 @@ def run(folder: Path, *sets: str, text: str = TINY, seed: int | None = None) -> 
 def measure(folder: Path, *sets: str, text: str = TINY) -> dict[str, Any]:
     """Metrics of the only variant, without writing anything down."""
     result = simulate(folder, *sets, text=text)
-    journal = result.journal
-    summary = summarize({"tiny": result.facts}, journal.steps, journal.rounds, result.links, result.checks)
+    summary = summarize(result.facts, result.steps, result.rounds, result.links, result.checks)
     found: dict[str, Any] = summary["variants"][0]["metrics"]
     return found
 

@@ -237,7 +237,7 @@ def test_a_ring_is_checked_like_a_switch(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("counters", "told"),
     [
-        ({"packets": 1}, "switch s0 received 96 packets, its program saw 97"),
+        ({"packets": 1}, "switch s0 received 96 packets, its programs saw 97"),
         ({"results": 1}, "switch s0 sent or dropped 96 packets, 99 were due"),
         ({"answers": 1}, "switch s0 sent or dropped 96 packets, 97 were due"),
     ],
@@ -248,8 +248,8 @@ def test_a_switch_that_does_not_add_up(
     """32 units from 3 workers; every result is copied three times."""
     real = InNetwork.switch_counters
 
-    def wrong(self: InNetwork) -> dict[str, int]:
-        return {name: value + counters.get(name, 0) for name, value in real(self).items()}
+    def wrong(self: InNetwork) -> list[dict[str, int]]:
+        return [{name: value + counters.get(name, 0) for name, value in one.items()} for one in real(self)]
 
     monkeypatch.setattr(InNetwork, "switch_counters", wrong)
 

@@ -115,7 +115,7 @@ def test_a_contradiction_exits_with_3(tmp_path: Path, monkeypatch: pytest.Monkey
     def contradict(*arguments: object) -> None:
         raise InvariantError("bytes vanished")
 
-    monkeypatch.setattr(sim.run, "check_variant", contradict)
+    monkeypatch.setattr(sim.run, "check_network", contradict)
 
     result = netfold(tmp_path)
 

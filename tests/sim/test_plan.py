@@ -12,7 +12,7 @@ import pytest
 from homomorphic.fixed_point import FixedPoint
 from homomorphic.lossless import Lossless
 from switch.profiles import PROFILES
-from tests.sim.scenes import DENSE, LINK, RING, TINY, job_of, only, plan, refused
+from tests.sim.scenes import DENSE, LINK, RING, TINY, job_of, job_plan, only, plan, refused
 from topologies.exchange import to_json
 from topologies.leaf_spine import leaf_spine
 
@@ -25,7 +25,7 @@ def test_variants_are_resolved_in_order_and_each_by_its_own_settings(tmp_path: P
 
     resolved = plan(tmp_path, text=text)
 
-    assert [(one.name, len(one.hosts)) for one in resolved.variants] == [("b", 3), ("a", 2)]
+    assert [(one.name, len(job_plan(one).hosts)) for one in resolved.variants] == [("b", 3), ("a", 2)]
 
 
 def test_every_node_and_link_is_a_row_and_delays_into_switches_include_a_pass(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_every_node_and_link_is_a_row_and_delays_into_switches_include_a_pass(tm
 def test_every_worker_has_a_host_of_its_own(tmp_path: Path) -> None:
     for placement in ("pack", "spread", "[h3, h0, h2]"):
         variant = only(tmp_path, LEAF_SPINE, f"workers={{count: 3, placement: {placement}}}")
-        names = [variant.network.nodes[host] for host in variant.hosts]
+        names = [variant.network.nodes[host] for host in job_plan(variant).hosts]
 
         expected = {"pack": ["h0", "h1", "h2"], "spread": ["h0", "h2", "h1"]}
         assert names == expected.get(placement, ["h3", "h0", "h2"])
@@ -64,7 +64,7 @@ def test_an_in_network_job_fits_its_switch(tmp_path: Path) -> None:
     job = job_of(variant)
 
     assert variant.network.nodes[job.switch] == "s0"
-    assert job.hosts == variant.hosts
+    assert job.hosts == job_plan(variant).hosts
     assert (job.slots_count, job.unit_packets, job.frame.elements) == (64, 4, 256)
     assert job.slots_count % job.unit_packets == 0
     assert (job.timeout_ps, job.first_timeout_ps, job.timeout_max_ps) == (2 * 10**9, 2 * 10**9, 10**11)
@@ -107,10 +107,10 @@ def test_an_ideal_switch_has_no_loopback(tmp_path: Path) -> None:
 
 
 def test_fixed_point_takes_the_networks_unit_for_its_blocks(tmp_path: Path) -> None:
-    assert FixedPoint(64) == only(tmp_path).codec
-    assert FixedPoint(1024) == only(tmp_path, "collective.frame=roce-1024").codec
-    assert FixedPoint(100) == only(tmp_path, "codec.block_elements=100").codec
-    assert Lossless() == only(tmp_path, "codec={kind: lossless}").codec
+    assert FixedPoint(64) == job_plan(only(tmp_path)).codec
+    assert FixedPoint(1024) == job_plan(only(tmp_path, "collective.frame=roce-1024")).codec
+    assert FixedPoint(100) == job_plan(only(tmp_path, "codec.block_elements=100")).codec
+    assert Lossless() == job_plan(only(tmp_path, "codec={kind: lossless}")).codec
 
 
 def test_a_fault_decides_over_those_after_it_and_spares_the_inside_of_a_switch(tmp_path: Path) -> None:
@@ -134,8 +134,8 @@ def test_without_faults_nothing_is_lost(tmp_path: Path) -> None:
     [("udp-256", 2.4096e9), ("udp-1024", 2.9091e9), ("roce-1024", 2.8933e9)],
 )
 def test_the_bound_of_the_wire(tmp_path: Path, frame: str, elements_per_s: float) -> None:
-    (bound,) = only(tmp_path, f"collective.frame={frame}").references
-    (slow,) = only(tmp_path, f"collective.frame={frame}", "topology.rate=10Gbps").references
+    (bound,) = job_plan(only(tmp_path, f"collective.frame={frame}")).references
+    (slow,) = job_plan(only(tmp_path, f"collective.frame={frame}", "topology.rate=10Gbps")).references
 
     assert bound.label == "wire bound, dense"
     assert bound.elements_per_s == pytest.approx(elements_per_s, rel=1e-4)
@@ -145,8 +145,11 @@ def test_the_bound_of_the_wire(tmp_path: Path, frame: str, elements_per_s: float
 def test_published_figures_come_before_the_bound(tmp_path: Path) -> None:
     published = "published=[{label: paper, elements_per_s: 1e9, source: somewhere}]"
 
-    assert [one.label for one in only(tmp_path, published).references] == ["paper", "wire bound, dense"]
-    assert [one.label for one in only(tmp_path, published, RING, DENSE).references] == ["paper"]
+    assert [one.label for one in job_plan(only(tmp_path, published)).references] == [
+        "paper",
+        "wire bound, dense",
+    ]
+    assert [one.label for one in job_plan(only(tmp_path, published, RING, DENSE)).references] == ["paper"]
 
 
 def test_routes_are_the_seeds(tmp_path: Path) -> None:
@@ -158,5 +161,5 @@ def test_routes_are_the_seeds(tmp_path: Path) -> None:
 
 
 def test_one_worker_is_a_job(tmp_path: Path) -> None:
-    assert len(only(tmp_path, "workers=1").hosts) == 1
-    assert len(only(tmp_path, "workers=1", RING, DENSE).hosts) == 1
+    assert len(job_plan(only(tmp_path, "workers=1")).hosts) == 1
+    assert len(job_plan(only(tmp_path, "workers=1", RING, DENSE)).hosts) == 1

@@ -8,7 +8,7 @@ import pytest
 
 from sim.plan import RingPlan
 from sim.units import TIME
-from tests.sim.scenes import DENSE, LINK, RING, TINY, job_of, only, plan, refused
+from tests.sim.scenes import DENSE, LINK, RING, TINY, job_of, job_plan, only, plan, refused
 from topologies.exchange import to_json
 from topologies.star import star
 
@@ -73,7 +73,8 @@ MISTAKES = {
     "float sums in a switch": (
         "kind: fixed_point",
         "kind: none",
-        "8: codec: codec 'none' needs float_add, which switch registers cannot do (they do add, or, max)\n"
+        "8: codec: codec 'none' needs float_add, which program switchml on tofino1 cannot do "
+        "(it does add, or, max)\n"
         "  use codec fixed_point or lossless, or a collective between hosts such as ring",
     ),
     "slots that are no whole messages": (
@@ -170,7 +171,7 @@ def test_loopback_ports_are_as_busy_as_links_are_fast(tmp_path: Path) -> None:
 def test_the_ring_needs_no_switch_and_no_bitmap(tmp_path: Path) -> None:
     variant = only(tmp_path, "topology.hosts=33", "workers=33", "topology.switch=plain", RING, DENSE)
 
-    assert isinstance(variant.collective, RingPlan)
+    assert isinstance(job_plan(variant).collective, RingPlan)
 
 
 def test_slots_up_to_what_the_registers_hold(tmp_path: Path) -> None:
@@ -251,7 +252,7 @@ def test_defaults_of_timeouts_outlast_a_full_window(tmp_path: Path) -> None:
 
     job = job_of(only(tmp_path, slow))
     assert job.timeout_ps == job.first_timeout_ps > 2 * window_ps
-    ring = only(tmp_path, slow, RING, DENSE).collective
+    ring = job_plan(only(tmp_path, slow, RING, DENSE)).collective
     assert isinstance(ring, RingPlan)
     assert ring.timeout_ps > 2 * window_ps
 

@@ -46,7 +46,7 @@ def test_the_object_that_json_prints(tmp_path: Path) -> None:
     outcome = run(tmp_path, text=TINY + "variants:\n  - name: b\n  - {name: a, workers: 2}\n")
 
     told = json.loads(json.dumps(outcome.as_dict(), allow_nan=False))
-    assert {"scenario", "seed", "verdict", "run_dir", "variants", "engine"} == set(told)
+    assert {"scenario", "seed", "verdict", "run_dir", "variants", "warnings", "engine"} == set(told)
     assert (told["scenario"], told["seed"], told["verdict"]) == ("tiny", 7, "pass")
     assert load(Path(told["run_dir"])).summary["variants"] == told["variants"]
     assert [variant["name"] for variant in told["variants"]] == ["b", "a"]
@@ -58,7 +58,7 @@ def test_the_object_that_json_prints(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("frame", ["udp-256", "udp-1024", "roce-1024"])
 @pytest.mark.parametrize(("elements", "workers"), [(5000, 3), (4096, 1)])
 def test_bytes_of_a_dense_round(tmp_path: Path, frame: str, elements: int, workers: int) -> None:
     """Every block once, and before them one window of exponents alone; all packets are full."""
@@ -135,8 +135,8 @@ def test_bytes_of_rounds_are_the_bytes_of_the_hosts_links(tmp_path: Path) -> Non
 
     up = sum(link.bytes for link in result.links if link.source.startswith("h"))
     down = sum(link.bytes for link in result.links if link.target.startswith("h"))
-    assert up == sum(record.wire_bytes_up for record in result.journal.rounds)
-    assert down == sum(record.wire_bytes_down for record in result.journal.rounds)
+    assert up == sum(record.wire_bytes_up for record in result.rounds)
+    assert down == sum(record.wire_bytes_down for record in result.rounds)
 
 
 def test_what_a_ring_sends(tmp_path: Path) -> None:
@@ -164,9 +164,9 @@ def test_a_sparse_gradient(tmp_path: Path, collective: str) -> None:
     sets = ("workload.elements=50000", "workload.density=1%", "codec={kind: lossless}", collective)
     found = measure(tmp_path, *sets)
 
-    (variant,) = plan(tmp_path, *sets).variants
-    assert isinstance(variant.workload, SyntheticSpec)
-    payload_bytes, density = reference_round(variant.workload, variant.codec, 3, seed=7)
+    (job,) = plan(tmp_path, *sets).variants[0].jobs
+    assert isinstance(job.workload, SyntheticSpec)
+    payload_bytes, density = reference_round(job.workload, job.codec, 3, seed=7)
     assert 200_000 / payload_bytes == found["compression_ratio"] > 5
     assert density == found["union_density"]
     assert found["density"] == 0.01

@@ -13,7 +13,7 @@ import sim.run
 from homomorphic.codec import Round
 from homomorphic.fold import fold
 from sim.errors import RunError
-from sim.plan import VariantPlan
+from sim.plan import JobPlan
 from sim.run import run_variant
 from sim.workload import TrainingSpec, Workload, training_workload
 from sim.workload.training import TrainingWorkload
@@ -41,12 +41,12 @@ def weights(workload: Workload) -> NDArray[np.float32]:
     return np.concatenate([one.detach().numpy().reshape(-1) for one in workload.model.parameters()])
 
 
-def train_without_a_network(variant: VariantPlan, seed: int) -> NDArray[np.float32]:
-    assert isinstance(variant.workload, TrainingSpec)
-    workers, codec = len(variant.hosts), variant.codec
-    workload = training_workload(variant.workload, workers, seed)
+def train_without_a_network(job: JobPlan, seed: int) -> NDArray[np.float32]:
+    assert isinstance(job.workload, TrainingSpec)
+    workers, codec = len(job.hosts), job.codec
+    workload = training_workload(job.workload, workers, seed)
     encoders = [codec.worker(rank, workers, seed) for rank in range(workers)]
-    for step in range(variant.steps):
+    for step in range(job.steps):
         gradients = workload.gradients(step)
         sums = [
             fold(encoders, [own[bucket.index] for own in gradients], Round(step, bucket.index, workers, seed))
@@ -70,12 +70,13 @@ def test_training_over_the_network_is_training_without(
     """Exact codecs: the same weights bit for bit after six steps, whatever is lost on the way."""
     resolved = plan(tmp_path, MLP, *sets)
     (variant,) = resolved.variants
+    (job,) = variant.jobs
     result = run_variant(resolved, variant)
 
-    expected = train_without_a_network(variant, seed=7)
+    expected = train_without_a_network(job, seed=7)
     assert expected.tobytes() == weights(trained[0]).tobytes()
     assert {"pass"} == {check.verdict for check in result.checks}
-    losses = [record.loss for record in result.journal.steps if record.loss is not None]
+    losses = [record.loss for record in result.steps if record.loss is not None]
     assert len(losses) == 6
     assert losses[-1] < 0.9 * losses[0]
 
@@ -86,17 +87,18 @@ def test_one_step_is_within_the_bound_of_plain_sgd(
 ) -> None:
     resolved = plan(tmp_path, MLP, *sets, "workload.steps=1", "workload.bucket=1GiB")
     (variant,) = resolved.variants
+    (job,) = variant.jobs
     run_variant(resolved, variant)
 
-    assert isinstance(variant.workload, TrainingSpec)
-    plain = training_workload(variant.workload, 3, 7)
+    assert isinstance(job.workload, TrainingSpec)
+    plain = training_workload(job.workload, 3, 7)
     gradients = [own[0] for own in plain.gradients(0)]
     total: NDArray[np.float64] = np.sum(gradients, axis=0, dtype=np.float64)
     before = weights(plain)
     plain.apply(0, [total.astype(np.float32)])
     # Buckets run from the last tensor to the first, weights the other way: compare what is largest.
     change = np.abs(weights(trained[0]) - weights(plain))
-    bound = variant.codec.error_bound(gradients).max() * 0.5 / 3
+    bound = job.codec.error_bound(gradients).max() * 0.5 / 3
     assert change.max() <= bound + 4 * np.finfo(np.float32).eps * np.abs(before).max()
     assert np.any(weights(plain) != before)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from homomorphic.codec import Gradient, Merge, Merged, Message, Words
+from homomorphic.codec import Gradient, Holders, Merge, Merged, Message, Words
 from homomorphic.fixed_point import FixedPoint
 from homomorphic.fold import LockStepError
 from homomorphic.none import Uncompressed
@@ -166,3 +166,44 @@ def test_workers_that_send_different_things_are_not_compared() -> None:
 
     with pytest.raises(LockStepError, match="worker 1 sends 'values'"):
         examine(Uncompressed(), zeros, zeros, [operation(Merge.ADD, sent, sent)])
+
+
+def held(words: list[int], bitmaps: list[int]) -> Merged:
+    return Merged(np.array(words, np.int32), 3, holders=Holders(np.array(bitmaps, np.uint32), unit_words=2))
+
+
+def test_a_result_that_holds_some_workers_is_their_sum() -> None:
+    """Units of two words: the first holds workers 0 and 2, the second (of one word) all three."""
+    gradients = [np.array(values, np.float32) for values in ([1, 2, 3], [10, 20, 30], [100, 200, 300])]
+    sent = [Message(one.astype(np.int32), Merge.ADD, "values") for one in gradients]
+    right = held([101, 202, 333], [0b101, 0b111])
+    decoded = [right.words.astype(np.float32)] * 3
+
+    def operation(*received: Merged) -> Operation:
+        return Operation(
+            {rank: (message,) for rank, message in enumerate(sent)},
+            {rank: (merged,) for rank, merged in enumerate(received)},
+        )
+
+    found = examine(FixedPoint(factor=1.0), gradients, decoded, [operation(right, right, right)])
+    assert (found.wrong_words, found.is_exact, found.max_abs_error) == (0, True, 0.0)
+    assert (found.workers_held_min, found.workers_held_mean) == (2, 2.5)
+
+    wrong = held([101, 202, 333], [0b111, 0b111])
+    expired = held([0, 0, 333], [0, 0b111])
+    found = examine(FixedPoint(factor=1.0), gradients, decoded, [operation(right, wrong, expired)])
+    assert (found.wrong_words, found.workers_held_min) == (2, 0)
+    assert found.workers_held_mean == pytest.approx(14 / 6)
+
+
+def test_words_that_were_added_as_floats_are_not_held_to_integers() -> None:
+    gradients = [np.array([3000.0, 1.0], np.float32)] * 2
+    sent = Message(np.array([2**31 - 1, 10**6], np.int32), Merge.ADD, "values", floats=gradients[0])
+    words = np.array([np.array([6000.0], np.float32).view(np.int32)[0], 2 * 10**6], np.int32)
+    merged = Merged(words, 2, is_float=np.array([True, False]))
+    operation = Operation({0: (sent,), 1: (sent,)}, {0: (merged,), 1: (merged,)})
+    decoded = [np.array([6000.0, 2.0], np.float32)] * 2
+
+    found = examine(FixedPoint(factor=1e6), gradients, decoded, [operation])
+
+    assert (found.wrong_words, found.is_exact, found.max_abs_error) == (0, False, 0.0)

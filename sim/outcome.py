@@ -1,0 +1,125 @@
+"""What a run leaves, before it is written down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sim.engine.engine import Engine
+from sim.job import Journal
+from sim.plan import VariantPlan
+from sim.record import CheckRecord, LinkRecord, PhaseRecord, RoundRecord, StepRecord
+from sim.results.summary import VariantFacts, summarize
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished run."""
+
+    scenario: str
+    seed: int
+    run_dir: Path
+    summary: dict[str, Any]
+    engine: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The object that `netfold run --json` prints."""
+        return {
+            "scenario": self.scenario,
+            "seed": self.seed,
+            "verdict": self.summary["verdict"],
+            "run_dir": str(self.run_dir),
+            "variants": self.summary["variants"],
+            "warnings": self.summary["warnings"],
+            "engine": self.engine,
+        }
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """What one job left."""
+
+    label: str
+    journal: Journal
+    checks: list[CheckRecord]
+    facts: VariantFacts
+
+
+@dataclass(frozen=True)
+class VariantResult:
+    """What one variant left."""
+
+    jobs: tuple[JobResult, ...]
+    links: list[LinkRecord]
+    packet_hops: int
+    wall_s: float  # of the engine alone
+
+    @property
+    def facts(self) -> dict[str, VariantFacts]:
+        """What a summary needs to know, by label of the job."""
+        return {job.label: job.facts for job in self.jobs}
+
+    @property
+    def steps(self) -> list[StepRecord]:
+        """Steps of all jobs."""
+        return [record for job in self.jobs for record in job.journal.steps]
+
+    @property
+    def rounds(self) -> list[RoundRecord]:
+        """Rounds of all jobs."""
+        return [record for job in self.jobs for record in job.journal.rounds]
+
+    @property
+    def phases(self) -> list[PhaseRecord]:
+        """Phases of all jobs."""
+        return [record for job in self.jobs for record in job.journal.phases]
+
+    @property
+    def checks(self) -> list[CheckRecord]:
+        """Checks of all jobs."""
+        return [record for job in self.jobs for record in job.checks]
+
+
+def link_records(variant: VariantPlan, engine: Engine) -> list[LinkRecord]:
+    """What every link carried so far."""
+    network = variant.network
+    records = []
+    for row, counters in enumerate(engine.link_counters()):
+        rate_bps = int(network.rate_bps[row])
+        records.append(
+            LinkRecord(
+                variant=variant.name,
+                link=network.link_names[row],
+                source=network.nodes[network.link_source[row]],
+                target=network.nodes[network.link_target[row]],
+                rate_bps=rate_bps,
+                packets=counters["sent_packets"],
+                bytes=counters["sent_bytes"],
+                **{
+                    f"{what}_{unit}": counters[f"{what}_{unit}"]
+                    for what in ("delivered", "lost", "dropped", "in_flight")
+                    for unit in ("packets", "bytes")
+                },
+                busy_ps=counters["busy_ps"],
+                backlog_bytes_max=counters["backlog_ps_max"] * rate_bps // (8 * 10**12),
+            )
+        )
+    return records
+
+
+def summary_of(results: list[VariantResult]) -> dict[str, Any]:
+    """Verdict, metrics and checks of all variants."""
+    return summarize(
+        {label: facts for result in results for label, facts in result.facts.items()},
+        [record for result in results for record in result.steps],
+        [record for result in results for record in result.rounds],
+        [record for result in results for record in result.links],
+        [record for result in results for record in result.checks],
+    )
+
+
+def engine_of(results: list[VariantResult]) -> dict[str, Any]:
+    """How much the engine did, and how fast."""
+    hops, wall_s = sum(result.packet_hops for result in results), sum(result.wall_s for result in results)
+    return {"packet_hops": hops, "wall_s": wall_s, "packet_hops_per_s": hops / wall_s if wall_s else 0.0}

@@ -1,0 +1,246 @@
+"""Aggregation in switches: what a scenario says of it, checked, placed and in integers."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+
+import networkx as nx
+
+from homomorphic.codec import Codec, Merge
+from homomorphic.keyed import mix_plain
+from sim.engine.model import Branch, Job, Overflow, Program, Server
+from sim.frames import FRAMES
+from sim.resolve.abilities import NEEDS_LINEAR, merges_of, overflows_of
+from sim.resolve.aggregation_tree import Tree, build_tree, one_switch
+from sim.resolve.place import Place
+from sim.resolve.placement import Hosts, told
+from sim.resolve.switches import Grant, Switches
+from sim.resolve.timeouts import check_timeout
+from sim.scenario.collectives import InNetwork
+from sim.scenario.models import JobSections
+from sim.units import TIME
+from sim.wiring import Window, full_window_trip_ps, job_traffic
+from switch.profiles import PROFILES
+from topologies.graph import TopologyError
+from topologies.placement import place_aggregator
+
+TIMEOUT_PS = TIME.parse("10ms")  # of SwitchML's released client
+ATP_TIMEOUT_PS, ATP_FIRST_TIMEOUT_PS = TIME.parse("200us"), TIME.parse("50ms")  # in-ATP/ATP, p4ml_manager.cc
+TABLE_LANES = 8  # result words per word of TABLE_ADD
+_OVERFLOWS = {"switchml": "wrap", "atp": "sticky"}  # others: what the switch does by default
+
+
+@dataclasses.dataclass(frozen=True)
+class Resolved:
+    """A job of a switch program, and the codec with what it takes from the network."""
+
+    job: Job
+    codec: Codec
+    extra_passes: int  # of a result, at the root
+
+
+@dataclasses.dataclass(frozen=True)
+class InNetworkResolver:
+    """Resolves one job's collective; `hosts` are its workers', in rank order."""
+
+    graph: nx.Graph
+    switches: Switches
+    occupied: Hosts
+    section: InNetwork
+    sections: JobSections  # of the job
+    place: Place
+    index: int  # of the job in its variant
+    hosts: tuple[str, ...]
+
+    def resolve(self) -> Resolved:
+        """The job.
+
+        Raises
+        ------
+        ScenarioError
+            Nothing that can run the program, no room for it, a merge it cannot do, a timeout too short.
+        """
+        section = self.section
+        self._check_codec()
+        if section.slots % section.message_packets:
+            raise self.place.job_error(
+                "collective.slots",
+                f"{section.slots} slots cannot be divided into messages of {section.message_packets} packets",
+                f"use a multiple of {section.message_packets}",
+            )
+        root = self._root()
+        tree = self._tree(root)
+        self._check_merges(tree)
+        overflow = self._overflow(tree)
+        frame = FRAMES[section.frame]
+        grant = self.switches.admit(section, tree, frame.elements, self.place)
+        job = self._with_timeouts(self._job(tree, grant, overflow))
+        return Resolved(
+            job, self._codec_with_unit(section.message_packets * frame.elements), grant.extra_passes
+        )
+
+    def _check_codec(self) -> None:
+        codec, program = self.sections.codec, self.section.program
+        if program in NEEDS_LINEAR and not codec.is_linear:
+            raise self.place.job_error(
+                "codec",
+                f"codec {codec.kind!r} cannot decode the sum of some workers' messages alone, "
+                f"as program {program} may deliver it",
+                "use codec fixed_point with a factor, for example {kind: fixed_point, factor: 1e6}",
+            )
+
+    def _root(self) -> str:
+        section, profiles = self.section, self.switches.profiles
+        if section.switch != "auto":
+            if section.switch not in profiles:
+                near = difflib.get_close_matches(section.switch, profiles, 1)
+                hint = f"did you mean {near[0]!r}? " if near else ""
+                names = ", ".join(list(profiles)[:8])
+                raise self.place.job_error(
+                    "collective.switch", f"there is no switch {section.switch!r}", f"{hint}switches: {names}"
+                )
+            return section.switch
+        try:
+            return place_aggregator(self.graph, self.hosts, lambda name: PROFILES[name].is_programmable)
+        except TopologyError as error:
+            able = ", ".join(one.name for one in PROFILES.values() if one.is_programmable)
+            message, hint = told(self.graph, error)
+            raise self.place.error(self.switches.profile_key, message, f"{hint}: {able}") from None
+
+    def _tree(self, root: str) -> Tree:
+        network = self.switches.network
+        node = network.nodes.index(root)
+        if self.section.aggregators == "one":
+            return one_switch(node, len(self.hosts))
+        nodes = [network.nodes.index(host) for host in self.hosts]
+        return build_tree(
+            network, nodes, node, self._tree_route, lambda at: self.switches.profile_of(at).is_programmable
+        )
+
+    @property
+    def _tree_route(self) -> int:
+        return self._route(0)
+
+    def _route(self, worker: int) -> int:
+        """What picks a worker's way among equal ones; on a tree it is the same for all."""
+        return mix_plain(self.place.scenario.seed, 8, self.index, worker) >> 33
+
+    def _check_merges(self, tree: Tree) -> None:
+        codec = self.sections.codec
+        for node in tree.switches:
+            kind = self.switches.profile_of(node)
+            able = merges_of(self.section.program, kind)
+            refused = sorted(merge.value for merge in codec.merges - able)
+            can = ", ".join(merge.value for merge in Merge if merge in able)
+            if refused and kind.is_programmable:
+                raise self.place.job_error(
+                    "codec",
+                    f"codec {codec.kind!r} needs {', '.join(refused)}, which program {self.section.program} "
+                    f"on {kind.name} cannot do (it does {can})",
+                    "use codec fixed_point or lossless, or a collective between hosts such as ring",
+                )
+
+    def _overflow(self, tree: Tree) -> Overflow:
+        section = self.section
+        for node in tree.switches:
+            kind = self.switches.profile_of(node)
+            able = overflows_of(kind)
+            usual = _OVERFLOWS.get(section.program, able[0])
+            wanted = usual if section.overflow == "auto" else section.overflow
+            if wanted not in able:
+                raise self.place.job_error(
+                    "collective.overflow",
+                    f"the ALUs of {kind.name} cannot {wanted}",
+                    f"they can {' or '.join(able)}",
+                )
+        return Overflow[wanted.upper()]
+
+    def _job(self, tree: Tree, grant: Grant, overflow: Overflow) -> Job:
+        section, network = self.section, self.switches.network
+        is_tree = section.aggregators == "tree"
+        below = range(1, len(tree.switches))
+        return Job(
+            hosts=tuple(network.nodes.index(host) for host in self.hosts),
+            switch=tree.switches[0],
+            slot_base=grant.slot_base,
+            slots_count=section.slots,
+            unit_packets=section.message_packets,
+            frame=FRAMES[section.frame],
+            timeout_ps=0,
+            first_timeout_ps=0,
+            timeout_max_ps=section.timeout_max,
+            routes=tuple(self._route(0 if is_tree else worker) for worker in range(len(self.hosts))),
+            loopback_link=grant.loopback_links[0],
+            program=Program[section.program.upper()],
+            overflow=overflow,
+            branches=tuple(
+                Branch(tree.switches[i], tree.parents[i], grant.loopback_links[i], self._tree_route)
+                for i in below
+            ),
+            homes=tree.homes if below else (),
+            slot_timer_ps=section.slot_timer or 0,
+            lanes=TABLE_LANES if Merge.TABLE_ADD in self.sections.codec.merges else 1,
+            server=self._server() if section.program == "atp" else None,
+        )
+
+    def _server(self) -> Server:
+        section, network = self.section, self.switches.network
+        name = self.occupied.first_free() if section.server == "auto" else section.server
+        if name is None:
+            raise self.place.job_error(
+                "collective.server",
+                "every host runs a worker, none is left for the parameter server",
+                "use a larger topology or fewer workers",
+            )
+        names = [node for node, is_host in zip(network.nodes, network.is_host, strict=True) if is_host]
+        if name not in names:
+            near = difflib.get_close_matches(name, names, 1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise self.place.job_error(
+                "collective.server",
+                f"there is no host {name!r}",
+                f"{hint}there are {len(names)} hosts, from {names[0]!r} to {names[-1]!r}",
+            )
+        if self.occupied.owner(name) is not None:
+            raise self.place.job_error(
+                "collective.server", f"host {name!r} runs a worker", "name a host without one, or use auto"
+            )
+        return Server(
+            network.nodes.index(name),
+            section.entries,
+            section.slots,
+            section.ecn_threshold,
+            section.adaptive,
+            mix_plain(self.place.scenario.seed, 8, self.index, len(self.hosts)) >> 33,
+        )
+
+    def _with_timeouts(self, job: Job) -> Job:
+        """The job with its timeouts, checked against what a full window takes."""
+        section, network = self.section, self.switches.network
+        if job.program is Program.TREE:
+            return dataclasses.replace(job, timeout_max_ps=0)
+        size_bytes = job.frame.wire_bytes(job.lanes * job.frame.elements, first=True, last=True)
+        window = Window(job.frame, job.slots_count, size_bytes)
+        trip_ps = full_window_trip_ps(network, job_traffic(network, job), window)
+        usual_ps = ATP_TIMEOUT_PS if job.program is Program.ATP else TIMEOUT_PS
+        timeout_ps = max(usual_ps, 2 * trip_ps) if section.timeout is None else section.timeout
+        first_timeout_ps = section.first_timeout
+        if first_timeout_ps is None:
+            is_atp = job.program is Program.ATP
+            first_timeout_ps = max(timeout_ps, ATP_FIRST_TIMEOUT_PS) if is_atp else timeout_ps
+        check_timeout(self.place, "timeout", timeout_ps, trip_ps)
+        check_timeout(self.place, "first_timeout", first_timeout_ps, trip_ps)
+        return dataclasses.replace(
+            job,
+            timeout_ps=timeout_ps,
+            first_timeout_ps=first_timeout_ps,
+            timeout_max_ps=max(timeout_ps, job.timeout_max_ps),
+        )
+
+    def _codec_with_unit(self, unit_elements: int) -> Codec:
+        """The codec, with the network's unit where it left the block size to the network."""
+        codec = self.sections.codec
+        if not codec.is_linear and getattr(codec, "block_elements", 0) is None:
+            return dataclasses.replace(codec, block_elements=unit_elements)  # type: ignore[type-var]
+        return codec

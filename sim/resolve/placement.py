@@ -1,0 +1,77 @@
+"""Which host each worker runs on; hosts are not shared, neither by workers nor by jobs."""
+
+from __future__ import annotations
+
+import networkx as nx
+
+from sim.resolve.place import Place
+from sim.scenario.models import Workers
+from topologies.graph import TopologyError, hosts, where
+from topologies.placement import place_workers
+
+
+class Hosts:
+    """The hosts of a variant and the jobs that have them."""
+
+    def __init__(self, graph: nx.Graph) -> None:
+        self._graph = graph
+        self._taken: dict[str, Place] = {}  # by host
+
+    def place(self, section: Workers, place: Place) -> tuple[str, ...]:
+        """Host of each worker of one job, in rank order; pack and spread take those that are still free.
+
+        Raises
+        ------
+        ScenarioError
+            Too few hosts, an unknown one, or one that is named twice or taken by an earlier job.
+        """
+        chosen = self._chosen(section, place)
+        for host in chosen:
+            if host in self._taken:
+                owner = self._taken[host].called
+                raise place.job_error(
+                    "workers.placement",
+                    f"host {host!r} runs a worker of {owner}",
+                    f"name another; free are {self._free_names()}",
+                )
+        self._taken.update(dict.fromkeys(chosen, place))
+        return tuple(chosen)
+
+    def _chosen(self, section: Workers, place: Place) -> list[str]:
+        is_named = not isinstance(section.placement, str)
+        try:
+            if is_named or not self._taken:
+                return place_workers(self._graph, section.count, section.placement)
+            order = place_workers(self._graph, len(hosts(self._graph)), section.placement)
+        except TopologyError as error:
+            message, hint = told(self._graph, error)
+            raise place.job_error(f"workers.{'placement' if is_named else 'count'}", message, hint) from None
+        free = [host for host in order if host not in self._taken]
+        if section.count > len(free):
+            raise place.job_error(
+                "workers.count",
+                f"cannot place {section.count} workers on the {len(free)} hosts that earlier jobs leave",
+                f"use at most {len(free)} workers or a larger topology" if free else "use a larger topology",
+            )
+        return free[: section.count]
+
+    def first_free(self) -> str | None:
+        """The first host without a worker, in the graph's order."""
+        return next(iter(self._free()), None)
+
+    def owner(self, host: str) -> Place | None:
+        """The job that runs a worker there."""
+        return self._taken.get(host)
+
+    def _free(self) -> list[str]:
+        return [host for host in hosts(self._graph) if host not in self._taken]
+
+    def _free_names(self) -> str:
+        free = self._free()
+        return ", ".join(free[:8]) + (f" and {len(free) - 8} more" if len(free) > 8 else "") or "none"
+
+
+def told(graph: nx.Graph, error: TopologyError) -> tuple[str, str]:
+    """Message and hint of a topology error; its place in the file says which topology."""
+    message, _, hint = str(error).removeprefix(where(graph)).rpartition("; ")
+    return message, hint

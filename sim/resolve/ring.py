@@ -1,0 +1,54 @@
+"""Ring all-reduce: what a scenario says of it, checked and in integers."""
+
+from __future__ import annotations
+
+from sim.collectives.ring import Ring, ring_route
+from sim.frames import FRAMES
+from sim.plan import RingPlan
+from sim.resolve.place import Place
+from sim.resolve.timeouts import check_timeout
+from sim.scenario import collectives as written
+from sim.scenario.models import JobSections
+from sim.units import TIME
+from sim.wiring import Window, full_window_trip_ps, ring_traffic
+from topologies.routing import Network
+
+TIMEOUT_PS = TIME.parse("1ms")
+
+
+def resolve_ring(
+    section: written.Ring,
+    job: JobSections,
+    place: Place,
+    network: Network,
+    hosts: tuple[int, ...],
+    index: int,
+) -> RingPlan:
+    """The ring of job number `index`, whose workers run on the nodes `hosts`.
+
+    Raises
+    ------
+    ScenarioError
+        Messages that cannot be merged, a window that is never acknowledged, a timeout that is too short.
+    """
+    refused = sorted(merge.value for merge in job.codec.merges - Ring.merges)
+    if refused:
+        raise place.job_error(
+            "codec",
+            f"codec {job.codec.kind!r} needs {', '.join(refused)}, which a ring cannot do",
+            "a ring merges at every hop: use a codec whose messages can be merged",
+        )
+    if section.window < section.ack_every:
+        raise place.job_error(
+            "collective.window",
+            f"a window of {section.window} packets is smaller than ack_every, {section.ack_every}: "
+            "it would be full before there is enough to acknowledge",
+            f"use at least {section.ack_every}",
+        )
+    frame = FRAMES[section.frame]
+    routes = [ring_route(place.scenario.seed, index, worker) for worker in range(len(hosts))]
+    window = Window(frame, section.window, frame.ack_bytes)
+    trip_ps = full_window_trip_ps(network, ring_traffic(network, hosts, routes), window)
+    timeout_ps = max(TIMEOUT_PS, 2 * trip_ps) if section.timeout is None else section.timeout
+    check_timeout(place, "timeout", timeout_ps, trip_ps)
+    return RingPlan(frame, section.window, timeout_ps, section.ack_every)

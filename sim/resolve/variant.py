@@ -1,0 +1,183 @@
+"""One variant: its network, its profiles, and its jobs one after the other."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.engine.model import Job, Program
+from sim.plan import JobPlan, Passes, Plan, RingPlan, VariantPlan
+from sim.resolve.in_network import InNetworkResolver
+from sim.resolve.place import Place
+from sim.resolve.placement import Hosts
+from sim.resolve.ring import resolve_ring
+from sim.resolve.sections import device_of, workload_of
+from sim.resolve.switches import Switches
+from sim.resolve.warnings import warnings_of
+from sim.results.summary import Reference
+from sim.scenario import Scenario
+from sim.scenario import models as written
+from sim.scenario.collectives import Ring
+from sim.scenario.topology import build_topology
+from sim.units import RATE
+from sim.wiring import wire_bound, with_pass_latency, without_drops
+from switch.profiles import PROFILES, Profile, UnknownProfileError, profile
+from topologies.graph import switches
+from topologies.routing import Network, compile_network
+
+COPIES_HELD = 4  # of every worker's gradient, at most, in float32 sizes
+NODES_MAX = 4096  # every pair has a route; the tables of more do not fit
+HARVEST_PASSES = (
+    7  # of 256 words; the rest of a result's extra passes are those of the packet that completes it
+)
+
+
+def resolve(scenario: Scenario) -> Plan:
+    """Resolve all variants.
+
+    Raises
+    ------
+    ScenarioError
+        With the place in the file and what is allowed.
+    """
+    return Plan(scenario, tuple(_Resolver(scenario, variant).resolve() for variant in scenario.variants))
+
+
+class _Resolver:
+    """Resolves one variant; every error points to the line it comes from."""
+
+    def __init__(self, scenario: Scenario, variant: written.Variant) -> None:
+        self.variant, self.place = variant, Place(scenario, variant.name)
+        self.graph = build_topology(scenario, variant)
+        sections: Sequence[written.Job | written.Variant] = variant.jobs or (variant,)
+        self.jobs = [
+            (one, Place(scenario, variant.name, one.name if variant.jobs else "")) for one in sections
+        ]
+
+    def resolve(self) -> VariantPlan:
+        self._check_memory()
+        profiles = self._profiles()
+        occupied = Hosts(self.graph)
+        hosts = [occupied.place(sections.workers, place) for sections, place in self.jobs]
+        if len(self.graph) > NODES_MAX:
+            raise self.place.error(
+                "topology",
+                f"{len(self.graph)} nodes are too many",
+                f"the packet engine takes up to {NODES_MAX}",
+            )
+        network = with_pass_latency(compile_network(self.graph), profiles)
+        loss = self._loss(network)
+        on_switches = Switches(network, profiles, self._profile_key())
+        jobs = tuple(self._job(index, names, occupied, on_switches) for index, names in enumerate(hosts))
+        network = on_switches.network
+        if any(isinstance(job.collective, Job) and job.collective.program is Program.TREE for job in jobs):
+            network = without_drops(network)
+        no_loss_inside = np.zeros(len(network.link_names) - loss.size)
+        return VariantPlan(self.variant.name, network, np.append(loss, no_loss_inside), jobs)
+
+    def _job(self, index: int, names: tuple[str, ...], occupied: Hosts, on_switches: Switches) -> JobPlan:
+        sections, place = self.jobs[index]
+        nodes = tuple(on_switches.network.nodes.index(name) for name in names)
+        codec, section = sections.codec, sections.collective
+        collective: RingPlan | Job
+        bounds: tuple[Reference, ...] = ()
+        passes = Passes()
+        if isinstance(section, Ring):
+            collective = resolve_ring(section, sections, place, on_switches.network, nodes, index)
+        else:
+            found = InNetworkResolver(
+                self.graph, on_switches, occupied, section, sections, place, index, names
+            ).resolve()
+            collective, codec = found.job, found.codec
+            bounds = (wire_bound(on_switches.network, collective),)
+            passes = _passes(found.extra_passes)
+        return JobPlan(
+            label=place.label,
+            hosts=nodes,
+            workload=workload_of(sections.workload),
+            steps=sections.workload.steps,
+            device=device_of(sections.device),
+            codec=codec,
+            collective=collective,
+            references=(*(Reference(**dict(one)) for one in sections.published), *bounds),
+            start_ps=sections.start if isinstance(sections, written.Job) else 0,
+            passes=passes,
+            warnings=warnings_of(codec, collective),
+        )
+
+    def _profiles(self) -> dict[str, Profile]:
+        found = {}
+        for name in switches(self.graph):
+            wanted = self.graph.nodes[name]["profile"]
+            try:
+                found[name] = profile(wanted)
+            except UnknownProfileError as error:
+                near = difflib.get_close_matches(wanted, PROFILES, 1)
+                hint = f"did you mean {near[0]!r}? " if near else ""
+                known = ", ".join(PROFILES)
+                raise self.place.error(self._profile_key(), str(error), f"{hint}known: {known}") from None
+        for a, b, edge in self.graph.edges(data=True):
+            for kind in (found[node] for node in (a, b) if node in found):
+                if 0 < kind.port_rate_bps < edge["rate_bps"]:
+                    rates = RATE.format(edge["rate_bps"]), RATE.format(kind.port_rate_bps)
+                    message = f"link {a}–{b} has {rates[0]}, a port of {kind.name} {rates[1]}"
+                    raise self.place.error(
+                        "topology.rate", message, "use a lower rate, or the switch profile ideal"
+                    )
+        return found
+
+    def _check_memory(self) -> None:
+        """Gradients, messages, sums and decoded sums of all workers of all jobs are held at once."""
+        there_is = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        taken = 0
+        for sections, place in self.jobs:
+            workload, count = sections.workload, sections.workers.count
+            if not isinstance(workload, written.Synthetic):
+                continue
+            needed = COPIES_HELD * 4 * workload.elements * count
+            if taken + needed > there_is:
+                most = (there_is - taken) // (COPIES_HELD * 4 * count)
+                message = f"{workload.elements} elements of {count} workers take about {needed >> 30} GiB, "
+                message += f"this machine has {there_is >> 30} GiB"
+                message += f", {taken >> 30} GiB of it for earlier jobs" if taken else ""
+                hint = f"use {most} elements at most, or fewer workers"
+                raise place.job_error("workload.elements", message, hint)
+            taken += needed
+
+    def _profile_key(self) -> str:
+        """Where a scenario names the switches' profile: a topology from a file has its own."""
+        is_file = isinstance(self.variant.topology, written.TopologyFile)
+        return "topology.path" if is_file else "topology.switch"
+
+    def _loss(self, network: Network) -> NDArray[np.float64]:
+        """Probability of each link; the first rule that names a link decides."""
+        loss = np.full(len(network.link_names), np.nan)
+        for index, fault in enumerate(self.variant.faults):
+            for pattern in fault.links:
+                rows = [row for row, name in enumerate(network.link_names) if fnmatchcase(name, pattern)]
+                if not rows:
+                    near = difflib.get_close_matches(pattern, network.link_names, 1)
+                    hint = f"did you mean {near[0]!r}? " if near else ""
+                    raise self.place.error(
+                        f"faults.{index}.links",
+                        f"no link matches {pattern!r}",
+                        f"{hint}links are named like {network.link_names[0]!r}",
+                    )
+                loss[rows] = np.where(np.isnan(loss[rows]), fault.rate, loss[rows])
+        return np.where(np.isnan(loss), 0.0, loss)
+
+
+def _passes(extra_passes: int) -> Passes:
+    """Passes of a packet and of a result, from those that a result takes beyond the first.
+
+    SwitchML with 64 words: one pass, and one to read the result out. With 256: a packet goes through four
+    pipes, and the result of the last one through 7 harvest passes.
+    """
+    if extra_passes <= HARVEST_PASSES:
+        return Passes(1, extra_passes)
+    return Passes(1 + extra_passes - HARVEST_PASSES, HARVEST_PASSES)

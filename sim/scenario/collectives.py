@@ -1,0 +1,146 @@
+"""The collectives of a scenario file: every key, its meaning, its default and its range."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from sim.errors import shown
+from sim.scenario.fields import Count, Size, Time
+from sim.scenario.section import Section
+from sim.units import SIZE, TIME
+
+Frame = Literal["udp-256", "udp-1024", "roce-1024", "roce-2048"]
+
+AnyFrame = Literal[Frame, "atp"]
+
+_FRAMES = {
+    "switchml": ("udp-256", "udp-1024", "roce-1024"),
+    "tree": ("roce-1024", "roce-2048"),
+    "timed": ("udp-256", "udp-1024"),
+    "atp": ("atp",),
+}
+_FRAME: dict[str, AnyFrame] = {
+    "switchml": "roce-1024",
+    "tree": "roce-2048",
+    "timed": "udp-1024",
+    "atp": "atp",
+}  # by default
+_SLOTS = {"switchml": 512, "tree": 64, "timed": 512, "atp": 100}
+_PROGRAMS_OF = {  # of each option that not every program has
+    "aggregators": ("switchml", "tree"),
+    "message_packets": ("switchml",),
+    "timeout": ("switchml", "timed", "atp"),
+    "first_timeout": ("switchml", "timed", "atp"),
+    "timeout_max": ("switchml", "timed"),
+    "slot_timer": ("timed",),
+    "server": ("atp",),
+    "entries": ("atp",),
+    "ecn_threshold": ("atp",),
+    "adaptive": ("atp",),
+}
+
+
+class Ring(Section):
+    """Ring all-reduce between the hosts: reduce-scatter, then all-gather."""
+
+    kind: Literal["ring"]
+    frame: Frame = "roce-1024"
+    """Packet format: protocol and payload bytes."""
+    window: Count = 512
+    """Packets a worker may have outstanding."""
+    timeout: Time | None = None
+    """Wait for an acknowledgement before packets are sent again; by default 1ms, or twice the round trip of a
+    full window where that is longer."""
+    ack_every: Count = 16
+    """Packets acknowledged at once."""
+
+
+class InNetwork(Section):
+    """Aggregation in switches, by the program they run."""
+
+    kind: Literal["in_network"]
+    program: Literal["switchml", "tree", "timed", "atp"] = "switchml"
+    """What switches run. switchml: slots in two versions, workers that send again; tree: one version, a
+    network that loses nothing (SHARP); timed: slots that answer with what they have when a timer expires
+    (Trio-ML); atp: hashed entries, and a server for what collides."""
+    frame: AnyFrame = Field(default_factory=lambda read: _FRAME[read.get("program", "switchml")])
+    """Packet format: protocol and payload bytes; by default roce-1024 for switchml, roce-2048 for tree,
+    udp-1024 for timed and atp for atp."""
+    slots: Count = Field(default_factory=lambda read: _SLOTS[read.get("program", "switchml")])
+    """Packets a worker may have outstanding, one accumulator of the switch each (with atp, its window); by
+    default 512, 64 for tree, 100 for atp."""
+    message_packets: Count = Field(
+        default_factory=lambda read: 4 if _has_messages(read.get("program"), read.get("frame")) else 1
+    )
+    """switchml: packets per RDMA message: by default 4 with RoCE; 1 with UDP, which has no messages."""
+    switch: str = "auto"
+    """Name of the switch; auto takes the nearest to all workers that can run the program."""
+    aggregators: Literal["one", "tree"] = "one"
+    """switchml, tree: which switches add up. one: the switch above; tree: also every switch where workers'
+    ways to it meet, if its profile can."""
+    overflow: Literal["auto", "wrap", "saturate", "sticky"] = "auto"
+    """What becomes of a sum that leaves int32; auto is wrap for switchml, sticky for atp, and the first that
+    the switch can for others."""
+    timeout: Time | None = None
+    """switchml, timed, atp: wait for a result before a message is sent again; by default 10ms, 200us for atp,
+    or twice the round trip of a full window where that is longer."""
+    first_timeout: Time | None = None
+    """switchml, timed, atp: wait for the results of the first window of every exchange; by default the same,
+    50ms for atp."""
+    timeout_max: Time = TIME.parse("100ms")
+    """switchml, timed: the timeout doubles after every 100 timeouts of a worker, up to this."""
+    slot_timer: Time | None = Field(default=None, validate_default=True)
+    """timed: longest that a slot waits for workers before it answers with those it has; required."""
+    server: str = "auto"
+    """atp: host of the parameter server; auto takes the first without a worker."""
+    entries: Count = 20_000
+    """atp: aggregators of the switch, shared by all jobs on it."""
+    ecn_threshold: Size = SIZE.parse("80KB")
+    """atp: a packet that finds this much waiting at a switch port is marked."""
+    adaptive: bool = True
+    """atp: whether marked packets shrink the window."""
+
+    @field_validator("frame", mode="before")
+    @classmethod
+    def _frame_of_program(cls, frame: object, info: ValidationInfo) -> object:
+        program = info.data.get("program", "switchml")
+        if frame not in _FRAMES[program]:
+            near = get_close_matches(str(frame), _FRAMES[program], 1)
+            hint = (f"did you mean {near[0]!r}? " if near else "") + f"allowed: {', '.join(_FRAMES[program])}"
+            raise ValueError(f"cannot use {shown(frame)} with program {program}\n{hint}")
+        return frame
+
+    @field_validator(*_PROGRAMS_OF)
+    @classmethod
+    def _belongs_to_program(cls, value: object, info: ValidationInfo) -> object:
+        key, program = str(info.field_name), info.data.get("program", "switchml")
+        if key == "slot_timer" and value is None:  # left out
+            if program == "timed":
+                raise ValueError("program timed needs a slot timer\nfor example slot_timer: 1ms")
+            return value
+        programs = _PROGRAMS_OF[key]
+        if program not in programs:
+            plural = "s" if len(programs) > 1 else ""
+            owners = f"program{plural} {' and '.join(programs)}"
+            raise ValueError(f"{key} belongs to {owners}, found program {program}\nremove it")
+        return value
+
+    @field_validator("message_packets")
+    @classmethod
+    def _udp_has_no_messages(cls, message_packets: int, info: ValidationInfo) -> int:
+        frame = str(info.data.get("frame"))
+        if frame.startswith("udp") and message_packets != 1:
+            raise ValueError(
+                f"must be 1 with frame {frame}, found {message_packets}\nonly RoCE has longer messages"
+            )
+        return message_packets
+
+
+def _has_messages(program: object, frame: object) -> bool:
+    return program == "switchml" and str(frame).startswith("roce")
+
+
+Collective = Annotated[Ring | InNetwork, Field(discriminator="kind")]
