@@ -35,7 +35,7 @@ class Outcome(NamedTuple):
 
 def engine(network: Network, loss: float = 0.0, seed: int = 1) -> Engine:
     """An engine with the same loss on every link."""
-    return Engine(network, np.full(len(network.link_source), loss), seed)
+    return Engine(network, seed, losses([loss] * len(network.link_source)))
 
 
 def transmit_ps(size_bytes: int, rate_bps: int = RATE_BPS) -> int:
