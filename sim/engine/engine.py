@@ -15,6 +15,7 @@ from sim.engine.kernel import run_until
 from sim.engine.memory import address_of
 from sim.engine.model import (
     Completion,
+    Fate,
     Flow,
     Job,
     Merge,
@@ -50,7 +51,8 @@ class Engine:
     def __init__(self, network: Network, seed: int, rules: Sequence[Rule] = ()) -> None:
         self.network = network
         self.world = tables.new_world(network, rules, seed)
-        self._copies = 2 if rules else 1  # a fault may double every packet that an event sends
+        # A fault may double every packet that an event sends, or give it words of its own.
+        self._copies = 2 if any(rule.fate not in (Fate.LOSS, Fate.CORRUPTION) for rule in rules) else 1
         # Arrays whose addresses are in the tables or in packets. A worker's packets travel in order, so when
         # a stream is over none of the one before it is left; a closed flow's packets are not looked into.
         self._held: defaultdict[tuple[bool, int], deque[object]] = defaultdict(lambda: deque(maxlen=2))
@@ -122,7 +124,7 @@ class Engine:
             raise RuntimeError("a job cannot be added while packets are in flight")
         self.world = tables.add_job(self.world, job)
         window = job.slots_count if job.server is None else max(job.slots_count, 2 * job.server.window_max)
-        burst = self._copies * (2 * max(window, len(job.hosts) + len(job.branches)) + 8)
+        burst = self._copies * (max(window, len(job.hosts) + len(job.branches)) + 8)
         self._payload_reserve = max(self._payload_reserve, burst)
         self._make_room(burst)
         return self.world.jobs.size - 1

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.engine.engine import Engine
-from sim.engine.model import Completion, Flow, Frame, Job, Merge, Scaled, Segment
+from sim.engine.model import Completion, Flow, Frame, Job, Merge, Scaled, Segment, losses
 from sim.frames import FRAMES
 from topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
 from topologies.routing import Network, compile_network
