@@ -87,7 +87,7 @@ def pump(at: int, row: int) -> None:
 
 @kernel
 def send_again(at: int, row: int, stop: int) -> None:
-    """Send everything from the first unacknowledged unit to `stop` once more; the switch is to let go of it."""
+    """Send all from the first unacknowledged unit to `stop` again; the switch is to let go of it."""
     world = world_at(at)
     stream = world.streams[row]
     server = world.servers[world.jobs[stream.job].server]

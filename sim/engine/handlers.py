@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import numba
 from numba import types
@@ -70,10 +71,11 @@ def atp_handler() -> int:
     return _address(_atp)
 
 
+_OPTIONS: dict[str, Any] = {"cache": True, "_nrt": False}  # as kernels (`homomorphic.compiled`)
 _alive: list[object] = []  # compiled code lives as long as its object
 
 
 def _address(function: Callable[..., None]) -> int:
-    compiled = numba.cfunc(_SIGNATURE, cache=True, _nrt=False)(function)
+    compiled: Any = numba.cfunc(_SIGNATURE, **_OPTIONS)(function)
     _alive.append(compiled)
     return int(compiled.address)

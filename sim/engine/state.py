@@ -286,7 +286,9 @@ SEGMENT = np.dtype(
 )
 
 # ATP. One row per (stream, place in the window).
-PLACE = np.dtype([("entry", "i4"), ("attempt", "i4"), ("acknowledged", "i4"), ("pad", "i4"), ("sent_ps", "i8")], align=True)
+PLACE = np.dtype(
+    [("entry", "i4"), ("attempt", "i4"), ("acknowledged", "i4"), ("pad", "i4"), ("sent_ps", "i8")], align=True
+)
 
 # ATP's parameter server, one row per job.
 SERVER = np.dtype(

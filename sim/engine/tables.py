@@ -247,7 +247,7 @@ def first_entries(seed: int, job: int, entries: int, count: int) -> list[int]:
 
 
 def open_sums(world: World, job: int, serial: int, units_count: int, has_floats: bool) -> list[object]:
-    """Make room at a job's server for a stream, in the place of the last but one; returns what to keep alive."""
+    """Make room at a job's server for a stream, instead of the last but one; what to keep alive."""
     row = world.sums[2 * int(world.jobs[job].server) + serial % 2]
     if row.serial == serial:
         return []
@@ -269,7 +269,17 @@ def write_flow(world: World, row: int, number: int, flow: Flow) -> None:
     world.flows[row] = np.zeros((), state.FLOW)
     world.flights["received"][row] = 0
     entry = world.flows[row]
-    for name in ("key", "words_count", "timeout_ps", "source", "target", "route", "window", "ack_every", "job"):
+    for name in (
+        "key",
+        "words_count",
+        "timeout_ps",
+        "source",
+        "target",
+        "route",
+        "window",
+        "ack_every",
+        "job",
+    ):
         entry[name] = getattr(flow, name)
     for name in ("elements", "overhead_bytes", "first_bytes", "last_bytes", "ack_bytes"):
         entry[name] = getattr(flow.frame, name)
