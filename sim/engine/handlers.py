@@ -14,6 +14,7 @@ from sim.engine.atp import on_atp_result, on_atp_switch, on_atp_timer
 from sim.engine.fault import meet_faults
 from sim.engine.log import log_packet
 from sim.engine.server import on_atp_forward
+from sim.engine.single import on_single_event
 from sim.engine.slot_timer import answer_nothing, tend_timer
 from sim.engine.state import (
     ANSWER_NOTHING,
@@ -23,10 +24,9 @@ from sim.engine.state import (
     LIFT,
     MEET_FAULTS,
     PARENT_RESULT,
+    SINGLE,
     TEND_TIMER,
-    TIMER,
 )
-from sim.engine.timers import on_timer_event
 
 _SIGNATURE = types.void(*[types.int64] * 5)
 
@@ -42,8 +42,8 @@ def _rare(at: int, what: int, row: int, first: int, second: int) -> None:
         answer_nothing(at, row)
     elif what == PARENT_RESULT:
         on_parent_result(at, row)
-    elif what == TIMER:
-        on_timer_event(at, row, first)
+    elif what == SINGLE:
+        on_single_event(at, row, first)
     else:
         log_packet(at, row, first)
 

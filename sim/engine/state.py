@@ -37,7 +37,7 @@ DELAYED = 5 << 32  # a packet that is not in line with the others of its link
 ROW = (1 << 32) - 1
 
 # What the handlers that are compiled apart are asked for.
-MEET_FAULTS, LIFT, TEND_TIMER, ANSWER_NOTHING, PARENT_RESULT, TIMER, WRITE_LOG = 0, 1, 2, 3, 4, 5, 6
+MEET_FAULTS, LIFT, TEND_TIMER, ANSWER_NOTHING, PARENT_RESULT, SINGLE, WRITE_LOG = 0, 1, 2, 3, 4, 5, 6
 AT_SWITCH, AT_SERVER, AT_WORKER, ATP_TIMER = 0, 1, 2, 3
 
 # What run() stopped for.
