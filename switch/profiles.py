@@ -40,6 +40,7 @@ _IDEAL = _profile(
     merges=(_ANY, _DEFINITION),
     overflows=(OVERFLOWS, _DEFINITION),
     has_timers=(True, _DEFINITION),
+    is_lossless=(True, _DEFINITION),
 )
 
 _TOFINO1 = _profile(
