@@ -79,17 +79,19 @@ class Switches:
         base = max(
             (tenant.slots_end for node in tree.switches for tenant in self._tenants.get(node, ())), default=0
         )
+        tenants = [
+            _Tenant(request, tree.children_count(point), base + section.slots)
+            for point in range(len(tree.switches))
+        ]
         fits = []
-        for point, node in enumerate(tree.switches):
-            tenant = _Tenant(request, tree.children_count(point), base + section.slots)
+        for node, tenant in zip(tree.switches, tenants, strict=True):
             try:
                 fits.append(self._fit(node, tenant, base))
                 self._check_abilities(node, request)
             except FitError as error:
                 where = f"switch {self.network.nodes[node]}: " if len(tree.switches) > 1 else ""
                 raise self._refused(request, error, where) from None
-        for point, node in enumerate(tree.switches):
-            tenant = _Tenant(request, tree.children_count(point), base + section.slots)
+        for node, tenant in zip(tree.switches, tenants, strict=True):
             self._tenants.setdefault(node, []).append(tenant)
         links = tuple(
             self._loopback(node, one.extra_passes) for node, one in zip(tree.switches, fits, strict=True)

@@ -39,7 +39,7 @@ MergeName = Literal["add", "or", "max", "float_add", "sign", "table_add"]
 
 
 class SwitchProfile(Section):
-    """A switch of one's own: a known one and what differs from it. 0 is none of it, or no limit."""
+    """A known switch and what differs from it; what is left out is as there. 0 is none of it, or no limit."""
 
     name: Name
     """What `topology.switch`, or a switch of a topology's file, calls it."""
