@@ -87,7 +87,8 @@ class Switches:
         for node, tenant in zip(tree.switches, tenants, strict=True):
             try:
                 fits.append(self._fit(node, tenant, base))
-                self._check_abilities(node, request)
+                check_merges(self.profile_of(node), request.merges)
+                check_overflow(self.profile_of(node), request.overflow)
             except FitError as error:
                 where = f"switch {self.network.nodes[node]}: " if len(tree.switches) > 1 else ""
                 raise self._refused(request, error, where) from None
@@ -101,8 +102,9 @@ class Switches:
     def _fit(self, node: int, tenant: _Tenant, base: int) -> Fit:
         """What the program takes of a switch together with the jobs that are there already."""
         others = self._tenants.get(node, [])
-        self._check_company(node, tenant.request)
         kind, section = self.profile_of(node), tenant.request.section
+        self._check_company(node, tenant.request)
+        check_lossless(kind, section.program)
         alone = Demand(
             workers=tenant.children,
             slots=section.entries if section.program == "atp" else section.slots,
@@ -130,12 +132,6 @@ class Switches:
         network = self.network
         ends_here = (network.link_source == node) ^ (network.link_target == node)  # not its loopback
         return int(np.max(network.rate_bps, where=ends_here, initial=0))
-
-    def _check_abilities(self, node: int, request: Request) -> None:
-        kind = self.profile_of(node)
-        check_lossless(kind, request.section.program)
-        check_merges(kind, request.merges)
-        check_overflow(kind, request.overflow)
 
     def _refused(self, request: Request, error: FitError, where: str) -> ScenarioError:
         """The error at the key that has to change."""
