@@ -10,10 +10,11 @@ import numba
 from numba import types
 
 from sim.engine.aggregate import on_parent_result, take_lifted
-from sim.engine.atp import on_atp_result, on_atp_switch, on_atp_timer
+from sim.engine.atp_server import on_atp_forward
+from sim.engine.atp_switch import on_atp_switch
+from sim.engine.atp_worker import on_atp_result, on_atp_timer
 from sim.engine.fault import meet_faults
 from sim.engine.log import log_packet
-from sim.engine.server import on_atp_forward
 from sim.engine.single import on_single_event
 from sim.engine.slot_timer import answer_nothing, tend_timer
 from sim.engine.state import (

@@ -13,8 +13,8 @@ import pytest
 from numpy.typing import NDArray
 
 from sim.engine.engine import Engine
+from sim.engine.jobs import first_entries
 from sim.engine.model import Branch, Frame, Job, Merge, Overflow, Program, Segment, Server, losses
-from sim.engine.tables import first_entries
 from topologies.graph import LinkSpec
 from topologies.leaf_spine import leaf_spine
 from topologies.routing import Network, compile_network

@@ -7,7 +7,7 @@ import numpy as np
 from homomorphic.compiled import inlined, kernel
 from homomorphic.keyed import mix
 from homomorphic.merge import float_add_words
-from sim.engine.atp import COLLIDED, FLOATS, REQUEST
+from sim.engine.atp_worker import COLLIDED, FLOATS, REQUEST
 from sim.engine.entering import world_at
 from sim.engine.link import take_packet, take_payload
 from sim.engine.memory import bits_at, bytes_at, copy_words, words_at
