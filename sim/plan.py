@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from homomorphic.codec import Codec
 from sim.engine.flow import BACKOFF_MAX
 from sim.engine.model import Frame, Job
+from sim.fault_plan import FaultPlan
 from sim.results.summary import Reference
 from sim.scenario import Scenario
 from sim.workload import SyntheticSpec, TrainingSpec
@@ -36,13 +34,12 @@ class VariantPlan:
     - every switch profile exists;
     - an in-network job's switch fits its program, its slots are whole messages, and it can do the codec's
     merges;
-    - a ring's window holds at least one acknowledgement's worth of packets;
-    - every pattern of a fault names at least one link.
+    - a ring's window holds at least one acknowledgement's worth of packets.
     """
 
     name: str
     network: Network
-    loss: NDArray[np.float64]  # (links,)
+    faults: FaultPlan
     hosts: tuple[int, ...]  # node of each worker
     workload: TrainingSpec | SyntheticSpec
     steps: int

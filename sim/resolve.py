@@ -5,16 +5,13 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
-from fnmatch import fnmatchcase
-
-import numpy as np
-from numpy.typing import NDArray
 
 from homomorphic.codec import Codec
 from homomorphic.keyed import mix_plain
 from sim.collectives.in_network import SWITCH_MERGES, InNetwork
 from sim.collectives.ring import Ring, ring_route
 from sim.engine.model import Job
+from sim.fault_resolve import Team, plan_faults
 from sim.frames import FRAMES
 from sim.plan import Plan, RingPlan, VariantPlan
 from sim.results.summary import Reference
@@ -69,7 +66,6 @@ class _Resolver:
         network = with_pass_latency(compile_network(self.graph), profiles)
         nodes = tuple(network.nodes.index(host) for host in hosts)
         codec = variant.codec
-        loss = self._loss(network)
         collective: RingPlan | Job
         bounds: tuple[Reference, ...]
         if isinstance(variant.collective, written.Ring):
@@ -80,7 +76,7 @@ class _Resolver:
         return VariantPlan(
             name=variant.name,
             network=network,
-            loss=np.append(loss, np.zeros(len(network.link_names) - loss.size)),  # none inside a switch
+            faults=plan_faults(variant.faults, network, [self._team(nodes)], self.error),
             hosts=nodes,
             workload=_workload(variant.workload),
             steps=variant.workload.steps,
@@ -89,6 +85,10 @@ class _Resolver:
             collective=collective,
             references=(*(Reference(**dict(one)) for one in variant.published), *bounds),
         )
+
+    def _team(self, nodes: tuple[int, ...]) -> Team:
+        """The workers, for faults that name one."""
+        return Team("", nodes, computes=not isinstance(self.variant.device, written.NoDevice))
 
     def error(self, path: str, message: str, hint: str = "") -> Exception:
         return self.scenario.error(path, message, hint, self.variant.name)
@@ -274,23 +274,6 @@ class _Resolver:
             able = ", ".join(one.name for one in PROFILES.values() if one.is_programmable)
             message, hint = self._told(error)
             raise self.error(self._profile_key(), message, f"{hint}: {able}") from None
-
-    def _loss(self, network: Network) -> NDArray[np.float64]:
-        """Probability of each link; the first rule that names a link decides."""
-        loss = np.full(len(network.link_names), np.nan)
-        for index, fault in enumerate(self.variant.faults):
-            for pattern in fault.links:
-                rows = [row for row, name in enumerate(network.link_names) if fnmatchcase(name, pattern)]
-                if not rows:
-                    near = difflib.get_close_matches(pattern, network.link_names, 1)
-                    hint = f"did you mean {near[0]!r}? " if near else ""
-                    raise self.error(
-                        f"faults.{index}.links",
-                        f"no link matches {pattern!r}",
-                        f"{hint}links are named like {network.link_names[0]!r}",
-                    )
-                loss[rows] = np.where(np.isnan(loss[rows]), fault.rate, loss[rows])
-        return np.where(np.isnan(loss), 0.0, loss)
 
 
 def _workload(section: written.Training | written.Synthetic) -> TrainingSpec | SyntheticSpec:

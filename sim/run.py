@@ -22,9 +22,11 @@ from sim.engine.engine import Engine
 from sim.engine.model import Job
 from sim.errors import DataError, RunError
 from sim.fabric import Fabric
+from sim.faults import FaultDriver
+from sim.hosts import Hosts
 from sim.job import JobParts, Journal, TrainingJob
 from sim.plan import Plan, VariantPlan
-from sim.record import CheckRecord, LinkRecord
+from sim.record import CheckRecord, FaultRecord, LinkRecord
 from sim.resolve import resolve
 from sim.results import RunData, write_run
 from sim.results.summary import VariantFacts, summarize
@@ -62,6 +64,7 @@ class Outcome:
             "verdict": self.summary["verdict"],
             "run_dir": str(self.run_dir),
             "variants": self.summary["variants"],
+            "injected": self.summary["injected"],
             "engine": self.engine,
         }
 
@@ -72,6 +75,7 @@ class VariantResult:
 
     journal: Journal
     links: list[LinkRecord]
+    faults: list[FaultRecord]
     checks: list[CheckRecord]
     facts: VariantFacts
     packet_hops: int
@@ -117,6 +121,7 @@ def run_scenario(
             rounds=[record for result in results for record in result.journal.rounds],
             phases=[record for result in results for record in result.journal.phases],
             links=[record for result in results for record in result.links],
+            faults=[record for result in results for record in result.faults],
             checks=[record for result in results for record in result.checks],
             summary=summary,
             engine=engine,
@@ -164,10 +169,12 @@ def run_variant(
     """Simulate one variant from time 0."""
     seed = plan.scenario.seed
     environment = simpy.Environment()
-    engine = Engine(variant.network, variant.loss, seed)
+    engine = Engine(variant.network, seed, variant.faults.rules)
     fabric = Fabric(environment, engine, variant.timeout_max_ps)
+    faults = FaultDriver(environment, engine, variant.faults, variant.network.rate_bps)
+    hosts = Hosts(environment, variant.faults.conditions(0, len(variant.hosts)))
     workload = _workload(variant, seed)
-    collective = _collective(environment, fabric, variant, seed)
+    collective = _collective(environment, fabric, variant, hosts, seed)
     job = TrainingJob(
         environment,
         engine,
@@ -178,6 +185,7 @@ def run_variant(
             codec=variant.codec,
             collective=collective,
             device=variant.device,
+            hosts=hosts,
             host_links=_host_links(variant),
             step_begins=step_begins,
         ),
@@ -195,6 +203,7 @@ def run_variant(
     return VariantResult(
         journal=job.journal,
         links=links,
+        faults=faults.records(variant.name),
         checks=check_variant(variant, job.journal, links, collective.switch_counters()),
         facts=VariantFacts(
             workers=len(variant.hosts),
@@ -215,13 +224,13 @@ def _workload(variant: VariantPlan, seed: int) -> Workload:
 
 
 def _collective(
-    environment: simpy.Environment, fabric: Fabric, variant: VariantPlan, seed: int
+    environment: simpy.Environment, fabric: Fabric, variant: VariantPlan, hosts: Hosts, seed: int
 ) -> Collective:
     plan = variant.collective
     if isinstance(plan, Job):
         return InNetwork(fabric, plan)
     options = RingOptions(variant.hosts, plan.frame, plan.window, plan.timeout_ps, plan.ack_every, seed)
-    return Ring(environment, fabric, options, variant.device)
+    return Ring(environment, fabric, options, variant.device, hosts)
 
 
 def _host_links(variant: VariantPlan) -> list[tuple[int, int]]:
@@ -269,6 +278,7 @@ def _summary(plan: Plan, results: list[VariantResult]) -> dict[str, Any]:
         [record for result in results for record in result.journal.rounds],
         [record for result in results for record in result.links],
         [record for result in results for record in result.checks],
+        [record for result in results for record in result.faults],
     )
 
 

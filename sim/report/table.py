@@ -22,7 +22,8 @@ def results_table(summary: Mapping[str, Any]) -> Table:
     variants = summary["variants"]
     first_rate = variants[0]["metrics"]["aggregation_elements_per_s"]
     trained = any(words.has_trained(variant["metrics"]) for variant in variants)
-    table = FittingTable(f"{summary['scenario']}, seed {summary['seed']}", _DISPENSABLE, _published(variants))
+    notes = _published(variants) + _injected(summary["injected"])
+    table = FittingTable(f"{summary['scenario']}, seed {summary['seed']}", _DISPENSABLE, notes)
     table.add_column("variant")
     for heading in ("aggregation", "elements/s", "× first", "wire/worker", "compression"):
         table.add_column(heading, justify="right")
@@ -53,6 +54,14 @@ def _published(variants: list[dict[str, Any]]) -> list[str]:
         for variant in variants
         for entry in variant["references"]
         if not entry["label"].startswith(BOUND_LABEL)
+    ]
+
+
+def _injected(entries: list[dict[str, Any]]) -> list[str]:
+    """A line for every fault."""
+    return [
+        f"injected into {entry['variant']}: {entry['kind']} on {entry['where']}, {words.injected(entry)}"
+        for entry in entries
     ]
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from sim.errors import InvariantError
-from sim.record import CheckRecord, LinkRecord, RoundRecord, StepRecord
+from sim.record import CheckRecord, FaultRecord, LinkRecord, RoundRecord, StepRecord
 
 PS_PER_US = 1_000_000
 PS_PER_S = 1_000_000_000_000
@@ -40,10 +40,11 @@ def summarize(
     rounds: Sequence[RoundRecord],
     links: Sequence[LinkRecord],
     checks: Sequence[CheckRecord],
+    faults: Sequence[FaultRecord] = (),
 ) -> dict[str, Any]:
     """Verdict of the run, and metrics, checks and verdict of each variant, in the order of `facts`.
 
-    The result holds only what JSON holds; a metric that has no finite value is None. Means per step that are
+    `injected` is what every fault came to, all variants in one list. The result holds only what JSON holds; a metric that has no finite value is None. Means per step that are
     whole are ints. `loss_first` and `loss` are the training losses of the first and the last step, each taken
     before that step's update and averaged over workers.
 
@@ -64,7 +65,11 @@ def summarize(
         )
         for name, fact in facts.items()
     ]
-    return {"verdict": _verdict(variant["verdict"] for variant in variants), "variants": variants}
+    return {
+        "verdict": _verdict(variant["verdict"] for variant in variants),
+        "variants": variants,
+        "injected": [asdict(fault) for fault in faults],
+    }
 
 
 def _summarize_variant(

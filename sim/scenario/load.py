@@ -17,8 +17,9 @@ from pydantic import ValidationError
 from sim.errors import ScenarioError, shown
 from sim.scenario.explain import explain, missing_key, unknown_key
 from sim.scenario.merge import merge, override_at, parse_set
-from sim.scenario.models import Header, Section, Settings, Variant
+from sim.scenario.models import Header, Settings, Variant
 from sim.scenario.node import COMMAND_LINE, Node, parse
+from sim.scenario.section import Section
 
 S = TypeVar("S", bound=Section)
 _HEADER = tuple(Header.model_fields)

@@ -8,20 +8,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
+from sim.scenario.faults import Fault
 from sim.scenario.fields import CodecOptions, Count, Name, Pair, Placement, Rate, Share, Size, Time
+from sim.scenario.section import Section
 from sim.units import RATE, SIZE, TIME
 
 Frame = Literal["udp-256", "udp-1024", "roce-1024"]
-
-
-class Section(BaseModel):
-    """A mapping in the file: strict types, no unknown keys, unchangeable once read."""
-
-    model_config = ConfigDict(
-        strict=True, frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
-    )
 
 
 class Links(Section):
@@ -211,16 +205,6 @@ class InNetwork(Section):
 Collective = Annotated[Ring | InNetwork, Field(discriminator="kind")]
 
 
-class Loss(Section):
-    """Packets that vanish at random, each with the same probability."""
-
-    kind: Literal["loss"]
-    rate: Share
-    """Probability that a packet is lost on one link."""
-    links: Annotated[tuple[str, ...], Field(min_length=1)] = ("*",)
-    """Which links, one direction each, as patterns over names such as h0->s0."""
-
-
 class Published(Section):
     """A published throughput, shown beside the simulated one and never mixed into it."""
 
@@ -247,7 +231,7 @@ class Settings(Section):
     """How gradients are encoded."""
     collective: Collective
     """How workers' messages are brought together."""
-    faults: tuple[Loss, ...] = ()
+    faults: tuple[Fault, ...] = ()
     """What goes wrong."""
     published: tuple[Published, ...] = ()
     """Published results to compare with."""

@@ -1,0 +1,20 @@
+"""What every mapping of a scenario file has in common."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.fields import FieldInfo
+
+
+class Section(BaseModel):
+    """A mapping in the file: strict types, no unknown keys, unchangeable once read."""
+
+    model_config = ConfigDict(
+        strict=True, frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+def keys(section: type[Section]) -> dict[str, FieldInfo]:
+    """The keys of a section as a file writes them (`from` and `for` are no Python names), `kind` first."""
+    written = {field.alias or name: field for name, field in section.model_fields.items()}
+    return dict(sorted(written.items(), key=lambda item: item[0] != "kind"))
