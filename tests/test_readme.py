@@ -40,7 +40,13 @@ PATTERNS = {
     FRACTION_PATTERN: "share",
     NAME_PATTERN: "name",
 }
-TYPES = {"integer": "whole number", "number": "number", "string": "text", "array": "list"}
+TYPES = {
+    "integer": "whole number",
+    "number": "number",
+    "string": "text",
+    "array": "list",
+    "boolean": "true or false",
+}
 EVERY_DOCUMENT = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
 
@@ -190,7 +196,8 @@ def all_keys() -> str:
 
 def _members(section: Any) -> list[Any]:
     """The kinds a section may have, or what its list holds, or the section itself."""
-    return section.get("oneOf") or section.get("anyOf") or [section.get("items", section)]
+    held = section.get("items", section)
+    return held.get("oneOf") or held.get("anyOf") or [held]
 
 
 def _resolved(member: Any, definitions: Any) -> Any:
@@ -209,7 +216,7 @@ def _member(member: Any) -> str:
     sentence, meanings = _docstring(member.get("description", ""))
     rows = [
         f"| `{key}` | {_value(option)} | {_default(key, option, member)} "
-        f"| {option.get('description') or meanings.get(key, '')} |"
+        f"| {' '.join(option.get('description', '').split()) or meanings.get(key, '')} |"
         for key, option in options.items()
     ]
     table = "\n".join(["| key | value | default | meaning |", "|---|---|---|---|", *rows])
