@@ -28,6 +28,7 @@ from sim.scenario import faults as written
 from sim.units import RATE
 from topologies.routing import Network
 
+RULES_MAX = 64  # that an engine takes
 ErrorAt = Callable[[str, str, str], Exception]  # path in the variant, message, hint
 
 
@@ -51,9 +52,16 @@ def plan_faults(
         What `error` makes of a pattern, switch, job or worker that is not there, a rate that is too high,
         or a slow host in a job that takes no time to compute.
     """
-    return FaultPlan(
+    plan = FaultPlan(
         tuple(_Resolver(network, teams, index, error).resolve(fault) for index, fault in enumerate(faults))
     )
+    if len(plan.rules) > RULES_MAX:
+        raise error(
+            "faults",
+            f"{len(plan.rules)} faults on packets are too many",
+            f"use {RULES_MAX} at most; a pattern such as 'h*->s0' names many links at once",
+        )
+    return plan
 
 
 class _Resolver:

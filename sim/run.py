@@ -199,12 +199,12 @@ def run_variant(
     except MemoryError as error:
         hint = "use fewer elements, samples or workers"
         raise RunError(f"{plan.scenario.file}: {variant.name}: not enough memory: {error}", hint) from None
-    links = _link_records(variant, engine)
+    links, injected = _link_records(variant, engine), faults.records(variant.name)
     return VariantResult(
         journal=job.journal,
         links=links,
-        faults=faults.records(variant.name),
-        checks=check_variant(variant, job.journal, links, collective.switch_counters()),
+        faults=injected,
+        checks=check_variant(variant, job.journal, links, injected, collective.switch_counters()),
         facts=VariantFacts(
             workers=len(variant.hosts),
             packets_sent=sum(links[up].packets for up, _ in _host_links(variant)),

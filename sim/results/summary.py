@@ -45,8 +45,9 @@ def summarize(
     """Verdict of the run, and metrics, checks and verdict of each variant, in the order of `facts`.
 
     `injected` is what every fault came to, all variants in one list. The result holds only what JSON holds; a
-    metric that has no finite value is None. Means per step that are whole are ints. `loss_first` and `loss` are the training losses of the first and the last step, each taken
-    before that step's update and averaged over workers.
+    metric that has no finite value is None. Means per step that are whole are ints. `loss_first` and `loss`
+    are the training losses of the first and the last step, each taken before that step's update and averaged
+    over workers.
 
     Raises
     ------

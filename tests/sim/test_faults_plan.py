@@ -119,6 +119,16 @@ def test_faults_that_cannot_be(tmp_path: Path, fault: str) -> None:
     assert refused(tmp_path, text=text) == f"tiny.yaml:14: faults.1.{MISTAKES[fault]}"
 
 
+def test_too_many_faults_on_packets(tmp_path: Path) -> None:
+    loss = "{kind: loss, rate: 1%}"
+
+    assert len(only(tmp_path, f"faults=[{', '.join([loss] * 64)}]").faults.rules) == 64
+    assert refused(tmp_path, f"faults=[{', '.join([loss] * 65)}]") == (
+        "--set: faults: 65 faults on packets are too many\n"
+        "  use 64 at most; a pattern such as 'h*->s0' names many links at once"
+    )
+
+
 def test_only_one_worker(tmp_path: Path) -> None:
     error = refused(tmp_path, "workers=1", "faults=[{kind: worker_crash, worker: 1, at: 1ms}]")
 
