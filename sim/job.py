@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import simpy
@@ -19,6 +19,7 @@ from homomorphic.codec import Codec, Encoder, Gradient, Merged, Message, Round
 from homomorphic.fold import stage
 from sim.collectives.collective import Collective
 from sim.engine.engine import Engine
+from sim.hosts import Hosts
 from sim.record import PhaseRecord, RoundRecord, StepRecord
 from sim.verify import Findings, Operation, examine
 from sim.workload import Bucket, Workload
@@ -37,6 +38,7 @@ class JobParts:
     codec: Codec
     collective: Collective
     device: Device
+    hosts: Hosts
     host_links: list[tuple[int, int]]  # of each worker: link rows out of and into its host
     step_begins: Callable[[], None]  # told of every step
 
@@ -51,6 +53,14 @@ class RoundLog:
     start_ps: int | None = None
     end_ps: int = 0
     wire_bytes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(2, np.int64))  # up and down
+
+
+class Computed(NamedTuple):
+    """When one worker is done with what it computes in a step."""
+
+    forward_end_ps: int
+    backward_end_ps: int
+    ready_ps: list[int]  # of each bucket: when its gradient is there
 
 
 @dataclass
@@ -89,47 +99,55 @@ class TrainingJob:
         parts, start_ps = self._parts, int(self._environment.now)
         workload = parts.workload
         gradients = workload.gradients(step)
-        forward_ps, backward_ps = step_times(parts.device, workload.cost)
-        for worker in range(workload.workers):
-            self._phase(step, -1, worker, ("forward", "", 0), (start_ps, start_ps + forward_ps))
-            backward_end_ps = start_ps + forward_ps + backward_ps
-            self._phase(step, -1, worker, ("backward", "", 0), (start_ps + forward_ps, backward_end_ps))
+        computed = [self._compute(step, worker) for worker in range(workload.workers)]
         rounds = [RoundLog([own[bucket.index] for own in gradients]) for bucket in workload.buckets]
-        ready_ps = [
-            start_ps + forward_ps + int(bucket.ready_share * backward_ps) for bucket in workload.buckets
-        ]
         yield self._environment.all_of(
             [
-                self._environment.process(self._worker(step, worker, ready_ps, rounds))
+                self._environment.process(self._worker(step, worker, computed[worker].ready_ps, rounds))
                 for worker in range(workload.workers)
             ]
         )
         end_ps = int(self._environment.now)
+        backward_end_ps = max(own.backward_end_ps for own in computed)
         workload.apply(step, [log.decoded[0] for log in rounds])
         self.journal.steps.append(
             StepRecord(
                 variant=parts.label,
                 step=step,
                 start_ps=start_ps,
-                forward_end_ps=start_ps + forward_ps,
-                backward_end_ps=start_ps + forward_ps + backward_ps,
-                aggregation_start_ps=ready_ps[0],
+                forward_end_ps=max(own.forward_end_ps for own in computed),
+                backward_end_ps=backward_end_ps,
+                aggregation_start_ps=min(own.ready_ps[0] for own in computed),
                 aggregation_end_ps=end_ps,
                 aggregation_ps=_covered_ps([(log.start_ps or 0, log.end_ps) for log in rounds]),
-                end_ps=max(end_ps, start_ps + forward_ps + backward_ps),
+                end_ps=max(end_ps, backward_end_ps),
                 elements=sum(bucket.elements for bucket in workload.buckets),
                 loss=workload.loss,
             )
         )
+
+    def _compute(self, step: int, worker: int) -> Computed:
+        """When one worker computes in a step that begins now: as its host lets it."""
+        parts, now_ps = self._parts, int(self._environment.now)
+        forward_ps, backward_ps = step_times(parts.device, parts.workload.cost)
+        work_ps = [forward_ps + int(bucket.ready_share * backward_ps) for bucket in parts.workload.buckets]
+        begin_ps, forward_end_ps, backward_end_ps, *ready_ps = (
+            parts.hosts.end_ps(worker, now_ps, some_ps)
+            for some_ps in (0, forward_ps, forward_ps + backward_ps, *work_ps)
+        )
+        crash_ps = parts.hosts.crash_ps(worker)
+        forward_span = min(begin_ps, crash_ps), min(forward_end_ps, crash_ps)
+        self._phase(step, -1, worker, ("forward", "", 0), forward_span)
+        self._phase(step, -1, worker, ("backward", "", 0), (forward_span[1], min(backward_end_ps, crash_ps)))
+        return Computed(forward_end_ps, backward_end_ps, ready_ps)
 
     def _worker(
         self, step: int, worker: int, ready_ps: list[int], rounds: list[RoundLog]
     ) -> Generator[simpy.Event, Any, None]:
         """One worker's step: bucket after bucket."""
         for bucket, log in zip(self._parts.workload.buckets, rounds, strict=True):
-            wait_ps = ready_ps[bucket.index] - int(self._environment.now)
-            if wait_ps > 0:
-                yield self._environment.timeout(wait_ps)
+            if ready_ps[bucket.index] > self._environment.now:
+                yield self._parts.hosts.until(worker, ready_ps[bucket.index])
             if log.start_ps is None:
                 log.start_ps = int(self._environment.now)
             yield from self._round(step, bucket.index, worker, log)
@@ -171,11 +189,11 @@ class TrainingJob:
             for m in messages
         )
         times = [int(self._environment.now)]
-        yield self._environment.timeout(encode_ps)
+        yield self._parts.hosts.work(worker, encode_ps)
         times.append(int(self._environment.now))
         merged = yield from self._parts.collective.exchange(worker, messages)
         times.append(int(self._environment.now))
-        yield self._environment.timeout(decode_ps)
+        yield self._parts.hosts.work(worker, decode_ps)
         times.append(int(self._environment.now))
         for phase, start_ps, end_ps in zip(("encode", "network", "decode"), times, times[1:], strict=False):
             carried = size_bytes if phase == "network" else 0

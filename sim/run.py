@@ -21,6 +21,8 @@ from sim.engine.engine import Engine
 from sim.engine.model import Job
 from sim.errors import DataError, RunError
 from sim.fabric import Fabric
+from sim.faults import FaultDriver
+from sim.hosts import Hosts
 from sim.job import JobParts, TrainingJob
 from sim.outcome import JobResult, Outcome, VariantResult, engine_of, link_records, summary_of
 from sim.plan import JobPlan, Plan, VariantPlan, passes_count
@@ -84,6 +86,7 @@ def run_scenario(
             rounds=[record for result in results for record in result.rounds],
             phases=[record for result in results for record in result.phases],
             links=[record for result in results for record in result.links],
+            faults=[record for result in results for record in result.faults],
             checks=[record for result in results for record in result.checks],
             summary=summary,
             engine=engine,
@@ -130,24 +133,25 @@ def run_variant(
 ) -> VariantResult:
     """Simulate one variant from time 0 until its last job is done."""
     environment = simpy.Environment()
-    engine = Engine(variant.network, variant.loss, plan.scenario.seed)
+    engine = Engine(variant.network, plan.scenario.seed, variant.faults.rules)
     fabric = Fabric(environment, engine, variant.timeout_max_ps)
+    driver = FaultDriver(environment, engine, variant.faults, variant.network.rate_bps)
     stage = _Stage(environment, fabric, variant, plan.scenario.seed)
     running = [stage.start(index, step_begins) for index in range(len(variant.jobs))]
     _finish(plan, variant, environment, [job.process for job in running])
-    links = link_records(variant, engine)
+    links, faults = link_records(variant, engine), driver.records(variant.name)
     counters = [one.collective.switch_counters() for one in running]
     results = [
         JobResult(
             label=job.label,
             journal=one.training.journal,
             checks=check_job(job, one.training.journal, links)
-            + check_network(variant, links, counters, job.label),
+            + check_network(variant, links, faults, counters, job.label),
             facts=stage.facts(job, one.collective, links),
         )
         for job, one in zip(variant.jobs, running, strict=True)
     ]
-    return VariantResult(tuple(results), links, engine.packet_hops, fabric.wall_s)
+    return VariantResult(tuple(results), links, faults, engine.packet_hops, fabric.wall_s)
 
 
 def _finish(
@@ -187,7 +191,8 @@ class _Stage:
     def start(self, index: int, step_begins: Callable[[], None]) -> _Running:
         """Start a job by its number; it begins when its plan says."""
         job = self.variant.jobs[index]
-        collective = self._collective(job, index)
+        hosts = Hosts(self.environment, self.variant.faults.conditions(index, len(job.hosts)))
+        collective = self._collective(index, hosts)
         parts = JobParts(
             label=job.label,
             seed=self.seed,
@@ -195,6 +200,7 @@ class _Stage:
             codec=job.codec,
             collective=collective,
             device=job.device,
+            hosts=hosts,
             host_links=_host_links(self.variant, job),
             step_begins=step_begins,
         )
@@ -202,13 +208,14 @@ class _Stage:
         process = self.environment.process(training.steps(job.steps, job.start_ps))
         return _Running(training, collective, process)
 
-    def _collective(self, job: JobPlan, index: int) -> Collective:
+    def _collective(self, index: int, hosts: Hosts) -> Collective:
+        job = self.variant.jobs[index]
         plan = job.collective
         if isinstance(plan, Job):
             return InNetwork(self.fabric, plan)
         limits = plan.window, plan.timeout_ps, plan.ack_every
         options = RingOptions(job.hosts, plan.frame, *limits, self.seed, index)
-        return Ring(self.environment, self.fabric, options, job.device)
+        return Ring(self.environment, self.fabric, options, job.device, hosts)
 
     def facts(self, job: JobPlan, collective: Collective, links: list[LinkRecord]) -> VariantFacts:
         """What the summary of a job needs, when all jobs are done."""

@@ -100,7 +100,7 @@ class InNetwork:
 
     def switch_counters(self) -> list[dict[str, int]]:
         """See `Collective`."""
-        return [self._fabric.engine.switch_counters(self._job)]
+        return self._fabric.engine.point_counters(self._job)
 
     def retransmitted_packets(self) -> int:
         """See `Collective`."""

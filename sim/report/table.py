@@ -22,7 +22,12 @@ def results_table(summary: Mapping[str, Any]) -> Table:
     variants = summary["variants"]
     first_rate = variants[0]["metrics"]["aggregation_elements_per_s"]
     trained = any(words.has_trained(variant["metrics"]) for variant in variants)
-    notes = [*_published(variants), *_held(variants), *(f"note: {text}" for text in summary["warnings"])]
+    notes = [
+        *_published(variants),
+        *_held(variants),
+        *_injected(summary["injected"]),
+        *(f"note: {text}" for text in summary["warnings"]),
+    ]
     table = FittingTable(f"{summary['scenario']}, seed {summary['seed']}", _DISPENSABLE, notes)
     table.add_column("variant")
     for heading in ("aggregation", "elements/s", "× first", "wire/worker", "compression"):
@@ -64,6 +69,14 @@ def _held(variants: list[dict[str, Any]]) -> list[str]:
         f"{words.digits(metrics['workers_held_mean'])} of {metrics['workers']} on average"
         for variant in variants
         if (metrics := variant["metrics"])["workers_held_min"] < metrics["workers"]
+    ]
+
+
+def _injected(entries: list[dict[str, Any]]) -> list[str]:
+    """A line for every fault."""
+    return [
+        f"injected into {entry['variant']}: {entry['kind']} on {entry['where']}, {words.injected(entry)}"
+        for entry in entries
     ]
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from sim.errors import InvariantError
-from sim.record import CheckRecord, LinkRecord, RoundRecord, StepRecord
+from sim.record import CheckRecord, FaultRecord, LinkRecord, RoundRecord, StepRecord
 
 PS_PER_US = 1_000_000
 PS_PER_S = 1_000_000_000_000
@@ -45,15 +45,17 @@ def summarize(
     rounds: Sequence[RoundRecord],
     links: Sequence[LinkRecord],
     checks: Sequence[CheckRecord],
+    faults: Sequence[FaultRecord] = (),
 ) -> dict[str, Any]:
     """Verdict and warnings of the run; metrics, checks and verdict of each variant, in the order of `facts`.
 
     Where a variant has several jobs, each is an entry of its own, named "variant/job"; its links are the
     variant's.
 
-    The result holds only what JSON holds; a metric that has no finite value is None. Means per step that are
-    whole are ints. `loss_first` and `loss` are the training losses of the first and the last step, each taken
-    before that step's update and averaged over workers.
+    `injected` is what every fault came to, all variants in one list. The result holds only what JSON holds; a
+    metric that has no finite value is None. Means per step that are whole are ints. `loss_first` and `loss`
+    are the training losses of the first and the last step, each taken before that step's update and averaged
+    over workers.
 
     Raises
     ------
@@ -77,6 +79,7 @@ def summarize(
         "verdict": _verdict(variant["verdict"] for variant in variants),
         "variants": variants,
         "warnings": [f"{name}: {warning}" for name, fact in facts.items() for warning in fact.warnings],
+        "injected": [asdict(fault) for fault in faults],
     }
 
 
