@@ -39,6 +39,7 @@ class JobParts:
     device: Device
     host_links: list[tuple[int, int]]  # of each worker: link rows out of and into its host
     step_begins: Callable[[], None]  # told of every step
+    tell: Callable[[int, str, int], None] = lambda worker, what, until_ps: None  # what a worker is at
 
 
 @dataclass
@@ -125,16 +126,19 @@ class TrainingJob:
         self, step: int, worker: int, ready_ps: list[int], rounds: list[RoundLog]
     ) -> Generator[simpy.Event, Any, None]:
         """One worker's step: bucket after bucket."""
-        for bucket, log in zip(self._parts.workload.buckets, rounds, strict=True):
+        parts = self._parts
+        for bucket, log in zip(parts.workload.buckets, rounds, strict=True):
             wait_ps = ready_ps[bucket.index] - int(self._environment.now)
             if wait_ps > 0:
+                parts.tell(worker, f"computes bucket {bucket.index} of step {step}", ready_ps[bucket.index])
                 yield self._environment.timeout(wait_ps)
             if log.start_ps is None:
                 log.start_ps = int(self._environment.now)
             yield from self._round(step, bucket.index, worker, log)
             log.wire_bytes += self._wire_bytes_since(worker)
-            if len(log.decoded) == self._parts.workload.workers:
+            if len(log.decoded) == parts.workload.workers:
                 self._close(step, bucket, log)
+        parts.tell(worker, f"is done with step {step}", int(self._environment.now))
 
     def _round(self, step: int, bucket: int, worker: int, log: RoundLog) -> Generator[simpy.Event, Any, None]:
         """One worker's side of one round: drive its encoder, charge its work, wait for the network."""
@@ -169,11 +173,15 @@ class TrainingJob:
             self._parts.device.work_ps(m.decode_work.read_bytes, m.decode_work.written_bytes)
             for m in messages
         )
+        place = f"'{label}' of bucket {bucket} of step {step}"
         times = [int(self._environment.now)]
+        self._parts.tell(worker, f"encodes {place}", times[0] + encode_ps)
         yield self._environment.timeout(encode_ps)
         times.append(int(self._environment.now))
+        self._parts.tell(worker, f"waits for {place}", times[1])
         merged = yield from self._parts.collective.exchange(worker, messages)
         times.append(int(self._environment.now))
+        self._parts.tell(worker, f"decodes {place}", times[2] + decode_ps)
         yield self._environment.timeout(decode_ps)
         times.append(int(self._environment.now))
         for phase, start_ps, end_ps in zip(("encode", "network", "decode"), times, times[1:], strict=False):

@@ -183,3 +183,30 @@ class Completion:
     kind: str  # "stream" | "flow"
     job: int  # stream: job index; flow: -1
     worker: int  # stream: worker; flow: the number open_flow returned
+
+
+@dataclass(frozen=True)
+class Outstanding:
+    """A unit that a worker has sent and whose result it waits for."""
+
+    worker: int
+    stream: int
+    unit: int
+    slot: int  # physical, of the unit's part 0
+    version: int
+    attempt: int  # 0: sent once so far
+    sent_ps: int  # last time
+    is_crashed: bool  # its worker's host has crashed: it is never sent again
+
+
+@dataclass(frozen=True)
+class SlotState:
+    """What one version of a slot holds at one point of a job's tree, and what happened there last."""
+
+    children_seen: int  # bitmap
+    children_count: int
+    missing_count: int  # what the slot's counter still waits for; it is separate state from the bitmap
+    last_ps: int  # when its last packet was processed; −1: never
+    last_child: int  # that packet's child; −1: none
+    last_verdict: str  # what the program did with that packet, "" if there was none
+    is_answered: bool  # it holds its parent's result

@@ -1,0 +1,133 @@
+"""What is known of traffic that gets nowhere, as plain data and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sim.units import TIME
+
+NAMES_MAX = 6  # in one list
+GROUPS_MAX = 4  # causes told in a sentence of their own
+ROWS_MAX = 64  # of each kind that a run folder keeps
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Most likely reason, and what to try; each a sentence without its full stop."""
+
+    why: str
+    advice: str
+
+
+@dataclass(frozen=True)
+class StuckSlot:
+    """A slot of a switch that workers wait for."""
+
+    job: int
+    switch: str
+    slot: int
+    version: int
+    stream: int
+    unit: int
+    waiting: tuple[int, ...]  # workers
+    missing: tuple[str, ...]  # "worker 2", "switch leaf1": what its bitmap lacks
+    missing_count: int  # what its counter still waits for
+    age_ps: int  # since the first who waits opened its stream
+    last_event: str  # at this slot
+    cause: Cause
+
+    def __str__(self) -> str:
+        lacks = f"{listed(self.missing)} missing" if self.missing else "nobody missing"
+        return (
+            f"slot {self.slot}, version {self.version}, unit {self.unit} of stream {self.stream} at {self.switch}: "
+            f"{lacks}, {self.last_event}"
+        )
+
+
+@dataclass(frozen=True)
+class StuckMessage:
+    """A message from host to host that does not get through."""
+
+    source: str
+    target: str
+    age_ps: int  # since it was sent
+    cause: Cause
+
+    def __str__(self) -> str:
+        return f"a message from {self.source} to {self.target}, sent {TIME.rough(self.age_ps)} ago"
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Why a variant cannot finish. Rows are in the order of jobs, streams, units; of messages, of sending."""
+
+    time_ps: int
+    quiet_ps: int  # nothing has got anywhere for so long
+    slots: tuple[StuckSlot, ...]
+    messages: tuple[StuckMessage, ...]
+    idle: tuple[str, ...]  # workers that wait for no slot, and what they do
+
+    def __str__(self) -> str:
+        """One paragraph: how long, then for every cause who waits for what, why, and what to try."""
+        quiet = TIME.rough(self.quiet_ps) if self.quiet_ps else "0s"
+        sentences = [f"nothing has got anywhere for {quiet} of simulated time"]
+        groups = list(_by_cause([*self.slots, *self.messages]))
+        sentences += [_told(cause, rows) for cause, rows in groups[:GROUPS_MAX]]
+        if len(groups) > GROUPS_MAX:
+            sentences.append(f"{len(groups) - GROUPS_MAX} more causes are in summary.json")
+        if not groups:
+            sentences.append("nothing is on its way and nothing is left to happen")
+        if not self.messages:  # whose senders and receivers are told already
+            sentences += self.idle[:NAMES_MAX]
+        return ". ".join(sentences)
+
+    def as_dict(self) -> dict[str, Any]:
+        """What a run folder keeps: plain data, the first rows of each kind and how many there were."""
+        kept = asdict(self)
+        for kind in ("slots", "messages"):
+            rows = kept[kind]
+            kept[f"{kind}_count"] = len(rows)
+            kept[kind] = [{**row, **row.pop("cause")} for row in rows[:ROWS_MAX]]
+        kept["idle"] = list(self.idle)
+        return kept
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names with commas and "and", the first few of many."""
+    if len(names) > NAMES_MAX:
+        return f"{', '.join(names[:NAMES_MAX])} and {len(names) - NAMES_MAX} more"
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def workers_listed(workers: Iterable[int]) -> str:
+    """ "worker 3", or "workers 0, 1 and 2"."""
+    numbers = [str(worker) for worker in sorted(set(workers))]
+    return f"worker{'s' if len(numbers) > 1 else ''} {listed(numbers)}"
+
+
+def _by_cause(
+    rows: Sequence[StuckSlot | StuckMessage],
+) -> Iterable[tuple[Cause, list[StuckSlot | StuckMessage]]]:
+    groups: dict[Cause, list[StuckSlot | StuckMessage]] = {}
+    for row in rows:
+        groups.setdefault(row.cause, []).append(row)
+    return groups.items()
+
+
+def _told(cause: Cause, rows: list[StuckSlot | StuckMessage]) -> str:
+    """Who waits for what, with the first row as an example; why; what to try."""
+    slots = [row for row in rows if isinstance(row, StuckSlot)]
+    if slots:
+        jobs = sorted({row.job for row in slots})
+        who = workers_listed(worker for row in slots for worker in row.waiting)
+        of_job = f" of job {', '.join(map(str, jobs))}" if jobs != [0] else ""
+        waiting = f"{who}{of_job} wait{'' if who.startswith('workers') else 's'} for {_counted(slots, 'slot')}"
+    else:
+        waiting = f"{_counted(rows, 'message')} on the way"
+    return f"{waiting}, first {rows[0]}. Likely cause: {cause.why}. Try: {cause.advice}"
+
+
+def _counted(rows: Sequence[object], noun: str) -> str:
+    return f"{len(rows)} {noun}{'s' if len(rows) > 1 else ''}"
