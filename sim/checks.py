@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from homomorphic.merge import ORDER_FREE
 from sim.engine.model import Job
 from sim.job import Journal
 from sim.plan import VariantPlan
 from sim.record import CheckRecord, LinkRecord
+
+LEAKS_SHOWN = 3
 
 
 class Finding(NamedTuple):
@@ -19,22 +21,42 @@ class Finding(NamedTuple):
     detail: str
 
 
+class Ending(NamedTuple):
+    """How a variant ended: "pass" when all its steps are done, "stuck", or "fail" with a codec's error."""
+
+    verdict: str
+    detail: str
+    diagnosis: Mapping[str, Any] | None = None  # of a stuck one
+
+
+class Switches(NamedTuple):
+    """What a variant left in its switches."""
+
+    counters: Mapping[str, int]  # of its program, none if it runs none
+    leaks: Sequence[str]  # slots and entries that nobody will use any more
+
+
 def check_variant(
-    variant: VariantPlan, journal: Journal, links: list[LinkRecord], aggregator: Mapping[str, int]
+    variant: VariantPlan, journal: Journal, links: list[LinkRecord], switches: Switches, ending: Ending
 ) -> list[CheckRecord]:
-    """All checks of one variant; `aggregator` holds the counters of its switch program, if it runs one."""
+    """All checks of one variant. What is only missing because it did not finish has the verdict of that."""
     checks: dict[str, Callable[[], Finding]] = {
         "sum_is_right": lambda: sum_is_right(journal),
         "merges_are_exact": lambda: merges_are_exact(variant, journal),
         "replicas_agree": lambda: replicas_agree(journal),
         "nothing_lost": lambda: nothing_lost(variant, journal, links),
         "conservation": lambda: conservation(links),
-        "switches_add_up": lambda: switches_add_up(variant, links, aggregator),
+        "switches_add_up": lambda: switches_add_up(variant, links, switches.counters),
     }
-    records = []
+    if ending.verdict == "pass":
+        checks["nothing_leaked"] = lambda: nothing_leaked(switches.leaks)
+    unfinished = {"nothing_lost"} | (set() if journal.rounds else {"sum_is_right"})
+    records = [CheckRecord(variant.name, "finishes", ending.verdict, ending.detail)]
     for name, check in checks.items():
         finding = check()
         verdict = "pass" if finding.passed else "fail"
+        if verdict == "fail" and name in unfinished and ending.verdict != "pass":
+            verdict = ending.verdict
         records.append(CheckRecord(variant.name, name, verdict, finding.detail))
     return records
 
@@ -50,7 +72,8 @@ def sum_is_right(journal: Journal) -> Finding:
     if record.max_error_over_bound <= 1.0:
         return Finding(True, detail)
     place = f"step {record.step}, bucket {record.bucket}, element {findings.worst_element}"
-    return Finding(False, f"{detail}, at {place}")
+    merged = f"; merged wrong at {findings.first_wrong}" if findings.first_wrong else ""
+    return Finding(False, f"{detail}, at {place}{merged}")
 
 
 def merges_are_exact(variant: VariantPlan, journal: Journal) -> Finding:
@@ -61,10 +84,9 @@ def merges_are_exact(variant: VariantPlan, journal: Journal) -> Finding:
     if wrong == 0:
         return Finding(True, f"all merged words of {len(journal.rounds)} rounds equal their integer sums")
     first = next(i for i, findings in enumerate(journal.findings) if findings.wrong_words)
-    record = journal.rounds[first]
-    return Finding(
-        False, f"{wrong} merged words are wrong, first in step {record.step}, bucket {record.bucket}"
-    )
+    record, word = journal.rounds[first], journal.findings[first].first_wrong
+    place = f"step {record.step}, bucket {record.bucket}, {word}"
+    return Finding(False, f"{wrong} merged words are wrong, first in {place}")
 
 
 def replicas_agree(journal: Journal) -> Finding:
@@ -85,6 +107,14 @@ def nothing_lost(variant: VariantPlan, journal: Journal, links: list[LinkRecord]
         f"{len(journal.rounds)} of {expected} rounds aggregated; {lost} packets lost or dropped on the way"
     )
     return Finding(len(journal.rounds) == expected, detail)
+
+
+def nothing_leaked(leaks: Sequence[str]) -> Finding:
+    """When all is done and nothing is under way, no slot of a switch holds a part of a sum."""
+    if not leaks:
+        return Finding(True, "every slot and entry of the switches is free or complete")
+    more = f" and {len(leaks) - LEAKS_SHOWN} more" if len(leaks) > LEAKS_SHOWN else ""
+    return Finding(False, f"{len(leaks)} left behind: {'; '.join(leaks[:LEAKS_SHOWN])}{more}")
 
 
 def conservation(links: list[LinkRecord]) -> Finding:

@@ -1,4 +1,4 @@
-"""Why does nothing move? Looks at what workers wait for, at the slots, and at what became of packets on links.
+"""Why does nothing move? Looks at what workers wait for, at slots, and at what became of packets on links.
 
 Whose packet a slot lacks is read from its bitmap; why it lacks it, from what that worker has outstanding
 itself and from what the links on its way did with the packets of the last few timeouts.
@@ -60,7 +60,7 @@ class Note(NamedTuple):
 class Opened(NamedTuple):
     """A worker's aggregation streams."""
 
-    count: int
+    streams_count: int
     last_ps: int
 
 
@@ -150,7 +150,7 @@ class _JobScene:
         return [row for unit in sorted(waiting) for row in self._of_unit(unit, waiting[unit])]
 
     def _of_unit(self, unit: _Unit, waiting: list[int]) -> list[StuckSlot]:
-        """Rows of the first of a unit's packets that some point lacks, or of a result that does not arrive."""
+        """Rows of the first of a unit's packets that a point lacks, or of a result that does not arrive."""
         if self.job.program not in _SLOT_PROGRAMS:
             return [self._of_server(unit, waiting)]
         for part in range(self.job.unit_packets):
@@ -261,21 +261,22 @@ class _JobScene:
 
     def _opened(self, worker: int) -> int:
         opened = self.scene.opened.get((self.number, worker))
-        return opened.count if opened else 0
+        return opened.streams_count if opened else 0
 
     def _has_it_already(self, worker: int, switch: int) -> Cause:
         cleared = [note for note in self.scene.notes if note.node == switch]
         when = "".join(f" ({note.what} at {TIME.format(note.time_ps)})" for note in cleared[-1:])
         return Cause(
             f"worker {worker} already has this result, so it never sends the unit again: "
-            f"{self.scene.network.nodes[switch]} lost the slot after it was complete{when}, before every worker had the result",
+            f"{self.scene.network.nodes[switch]} lost the slot after it was complete{when}, "
+            "before every worker had the result",
             "no switch_reboot, no loss beside it, or a program whose results survive in a server (atp)",
         )
 
     def _disagreeing(self, point: int, state: SlotState) -> Cause:
         return Cause(
-            f"bitmap and counter of {self._switch(point)} disagree: all {state.children_count} children are marked, "
-            f"the counter waits for {state.missing_count} more; after a fault they are separate state",
+            f"bitmap and counter of {self._switch(point)} disagree after a fault: all {state.children_count} "
+            f"children are marked, the counter waits for {state.missing_count} more",
             "take the fault out: late duplicates and cleared registers do this",
         )
 

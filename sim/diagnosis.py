@@ -41,8 +41,8 @@ class StuckSlot:
     def __str__(self) -> str:
         lacks = f"{listed(self.missing)} missing" if self.missing else "nobody missing"
         return (
-            f"slot {self.slot}, version {self.version}, unit {self.unit} of stream {self.stream} at {self.switch}: "
-            f"{lacks}, {self.last_event}"
+            f"slot {self.slot}, version {self.version}, unit {self.unit} of stream {self.stream} "
+            f"at {self.switch}: {lacks}, {self.last_event}"
         )
 
 
@@ -81,7 +81,7 @@ class Diagnosis:
             sentences.append("nothing is on its way and nothing is left to happen")
         if not self.messages:  # whose senders and receivers are told already
             sentences += self.idle[:NAMES_MAX]
-        return ". ".join(sentences)
+        return ". ".join(one[0].upper() + one[1:] if number else one for number, one in enumerate(sentences))
 
     def as_dict(self) -> dict[str, Any]:
         """What a run folder keeps: plain data, the first rows of each kind and how many there were."""
@@ -89,9 +89,16 @@ class Diagnosis:
         for kind in ("slots", "messages"):
             rows = kept[kind]
             kept[f"{kind}_count"] = len(rows)
-            kept[kind] = [{**row, **row.pop("cause")} for row in rows[:ROWS_MAX]]
+            kept[kind] = [_plain(row) for row in rows[:ROWS_MAX]]
         kept["idle"] = list(self.idle)
         return kept
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as JSON gives it back, its cause beside the rest."""
+    flat = {**row, **row["cause"]}
+    del flat["cause"]
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in flat.items()}
 
 
 def listed(names: Sequence[str]) -> str:
@@ -123,7 +130,8 @@ def _told(cause: Cause, rows: list[StuckSlot | StuckMessage]) -> str:
         jobs = sorted({row.job for row in slots})
         who = workers_listed(worker for row in slots for worker in row.waiting)
         of_job = f" of job {', '.join(map(str, jobs))}" if jobs != [0] else ""
-        waiting = f"{who}{of_job} wait{'' if who.startswith('workers') else 's'} for {_counted(slots, 'slot')}"
+        verb = "wait" if who.startswith("workers") else "waits"
+        waiting = f"{who}{of_job} {verb} for {_counted(slots, 'slot')}"
     else:
         waiting = f"{_counted(rows, 'message')} on the way"
     return f"{waiting}, first {rows[0]}. Likely cause: {cause.why}. Try: {cause.advice}"

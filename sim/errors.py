@@ -5,7 +5,7 @@
     ├── DataError           2   a data set or a run folder that is missing, unfinished or damaged
     ├── units.UnitError     2   a text that is no rate, time, size or fraction
     ├── RunError            1   a run that cannot go on
-    │   └── StuckError      1   traffic that makes no progress; a variant of a scenario ends as "stuck" with it
+    │   └── StuckError      1   traffic that makes no progress; the variant's verdict is "stuck"
     └── InvariantError      3   netfold contradicts itself: a bug, never the user's mistake
 
 A message says where and what was found; the hint says what is allowed and the nearest fix. A run whose checks

@@ -72,7 +72,8 @@ def _leaky(name: str, fate: LinkFate, resends: bool) -> Cause | None:
     """A link that too little passes."""
     if not resends and fate.lost + fate.dropped:
         return Cause(
-            f"link {name} lost {fate.lost + fate.dropped} of {fate.tried} packets, and program tree never sends again",
+            f"link {name} lost {fate.lost + fate.dropped} of {fate.tried} packets, "
+            "and program tree never sends again",
             "a network that loses nothing, or program switchml",
         )
     if fate.dropped:
@@ -83,7 +84,8 @@ def _leaky(name: str, fate: LinkFate, resends: bool) -> Cause | None:
         )
     if fate.lost:
         return Cause(
-            f"link {name} loses so much that no message gets through whole ({fate.lost} of {fate.sent} packets)",
+            f"link {name} loses so much that no message gets through whole "
+            f"({fate.lost} of {fate.sent} packets)",
             "less loss in `faults`, or fewer packets per message",
         )
     return None

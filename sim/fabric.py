@@ -65,7 +65,7 @@ class Fabric:
         self.engine.advance(now_ps)
         self.engine.open_stream(job, worker, segments, scaled)
         earlier = self._opened.get((job, worker), Opened(0, 0))
-        self._opened[job, worker] = Opened(earlier.count + 1, now_ps)
+        self._opened[job, worker] = Opened(earlier.streams_count + 1, now_ps)
         return self._expect("stream", job, worker)
 
     def flow(self, flow: Flow) -> simpy.Event:

@@ -8,7 +8,7 @@ reaches them.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -75,6 +75,7 @@ class TrainingJob:
         self._encoders: list[Encoder] = [
             parts.codec.worker(rank, workers, parts.seed) for rank in range(workers)
         ]
+        self._operations = [0] * workers  # begun so far
         self._wire_bytes = np.zeros(
             (workers, 2), np.int64
         )  # of each worker's links when its last round ended
@@ -156,7 +157,8 @@ class TrainingJob:
                 log.decoded[worker] = stop.value
                 return
             while len(log.operations) <= index:
-                log.operations.append(Operation())
+                log.operations.append(Operation(number=self._operations[worker]))
+            self._operations[worker] += 1
             log.operations[index].sent[worker] = messages
             answers = yield from self._operation(step, bucket, worker, messages)
             log.operations[index].received[worker] = answers
@@ -206,7 +208,7 @@ class TrainingJob:
         findings = examine(parts.codec, log.gradients, decoded, log.operations)
         assert log.start_ps is not None
         log.end_ps = int(self._environment.now)
-        self.journal.findings.append(findings)
+        self.journal.findings.append(self._located(findings))
         self.journal.rounds.append(
             RoundRecord(
                 variant=parts.variant,
@@ -236,6 +238,14 @@ class TrainingJob:
         )
         log.operations.clear()
         log.decoded = {0: decoded[0]}  # the others are the same; give their memory back
+
+    def _located(self, findings: Findings) -> Findings:
+        """With the place where the first wrong word was merged."""
+        wrong = findings.first_wrong
+        if wrong is None:
+            return findings
+        place = self._parts.collective.locate(wrong.worker, wrong.operation, wrong.part, wrong.word)
+        return replace(findings, first_wrong=replace(wrong, place=place))
 
     def _wire_bytes_since(self, worker: int) -> NDArray[np.int64]:
         """Bytes out of and into a worker's host since its last round ended; its buckets follow each other."""

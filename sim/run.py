@@ -14,13 +14,13 @@ import numpy as np
 import simpy
 
 from homomorphic.codec import DecodeError, EncodeError
-from sim.checks import check_variant
+from sim.checks import Ending, Switches, check_variant
 from sim.collectives.collective import Collective
 from sim.collectives.in_network import InNetwork
 from sim.collectives.ring import Ring, RingOptions
 from sim.engine.engine import Engine
 from sim.engine.model import Job
-from sim.errors import DataError, RunError
+from sim.errors import DataError, RunError, StuckError
 from sim.fabric import Fabric
 from sim.job import JobParts, Journal, TrainingJob
 from sim.plan import Plan, VariantPlan
@@ -88,7 +88,8 @@ def run_scenario(
     ScenarioError, DataError
         Nothing was run.
     RunError
-        Traffic that makes no progress, or a gradient that a codec cannot carry; nothing was written.
+        Memory does not suffice; nothing was written. (Traffic that makes no progress and gradients that a
+        codec cannot carry end their variant alone: see `sim.checks`.)
     InvariantError
         netfold contradicts itself.
     """
@@ -180,31 +181,42 @@ def run_variant(
             device=variant.device,
             host_links=_host_links(variant),
             step_begins=step_begins,
+            tell=lambda worker, what, until_ps: fabric.tell(0, worker, what, until_ps),
         ),
     )
     try:
-        environment.run(environment.process(job.steps(variant.steps)))
-    except RunError as error:
-        raise RunError(f"{plan.scenario.file}: {variant.name}: {error.message}", error.hint) from None
-    except (EncodeError, DecodeError) as error:
-        raise RunError(f"{plan.scenario.file}: {variant.name}: {error}") from None
+        ending = _finish(fabric, environment.process(job.steps(variant.steps)), variant.steps)
     except MemoryError as error:
         hint = "use fewer elements, samples or workers"
         raise RunError(f"{plan.scenario.file}: {variant.name}: not enough memory: {error}", hint) from None
     links = _link_records(variant, engine)
+    switches = Switches(collective.switch_counters(), collective.leaks() if ending.verdict == "pass" else ())
     return VariantResult(
         journal=job.journal,
         links=links,
-        checks=check_variant(variant, job.journal, links, collective.switch_counters()),
+        checks=check_variant(variant, job.journal, links, switches, ending),
         facts=VariantFacts(
             workers=len(variant.hosts),
             packets_sent=sum(links[up].packets for up, _ in _host_links(variant)),
             packets_retransmitted=collective.retransmitted_packets(),
             references=variant.references,
+            diagnosis=ending.diagnosis,
         ),
         packet_hops=engine.packet_hops,
         wall_s=fabric.wall_s,
     )
+
+
+def _finish(fabric: Fabric, steps: simpy.Event, steps_count: int) -> Ending:
+    """Simulate all steps, and what is under way after them; a variant that cannot go on ends where it is."""
+    try:
+        fabric.run_until(steps)
+    except StuckError as error:
+        return Ending("stuck", error.message, error.diagnosis.as_dict())
+    except (EncodeError, DecodeError) as error:
+        return Ending("fail", str(error))
+    fabric.drain()
+    return Ending("pass", f"all {steps_count} steps are done")
 
 
 def _workload(variant: VariantPlan, seed: int) -> Workload:

@@ -21,6 +21,25 @@ class Operation:
 
     sent: dict[int, tuple[Message, ...]] = field(default_factory=dict)
     received: dict[int, tuple[Merged, ...]] = field(default_factory=dict)
+    number: int = 0  # of its workers' operations over the whole run
+
+
+@dataclass(frozen=True)
+class WrongWord:
+    """A merged word that is not the sum in integers, or whose exponent is not the largest."""
+
+    operation: int  # its number
+    part: int  # message of the operation
+    label: str
+    worker: int
+    word: int
+    received: int | None  # None where there is none, or it is the exponent that is wrong
+    right: int | None
+    place: str = ""  # where it was merged
+
+    def __str__(self) -> str:
+        values = "" if self.received is None else f" (received {self.received}, the sum is {self.right})"
+        return f"worker {self.worker}, word {self.word} of '{self.label}'{values}: {self.place}"
 
 
 @dataclass(frozen=True)
@@ -35,6 +54,7 @@ class Findings:
     worst_element: int  # where the error is largest relative to its bound
     nonzeros: int
     union_nonzeros: int
+    first_wrong: WrongWord | None = None
 
     @property
     def is_exact(self) -> bool:
@@ -52,13 +72,22 @@ def examine(
     workers = range(len(gradients))
     wrong_words = 0
     merges = set()
+    first_wrong: WrongWord | None = None
     for operation in operations:
         check_lock_step([operation.sent[worker] for worker in workers])
         for part, message in enumerate(operation.sent[0]):
             merges.add(message.merge)
             if message.merge in ORDER_FREE or message.merge is Merge.GATHER:
                 sent = [operation.sent[worker][part] for worker in workers]
-                wrong_words += _wrong_words(sent, [operation.received[worker][part] for worker in workers])
+                received = [operation.received[worker][part] for worker in workers]
+                right = merged_reference(sent).merged
+                wrong = [_wrong_words(one, right) for one in received]
+                wrong_words += sum(wrong)
+                if first_wrong is None and any(wrong):
+                    worker = next(worker for worker in workers if wrong[worker])
+                    first_wrong = _first_wrong(
+                        (operation.number, part, worker), message, received[worker], right
+                    )
     max_abs_error, over_bound, worst = _errors(codec, gradients, decoded[0])
     live = np.zeros(gradients[0].size, np.bool_)
     for gradient in gradients:
@@ -72,19 +101,35 @@ def examine(
         worst_element=worst,
         nonzeros=int(np.count_nonzero(gradients[0])),
         union_nonzeros=int(np.count_nonzero(live)),
+        first_wrong=first_wrong,
     )
 
 
-def _wrong_words(sent: list[Message], received: list[Merged]) -> int:
-    """Words that differ from the integer sum, over all workers."""
-    right = merged_reference(sent).merged
-    wrong = 0
-    for merged in received:
-        wrong += _differing(merged.words, right.words)
-        wrong += sum(_differing(one, other) for one, other in zip(merged.parts, right.parts, strict=True))
-        if right.exponents is not None:
-            wrong += int(np.count_nonzero(merged.exponents != right.exponents))
+def _wrong_words(merged: Merged, right: Merged) -> int:
+    """Words and exponents that differ from the integer sum."""
+    wrong = _differing(merged.words, right.words)
+    wrong += sum(_differing(one, other) for one, other in zip(merged.parts, right.parts, strict=True))
+    if right.exponents is not None:
+        wrong += int(np.count_nonzero(merged.exponents != right.exponents))
     return wrong
+
+
+def _first_wrong(where: tuple[int, int, int], message: Message, merged: Merged, right: Merged) -> WrongWord:
+    """The first word that differs; `where` is the operation's number, the message's part and the worker."""
+    operation, part, worker = where
+    pairs = [(merged.words, right.words), *zip(merged.parts, right.parts, strict=True)]
+    for found, wanted in pairs:
+        if not _differing(found, wanted):
+            continue
+        if found.size != wanted.size:
+            word = min(found.size, wanted.size)
+            return WrongWord(operation, part, message.label, worker, word, None, None)
+        word = int(np.argmax(found != wanted))
+        return WrongWord(operation, part, message.label, worker, word, int(found[word]), int(wanted[word]))
+    assert message.scaling is not None, "nothing differs"
+    block = int(np.argmax(merged.exponents != right.exponents))
+    word = block * message.scaling.block_elements
+    return WrongWord(operation, part, message.label, worker, word, None, None)
 
 
 def _differing(words: Words, right: Words) -> int:

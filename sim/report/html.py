@@ -15,6 +15,7 @@ from sim.report.figures import figures
 from sim.results import files
 from sim.results.reader import Run, load
 
+ROWS_MAX = 16  # of what a stuck variant waits for
 LINKS_MAX = 3  # busiest links shown per variant
 
 _CAPTIONS = {
@@ -66,7 +67,7 @@ def render(run: Run, drawn: dict[str, bytes]) -> str:
     variants = run.summary["variants"]
     return template.render(
         summary=run.summary,
-        failed=[check for check in run.checks if check["verdict"] != "pass"],
+        unheld=[check for check in run.checks if check["verdict"] != "pass"],
         checks=run.checks,
         variants=variants,
         first=variants[0]["metrics"],
@@ -77,6 +78,7 @@ def render(run: Run, drawn: dict[str, bytes]) -> str:
         references=[(variant["name"], entry) for variant in variants for entry in variant["references"]],
         figures=[{"alt": _CAPTIONS[name], "address": _data_address(svg)} for name, svg in drawn.items()],
         links=_busiest_links(run),
+        rows_max=ROWS_MAX,
         command=_command(run),
         version=run.circumstances["version"],
     )
@@ -100,8 +102,13 @@ def _data_address(svg: bytes) -> str:
 
 
 def _busiest_links(run: Run) -> list[dict[str, Any]]:
-    """The busiest links of each variant, with the share of the simulated time they were busy."""
-    duration = run.steps.group_by("variant", maintain_order=True).agg(
+    """The busiest links of each variant, with the share of the simulated time they were busy.
+
+    The share is null for a variant that did not finish: its links kept sending after its last step.
+    """
+    finished = [variant["name"] for variant in run.summary["variants"] if words.has_finished(variant)]
+    steps = run.steps.filter(pl.col("variant").is_in(finished))
+    duration = steps.group_by("variant", maintain_order=True).agg(
         (pl.col("end_ps").max() - pl.col("start_ps").min()).alias("duration_ps")
     )
     rows = (

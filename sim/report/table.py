@@ -38,7 +38,7 @@ def results_table(summary: Mapping[str, Any]) -> Table:
             words.times(words.ratio(rate, first_rate)),
             words.scaled(metrics["wire_bytes_up_per_worker"], "B"),
             words.times(metrics["compression_ratio"]),
-            "yes" if metrics["exact"] else "no",
+            words.exact(metrics),
             *([words.training_loss(metrics)] if trained else []),
             verdict_text(variant["verdict"]),
         )
@@ -58,4 +58,4 @@ def _published(variants: list[dict[str, Any]]) -> list[str]:
 
 def verdict_text(verdict: str) -> Text:
     """The word, in the colour of what it means."""
-    return Text(verdict, style="green" if verdict == "pass" else "bold red")
+    return Text(verdict, style={"pass": "green", "stuck": "bold yellow"}.get(verdict, "bold red"))
