@@ -13,12 +13,13 @@ from typing import Any
 
 import simpy
 
-from sim.diagnose import Note, Opened, Scene, WaitingFlow, diagnose
+from sim.diagnose import diagnose
 from sim.diagnosis import Diagnosis
 from sim.engine.engine import Engine
 from sim.engine.model import Completion, Flow, Job, Scaled, Segment
 from sim.errors import StuckError
 from sim.evidence import fates
+from sim.standstill import Note, Opened, Scene, WaitingFlow
 
 TIME_MAX_PS = 2**61  # 26 days; delays and timeouts are far shorter, so their sums fit int64
 PATIENCE_TIMEOUTS = 100
