@@ -120,7 +120,8 @@ def test_a_damaged_word_at_one_worker(tmp_path: Path, monkeypatch: pytest.Monkey
     assert failures(tmp_path, *TWO_STEPS_TWO_BUCKETS) == {
         # 500 words are 8 blocks, so a stream is 16 units over 8 window slots: an even number in each.
         "merges_are_exact": "1 merged words are wrong, first in step 1, bucket 1, worker 1, "
-        "word 5 of 'values' (received 414036184, the sum is 412987608): slot 0, version 1, unit 8 of stream 3",
+        "word 5 of 'values' (received 414036184, the sum is 412987608): "
+        "slot 0, version 1, unit 8 of stream 3",
         "replicas_agree": "workers differ in 1 rounds, first step 1, bucket 1",
     }
 
@@ -131,7 +132,8 @@ def test_the_same_damage_at_every_worker(tmp_path: Path, monkeypatch: pytest.Mon
 
     assert failures(tmp_path, *TWO_STEPS_TWO_BUCKETS) == {
         "merges_are_exact": "12 merged words are wrong, first in step 0, bucket 0, worker 0, "
-        "word 5 of 'values' (received -75954308, the sum is -75954309): slot 0, version 1, unit 8 of stream 0",
+        "word 5 of 'values' (received -75954308, the sum is -75954309): "
+        "slot 0, version 1, unit 8 of stream 0",
     }
 
 
