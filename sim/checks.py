@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from homomorphic.merge import ORDER_FREE
 from sim.engine.model import Job, Program
-from sim.job import Journal
+from sim.journal import Journal
 from sim.plan import JobPlan, VariantPlan
 from sim.record import CheckRecord, FaultRecord, LinkRecord
 
 Counters = Sequence[Mapping[str, int]]  # of one job's switch program, by point
+
+LEAKS_SHOWN = 3
 
 
 class Finding(NamedTuple):
@@ -22,17 +25,35 @@ class Finding(NamedTuple):
     detail: str
 
 
-def check_job(job: JobPlan, journal: Journal, links: list[LinkRecord]) -> list[CheckRecord]:
-    """Checks of what one job came to."""
-    return _recorded(
-        job.label,
-        {
-            "sum_is_right": lambda: sum_is_right(journal),
-            "merges_are_exact": lambda: merges_are_exact(job, journal),
-            "replicas_agree": lambda: replicas_agree(journal),
-            "nothing_lost": lambda: nothing_lost(job, journal, links),
-        },
-    )
+class Ending(NamedTuple):
+    """How a job ended: "pass" when all its steps are done, "stuck", or "fail" with a codec's error."""
+
+    verdict: str
+    detail: str
+    diagnosis: Mapping[str, Any] | None = None  # of a stuck one
+    leaks: Sequence[str] = ()  # slots and entries of switches that nobody will use any more
+
+
+def check_job(job: JobPlan, journal: Journal, links: list[LinkRecord], ending: Ending) -> list[CheckRecord]:
+    """Checks of what one job came to. What is only missing because it did not finish has that verdict."""
+    checks = {
+        "sum_is_right": lambda: sum_is_right(journal),
+        "merges_are_exact": lambda: merges_are_exact(job, journal),
+        "replicas_agree": lambda: replicas_agree(journal),
+        "nothing_lost": lambda: nothing_lost(job, journal, links),
+    }
+    if ending.verdict == "pass":
+        checks["nothing_leaked"] = lambda: nothing_leaked(ending.leaks)
+    unfinished = {"nothing_lost"} | (set() if journal.rounds else {"sum_is_right"})
+    return [
+        CheckRecord(job.label, "finishes", ending.verdict, ending.detail),
+        *(
+            replace(check, verdict=ending.verdict)
+            if check.name in unfinished and check.verdict == "fail" and ending.verdict != "pass"
+            else check
+            for check in _recorded(job.label, checks)
+        ),
+    ]
 
 
 def check_network(
@@ -75,7 +96,8 @@ def sum_is_right(journal: Journal) -> Finding:
     if record.max_error_over_bound <= 1.0:
         return Finding(True, detail)
     place = f"step {record.step}, bucket {record.bucket}, element {findings.worst_element}"
-    return Finding(False, f"{detail}, at {place}")
+    merged = f"; merged wrong at {findings.first_wrong}" if findings.first_wrong else ""
+    return Finding(False, f"{detail}, at {place}{merged}")
 
 
 def merges_are_exact(job: JobPlan, journal: Journal) -> Finding:
@@ -86,10 +108,9 @@ def merges_are_exact(job: JobPlan, journal: Journal) -> Finding:
     if wrong == 0:
         return Finding(True, f"all merged words of {len(journal.rounds)} rounds equal their integer sums")
     first = next(i for i, findings in enumerate(journal.findings) if findings.wrong_words)
-    record = journal.rounds[first]
-    return Finding(
-        False, f"{wrong} merged words are wrong, first in step {record.step}, bucket {record.bucket}"
-    )
+    record, word = journal.rounds[first], journal.findings[first].first_wrong
+    place = f"step {record.step}, bucket {record.bucket}, {word}"
+    return Finding(False, f"{wrong} merged words are wrong, first in {place}")
 
 
 def replicas_agree(journal: Journal) -> Finding:
@@ -110,6 +131,14 @@ def nothing_lost(job: JobPlan, journal: Journal, links: list[LinkRecord]) -> Fin
         f"{len(journal.rounds)} of {expected} rounds aggregated; {lost} packets lost or dropped on the way"
     )
     return Finding(len(journal.rounds) == expected, detail)
+
+
+def nothing_leaked(leaks: Sequence[str]) -> Finding:
+    """When all is done and nothing is under way, no slot of a switch holds a part of a sum."""
+    if not leaks:
+        return Finding(True, "every slot and entry of the switches is free or complete")
+    more = f" and {len(leaks) - LEAKS_SHOWN} more" if len(leaks) > LEAKS_SHOWN else ""
+    return Finding(False, f"{len(leaks)} left behind: {'; '.join(leaks[:LEAKS_SHOWN])}{more}")
 
 
 def conservation(links: list[LinkRecord]) -> Finding:

@@ -144,9 +144,9 @@ class FaultPlan:
 
     @property
     def last_change_ps(self) -> int:
-        """When the network changes for the last time; 0 if it never does."""
-        changes = [fault.effect for fault in self.faults if isinstance(fault.effect, Change)]
-        times = (change.from_ps if change.until_ps == NEVER_PS else change.until_ps for change in changes)
+        """When the network changes for the last time, or what it does to packets; 0 if it never does."""
+        effects = [fault.effect for fault in self.faults if isinstance(fault.effect, Change | Rule)]
+        times = (effect.from_ps if effect.until_ps == NEVER_PS else effect.until_ps for effect in effects)
         return max(times, default=0)
 
     def conditions(self, team: int, workers_count: int) -> tuple[Condition, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, Protocol
 
 import simpy
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sim.engine.model import NEVER_PS, Rule
 from sim.fault_plan import Change, Crash, FaultPlan, LinksDown, LinksSlower, Pause, Reboot
 from sim.record import FaultRecord
+from sim.standstill import CLEARED, CRASHED
 
 
 class Changeable(Protocol):
@@ -68,12 +69,20 @@ class FaultDriver:
     ----------
     rates_bps
         (links,) of the network as built.
+    note
+        Told the node and what was done to it, where packets do not show it.
     """
 
     def __init__(
-        self, environment: simpy.Environment, engine: Changeable, plan: FaultPlan, rates_bps: NDArray[Any]
+        self,
+        environment: simpy.Environment,
+        engine: Changeable,
+        plan: FaultPlan,
+        rates_bps: NDArray[Any],
+        note: Callable[[int, str], None] = lambda node, what: None,
     ) -> None:
         self._environment, self._engine, self._plan, self._rates_bps = environment, engine, plan, rates_bps
+        self._note = note
         self._holds: Counter[int] = Counter()  # by link: faults that hold it down now
         self._slowed: dict[int, list[LinksSlower]] = {}  # by link: in the order in which they began
         self._applied: set[int] = set()
@@ -109,8 +118,10 @@ class FaultDriver:
                 self._hold_down(change.links)
                 if change.clears_registers:
                     self._engine.clear(change.switch)
+                    self._note(change.switch, CLEARED)
             case Crash():
                 self._engine.crash(change.host)
+                self._note(change.host, CRASHED)
             case Pause():
                 self._engine.pause(change.host, change.until_ps)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.engine.engine import Engine
-from sim.job import Journal
+from sim.journal import Journal
 from sim.plan import VariantPlan
 from sim.record import CheckRecord, FaultRecord, LinkRecord, PhaseRecord, RoundRecord, StepRecord
 from sim.results.summary import VariantFacts, summarize

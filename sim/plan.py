@@ -94,6 +94,11 @@ class VariantPlan:
     jobs: tuple[JobPlan, ...]  # one or more
 
     @property
+    def job_names(self) -> tuple[str, ...]:
+        """What its jobs are called where there are several; an only job has an empty name."""
+        return tuple(job.label.removeprefix(self.name).removeprefix("/") for job in self.jobs)
+
+    @property
     def steps(self) -> int:
         """Optimizer steps of all jobs together."""
         return sum(job.steps for job in self.jobs)

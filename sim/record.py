@@ -94,7 +94,7 @@ class CheckRecord:
 
     variant: str
     name: str  # sum_is_right, nothing_lost, conservation, replicas_agree …
-    verdict: str  # pass | fail
+    verdict: str  # pass | stuck | fail
     detail: str
 
 

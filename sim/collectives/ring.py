@@ -123,6 +123,14 @@ class Ring:
         """See `Collective`."""
         return []
 
+    def leaks(self) -> list[str]:
+        """See `Collective`: switches only forward."""
+        return []
+
+    def locate(self, worker: int, operation: int, part: int, word: int) -> str:
+        """See `Collective`."""
+        return f"message {part} of operation {operation} around the ring, as worker {worker} got it"
+
     def retransmitted_packets(self) -> int:
         """See `Collective`."""
         return self._fabric.engine.flow_retransmissions(self._options.job)

@@ -44,7 +44,7 @@ def results_table(summary: Mapping[str, Any]) -> Table:
             words.times(words.ratio(rate, first_rate)),
             words.scaled(metrics["wire_bytes_up_per_worker"], "B"),
             words.times(metrics["compression_ratio"]),
-            "yes" if metrics["exact"] else "no",
+            words.exact(metrics),
             *([words.training_loss(metrics)] if trained else []),
             verdict_text(variant["verdict"]),
         )
@@ -68,7 +68,7 @@ def _held(variants: list[dict[str, Any]]) -> list[str]:
         f"{variant['name']}: workers held, {metrics['workers_held_min']} at least, "
         f"{words.digits(metrics['workers_held_mean'])} of {metrics['workers']} on average"
         for variant in variants
-        if (metrics := variant["metrics"])["workers_held_min"] < metrics["workers"]
+        if words.lacks_workers(metrics := variant["metrics"])
     ]
 
 
@@ -82,4 +82,4 @@ def _injected(entries: list[dict[str, Any]]) -> list[str]:
 
 def verdict_text(verdict: str) -> Text:
     """The word, in the colour of what it means."""
-    return Text(verdict, style="green" if verdict == "pass" else "bold red")
+    return Text(verdict, style={"pass": "green", "stuck": "bold yellow"}.get(verdict, "bold red"))

@@ -74,6 +74,27 @@ def error(value: float | None) -> str:
     return "0" if value == 0 else f"{value:.2e}"
 
 
+def exact(metrics: Mapping[str, Any]) -> str:
+    """Whether every merged word of a variant was right: "yes" or "no"; nothing where none was merged."""
+    return NOTHING if metrics["exact"] is None else "yes" if metrics["exact"] else "no"
+
+
+def max_error(metrics: Mapping[str, Any]) -> str:
+    """A variant's largest error; nothing where nothing was decoded."""
+    return NOTHING if metrics["exact"] is None else error(metrics["max_abs_error"])
+
+
+def lacks_workers(metrics: Mapping[str, Any]) -> bool:
+    """Whether some result of a variant does not hold all its workers."""
+    held = metrics["workers_held_min"]
+    return held is not None and bool(held < metrics["workers"])
+
+
+def has_finished(variant: Mapping[str, Any]) -> bool:
+    """Whether a variant of a summary did all its steps."""
+    return all(check["verdict"] == "pass" for check in variant["checks"] if check["name"] == "finishes")
+
+
 def span(values: Iterable[int]) -> str:
     """The one value that there is, or the least and the most: "4" or "4 to 16"."""
     found = sorted(set(values))

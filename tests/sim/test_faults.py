@@ -165,7 +165,8 @@ def test_a_plan_knows_when_the_network_changes_for_the_last_time() -> None:
         return FaultPlan(tuple(PlannedFault("", "", effect) for effect in effects)).last_change_ps
 
     assert last_ps() == 0
-    assert last_ps(Rule(Fate.LOSS, 1.0, (0,), until_ps=99), LateStart(0, 0, 0, 99)) == 0
+    assert last_ps(LateStart(0, 0, 0, 99)) == 0
+    assert last_ps(Rule(Fate.LOSS, 1.0, (0,), until_ps=99), Rule(Fate.LOSS, 0.1, (0,), from_ps=40)) == 99
     assert last_ps(LinksDown((0,), 5, 8), Crash(0, 0, 0, 6)) == 8
     assert last_ps(LinksDown((0,), 5, NEVER_PS)) == 5
 

@@ -14,8 +14,8 @@ US, MS = 10**6, 10**9
 SETS = ("workload.elements=100000", "collective.timeout=1ms")
 EITHER = pytest.mark.parametrize("collective", [(), (RING,)], ids=["switch", "ring"])
 FINE = {
-    *("sum_is_right", "merges_are_exact", "replicas_agree", "nothing_lost", "conservation"),
-    "switches_add_up",
+    *("finishes", "sum_is_right", "merges_are_exact", "replicas_agree", "nothing_lost", "nothing_leaked"),
+    *("conservation", "switches_add_up"),
 }
 
 
