@@ -26,7 +26,7 @@ def diagnose(engine: Observed, scene: Scene) -> Diagnosis:
     busy: set[tuple[int, int]] = set()
     for number, tenant in enumerate(scene.tenants):
         outstanding = engine.outstanding(number)
-        busy |= {(tenant.owner, one.worker) for one in outstanding}
+        busy |= {(tenant.owner, one.worker) for one in outstanding if not one.is_crashed}
         slots += _JobScene(engine, scene, number, outstanding).rows()
     idle = [
         IdleWorker(scene.names[owner], worker, what)
@@ -43,7 +43,7 @@ def _message(scene: Scene, flow: WaitingFlow) -> StuckMessage:
     back = path(scene.network, flow.target, flow.source, flow.route)
     cause = next(
         (
-            Cause(f"{nodes[node]} has crashed", "take the crash out of `faults`: a ring needs every worker")
+            Cause(f"{nodes[node]} has crashed", "take the crash out of `faults`: a job needs every worker")
             for node in (flow.source, flow.target)
             if _crashed(scene, node)
         ),
@@ -87,9 +87,11 @@ class _JobScene:
         self._packet_bytes = self.job.frame.wire_bytes(self.job.frame.elements, first=True, last=True)
 
     def rows(self) -> list[StuckSlot]:
-        """One row for every unit and point that waits, by stream and unit."""
+        """One row for every unit and point that waits, by stream and unit; who has crashed does not wait."""
         waiting: dict[_Unit, list[int]] = {}
         for one in self._outstanding:
+            if one.is_crashed:
+                continue
             unit = _Unit(one.stream, one.unit, one.slot, one.version)
             waiting.setdefault(unit, []).append(one.worker)
         return [row for unit in sorted(waiting) for row in self._of_unit(unit, waiting[unit])]
@@ -188,7 +190,7 @@ class _JobScene:
         if any(one.is_crashed for one in own) or _crashed(scene, job.hosts[worker]):
             return 0, Cause(
                 f"worker {worker} has crashed",
-                "take the crash out of `faults`, or a program that goes on without a worker (timed)",
+                "take the crash out of `faults`: a job needs every worker",
             )
         if any((one.stream, one.unit) == (unit.stream, unit.unit) for one in own):
             way = path(scene.network, job.hosts[worker], self._points[point].switch, job.routes[worker])
@@ -201,7 +203,8 @@ class _JobScene:
             )
         same_slot = [one for one in own if one.slot == unit.slot]
         if any((one.stream, one.unit) < (unit.stream, unit.unit) for one in same_slot):
-            return 3, Cause(f"worker {worker} is stuck earlier in the same slot", "what helps there")
+            why = f"worker {worker} is stuck earlier in the same slot"
+            return 3, Cause(why, "what helps there", is_consequence=True)
         return 2, self._has_it_already(worker, self._points[point].switch)
 
     def _opened(self, worker: int) -> int:

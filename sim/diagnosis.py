@@ -19,6 +19,7 @@ class Cause:
 
     why: str
     advice: str
+    is_consequence: bool = False  # of what other rows say
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Diagnosis:
     """Why a variant cannot finish. Rows are in the order of jobs, streams, units; of messages, of sending."""
 
     time_ps: int
-    quiet_ps: int  # nothing has got anywhere for so long
+    quiet_ps: int  # nothing has got anywhere for so long, or longer
     slots: tuple[StuckSlot, ...]
     messages: tuple[StuckMessage, ...]
     idle: tuple[IdleWorker, ...]
@@ -94,12 +95,17 @@ class Diagnosis:
 
     def __str__(self) -> str:
         """One paragraph: how long, then for every cause who waits for what, why, and what to try."""
-        quiet = TIME.rough(self.quiet_ps) if self.quiet_ps else "0s"
-        sentences = [f"nothing has got anywhere for {quiet} of simulated time"]
-        groups = list(_by_cause([*self.slots, *self.messages]))
+        quiet = "nothing gets anywhere any more"
+        if self.quiet_ps:
+            quiet = f"nothing has got anywhere for {TIME.rough(self.quiet_ps)} of simulated time"
+        sentences = [quiet]
+        roots = [row for row in self.slots if not row.cause.is_consequence]
+        groups = list(_by_cause([*roots, *self.messages]))
         sentences += [_told(cause, rows) for cause, rows in groups[:GROUPS_MAX]]
         if len(groups) > GROUPS_MAX:
             sentences.append(f"{len(groups) - GROUPS_MAX} more causes are in summary.json")
+        if later := len(self.slots) - len(roots):
+            sentences.append(f"{later} more wait behind these, as the workers they lack are stuck in them")
         if not groups:
             sentences.append("nothing is on its way and nothing is left to happen")
         if not self.messages:  # whose senders and receivers are told already

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from sim.engine.model import NEVER_PS, Rule
 from sim.fault_plan import Change, Crash, FaultPlan, LinksDown, LinksSlower, Pause, Reboot
 from sim.record import FaultRecord
-from sim.standstill import CLEARED, CRASHED
 
 
 class Changeable(Protocol):
@@ -70,7 +69,7 @@ class FaultDriver:
     rates_bps
         (links,) of the network as built.
     note
-        Told the node and what was done to it, where packets do not show it.
+        Told of every change that begins.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class FaultDriver:
         engine: Changeable,
         plan: FaultPlan,
         rates_bps: NDArray[Any],
-        note: Callable[[int, str], None] = lambda node, what: None,
+        note: Callable[[Change], None] = lambda change: None,
     ) -> None:
         self._environment, self._engine, self._plan, self._rates_bps = environment, engine, plan, rates_bps
         self._note = note
@@ -107,6 +106,7 @@ class FaultDriver:
                 self._applied.add(moment.fault)
 
     def _begin(self, change: Change) -> None:
+        self._note(change)
         match change:
             case LinksDown():
                 self._hold_down(change.links)
@@ -118,10 +118,8 @@ class FaultDriver:
                 self._hold_down(change.links)
                 if change.clears_registers:
                     self._engine.clear(change.switch)
-                    self._note(change.switch, CLEARED)
             case Crash():
                 self._engine.crash(change.host)
-                self._note(change.host, CRASHED)
             case Pause():
                 self._engine.pause(change.host, change.until_ps)
 

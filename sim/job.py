@@ -22,7 +22,6 @@ from sim.engine.engine import Engine
 from sim.hosts import Hosts
 from sim.journal import Journal, RoundLog, covered_ps
 from sim.record import PhaseRecord, StepRecord
-from sim.units import TIME
 from sim.verify import Findings, Operation, examine
 from sim.workload import Bucket, Workload
 from sim.workload.device import Device, step_times
@@ -206,7 +205,7 @@ class TrainingJob:
         """Fires when a worker is done with what it is at; never if it crashes before."""
         crash_ps = self._parts.hosts.crash_ps(worker)
         if max(end_ps, int(self._environment.now)) >= crash_ps:
-            self._parts.tell(worker, f"crashed at {TIME.format(crash_ps)}", crash_ps)
+            self._parts.tell(worker, "has crashed", crash_ps)
         else:
             self._parts.tell(worker, what, end_ps)
         return self._parts.hosts.until(worker, end_ps)

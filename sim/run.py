@@ -22,6 +22,7 @@ from sim.engine.engine import Engine
 from sim.engine.model import Job
 from sim.errors import DataError, RunError, StuckError
 from sim.fabric import Fabric
+from sim.fault_plan import Change, Crash, Reboot
 from sim.faults import FaultDriver
 from sim.hosts import Hosts
 from sim.job import JobParts, TrainingJob
@@ -33,6 +34,7 @@ from sim.results import RunData, write_run
 from sim.results.summary import VariantFacts
 from sim.scenario import load
 from sim.scenario.models import TopologyFile
+from sim.standstill import CLEARED, CRASHED
 from sim.workload import SyntheticSpec, Workload, synthetic_workload, training_workload
 
 Progress = Callable[[str, int, int], None]  # what is going on, steps done, steps in all
@@ -144,7 +146,9 @@ def run_variant(
     engine = Engine(variant.network, plan.scenario.seed, variant.faults.rules)
     fabric = Fabric(environment, engine, variant.timeout_max_ps, variant.job_names)
     fabric.expect_change(max(variant.faults.last_change_ps, *(job.start_ps for job in variant.jobs)))
-    driver = FaultDriver(environment, engine, variant.faults, variant.network.rate_bps, fabric.note)
+    driver = FaultDriver(
+        environment, engine, variant.faults, variant.network.rate_bps, partial(_note, fabric)
+    )
     stage = _Stage(environment, fabric, variant, plan.scenario.seed)
     running = [stage.start(index, step_begins) for index in range(len(variant.jobs))]
     try:
@@ -162,6 +166,16 @@ def run_variant(
         facts = stage.facts(job, one.collective, links, ending)
         results.append(JobResult(job.label, one.training.journal, checks, facts))
     return VariantResult(tuple(results), links, faults, engine.packet_hops, fabric.wall_s)
+
+
+def _note(fabric: Fabric, change: Change) -> None:
+    """Have the fabric remember what packets do not show, in case somebody asks why nothing moves."""
+    match change:
+        case Crash():
+            fabric.note(change.host, CRASHED)
+            fabric.tell(change.team, change.worker, "has crashed", change.from_ps)
+        case Reboot(clears_registers=True):
+            fabric.note(change.switch, CLEARED)
 
 
 @dataclass(frozen=True)

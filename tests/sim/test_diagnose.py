@@ -170,6 +170,7 @@ def test_one_that_is_stuck_earlier_is_not_the_cause() -> None:
 
     assert first.cause.why == LOST_SLOT.format("")
     assert second.cause.why == "worker 0 is stuck earlier in the same slot"
+    assert [row.cause.is_consequence for row in (first, second)] == [False, True]
 
 
 def test_one_that_crashed() -> None:
@@ -179,6 +180,19 @@ def test_one_that_crashed() -> None:
 
     assert by_itself.cause == by_note.cause
     assert by_itself.cause.why == "worker 1 has crashed"
+
+
+def test_one_that_crashed_does_not_wait() -> None:
+    """The results of its last units wait for it; nobody waits for them."""
+    crashed = dataclasses.replace(waits(1), is_crashed=True)
+    dead = scene(notes=(Note(5, 1, CRASHED),), doing={(0, 1): "has crashed"})
+
+    diagnosis = diagnose(Inside([crashed], {(0, 8, 0): state(1, missing=0)}), dead)
+
+    assert diagnosis.slots == ()
+    assert str(diagnosis).endswith(
+        ". Nothing is on its way and nothing is left to happen. Worker 1 has crashed"
+    )
 
 
 def test_one_that_has_not_begun() -> None:

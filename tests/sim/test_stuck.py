@@ -86,9 +86,12 @@ def test_what_one_cause_leads_to_is_told_after_it(tmp_path: Path) -> None:
 
     (variant,) = outcome.summary["variants"]
     _, detail = finishes(variant)
-    assert detail.index("Worker 2 waits for 16 slots") < detail.index("Workers 0 and 1 wait for 16 slots")
+    assert ". Worker 2 waits for 16 slots, first slot 0, version 0, unit 0 of stream 0 at s0: " in detail
     assert "link s0->h2 loses every packet" in detail
-    assert "Likely cause: worker 2 is stuck earlier in the same slot" in detail
+    assert detail.endswith(". 16 more wait behind these, as the workers they lack are stuck in them")
+    later = [row for row in variant["diagnosis"]["slots"] if row["is_consequence"]]
+    assert [row["waiting"] for row in later] == [[0, 1]] * 16
+    assert {row["why"] for row in later} == {"worker 2 is stuck earlier in the same slot"}
 
 
 def test_a_ring_names_its_messages(tmp_path: Path) -> None:
@@ -181,8 +184,8 @@ def test_a_step_that_never_ends_though_nobody_waits(tmp_path: Path, monkeypatch:
 
     assert finishes(variant) == (
         "stuck",
-        "nothing has got anywhere for 0s of simulated time. Nothing is on its way and nothing is left to "
-        "happen. Worker 2 has crashed",
+        "nothing gets anywhere any more. Nothing is on its way and nothing is left to happen. "
+        "Worker 2 has crashed",
     )
 
 
