@@ -1,8 +1,8 @@
 """The command line. Results go to stdout, progress and errors to stderr.
 
-Exit status: 0 fine · 1 a check failed, or the result cannot be written · 2 bad usage, scenario or data ·
-3 netfold contradicts itself · 130 interrupted · 141 nobody reads the result. What takes long to import is
-imported by the command that needs it: `--help` stays quick.
+Exit status: 0 fine · 1 a check failed, a variant got stuck, or the result cannot be written · 2 bad usage,
+scenario or data · 3 netfold contradicts itself · 130 interrupted · 141 nobody reads the result. What takes
+long to import is imported by the command that needs it: `--help` stays quick.
 """
 
 from __future__ import annotations
@@ -96,7 +96,12 @@ def run(
     ),
     as_json: Json = False,
 ) -> None:
-    """Run all variants of a scenario and write a run folder."""
+    """Run all variants of a scenario and write a run folder.
+
+    A variant passes, fails (a check does not hold, or a codec cannot go on), or is stuck (nothing moves any
+    more: the report says who waits for what). The run's verdict is the worst of its variants': wrong numbers
+    are worse than none, so fail comes before stuck. Exit status 0 only if all pass, 1 if not.
+    """
     from sim.run import APPROXIMATIONS, run_scenario
 
     try:

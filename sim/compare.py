@@ -155,8 +155,13 @@ def _notes(run: Run, base: Run) -> list[str]:
         notes = [f"{_name(run)}: another scenario; what the baseline lacks is compared with its '{first}'"]
     else:
         notes += _unmatched(run, base)
-    if run.summary["verdict"] != "pass":
+    verdicts = {variant["verdict"] for variant in run.summary["variants"]}
+    if verdicts - {"pass", "stuck"}:
         notes.append(f"{_name(run)}: a check failed, do not rely on its numbers")
+    if "stuck" in verdicts:
+        stuck = [v["name"] for v in run.summary["variants"] if v["verdict"] == "stuck"]
+        names = ", ".join(f"'{name}'" for name in stuck)
+        notes.append(f"{_name(run)}: {names} got stuck, numbers are of the steps done before")
     return notes
 
 

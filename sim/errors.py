@@ -4,7 +4,8 @@
     ├── ScenarioError       2   a scenario file, or a value given with --set, that cannot be used
     ├── DataError           2   a data set or a run folder that is missing, unfinished or damaged
     ├── units.UnitError     2   a text that is no rate, time, size or fraction
-    ├── RunError            1   a run that cannot go on: stalled traffic, a gradient no word can hold
+    ├── RunError            1   a run that cannot go on
+    │   └── StuckError      1   traffic that makes no progress; the variant's verdict is "stuck"
     └── InvariantError      3   netfold contradicts itself: a bug, never the user's mistake
 
 A message says where and what was found; the hint says what is allowed and the nearest fix. A run whose checks
@@ -13,7 +14,10 @@ fail is not an error: it is a result, and exits with 1.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from sim.diagnosis import Diagnosis
 
 
 def shown(value: object) -> str:
@@ -69,6 +73,15 @@ class RunError(NetfoldError):
     """A run that cannot go on."""
 
     exit_code: ClassVar[int] = 1
+
+
+class StuckError(RunError):
+    """Somebody waits for what will never come; `diagnosis` says who, for what, and most likely why."""
+
+    def __init__(self, diagnosis: Diagnosis) -> None:
+        super().__init__(str(diagnosis))
+        self.args = (diagnosis,)  # what pickle calls __init__ with
+        self.diagnosis = diagnosis
 
 
 class InvariantError(NetfoldError):

@@ -8,23 +8,23 @@ reaches them.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from homomorphic.codec import Codec, Encoder, Gradient, Merged, Message, Round
+from homomorphic.codec import Codec, DecodeError, EncodeError, Encoder, Merged, Message, Round
 from homomorphic.fold import stage
 from sim.collectives.collective import Collective
 from sim.engine.engine import Engine
-from sim.record import PhaseRecord, RoundRecord, StepRecord
+from sim.hosts import Hosts
+from sim.journal import Journal, RoundLog, covered_ps
+from sim.record import PhaseRecord, StepRecord
 from sim.verify import Findings, Operation, examine
 from sim.workload import Bucket, Workload
 from sim.workload.device import Device, step_times
-
-REDO_LABEL = "redo"
 
 
 @dataclass(frozen=True)
@@ -37,31 +37,18 @@ class JobParts:
     codec: Codec
     collective: Collective
     device: Device
+    hosts: Hosts
     host_links: list[tuple[int, int]]  # of each worker: link rows out of and into its host
     step_begins: Callable[[], None]  # told of every step
+    tell: Callable[[int, str, int], None] = lambda worker, what, until_ps: None  # what a worker is at
 
 
-@dataclass
-class RoundLog:
-    """What has been seen of one round so far."""
+class Computed(NamedTuple):
+    """When one worker is done with what it computes in a step."""
 
-    gradients: list[Gradient]  # every worker's
-    operations: list[Operation] = field(default_factory=list)
-    decoded: dict[int, Gradient] = field(default_factory=dict)
-    start_ps: int | None = None
-    end_ps: int = 0
-    wire_bytes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(2, np.int64))  # up and down
-
-
-@dataclass
-class Journal:
-    """Everything a job wrote down."""
-
-    buckets_count: int
-    steps: list[StepRecord] = field(default_factory=list)
-    rounds: list[RoundRecord] = field(default_factory=list)
-    phases: list[PhaseRecord] = field(default_factory=list)
-    findings: list[Findings] = field(default_factory=list)  # one per round
+    forward_end_ps: int
+    backward_end_ps: int
+    ready_ps: list[int]  # of each bucket: when its gradient is there
 
 
 class TrainingJob:
@@ -69,73 +56,102 @@ class TrainingJob:
 
     def __init__(self, environment: simpy.Environment, engine: Engine, parts: JobParts) -> None:
         self.journal = Journal(len(parts.workload.buckets))
+        self.failure: EncodeError | DecodeError | None = None  # what it ended with before its time
         self._environment, self._engine, self._parts = environment, engine, parts
         workers = parts.workload.workers
         self._encoders: list[Encoder] = [
             parts.codec.worker(rank, workers, parts.seed) for rank in range(workers)
         ]
+        self._operations = [0] * workers  # begun so far
+        self._failed = environment.event()
         self._wire_bytes = np.zeros(
             (workers, 2), np.int64
         )  # of each worker's links when its last round ended
 
     def steps(self, count: int, start_ps: int = 0) -> Generator[simpy.Event, Any, None]:
-        """The job's SimPy process, from its start on."""
+        """The job's SimPy process, from its start on; it ends early by `failure`."""
         yield self._environment.timeout(start_ps)
         for step in range(count):
             self._parts.step_begins()
             yield from self._step(step)
+            if self.failure is not None:
+                return
 
     def _step(self, step: int) -> Generator[simpy.Event, Any, None]:
         parts, start_ps = self._parts, int(self._environment.now)
         workload = parts.workload
         gradients = workload.gradients(step)
-        forward_ps, backward_ps = step_times(parts.device, workload.cost)
-        for worker in range(workload.workers):
-            self._phase(step, -1, worker, ("forward", "", 0), (start_ps, start_ps + forward_ps))
-            backward_end_ps = start_ps + forward_ps + backward_ps
-            self._phase(step, -1, worker, ("backward", "", 0), (start_ps + forward_ps, backward_end_ps))
+        computed = [self._compute(step, worker) for worker in range(workload.workers)]
         rounds = [RoundLog([own[bucket.index] for own in gradients]) for bucket in workload.buckets]
-        ready_ps = [
-            start_ps + forward_ps + int(bucket.ready_share * backward_ps) for bucket in workload.buckets
+        ends = [
+            self._environment.process(self._worker(step, worker, computed[worker].ready_ps, rounds))
+            for worker in range(workload.workers)
         ]
-        yield self._environment.all_of(
-            [
-                self._environment.process(self._worker(step, worker, ready_ps, rounds))
-                for worker in range(workload.workers)
-            ]
-        )
+        yield self._environment.all_of(ends) | self._failed
+        if self.failure is not None:
+            return
         end_ps = int(self._environment.now)
+        backward_end_ps = max(own.backward_end_ps for own in computed)
         workload.apply(step, [log.decoded[0] for log in rounds])
         self.journal.steps.append(
             StepRecord(
                 variant=parts.label,
                 step=step,
                 start_ps=start_ps,
-                forward_end_ps=start_ps + forward_ps,
-                backward_end_ps=start_ps + forward_ps + backward_ps,
-                aggregation_start_ps=ready_ps[0],
+                forward_end_ps=max(own.forward_end_ps for own in computed),
+                backward_end_ps=backward_end_ps,
+                aggregation_start_ps=min(own.ready_ps[0] for own in computed),
                 aggregation_end_ps=end_ps,
-                aggregation_ps=_covered_ps([(log.start_ps or 0, log.end_ps) for log in rounds]),
-                end_ps=max(end_ps, start_ps + forward_ps + backward_ps),
+                aggregation_ps=covered_ps([(log.start_ps or 0, log.end_ps) for log in rounds]),
+                end_ps=max(end_ps, backward_end_ps),
                 elements=sum(bucket.elements for bucket in workload.buckets),
                 loss=workload.loss,
             )
         )
 
+    def _compute(self, step: int, worker: int) -> Computed:
+        """When one worker computes in a step that begins now: as its host lets it."""
+        parts, now_ps = self._parts, int(self._environment.now)
+        forward_ps, backward_ps = step_times(parts.device, parts.workload.cost)
+        work_ps = [forward_ps + int(bucket.ready_share * backward_ps) for bucket in parts.workload.buckets]
+        begin_ps, forward_end_ps, backward_end_ps, *ready_ps = (
+            parts.hosts.end_ps(worker, now_ps, some_ps)
+            for some_ps in (0, forward_ps, forward_ps + backward_ps, *work_ps)
+        )
+        crash_ps = parts.hosts.crash_ps(worker)
+        forward_span = min(begin_ps, crash_ps), min(forward_end_ps, crash_ps)
+        self._phase(step, -1, worker, ("forward", "", 0), forward_span)
+        self._phase(step, -1, worker, ("backward", "", 0), (forward_span[1], min(backward_end_ps, crash_ps)))
+        return Computed(forward_end_ps, backward_end_ps, ready_ps)
+
     def _worker(
         self, step: int, worker: int, ready_ps: list[int], rounds: list[RoundLog]
     ) -> Generator[simpy.Event, Any, None]:
-        """One worker's step: bucket after bucket."""
-        for bucket, log in zip(self._parts.workload.buckets, rounds, strict=True):
-            wait_ps = ready_ps[bucket.index] - int(self._environment.now)
-            if wait_ps > 0:
-                yield self._environment.timeout(wait_ps)
+        """One worker's step. It stops for ever at a gradient that its codec cannot carry, or read."""
+        try:
+            yield from self._buckets(step, worker, ready_ps, rounds)
+        except (EncodeError, DecodeError) as error:
+            if self.failure is None:
+                self.failure = error
+                self._failed.succeed()
+            yield self._environment.event()
+
+    def _buckets(
+        self, step: int, worker: int, ready_ps: list[int], rounds: list[RoundLog]
+    ) -> Generator[simpy.Event, Any, None]:
+        """Bucket after bucket."""
+        parts = self._parts
+        for bucket, log in zip(parts.workload.buckets, rounds, strict=True):
+            if ready_ps[bucket.index] > self._environment.now:
+                what = f"computes bucket {bucket.index} of step {step}"
+                yield self._busy(worker, what, ready_ps[bucket.index])
             if log.start_ps is None:
                 log.start_ps = int(self._environment.now)
             yield from self._round(step, bucket.index, worker, log)
             log.wire_bytes += self._wire_bytes_since(worker)
-            if len(log.decoded) == self._parts.workload.workers:
+            if len(log.decoded) == parts.workload.workers:
                 self._close(step, bucket, log)
+        parts.tell(worker, f"is done with step {step}", int(self._environment.now))
 
     def _round(self, step: int, bucket: int, worker: int, log: RoundLog) -> Generator[simpy.Event, Any, None]:
         """One worker's side of one round: drive its encoder, charge its work, wait for the network."""
@@ -153,7 +169,8 @@ class TrainingJob:
                 log.decoded[worker] = stop.value
                 return
             while len(log.operations) <= index:
-                log.operations.append(Operation())
+                log.operations.append(Operation(number=self._operations[worker]))
+            self._operations[worker] += 1
             log.operations[index].sent[worker] = messages
             answers = yield from self._operation(step, bucket, worker, messages)
             log.operations[index].received[worker] = answers
@@ -170,17 +187,28 @@ class TrainingJob:
             self._parts.device.work_ps(m.decode_work.read_bytes, m.decode_work.written_bytes)
             for m in messages
         )
+        place = f"'{label}' of bucket {bucket} of step {step}"
         times = [int(self._environment.now)]
-        yield self._environment.timeout(encode_ps)
+        yield self._busy(worker, f"encodes {place}", self._parts.hosts.end_ps(worker, times[0], encode_ps))
         times.append(int(self._environment.now))
+        self._parts.tell(worker, f"waits for {place}", times[1])
         merged = yield from self._parts.collective.exchange(worker, messages)
         times.append(int(self._environment.now))
-        yield self._environment.timeout(decode_ps)
+        yield self._busy(worker, f"decodes {place}", self._parts.hosts.end_ps(worker, times[2], decode_ps))
         times.append(int(self._environment.now))
         for phase, start_ps, end_ps in zip(("encode", "network", "decode"), times, times[1:], strict=False):
             carried = size_bytes if phase == "network" else 0
             self._phase(step, bucket, worker, (phase, label, carried), (start_ps, end_ps))
         return merged
+
+    def _busy(self, worker: int, what: str, end_ps: int) -> simpy.Event:
+        """Fires when a worker is done with what it is at; never if it crashes before."""
+        crash_ps = self._parts.hosts.crash_ps(worker)
+        if max(end_ps, int(self._environment.now)) >= crash_ps:
+            self._parts.tell(worker, "has crashed", crash_ps)
+        else:
+            self._parts.tell(worker, what, end_ps)
+        return self._parts.hosts.until(worker, end_ps)
 
     def _phase(
         self, step: int, bucket: int, worker: int, what: tuple[str, str, int], when: tuple[int, int]
@@ -197,40 +225,19 @@ class TrainingJob:
         workers = range(parts.workload.workers)
         decoded = [log.decoded[worker] for worker in workers]
         findings = examine(parts.codec, log.gradients, decoded, log.operations)
-        assert log.start_ps is not None
         log.end_ps = int(self._environment.now)
-        self.journal.findings.append(findings)
-        self.journal.rounds.append(
-            RoundRecord(
-                variant=parts.label,
-                step=step,
-                bucket=bucket.index,
-                elements=bucket.elements,
-                start_ps=log.start_ps,
-                end_ps=log.end_ps,
-                messages=sum(len(operation.sent[0]) for operation in log.operations),
-                redo_messages=sum(
-                    message.label == REDO_LABEL
-                    for operation in log.operations
-                    for message in operation.sent[0]
-                ),
-                payload_bytes_up=sum(
-                    message.size_bytes for operation in log.operations for message in operation.sent[0]
-                ),
-                wire_bytes_up=int(log.wire_bytes[0]),
-                wire_bytes_down=int(log.wire_bytes[1]),
-                nonzeros=findings.nonzeros,
-                union_nonzeros=findings.union_nonzeros,
-                exact=findings.is_exact,
-                replicas_agree=findings.replicas_agree,
-                workers_held_min=findings.workers_held_min,
-                workers_held_mean=findings.workers_held_mean,
-                max_abs_error=findings.max_abs_error,
-                max_error_over_bound=findings.max_error_over_bound,
-            )
-        )
+        self.journal.findings.append(self._located(findings))
+        self.journal.rounds.append(log.record(parts.label, step, bucket, findings))
         log.operations.clear()
         log.decoded = {0: decoded[0]}  # the others are the same; give their memory back
+
+    def _located(self, findings: Findings) -> Findings:
+        """With the place where the first wrong word was merged."""
+        wrong = findings.first_wrong
+        if wrong is None:
+            return findings
+        place = self._parts.collective.locate(wrong.worker, wrong.operation, wrong.part, wrong.word)
+        return replace(findings, first_wrong=replace(wrong, place=place))
 
     def _wire_bytes_since(self, worker: int) -> NDArray[np.int64]:
         """Bytes out of and into a worker's host since its last round ended; its buckets follow each other."""
@@ -239,12 +246,3 @@ class TrainingJob:
         since: NDArray[np.int64] = now - self._wire_bytes[worker]
         self._wire_bytes[worker] = now
         return since
-
-
-def _covered_ps(spans: list[tuple[int, int]]) -> int:
-    """How much time some spans cover together; overlaps count once."""
-    covered, reached = 0, 0
-    for start, end in sorted(spans):
-        covered += max(0, end - max(start, reached))
-        reached = max(reached, end)
-    return covered

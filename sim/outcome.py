@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from sim.engine.engine import Engine
-from sim.job import Journal
+from sim.journal import Journal
 from sim.plan import VariantPlan
-from sim.record import CheckRecord, LinkRecord, PhaseRecord, RoundRecord, StepRecord
+from sim.record import CheckRecord, FaultRecord, LinkRecord, PhaseRecord, RoundRecord, StepRecord
 from sim.results.summary import VariantFacts, summarize
 
 
@@ -32,6 +32,7 @@ class Outcome:
             "run_dir": str(self.run_dir),
             "variants": self.summary["variants"],
             "warnings": self.summary["warnings"],
+            "injected": self.summary["injected"],
             "engine": self.engine,
         }
 
@@ -52,6 +53,7 @@ class VariantResult:
 
     jobs: tuple[JobResult, ...]
     links: list[LinkRecord]
+    faults: list[FaultRecord]
     packet_hops: int
     wall_s: float  # of the engine alone
 
@@ -116,6 +118,7 @@ def summary_of(results: list[VariantResult]) -> dict[str, Any]:
         [record for result in results for record in result.rounds],
         [record for result in results for record in result.links],
         [record for result in results for record in result.checks],
+        [record for result in results for record in result.faults],
     )
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from homomorphic.codec import Codec
 from sim.engine.flow import BACKOFF_MAX
 from sim.engine.model import Frame, Job
+from sim.fault_plan import FaultPlan
 from sim.results.summary import Reference
 from sim.scenario import Scenario
 from sim.workload import SyntheticSpec, TrainingSpec
@@ -87,13 +85,18 @@ class VariantPlan:
 
     - every node and link is a row of `network`, whose delays into switches include their pass latency;
     - every switch profile exists;
-    - every pattern of a fault names at least one link.
+    - what the fault plan promises holds on this network.
     """
 
     name: str
     network: Network
-    loss: NDArray[np.float64]  # (links,)
+    faults: FaultPlan
     jobs: tuple[JobPlan, ...]  # one or more
+
+    @property
+    def job_names(self) -> tuple[str, ...]:
+        """What its jobs are called where there are several; an only job has an empty name."""
+        return tuple(job.label.removeprefix(self.name).removeprefix("/") for job in self.jobs)
 
     @property
     def steps(self) -> int:

@@ -94,5 +94,18 @@ class CheckRecord:
 
     variant: str
     name: str  # sum_is_right, nothing_lost, conservation, replicas_agree …
-    verdict: str  # pass | fail
+    verdict: str  # pass | stuck | fail
     detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class FaultRecord:
+    """What one fault of one variant came to."""
+
+    variant: str
+    fault: int  # its place in the scenario's list, from 0
+    kind: str
+    where: str  # patterns of links, a switch, or a worker
+    count: int
+    counted: str  # what: packets struck, or times applied
+    first_ps: int | None  # when it was applied, or began to strike; None if that never happened

@@ -7,20 +7,24 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import simpy
 
-from homomorphic.codec import DecodeError, EncodeError
-from sim.checks import check_job, check_network
+from sim.checks import Ending, check_job, check_network
 from sim.collectives.collective import Collective
 from sim.collectives.in_network import InNetwork
 from sim.collectives.ring import Ring, RingOptions
+from sim.diagnosis import Diagnosis
 from sim.engine.engine import Engine
 from sim.engine.model import Job
-from sim.errors import DataError, RunError
+from sim.errors import DataError, RunError, StuckError
 from sim.fabric import Fabric
+from sim.fault_plan import Change, Crash, Reboot
+from sim.faults import FaultDriver
+from sim.hosts import Hosts
 from sim.job import JobParts, TrainingJob
 from sim.outcome import JobResult, Outcome, VariantResult, engine_of, link_records, summary_of
 from sim.plan import JobPlan, Plan, VariantPlan, passes_count
@@ -30,6 +34,7 @@ from sim.results import RunData, write_run
 from sim.results.summary import VariantFacts
 from sim.scenario import load
 from sim.scenario.models import TopologyFile
+from sim.standstill import CLEARED, CRASHED
 from sim.workload import SyntheticSpec, Workload, synthetic_workload, training_workload
 
 Progress = Callable[[str, int, int], None]  # what is going on, steps done, steps in all
@@ -55,7 +60,8 @@ def run_scenario(
     ScenarioError, DataError
         Nothing was run.
     RunError
-        Traffic that makes no progress, or a gradient that a codec cannot carry; nothing was written.
+        Memory does not suffice; nothing was written. (Traffic that makes no progress and gradients that a
+        codec cannot carry end their variant alone: see `sim.checks`.)
     InvariantError
         netfold contradicts itself.
     """
@@ -84,6 +90,7 @@ def run_scenario(
             rounds=[record for result in results for record in result.rounds],
             phases=[record for result in results for record in result.phases],
             links=[record for result in results for record in result.links],
+            faults=[record for result in results for record in result.faults],
             checks=[record for result in results for record in result.checks],
             summary=summary,
             engine=engine,
@@ -128,42 +135,47 @@ class _Teller:
 def run_variant(
     plan: Plan, variant: VariantPlan, step_begins: Callable[[], None] = lambda: None
 ) -> VariantResult:
-    """Simulate one variant from time 0 until its last job is done."""
+    """Simulate one variant from time 0 until its last job is done, or nothing will ever move again.
+
+    Raises
+    ------
+    RunError
+        Memory does not suffice.
+    """
     environment = simpy.Environment()
-    engine = Engine(variant.network, variant.loss, plan.scenario.seed)
-    fabric = Fabric(environment, engine, variant.timeout_max_ps)
+    engine = Engine(variant.network, plan.scenario.seed, variant.faults.rules)
+    fabric = Fabric(environment, engine, variant.timeout_max_ps, variant.job_names)
+    fabric.expect_change(max(variant.faults.last_change_ps, *(job.start_ps for job in variant.jobs)))
+    driver = FaultDriver(
+        environment, engine, variant.faults, variant.network.rate_bps, partial(_note, fabric)
+    )
     stage = _Stage(environment, fabric, variant, plan.scenario.seed)
     running = [stage.start(index, step_begins) for index in range(len(variant.jobs))]
-    _finish(plan, variant, environment, [job.process for job in running])
-    links = link_records(variant, engine)
-    counters = [one.collective.switch_counters() for one in running]
-    results = [
-        JobResult(
-            label=job.label,
-            journal=one.training.journal,
-            checks=check_job(job, one.training.journal, links)
-            + check_network(variant, links, counters, job.label),
-            facts=stage.facts(job, one.collective, links),
-        )
-        for job, one in zip(variant.jobs, running, strict=True)
-    ]
-    return VariantResult(tuple(results), links, engine.packet_hops, fabric.wall_s)
-
-
-def _finish(
-    plan: Plan, variant: VariantPlan, environment: simpy.Environment, processes: list[simpy.Process]
-) -> None:
-    """Let all jobs come to their end."""
-    place = f"{plan.scenario.file}: {variant.name}"
     try:
-        environment.run(environment.all_of(processes))
-    except RunError as error:
-        raise RunError(f"{place}: {error.message}", error.hint) from None
-    except (EncodeError, DecodeError) as error:
-        raise RunError(f"{place}: {error}") from None
+        diagnosis = _finish(environment, fabric, running)
     except MemoryError as error:
         hint = "use fewer elements, samples or workers"
-        raise RunError(f"{place}: not enough memory: {error}", hint) from None
+        raise RunError(f"{plan.scenario.file}: {variant.name}: not enough memory: {error}", hint) from None
+    links, faults = link_records(variant, engine), driver.records(variant.name)
+    counters = [one.collective.switch_counters() for one in running]
+    results = []
+    for index, (job, one) in enumerate(zip(variant.jobs, running, strict=True)):
+        ending = _ending(job, one, diagnosis.of(variant.job_names[index]) if diagnosis else None)
+        checks = check_job(job, one.training.journal, links, ending)
+        checks += check_network(variant, links, faults, counters, job.label)
+        facts = stage.facts(job, one.collective, links, ending)
+        results.append(JobResult(job.label, one.training.journal, checks, facts))
+    return VariantResult(tuple(results), links, faults, engine.packet_hops, fabric.wall_s)
+
+
+def _note(fabric: Fabric, change: Change) -> None:
+    """Have the fabric remember what packets do not show, in case somebody asks why nothing moves."""
+    match change:
+        case Crash():
+            fabric.note(change.host, CRASHED)
+            fabric.tell(change.team, change.worker, "has crashed", change.from_ps)
+        case Reboot(clears_registers=True):
+            fabric.note(change.switch, CLEARED)
 
 
 @dataclass(frozen=True)
@@ -173,6 +185,27 @@ class _Running:
     training: TrainingJob
     collective: Collective
     process: simpy.Process
+
+
+def _finish(environment: simpy.Environment, fabric: Fabric, running: list[_Running]) -> Diagnosis | None:
+    """Let all jobs come to their end, and what is under way after them; else, why that cannot be."""
+    try:
+        fabric.run_until(environment.all_of([job.process for job in running]))
+    except StuckError as error:
+        return error.diagnosis
+    fabric.drain()
+    return None
+
+
+def _ending(job: JobPlan, running: _Running, diagnosis: Diagnosis | None) -> Ending:
+    """How a job ended; the diagnosis is there if anything is stuck, and its own."""
+    failure = running.training.failure
+    if failure is not None:
+        return Ending("fail", str(failure))
+    if running.process.is_alive:
+        assert diagnosis is not None
+        return Ending("stuck", str(diagnosis), diagnosis.as_dict())
+    return Ending("pass", f"all {job.steps} steps are done", leaks=running.collective.leaks())
 
 
 @dataclass(frozen=True)
@@ -187,7 +220,8 @@ class _Stage:
     def start(self, index: int, step_begins: Callable[[], None]) -> _Running:
         """Start a job by its number; it begins when its plan says."""
         job = self.variant.jobs[index]
-        collective = self._collective(job, index)
+        hosts = Hosts(self.environment, self.variant.faults.conditions(index, len(job.hosts)))
+        collective = self._collective(index, hosts)
         parts = JobParts(
             label=job.label,
             seed=self.seed,
@@ -195,23 +229,28 @@ class _Stage:
             codec=job.codec,
             collective=collective,
             device=job.device,
+            hosts=hosts,
             host_links=_host_links(self.variant, job),
             step_begins=step_begins,
+            tell=partial(self.fabric.tell, index),
         )
         training = TrainingJob(self.environment, self.fabric.engine, parts)
         process = self.environment.process(training.steps(job.steps, job.start_ps))
         return _Running(training, collective, process)
 
-    def _collective(self, job: JobPlan, index: int) -> Collective:
+    def _collective(self, index: int, hosts: Hosts) -> Collective:
+        job = self.variant.jobs[index]
         plan = job.collective
         if isinstance(plan, Job):
-            return InNetwork(self.fabric, plan)
+            return InNetwork(self.fabric, plan, index)
         limits = plan.window, plan.timeout_ps, plan.ack_every
         options = RingOptions(job.hosts, plan.frame, *limits, self.seed, index)
-        return Ring(self.environment, self.fabric, options, job.device)
+        return Ring(self.environment, self.fabric, options, job.device, hosts)
 
-    def facts(self, job: JobPlan, collective: Collective, links: list[LinkRecord]) -> VariantFacts:
-        """What the summary of a job needs, when all jobs are done."""
+    def facts(
+        self, job: JobPlan, collective: Collective, links: list[LinkRecord], ending: Ending
+    ) -> VariantFacts:
+        """What the summary of a job needs, when nothing goes on any more."""
         points = collective.switch_counters()
         return VariantFacts(
             workers=len(job.hosts),
@@ -223,6 +262,7 @@ class _Stage:
             passes=passes_count(job.passes, points) if points else None,
             results=points[0]["results"] if points else 0,
             duration_ps=int(self.environment.now),
+            diagnosis=ending.diagnosis,
         )
 
 

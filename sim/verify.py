@@ -23,6 +23,25 @@ class Operation:
 
     sent: dict[int, tuple[Message, ...]] = field(default_factory=dict)
     received: dict[int, tuple[Merged, ...]] = field(default_factory=dict)
+    number: int = 0  # of its workers' operations over the whole run
+
+
+@dataclass(frozen=True)
+class WrongWord:
+    """A merged word that is not the sum in integers, or whose exponent is not the largest."""
+
+    operation: int  # its number
+    part: int  # message of the operation
+    label: str
+    worker: int
+    word: int
+    received: int | None  # None where there is none, or it is the exponent that is wrong
+    right: int | None
+    place: str = ""  # where it was merged
+
+    def __str__(self) -> str:
+        values = "" if self.received is None else f" (received {self.received}, the sum is {self.right})"
+        return f"worker {self.worker}, word {self.word} of '{self.label}'{values}: {self.place}"
 
 
 @dataclass(frozen=True)
@@ -39,6 +58,7 @@ class Findings:
     union_nonzeros: int
     workers_held_min: int
     workers_held_mean: float
+    first_wrong: WrongWord | None = None
 
     @property
     def is_exact(self) -> bool:
@@ -58,6 +78,7 @@ def examine(
     """
     workers = range(len(gradients))
     wrong_words, is_integer = 0, True
+    first_wrong: WrongWord | None = None
     for operation in operations:
         check_lock_step([operation.sent[worker] for worker in workers])
         for part, message in enumerate(operation.sent[0]):
@@ -67,7 +88,13 @@ def examine(
                 merged.is_float is not None and merged.is_float.any() for merged in received
             )
             if message.merge in ORDER_FREE or message.merge is Merge.GATHER:
-                wrong_words += _wrong_words([operation.sent[worker][part] for worker in workers], received)
+                right = _right([operation.sent[worker][part] for worker in workers], received)
+                wrong = [_wrong_words(*pair) for pair in zip(received, right, strict=True)]
+                wrong_words += sum(wrong)
+                if first_wrong is None and any(wrong):
+                    worker = next(worker for worker in workers if wrong[worker])
+                    where = (operation.number, part, worker)
+                    first_wrong = _first_wrong(where, message, received[worker], right[worker])
     held = _held(operations, len(gradients))
     summed = gradients if held.holders is None else _only_held(gradients, held.holders)
     max_abs_error, over_bound, worst = _errors(codec, summed, decoded[0])
@@ -85,6 +112,7 @@ def examine(
         union_nonzeros=int(np.count_nonzero(live)),
         workers_held_min=held.fewest,
         workers_held_mean=held.mean,
+        first_wrong=first_wrong,
     )
 
 
@@ -122,24 +150,49 @@ def _only_held(arrays: Sequence[NDArray[T]], holders: Holders) -> list[NDArray[T
     ]
 
 
-def _wrong_words(sent: list[Message], received: list[Merged]) -> int:
-    """Words that differ from the integer sum, over all workers, save those that were added as floats."""
-    right = merged_reference(sent).merged
-    wrong = 0
+def _right(sent: list[Message], received: list[Merged]) -> list[Merged]:
+    """What each worker should have: the integer sum of the workers that its result holds."""
+    all_held = merged_reference(sent).merged
+    right = []
     for merged in received:
-        if merged.holders is not None:
-            parts = _only_held([message.words for message in sent], merged.holders)
-            mine = [replace(message, words=part) for message, part in zip(sent, parts, strict=True)]
-            wrong += _differing(merged.words, merged_reference(mine).merged.words)
-        elif merged.is_float is not None:
-            is_integer = ~merged.is_float
-            wrong += _differing(merged.words[is_integer], right.words[is_integer])
-        else:
-            wrong += _differing(merged.words, right.words)
-        wrong += sum(_differing(one, other) for one, other in zip(merged.parts, right.parts, strict=True))
-        if right.exponents is not None:
-            wrong += int(np.count_nonzero(merged.exponents != right.exponents))
+        if merged.holders is None:
+            right.append(all_held)
+            continue
+        parts = _only_held([message.words for message in sent], merged.holders)
+        own = [replace(message, words=part) for message, part in zip(sent, parts, strict=True)]
+        right.append(merged_reference(own).merged)
+    return right
+
+
+def _wrong_words(merged: Merged, right: Merged) -> int:
+    """Words and exponents that differ from the integer sum."""
+    wrong = sum(_differing(found, wanted) for found, wanted in _pairs(merged, right))
+    if right.exponents is not None:
+        wrong += int(np.count_nonzero(merged.exponents != right.exponents))
     return wrong
+
+
+def _pairs(merged: Merged, right: Merged) -> list[tuple[Words, Words]]:
+    """What is to be compared, as received and as it should be; words that were added as floats are right."""
+    words = merged.words if merged.is_float is None else np.where(merged.is_float, right.words, merged.words)
+    return [(words, right.words), *zip(merged.parts, right.parts, strict=True)]
+
+
+def _first_wrong(where: tuple[int, int, int], message: Message, merged: Merged, right: Merged) -> WrongWord:
+    """The first word that differs; `where` is the operation's number, the message's part and the worker."""
+    operation, part, worker = where
+    for found, wanted in _pairs(merged, right):
+        if not _differing(found, wanted):
+            continue
+        if found.size != wanted.size:
+            word = min(found.size, wanted.size)
+            return WrongWord(operation, part, message.label, worker, word, None, None)
+        word = int(np.argmax(found != wanted))
+        return WrongWord(operation, part, message.label, worker, word, int(found[word]), int(wanted[word]))
+    assert message.scaling is not None, "nothing differs"
+    block = int(np.argmax(merged.exponents != right.exponents))
+    word = block * message.scaling.block_elements
+    return WrongWord(operation, part, message.label, worker, word, None, None)
 
 
 def _differing(words: Words, right: Words) -> int:

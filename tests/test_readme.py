@@ -204,7 +204,8 @@ def all_keys() -> str:
 
 def _members(section: Any) -> list[Any]:
     """The kinds a section may have, or what its list holds, or the section itself."""
-    return section.get("oneOf") or section.get("anyOf") or [section.get("items", section)]
+    held = section.get("items", section)
+    return held.get("oneOf") or held.get("anyOf") or [held]
 
 
 def _resolved(member: Any, definitions: Any) -> Any:

@@ -9,6 +9,7 @@ import simpy
 
 from homomorphic.codec import Merge, Merged, Message
 
+OPERATIONS_KEPT = 64
 Wait = Generator[simpy.Event, Any, tuple[Merged, ...]]
 
 
@@ -35,6 +36,18 @@ class Collective(Protocol):
 
     def switch_counters(self) -> list[dict[str, int]]:
         """Counters of the program it runs, switch by switch, root first; none if it runs none."""
+        ...
+
+    def leaks(self) -> list[str]:
+        """Slots and entries of switches that hold something nobody will ask for, when all is done."""
+        ...
+
+    def locate(self, worker: int, operation: int, part: int, word: int) -> str:
+        """Where a worker got a word of a message merged: slot and unit, or segment.
+
+        `operation` counts a worker's calls of `exchange` from 0, `part` the messages of the call; no more
+        than `OPERATIONS_KEPT` operations may have been begun since.
+        """
         ...
 
     def retransmitted_packets(self) -> int:

@@ -9,6 +9,7 @@ from homomorphic.codec import Holders, Merge, Merged, Message, Words
 from homomorphic.factor import WORD_MAX
 from homomorphic.merge import CODES_PER_WORD
 from sim.collectives.collective import Wait
+from sim.collectives.places import Places
 from sim.engine import model
 from sim.engine.model import Scaled, Segment
 from sim.engine.state import SEGMENTS_MAX
@@ -28,12 +29,13 @@ class InNetwork:
 
     merges = frozenset(SWITCH_MERGES)
 
-    def __init__(self, fabric: Fabric, job: model.Job) -> None:
+    def __init__(self, fabric: Fabric, job: model.Job, owner: int = 0) -> None:
         self._fabric = fabric
         self._plan = job
         self._unit_words = job.unit_packets * job.frame.elements
         self._workers = len(job.hosts)
-        self._job = fabric.engine.add_job(job)
+        self._job = fabric.add_job(job, owner)
+        self._places = Places(job)
 
     @property
     def takes_floats(self) -> bool:
@@ -50,12 +52,15 @@ class InNetwork:
 
     def exchange(self, worker: int, messages: tuple[Message, ...]) -> Wait:
         """See `Collective`."""
+        self._places.begin(worker)
         merged: list[Merged | None] = [None] * len(messages)
         plain = [index for index, message in enumerate(messages) if message.scaling is None]
         segments = [self._segment(messages[index]) for index in plain]
-        carried = [segment for segment in segments if segment.words.size]
+        carried = [pair for pair in zip(plain, segments, strict=True) if pair[1].words.size]
         for first in range(0, len(carried), SEGMENTS_MAX):
-            yield self._fabric.stream(self._job, worker, carried[first : first + SEGMENTS_MAX])
+            parts, chosen = zip(*carried[first : first + SEGMENTS_MAX], strict=True)
+            self._places.open(worker, parts, chosen)
+            yield self._fabric.stream(self._job, worker, list(chosen))
         for index, segment in zip(plain, segments, strict=True):
             merged[index] = self._merged(segment)
         for index, message in enumerate(messages):
@@ -64,6 +69,7 @@ class InNetwork:
             exponents = message.scaling.exponents
             segment, scaled = self._segment(message), Scaled(exponents, np.empty_like(exponents))
             if message.words.size:
+                self._places.open(worker, [index], [segment], is_scaled=True)
                 yield self._fabric.stream(self._job, worker, [segment], scaled)
             merged[index] = Merged(segment.result, self._workers, scaled.agreed)
         return tuple(one for one in merged if one is not None)
@@ -100,7 +106,15 @@ class InNetwork:
 
     def switch_counters(self) -> list[dict[str, int]]:
         """See `Collective`."""
-        return [self._fabric.engine.switch_counters(self._job)]
+        return self._fabric.engine.point_counters(self._job)
+
+    def leaks(self) -> list[str]:
+        """See `Collective`."""
+        return [str(leak) for leak in self._fabric.engine.leaks(self._job)]
+
+    def locate(self, worker: int, operation: int, part: int, word: int) -> str:
+        """See `Collective`."""
+        return self._places.locate(operation, part, word)
 
     def retransmitted_packets(self) -> int:
         """See `Collective`."""

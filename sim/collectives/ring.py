@@ -20,6 +20,7 @@ from homomorphic.merge import combine, merge_all
 from sim.collectives.collective import Wait
 from sim.engine.model import Flow, Frame
 from sim.fabric import Fabric
+from sim.hosts import Hosts
 from sim.workload.device import Device
 
 
@@ -43,9 +44,15 @@ class Ring:
     takes_floats = False
 
     def __init__(
-        self, environment: simpy.Environment, fabric: Fabric, options: RingOptions, device: Device
+        self,
+        environment: simpy.Environment,
+        fabric: Fabric,
+        options: RingOptions,
+        device: Device,
+        hosts: Hosts,
     ) -> None:
-        self._environment, self._fabric, self._options, self._device = environment, fabric, options, device
+        self._environment, self._fabric, self._options = environment, fabric, options
+        self._device, self._hosts = device, hosts
         self._workers = len(options.hosts)
         self._arrivals: dict[tuple[int, int, int], simpy.Event] = {}  # by worker, operation, step
         self._operations = [0] * self._workers
@@ -78,7 +85,7 @@ class Ring:
                 arriving = Merged(received, step + 1)
                 key = mix_plain(self._options.seed, 6, self._options.job, operation, worker, step)
                 size = received.nbytes
-                yield self._environment.timeout(self._device.work_ps(2 * size, size))
+                yield self._hosts.work(worker, self._device.work_ps(2 * size, size))
                 parts[index] = combine(message.merge, arriving, parts[index], key, message.table)
             else:
                 parts[index] = Merged(received, n)
@@ -102,6 +109,7 @@ class Ring:
             ack_every=options.ack_every,
             route=ring_route(options.seed, options.job, worker),
             key=key,
+            job=options.job,
         )
         delivered = self._fabric.flow(flow)
         arrival = self._arrival(following, operation, step)
@@ -115,9 +123,17 @@ class Ring:
         """See `Collective`."""
         return []
 
+    def leaks(self) -> list[str]:
+        """See `Collective`: switches only forward."""
+        return []
+
+    def locate(self, worker: int, operation: int, part: int, word: int) -> str:
+        """See `Collective`."""
+        return f"message {part} of operation {operation} around the ring, as worker {worker} got it"
+
     def retransmitted_packets(self) -> int:
         """See `Collective`."""
-        return self._fabric.engine.flow_retransmissions
+        return self._fabric.engine.flow_retransmissions(self._options.job)
 
 
 def ring_route(seed: int, job: int, worker: int) -> int:

@@ -69,7 +69,7 @@ def _window_units(world: World, job: int, stream_row: int) -> list[tuple[int, in
 def _atp_units(world: World, job: int, stream_row: int) -> list[tuple[int, int, int, int, int]]:
     stream, server = world.streams[stream_row], world.servers[int(world.jobs[job].server)]
     units = []
-    for unit in range(int(stream.base), int(stream.next)):
+    for unit in range(int(stream["base"]), int(stream["next"])):  # `.base` is an array's own
         place = world.places[stream_row, unit % int(server.window_max)]
         if not place.acknowledged:
             units.append((unit, int(place.entry), 0, int(place.attempt), int(place.sent_ps)))

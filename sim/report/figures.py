@@ -58,7 +58,8 @@ def throughput(run: Run) -> Figure:
         compared = f" · {words.times(words.ratio(rate, rates[0]))}" if row > 0 else ""
         style.beside(axes, row, f"{words.scaled(rate, '/s')}{compared}")
         if failed:
-            axes.text(0.01, row, "a check failed", transform=axes.get_yaxis_transform(), va="center")
+            why = "stuck" if variant["verdict"] == "stuck" else "a check failed"
+            axes.text(0.01, row, why, transform=axes.get_yaxis_transform(), va="center")
     _mark_references(axes, variants, factor)
     axes.set_xlim(left=0)
     return figure
@@ -87,10 +88,12 @@ def _mark_references(axes: Axes, variants: list[dict[str, Any]], factor: float) 
         axes.figure.legend(loc="outside lower left", ncols=4, markerscale=0.6)
 
 
-def bytes_sent(run: Run) -> Figure:
-    """Bars: what one worker sends in a step, by message, against the dense gradient."""
+def bytes_sent(run: Run) -> Figure | None:
+    """Bars: what one worker sends in a step, by message, against the dense gradient; None without a step."""
     variants = run.summary["variants"]
-    parts = _payload_parts(run.phases)
+    if run.steps.is_empty():
+        return None
+    parts = _payload_parts(run)
     colours = style.label_colours(parts["label"])
     dense_bytes = max(4.0 * (variant["metrics"]["elements"] or 0.0) for variant in variants)
     factor, prefix = words.prefix(dense_bytes)
@@ -101,6 +104,9 @@ def bytes_sent(run: Run) -> Figure:
     for row, variant in enumerate(variants):
         metrics = variant["metrics"]
         left = 0.0
+        if not metrics["steps"]:
+            style.beside(axes, row, "stuck in its first step")
+            continue
         for label, size_bytes in parts.filter(variant=variant["name"]).select("label", "bytes").rows():
             size = size_bytes / metrics["steps"] / factor
             legend[label] = axes.barh(row, size, left=left, height=0.62, color=colours[label])
@@ -120,12 +126,12 @@ def bytes_sent(run: Run) -> Figure:
     return figure
 
 
-def _payload_parts(phases: pl.DataFrame) -> pl.DataFrame:
-    """Bytes of worker 0's messages over the whole run by variant and label, in order of appearance."""
+def _payload_parts(run: Run) -> pl.DataFrame:
+    """Bytes of worker 0's messages over all finished steps by variant and label, in order of appearance."""
+    finished = run.steps.select("variant", "step")
     return (
-        phases.filter(
-            (pl.col("phase") == "network") & (pl.col("worker") == 0) & (pl.col("payload_bytes") > 0)
-        )
+        run.phases.join(finished, on=["variant", "step"], how="semi", maintain_order="left")
+        .filter((pl.col("phase") == "network") & (pl.col("worker") == 0) & (pl.col("payload_bytes") > 0))
         .group_by("variant", "label", maintain_order=True)
         .agg(pl.col("payload_bytes").sum().alias("bytes"))
     )

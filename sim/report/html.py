@@ -15,6 +15,7 @@ from sim.report.figures import figures
 from sim.results import files
 from sim.results.reader import Run, load
 
+ROWS_MAX = 16  # of what a stuck variant waits for
 LINKS_MAX = 3  # busiest links shown per variant
 
 _CAPTIONS = {
@@ -66,7 +67,7 @@ def render(run: Run, drawn: dict[str, bytes]) -> str:
     variants = run.summary["variants"]
     return template.render(
         summary=run.summary,
-        failed=[check for check in run.checks if check["verdict"] != "pass"],
+        unheld=[check for check in run.checks if check["verdict"] != "pass"],
         checks=run.checks,
         variants=variants,
         first=variants[0]["metrics"],
@@ -78,6 +79,7 @@ def render(run: Run, drawn: dict[str, bytes]) -> str:
         references=[(variant["name"], entry) for variant in variants for entry in variant["references"]],
         figures=[{"alt": _CAPTIONS[name], "address": _data_address(svg)} for name, svg in drawn.items()],
         links=_busiest_links(run),
+        rows_max=ROWS_MAX,
         command=_command(run),
         version=run.circumstances["version"],
     )
@@ -101,9 +103,16 @@ def _data_address(svg: bytes) -> str:
 
 
 def _busiest_links(run: Run) -> list[dict[str, Any]]:
-    """The busiest links of each variant, with the share of the simulated time they were busy."""
+    """The busiest links of each variant, with the share of the simulated time they were busy.
+
+    The share is null for a variant that did not finish: its links kept sending after its last step.
+    """
     network = pl.col("variant").str.split("/").list.first()  # that the jobs of a variant share
-    duration = run.steps.group_by(network, maintain_order=True).agg(
+    unfinished = {
+        entry["name"].partition("/")[0] for entry in run.summary["variants"] if not words.has_finished(entry)
+    }
+    steps = run.steps.filter(~network.is_in(sorted(unfinished)))
+    duration = steps.group_by(network, maintain_order=True).agg(
         (pl.col("end_ps").max() - pl.col("start_ps").min()).alias("duration_ps")
     )
     rows = (

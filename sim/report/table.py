@@ -22,7 +22,12 @@ def results_table(summary: Mapping[str, Any]) -> Table:
     variants = summary["variants"]
     first_rate = variants[0]["metrics"]["aggregation_elements_per_s"]
     trained = any(words.has_trained(variant["metrics"]) for variant in variants)
-    notes = [*_published(variants), *_held(variants), *(f"note: {text}" for text in summary["warnings"])]
+    notes = [
+        *_published(variants),
+        *_held(variants),
+        *_injected(summary["injected"]),
+        *(f"note: {text}" for text in summary["warnings"]),
+    ]
     table = FittingTable(f"{summary['scenario']}, seed {summary['seed']}", _DISPENSABLE, notes)
     table.add_column("variant")
     for heading in ("aggregation", "elements/s", "× first", "wire/worker", "compression"):
@@ -39,7 +44,7 @@ def results_table(summary: Mapping[str, Any]) -> Table:
             words.times(words.ratio(rate, first_rate)),
             words.scaled(metrics["wire_bytes_up_per_worker"], "B"),
             words.times(metrics["compression_ratio"]),
-            "yes" if metrics["exact"] else "no",
+            words.exact(metrics),
             *([words.training_loss(metrics)] if trained else []),
             verdict_text(variant["verdict"]),
         )
@@ -63,10 +68,18 @@ def _held(variants: list[dict[str, Any]]) -> list[str]:
         f"{variant['name']}: workers held, {metrics['workers_held_min']} at least, "
         f"{words.digits(metrics['workers_held_mean'])} of {metrics['workers']} on average"
         for variant in variants
-        if (metrics := variant["metrics"])["workers_held_min"] < metrics["workers"]
+        if words.lacks_workers(metrics := variant["metrics"])
+    ]
+
+
+def _injected(entries: list[dict[str, Any]]) -> list[str]:
+    """A line for every fault."""
+    return [
+        f"injected into {entry['variant']}: {entry['kind']} on {entry['where']}, {words.injected(entry)}"
+        for entry in entries
     ]
 
 
 def verdict_text(verdict: str) -> Text:
     """The word, in the colour of what it means."""
-    return Text(verdict, style="green" if verdict == "pass" else "bold red")
+    return Text(verdict, style={"pass": "green", "stuck": "bold yellow"}.get(verdict, "bold red"))

@@ -45,8 +45,10 @@ class Panel(NamedTuple):
 
 
 def timeline(run: Run) -> Figure | None:
-    """Gantt chart of the last step of every variant, workers as lanes; None where nothing took any time."""
-    panels = [_panel(run, variant["name"]) for variant in run.summary["variants"]]
+    """Gantt chart of every variant's last finished step, workers as lanes; None where nothing took time."""
+    panels = [
+        _panel(run, variant["name"]) for variant in run.summary["variants"] if variant["metrics"]["steps"]
+    ]
     colours = _colours(bar.name for panel in panels for bar in panel.bars)
     if not colours:
         return None
@@ -67,7 +69,8 @@ def timeline(run: Run) -> Figure | None:
             bottom, top = inset.get_ylim()
             inset.set_ylim(bottom, top - (bottom - top) * _INSET_TITLE_INCHES / panel_inches)
     grid[-1].set_xlabel(f"{unit} since the step began")
-    title = f"What each worker did in step {panels[0].step}"
+    same = len({panel.step for panel in panels}) == 1
+    title = f"What each worker did in {f'step {panels[0].step}' if same else 'its last step'}"
     figure.suptitle(title, x=0.01, ha="left", size=11, weight="bold")
     style.legend_below(figure, [Patch(color=colour) for colour in colours.values()], list(colours))
     return figure

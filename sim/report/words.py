@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 NOTHING = "–"
+PS_PER_US = 1_000_000
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _TIMES_US = ((1e6, "s"), (1e3, "ms"), (1.0, "µs"), (1e-3, "ns"))
 
@@ -73,10 +74,40 @@ def error(value: float | None) -> str:
     return "0" if value == 0 else f"{value:.2e}"
 
 
+def exact(metrics: Mapping[str, Any]) -> str:
+    """Whether every merged word of a variant was right: "yes" or "no"; nothing where none was merged."""
+    return NOTHING if metrics["exact"] is None else "yes" if metrics["exact"] else "no"
+
+
+def max_error(metrics: Mapping[str, Any]) -> str:
+    """A variant's largest error; nothing where nothing was decoded."""
+    return NOTHING if metrics["exact"] is None else error(metrics["max_abs_error"])
+
+
+def lacks_workers(metrics: Mapping[str, Any]) -> bool:
+    """Whether some result of a variant does not hold all its workers."""
+    held = metrics["workers_held_min"]
+    return held is not None and bool(held < metrics["workers"])
+
+
+def has_finished(variant: Mapping[str, Any]) -> bool:
+    """Whether a variant of a summary did all its steps."""
+    return all(check["verdict"] == "pass" for check in variant["checks"] if check["name"] == "finishes")
+
+
 def span(values: Iterable[int]) -> str:
     """The one value that there is, or the least and the most: "4" or "4 to 16"."""
     found = sorted(set(values))
     return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
+
+
+def injected(entry: Mapping[str, Any]) -> str:
+    """What a fault came to: "123 packets", "at 1.00 ms", or that it never was."""
+    if entry["counted"] == "packets":
+        return f"{entry['count']} packets"
+    if not entry["count"]:
+        return "never, everything was over before"
+    return f"at {time(entry['first_ps'] / PS_PER_US)}"
 
 
 def has_trained(metrics: Mapping[str, Any]) -> bool:

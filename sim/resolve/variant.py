@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
-
-import numpy as np
-from numpy.typing import NDArray
 
 from sim.engine.model import Job, Program
+from sim.fault_resolve import Team, plan_faults
 from sim.plan import JobPlan, Passes, Plan, RingPlan, VariantPlan
 from sim.resolve.in_network import InNetworkResolver
 from sim.resolve.place import Place
@@ -28,7 +24,7 @@ from sim.units import RATE
 from sim.wiring import wire_bound, with_pass_latency, without_drops
 from switch.profiles import PROFILES, Profile, nearest
 from topologies.graph import switches
-from topologies.routing import Network, compile_network
+from topologies.routing import compile_network
 
 COPIES_HELD = 4  # of every worker's gradient, at most, in float32 sizes
 NODES_MAX = 4096  # every pair has a route; the tables of more do not fit
@@ -68,14 +64,14 @@ class _Resolver:
                 f"the packet engine takes up to {NODES_MAX}",
             )
         network = with_pass_latency(compile_network(self.graph), profiles)
-        loss = self._loss(network)
         on_switches = Switches(network, profiles, self._profile_key())
         jobs = tuple(self._job(index, names, occupied, on_switches) for index, names in enumerate(hosts))
         network = on_switches.network
         if any(isinstance(job.collective, Job) and job.collective.program is Program.TREE for job in jobs):
             network = without_drops(network)
-        no_loss_inside = np.zeros(len(network.link_names) - loss.size)
-        return VariantPlan(self.variant.name, network, np.append(loss, no_loss_inside), jobs)
+        teams = [self._team(index, job) for index, job in enumerate(jobs)]
+        faults = plan_faults(self.variant.faults, network, teams, self.place.error)
+        return VariantPlan(self.variant.name, network, faults, jobs)
 
     def _job(self, index: int, names: tuple[str, ...], occupied: Hosts, on_switches: Switches) -> JobPlan:
         sections, place = self.jobs[index]
@@ -106,6 +102,12 @@ class _Resolver:
             passes=passes,
             warnings=warnings_of(codec, collective),
         )
+
+    def _team(self, index: int, job: JobPlan) -> Team:
+        """A job's workers, as faults name them."""
+        sections, place = self.jobs[index]
+        computes = not isinstance(sections.device, written.NoDevice)
+        return Team(place.job, job.hosts, job.start_ps, computes)
 
     def _profiles(self) -> dict[str, Profile]:
         known = {**PROFILES, **self.place.scenario.profiles}
@@ -148,20 +150,3 @@ class _Resolver:
         """Where a scenario names the switches' profile: a topology from a file has its own."""
         is_file = isinstance(self.variant.topology, written.TopologyFile)
         return "topology.path" if is_file else "topology.switch"
-
-    def _loss(self, network: Network) -> NDArray[np.float64]:
-        """Probability of each link; the first rule that names a link decides."""
-        loss = np.full(len(network.link_names), np.nan)
-        for index, fault in enumerate(self.variant.faults):
-            for pattern in fault.links:
-                rows = [row for row, name in enumerate(network.link_names) if fnmatchcase(name, pattern)]
-                if not rows:
-                    near = difflib.get_close_matches(pattern, network.link_names, 1)
-                    hint = f"did you mean {near[0]!r}? " if near else ""
-                    raise self.place.error(
-                        f"faults.{index}.links",
-                        f"no link matches {pattern!r}",
-                        f"{hint}links are named like {network.link_names[0]!r}",
-                    )
-                loss[rows] = np.where(np.isnan(loss[rows]), fault.rate, loss[rows])
-        return np.where(np.isnan(loss), 0.0, loss)

@@ -27,6 +27,7 @@ class Run:
     rounds: pl.DataFrame
     phases: pl.DataFrame
     links: pl.DataFrame
+    faults: pl.DataFrame
 
 
 def load(path: Path) -> Run:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from sim.errors import InvariantError
-from sim.record import CheckRecord, LinkRecord, RoundRecord, StepRecord
+from sim.record import CheckRecord, FaultRecord, LinkRecord, RoundRecord, StepRecord
 
 PS_PER_US = 1_000_000
 PS_PER_S = 1_000_000_000_000
@@ -37,6 +37,7 @@ class VariantFacts:
     passes: int | None = None  # through pipelines of switches that run its program; None: it has none
     results: int = 0  # that its switches completed
     duration_ps: int = 0  # of the whole variant
+    diagnosis: Mapping[str, Any] | None = None  # why it is stuck
 
 
 def summarize(
@@ -45,20 +46,22 @@ def summarize(
     rounds: Sequence[RoundRecord],
     links: Sequence[LinkRecord],
     checks: Sequence[CheckRecord],
+    faults: Sequence[FaultRecord] = (),
 ) -> dict[str, Any]:
     """Verdict and warnings of the run; metrics, checks and verdict of each variant, in the order of `facts`.
 
     Where a variant has several jobs, each is an entry of its own, named "variant/job"; its links are the
     variant's.
 
-    The result holds only what JSON holds; a metric that has no finite value is None. Means per step that are
-    whole are ints. `loss_first` and `loss` are the training losses of the first and the last step, each taken
-    before that step's update and averaged over workers.
+    `injected` is what every fault came to, all variants in one list. The result holds only what JSON holds; a
+    metric that has no finite value is None. Means per step that are whole are ints. `loss_first` and `loss`
+    are the training losses of the first and the last step, each taken before that step's update and averaged
+    over workers. What did not finish has the means of the steps that it did, None if it did none.
 
     Raises
     ------
     InvariantError
-        A variant has no step or no round, or a record names a variant that is not in `facts`.
+        A variant that finished has no step or no round, or a record names a variant not in `facts`.
     """
     _require_known_variants(facts, [*steps, *rounds, *checks])
     _require_known_variants([fact.variant or name for name, fact in facts.items()], links)
@@ -77,6 +80,7 @@ def summarize(
         "verdict": _verdict(variant["verdict"] for variant in variants),
         "variants": variants,
         "warnings": [f"{name}: {warning}" for name, fact in facts.items() for warning in fact.warnings],
+        "injected": [asdict(fault) for fault in faults],
     }
 
 
@@ -88,15 +92,17 @@ def _summarize_variant(
     links: list[LinkRecord],
     checks: list[CheckRecord],
 ) -> dict[str, Any]:
-    if not steps or not rounds:
+    is_unfinished = any(check.name == "finishes" and check.verdict != "pass" for check in checks)
+    if not is_unfinished and not (steps and rounds):
         raise InvariantError(
             f"variant '{name}' left {len(steps)} step and {len(rounds)} round records, it needs some of both"
         )
+    done = {step.step for step in steps}
     metrics: dict[str, Any] = {
         "steps": len(steps),
         "workers": fact.workers,
         **_time_metrics(steps),
-        **_traffic_metrics(len(steps), fact.workers, rounds),
+        **_traffic_metrics(len(steps), fact.workers, [one for one in rounds if one.step in done]),
         "packets": fact.packets_sent,
         "packet_hops": sum(link.packets for link in links),
         "packets_lost": sum(link.lost_packets for link in links),
@@ -104,10 +110,10 @@ def _summarize_variant(
         "packets_retransmitted": fact.packets_retransmitted,
         **_switch_metrics(fact, links),
         **_number_metrics(rounds),
-        "loss_first": _finite(steps[0].loss),
-        "loss": _finite(steps[-1].loss),
+        "loss_first": _finite(steps[0].loss) if steps else None,
+        "loss": _finite(steps[-1].loss) if steps else None,
     }
-    return {
+    entry = {
         "name": name,
         "verdict": _verdict(check.verdict for check in checks),
         "checks": [
@@ -116,6 +122,7 @@ def _summarize_variant(
         "metrics": metrics,
         "references": [asdict(reference) for reference in fact.references],
     }
+    return entry if fact.diagnosis is None else entry | {"diagnosis": dict(fact.diagnosis)}
 
 
 def _time_metrics(steps: list[StepRecord]) -> dict[str, Any]:
@@ -123,9 +130,9 @@ def _time_metrics(steps: list[StepRecord]) -> dict[str, Any]:
     elements = sum(step.elements for step in steps)
     return {
         "elements": _mean(elements, len(steps)),
-        "aggregation_time_us": aggregation_ps / len(steps) / PS_PER_US,
+        "aggregation_time_us": _mean_us(aggregation_ps, len(steps)),
         "aggregation_elements_per_s": _ratio(elements * PS_PER_S, aggregation_ps),
-        "iteration_time_us": sum(step.end_ps - step.start_ps for step in steps) / len(steps) / PS_PER_US,
+        "iteration_time_us": _mean_us(sum(step.end_ps - step.start_ps for step in steps), len(steps)),
     }
 
 
@@ -157,26 +164,36 @@ def _number_metrics(rounds: list[RoundRecord]) -> dict[str, Any]:
     """What happened to the values: exactness, error, how dense they were before and after the union."""
     elements = sum(record.elements for record in rounds)
     return {
-        "exact": all(record.exact for record in rounds),
+        "exact": all(record.exact for record in rounds) if rounds else None,
         "max_abs_error": _largest(record.max_abs_error for record in rounds),
         "max_error_over_bound": _largest(record.max_error_over_bound for record in rounds),
         "density": _ratio(sum(record.nonzeros for record in rounds), elements),
         "union_density": _ratio(sum(record.union_nonzeros for record in rounds), elements),
         "redo_messages": sum(record.redo_messages for record in rounds),
-        "workers_held_min": min(record.workers_held_min for record in rounds),
-        "workers_held_mean": sum(record.workers_held_mean * record.elements for record in rounds) / elements,
+        "workers_held_min": min((record.workers_held_min for record in rounds), default=None),
+        "workers_held_mean": _ratio(
+            sum(record.workers_held_mean * record.elements for record in rounds), elements
+        ),
     }
 
 
 def _verdict(verdicts: Iterable[str]) -> str:
-    """Pass when there is something to pass and all of it does: what was never checked has not passed."""
-    found = list(verdicts)
-    return "pass" if found and all(verdict == "pass" for verdict in found) else "fail"
+    """The worst of some: wrong numbers (fail) are worse than none (stuck); what was never checked fails."""
+    found = set(verdicts)
+    if not found or not found <= {"pass", "stuck"}:
+        return "fail"
+    return "stuck" if "stuck" in found else "pass"
 
 
-def _mean(total: int, count: int) -> int | float:
-    """Total over count, an int where that is whole."""
+def _mean(total: int, count: int) -> int | float | None:
+    """Total over count, an int where that is whole; None over nothing."""
+    if count == 0:
+        return None
     return total / count if total % count else total // count
+
+
+def _mean_us(total_ps: int, count: int) -> float | None:
+    return total_ps / count / PS_PER_US if count else None
 
 
 def _ratio(numerator: float, denominator: float) -> float | None:
@@ -188,9 +205,9 @@ def _finite(value: float | None) -> float | None:
 
 
 def _largest(values: Iterable[float]) -> float | None:
-    """Largest value, or None where one is not finite (max() keeps or drops a NaN by its position)."""
+    """Largest value; None where there is none, or one is not finite (max() may keep or drop a NaN)."""
     found = list(values)
-    return max(found) if all(math.isfinite(value) for value in found) else None
+    return max(found, default=None) if all(math.isfinite(value) for value in found) else None
 
 
 def _require_known_variants(

@@ -9,18 +9,20 @@ from typing import Any, get_type_hints
 
 import polars as pl
 
-from sim.record import LinkRecord, PhaseRecord, RoundRecord, StepRecord
+from sim.record import FaultRecord, LinkRecord, PhaseRecord, RoundRecord, StepRecord
 
 TABLES: dict[str, type] = {
     "steps": StepRecord,
     "rounds": RoundRecord,
     "phases": PhaseRecord,
     "links": LinkRecord,
+    "faults": FaultRecord,
 }
 
 _COLUMN_TYPES: dict[Any, type[pl.DataType]] = {
     str: pl.String,
     int: pl.Int64,
+    int | None: pl.Int64,
     bool: pl.Boolean,
     float: pl.Float64,
     float | None: pl.Float64,

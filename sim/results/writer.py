@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.errors import DataError
-from sim.record import CheckRecord, LinkRecord, PhaseRecord, RoundRecord, StepRecord
+from sim.record import CheckRecord, FaultRecord, LinkRecord, PhaseRecord, RoundRecord, StepRecord
 from sim.results import files
 from sim.results.reader import read
 from sim.results.tables import TABLES, to_parquet
@@ -61,6 +61,7 @@ class RunData:
     checks: Sequence[CheckRecord]
     summary: Mapping[str, Any]  # of `sim.results.summarize`
     engine: Mapping[str, Any]  # packet_hops, wall_s, packet_hops_per_s
+    faults: Sequence[FaultRecord] = ()
     sets: tuple[str, ...] = ()  # `--set` arguments that changed the scenario
     extra_files: Mapping[str, bytes] = field(
         default_factory=dict

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Annotated, Any, get_origin
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 from homomorphic.codec import Codec, codecs
 from sim.errors import NetfoldError, ScenarioError, shown
 from sim.scenario.node import Node
-from sim.scenario.section import Section
+from sim.scenario.section import Section, keys
 
 _MUST_BE = {
     "int_type": "a whole number",
@@ -24,6 +24,7 @@ _MUST_BE = {
     "bool_type": "true or false",
     "tuple_type": "a list",
     "list_type": "a list",
+    "too_short": "a list of at least {min_length}",
     "model_type": "a mapping",
     "model_attributes_type": "a mapping",
     "greater_than": "more than {gt}",
@@ -110,7 +111,7 @@ def _follow(tree: Node, section: type[Section], location: Iterable[str | int]) -
         if annotation is Codec:
             owner = codecs()[str(node.children["kind"].value)]
         elif _is_section(annotation):
-            field = annotation.model_fields.get(part)
+            field = keys(annotation).get(str(part))
         annotation = field.annotation if field is not None else members[0]
         child = _child(node, part) if not missing else None
         if child is None:
@@ -129,6 +130,8 @@ def _child(node: Node, part: str | int) -> Node | None:
 
 def _members(annotation: Any) -> tuple[Any, ...]:
     """The alternatives of a union, the item type of a list, or the annotation alone."""
+    if get_origin(annotation) is Annotated:
+        annotation = annotation.__origin__
     return getattr(annotation, "__args__", (annotation,))
 
 
@@ -146,7 +149,7 @@ def _keys(owner: Any) -> list[str]:
     """Keys a section or codec has, `kind` first."""
     if dataclasses.is_dataclass(owner):
         return ["kind", *(field.name for field in dataclasses.fields(owner))]
-    return sorted(owner.model_fields, key=lambda key: key != "kind")
+    return list(keys(owner))
 
 
 def _kinds_of(annotation: Any) -> list[str]:

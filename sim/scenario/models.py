@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from sim.scenario.collectives import Collective
+from sim.scenario.faults import Fault
 from sim.scenario.fields import CodecOptions, Count, Name, Pair, Placement, Rate, Share, Size, Time
 from sim.scenario.profiles import SwitchProfile
 from sim.scenario.section import Section
@@ -151,16 +152,6 @@ class RooflineDevice(Section):
 Device = Annotated[NoDevice | FixedDevice | RooflineDevice, Field(discriminator="kind")]
 
 
-class Loss(Section):
-    """Packets that vanish at random, each with the same probability."""
-
-    kind: Literal["loss"]
-    rate: Share
-    """Probability that a packet is lost on one link."""
-    links: Annotated[tuple[str, ...], Field(min_length=1)] = ("*",)
-    """Which links, one direction each, as patterns over names such as h0->s0."""
-
-
 class Published(Section):
     """A published throughput, shown beside the simulated one and never mixed into it."""
 
@@ -208,7 +199,7 @@ class NetworkSections(Section):
 class Settings(JobSections, NetworkSections):
     """What a scenario compares: the sections every variant has, and may change."""
 
-    faults: tuple[Loss, ...] = ()
+    faults: tuple[Fault, ...] = ()
     """What goes wrong."""
     jobs: tuple[Job, ...] = ()
     """Jobs that share the network, each with a name and what it changes; without it there is one."""

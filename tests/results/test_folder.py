@@ -24,6 +24,7 @@ from tests.results.builders import LOSSLESS, RING, SCENARIO, phases, run_data
 
 FILES = {
     "checks.json",
+    "faults.parquet",
     "figures/bytes.svg",
     "figures/throughput.svg",
     "figures/timeline.svg",
@@ -57,7 +58,8 @@ def test_files(folder: Path) -> None:
 def test_summary_says_what_was_run(folder: Path) -> None:
     summary = json.loads((folder / "summary.json").read_bytes())
 
-    assert list(summary) == ["approximations", "scenario", "seed", "sets", "variants", "verdict", "warnings"]
+    keys = "approximations injected scenario seed sets variants verdict warnings"
+    assert list(summary) == keys.split()
     assert (summary["scenario"], summary["seed"], summary["sets"]) == ("quick", 7, ["seed=7"])
 
 
@@ -214,7 +216,7 @@ def test_an_extra_file_keeps_to_its_place(tmp_path: Path, name: str) -> None:
         f"cannot keep the file '{name}' in a run folder\n"
         "  use a relative path no part of which begins with '.', and not scenario.yaml, run.json, "
         "summary.json, checks.json, steps.parquet, rounds.parquet, phases.parquet, links.parquet, "
-        "report.html, figures"
+        "faults.parquet, report.html, figures"
     )
     assert list(tmp_path.iterdir()) == []
 

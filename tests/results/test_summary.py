@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from sim.errors import InvariantError
+from sim.record import CheckRecord
 from sim.results import Reference, VariantFacts, summarize
 from tests.results.builders import LOSSLESS, RING, Fake, checks, links, rounds, steps, summary
 
@@ -88,6 +90,51 @@ def test_variants_keep_their_order_and_their_checks() -> None:
         "verdict": "fail",
         "detail": "round 3: element 17 is 5, should be 4",
     }
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "worst"),
+    [(("pass", "stuck"), "stuck"), (("stuck", "fail"), "fail"), (("pass", "pass"), "pass")],
+)
+def test_wrong_numbers_are_worse_than_none(verdicts: tuple[str, str], worst: str) -> None:
+    one, other = verdicts
+
+    found = summary(replace(RING, verdict=one), replace(LOSSLESS, verdict=other))
+
+    assert found["verdict"] == worst
+
+
+def unfinished(steps_count: int, rounds_count: int) -> dict[str, Any]:
+    """What is left of a variant that got stuck."""
+    stuck = [CheckRecord("ring", "finishes", "stuck", "nothing has got anywhere")]
+    facts = {"ring": VariantFacts(2, diagnosis={"slots": []})}
+    found = summarize(facts, steps(RING)[:steps_count], rounds(RING)[:rounds_count], links(RING), stuck)
+    variant: dict[str, Any] = found["variants"][0]
+    return variant
+
+
+def test_a_stuck_variant_has_the_metrics_of_the_steps_it_did() -> None:
+    complete = summary(RING)["variants"][0]["metrics"]
+    per_step = ("aggregation_time_us", "wire_bytes_up", "payload_bytes_up", "elements", "compression_ratio")
+
+    variant = unfinished(1, 3)  # and one round of the second step
+
+    assert variant["verdict"] == "stuck"
+    assert variant["diagnosis"] == {"slots": []}
+    assert {name: variant["metrics"][name] for name in per_step} == {
+        name: complete[name] for name in per_step
+    }
+    assert variant["metrics"]["steps"] == 1
+
+
+def test_a_stuck_variant_without_any_round_has_none() -> None:
+    metrics = unfinished(0, 0)["metrics"]
+
+    assert {name for name, value in metrics.items() if value is not None} == {
+        *("steps", "workers", "packets", "packet_hops", "packets_lost", "packets_dropped"),
+        *("packets_retransmitted", "redo_messages"),
+    }
+    assert unfinished(0, 1)["metrics"]["exact"] is True
 
 
 def test_what_was_not_checked_has_not_passed() -> None:

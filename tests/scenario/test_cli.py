@@ -43,7 +43,7 @@ def outcome(verdict: str) -> Any:
     }
     check = {"name": "sum_is_right", "verdict": verdict, "detail": "3 of 4 elements"}
     variant = {"name": "only", "verdict": verdict, "checks": [check], "metrics": metrics, "references": []}
-    summary = {"verdict": verdict, "variants": [variant], "warnings": []}
+    summary = {"verdict": verdict, "variants": [variant], "warnings": [], "injected": []}
     return Outcome("quick", 7, Path("runs/quick/now"), summary, {"packet_hops": 0})
 
 

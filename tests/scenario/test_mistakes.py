@@ -95,7 +95,8 @@ SETS = [
     ),
     (
         "faults.0.raet=1%",
-        "--set: faults.0.raet: unknown key 'raet'\n  did you mean 'rate'? allowed: kind, rate, links",
+        "--set: faults.0.raet: unknown key 'raet'\n"
+        "  did you mean 'rate'? allowed: kind, rate, links, from, until",
     ),
     (
         "seed=-1",

@@ -19,7 +19,9 @@ from sim.collectives.in_network import InNetwork
 from sim.collectives.ring import Ring, RingOptions
 from sim.engine.model import Frame, Job
 from sim.fabric import Fabric
+from sim.fault_plan import Condition
 from sim.frames import FRAMES
+from sim.hosts import Hosts
 from sim.workload.device import NoDevice
 from tests.sim.scenes import Exchanged, Started, small_star
 
@@ -56,7 +58,11 @@ def ring(workers: int, frame: Frame = FRAMES["udp-256"], device: Any = None, **c
 
     def start(environment: simpy.Environment, fabric: Fabric) -> Collective:
         return Ring(
-            environment, fabric, RingOptions(tuple(range(workers)), frame, **options), device or NoDevice()
+            environment,
+            fabric,
+            RingOptions(tuple(range(workers)), frame, **options),
+            device or NoDevice(),
+            Hosts(environment, [Condition()] * workers),
         )
 
     return start

@@ -6,14 +6,13 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import simpy
 
 from homomorphic.codec import Merged, Message
 from sim.collectives.collective import Collective
 from sim.engine.engine import Engine
-from sim.engine.model import Job
+from sim.engine.model import Job, losses
 from sim.errors import ScenarioError
 from sim.fabric import Fabric
 from sim.outcome import Outcome, VariantResult
@@ -111,7 +110,7 @@ class Exchanged:
 
     def __init__(self, network: Network, start: Started, loss: float = 0.0, seed: int = 1) -> None:
         self.environment = simpy.Environment()
-        self.engine = Engine(network, np.full(len(network.link_names), loss), seed)
+        self.engine = Engine(network, seed, losses([loss] * len(network.link_names)))
         self.collective = start(self.environment, Fabric(self.environment, self.engine))
         self.received: list[list[tuple[Merged, ...]]] = []
 

@@ -16,12 +16,15 @@ from sim.collectives.collective import Wait
 from sim.collectives.in_network import InNetwork
 from sim.collectives.ring import Ring
 from sim.engine.engine import Engine
-from sim.job import RoundLog, TrainingJob
+from sim.job import TrainingJob
+from sim.journal import RoundLog
 from sim.workload import Bucket
 from tests.sim.scenes import DENSE, RING, simulate
 
 TWO_STEPS_TWO_BUCKETS = ("workload.steps=2", "workload.bucket=2000B")
 PASSING = {
+    "finishes": "all 1 steps are done",
+    "nothing_leaked": "every slot and entry of the switches is free or complete",
     "merges_are_exact": "all merged words of 1 rounds equal their integer sums",
     "replicas_agree": "all workers decoded the same bits in 1 rounds",
     "nothing_lost": "1 of 1 rounds aggregated; 0 packets lost or dropped on the way",
@@ -116,7 +119,10 @@ def test_a_damaged_word_at_one_worker(tmp_path: Path, monkeypatch: pytest.Monkey
     damage_words(monkeypatch, 2**20, lambda worker, number: (worker, number) == (1, 3))
 
     assert failures(tmp_path, *TWO_STEPS_TWO_BUCKETS) == {
-        "merges_are_exact": "1 merged words are wrong, first in step 1, bucket 1",
+        # 500 words are 8 blocks, so a stream is 16 units over 8 window slots: an even number in each.
+        "merges_are_exact": "1 merged words are wrong, first in step 1, bucket 1, worker 1, "
+        "word 5 of 'values' (received 414036184, the sum is 412987608): "
+        "slot 0, version 1, unit 8 of stream 3",
         "replicas_agree": "workers differ in 1 rounds, first step 1, bucket 1",
     }
 
@@ -126,7 +132,9 @@ def test_the_same_damage_at_every_worker(tmp_path: Path, monkeypatch: pytest.Mon
     damage_words(monkeypatch, 1, lambda worker, number: True)
 
     assert failures(tmp_path, *TWO_STEPS_TWO_BUCKETS) == {
-        "merges_are_exact": "12 merged words are wrong, first in step 0, bucket 0",
+        "merges_are_exact": "12 merged words are wrong, first in step 0, bucket 0, worker 0, "
+        "word 5 of 'values' (received -75954308, the sum is -75954309): "
+        "slot 0, version 1, unit 8 of stream 0",
     }
 
 
@@ -230,7 +238,10 @@ def test_a_ring_is_checked_like_a_switch(tmp_path: Path, monkeypatch: pytest.Mon
 
     told = failures(tmp_path, RING)
     # Exponents and values are an operation each; a wrong exponent makes its whole block wrong.
-    assert told["merges_are_exact"] == "2 merged words are wrong, first in step 0, bucket 0"
+    assert told["merges_are_exact"] == (
+        "2 merged words are wrong, first in step 0, bucket 0, worker 2, word 0 of 'values exponents' "
+        "(received 3, the sum is 2): message 0 of operation 0 around the ring, as worker 2 got it"
+    )
     assert told["replicas_agree"] == "workers differ in 1 rounds, first step 0, bucket 0"
 
 

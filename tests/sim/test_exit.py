@@ -95,11 +95,12 @@ def test_what_cannot_be_run_exits_with_2(tmp_path: Path, arguments: tuple[str, .
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_stalled_run_exits_with_1(tmp_path: Path) -> None:
+def test_a_stuck_run_exits_with_1_and_is_written(tmp_path: Path) -> None:
     result = netfold(tmp_path, "--set", "faults=[{kind: loss, rate: 100%}]")
 
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert "no word has got anywhere for 60s of simulated time" in result.stderr
+    assert result.exit_code == 1
+    assert "tiny: finishes: stuck: nothing has got anywhere for 10s of simulated time" in result.stdout
+    assert load(tmp_path / "runs" / "latest").summary["verdict"] == "stuck"
 
 
 def test_a_gradient_that_cannot_be_encoded_exits_with_1(tmp_path: Path) -> None:
@@ -107,8 +108,9 @@ def test_a_gradient_that_cannot_be_encoded_exits_with_1(tmp_path: Path) -> None:
 
     result = netfold(tmp_path, "--set", diverging)
 
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert "tiny.yaml: tiny: gradient[0] is nan: " in result.stderr
+    assert result.exit_code == 1
+    assert "tiny: finishes: fail: gradient[0] is nan: " in result.stdout
+    assert load(tmp_path / "runs" / "latest").summary["verdict"] == "fail"
 
 
 def test_a_contradiction_exits_with_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

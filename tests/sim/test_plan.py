@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import networkx as nx
-import numpy as np
 import pytest
 
 from homomorphic.fixed_point import FixedPoint
 from homomorphic.lossless import Lossless
+from sim.fault_plan import FaultPlan
 from switch.profiles import PROFILES
 from tests.sim.scenes import DENSE, LINK, RING, TINY, job_of, job_plan, only, plan, refused
 from topologies.exchange import to_json
@@ -113,19 +113,8 @@ def test_fixed_point_takes_the_networks_unit_for_its_blocks(tmp_path: Path) -> N
     assert Lossless() == job_plan(only(tmp_path, "codec={kind: lossless}")).codec
 
 
-def test_a_fault_decides_over_those_after_it_and_spares_the_inside_of_a_switch(tmp_path: Path) -> None:
-    variant = only(
-        tmp_path, "faults=[{kind: loss, rate: 5%, links: ['h1->*', 's0->h2']}, {kind: loss, rate: 1%}]"
-    )
-
-    rates = dict(zip(variant.network.link_names, variant.loss.tolist(), strict=True))
-    special = {"h1->s0": 0.05, "s0->h2": 0.05, "s0->s0": 0.0}
-    assert rates == {name: special.get(name, 0.01) for name in variant.network.link_names}
-    assert np.float64 == variant.loss.dtype
-
-
-def test_without_faults_nothing_is_lost(tmp_path: Path) -> None:
-    assert only(tmp_path).loss.tolist() == [0.0] * 9
+def test_without_faults_nothing_goes_wrong(tmp_path: Path) -> None:
+    assert only(tmp_path).faults == FaultPlan()
 
 
 @pytest.mark.parametrize(

@@ -30,21 +30,16 @@ JOB = Job(
 )
 
 
-class Engine:
-    """Knows one job."""
-
-    def add_job(self, job: Job) -> int:
-        return 0
-
-
 class Fabric:
     """Answers every stream at once, as one worker's words alone; keeps what it was given."""
 
     def __init__(self, holders: list[int] | None = None, floats: list[int] | None = None) -> None:
-        self.engine = Engine()
         self.segments: list[Segment] = []
         self._environment = simpy.Environment()
         self._holders, self._floats = holders, floats
+
+    def add_job(self, job: Job, owner: int) -> int:
+        return 0
 
     def stream(self, job: int, worker: int, segments: list[Segment], scaled: Any = None) -> simpy.Event:
         for segment in segments:

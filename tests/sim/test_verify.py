@@ -149,6 +149,11 @@ def test_wrong_words_are_counted_at_every_worker(
         findings = examine(Uncompressed(), zeros, zeros, [operation(merge, sent, received)])
 
         assert (wrong, wrong == 0, True) == (findings.wrong_words, findings.is_exact, findings.is_integer)
+        first = findings.first_wrong
+        assert (first is None) == (wrong == 0)
+        if first is not None:
+            where = (first.worker, first.word, first.label, first.received, first.right)
+            assert where == (1 if received[0] is good else 0, 0, "values", int(bad[0]), int(good[0]))
 
 
 def test_float_words_are_not_exact_and_not_counted() -> None:

@@ -1,0 +1,81 @@
+"""Where in a switch's slots a word was merged: the law of the engine, counted along with what is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.collectives.collective import OPERATIONS_KEPT
+from sim.engine.model import Job, Program, Segment
+
+
+class _Stream(NamedTuple):
+    """How one stream used the window's slots, the same for all workers."""
+
+    number: int
+    parts: tuple[int, ...]  # messages of the operation that it carried
+    first_units: tuple[int, ...]  # of each, counted without the lead
+    lanes: tuple[int, ...]  # of each: words received per word sent
+    lead: int  # units ahead of the first word
+    window: int  # units
+    turns: NDArray[np.int64]  # (window,) units that each window slot had had before
+
+
+class Places:
+    """The latest operations of one job, stream by stream; whoever is first to open a stream notes it."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._unit_words = job.unit_packets * job.frame.elements
+        self._begun = [0] * len(job.hosts)  # operations of each worker
+        self._opened = [0] * len(job.hosts)  # streams of each worker
+        self._operations: dict[int, list[_Stream]] = {}
+        self._streams_count = 0
+        self._turns = np.zeros(job.slots_count // job.unit_packets, np.int64)
+
+    def begin(self, worker: int) -> None:
+        """A worker begins its next operation."""
+        number = self._begun[worker]
+        self._begun[worker] += 1
+        if number not in self._operations:
+            self._operations[number] = []
+            self._operations.pop(number - OPERATIONS_KEPT, None)
+
+    def open(
+        self, worker: int, parts: Sequence[int], segments: Sequence[Segment], is_scaled: bool = False
+    ) -> None:
+        """A worker opens a stream of its operation, which carries these of its messages."""
+        self._opened[worker] += 1
+        if self._opened[worker] <= self._streams_count:
+            return
+        units = [-(-segment.words.size // self._unit_words) for segment in segments]
+        lead = min(self._turns.size, units[0]) if is_scaled else 0
+        window = lead or self._turns.size
+        lanes = tuple(segment.result.size // segment.words.size for segment in segments)
+        first_units = np.cumsum([0, *units[:-1]]).tolist()
+        turns = self._turns[:window].copy()
+        self._operations[self._begun[worker] - 1].append(
+            _Stream(self._streams_count, tuple(parts), tuple(first_units), lanes, lead, window, turns)
+        )
+        self._streams_count += 1
+        self._turns[:window] += (sum(units) + lead - np.arange(window) + window - 1) // window
+
+    def locate(self, operation: int, part: int, word: int) -> str:
+        """See `Collective.locate`. All workers use the same slot for the same word."""
+        job = self._job
+        stream = next(one for one in self._operations[operation] if part in one.parts)
+        index = stream.parts.index(part)
+        first_unit, word = stream.first_units[index], word // stream.lanes[index]
+        unit = stream.lead + first_unit + word // self._unit_words
+        place = f"unit {unit} of stream {stream.number}"
+        if job.program is Program.ATP:  # whose workers choose entries, each its own
+            return place
+        window_slot = unit % stream.window
+        turn = int(stream.turns[window_slot]) + unit // stream.window
+        packet = word % self._unit_words // job.frame.elements
+        slot = job.slot_base + window_slot * job.unit_packets + packet
+        version = 0 if job.program is Program.TREE else turn % 2
+        return f"slot {slot}, version {version}, {place}"

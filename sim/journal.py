@@ -1,0 +1,76 @@
+"""What a job writes down while it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from homomorphic.codec import Gradient
+from sim.record import PhaseRecord, RoundRecord, StepRecord
+from sim.verify import Findings, Operation
+from sim.workload import Bucket
+
+REDO_LABEL = "redo"
+
+
+@dataclass
+class RoundLog:
+    """What has been seen of one round so far."""
+
+    gradients: list[Gradient]  # every worker's
+    operations: list[Operation] = field(default_factory=list)
+    decoded: dict[int, Gradient] = field(default_factory=dict)
+    start_ps: int | None = None
+    end_ps: int = 0
+    wire_bytes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(2, np.int64))  # up and down
+
+    def record(self, label: str, step: int, bucket: Bucket, findings: Findings) -> RoundRecord:
+        """The finished round, as worker 0 saw it where workers do the same."""
+        assert self.start_ps is not None
+        return RoundRecord(
+            variant=label,
+            step=step,
+            bucket=bucket.index,
+            elements=bucket.elements,
+            start_ps=self.start_ps,
+            end_ps=self.end_ps,
+            messages=sum(len(operation.sent[0]) for operation in self.operations),
+            redo_messages=sum(
+                message.label == REDO_LABEL for operation in self.operations for message in operation.sent[0]
+            ),
+            payload_bytes_up=sum(
+                message.size_bytes for operation in self.operations for message in operation.sent[0]
+            ),
+            wire_bytes_up=int(self.wire_bytes[0]),
+            wire_bytes_down=int(self.wire_bytes[1]),
+            nonzeros=findings.nonzeros,
+            union_nonzeros=findings.union_nonzeros,
+            exact=findings.is_exact,
+            replicas_agree=findings.replicas_agree,
+            workers_held_min=findings.workers_held_min,
+            workers_held_mean=findings.workers_held_mean,
+            max_abs_error=findings.max_abs_error,
+            max_error_over_bound=findings.max_error_over_bound,
+        )
+
+
+@dataclass
+class Journal:
+    """Everything a job wrote down."""
+
+    buckets_count: int
+    steps: list[StepRecord] = field(default_factory=list)
+    rounds: list[RoundRecord] = field(default_factory=list)
+    phases: list[PhaseRecord] = field(default_factory=list)
+    findings: list[Findings] = field(default_factory=list)  # one per round
+
+
+def covered_ps(spans: list[tuple[int, int]]) -> int:
+    """How much time some spans cover together; overlaps count once."""
+    covered, reached = 0, 0
+    for start, end in sorted(spans):
+        covered += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return covered

@@ -1,0 +1,183 @@
+"""Faults as a scenario writes them: what goes wrong, where, when, and how much.
+
+Their order matters: of each kind of fault on packets, the first that names a link at a time counts there, so
+an earlier `rate: 0%` exempts links. Patterns, switches and workers are looked up later, by `sim.fault_plan`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from sim.scenario.fields import Name, Rate, Share, Time
+from sim.scenario.section import Section
+from sim.units import TIME
+
+Links = Annotated[tuple[str, ...], Field(min_length=1)]
+Duration = Annotated[Time, Field(gt=0)]
+WorkerIndex = Annotated[int, Field(ge=0)]
+
+
+class OnPackets(Section):
+    """Strikes packets at random while they are put on links."""
+
+    rate: Share
+    """Probability that a packet is struck on one link."""
+    links: Links = ("*",)
+    """Which links, one direction each, as patterns over names such as h0->s0."""
+    begin: Time = Field(0, alias="from")
+    """Packets are struck from this time on."""
+    until: Time | None = None
+    """Packets are struck before this time; by default to the end."""
+
+    @field_validator("until")
+    @classmethod
+    def _ends_after_it_begins(cls, until: int | None, info: ValidationInfo) -> int | None:
+        begin = info.data.get("begin", 0)
+        if until is not None and until <= begin:
+            raise ValueError(
+                f"{TIME.format(until)} is not after from, {TIME.format(begin)}\n"
+                f"use a time after {TIME.format(begin)}, or leave until out: to the end"
+            )
+        return until
+
+
+class Loss(OnPackets):
+    """Packets that vanish on the wire."""
+
+    kind: Literal["loss"]
+
+
+class Corruption(OnPackets):
+    """Packets in which bits flip on the wire."""
+
+    kind: Literal["corruption"]
+    detected: bool = True
+    """true: the frame check sees it and the packet is discarded; false: a bit of a word is wrong, unseen.
+    Packets of messages between hosts, as a ring's, are always discarded."""
+
+
+class Duplicate(OnPackets):
+    """Packets that arrive twice."""
+
+    kind: Literal["duplicate"]
+    delay: Time = 0
+    """How much later than right behind the packet its copy arrives."""
+
+
+class Reorder(OnPackets):
+    """Packets that others overtake."""
+
+    kind: Literal["reorder"]
+    delay: Duration
+    """How much later a struck packet arrives."""
+
+
+class OnLinks(Section):
+    """Changes links for a time."""
+
+    links: Links = ("*",)
+    """Which links, one direction each, as patterns over names such as h0->s0."""
+    at: Time
+    """When it begins."""
+    duration: Duration | None = Field(None, alias="for")
+    """How long it lasts; by default to the end."""
+
+
+class LinkDown(OnLinks):
+    """Links that carry nothing: what is on its way is lost, what comes after is dropped."""
+
+    kind: Literal["link_down"]
+
+
+class LinkRate(OnLinks):
+    """Links that become slower; where such faults overlap, the one that began last counts."""
+
+    kind: Literal["link_rate"]
+    rate: Rate
+    """The rate meanwhile, at most that of the topology."""
+
+
+class SwitchReboot(Section):
+    """A switch that forgets its registers, its tables, or both."""
+
+    kind: Literal["switch_reboot"]
+    switch: str
+    """Name of the switch."""
+    at: Time
+    """When it happens."""
+    clears: Literal["registers", "tables", "both"] = "both"
+    """registers: what it has added up so far is gone, and it goes on at once; tables: it neither forwards nor
+    adds up anything, as if all its ports were down, until the controller has installed them again."""
+    duration: Time = Field(0, alias="for")
+    """How long the controller takes to install the tables again."""
+
+    @field_validator("duration")
+    @classmethod
+    def _registers_need_no_controller(cls, duration: int, info: ValidationInfo) -> int:
+        if duration and info.data.get("clears") == "registers":
+            raise ValueError(
+                "registers are usable at once after they are cleared\n"
+                "remove for, or use clears: tables or clears: both"
+            )
+        return duration
+
+
+class OnWorker(Section):
+    """Happens to a worker and its host."""
+
+    worker: WorkerIndex
+    """Rank of the worker: 0, 1, …"""
+    job: Name | None = None
+    """Name of its job; by default the first."""
+
+
+class WorkerCrash(OnWorker):
+    """A worker that stops for ever: its host ignores what arrives and sends nothing any more."""
+
+    kind: Literal["worker_crash"]
+    at: Time
+    """When it happens."""
+
+
+class WorkerPause(OnWorker):
+    """A worker that stands still for a time: it computes nothing, and what arrives waits."""
+
+    kind: Literal["worker_pause"]
+    at: Time
+    """When it begins."""
+    duration: Duration = Field(alias="for")
+    """How long it lasts."""
+
+
+class StartSkew(OnWorker):
+    """A worker that begins its first step late."""
+
+    kind: Literal["start_skew"]
+    delay: Duration
+    """How much later than its job."""
+
+
+class SlowHost(OnWorker):
+    """A worker whose computing, encoding and decoding takes longer; several of one worker multiply."""
+
+    kind: Literal["slow_host"]
+    factor: Annotated[float, Field(gt=1)]
+    """How many times longer."""
+
+
+Fault = Annotated[
+    Loss
+    | Corruption
+    | Duplicate
+    | Reorder
+    | LinkDown
+    | LinkRate
+    | SwitchReboot
+    | WorkerCrash
+    | WorkerPause
+    | StartSkew
+    | SlowHost,
+    Field(discriminator="kind"),
+]
