@@ -77,6 +77,9 @@ def schema() -> Any:
     return json.loads((SCENARIOS / "schema.json").read_text("utf-8"))
 
 
+STUCK = {"switchml-loss-1"}  # variants that show what it looks like when a job cannot finish
+
+
 def test_there_are_scenarios() -> None:
     assert {"01-quickstart.yaml", "02-loss.yaml", "switchml-rate.yaml"} <= {file.name for file in FILES}
 
@@ -99,7 +102,9 @@ def test_a_scenario_keeps_to_the_schema_it_names(file: Path) -> None:
 @EVERY_FILE
 def test_a_scenario_runs_and_passes(file: Path) -> None:
     for name, variant in shown(file, *smaller(file)).items():
-        assert set(variant.verdicts.values()) == {"pass"}, name
+        verdict = "stuck" if name in STUCK else "pass"
+        assert variant.verdicts["finishes"] == verdict, name
+        assert set(variant.verdicts.values()) <= {"pass", verdict}, name
 
 
 def test_names_are_those_of_the_files() -> None:
