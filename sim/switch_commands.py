@@ -18,7 +18,7 @@ switch = typer.Typer(help="Look at switches, and what fits them.", no_args_is_he
 
 @switch.command("profiles")
 def switch_profiles(
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Show all of this one.")] = "",
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Show all of one, or of a YAML file.")] = "",
 ) -> None:
     """List the switches, or all numbers of one with their sources."""
     from sim.switch_tables import profile_table, profiles_table
@@ -29,7 +29,7 @@ def switch_profiles(
 @switch.command("fit")
 def switch_fit(
     program: Annotated[str, typer.Argument(metavar="PROGRAM", help="switchml, tree, timed, atp or inca.")],
-    profile: Annotated[str, typer.Option(metavar="P", help="See `netfold switch profiles`.")],
+    profile: Annotated[str, typer.Option(metavar="P", help="A name, or a YAML file that holds one.")],
     workers: Annotated[int | None, typer.Option(min=1, help="Workers; 8 by default.")] = None,
     slots: Annotated[int | None, typer.Option(min=1, help="Slots, of all jobs together.")] = None,
     words: Annotated[int | None, typer.Option(min=1, help="32-bit words of a packet.")] = None,
@@ -61,9 +61,12 @@ def switch_fit(
 
 
 def _profile(name: str) -> Profile:
-    from switch.profiles import PROFILES, UnknownProfileError, nearest, profile
+    from sim.scenario.profiles import SUFFIXES, read_profile
+    from switch.profiles import PROFILES, nearest
 
-    try:
-        return profile(name)
-    except UnknownProfileError as error:
-        raise NetfoldError(str(error), nearest(name, PROFILES)) from None
+    if name.endswith(SUFFIXES):
+        return read_profile(name)
+    if name not in PROFILES:
+        hint = f"{nearest(name, PROFILES)}; or give a YAML file that holds one"
+        raise NetfoldError(f"there is no switch profile {name!r}", hint)
+    return PROFILES[name]

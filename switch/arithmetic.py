@@ -29,7 +29,7 @@ def add_wrapping(values: Words, words: Words) -> int:
         total = np.int32(old + word)
         overflowed -= np.int32((old ^ total) & (word ^ total)) >> np.int32(31)
         values[i] = total
-    return overflowed
+    return int(overflowed)
 
 
 @kernel
@@ -70,7 +70,7 @@ def add(values: Words, words: Words, overflow: int) -> int:
 
 
 @kernel
-def merge_otherwise(values: Words, words: Words, merge: int, threshold: int, key: np.uint64) -> None:
+def merge_otherwise(values: Words, words: Words, merge: int, threshold: np.int64, key: np.uint64) -> None:
     """Every merge in place but ADD; `threshold` and `key` are SIGN's (see `homomorphic.merge.sign_words`)."""
     if merge == OR:
         or_words(values, words)

@@ -31,68 +31,78 @@ def profile_from(mapping: Mapping[str, object], where: str) -> Profile:
         A key or name that there is not (with the nearest), a value of the wrong type, a name that is taken,
         or a pipeline without stages, ALUs or memory.
     """
-    given = dict(mapping)
-    name = _text(given.pop("name", None), f"{where}: name")
+    try:
+        return _made(dict(mapping), where)
+    except _RefusedError as refused:
+        raise ProfileError(where, *refused.args) from None
+
+
+def _made(given: dict[str, object], where: str) -> Profile:
+    name = _text(given.pop("name", None), "name")
     if name in PROFILES:
-        raise ProfileError(f"{where}: name: {name!r} is a known profile", "use another name")
-    like = _text(given.pop("like", None), f"{where}: like")
+        raise _RefusedError("name", f"{name!r} is a known profile", "use another name")
+    like = _text(given.pop("like", None), "like")
     if like not in PROFILES:
-        raise ProfileError(f"{where}: like: there is no switch profile {like!r}", nearest(like, PROFILES))
+        raise _RefusedError("like", f"there is no switch profile {like!r}", nearest(like, PROFILES))
     unknown = next((key for key in given if key not in _KEYS), None)
     if unknown is not None:
-        raise ProfileError(f"{where}: unknown key {unknown!r}", nearest(unknown, ("name", "like", *_KEYS)))
-    values: dict[str, Any] = {key: _read(key, value, f"{where}: {key}") for key, value in given.items()}
+        raise _RefusedError(unknown, "unknown key", nearest(unknown, ("name", "like", *_KEYS)))
+    values: dict[str, Any] = {key: _read(key, value) for key, value in given.items()}
     base = PROFILES[like]
     made = replace(base, **values, name=name, sources={**base.sources, **dict.fromkeys(values, where)})
     if made.kind == PIPELINE:
         for key, least in _LEAST.items():
             if getattr(made, key) < least:
-                found = f"{where}: {key}: must be at least {least} in a pipeline, found {getattr(made, key)}"
-                raise ProfileError(found, f"tofino1 has {getattr(PROFILES['tofino1'], key)}")
+                found = f"must be at least {least} in a pipeline, found {getattr(made, key)}"
+                raise _RefusedError(key, found, f"tofino1 has {getattr(PROFILES['tofino1'], key)}")
     return made
 
 
-def _read(key: str, value: object, place: str) -> object:
+class _RefusedError(Exception):
+    """Key, message and hint of a `ProfileError`."""
+
+
+def _read(key: str, value: object) -> object:
     """The value of one field, of the type it must have."""
-    return _READERS[_KEYS[key]](value, place) if key != "kind" else _choice(value, KINDS, place)
+    return _READERS[_KEYS[key]](value, key) if key != "kind" else _choice(value, KINDS, key)
 
 
-def _text(value: object, place: str) -> str:
+def _text(value: object, key: str) -> str:
     if not isinstance(value, str) or not value:
-        raise ProfileError(f"{place}: must be a name, found {value!r}", "for example like: tofino1")
+        raise _RefusedError(key, f"must be a name, found {value!r}", "for example like: tofino1")
     return value
 
 
-def _count(value: object, place: str) -> int:
+def _count(value: object, key: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ProfileError(f"{place}: must be a whole number of at least 0, found {value!r}", "0 is no limit")
+        raise _RefusedError(key, f"must be a whole number of at least 0, found {value!r}", "0 is no limit")
     return value
 
 
-def _flag(value: object, place: str) -> bool:
+def _flag(value: object, key: str) -> bool:
     if not isinstance(value, bool):
-        raise ProfileError(f"{place}: must be true or false, found {value!r}", "for example false")
+        raise _RefusedError(key, f"must be true or false, found {value!r}", "for example false")
     return value
 
 
-def _choice(value: object, allowed: Mapping[str, Any], place: str) -> str:
+def _choice(value: object, allowed: Mapping[str, Any], key: str) -> str:
     if not isinstance(value, str) or value not in allowed:
-        raise ProfileError(f"{place}: there is no {value!r}", nearest(str(value), allowed))
+        raise _RefusedError(key, f"there is no {value!r}", nearest(str(value), allowed))
     return value
 
 
-def _choices(value: object, allowed: Mapping[str, Any], place: str) -> list[str]:
+def _choices(value: object, allowed: Mapping[str, Any], key: str) -> list[str]:
     if not isinstance(value, list | tuple):
-        raise ProfileError(f"{place}: must be a list, found {value!r}", f"of: {', '.join(allowed)}")
-    return [_choice(one, allowed, place) for one in value]
+        raise _RefusedError(key, f"must be a list, found {value!r}", f"of: {', '.join(allowed)}")
+    return [_choice(one, allowed, key) for one in value]
 
 
-def _merges(value: object, place: str) -> frozenset[Merge]:
-    return frozenset(MERGES[one] for one in _choices(value, MERGES, place))
+def _merges(value: object, key: str) -> frozenset[Merge]:
+    return frozenset(MERGES[one] for one in _choices(value, MERGES, key))
 
 
-def _overflows(value: object, place: str) -> tuple[str, ...]:
-    return tuple(_choices(value, dict.fromkeys(OVERFLOWS), place))
+def _overflows(value: object, key: str) -> tuple[str, ...]:
+    return tuple(_choices(value, dict.fromkeys(OVERFLOWS), key))
 
 
 _READERS: dict[str, Callable[[object, str], object]] = {

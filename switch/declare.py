@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from switch.profiles import nearest
 from switch.program import VALUES, Demand, Program, Register
+from switch.registers import CHILDREN_MAX
 
-BITMAP_BITS = 32  # programs read a slot's bitmap as one word
 VERSIONS = 2  # of every slot: one may be read again while the other fills
 FOLDED_WORDS, FOLDED_PIPES = 256, 4
 QUEUE_PAIRS_MAX = 512  # of a worker
@@ -38,7 +38,7 @@ def switchml(demand: Demand) -> Program:
         title="SwitchML",
         demand=demand,
         registers=(
-            Register("receiver", BITMAP_BITS * QUEUE_PAIRS_MAX, 64, lanes=2),  # PSN and slot of a message
+            Register("receiver", CHILDREN_MAX * QUEUE_PAIRS_MAX, 64, lanes=2),  # PSN and slot of a message
             Register("bitmap", demand.slots, 64, lanes=2, after=("receiver",)),  # of both versions
             Register("counter", rows, 32, after=("bitmap",)),
             Register("exponents", rows, 16, lanes=2, after=("bitmap",)),

@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from homomorphic.codec import Merge
-from switch.declare import WORDS, declare
+from switch.declare import RELEASED, WORDS, declare
 from switch.limits import PIPELINE, Profile
 from switch.placement import Stage, place
 from switch.profiles import PROFILES
 from switch.program import Demand, Program
-from switch.refusals import loopback_bps, read_passes, refusal
+from switch.refusals import loopback_bps, read_passes, refusal, runs
 
 _PER_PASS_MAX = 1024  # words a pass that are tried; no pipeline comes near
 _UNITS = {
@@ -110,6 +110,29 @@ def fit(profile: Profile, program_name: str, demand: Demand) -> Fit:
         place(program, profile).stages,
         packet_passes=program.pipes * program.repeats,
         read_passes=read_passes(profile, program),
+    )
+
+
+def can_run(profile: Profile, program_name: str) -> bool:
+    """Whether a switch runs a program at all; how much of it fits is another question."""
+    return runs(profile, declare(program_name, RELEASED[program_name])) is None
+
+
+def check_lossless(profile: Profile, program_name: str) -> None:
+    """Check that a program which cannot lose packets has a network that drops none.
+
+    Raises
+    ------
+    FitError
+        About "profile": which switches have such a network.
+    """
+    if program_name != "tree" or profile.is_lossless:
+        return
+    others = ", ".join(one.name for one in PROFILES.values() if one.is_lossless)
+    raise FitError(
+        "profile",
+        f"program tree has no answer to lost packets, and networks of {profile.name} lose some",
+        f"use a switch whose network does not ({others}), or program switchml",
     )
 
 

@@ -34,7 +34,7 @@ class Profile:
     merges: frozenset[Merge] = frozenset()
     overflows: tuple[str, ...] = ()  # of OVERFLOWS; the first is what it does unless told otherwise
     has_timers: bool = False  # can answer without being asked
-    is_lossless: bool = False  # its network waits for credits and never drops
+    is_lossless: bool = False  # its network can wait for credits instead of dropping
     bitmap_bits: int = 0  # workers that one read of a slot's bitmap can tell apart
 
     # ports and passes
@@ -83,12 +83,14 @@ class Profile:
 
 
 class ProfileError(ValueError):
-    """A profile that is unknown or cannot be read: what was found, what is allowed."""
+    """A profile that cannot be read: where, at which key, what was found, what is allowed."""
 
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message, hint)
+    def __init__(self, where: str, key: str, message: str, hint: str) -> None:
+        super().__init__(where, key, message, hint)
+        self.where = where
+        self.key = key
         self.message = message
         self.hint = hint
 
     def __str__(self) -> str:
-        return f"{self.message}; {self.hint}"
+        return f"{self.where}: {self.key}: {self.message}; {self.hint}"

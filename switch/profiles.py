@@ -9,7 +9,7 @@ from typing import Any
 from homomorphic.codec import Merge
 from switch.limits import FIXED, FORWARDING, MEMORY, OVERFLOWS, PIPELINE, Profile
 
-__all__ = ["PROFILES", "Profile", "UnknownProfileError", "nearest", "profile"]
+__all__ = ["PROFILES", "Profile", "nearest"]
 
 _P4C = "p4lang/p4c, bf-p4c"  # backends/tofino/bf-p4c
 _DEVICE = f"{_P4C}/specs/device.h"
@@ -40,6 +40,7 @@ _IDEAL = _profile(
     merges=(_ANY, _DEFINITION),
     overflows=(OVERFLOWS, _DEFINITION),
     has_timers=(True, _DEFINITION),
+    is_lossless=(True, _DEFINITION),
 )
 
 _TOFINO1 = _profile(
@@ -151,23 +152,6 @@ _TRIO = _profile(
 PROFILES = {
     profile.name: profile for profile in (_PLAIN, _IDEAL, _TOFINO1, _TOFINO2, _SHARP_PROFILE, _FPGA, _TRIO)
 }
-
-
-class UnknownProfileError(ValueError):
-    """A profile name that is not in the table."""
-
-
-def profile(name: str) -> Profile:
-    """Profile by name.
-
-    Raises
-    ------
-    UnknownProfileError
-        Names the profile there is not; `nearest(name, PROFILES)` says which there are.
-    """
-    if name not in PROFILES:
-        raise UnknownProfileError(f"there is no switch profile {name!r}")
-    return PROFILES[name]
 
 
 def nearest(found: str, known: Iterable[str]) -> str:

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from switch.declare import BITMAP_BITS, declare
+from switch.declare import declare
 from switch.limits import FIXED, FORWARDING, MEMORY, PIPELINE, Profile
 from switch.placement import blocks_of, place
 from switch.program import Program
+from switch.registers import CHILDREN_MAX
 
 FOLDED_WORKERS_MAX = 16  # SwitchML's rules for packets that go through several pipelines name ids 0 to 15
 
@@ -26,11 +27,12 @@ _Check = Callable[[Profile, Program], Refusal | None]
 
 def refusal(profile: Profile, program: Program) -> Refusal | None:
     """The first reason why a program does not fit."""
-    checks = (_runs, _tells_apart, *_CHECKS.get(profile.kind, ()))
+    checks = (runs, _tells_apart, *_CHECKS.get(profile.kind, ()))
     return next((found for check in checks if (found := check(profile, program))), None)
 
 
-def _runs(profile: Profile, program: Program) -> Refusal | None:
+def runs(profile: Profile, program: Program) -> Refusal | None:
+    """Why a switch does not run a program, whatever its size."""
     if profile.kind == FORWARDING:
         return Refusal("profile", f"switch profile {profile.name!r} only forwards")
     if profile.kind == FIXED and program.name != "tree":
@@ -42,7 +44,7 @@ def _runs(profile: Profile, program: Program) -> Refusal | None:
 
 def _tells_apart(profile: Profile, program: Program) -> Refusal | None:
     workers = program.demand.workers
-    bits = min(BITMAP_BITS, profile.bitmap_bits or BITMAP_BITS)
+    bits = min(CHILDREN_MAX, profile.bitmap_bits or CHILDREN_MAX)
     if workers > bits:
         return Refusal(
             "workers",

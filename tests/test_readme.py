@@ -185,7 +185,12 @@ def test_all_keys_are_in_the_guide() -> None:
 def all_keys() -> str:
     """The reference of all keys, from the descriptions in the models."""
     variant = Variant.model_json_schema(mode="serialization")
-    parts = [_section("The file", "", [Header.model_json_schema()])]
+    header = Header.model_json_schema()
+    own = [_resolved(member, header["$defs"]) for member in _members(header["properties"]["profiles"])]
+    parts = [
+        _section("The file", "", [header]),
+        _section("`profiles`", header["properties"]["profiles"]["description"], own),
+    ]
     for name, section in variant["properties"].items():
         if name != "name":
             members = [_resolved(member, variant["$defs"]) for member in _members(section)]

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from sim.engine import changes, inspection, state, tables
-from sim.engine.atp import open_atp_stream
+from sim.engine import changes, inspection, jobs, rows, state, tables
+from sim.engine.atp_worker import open_atp_stream
 from sim.engine.flow import open_flow
 from sim.engine.kernel import run_until
 from sim.engine.memory import address_of
 from sim.engine.model import (
     Completion,
+    Fate,
     Flow,
     Job,
-    Merge,
     Outstanding,
     PointView,
     Program,
@@ -26,11 +26,12 @@ from sim.engine.model import (
     Segment,
     SlotState,
 )
+from sim.engine.segments import write_segments
 from sim.engine.stream import open_stream
 from sim.engine.tables import check_words
 from topologies.routing import Network
 
-_LINK_COUNTERS = [name for name in state.LINK.names or () if name.endswith(("_packets", "_bytes"))]
+_LINK_COUNTERS = [name for name in rows.LINK.names or () if name.endswith(("_packets", "_bytes"))]
 _LINK_COUNTERS += ["busy_ps", "backlog_ps_max"]
 
 
@@ -50,7 +51,8 @@ class Engine:
     def __init__(self, network: Network, seed: int, rules: Sequence[Rule] = ()) -> None:
         self.network = network
         self.world = tables.new_world(network, rules, seed)
-        self._copies = 2 if rules else 1  # a fault may double every packet that an event sends
+        # A fault may double every packet that an event sends, or give it words of its own.
+        self._copies = 2 if any(rule.fate not in (Fate.LOSS, Fate.CORRUPTION) for rule in rules) else 1
         # Arrays whose addresses are in the tables or in packets. A worker's packets travel in order, so when
         # a stream is over none of the one before it is left; a closed flow's packets are not looked into.
         self._held: defaultdict[tuple[bool, int], deque[object]] = defaultdict(lambda: deque(maxlen=2))
@@ -120,9 +122,9 @@ class Engine:
         """Give a job its slots and one stream per worker; only before anything is sent."""
         if self.next_event_ps() is not None:
             raise RuntimeError("a job cannot be added while packets are in flight")
-        self.world = tables.add_job(self.world, job)
+        self.world = jobs.add_job(self.world, job)
         window = job.slots_count if job.server is None else max(job.slots_count, 2 * job.server.window_max)
-        burst = self._copies * (2 * max(window, len(job.hosts) + len(job.branches)) + 8)
+        burst = self._copies * (max(window, len(job.hosts) + len(job.branches)) + 8)
         self._payload_reserve = max(self._payload_reserve, burst)
         self._make_room(burst)
         return self.world.jobs.size - 1
@@ -146,7 +148,8 @@ class Engine:
         self._check_lock_step(job, worker, segments, scaled is not None)
         if self.world.hosts[int(stream.host)].away_until_ps == state.NEVER:
             return  # it has crashed
-        units = self._write_segments(row, segments, scaled is not None)
+        units = write_segments(self.world, row, segments, scaled is not None)
+        self._kept += [segment.table for segment in segments if segment.table is not None]
         stream.segments_count, stream.blocks_count, stream.lead = len(segments), 0, 0
         stream.window = self.world.jobs[job].window
         if scaled is not None:
@@ -161,7 +164,7 @@ class Engine:
         self._make_room(self._reserve)
         if self.world.jobs[job].program == Program.ATP:
             has_floats = any(segment.floats is not None for segment in segments)
-            self._kept_sums(row, tables.open_sums(self.world, job, int(stream.serial), units, has_floats))
+            self._kept_sums(row, jobs.open_sums(self.world, job, int(stream.serial), units, has_floats))
             open_atp_stream(self.world, row)
         else:
             open_stream(self.world, row)
@@ -179,47 +182,6 @@ class Engine:
         if shape != first:
             raise ValueError(f"worker {worker} of job {job} streams {shape}, another worker {first}")
         self._shapes[job].pop(serial - 2, None)
-
-    def _write_segments(self, row: int, segments: list[Segment], is_scaled: bool) -> int:
-        """Fill a stream's segments; returns how many units they take."""
-        job = self.world.jobs[self.world.streams[row].job]
-        unit_words = int(job.unit_packets * job.elements)
-        if not 1 <= len(segments) <= state.SEGMENTS_MAX:
-            raise ValueError(f"a stream has 1 to {state.SEGMENTS_MAX} segments, found {len(segments)}")
-        units = 0
-        for index, segment in enumerate(segments):
-            lanes = int(job.lanes) if segment.merge == Merge.TABLE_ADD else 1
-            own_units = -(-segment.words.size // unit_words)
-            check_words(segment.words, np.float32 if is_scaled else None)
-            check_words(segment.result, None, lanes * segment.words.size)
-            entry = self.world.segments[row, index]
-            entry.words, entry.result = address_of(segment.words), address_of(segment.result)
-            entry.words_count, entry.first_unit, entry.merge = segment.words.size, units, int(segment.merge)
-            self._write_extras(entry, segment, Program(int(job.program)), own_units)
-            units += own_units
-        if units == 0:
-            raise ValueError("a stream carries at least one word")
-        return units
-
-    def _write_extras(self, entry: Any, segment: Segment, program: Program, units: int) -> None:
-        """Check and write what only some merges and programs need."""
-        entry.table = entry.holders = entry.floats = entry.is_float = 0
-        if segment.merge == Merge.TABLE_ADD:
-            if segment.table is None:
-                raise ValueError("TABLE_ADD needs the table that lifts its codes")
-            check_words(segment.table, np.int32, 16)
-            self._kept.append(segment.table)
-            entry.table = address_of(segment.table)
-        if program == Program.TIMED:
-            if segment.holders is None:
-                raise ValueError("slots with timers need room for the holders of each result")
-            check_words(segment.holders, np.uint32, units)
-            entry.holders = address_of(segment.holders)
-        if segment.floats is not None and segment.is_float is not None:
-            check_words(segment.floats, np.float32, segment.words.size)
-            if segment.is_float.dtype != np.uint8 or segment.is_float.shape != (units,):
-                raise ValueError(f"is_float must be uint8 of shape ({units},)")
-            entry.floats, entry.is_float = address_of(segment.floats), address_of(segment.is_float)
 
     def open_flow(self, flow: Flow) -> int:
         """Start a flow now; returns its number, which its `Completion` carries.
@@ -283,12 +245,12 @@ class Engine:
     def switch_counters(self, job: int) -> dict[str, int]:
         """What a job's switches did, all together."""
         points = self.point_counters(job)
-        return {name: sum(point[name] for point in points) for name in state.POINT_COUNTERS}
+        return {name: sum(point[name] for point in points) for name in rows.POINT_COUNTERS}
 
     def point_counters(self, job: int) -> list[dict[str, int]]:
         """What each switch of a job's tree did, by point."""
         return [
-            {name: int(point[name]) for name in state.POINT_COUNTERS}
+            {name: int(point[name]) for name in rows.POINT_COUNTERS}
             for point in self.world.points[inspection.points_of(self.world, job)]
         ]
 

@@ -10,7 +10,8 @@ apart, and called through an address too (`ask`; `handlers.py`).
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import numba
 from llvmlite import ir
@@ -18,13 +19,13 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from sim.engine.state import empty_world
+from sim.engine.state import World, empty_world
 
 _WORLD_TYPE = numba.typeof(empty_world())
 
 
 @intrinsic
-def kept_at(_typing: Any, world: Any) -> Any:
+def _kept_at(_typing: Any, world: Any) -> Any:
     """Address of a copy of the tables' descriptors in the frame of the kernel that calls this."""
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
@@ -36,7 +37,7 @@ def kept_at(_typing: Any, world: Any) -> Any:
 
 
 @intrinsic
-def world_at(_typing: Any, _address: Any) -> Any:
+def _world_at(_typing: Any, _address: Any) -> Any:
     """The tables whose descriptors lie at an address."""
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
@@ -47,7 +48,7 @@ def world_at(_typing: Any, _address: Any) -> Any:
 
 
 @intrinsic
-def ask(_typing: Any, _handler: Any, _at: Any, _what: Any, _row: Any, _first: Any, _second: Any) -> Any:
+def _ask(_typing: Any, _handler: Any, _at: Any, _what: Any, _row: Any, _first: Any, _second: Any) -> Any:
     """Call a handler by its address: ask(handler, at, what, row, first, second)."""
     integer = ir.IntType(64)
 
@@ -57,3 +58,8 @@ def ask(_typing: Any, _handler: Any, _at: Any, _what: Any, _row: Any, _first: An
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 6), generate
+
+
+kept_at: Callable[[World], int] = cast(Any, _kept_at)
+world_at: Callable[[int], World] = cast(Any, _world_at)
+ask: Callable[[int, int, int, int, int, int], None] = cast(Any, _ask)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import numba
 from numba import types
 
 from sim.engine.aggregate import on_parent_result, take_lifted
-from sim.engine.atp import on_atp_result, on_atp_switch, on_atp_timer
+from sim.engine.atp_server import on_atp_forward
+from sim.engine.atp_switch import on_atp_switch
+from sim.engine.atp_worker import on_atp_result, on_atp_timer
 from sim.engine.fault import meet_faults
 from sim.engine.log import log_packet
-from sim.engine.server import on_atp_forward
+from sim.engine.single import on_single_event
 from sim.engine.slot_timer import answer_nothing, tend_timer
 from sim.engine.state import (
     ANSWER_NOTHING,
@@ -22,10 +25,9 @@ from sim.engine.state import (
     LIFT,
     MEET_FAULTS,
     PARENT_RESULT,
+    SINGLE,
     TEND_TIMER,
-    TIMER,
 )
-from sim.engine.timers import on_timer_event
 
 _SIGNATURE = types.void(*[types.int64] * 5)
 
@@ -41,8 +43,8 @@ def _rare(at: int, what: int, row: int, first: int, second: int) -> None:
         answer_nothing(at, row)
     elif what == PARENT_RESULT:
         on_parent_result(at, row)
-    elif what == TIMER:
-        on_timer_event(at, row, first)
+    elif what == SINGLE:
+        on_single_event(at, row, first)
     else:
         log_packet(at, row, first)
 
@@ -70,10 +72,11 @@ def atp_handler() -> int:
     return _address(_atp)
 
 
+_OPTIONS: dict[str, Any] = {"cache": True, "_nrt": False}  # as kernels (`homomorphic.compiled`)
 _alive: list[object] = []  # compiled code lives as long as its object
 
 
 def _address(function: Callable[..., None]) -> int:
-    compiled = numba.cfunc(_SIGNATURE, cache=True, _nrt=False)(function)
+    compiled: Any = numba.cfunc(_SIGNATURE, **_OPTIONS)(function)
     _alive.append(compiled)
     return int(compiled.address)

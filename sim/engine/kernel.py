@@ -3,41 +3,11 @@
 from __future__ import annotations
 
 from homomorphic.compiled import inlined, kernel
-from sim.engine.aggregate import on_data
+from sim.engine.arrival import on_arrival
 from sim.engine.entering import ask, kept_at
-from sim.engine.flow import on_flow_ack, on_flow_data
 from sim.engine.heap import drop_top, replace_top
-from sim.engine.link import free_packet, schedule
 from sim.engine.memory import prefetch
-from sim.engine.result import replicate
-from sim.engine.send import send_towards
-from sim.engine.state import (
-    ARRIVAL,
-    AT_SERVER,
-    AT_SWITCH,
-    AT_WORKER,
-    ATP_ACK,
-    ATP_DATA,
-    ATP_FORWARD,
-    COMPLETED,
-    DATA,
-    DELAYED,
-    FLOW_ACK,
-    FLOW_DATA,
-    GROW,
-    HELD,
-    LOOP,
-    NEVER,
-    PARENT_RESULT,
-    REACHED,
-    RESULT,
-    ROW,
-    TIMER,
-    TO_POINT,
-    WRITE_LOG,
-    World,
-)
-from sim.engine.stream import on_result
+from sim.engine.state import ARRIVAL, COMPLETED, GROW, REACHED, SINGLE, STREAM_TIMER, World
 
 
 @kernel
@@ -58,56 +28,17 @@ def run_until(world: World, stop_ps: int, packets: int, payloads: int) -> int:
         top = world.heap[0]
         clock.now_ps = top.time_ps
         what, order = top.what, top.order
-        kind = what & ~ROW
-        row = what & ROW
-        if kind == ARRIVAL:
-            row = take_first(world, what)
+        if what < STREAM_TIMER:
+            on_arrival(world, take_first(world, what), ARRIVAL)
         else:
             drop_top(world.heap, clock.heap_count)
             clock.heap_count -= 1
-        if kind in (ARRIVAL, DELAYED, HELD):
-            on_arrival(world, row, kind)
-        else:
-            ask(clock.rare, clock.at, TIMER, what, order, 0)
+            ask(clock.rare, clock.at, SINGLE, what, order, 0)
         clock.events += 1
         if clock.done_count > 0:
             return COMPLETED
     clock.now_ps = max(clock.now_ps, stop_ps)
     return REACHED
-
-
-@inlined
-def on_arrival(world: World, row: int, kind: int) -> None:
-    """A packet has arrived at the end of its link, or its host has woken up."""
-    if kind != HELD:
-        count_arrival(world, row)
-    clock = world.clock[0]
-    if clock.is_logging:
-        ask(clock.rare, clock.at, WRITE_LOG, row, kind, 0)
-    packet = world.packets[row]
-    node = world.links[packet.link].target
-    if packet.target != node:
-        send_towards(world, node, row)
-    elif packet.kind == DATA:
-        on_data(world, row)
-    elif packet.kind == LOOP:
-        replicate(clock.at, row)
-    elif ATP_DATA <= packet.kind <= ATP_ACK:
-        ask(clock.atp, clock.at, AT_SWITCH, row, 0, 0)
-    elif packet.kind == RESULT and packet.receiver == TO_POINT:
-        ask(clock.rare, clock.at, PARENT_RESULT, row, 0, 0)
-    elif is_away(world, row):
-        return
-    elif packet.kind == RESULT:
-        on_result(world, row)
-    else:
-        if packet.kind == FLOW_DATA:
-            on_flow_data(world, row)
-        elif packet.kind == FLOW_ACK:
-            on_flow_ack(world, row)
-        else:
-            ask(clock.atp, clock.at, AT_SERVER if packet.kind == ATP_FORWARD else AT_WORKER, row, 0, 0)
-        free_packet(world, row)
 
 
 @inlined
@@ -137,29 +68,3 @@ def take_first(world: World, what: int) -> int:
         drop_top(world.heap, clock.heap_count)
         clock.heap_count -= 1
     return row
-
-
-@inlined
-def count_arrival(world: World, row: int) -> None:
-    """A link has delivered a packet."""
-    clock, packet = world.clock[0], world.packets[row]
-    link = world.links[packet.link]
-    link.in_flight_packets -= 1
-    link.in_flight_bytes -= packet.size_bytes
-    link.delivered_packets += 1
-    link.delivered_bytes += packet.size_bytes
-    clock.packet_hops += 1
-
-
-@inlined
-def is_away(world: World, row: int) -> bool:
-    """Whether a packet meets a host that is paused, and waits there, or that has crashed, and ends there."""
-    packet = world.packets[row]
-    away_until_ps = world.hosts[packet.target].away_until_ps
-    if world.clock[0].now_ps >= away_until_ps:
-        return False
-    if away_until_ps == NEVER:
-        free_packet(world, row)
-    else:
-        schedule(world, row, HELD, away_until_ps)
-    return True

@@ -24,6 +24,7 @@ def take_packet(clock: Table, packets: Table) -> int:
     packets[row].table = 0
     packets[row].is_marked = 0
     packets[row].flags = 0
+    packets[row].receiver = -1
     return row
 
 

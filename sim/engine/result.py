@@ -19,7 +19,7 @@ TIMER_RESULT_KEY, TIMER_LOOP_KEY = 12, 18
 def emit(at: int, cause: int, row: int, receiver: int) -> None:
     """Copy a slot into a result or partial and send it on its way, over the loopback where there is one."""
     world = world_at(at)
-    packet, slot = world.packets[cause], world.registers.slots[row]
+    slot = world.registers.slots[row]
     index = copy_header(world, cause)
     result = world.packets[index]
     result.receiver = receiver

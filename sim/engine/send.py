@@ -14,7 +14,7 @@ from sim.engine.state import MEET_FAULTS, World
 
 @inlined
 def put(world: World, index: int, row: int) -> None:
-    """Put a packet on a link now: it is dropped, meets the link's faults, or is in flight until it arrives."""
+    """Put a packet on a link now: it is dropped, meets a fault, or is in flight until it arrives."""
     if not accept(world, index, row):
         return
     world.packets[row].hop += 1

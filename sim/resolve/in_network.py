@@ -11,16 +11,17 @@ from homomorphic.codec import Codec, Merge
 from homomorphic.keyed import mix_plain
 from sim.engine.model import Branch, Job, Overflow, Program, Server
 from sim.frames import FRAMES
-from sim.resolve.abilities import NEEDS_LINEAR, merges_of, overflows_of
+from sim.plan import Passes
 from sim.resolve.aggregation_tree import Tree, build_tree, one_switch
 from sim.resolve.place import Place
 from sim.resolve.placement import Hosts, told
-from sim.resolve.switches import Grant, Switches
+from sim.resolve.switches import Grant, Request, Switches
 from sim.resolve.timeouts import check_timeout
 from sim.scenario.collectives import InNetwork
 from sim.scenario.models import JobSections
 from sim.units import TIME
 from sim.wiring import Window, full_window_trip_ps, job_traffic
+from switch.fit import can_run
 from switch.profiles import PROFILES
 from topologies.graph import TopologyError
 from topologies.placement import place_aggregator
@@ -28,6 +29,11 @@ from topologies.placement import place_aggregator
 TIMEOUT_PS = TIME.parse("10ms")  # of SwitchML's released client
 ATP_TIMEOUT_PS, ATP_FIRST_TIMEOUT_PS = TIME.parse("200us"), TIME.parse("50ms")  # in-ATP/ATP, p4ml_manager.cc
 TABLE_LANES = 8  # result words per word of TABLE_ADD
+_MERGES = {  # of programs that cannot do all that a switch can
+    "timed": frozenset({Merge.ADD, Merge.FLOAT_ADD}),
+    "atp": frozenset({Merge.ADD}),
+}
+_NEEDS_LINEAR = ("timed", "atp")  # a result may hold some workers only, or be asked for again as floats
 _OVERFLOWS = {"switchml": "wrap", "atp": "sticky"}  # others: what the switch does by default
 
 
@@ -37,7 +43,7 @@ class Resolved:
 
     job: Job
     codec: Codec
-    extra_passes: int  # of a result, at the root
+    passes: Passes  # at the root
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,23 +77,31 @@ class InNetworkResolver:
             )
         root = self._root()
         tree = self._tree(root)
-        self._check_merges(tree)
-        overflow = self._overflow(tree)
         frame = FRAMES[section.frame]
-        grant = self.switches.admit(section, tree, frame.elements, self.place)
-        job = self._with_timeouts(self._job(tree, grant, overflow))
-        return Resolved(
-            job, self._codec_with_unit(section.message_packets * frame.elements), grant.extra_passes
+        overflow = self._overflow(root)
+        grant = self.switches.admit(
+            Request(self.place, section, frame.elements, self.sections.codec.merges, overflow), tree
         )
+        job = self._with_timeouts(self._job(tree, grant, Overflow[overflow.upper()]))
+        codec = self._codec_with_unit(section.message_packets * frame.elements)
+        return Resolved(job, codec, Passes(grant.fit.packet_passes, grant.fit.read_passes))
 
     def _check_codec(self) -> None:
         codec, program = self.sections.codec, self.section.program
-        if program in NEEDS_LINEAR and not codec.is_linear:
+        if program in _NEEDS_LINEAR and not codec.is_linear:
             raise self.place.job_error(
                 "codec",
                 f"codec {codec.kind!r} cannot decode the sum of some workers' messages alone, "
                 f"as program {program} may deliver it",
                 "use codec fixed_point with a factor, for example {kind: fixed_point, factor: 1e6}",
+            )
+        able = _MERGES.get(program, codec.merges)
+        if refused := sorted(merge.value for merge in codec.merges - able):
+            raise self.place.job_error(
+                "codec",
+                f"codec {codec.kind!r} needs {', '.join(refused)}, which program {program} cannot do "
+                f"(it does {', '.join(sorted(merge.value for merge in able))})",
+                "use codec fixed_point with a factor, another program, or a collective between hosts",
             )
 
     def _root(self) -> str:
@@ -101,12 +115,16 @@ class InNetworkResolver:
                     "collective.switch", f"there is no switch {section.switch!r}", f"{hint}switches: {names}"
                 )
             return section.switch
+        kinds = {kind.name: kind for kind in profiles.values()}
+        able = {name for name, kind in kinds.items() if can_run(kind, section.program)}
+        able = able or {name for name, kind in kinds.items() if kind.is_programmable}  # told why it cannot
         try:
-            return place_aggregator(self.graph, self.hosts, lambda name: PROFILES[name].is_programmable)
+            return place_aggregator(self.graph, self.hosts, able.__contains__)
         except TopologyError as error:
-            able = ", ".join(one.name for one in PROFILES.values() if one.is_programmable)
+            known = {**PROFILES, **self.place.scenario.profiles}
+            programmable = ", ".join(name for name, kind in known.items() if kind.is_programmable)
             message, hint = told(self.graph, error)
-            raise self.place.error(self.switches.profile_key, message, f"{hint}: {able}") from None
+            raise self.place.error(self.switches.profile_key, message, f"{hint}: {programmable}") from None
 
     def _tree(self, root: str) -> Tree:
         network = self.switches.network
@@ -115,7 +133,11 @@ class InNetworkResolver:
             return one_switch(node, len(self.hosts))
         nodes = [network.nodes.index(host) for host in self.hosts]
         return build_tree(
-            network, nodes, node, self._tree_route, lambda at: self.switches.profile_of(at).is_programmable
+            network,
+            nodes,
+            node,
+            self._tree_route,
+            lambda at: can_run(self.switches.profile_of(at), self.section.program),
         )
 
     @property
@@ -126,35 +148,12 @@ class InNetworkResolver:
         """What picks a worker's way among equal ones; on a tree it is the same for all."""
         return mix_plain(self.place.scenario.seed, 8, self.index, worker) >> 33
 
-    def _check_merges(self, tree: Tree) -> None:
-        codec = self.sections.codec
-        for node in tree.switches:
-            kind = self.switches.profile_of(node)
-            able = merges_of(self.section.program, kind)
-            refused = sorted(merge.value for merge in codec.merges - able)
-            can = ", ".join(merge.value for merge in Merge if merge in able)
-            if refused and kind.is_programmable:
-                raise self.place.job_error(
-                    "codec",
-                    f"codec {codec.kind!r} needs {', '.join(refused)}, which program {self.section.program} "
-                    f"on {kind.name} cannot do (it does {can})",
-                    "use codec fixed_point or lossless, or a collective between hosts such as ring",
-                )
-
-    def _overflow(self, tree: Tree) -> Overflow:
-        section = self.section
-        for node in tree.switches:
-            kind = self.switches.profile_of(node)
-            able = overflows_of(kind)
-            usual = _OVERFLOWS.get(section.program, able[0])
-            wanted = usual if section.overflow == "auto" else section.overflow
-            if wanted not in able:
-                raise self.place.job_error(
-                    "collective.overflow",
-                    f"the ALUs of {kind.name} cannot {wanted}",
-                    f"they can {' or '.join(able)}",
-                )
-        return Overflow[wanted.upper()]
+    def _overflow(self, root: str) -> str:
+        """What becomes of sums that leave int32, at the root and so at all switches below it."""
+        if self.section.overflow != "auto":
+            return self.section.overflow
+        usual = next(iter(self.switches.profiles[root].overflows), "wrap")
+        return _OVERFLOWS.get(self.section.program, usual)
 
     def _job(self, tree: Tree, grant: Grant, overflow: Overflow) -> Job:
         section, network = self.section, self.switches.network

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
-from sim.resolve.abilities import extra_passes
+import numpy as np
+
+from homomorphic.codec import Merge
+from sim.errors import ScenarioError
 from sim.resolve.aggregation_tree import Tree
 from sim.resolve.place import Place
 from sim.scenario.collectives import InNetwork
 from sim.wiring import with_loopback
-from switch.fit import FitError
+from switch.fit import Fit, FitError, check_lossless, check_merges, check_overflow, fit
 from switch.profiles import Profile
+from switch.program import Demand
 from topologies.routing import Network
 
 
@@ -20,18 +25,31 @@ class Grant:
 
     slot_base: int
     loopback_links: tuple[int, ...]
-    extra_passes: int  # of a result, at the root
+    fit: Fit  # at the root
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a job asks of every switch of its tree."""
+
+    place: Place
+    section: InNetwork
+    words: int  # of a packet
+    merges: Collection[Merge]
+    overflow: str  # one of `switch.limits.OVERFLOWS`
 
 
 @dataclass(frozen=True)
 class _Tenant:
     """A job on a switch."""
 
-    place: Place
-    program: str
-    words: int  # per packet
-    entries: int  # atp
+    request: Request
+    children: int
     slots_end: int
+
+    @property
+    def called(self) -> str:
+        return self.request.place.called
 
 
 class Switches:
@@ -48,96 +66,133 @@ class Switches:
         """Profile of a switch."""
         return self.profiles[self.network.nodes[node]]
 
-    def admit(self, section: InNetwork, tree: Tree, words: int, place: Place) -> Grant:
+    def admit(self, request: Request, tree: Tree) -> Grant:
         """Reserve what a job needs at every point of its tree.
 
         Raises
         ------
         ScenarioError
-            The program does not fit, another one runs there, or the slots are taken.
+            The program does not fit, another one runs there, the slots are taken, or the switch cannot merge
+            what is to be merged.
         """
+        section = request.section
         base = max(
             (tenant.slots_end for node in tree.switches for tenant in self._tenants.get(node, ())), default=0
         )
-        passes = [
-            self._fit(section, place, (node, tree.children_count(point)), (base, words))
-            for point, node in enumerate(tree.switches)
+        tenants = [
+            _Tenant(request, tree.children_count(point), base + section.slots)
+            for point in range(len(tree.switches))
         ]
-        tenant = _Tenant(place, section.program, words, section.entries, base + section.slots)
-        for node in tree.switches:
+        fits = []
+        for node, tenant in zip(tree.switches, tenants, strict=True):
+            try:
+                fits.append(self._fit(node, tenant, base))
+                check_merges(self.profile_of(node), request.merges)
+                check_overflow(self.profile_of(node), request.overflow)
+            except FitError as error:
+                where = f"switch {self.network.nodes[node]}: " if len(tree.switches) > 1 else ""
+                raise self._refused(request, error, where) from None
+        for node, tenant in zip(tree.switches, tenants, strict=True):
             self._tenants.setdefault(node, []).append(tenant)
-        links = tuple(self._loopback(node, count) for node, count in zip(tree.switches, passes, strict=True))
-        return Grant(base, links, passes[0])
+        links = tuple(
+            self._loopback(node, one.extra_passes) for node, one in zip(tree.switches, fits, strict=True)
+        )
+        return Grant(base, links, fits[0])
 
-    def _fit(self, section: InNetwork, place: Place, point: tuple[int, int], slots: tuple[int, int]) -> int:
-        """Extra passes at a point (node, children), from slot `base` on with so many words (base, words)."""
-        (node, children), (base, words) = point, slots
-        kind = self.profile_of(node)
-        needed = section.entries if section.program == "atp" else section.slots
+    def _fit(self, node: int, tenant: _Tenant, base: int) -> Fit:
+        """What the program takes of a switch together with the jobs that are there already."""
+        others = self._tenants.get(node, [])
+        kind, section = self.profile_of(node), tenant.request.section
+        self._check_company(node, tenant.request)
+        check_lossless(kind, section.program)
+        alone = Demand(
+            workers=tenant.children,
+            slots=section.entries if section.program == "atp" else section.slots,
+            words=tenant.request.words,
+            rate_bps=self._rate_bps(node),
+        )
+        found = fit(kind, section.program, alone)
+        if not others:
+            return found
+        together = replace(
+            alone,
+            workers=max(tenant.children, *(other.children for other in others)),
+            slots=section.entries if section.program == "atp" else tenant.slots_end,
+            jobs=len(others) + 1,
+        )
         try:
-            passes = extra_passes(section.program, kind, children, needed, words)
+            return fit(kind, section.program, together)
         except FitError as error:
-            raise self._refused(section, place, error) from None
-        self._check_company(section, place, node, words)
-        if section.program != "atp" and base:
-            self._check_room(section, place, point, slots)
-        return passes
+            if error.about != "slots":
+                raise
+        raise self._no_room(node, tenant, base, together)
 
-    def _refused(self, section: InNetwork, place: Place, error: FitError) -> Exception:
+    def _rate_bps(self, node: int) -> int:
+        """Rate of the fastest link at a switch."""
+        network = self.network
+        ends_here = (network.link_source == node) ^ (network.link_target == node)  # not its loopback
+        return int(np.max(network.rate_bps, where=ends_here, initial=0))
+
+    def _refused(self, request: Request, error: FitError, where: str) -> ScenarioError:
+        """The error at the key that has to change."""
+        section, place, message = request.section, request.place, where + error.message
         if error.about == "profile" and section.switch == "auto":
-            return place.error(self.profile_key, error.message, error.hint)
-        keys = {"profile": "collective.switch", "workers": "workers.count"}
-        slots = "collective.entries" if section.program == "atp" else "collective.slots"
-        key = {**keys, "frame": "collective.frame", "slots": slots}[error.about]
-        return place.job_error(key, error.message, error.hint)
+            return place.error(self.profile_key, message, error.hint)
+        if error.about == "jobs":
+            return place.error("jobs", message, error.hint)
+        key = {
+            "profile": "collective.switch",
+            "program": "collective.program",
+            "workers": "workers.count",
+            "words": "collective.frame",
+            "slots": "collective.entries" if section.program == "atp" else "collective.slots",
+            "merges": "codec",
+            "overflow": "collective.overflow",
+        }[error.about]
+        return place.job_error(key, message, error.hint)
 
-    def _check_company(self, section: InNetwork, place: Place, node: int, words: int) -> None:
+    def _check_company(self, node: int, request: Request) -> None:
         """All jobs on a switch run the same program on packets of the same size."""
+        place, section = request.place, request.section
         for tenant in self._tenants.get(node, ())[:1]:
-            name, owner = self.network.nodes[node], tenant.place.called
-            if tenant.program != section.program:
+            name, theirs = self.network.nodes[node], tenant.request
+            if theirs.section.program != section.program:
                 raise place.job_error(
                     "collective.program",
-                    f"switch {name} runs {tenant.program} for {owner}, it cannot run {section.program} too",
+                    f"switch {name} runs {theirs.section.program} for {tenant.called}, "
+                    f"it cannot run {section.program} too",
                     "use the same program, or another switch",
                 )
-            if tenant.words != words:
+            if theirs.words != request.words:
                 raise place.job_error(
                     "collective.frame",
-                    f"switch {name} takes packets of {tenant.words} words for {owner}, not of {words}",
+                    f"switch {name} takes packets of {theirs.words} words for {tenant.called}, "
+                    f"not of {request.words}",
                     "use the same frame, or another switch",
                 )
-            if section.program == "atp" and tenant.entries != section.entries:
+            if section.program == "atp" and theirs.section.entries != section.entries:
                 raise place.job_error(
                     "collective.entries",
-                    f"switch {name} has {tenant.entries} entries for {owner}, which all jobs share",
-                    f"use {tenant.entries}",
+                    f"switch {name} has {theirs.section.entries} entries for {tenant.called}, "
+                    "which all jobs share",
+                    f"use {theirs.section.entries}",
                 )
 
-    def _check_room(
-        self, section: InNetwork, place: Place, point: tuple[int, int], slots: tuple[int, int]
-    ) -> None:
-        """The slots of all jobs on a switch must fit together."""
-        (node, children), (base, words) = point, slots
-        kind = self.profile_of(node)
-
-        def fits(count: int) -> bool:
-            try:
-                extra_passes(section.program, kind, children, base + count, words)
-            except FitError:
-                return False
-            return True
-
-        if fits(section.slots):
-            return
+    def _no_room(self, node: int, tenant: _Tenant, base: int, together: Demand) -> ScenarioError:
+        """The slots that a job asks for are more than others leave."""
+        section = tenant.request.section
         left, too_many = 0, section.slots
         while too_many - left > 1:
             middle = (left + too_many) // 2
-            left, too_many = (middle, too_many) if fits(middle) else (left, middle)
+            try:
+                fit(self.profile_of(node), section.program, replace(together, slots=base + middle))
+                left = middle
+            except FitError:
+                too_many = middle
         takers = " and ".join(
-            f"{tenant.place.called} (up to {tenant.slots_end})" for tenant in self._tenants.get(node, ())
+            f"{other.called} (up to {other.slots_end})" for other in self._tenants.get(node, ())
         )
-        raise place.job_error(
+        return tenant.request.place.job_error(
             "collective.slots",
             f"{section.slots} slots do not fit on switch {self.network.nodes[node]}: {base} are taken "
             f"by {takers}, {left} are left",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Sequence
 
@@ -23,15 +22,12 @@ from sim.scenario.collectives import Ring
 from sim.scenario.topology import build_topology
 from sim.units import RATE
 from sim.wiring import wire_bound, with_pass_latency, without_drops
-from switch.profiles import PROFILES, Profile, UnknownProfileError, profile
+from switch.profiles import PROFILES, Profile, nearest
 from topologies.graph import switches
 from topologies.routing import compile_network
 
 COPIES_HELD = 4  # of every worker's gradient, at most, in float32 sizes
 NODES_MAX = 4096  # every pair has a route; the tables of more do not fit
-HARVEST_PASSES = (
-    7  # of 256 words; the rest of a result's extra passes are those of the packet that completes it
-)
 
 
 def resolve(scenario: Scenario) -> Plan:
@@ -92,7 +88,7 @@ class _Resolver:
             ).resolve()
             collective, codec = found.job, found.codec
             bounds = (wire_bound(on_switches.network, collective),)
-            passes = _passes(found.extra_passes)
+            passes = found.passes
         return JobPlan(
             label=place.label,
             hosts=nodes,
@@ -114,16 +110,14 @@ class _Resolver:
         return Team(place.job, job.hosts, job.start_ps, computes)
 
     def _profiles(self) -> dict[str, Profile]:
+        known = {**PROFILES, **self.place.scenario.profiles}
         found = {}
         for name in switches(self.graph):
             wanted = self.graph.nodes[name]["profile"]
-            try:
-                found[name] = profile(wanted)
-            except UnknownProfileError as error:
-                near = difflib.get_close_matches(wanted, PROFILES, 1)
-                hint = f"did you mean {near[0]!r}? " if near else ""
-                known = ", ".join(PROFILES)
-                raise self.place.error(self._profile_key(), str(error), f"{hint}known: {known}") from None
+            if wanted not in known:
+                message = f"there is no switch profile {wanted!r}"
+                raise self.place.error(self._profile_key(), message, nearest(wanted, known))
+            found[name] = known[wanted]
         for a, b, edge in self.graph.edges(data=True):
             for kind in (found[node] for node in (a, b) if node in found):
                 if 0 < kind.port_rate_bps < edge["rate_bps"]:
@@ -157,13 +151,3 @@ class _Resolver:
         is_file = isinstance(self.variant.topology, written.TopologyFile)
         return "topology.path" if is_file else "topology.switch"
 
-
-def _passes(extra_passes: int) -> Passes:
-    """Passes of a packet and of a result, from those that a result takes beyond the first.
-
-    SwitchML with 64 words: one pass, and one to read the result out. With 256: a packet goes through four
-    pipes, and the result of the last one through 7 harvest passes.
-    """
-    if extra_passes <= HARVEST_PASSES:
-        return Passes(1, extra_passes)
-    return Passes(1 + extra_passes - HARVEST_PASSES, HARVEST_PASSES)

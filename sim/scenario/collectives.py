@@ -28,7 +28,7 @@ _FRAME: dict[str, AnyFrame] = {
     "timed": "udp-1024",
     "atp": "atp",
 }  # by default
-_SLOTS = {"switchml": 512, "tree": 64, "timed": 512, "atp": 100}
+_SLOTS = {"switchml": 512, "tree": 16, "timed": 512, "atp": 100}
 _PROGRAMS_OF = {  # of each option that not every program has
     "aggregators": ("switchml", "tree"),
     "message_packets": ("switchml",),
@@ -71,7 +71,7 @@ class InNetwork(Section):
     udp-1024 for timed and atp for atp."""
     slots: Count = Field(default_factory=lambda read: _SLOTS[read.get("program", "switchml")])
     """Packets a worker may have outstanding, one accumulator of the switch each (with atp, its window); by
-    default 512, 64 for tree, 100 for atp."""
+    default 512, 16 for tree, 100 for atp."""
     message_packets: Count = Field(
         default_factory=lambda read: 4 if _has_messages(read.get("program"), read.get("frame")) else 1
     )

@@ -19,7 +19,9 @@ from sim.scenario.explain import explain, missing_key, unknown_key
 from sim.scenario.merge import merge, override_at, parse_set
 from sim.scenario.models import Header, JobSections, Settings, Variant
 from sim.scenario.node import COMMAND_LINE, Node, parse
+from sim.scenario.profiles import own_profiles, with_files
 from sim.scenario.section import Section
+from switch.limits import Profile
 
 S = TypeVar("S", bound=Section)
 _HEADER = tuple(Header.model_fields)
@@ -36,6 +38,7 @@ class Scenario:
     name: str
     description: str
     seed: int
+    profiles: Mapping[str, Profile]  # its own, by name
     variants: tuple[Variant, ...]
     file: str
     sets: tuple[str, ...]
@@ -75,19 +78,21 @@ def load(path: str | Path, sets: Iterable[str] = (), seed: int | None = None) ->
     """
     file, sets = str(path), tuple(sets)
     source_text = _read(Path(path))
-    document = _document(file, source_text)
+    folder = Path(path).parent
+    document = with_files(_document(file, source_text), folder)
     changes = [parse_set(text) for text in sets]
     if seed is not None:
         changes.append(parse_set(f"seed={seed}"))
     for change, value in changes:
         if change[0] in _HEADER:
-            document = merge(document, override_at(document, change, value))
+            document = with_files(merge(document, override_at(document, change, value)), folder)
     header = _validate(Header, _only(document, _HEADER))
     trees = _change({name: _merged(document, item) for name, item in _items(document).items()}, changes)
     return Scenario(
         header.name,
         header.description,
         header.seed,
+        own_profiles(header.profiles, document),
         _variants(trees),
         file,
         sets,

@@ -13,6 +13,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from sim.scenario.collectives import Collective
 from sim.scenario.faults import Fault
 from sim.scenario.fields import CodecOptions, Count, Name, Pair, Placement, Rate, Share, Size, Time
+from sim.scenario.profiles import SwitchProfile
 from sim.scenario.section import Section
 from sim.units import RATE, SIZE, TIME
 
@@ -227,3 +228,5 @@ class Header(Section):
     """What the scenario shows, in a sentence or two."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Decides everything random; same seed, same results."""
+    profiles: tuple[SwitchProfile, ...] = ()
+    """Switch profiles of one's own, each a mapping or the path of a YAML file that holds one."""

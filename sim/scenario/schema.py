@@ -17,8 +17,9 @@ def schema() -> dict[str, Any]:
     header, settings, variant = (
         model.model_json_schema(mode="serialization") for model in (Header, Settings, Variant)
     )
-    definitions = variant.pop("$defs")
+    definitions = {**header["$defs"], **variant.pop("$defs")}
     definitions["Workers"] = {"anyOf": [definitions["Workers"], {"type": "integer", "minimum": 1}]}
+    definitions["SwitchProfile"] = {"anyOf": [definitions["SwitchProfile"], {"type": "string"}]}
     variants = {
         "description": "Alternatives to compare: each has a name and what it changes.",
         "type": "array",

@@ -5,7 +5,7 @@ Sensi et al., FGCS 2024: best-effort timeouts). A packet carries the *turn* of i
 completed there before; a slot has a row for even turns and one for odd ones.
 
     turn of the packet  row emitted  this worker  values     verdict
-    newer               –            –            overwrite  COMPLETE if n = 1, else CONSUMED; the timer starts
+    newer               –            –            overwrite  COMPLETE if n = 1, else CONSUMED; a timer starts
     same                no           new          merge      COMPLETE if all n, else CONSUMED
     same                no           seen         read       DROPPED
     same                yes          in it        read       ANSWER: it has lost the result

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.engine.engine import Engine
-from sim.engine.model import Completion, Flow, Frame, Job, Merge, Scaled, Segment
+from sim.engine.model import Completion, Flow, Frame, Job, Merge, Scaled, Segment, losses
 from sim.frames import FRAMES
 from topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
 from topologies.routing import Network, compile_network
@@ -35,7 +35,7 @@ class Outcome(NamedTuple):
 
 def engine(network: Network, loss: float = 0.0, seed: int = 1) -> Engine:
     """An engine with the same loss on every link."""
-    return Engine(network, np.full(len(network.link_source), loss), seed)
+    return Engine(network, seed, losses([loss] * len(network.link_source)))
 
 
 def transmit_ps(size_bytes: int, rate_bps: int = RATE_BPS) -> int:

@@ -223,7 +223,9 @@ def atp_jobs(draw: st.DrawFn, network: Network) -> tuple[Job, list[Exchange]]:
             Words(Merge.ADD, [integers(random, size) for _ in workers], has_floats=has_floats)
             for size in sizes
         ]
-        streams.append(Exchange(segments, False, [int(wait) for wait in random.choice([0, 0, 9_000_000], len(workers))]))
+        streams.append(
+            Exchange(segments, False, [int(wait) for wait in random.choice([0, 0, 9_000_000], len(workers))])
+        )
     switch = draw(st.sampled_from(nodes(network, is_host=False)))
     loopback = network.link_names.index(f"{network.nodes[switch]} loopback")
     extra = draw(st.integers(0, 2))

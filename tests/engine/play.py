@@ -115,9 +115,13 @@ def segment_of(job: Job, words: Words, worker: int, is_scaled: bool) -> Segment:
     result = np.zeros(lanes * own.size, np.int32 if is_int else own.dtype)
     if words.has_floats:
         units = -(-own.size // job.frame.elements)
-        floats = np.float32(1e-6) * own.astype(np.float32)
-        return Segment(own, result, words.merge, floats=floats, is_float=np.zeros(units, np.uint8))
+        return Segment(own, result, words.merge, floats=floats_of(own), is_float=np.zeros(units, np.uint8))
     return Segment(own, result, words.merge, words.table, holders)
+
+
+def floats_of(words: NDArray[np.int32]) -> NDArray[np.float32]:
+    """What is sent in place of integers whose sum overflowed."""
+    return np.float32(1e-6) * words.astype(np.float32)
 
 
 def same_words(a: NDArray[Any], b: NDArray[Any]) -> bool:

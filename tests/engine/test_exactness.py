@@ -194,16 +194,16 @@ def busy_run(sim: Engine, *, is_ample: bool) -> tuple[list[int], list[int]]:
 
     So much is sent at once that fewer packets are left free than an event may need: the run has to grow.
     """
-    words = gradients(16, 8 * 50)
+    words = gradients(16, 8 * 110)
     spine = sim.network.nodes.index("spine0")
     number = sim.add_job(job(sim.network, 40, UDP, switch=spine, routes=tuple(range(16)), **TIMEOUTS))
     if is_ample:
         sim.world = tables.add_packets(sim.world, 20_000)
         sim.world = tables.add_payloads(sim.world, 20_000)
-        sim.world = tables.add_flows(sim.world, 100, 50)
+        sim.world = tables.add_flows(sim.world, 100, 100)
         heap, log = (tables.enlarged(table, 100_000) for table in (sim.world.heap, sim.world.log))
         sim.world = sim.world._replace(heap=heap, log=log)
-    changes = {"timeout_ps": SHORT_PS, "window": 40, "ack_every": 2}
+    changes = {"timeout_ps": SHORT_PS, "window": 96, "ack_every": 2}
     flows = [
         flow(source, (3 * source + 1) % 16, words[source], UDP, route=source, **changes)
         for source in range(13)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sim.engine.model import Fate, Job, Merge, Overflow, Program, Rule
 from tests.engine.plans import Plan, Words, lossy_plans, plans
-from tests.engine.play import Opened, Play
+from tests.engine.play import Opened, Play, floats_of
 from tests.engine.small import check_conservation
 from tests.reference.engine import ReferenceEngine
 from tests.reference.merging import lifted
@@ -80,6 +80,10 @@ def check_results(job: Job, stream: Opened) -> None:
                 holders = [rank for rank in holders if bitmap >> rank & 1]
             sent = [words.by_worker[rank][start : start + elements] for rank in holders]
             end = min(start + elements, segment.words.size)
+            if segment.is_float is not None and segment.is_float[start // elements]:
+                floats = [floats_of(one) for one in sent]
+                check_float_sum(floats, segment.result[start:end].view(np.float32))
+                continue
             check_packet(job, words, sent, segment.result[lanes * start : lanes * end])
 
 

@@ -43,8 +43,8 @@ SETS = [
     (
         "topolgy.rate=1",
         "--set: topolgy.rate: unknown key 'topolgy'\n"
-        "  did you mean 'topology'? allowed: name, description, seed, topology, workers, workload, device, "
-        "codec, collective, published, faults, jobs, variants",
+        "  did you mean 'topology'? allowed: name, description, seed, profiles, topology, workers, workload, "
+        "device, codec, collective, published, faults, jobs, variants",
     ),
     (
         "variants.ring.seed=1",

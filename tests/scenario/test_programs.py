@@ -38,7 +38,7 @@ def refused(folder: Path, *lines: str) -> str:
     ("program", "expected"),
     [
         ("switchml", ("roce-1024", 512, 4)),
-        ("tree", ("roce-2048", 64, 1)),
+        ("tree", ("roce-2048", 16, 1)),
         ("atp", ("atp", 100, 1)),
     ],
 )

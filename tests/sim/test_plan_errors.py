@@ -73,9 +73,8 @@ MISTAKES = {
     "float sums in a switch": (
         "kind: fixed_point",
         "kind: none",
-        "8: codec: codec 'none' needs float_add, which program switchml on tofino1 cannot do "
-        "(it does add, or, max)\n"
-        "  use codec fixed_point or lossless, or a collective between hosts such as ring",
+        "8: codec: switch profile 'tofino1' cannot merge words by float_add (it can: add, max, or)\n"
+        "  use a switch that can (ideal, sharp, fpga), or a codec that needs no more than it can",
     ),
     "slots that are no whole messages": (
         COLLECTIVE,

@@ -34,7 +34,7 @@ def test_atp(tmp_path: Path) -> None:
 
 
 def test_timed(tmp_path: Path) -> None:
-    job = job_of(only(tmp_path, *TIMED, text=BARE))
+    job = job_of(only(tmp_path, *TIMED, "topology.switch=trio", text=BARE))
 
     assert (job.program, job.overflow, job.slot_timer_ps) == (Program.TIMED, Overflow.WRAP, 2 * 10**9)
     assert (job.frame.name, job.slots_count, job.timeout_ps) == ("udp-1024", 512, 10**10)
@@ -91,8 +91,8 @@ REFUSED = [
     ),
     (
         ("collective.program=atp", "codec={kind: none}", "topology.switch=ideal"),
-        "--set: codec: codec 'none' needs float_add, which program atp on ideal cannot do (it does add)\n"
-        "  use codec fixed_point or lossless, or a collective between hosts such as ring",
+        "--set: codec: codec 'none' needs float_add, which program atp cannot do (it does add)\n"
+        "  use codec fixed_point with a factor, another program, or a collective between hosts",
     ),
     (
         (*ATP, "collective.timeout=1us"),

@@ -121,7 +121,7 @@ def test_sharp_needs_no_timers_and_nothing_is_dropped(tmp_path: Path) -> None:
 
     assert (job.program, job.overflow, job.unit_packets) == (Program.TREE, Overflow.WRAP, 1)
     assert (job.timeout_ps, job.first_timeout_ps, job.timeout_max_ps) == (0, 0, 0)
-    assert (job.frame.elements, job.frame.overhead_bytes, job.slots_count) == (512, 82, 64)
+    assert (job.frame.elements, job.frame.overhead_bytes, job.slots_count) == (512, 82, 16)
     assert set(variant.network.buffer_bytes.tolist()) == {NO_LIMIT_BYTES}
     assert variant.timeout_max_ps == 0
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from homomorphic.codec import Merge
 from switch.custom import profile_from
-from switch.declare import BITMAP_BITS, PROGRAMS, RELEASED, WORDS, UnknownProgramError, declare
-from switch.fit import Fit, FitError, check_merges, check_overflow, fit
+from switch.declare import PROGRAMS, RELEASED, WORDS, UnknownProgramError, declare
+from switch.fit import Fit, FitError, can_run, check_lossless, check_merges, check_overflow, fit
 from switch.profiles import PROFILES, Profile
 from switch.program import Demand
-from switch.programs.switchml import WORKERS_MAX, new_registers
+from switch.registers import new_registers
 
 TOFINO1, TOFINO2, IDEAL = PROFILES["tofino1"], PROFILES["tofino2"], PROFILES["ideal"]
 
@@ -144,10 +144,6 @@ def test_register_bytes_are_the_values_of_both_versions(slots: int, size_bytes: 
     """At 128 and 512 slots the pool sizes of SwitchML's paper; and what the emulator really allocates."""
     assert size_bytes == fitted(TOFINO1, "switchml", slots=slots, words=256).register_bytes
     assert size_bytes == new_registers(slots, 256).values.nbytes
-
-
-def test_declarations_and_kernels_agree_about_the_bitmap() -> None:
-    assert BITMAP_BITS == WORKERS_MAX
 
 
 def test_the_longest_register_array_fits_and_one_slot_more_does_not() -> None:
@@ -418,3 +414,28 @@ def test_overflow() -> None:
     )
     with pytest.raises(FitError, match=r"\(they can: nothing\); use a switch that can: ideal"):
         check_overflow(PROFILES["plain"], "wrap")
+
+
+# Programs, whatever their size.
+
+
+def test_what_runs_where() -> None:
+    able = {program: [name for name in PROFILES if can_run(PROFILES[name], program)] for program in PROGRAMS}
+
+    programmable = ["ideal", "tofino1", "tofino2", "fpga", "trio"]
+    assert able["switchml"] == able["atp"] == able["inca"] == programmable
+    assert able["tree"] == ["ideal", "tofino1", "tofino2", "sharp", "fpga", "trio"]
+    assert able["timed"] == ["ideal", "trio"]
+
+
+def test_trees_that_lose_packets() -> None:
+    for name in ("ideal", "sharp"):
+        check_lossless(PROFILES[name], "tree")
+    check_lossless(TOFINO1, "switchml")
+    with pytest.raises(FitError) as error:
+        check_lossless(TOFINO1, "tree")
+    assert error.value.about == "profile"
+    assert str(error.value) == (
+        "program tree has no answer to lost packets, and networks of tofino1 lose some; "
+        "use a switch whose network does not (ideal, sharp), or program switchml"
+    )

@@ -132,12 +132,14 @@ def test_a_fit_as_json() -> None:
         (
             "switch fit atp --profile tofinoo1",
             "there is no switch profile 'tofinoo1'\n"
-            "  did you mean 'tofino1'? known: plain, ideal, tofino1, tofino2, sharp, fpga, trio\n",
+            "  did you mean 'tofino1'? known: plain, ideal, tofino1, tofino2, "
+            "sharp, fpga, trio; or give a YAML file that holds one\n",
         ),
         (
             "switch profiles tri",
             "there is no switch profile 'tri'\n"
-            "  did you mean 'trio'? known: plain, ideal, tofino1, tofino2, sharp, fpga, trio\n",
+            "  did you mean 'trio'? known: plain, ideal, tofino1, tofino2, "
+            "sharp, fpga, trio; or give a YAML file that holds one\n",
         ),
     ],
 )

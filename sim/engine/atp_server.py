@@ -7,7 +7,7 @@ import numpy as np
 from homomorphic.compiled import inlined, kernel
 from homomorphic.keyed import mix
 from homomorphic.merge import float_add_words
-from sim.engine.atp import COLLIDED, FLOATS, REQUEST
+from sim.engine.atp_worker import COLLIDED, FLOATS, REQUEST
 from sim.engine.entering import world_at
 from sim.engine.link import take_packet, take_payload
 from sim.engine.memory import bits_at, bytes_at, copy_words, words_at
@@ -71,7 +71,7 @@ def redo_as_floats(world: World, index: int, row: int) -> None:
 
 @inlined
 def add_words(world: World, index: int, row: int) -> bool:
-    """Add a packet's words if all of its workers are new, or it has all; returns whether the sum is complete."""
+    """Add a packet's words if all its workers are new, or it has all; whether the sum is complete."""
     packet, about = world.packets[index], world.sums[row]
     job = world.jobs[world.streams[packet.owner].job]
     unit = packet.unit
@@ -100,10 +100,10 @@ def has_overflowed(world: World, index: int, row: int) -> bool:
     packet, about = world.packets[index], world.sums[row]
     elements = world.jobs[world.streams[packet.owner].job].elements
     total = words_at(about.words + 4 * packet.unit * elements, packet.words_count)
+    largest = np.int64(0)
     for i in range(total.size):
-        if total[i] >= LIMIT or total[i] <= -LIMIT:
-            return True
-    return False
+        largest = max(largest, abs(np.int64(total[i])))
+    return bool(largest >= LIMIT)
 
 
 @kernel

@@ -1,31 +1,37 @@
-"""Timers that fire, unless they were armed anew or voided meanwhile; those of a paused host wait."""
+"""Events that have a heap entry of their own: timers, and packets that are not in line with others.
+
+A timer fires unless it was armed anew or voided meanwhile; one of a paused host waits.
+"""
 
 from __future__ import annotations
 
 from homomorphic.compiled import inlined, kernel
+from sim.engine.arrival import on_arrival
 from sim.engine.entering import ask, world_at
 from sim.engine.flow import on_flow_timer
 from sim.engine.heap import push
 from sim.engine.log import log_slot_timer, log_timer
 from sim.engine.slot_timer import on_slot_timer
-from sim.engine.state import ATP_TIMER, FLOW_TIMER, NEVER, ROW, STREAM_TIMER, World
+from sim.engine.state import ATP_TIMER, DELAYED, FLOW_TIMER, HELD, NEVER, ROW, STREAM_TIMER, World
 from sim.engine.stream import on_timer
 
 ATP = 3  # `model.Program`
 
 
 @kernel
-def on_timer_event(at: int, what: int, order: int) -> None:
-    """A timer fires, unless it is void."""
+def on_single_event(at: int, what: int, order: int) -> None:
+    """Process the event of a heap entry that is no link's; the entry is gone already."""
     world = world_at(at)
     kind, row = what & ~ROW, what & ROW
-    if kind == STREAM_TIMER:
-        on_stream_timer_event(world.clock[0].at, row, order)
+    if kind in (DELAYED, HELD):
+        on_arrival(world, row, kind)
+    elif kind == STREAM_TIMER:
+        on_stream_timer_event(at, row, order)
     elif kind == FLOW_TIMER:
-        on_flow_timer_event(world.clock[0].at, row, order)
+        on_flow_timer_event(at, row, order)
     elif order == world.registers.slots[row].timer_order:
-        log_slot_timer(world.clock[0].at, row, order)
-        on_slot_timer(world.clock[0].at, row)
+        log_slot_timer(at, row, order)
+        on_slot_timer(at, row)
 
 
 @kernel

@@ -1,0 +1,343 @@
+"""What a row of each of the engine's tables holds; indices are −1 where there is none."""
+
+from __future__ import annotations
+
+import numpy as np
+
+CLOCK = np.dtype(
+    [
+        ("now_ps", "i8"),
+        ("order", "i8"),
+        ("events", "i8"),
+        ("packet_hops", "i8"),
+        ("progress", "i8"),  # units completed and flow packets received in order
+        ("seed", "u8"),
+        ("heap_count", "i8"),
+        ("packet_free", "i8"),  # head of the list of free packet rows
+        ("packet_free_count", "i8"),
+        ("payload_free_count", "i8"),
+        ("done_count", "i8"),
+        ("log_count", "i8"),
+        ("is_logging", "i8"),
+        ("is_keyed", "i8"),  # whether packets need keys: there are faults
+        ("links_count", "i8"),  # rows of the links table: links, then their priority lanes
+        ("at", "i8"),  # address of the tables' descriptors (`entering.py`)
+        ("rare", "i8"),  # addresses of handlers that are compiled apart (`handlers.py`)
+        ("atp", "i8"),
+    ],
+    align=True,
+)
+
+HEAP = np.dtype([("time_ps", "i8"), ("order", "i8"), ("what", "i8")], align=True)
+
+LINK = np.dtype(
+    [
+        ("free_at_ps", "i8"),
+        ("rate_bps", "i8"),
+        ("byte_ps", "i8"),  # time of one byte where that is a whole number, else 0
+        ("delay_ps", "i8"),
+        ("buffer_ps", "i8"),  # longest backlog, as time on the wire; NEVER: no limit; −1: the link is cut
+        ("ecn_ps", "i8"),  # backlog from which on packets are marked; NEVER: none
+        ("rules", "u8"),  # bit per rule that names the link
+        ("buffer_bytes", "i8"),  # 0: no limit
+        ("target", "i4"),
+        ("head", "i4"),  # packets in flight, oldest first
+        ("tail", "i4"),
+        ("in_flight_packets", "i4"),
+        ("in_flight_bytes", "i8"),
+        ("sent_packets", "i8"),
+        ("sent_bytes", "i8"),
+        ("delivered_packets", "i8"),
+        ("delivered_bytes", "i8"),
+        ("lost_packets", "i8"),
+        ("lost_bytes", "i8"),
+        ("dropped_packets", "i8"),
+        ("dropped_bytes", "i8"),
+        ("busy_ps", "i8"),
+        ("backlog_ps_max", "i8"),
+    ],
+    align=True,
+)
+
+RULE = np.dtype(
+    [
+        ("threshold", "u8"),  # probability times 2^64
+        ("from_ps", "i8"),
+        ("until_ps", "i8"),
+        ("delay_ps", "i8"),
+        ("struck", "i8"),
+        ("fate", "i8"),
+    ],
+    align=True,
+)
+
+# 128 bytes: two cache lines, and in the first what a hop needs. ATP: slot is the unit's place in the window,
+# version the entry, transmission the proposed one.
+PACKET = np.dtype(
+    [
+        ("arrive_ps", "i8"),
+        ("order", "i8"),
+        ("words", "i8"),  # address of its words in the sender's buffer; of a result, in the receiver's
+        ("next", "i4"),  # behind it on its link, in the free list, or in a list of kept results
+        ("target", "i4"),  # node
+        ("link", "i4"),  # it is on, or was last
+        ("size_bytes", "i4"),
+        ("owner", "i4"),  # stream row or flow row
+        ("serial", "i4"),  # number of the stream or flow that owner row then held
+        ("unit", "i4"),  # unit of a stream; sequence number of a flow
+        ("part", "i4"),  # packet within the unit; ACK: cumulative sequence
+        ("transmission", "i4"),  # flows: transmission number; streams: PSN
+        ("kind", "i2"),
+        ("hop", "i2"),
+        ("key", "u8"),
+        ("table", "i8"),  # TABLE_ADD: address of the table that lifts its words, 0 if they are lanes
+        ("route", "i4"),
+        ("attempt", "i4"),
+        ("payload", "i4"),  # row of the payload table holding its words, or −1
+        ("words_count", "i4"),
+        ("slot", "i4"),
+        ("version", "i4"),  # slots with timers: turn
+        ("receiver", "i4"),  # results: child, or one of the constants above
+        ("point", "i4"),  # where it is added up, or leaves from
+        ("bits", "u4"),  # workers it holds, as a bitmap: slots with timers, ATP
+        ("merge", "i2"),
+        ("exponent", "i2"),
+        ("child", "i2"),  # of the point, that sent it
+        ("workers", "i2"),  # how many it holds
+        ("flags", "i2"),  # ATP
+        ("is_marked", "i2"),  # ECN
+    ],
+    align=True,
+)
+
+# One row per (job, switch of its tree): "point" in README.md.
+POINT = np.dtype(
+    [
+        ("job", "i4"),
+        ("switch", "i4"),
+        ("parent", "i4"),  # row, −1: the root
+        ("index", "i4"),  # in its job: 0 is the root
+        ("child", "i4"),  # its index at its parent
+        ("children_count", "i4"),
+        ("first_child", "i4"),  # row
+        ("loopback_link", "i4"),
+        ("register_base", "i4"),  # of its switch's slots
+        ("route", "i4"),
+        # what it did
+        ("packets", "i8"),
+        ("discarded", "i8"),
+        ("results", "i8"),
+        ("partials", "i8"),
+        ("answers", "i8"),
+        ("duplicates_dropped", "i8"),
+        ("stale_results", "i8"),
+        ("timed_out", "i8"),
+        ("late", "i8"),
+        ("expired", "i8"),
+        ("overflowed_words", "i8"),
+        ("collisions", "i8"),
+        ("evictions", "i8"),
+        ("server_packets", "i8"),
+        ("requests", "i8"),
+        ("installed", "i8"),
+        ("forwarded", "i8"),
+        ("acknowledged", "i8"),
+    ],
+    align=True,
+)
+POINT_COUNTERS = POINT.names[POINT.names.index("packets") :] if POINT.names else ()
+
+CHILD = np.dtype([("stream", "i4"), ("point", "i4")], align=True)  # one of them −1
+
+JOB = np.dtype(
+    [
+        ("workers_count", "i4"),
+        ("first_stream", "i4"),  # row of worker 0
+        ("first_point", "i4"),  # row of the root
+        ("points_count", "i4"),
+        ("program", "i4"),
+        ("overflow", "i4"),
+        ("slot_base", "i4"),
+        ("window", "i4"),  # units
+        ("unit_packets", "i4"),
+        ("elements", "i4"),  # words per packet
+        ("lanes", "i4"),
+        ("overhead_bytes", "i4"),
+        ("first_bytes", "i4"),
+        ("last_bytes", "i4"),
+        ("server", "i4"),  # ATP: row, −1 without
+        ("pad", "i4"),
+        ("timeout_ps", "i8"),
+        ("first_timeout_ps", "i8"),
+        ("timeout_max_ps", "i8"),
+        ("slot_timer_ps", "i8"),
+    ],
+    align=True,
+)
+
+STREAM = np.dtype(
+    [
+        ("job", "i4"),
+        ("worker", "i4"),
+        ("host", "i4"),
+        ("route", "i4"),
+        ("point", "i4"),  # row
+        ("child", "i4"),  # its index there
+        ("serial", "i4"),  # number of the open (or last) stream
+        ("is_open", "i4"),
+        ("segments_count", "i4"),
+        ("units_count", "i4"),
+        ("completed_count", "i4"),
+        ("blocks_count", "i4"),  # scaled streams, else 0
+        ("lead", "i4"),
+        ("window", "i4"),  # units; of this stream
+        ("kept_head", "i4"),  # results of units that are not sent yet, oldest first
+        ("kept_tail", "i4"),
+        ("exponents", "i8"),  # address, int8
+        ("agreed", "i8"),  # address, int8
+        ("timeout_ps", "i8"),
+        ("armed_ps", "i8"),
+        ("armed_order", "i8"),
+        ("timeouts", "i8"),
+        ("timeouts_threshold", "i8"),
+        ("retransmitted_packets", "i8"),
+        ("stale_results", "i8"),
+        # ATP
+        ("deadline_ps", "i8"),
+        ("window_bytes", "i8"),
+        ("base", "i4"),
+        ("next", "i4"),
+        ("resent", "i4"),
+        ("window_end", "i4"),
+    ],
+    align=True,
+)
+
+# One row per (stream, window slot).
+WINDOW = np.dtype(
+    [
+        ("deadline_ps", "i8"),
+        ("unit", "i4"),  # outstanding unit, or −1
+        ("attempt", "i4"),
+        ("psn", "i4"),  # next to send
+        ("parts", "i4"),  # result packets of the unit received in order
+        ("expected_psn", "i4"),  # of the next result packet
+        ("switch_expected_psn", "i4"),  # the switch's front end for this worker and queue pair
+        ("switch_psn", "i4"),  # next result packet
+        ("version", "i4"),  # of the unit that is, or will be, outstanding; slots with timers: turn
+        ("pad", "i4"),
+        ("sent_ps", "i8"),  # when it was last sent
+    ],
+    align=True,
+)
+
+SEGMENT = np.dtype(
+    [
+        ("words", "i8"),
+        ("result", "i8"),
+        ("words_count", "i8"),
+        ("table", "i8"),  # address or 0, as the rest below
+        ("holders", "i8"),
+        ("floats", "i8"),
+        ("is_float", "i8"),
+        ("first_unit", "i4"),  # counted without the lead
+        ("merge", "i4"),
+    ],
+    align=True,
+)
+
+# ATP. One row per (stream, place in the window).
+PLACE = np.dtype(
+    [("entry", "i4"), ("attempt", "i4"), ("acknowledged", "i4"), ("pad", "i4"), ("sent_ps", "i8")], align=True
+)
+
+# ATP's parameter server, one row per job.
+SERVER = np.dtype(
+    [
+        ("host", "i4"),
+        ("switch", "i4"),
+        ("loopback_link", "i4"),
+        ("route", "i4"),
+        ("entry_base", "i4"),  # of its switch's entries
+        ("entries", "i4"),
+        ("window_max", "i4"),
+        ("is_adaptive", "i4"),
+        ("proposals", "i8"),  # candidates tried so far
+    ],
+    align=True,
+)
+
+# What a server knows of a stream. Rows 2 · server + parity of the stream's number; addresses.
+SUM = np.dtype(
+    [
+        ("serial", "i4"),
+        ("has_floats", "i4"),
+        ("got", "i8"),  # uint32 (units,)
+        ("state", "i8"),  # int8 (units,): flags
+        ("replies", "i8"),  # int32 (units,)
+        ("proposal", "i8"),  # int32 (units,)
+        ("words", "i8"),  # int32 (units, elements)
+        ("units_count", "i8"),
+    ],
+    align=True,
+)
+
+FLOW = np.dtype(
+    [
+        ("key", "u8"),
+        ("words", "i8"),  # address, 0 if only counted
+        ("received", "i8"),
+        ("words_count", "i8"),
+        ("timeout_ps", "i8"),
+        ("deadline_ps", "i8"),
+        ("armed_order", "i8"),
+        ("timeouts", "i8"),
+        ("retransmitted_packets", "i8"),
+        ("serial", "i4"),
+        ("is_open", "i4"),
+        ("source", "i4"),
+        ("target", "i4"),
+        ("route", "i4"),
+        ("packets_count", "i4"),
+        ("window", "i4"),
+        ("ack_every", "i4"),
+        ("elements", "i4"),
+        ("overhead_bytes", "i4"),
+        ("first_bytes", "i4"),
+        ("last_bytes", "i4"),
+        ("ack_bytes", "i4"),
+        ("base", "i4"),
+        ("next", "i4"),
+        ("transmissions", "i4"),
+        ("backoff", "i4"),
+        ("expected", "i4"),  # receiver
+        ("unacknowledged", "i4"),
+        ("is_delivered", "i4"),
+        ("job", "i4"),
+        ("pad", "i4"),
+    ],
+    align=True,
+)
+
+# One row per (flow, sequence number modulo window).
+FLIGHT = np.dtype(
+    [("transmission", "i4"), ("attempt", "i4"), ("acknowledged", "i4"), ("received", "i4")], align=True
+)
+
+LOG = np.dtype(
+    [
+        ("time_ps", "i8"),
+        ("order", "i8"),
+        ("what", "i4"),
+        ("where", "i4"),
+        ("owner", "i4"),
+        ("unit", "i4"),
+        ("part", "i4"),
+        ("attempt", "i4"),
+    ],
+    align=True,
+)
+
+HOST = np.dtype([("away_until_ps", "i8")], align=True)  # NEVER: it has crashed
+
+DONE = np.dtype([("is_flow", "i4"), ("row", "i4"), ("serial", "i4"), ("pad", "i4")], align=True)

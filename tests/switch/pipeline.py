@@ -1,0 +1,167 @@
+"""Packets through the compiled programs as the engine takes them: the state machine, then the words.
+
+`sim/engine/aggregate.py` (`take_words`, `take_lifted`), `slot_timer.py` and `atp.py` (`aggregate`) do so
+with packets that have come over links. Here a packet is a value, and what leaves the switch is returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from homomorphic.merge import keep_threshold, lift
+from sim.engine.model import Merge, Overflow, Program
+from switch import arithmetic
+from switch.programs import atp, switchml, timed, tree
+from switch.registers import OVERWRITE, READ, Registers, clear, new_registers
+from tests.reference.atp import Outcome, Verdict
+from tests.reference.merging import lifted
+
+SLOTS, ELEMENTS = 3, 8
+
+# Both ends of int32, so that sums of codes overflow too.
+TABLE = (2**31 - 1, -(2**31), 0, 1, -1, -(2**31) + 1, 2**30, -(2**30), 5, -7, 100, -100, 2, -2, 3, -3)
+
+ATP_VERDICTS = {
+    atp.CONSUMED: Verdict.CONSUMED,
+    atp.FORWARD_COMPLETE: Verdict.FORWARD_COMPLETE,
+    atp.FORWARD_ANSWER: Verdict.FORWARD_ANSWER,
+    atp.FORWARD_EVICT: Verdict.FORWARD_EVICT,
+    atp.DROPPED: Verdict.DROPPED,
+    atp.COLLIDED: Verdict.COLLIDED,
+}
+
+
+class Packet(NamedTuple):
+    """A child's packet; `words` are int32 values, of TABLE_ADD codes of `TABLE`."""
+
+    child: int
+    slot: int
+    turn: int  # its version is turn mod 2
+    words: Sequence[int]
+    merge: Merge = Merge.ADD
+    exponent: int = -128
+    workers: int = 1  # whose words these are
+    key: int = 0  # of SIGN's random bits
+
+    def lanes(self) -> list[int]:
+        """Its words, those of TABLE_ADD lifted by the reference."""
+        return lifted(self.words, TABLE) if self.merge is Merge.TABLE_ADD else list(self.words)
+
+
+@dataclass
+class Pipeline:
+    """The registers of one switch that runs a program for one job."""
+
+    program: Program
+    children: int
+    overflow: Overflow = Overflow.WRAP
+    registers: Registers = field(default_factory=lambda: new_registers(SLOTS, ELEMENTS))
+    overflowed_words: int = 0
+
+    def row(self, slot: int, turn: int) -> int:
+        """Row of the registers that a packet belongs to."""
+        return 2 * slot if self.program is Program.TREE else 2 * slot + turn % 2
+
+    def receive(self, packet: Packet) -> int:
+        """Take one packet through the switch; returns its verdict."""
+        row = self.row(packet.slot, packet.turn)
+        slots, child, children = self.registers.slots, packet.child, self.children
+        match self.program:
+            case Program.SWITCHML:
+                verdict, action = switchml.process_packet(slots, row, child, children, packet.exponent)
+            case Program.TREE:
+                verdict, action = tree.process_packet(slots, row, child, children, packet.exponent)
+            case Program.TIMED:
+                verdict, action = timed.process_packet(slots, row, child, children, packet.turn)
+            case _:
+                raise AssertionError(f"{self.program!r} has no slots")
+        if action != READ:
+            self._take_words(row, packet, action)
+        return verdict
+
+    def keep(self, slot: int, turn: int, words: Sequence[int], exponent: int) -> bool:
+        """Take in a result of the parent: whether it is news."""
+        row = self.row(slot, turn)
+        if self.registers.slots[row].is_answered:
+            return False
+        self.registers.slots[row].is_answered = 1
+        self.registers.slots[row].exponent = exponent
+        self.registers.values[row, : len(words)] = words
+        return True
+
+    def time_out(self, slot: int, turn: int) -> None:
+        """The timer of a row ends."""
+        self.registers.slots[self.row(slot, turn)].is_emitted = 1
+
+    def clear(self, slot: int) -> None:
+        """Lose all that a slot holds."""
+        clear(self.registers, slice(2 * slot, 2 * slot + 2))
+
+    def words(self, slot: int, turn: int, count: int = ELEMENTS) -> list[int]:
+        """The first words that a slot holds."""
+        values: list[int] = self.registers.values[self.row(slot, turn), :count].tolist()
+        return values
+
+    def _take_words(self, row: int, packet: Packet, action: int) -> None:
+        slot, words = self.registers.slots[row], int32(packet.words)
+        if packet.merge is Merge.TABLE_ADD:
+            words = lift(words.view(np.uint32), int32(TABLE))
+        values = self.registers.values[row, : words.size]
+        held = 0 if action == OVERWRITE else int(slot.workers)
+        if action == OVERWRITE:
+            values[:] = words
+        elif packet.merge in (Merge.ADD, Merge.TABLE_ADD):
+            self.overflowed_words += arithmetic.add(values, words, int(self.overflow))
+        else:
+            threshold = np.int64(keep_threshold(held, packet.workers))
+            arithmetic.merge_otherwise(values, words, int(packet.merge), threshold, np.uint64(packet.key))
+        slot.workers = held + packet.workers
+
+
+class AtpPipeline:
+    """The aggregators of one switch, with the face of `AtpReference`."""
+
+    def __init__(self, count: int, words: int = ELEMENTS) -> None:
+        self.entries = atp.new_entries(count, words)
+
+    def data(
+        self,
+        entry: int,
+        identity: int,
+        bits: int,
+        workers: int,
+        is_resend: bool,
+        is_marked: bool,
+        words: Sequence[int],
+    ) -> Outcome:
+        """Take one packet of a unit of `workers` workers through the switch."""
+        number, overflowed = atp.process_packet(
+            self.entries, entry, identity, np.uint32(bits), workers, is_resend, int32(words)
+        )
+        verdict = ATP_VERDICTS[number]
+        if verdict is Verdict.COLLIDED:
+            return Outcome(verdict, bits, list(words), is_marked, overflowed)
+        row = self.entries.rows[entry]
+        row.is_marked |= is_marked
+        mark = bool(row.is_marked)
+        if verdict in (Verdict.CONSUMED, Verdict.DROPPED):
+            return Outcome(verdict, bits, list(words), mark, overflowed)
+        held = self.entries.values[entry, : len(words)].tolist()
+        outcome = Outcome(verdict, int(row.bitmap), held, mark, overflowed)
+        if verdict is Verdict.FORWARD_EVICT:
+            atp.free(self.entries, entry)
+        return outcome
+
+    def acknowledge(self, entry: int, identity: int) -> None:
+        """The server has a unit's sum."""
+        atp.acknowledge(self.entries, entry, identity)
+
+
+def int32(words: Sequence[int]) -> NDArray[np.int32]:
+    """Words as packets carry them."""
+    return np.array(words, np.int32)
