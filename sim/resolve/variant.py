@@ -150,4 +150,3 @@ class _Resolver:
         """Where a scenario names the switches' profile: a topology from a file has its own."""
         is_file = isinstance(self.variant.topology, written.TopologyFile)
         return "topology.path" if is_file else "topology.switch"
-
