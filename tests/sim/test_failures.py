@@ -82,7 +82,7 @@ def test_a_worker_that_crashes(tmp_path: Path, text: str) -> None:
 
 def test_a_switch_that_forgets_results_that_somebody_lacks(tmp_path: Path) -> None:
     """SwitchML ends stuck if a result was lost beside it; ATP's server has it still."""
-    told = netfold(tmp_path, SCENARIOS / "04-switch-reboot.yaml", "workload.elements=200000")
+    told = netfold(tmp_path, SCENARIOS / "04-switch-reboot.yaml")
 
     assert (told.exit_code, told.verdict) == (1, "stuck")
     assert {name: one["verdict"] for name, one in told.variants.items()} == {
