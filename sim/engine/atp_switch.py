@@ -35,6 +35,7 @@ def on_atp_switch(at: int, index: int) -> None:
     else:
         world.points[packet.point].packets += 1
         if packet.flags & FLOATS:
+            world.points[packet.point].forwarded += 1
             forward(world.clock[0].at, index)
         else:
             aggregate(world.clock[0].at, index)
@@ -68,6 +69,7 @@ def aggregate(at: int, index: int) -> None:
         if not is_resend:
             packet.flags |= COLLIDED
             point.collisions += 1
+        point.forwarded += 1
         forward(world.clock[0].at, index)
         return
     world.entries.rows[entry].last_ps = world.clock[0].now_ps
@@ -79,6 +81,7 @@ def aggregate(at: int, index: int) -> None:
         point.duplicates_dropped += 1
         free_packet(world, index)
         return
+    point.forwarded += 1
     point.results += verdict == atp.FORWARD_COMPLETE
     point.answers += verdict == atp.FORWARD_ANSWER
     point.evictions += verdict == atp.FORWARD_EVICT
@@ -122,7 +125,6 @@ def forward(at: int, index: int) -> None:
     packet = world.packets[index]
     server = world.servers[world.jobs[world.streams[packet.owner].job].server]
     own_words(world, index)
-    world.points[packet.point].forwarded += 1
     packet.kind = ATP_FORWARD
     packet.target = server.host
     packet.route = server.route

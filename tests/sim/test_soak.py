@@ -25,7 +25,7 @@ from sim.scenario import load
 
 TIMES_US = st.integers(0, 60)
 PLACES = st.sampled_from(["*", "h0->*", "*->h1", "h1->*"])
-RATES = st.sampled_from([0.001, 0.02, 0.2])
+RATES = st.sampled_from([0.001, 0.02, 0.05])
 IN_LINE = {"loss", "corruption", "duplicate", "link_down", "link_rate", "worker_pause", "start_skew"}
 Fault = dict[str, Any]
 EXAMPLES = 2000
