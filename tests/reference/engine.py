@@ -109,8 +109,9 @@ class ReferenceEngine:
         job = numbered.job
         if job.server is None:
             return PROGRAMS[job.program](self.fabric, numbered, finished)
-        mark_bytes = self.fabric.mark_bytes
-        self.fabric.mark_bytes = job.server.ecn_bytes if mark_bytes is None else min(mark_bytes, job.server.ecn_bytes)
+        smallest = self.fabric.mark_bytes
+        ecn_bytes = job.server.ecn_bytes
+        self.fabric.mark_bytes = ecn_bytes if smallest is None else min(smallest, ecn_bytes)
         return AtpJob(self.fabric, numbered, finished, self.entries.setdefault(job.switch, AtpReference()))
 
     def open_stream(

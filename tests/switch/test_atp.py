@@ -101,7 +101,7 @@ def test_eviction_leaves_its_mark_to_who_claims_the_entry_next() -> None:
 
 
 class AtpLockStep(RuleBasedStateMachine):
-    """Units compete for two entries; workers send and resend in any order, and registers lose their content."""
+    """Units compete for two entries; workers send and resend in any order; registers get lost."""
 
     @initialize(workers=CHILDREN)
     def start(self, workers: int) -> None:
