@@ -71,8 +71,8 @@ class Places:
         first_unit, word = stream.first_units[index], word // stream.lanes[index]
         unit = stream.lead + first_unit + word // self._unit_words
         place = f"unit {unit} of stream {stream.number}"
-        if job.program is Program.ATP:  # whose workers choose entries, each its own
-            return place
+        if job.program is Program.ATP:  # collisions move units from slot to slot, and to the server
+            return f"{place}, in a slot that changes with collisions, or at the server"
         window_slot = unit % stream.window
         turn = int(stream.turns[window_slot]) + unit // stream.window
         packet = word % self._unit_words // job.frame.elements

@@ -101,7 +101,10 @@ def test_a_short_scaled_stream_has_a_short_window() -> None:
 def test_programs_without_versions() -> None:
     for program, place in (
         (Program.TREE, "slot 100, version 0, unit 1 of stream 0"),
-        (Program.ATP, "unit 1 of stream 0"),
+        (
+            Program.ATP,
+            "unit 1 of stream 0, in a slot that changes with collisions, or at the server",
+        ),
     ):
         places = Places(job_of(1, 1, program))
         places.begin(0)
