@@ -7,6 +7,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constr
 
 demo: .venv/installed
 	$(BIN)/netfold run scenarios/01-quickstart.yaml
+	$(BIN)/netfold switch fit switchml --profile tofino1 --workers 8
+	$(BIN)/netfold run scenarios/06-two-racks.yaml
+	@echo "The last one is meant to get stuck, and to say why:"
+	-$(BIN)/netfold run scenarios/04-switch-reboot.yaml
 
 test: .venv/installed-test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
