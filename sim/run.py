@@ -30,6 +30,7 @@ from sim.outcome import JobResult, Outcome, VariantResult, engine_of, link_recor
 from sim.plan import JobPlan, Plan, VariantPlan, passes_count
 from sim.record import LinkRecord
 from sim.resolve import resolve
+from sim.resolve.warnings import overflow_warnings
 from sim.results import RunData, write_run
 from sim.results.summary import VariantFacts
 from sim.scenario import load
@@ -247,6 +248,14 @@ class _Stage:
         options = RingOptions(job.hosts, plan.frame, *limits, self.seed, index)
         return Ring(self.environment, self.fabric, options, job.device, hosts)
 
+    def _switch_names(self, job: JobPlan) -> list[str]:
+        """The switches of its tree, the root first."""
+        plan = job.collective
+        if not isinstance(plan, Job):
+            return []
+        switches = (plan.switch, *(branch.switch for branch in plan.branches))
+        return [self.variant.network.nodes[switch] for switch in switches]
+
     def facts(
         self, job: JobPlan, collective: Collective, links: list[LinkRecord], ending: Ending
     ) -> VariantFacts:
@@ -258,9 +267,13 @@ class _Stage:
             packets_retransmitted=collective.retransmitted_packets(),
             references=job.references,
             variant=self.variant.name,
-            warnings=job.warnings,
+            warnings=(*job.warnings, *overflow_warnings(job, points)),
             passes=passes_count(job.passes, points) if points else None,
             results=points[0]["results"] if points else 0,
+            switches=tuple(
+                {"switch": name, **counters}
+                for name, counters in zip(self._switch_names(job), points, strict=True)
+            ),
             duration_ps=int(self.environment.now),
             diagnosis=ending.diagnosis,
         )

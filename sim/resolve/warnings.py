@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from homomorphic.codec import Codec
+from homomorphic.fixed_point import FixedPoint
 from homomorphic.lossless import Lossless
 from sim.engine.model import Job, Overflow
-from sim.plan import RingPlan
+from sim.plan import JobPlan, RingPlan
 
 
 def warnings_of(codec: Codec, collective: RingPlan | Job) -> tuple[str, ...]:
@@ -19,3 +22,15 @@ def warnings_of(codec: Codec, collective: RingPlan | Job) -> tuple[str, ...]:
             "where a counter overflows",
         )
     return ()
+
+
+def overflow_warnings(job: JobPlan, points: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
+    """What to know of sums that left int32 in its switches; a sketch's may wrap, a gradient's should not."""
+    plan = job.collective
+    count = sum(point["overflowed_words"] for point in points)
+    if isinstance(plan, RingPlan) or count == 0:
+        return ()
+    if plan.overflow is Overflow.WRAP and not isinstance(job.codec, FixedPoint):
+        return ()
+    done = {Overflow.WRAP: "wrapped", Overflow.SATURATE: "saturated", Overflow.STICKY: "stuck at the limit"}
+    return (f"{count} sums left int32 in switches and {done[plan.overflow]}",)

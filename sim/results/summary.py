@@ -36,6 +36,7 @@ class VariantFacts:
     warnings: tuple[str, ...] = ()  # what to know before its numbers are used
     passes: int | None = None  # through pipelines of switches that run its program; None: it has none
     results: int = 0  # that its switches completed
+    switches: tuple[Mapping[str, Any], ...] = ()  # what each did, by the names of `engine.POINT_COUNTERS`
     duration_ps: int = 0  # of the whole variant
     diagnosis: Mapping[str, Any] | None = None  # why it is stuck
 
@@ -121,6 +122,7 @@ def _summarize_variant(
         ],
         "metrics": metrics,
         "references": [asdict(reference) for reference in fact.references],
+        "switches": [dict(switch) for switch in fact.switches],
     }
     return entry if fact.diagnosis is None else entry | {"diagnosis": dict(fact.diagnosis)}
 
@@ -156,6 +158,7 @@ def _switch_metrics(fact: VariantFacts, links: list[LinkRecord]) -> dict[str, An
     return {
         "passes": fact.passes,
         "passes_per_result": None if fact.passes is None else _ratio(fact.passes, fact.results),
+        "overflowed_words": sum(switch["overflowed_words"] for switch in fact.switches),
         "loopback_busy": _ratio(max(inside), fact.duration_ps) if inside else None,
     }
 

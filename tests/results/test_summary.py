@@ -40,6 +40,7 @@ def test_metrics_by_hand() -> None:
         "packets_retransmitted": 9,
         "passes": None,
         "passes_per_result": None,
+        "overflowed_words": 0,
         "loopback_busy": None,
         "exact": True,
         "max_abs_error": 0.5,
@@ -132,7 +133,7 @@ def test_a_stuck_variant_without_any_round_has_none() -> None:
 
     assert {name for name, value in metrics.items() if value is not None} == {
         *("steps", "workers", "packets", "packet_hops", "packets_lost", "packets_dropped"),
-        *("packets_retransmitted", "redo_messages"),
+        *("packets_retransmitted", "redo_messages", "overflowed_words"),
     }
     assert unfinished(0, 1)["metrics"]["exact"] is True
 
