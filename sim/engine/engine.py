@@ -216,10 +216,18 @@ class Engine:
         return number
 
     def run(self, until_ps: int) -> list[Completion]:
-        """Process events up to `until_ps`, but no further than the first that completes something."""
+        """Process events up to `until_ps`, but no further than the first that completes something.
+
+        Raises
+        ------
+        RuntimeError
+            The engine has failed.
+        """
         while run_until(self.world, until_ps, self._reserve, self._payload_reserve) == state.GROW:
             self._make_room(self._reserve)
         clock = self.world.clock[0]
+        if clock.unfinished:
+            raise RuntimeError("a compiled handler failed; what it said is printed above")
         completions = [self._completion(self.world.done[i]) for i in range(clock.done_count)]
         clock.done_count = 0
         return completions

@@ -13,6 +13,7 @@ from sim.engine.aggregate import on_parent_result, take_lifted
 from sim.engine.atp_server import on_atp_forward
 from sim.engine.atp_switch import on_atp_switch
 from sim.engine.atp_worker import on_atp_result, on_atp_timer
+from sim.engine.entering import world_at
 from sim.engine.fault import meet_faults
 from sim.engine.log import log_packet
 from sim.engine.single import on_single_event
@@ -33,6 +34,7 @@ _SIGNATURE = types.void(*[types.int64] * 5)
 
 
 def _rare(at: int, what: int, row: int, first: int, second: int) -> None:
+    world_at(at).clock[0].unfinished += 1  # an error in here is printed and goes no further: the face looks
     if what == MEET_FAULTS:
         meet_faults(at, row, first)
     elif what == LIFT:
@@ -47,9 +49,11 @@ def _rare(at: int, what: int, row: int, first: int, second: int) -> None:
         on_single_event(at, row, first)
     else:
         log_packet(at, row, first)
+    world_at(at).clock[0].unfinished -= 1
 
 
 def _atp(at: int, what: int, row: int, first: int, second: int) -> None:
+    world_at(at).clock[0].unfinished += 1
     if what == AT_SWITCH:
         on_atp_switch(at, row)
     elif what == AT_SERVER:
@@ -58,6 +62,7 @@ def _atp(at: int, what: int, row: int, first: int, second: int) -> None:
         on_atp_result(at, row)
     else:
         on_atp_timer(at, row)
+    world_at(at).clock[0].unfinished -= 1
 
 
 @cache

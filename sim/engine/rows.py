@@ -24,6 +24,7 @@ CLOCK = np.dtype(
         ("at", "i8"),  # address of the tables' descriptors (`entering.py`)
         ("rare", "i8"),  # addresses of handlers that are compiled apart (`handlers.py`)
         ("atp", "i8"),
+        ("unfinished", "i8"),  # calls of these that have begun and not ended
     ],
     align=True,
 )
