@@ -21,7 +21,7 @@ check: .venv/installed-check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-# What compiled code reads and writes lies inside its arrays.
+# What compiled code reads and writes lies inside its tables (of words at an address only the face knows the length).
 bounds: .venv/installed-test
 	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -n 2 tests/engine tests/switch tests/homomorphic
 

@@ -84,7 +84,8 @@ class _JobScene:
         self._engine = engine
         self._points = engine.job_points(number) if outstanding else ()
         self._outstanding = outstanding
-        self._packet_bytes = self.job.frame.wire_bytes(self.job.frame.elements, first=True, last=True)
+        words = self.job.lanes * self.job.frame.elements
+        self._packet_bytes = self.job.frame.wire_bytes(words, first=True, last=True)
 
     def rows(self) -> list[StuckSlot]:
         """One row for every unit and point that waits, by stream and unit; who has crashed does not wait."""

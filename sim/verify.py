@@ -96,8 +96,7 @@ def examine(
                     where = (operation.number, part, worker)
                     first_wrong = _first_wrong(where, message, received[worker], right[worker])
     held = _held(operations, len(gradients))
-    summed = gradients if held.holders is None else _only_held(gradients, held.holders)
-    max_abs_error, over_bound, worst = _errors(codec, summed, decoded[0])
+    max_abs_error, over_bound, worst = _worst_errors(codec, gradients, decoded, operations)
     live = np.zeros(gradients[0].size, np.bool_)
     for gradient in gradients:
         live |= gradient != 0
@@ -117,11 +116,30 @@ def examine(
 
 
 class _Held(NamedTuple):
-    """How many workers the results of a round hold, and which ones those at worker 0."""
+    """How many workers the results of a round hold."""
 
     fewest: int
     mean: float
-    holders: Holders | None  # None: all
+
+
+def _worst_errors(
+    codec: Codec,
+    gradients: Sequence[Gradient],
+    decoded: Sequence[Gradient],
+    operations: Sequence[Operation],
+) -> tuple[float, float, int]:
+    """Largest errors over all workers; those that decoded the same as worker 0 err the same."""
+    largest, over_bound, worst = 0.0, 0.0, 0
+    for worker, own in enumerate(decoded):
+        holders = operations[0].received[worker][0].holders if operations else None
+        if worker > 0 and holders is None and _same_bits(decoded[0], own):
+            continue
+        summed = gradients if holders is None else _only_held(gradients, holders)
+        error, relative, element = _errors(codec, summed, own)
+        largest = max(largest, error)
+        if relative > over_bound:
+            over_bound, worst = relative, element
+    return largest, over_bound, worst
 
 
 def _held(operations: Sequence[Operation], workers: int) -> _Held:
@@ -137,8 +155,8 @@ def _held(operations: Sequence[Operation], workers: int) -> _Held:
         np.concatenate([np.bitwise_count(one.bitmaps) for one in found]) if found else np.empty(0, np.uint8)
     )
     if counts.size == 0:
-        return _Held(workers, float(workers), None)
-    return _Held(int(counts.min()), float(counts.mean()), operations[0].received[0][0].holders)
+        return _Held(workers, float(workers))
+    return _Held(int(counts.min()), float(counts.mean()))
 
 
 def _only_held(arrays: Sequence[NDArray[T]], holders: Holders) -> list[NDArray[T]]:

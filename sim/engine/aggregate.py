@@ -10,13 +10,14 @@ from homomorphic.merge import lift_words
 from sim.engine.entering import ask, world_at
 from sim.engine.link import free_packet, take_payload
 from sim.engine.memory import copy_words, words_at
+from sim.engine.model import Program
 from sim.engine.result import emit, replicate
 from sim.engine.state import ALL_CHILDREN, ANSWER_NOTHING, LIFT, PARENT, TEND_TIMER, World
 from switch import arithmetic
 from switch.programs import switchml, timed, tree
 from switch.registers import ANSWER, ANSWERED, COMPLETE, DROPPED, EXPIRED, LATE, OVERWRITE, READ
 
-SWITCHML, TREE, TIMED = 0, 1, 2  # `model.Program`
+SWITCHML, TREE, TIMED = int(Program.SWITCHML), int(Program.TREE), int(Program.TIMED)
 
 
 @inlined

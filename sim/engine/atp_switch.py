@@ -7,8 +7,7 @@ import numpy as np
 from homomorphic.compiled import inlined, kernel
 from sim.engine.atp_worker import COLLIDED, FLOATS, REQUEST, RESEND, RESULT_KEY
 from sim.engine.entering import world_at
-from sim.engine.fault import own_words
-from sim.engine.link import free_packet, take_payload
+from sim.engine.link import free_packet, own_words, take_payload
 from sim.engine.memory import copy_words, words_at
 from sim.engine.result import copy_content
 from sim.engine.send import dispatch, put_far

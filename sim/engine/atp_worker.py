@@ -16,13 +16,12 @@ from sim.engine.state import (
     STREAM_TIMER,
     World,
 )
-from sim.engine.stream import end_stream, packet_key, segment_of
+from sim.engine.stream import JITTER_SHARE, end_stream, packet_key, segment_of
 
 # Flags of packets.
 RESEND, FLOATS, COLLIDED, REQUEST = 1, 2, 4, 8
 
-DATA_KEY, LOOP_KEY, JITTER_KEY, RESULT_KEY = 1, 5, 9, 17
-JITTER_SHARE = 4
+DATA_KEY, JITTER_KEY, RESULT_KEY = 1, 9, 17
 INCREASE_BYTES = 1500  # of the window, once a window without marks
 
 

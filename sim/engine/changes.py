@@ -11,7 +11,7 @@ import numpy as np
 
 from sim.engine import tables
 from sim.engine.link import free_packet
-from sim.engine.state import DELAYED, NEVER, ROW, STREAM_TIMER, World
+from sim.engine.state import DELAYED, ROW, STREAM_TIMER, World
 from switch import registers
 from switch.programs.atp import ENTRY
 
@@ -22,10 +22,7 @@ def set_rate(world: World, link: int, rate_bps: int) -> None:
     """Change a link's rate for what is put on it from now on."""
     row = world.links[link]
     is_cut = row.buffer_ps == CUT
-    marked_bytes = 0 if row.ecn_ps == NEVER else int(row.ecn_ps) * int(row.rate_bps)
     tables.set_rate(row, rate_bps)
-    if row.ecn_ps != NEVER:
-        row.ecn_ps = marked_bytes // rate_bps
     if is_cut:
         row.buffer_ps = CUT
 

@@ -34,6 +34,8 @@ from topologies.routing import Network
 _LINK_COUNTERS = [name for name in rows.LINK.names or () if name.endswith(("_packets", "_bytes"))]
 _LINK_COUNTERS += ["busy_ps", "backlog_ps_max"]
 
+SERIALS_MAX = 1 << 20  # streams of a worker: what an ATP entry can tell apart
+
 
 class Engine:
     """One network with its traffic, in simulated time.
@@ -54,11 +56,12 @@ class Engine:
         # A fault may double every packet that an event sends, or give it words of its own.
         self._copies = 2 if any(rule.fate not in (Fate.LOSS, Fate.CORRUPTION) for rule in rules) else 1
         # Arrays whose addresses are in the tables or in packets. A worker's packets travel in order, so when
-        # a stream is over none of the one before it is left; a closed flow's packets are not looked into.
+        # a stream is over none of the one before it is left (those of slots with timers own their words); a
+        # closed flow's packets are not looked into.
         self._held: defaultdict[tuple[bool, int], deque[object]] = defaultdict(lambda: deque(maxlen=2))
         self._sums: defaultdict[int, deque[object]] = defaultdict(lambda: deque(maxlen=2))  # ATP, by job
-        self._kept: list[object] = []  # small tables that packets refer to
-        self._shapes: dict[int, dict[int, object]] = {}  # of the jobs' latest streams, by number
+        self._kept: dict[int, object] = {}  # tables of TABLE_ADD, by identity: packets refer to them
+        self._shapes: dict[tuple[int, int], tuple[object, int]] = {}  # of streams not yet open everywhere
         self._flows_count = 0
         self._forgotten: defaultdict[int, int] = defaultdict(int)  # retransmissions of flows, by job
         self._reserve = 8  # packets that one event may take
@@ -120,8 +123,8 @@ class Engine:
 
     def add_job(self, job: Job) -> int:
         """Give a job its slots and one stream per worker; only before anything is sent."""
-        if self.next_event_ps() is not None:
-            raise RuntimeError("a job cannot be added while packets are in flight")
+        if self.world.clock[0].order > 0:
+            raise RuntimeError("a job cannot be added once packets have been sent")
         self.world = jobs.add_job(self.world, job)
         window = job.slots_count if job.server is None else max(job.slots_count, 2 * job.server.window_max)
         burst = self._copies * (max(window, len(job.hosts) + len(job.branches)) + 8)
@@ -149,7 +152,7 @@ class Engine:
         if self.world.hosts[int(stream.host)].away_until_ps == state.NEVER:
             return  # it has crashed
         units = write_segments(self.world, row, segments, scaled is not None)
-        self._kept += [segment.table for segment in segments if segment.table is not None]
+        self._kept |= {id(segment.table): segment.table for segment in segments}
         stream.segments_count, stream.blocks_count, stream.lead = len(segments), 0, 0
         stream.window = self.world.jobs[job].window
         if scaled is not None:
@@ -177,11 +180,15 @@ class Engine:
     def _check_lock_step(self, job: int, worker: int, segments: list[Segment], is_scaled: bool) -> None:
         """Results are written at the length their cause has: all workers must send the same lengths."""
         serial = int(self.world.streams[int(self.world.jobs[job].first_stream) + worker].serial) + 1
+        if serial >= SERIALS_MAX:
+            raise RuntimeError(f"worker {worker} of job {job} has opened {serial} streams, that is all")
         shape = [(segment.words.size, segment.merge) for segment in segments], is_scaled
-        first = self._shapes.setdefault(job, {}).setdefault(serial, shape)
+        first, opened = self._shapes.pop((job, serial), (shape, 0))
         if shape != first:
+            self._shapes[job, serial] = first, opened
             raise ValueError(f"worker {worker} of job {job} streams {shape}, another worker {first}")
-        self._shapes[job].pop(serial - 2, None)
+        if opened + 1 < self.world.jobs[job].workers_count:
+            self._shapes[job, serial] = first, opened + 1
 
     def open_flow(self, flow: Flow) -> int:
         """Start a flow now; returns its number, which its `Completion` carries.

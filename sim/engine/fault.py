@@ -7,11 +7,13 @@ import numpy as np
 from homomorphic.compiled import inlined, kernel
 from homomorphic.keyed import mix
 from sim.engine.entering import world_at
-from sim.engine.link import accept, fly, free_packet, take_packet, take_payload
-from sim.engine.memory import copy_words, words_at
+from sim.engine.link import accept, fly, free_packet, own_words, take_packet, take_payload
+from sim.engine.memory import copy_words
+from sim.engine.model import Fate
 from sim.engine.state import FLOW_ACK, FLOW_DATA, World
 
-LOSS, CORRUPTION, FLIP, DUPLICATE, REORDER = 0, 1, 2, 3, 4
+LOSS, CORRUPTION, FLIP = int(Fate.LOSS), int(Fate.CORRUPTION), int(Fate.FLIP)
+DUPLICATE, REORDER = int(Fate.DUPLICATE), int(Fate.REORDER)
 ALWAYS = ~np.uint64(0)
 
 
@@ -63,18 +65,6 @@ def striking_rule(world: World, index: int, row: int) -> int:
         if draw < rule.threshold or rule.threshold == ALWAYS:
             return number
     return -1
-
-
-@inlined
-def own_words(world: World, row: int) -> None:
-    """Give a packet words of its own: its sender's buffer may be gone when it arrives late."""
-    packet = world.packets[row]
-    if packet.words == 0 or packet.payload >= 0 or packet.kind in (FLOW_DATA, FLOW_ACK):
-        return
-    payload = take_payload(world)
-    copy_words(world.payloads[payload], words_at(packet.words, packet.words_count))
-    packet.payload = payload
-    packet.words = 0
 
 
 @inlined

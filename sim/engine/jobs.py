@@ -14,7 +14,7 @@ from sim.engine.memory import address_of
 from sim.engine.model import Job, Program, Server
 from sim.engine.state import NEVER, SEGMENTS_MAX, Table, World, records
 from sim.engine.stream import TIMEOUTS_THRESHOLD
-from sim.engine.tables import enlarged, waiting_ps
+from sim.engine.tables import enlarged, set_rate
 from switch.programs.atp import new_entries
 from switch.registers import CHILDREN_MAX, new_registers
 
@@ -152,7 +152,9 @@ def _add_server(world: World, job: Job, server: Server) -> World:
     world.streams["window_bytes"][first:] = job.slots_count * frame_bytes
     for link in world.links[: world.clock[0].links_count]:
         if link.buffer_bytes > 0:  # out of a switch
-            link.ecn_ps = min(link.ecn_ps, waiting_ps(server.ecn_bytes, int(link.rate_bps)))
+            marked = server.ecn_bytes if link.ecn_bytes < 0 else min(server.ecn_bytes, int(link.ecn_bytes))
+            link.ecn_bytes = marked
+            set_rate(link, int(link.rate_bps))
     elements = world.registers.values.shape[1]
     return world._replace(
         servers=servers, sums=sums, used=used, entries=new_entries(total, elements), places=places

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from homomorphic.compiled import inlined
 from sim.engine.heap import push
-from sim.engine.state import DELAYED, FLOW_ACK, Table, World
+from sim.engine.memory import copy_words, words_at
+from sim.engine.state import DELAYED, FLOW_ACK, FLOW_DATA, Table, World
 
 PS_BYTES = 8 * 10**12  # picoseconds · bits per byte: time on the wire is size · PS_BYTES / rate
 
@@ -134,3 +135,15 @@ def join(world: World, lane: int, row: int) -> None:
         push(world.heap, clock.heap_count, packet.arrive_ps, packet.order, lane)
         clock.heap_count += 1
     link.tail = row
+
+
+@inlined
+def own_words(world: World, row: int) -> None:
+    """Give a packet words of its own: its sender's buffer may be gone when it arrives late."""
+    packet = world.packets[row]
+    if packet.words == 0 or packet.payload >= 0 or packet.kind in (FLOW_DATA, FLOW_ACK):
+        return
+    payload = take_payload(world)
+    copy_words(world.payloads[payload], words_at(packet.words, packet.words_count))
+    packet.payload = payload
+    packet.words = 0

@@ -41,6 +41,7 @@ LINK = np.dtype(
         ("ecn_ps", "i8"),  # backlog from which on packets are marked; NEVER: none
         ("rules", "u8"),  # bit per rule that names the link
         ("buffer_bytes", "i8"),  # 0: no limit
+        ("ecn_bytes", "i8"),  # −1: no marks
         ("target", "i4"),
         ("head", "i4"),  # packets in flight, oldest first
         ("tail", "i4"),

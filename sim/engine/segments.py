@@ -18,6 +18,8 @@ def write_segments(world: World, row: int, segments: list[Segment], is_scaled: b
     unit_words = int(job.unit_packets * job.elements)
     if not 1 <= len(segments) <= SEGMENTS_MAX:
         raise ValueError(f"a stream has 1 to {SEGMENTS_MAX} segments, found {len(segments)}")
+    if len({(segment.floats is None, segment.is_float is None) for segment in segments}) > 1:
+        raise ValueError("either all segments of a stream have floats to fall back to, or none has")
     units = 0
     for index, segment in enumerate(segments):
         lanes = int(job.lanes) if segment.merge == Merge.TABLE_ADD else 1
@@ -47,6 +49,10 @@ def _write_extras(entry: Any, segment: Segment, program: Program, units: int) ->
             raise ValueError("slots with timers need room for the holders of each result")
         check_words(segment.holders, np.uint32, units)
         entry.holders = address_of(segment.holders)
+    if (segment.floats is None) != (segment.is_float is None):
+        raise ValueError("floats and is_float go together")
+    if program == Program.ATP and segment.merge != Merge.ADD:
+        raise ValueError("ATP merges by ADD alone")
     if segment.floats is not None and segment.is_float is not None:
         check_words(segment.floats, np.float32, segment.words.size)
         if segment.is_float.dtype != np.uint8 or segment.is_float.shape != (units,):

@@ -11,11 +11,12 @@ from sim.engine.entering import ask, world_at
 from sim.engine.flow import on_flow_timer
 from sim.engine.heap import push
 from sim.engine.log import log_slot_timer, log_timer
+from sim.engine.model import Program
 from sim.engine.slot_timer import on_slot_timer
 from sim.engine.state import ATP_TIMER, DELAYED, FLOW_TIMER, HELD, NEVER, ROW, STREAM_TIMER, World
 from sim.engine.stream import on_timer
 
-ATP = 3  # `model.Program`
+ATP = int(Program.ATP)
 
 
 @kernel

@@ -16,12 +16,13 @@ from homomorphic.keyed import mix
 from sim.engine.entering import kept_at
 from sim.engine.heap import push
 from sim.engine.kept import drop_kept, keep, take_kept
-from sim.engine.link import free_packet, take_packet, take_payload
+from sim.engine.link import free_packet, own_words, take_packet, take_payload
 from sim.engine.memory import bits_at, bytes_at, copy_words, floats_at, words_at
+from sim.engine.model import Program
 from sim.engine.send import send_towards
 from sim.engine.state import DATA, NEVER, STREAM_TIMER, World
 
-TIMED = 2  # `model.Program`
+TIMED = int(Program.TIMED)
 
 NO_EXPONENT = -128
 JITTER_SHARE = 4  # a retransmitted unit waits up to a quarter of the timeout longer
@@ -159,6 +160,8 @@ def fill_words(world: World, row: int, index: int) -> None:
     packet.words_count = count
     if stream.lead == 0:
         packet.words = segment.words + 4 * start
+        if job.program == TIMED:  # its streams may end while their packets still wait on the way
+            own_words(world, index)
         return
     packet.payload = take_payload(world)
     quantize_block(

@@ -45,7 +45,7 @@ def _links(network: Network, rules: Sequence[Rule]) -> Table:
         index = row % count
         is_limited = not network.is_host[network.link_source[index]]
         link.buffer_bytes = int(network.buffer_bytes[index]) if is_limited else 0
-        link.delay_ps, link.ecn_ps = int(network.delay_ps[index]), NEVER
+        link.delay_ps, link.ecn_bytes = int(network.delay_ps[index]), -1
         link.target, link.head, link.tail = int(network.link_target[index]), -1, -1
         set_rate(link, int(network.rate_bps[index]))
     for number, rule in enumerate(rules):
@@ -59,6 +59,7 @@ def set_rate(link: Any, rate_bps: int) -> None:
     link.rate_bps = rate_bps
     link.byte_ps = PS_BYTES // rate_bps if PS_BYTES % rate_bps == 0 else 0
     link.buffer_ps = NEVER if link.buffer_bytes == 0 else waiting_ps(int(link.buffer_bytes), rate_bps)
+    link.ecn_ps = NEVER if link.ecn_bytes < 0 else waiting_ps(int(link.ecn_bytes), rate_bps)
 
 
 def waiting_ps(size_bytes: int, rate_bps: int) -> int:

@@ -65,7 +65,8 @@ def process_packet(
 ) -> tuple[int, int]:
     """Take one packet through the switch; returns its verdict and how many words overflowed.
 
-    What is forwarded takes along the entry's values and bitmap: `values_of` and `bits | bitmap before`.
+    What is forwarded takes along the entry's values and bitmap: the caller copies them, then frees what was
+    evicted.
     """
     entry = entries.rows[row]
     if entry.identity != identity and (is_resend or entry.identity != FREE):

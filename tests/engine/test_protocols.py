@@ -184,6 +184,26 @@ def test_entries_collide_as_often_as_hashing_says() -> None:
     assert abs(hits / draws - expected) < 3 * sigma
 
 
+def test_packets_collide_as_often_as_entries_are_taken() -> None:
+    """Entries that others hold, J drawn of M: the share of a window's packets that collide, within 3 sigma."""
+    entries, window, others, seeds = 2000, 20, 600, 200
+    case = atp()
+    server = replace(case.job.server, entries=entries, window_max=window)
+    collisions = 0
+    for seed in range(seeds):
+        engine = Engine(case.network, seed)
+        number = engine.add_job(replace(case.job, slots_count=window, server=server))
+        taken = np.random.default_rng(seed).integers(0, entries, others)
+        engine.world.entries.rows["identity"][taken] = -1  # nobody's here: never freed
+        results = start(engine, number, words(WORKERS, window * FRAME.elements, seed))
+        assert run(engine, WORKERS) == WORKERS
+        assert all(np.array_equal(result, results[0]) for result in results)
+        collisions += engine.switch_counters(number)["collisions"] // WORKERS
+    expected = 1 - (1 - 1 / entries) ** others
+    draws = seeds * window
+    assert abs(collisions / draws - expected) < 3 * (expected * (1 - expected) / draws) ** 0.5
+
+
 def test_goodput_of_atp_is_that_of_its_frame() -> None:
     """62 words in 332 B on the wire: at most 74.7 Gb/s of gradient at 100 Gb/s."""
     frame = Frame("atp", 62, 84)
