@@ -106,7 +106,10 @@ def merges_are_exact(job: JobPlan, journal: Journal) -> Finding:
     if not job.codec.merges <= ORDER_FREE:
         return Finding(wrong == 0, "float sums depend on their order: held to the error bound instead")
     if wrong == 0:
-        return Finding(True, f"all merged words of {len(journal.rounds)} rounds equal their integer sums")
+        detail = f"all merged words of {len(journal.rounds)} rounds equal their integer sums"
+        if not all(findings.is_integer for findings in journal.findings):
+            detail += ", but for units sent as floats where sums overflowed: held to the error bound instead"
+        return Finding(True, detail)
     first = next(i for i, findings in enumerate(journal.findings) if findings.wrong_words)
     record, word = journal.rounds[first], journal.findings[first].first_wrong
     place = f"step {record.step}, bucket {record.bucket}, {word}"

@@ -50,6 +50,13 @@ def passes_count(passes: Passes, points: Sequence[Mapping[str, int]]) -> int:
     return total
 
 
+def results_count(root: Mapping[str, int]) -> int:
+    """Sums that went down to workers, complete or not: of ATP the server's, else the root's."""
+    if root["acknowledged"]:
+        return root["acknowledged"] - root["requests"]
+    return root["results"] + root["timed_out"]
+
+
 @dataclass(frozen=True)
 class JobPlan:
     """One job of a variant, resolved. Holding one means that:

@@ -27,7 +27,7 @@ from sim.faults import FaultDriver
 from sim.hosts import Hosts
 from sim.job import JobParts, TrainingJob
 from sim.outcome import JobResult, Outcome, VariantResult, engine_of, link_records, summary_of
-from sim.plan import JobPlan, Plan, VariantPlan, passes_count
+from sim.plan import JobPlan, Plan, VariantPlan, passes_count, results_count
 from sim.record import LinkRecord
 from sim.resolve import resolve
 from sim.resolve.warnings import overflow_warnings
@@ -269,7 +269,7 @@ class _Stage:
             variant=self.variant.name,
             warnings=(*job.warnings, *overflow_warnings(job, points)),
             passes=passes_count(job.passes, points) if points else None,
-            results=points[0]["results"] if points else 0,
+            results=results_count(points[0]) if points else 0,
             switches=tuple(
                 {"switch": name, **counters}
                 for name, counters in zip(self._switch_names(job), points, strict=True)

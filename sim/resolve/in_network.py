@@ -185,6 +185,12 @@ class InNetworkResolver:
 
     def _server(self) -> Server:
         section, network = self.section, self.switches.network
+        if section.entries < section.slots:
+            raise self.place.job_error(
+                "collective.entries",
+                f"a window of {section.slots} packets needs as many entries, found {section.entries}",
+                f"use {section.slots} entries or more, or {section.entries} slots or fewer",
+            )
         name = self.occupied.first_free() if section.server == "auto" else section.server
         if name is None:
             raise self.place.job_error(

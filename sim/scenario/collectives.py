@@ -82,8 +82,8 @@ class InNetwork(Section):
     """switchml, tree: which switches add up. one: the switch above; tree: also every switch where workers'
     ways to it meet, if its profile can."""
     overflow: Literal["auto", "wrap", "saturate", "sticky"] = "auto"
-    """What becomes of a sum that leaves int32; auto is wrap for switchml, sticky for atp, and the first that
-    the switch can for others."""
+    """What becomes of a sum that leaves int32; auto is wrap for switchml, sticky for atp (which can nothing
+    else), and the first that the switch can for others."""
     timeout: Time | None = None
     """switchml, timed, atp: wait for a result before a message is sent again; by default 10ms, 200us for atp,
     or twice the round trip of a full window where that is longer."""
@@ -121,12 +121,25 @@ class InNetwork(Section):
             if program == "timed":
                 raise ValueError("program timed needs a slot timer\nfor example slot_timer: 1ms")
             return value
+        if key == "slot_timer" and value == 0:
+            raise ValueError("must be more than 0\na slot that waits no time adds up nothing")
         programs = _PROGRAMS_OF[key]
         if program not in programs:
             plural = "s" if len(programs) > 1 else ""
-            owners = f"program{plural} {' and '.join(programs)}"
+            several = f"{', '.join(programs[:-1])} and " if plural else ""
+            owners = f"program{plural} {several}{programs[-1]}"
             raise ValueError(f"{key} belongs to {owners}, found program {program}\nremove it")
         return value
+
+    @field_validator("overflow")
+    @classmethod
+    def _atp_is_sticky(cls, overflow: str, info: ValidationInfo) -> str:
+        if info.data.get("program") == "atp" and overflow not in ("auto", "sticky"):
+            raise ValueError(
+                f"program atp keeps words at the limit, where its server sees them; found {shown(overflow)}\n"
+                "use sticky, or leave it out"
+            )
+        return overflow
 
     @field_validator("message_packets")
     @classmethod

@@ -185,7 +185,7 @@ def test_entries_collide_as_often_as_hashing_says() -> None:
 
 
 def test_packets_collide_as_often_as_entries_are_taken() -> None:
-    """Entries that others hold, J drawn of M: the share of a window's packets that collide, within 3 sigma."""
+    """Entries that others hold, J drawn of M: the share of a window that collides, within 3 sigma."""
     entries, window, others, seeds = 2000, 20, 600, 200
     case = atp()
     server = replace(case.job.server, entries=entries, window_max=window)

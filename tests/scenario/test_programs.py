@@ -65,14 +65,14 @@ def test_timed_slots_need_their_timer(tmp_path: Path) -> None:
         ("switchml", "slot_timer: 1ms", "program timed"),
         ("switchml", "server: h3", "program atp"),
         ("tree", "entries: 10", "program atp"),
-        ("tree", "timeout: 1ms", "programs switchml and timed and atp"),
+        ("tree", "timeout: 1ms", "programs switchml, timed and atp"),
         ("tree", "message_packets: 4", "program switchml"),
         ("atp", "timeout_max: 1s", "programs switchml and timed"),
         ("atp", "aggregators: tree", "programs switchml and tree"),
         ("atp", "message_packets: 1", "program switchml"),
         ("tree", "adaptive: false", "program atp"),
         ("tree", "ecn_threshold: 1MB", "program atp"),
-        ("tree", "first_timeout: 1ms", "programs switchml and timed and atp"),
+        ("tree", "first_timeout: 1ms", "programs switchml, timed and atp"),
     ],
 )
 def test_options_of_other_programs_are_refused(tmp_path: Path, program: str, line: str, owners: str) -> None:
@@ -80,6 +80,16 @@ def test_options_of_other_programs_are_refused(tmp_path: Path, program: str, lin
 
     assert refused(tmp_path, f"program: {program}", line) == (
         f"FILE:9: collective.{key}: {key} belongs to {owners}, found program {program}\n  remove it"
+    )
+
+
+def test_values_that_a_program_cannot_have_are_refused(tmp_path: Path) -> None:
+    assert refused(tmp_path, "program: atp", "overflow: wrap") == (
+        "FILE:9: collective.overflow: program atp keeps words at the limit, where its server sees them; "
+        "found 'wrap'\n  use sticky, or leave it out"
+    )
+    assert refused(tmp_path, "program: timed", "slot_timer: 0us") == (
+        "FILE:9: collective.slot_timer: must be more than 0\n  a slot that waits no time adds up nothing"
     )
 
 

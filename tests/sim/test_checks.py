@@ -123,6 +123,9 @@ def test_a_damaged_word_at_one_worker(tmp_path: Path, monkeypatch: pytest.Monkey
         "merges_are_exact": "1 merged words are wrong, first in step 1, bucket 1, worker 1, "
         "word 5 of 'values' (received 414036184, the sum is 412987608): "
         "slot 0, version 1, unit 8 of stream 3",
+        "sum_is_right": "largest error 0.00586, at most 1.34e+04 of the codec's bound, "
+        "at step 1, bucket 1, element 5; merged wrong at worker 1, word 5 of 'values' (received 414036184, "
+        "the sum is 412987608): slot 0, version 1, unit 8 of stream 3",
         "replicas_agree": "workers differ in 1 rounds, first step 1, bucket 1",
     }
 

@@ -55,6 +55,13 @@ def test_two_jobs_of_atp_share_entries_and_may_share_their_server(tmp_path: Path
     )
 
 
+def test_an_atp_window_needs_as_many_entries(tmp_path: Path) -> None:
+    assert refused(tmp_path, *ATP, "collective.entries=10", text=BARE) == (
+        "--set: collective.entries: a window of 100 packets needs as many entries, found 10\n"
+        "  use 100 entries or more, or 10 slots or fewer"
+    )
+
+
 @pytest.mark.parametrize("policy", ["wrap", "saturate", "sticky"])
 def test_what_becomes_of_overflows_can_be_chosen(tmp_path: Path, policy: str) -> None:
     job = job_of(only(tmp_path, f"collective.overflow={policy}"))
