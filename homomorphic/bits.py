@@ -1,8 +1,9 @@
 """Compiled kernels of the packed codec: values at the set bits of an index, gathered and put back.
 
-An index is read 64 bits at a time. The number of set bits says how often the inner loop turns, and counting
-trailing zeros finds the next one, so no bit is tested and no element that is zero everywhere is touched.
-A word of 64 elements never spans two blocks, so each block's scale is loaded once.
+An index is read 64 bits at a time. Counting trailing zeros finds the next member and `word & (word − 1)`
+drops it, so the work goes with the members: no bit is tested, and no value that is zero everywhere is read.
+A word of 64 elements never spans two blocks, so each block's scale is loaded once. The index itself is
+written at the speed of memory already (`peeling.write_index`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from homomorphic.codec import Gradient
-from homomorphic.compiled import inlined, kernel
+from homomorphic.compiled import kernel
 from homomorphic.fixed_point import quantized
 
 WORD_ELEMENTS = 64
@@ -50,15 +51,14 @@ def trailing_zeros(typing_context: Any, word: Any) -> Any:
 @kernel
 def widen(index: Index, wide: WideIndex) -> int:
     """Write the index as words of 64 bits, `(⌈index.size / 2⌉,)`, and return how many bits are set."""
-    members = np.uint64(0)
     for w in range(index.size // 2):
-        word = np.uint64(index[2 * w]) | np.uint64(index[2 * w + 1]) << np.uint64(32)
-        wide[w] = word
-        members += popcount(word)
+        wide[w] = np.uint64(index[2 * w]) | (np.uint64(index[2 * w + 1]) << np.uint64(32))
     if index.size % 2:
         wide[-1] = np.uint64(index[-1])
-        members += popcount(wide[-1])
-    return np.int64(members)
+    members = 0
+    for w in range(wide.size):
+        members += int(popcount(wide[w]))  # type: ignore[call-arg]  # Numba passes the first one
+    return members
 
 
 @kernel
@@ -67,47 +67,42 @@ def pack(index: WideIndex, gradient: Gradient, scales: Scales, block_elements: i
 
     Block k of `block_elements`, a multiple of 64, is quantised with `scales[k]`.
     """
-    begin = 0
     block_words = block_elements // WORD_ELEMENTS
+    position = np.uint64(0)  # unsigned here and below: a signed subscript may be negative, which costs a test
     for block in range(scales.size):
+        values = gradient[block * block_elements : (block + 1) * block_elements]
+        block_index = index[block * block_words : (block + 1) * block_words]
         scale = scales[block]
-        first = block * block_words
-        for w in range(first, min(first + block_words, index.size)):
-            word = index[w]
-            count = np.int64(popcount(word))
-            _pack_word(word, gradient[WORD_ELEMENTS * w :], scale, words[begin : begin + count])
-            begin += count
-
-
-@inlined
-def _pack_word(word: np.uint64, values: Gradient, scale: np.float32, words: Int32s) -> None:
-    """Integers of the elements of one word of the index."""
-    for i in range(words.size):
-        words[i] = quantized(values[trailing_zeros(word)], scale)
-        word &= word - np.uint64(1)
+        for w in range(block_index.size):
+            first = np.uint64(WORD_ELEMENTS * w)
+            word = block_index[w]
+            while word:
+                element = first + trailing_zeros(word)  # type: ignore[call-arg]
+                words[position] = quantized(values[element], scale)
+                position += np.uint64(1)
+                word &= word - np.uint64(1)
 
 
 @kernel
 def expand(index: WideIndex, words: Int32s, scales: Scales, block_elements: int, decoded: Gradient) -> None:
-    """Write the value of every merged integer where its element is, and zero everywhere else."""
-    begin = 0
+    """Write the value of every merged integer where its element is, and zero everywhere else.
+
+    The zeros of a word are written just before its values: they are then in the cache, and `decoded` passes
+    through memory once.
+    """
     block_words = block_elements // WORD_ELEMENTS
+    position = np.uint64(0)
     for block in range(scales.size):
+        block_values = decoded[block * block_elements : (block + 1) * block_elements]
+        block_index = index[block * block_words : (block + 1) * block_words]
         scale = scales[block]
-        first = block * block_words
-        for w in range(first, min(first + block_words, index.size)):
-            word = index[w]
-            count = np.int64(popcount(word))
-            values = decoded[WORD_ELEMENTS * w : WORD_ELEMENTS * (w + 1)]
-            _expand_word(word, words[begin : begin + count], scale, values)
-            begin += count
-
-
-@inlined
-def _expand_word(word: np.uint64, words: Int32s, scale: np.float32, values: Gradient) -> None:
-    """Values of the (at most 64) elements of one word of the index."""
-    for i in range(values.size):
-        values[i] = np.float32(0)
-    for i in range(words.size):
-        values[trailing_zeros(word)] = np.float32(words[i]) / scale
-        word &= word - np.uint64(1)
+        for w in range(block_index.size):
+            values = block_values[WORD_ELEMENTS * w : WORD_ELEMENTS * (w + 1)]
+            for i in range(values.size):
+                values[i] = np.float32(0)
+            word = block_index[w]
+            while word:
+                element = trailing_zeros(word)  # type: ignore[call-arg]
+                values[element] = np.float32(words[position]) / scale
+                position += np.uint64(1)
+                word &= word - np.uint64(1)

@@ -104,7 +104,7 @@ class LosslessEncoder:
         layout = _layout(self.codec, membership, gradient.size, round)
         decoded = np.zeros(gradient.size, np.float32)
         if layout.offsets[-1]:
-            failed = yield from _exchange_values(layout, gradient, membership.index, decoded)
+            failed = yield from _exchange_values(layout, gradient, membership.own, decoded)
             if failed.size:
                 yield from _exchange_failed(layout, failed, gradient, decoded)
         return decoded

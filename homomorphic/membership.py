@@ -20,9 +20,9 @@ BLOCK_ELEMENTS_MAX = 65_536
 
 
 class Membership(NamedTuple):
-    """Who takes part in a round; `index` is one worker's own, the rest is the same at every worker."""
+    """Who takes part in a round; all but the first is the same at every worker."""
 
-    index: Index  # elements that are non-zero here
+    own: Index  # elements that are non-zero at this worker
     union: Index  # elements that are non-zero at some worker
     scales: NDArray[np.float32]  # (blocks,) integers per unit of value
 

@@ -67,18 +67,19 @@ class PackedEncoder:
         _, union, scales = yield from agree(gradient, self.block_elements, round)
         index = np.empty(-(-gradient.size // bits.WORD_ELEMENTS), np.uint64)
         words = np.empty(bits.widen(union, index), np.int32)
-        decoded = np.zeros(gradient.size, np.float32) if words.size == 0 else np.empty_like(gradient)
-        if words.size:
-            bits.pack(index, gradient, scales, self.block_elements, words)
-            (merged,) = yield (
-                Message(
-                    words,
-                    Merge.ADD,
-                    "values",
-                    # The union is read to widen it, the wide index and the members' values to pack them.
-                    Work(union.nbytes + index.nbytes + words.nbytes, index.nbytes + words.nbytes),
-                    decode_work=Work(index.nbytes + words.nbytes, decoded.nbytes),
-                ),
-            )
-            bits.expand(index, merged.words, scales, self.block_elements, decoded)
+        if words.size == 0:
+            return np.zeros(gradient.size, np.float32)
+        bits.pack(index, gradient, scales, self.block_elements, words)
+        (merged,) = yield (
+            Message(
+                words,
+                Merge.ADD,
+                "values",
+                # The union is widened, its bits are counted, and the values at them are gathered.
+                Work(union.nbytes + 2 * index.nbytes + words.nbytes, index.nbytes + words.nbytes),
+                decode_work=Work(index.nbytes + words.nbytes, gradient.nbytes),
+            ),
+        )
+        decoded = np.empty(gradient.size, np.float32)
+        bits.expand(index, merged.words, scales, self.block_elements, decoded)
         return decoded
