@@ -102,7 +102,7 @@ def expand(index: WideIndex, words: Int32s, scales: Scales, block_elements: int,
                 values[i] = np.float32(0)
             word = block_index[w]
             while word:
-                element = trailing_zeros(word)  # type: ignore[call-arg]
+                element: np.uint64 = trailing_zeros(word)  # type: ignore[call-arg]
                 values[element] = np.float32(words[position]) / scale
                 position += np.uint64(1)
                 word &= word - np.uint64(1)

@@ -1,4 +1,4 @@
-"""`make bench`: packet-hops per CPU-second of the engine, beside ns.py, and memory's own speed beside codecs'.
+"""`make bench`: packet-hops per CPU-second of the engine beside ns.py, and both engine and codec beside memory.
 
 Rates move with the machine and with what else runs on it; the ratios are what to compare.
 """
@@ -51,8 +51,8 @@ def packing_rates(density: float) -> str:
     copied = copy_rate(load.gradient)
     encoded, expanded = (byte_rate(one, load.gradient.nbytes) for one in (load.encode, load.expand))
     return (
-        f"packed, {density:.0%} non-zero: encodes {encoded / copied:.2f} × and expands {expanded / copied:.2f} × "
-        f"as fast as copyto ({copied / 1e9:.1f} GB/s in)"
+        f"packed at {density:.0%}: encodes {encoded / copied:.2f} × as fast as copyto copies, "
+        f"expands {expanded / copied:.2f} ×"
     )
 
 

@@ -37,5 +37,4 @@ def test_packing_gives_the_gradient_back() -> None:
     load.expand()
 
     assert load.words.size == np.count_nonzero(load.gradient) > 400
-    assert np.array_equal(load.words != 0, load.gradient[load.gradient != 0] != 0)
-    assert np.abs(load.decoded - load.gradient).max() <= 2**-26
+    assert np.abs(load.decoded - load.gradient).max() <= 2**-28  # half of the step, 16 / 2^31
