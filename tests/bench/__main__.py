@@ -1,4 +1,4 @@
-"""`make bench`: packet-hops per CPU-second of the engine beside ns.py, and both engine and codec beside memory.
+"""`make bench`: packet-hops per CPU-second of the engine beside ns.py, and engine and codec beside memory.
 
 Rates move with the machine and with what else runs on it; the ratios are what to compare.
 """
