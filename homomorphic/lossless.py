@@ -33,7 +33,6 @@ from numpy.typing import NDArray
 
 from homomorphic import peeling
 from homomorphic.codec import (
-    DecodeError,
     Exchange,
     Gradient,
     Merge,
@@ -43,8 +42,9 @@ from homomorphic.codec import (
     Work,
     register,
 )
-from homomorphic.fixed_point import block_exponents, error_bound, largest_exponent, scale_of
+from homomorphic.fixed_point import error_bound
 from homomorphic.keyed import mix_plain
+from homomorphic.membership import Membership, agree, check_block_elements
 from homomorphic.peeling import Layout
 
 TILE_MEMBERS = (
@@ -81,11 +81,7 @@ class Lossless:
                 f"load is {self.load}: members per counter must lie between 0.05 and {LOAD_MAX}; "
                 "above 0.818 a sketch with three hashes cannot be peeled, 0.77 is a good choice"
             )
-        if self.block_elements not in {1 << k for k in range(5, 17)}:
-            raise ValueError(
-                f"block_elements is {self.block_elements}: must be a power of two from 32 to 65536, "
-                "4096 is a good choice"
-            )
+        check_block_elements(self.block_elements, least=32)
 
     def worker(self, rank: int, workers: int, seed: int) -> LosslessEncoder:
         """Encoder of one worker; it keeps no state."""
@@ -104,19 +100,11 @@ class LosslessEncoder:
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
         """Agree on members and exponents, sum the sketch, peel it, redo what failed."""
-        index = np.empty(-(-gradient.size // 32), np.uint32)
-        peeling.write_index(gradient, index)
-        exponents = block_exponents(gradient, self.codec.block_elements, round.workers).astype(np.int32)
-        index_work = Work(2 * gradient.nbytes, index.nbytes + exponents.nbytes)
-        union, agreed = yield (
-            Message(index, Merge.OR, "index", index_work),
-            Message(exponents, Merge.MAX, "exponents"),
-        )
-        _check_agreement(index, union.words, exponents, agreed.words, gradient.size, round.workers)
-        layout = _layout(self.codec, union.words, agreed.words, gradient.size, round)
+        membership = yield from agree(gradient, self.codec.block_elements, round)
+        layout = _layout(self.codec, membership, gradient.size, round)
         decoded = np.zeros(gradient.size, np.float32)
         if layout.offsets[-1]:
-            failed = yield from _exchange_values(layout, gradient, index, decoded)
+            failed = yield from _exchange_values(layout, gradient, membership.own, decoded)
             if failed.size:
                 yield from _exchange_failed(layout, failed, gradient, decoded)
         return decoded
@@ -167,23 +155,20 @@ def segment_counters(members: NDArray[np.int64], load: float) -> NDArray[np.int6
     return np.ceil(counters / _HASHES).astype(np.int64)
 
 
-def _layout(
-    codec: Lossless, union: NDArray[np.uint32], exponents: NDArray[np.int32], elements: int, round: Round
-) -> Layout:
+def _layout(codec: Lossless, membership: Membership, elements: int, round: Round) -> Layout:
     """Cut the elements into tiles of about `TILE_MEMBERS` members and size each tile's table."""
-    members_of_word = np.bitwise_count(union)
+    members_of_word = np.bitwise_count(membership.union)
     tiles_wanted = 1 + int(members_of_word.sum(dtype=np.int64)) // TILE_MEMBERS
-    tile_elements = max(1, -(-exponents.size // tiles_wanted)) * codec.block_elements
+    tile_elements = max(1, -(-membership.scales.size // tiles_wanted)) * codec.block_elements
     tiles = -(-elements // tile_elements)
     members = np.add.reduceat(members_of_word, np.arange(tiles) * (tile_elements // 32), dtype=np.int64)
     sizes = np.minimum(tile_elements, elements - np.arange(tiles) * tile_elements)
     segments = segment_counters(members, codec.load)
     segments[(_HASHES * segments >= sizes) | (members == 0)] = 0
     words = np.where(segments > 0, _HASHES * segments, np.where(members > 0, sizes, 0))
-    scale_of_level = {level: scale_of(level, round.workers) for level in np.unique(exponents).tolist()}
     return Layout(
-        union=union,
-        scales=np.array([scale_of_level[level] for level in exponents.tolist()], np.float32),
+        union=membership.union,
+        scales=membership.scales,
         block_elements=codec.block_elements,
         tile_elements=tile_elements,
         members=members,
@@ -191,34 +176,3 @@ def _layout(
         offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(words)]),
         key=np.uint64(mix_plain(round.seed, round.step, round.bucket)),
     )
-
-
-def _check_agreement(
-    index: NDArray[np.uint32],
-    union: NDArray[np.uint32],
-    exponents: NDArray[np.int32],
-    agreed: NDArray[np.int32],
-    elements: int,
-    workers: int,
-) -> None:
-    """Refuse merged words that contradict what this worker sent: sums from them would be silently wrong."""
-    missing = np.flatnonzero(index & ~union)
-    if missing.size:
-        raise DecodeError(
-            f"the merged index lacks elements this worker sent, first in word {missing[0]}: "
-            "a worker's index was lost or damaged on the way"
-        )
-    padding_bits = 32 * union.size - elements
-    if padding_bits and union[-1] >> np.uint32(32 - padding_bits):
-        raise DecodeError(
-            f"the merged index names elements beyond the last, {elements - 1}: "
-            "a worker's index was damaged on the way"
-        )
-    limit = largest_exponent(workers)
-    wrong = np.flatnonzero((agreed < exponents) | (agreed > limit))
-    if wrong.size:
-        block = int(wrong[0])
-        raise DecodeError(
-            f"the merged exponent of block {block} is {agreed[block]}: must lie between {exponents[block]}, "
-            f"which this worker sent, and {limit}"
-        )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from homomorphic.codec import Codec
-from homomorphic.fixed_point import FixedPoint
 from homomorphic.lossless import Lossless
 from sim.engine.model import Job, Overflow
 from sim.plan import JobPlan, RingPlan
@@ -30,7 +29,7 @@ def overflow_warnings(job: JobPlan, points: Sequence[Mapping[str, int]]) -> tupl
     count = sum(point["overflowed_words"] for point in points)
     if isinstance(plan, RingPlan) or count == 0:
         return ()
-    if plan.overflow is Overflow.WRAP and not isinstance(job.codec, FixedPoint):
+    if plan.overflow is Overflow.WRAP and isinstance(job.codec, Lossless):
         return ()
     done = {Overflow.WRAP: "wrapped", Overflow.SATURATE: "saturated", Overflow.STICKY: "stuck at the limit"}
     return (f"{count} sums left int32 in switches and {done[plan.overflow]}",)

@@ -1,4 +1,4 @@
-"""`make bench`: packet-hops per CPU-second of the engine, beside ns.py and memory's own speed.
+"""`make bench`: packet-hops per CPU-second of the engine beside ns.py, and engine and codec beside memory.
 
 Rates move with the machine and with what else runs on it; the ratios are what to compare.
 """
@@ -19,6 +19,7 @@ REPEATS = 5
 W1_PACKETS = 100_000  # per host: 100 MB
 NSPY_PACKETS = 5_000  # ns.py is slow, and its rate does not depend on the length
 W4_ELEMENTS = 25_000_000  # 100 MB of float32
+PACKED_DENSITIES = (0.01, 0.05)
 W1_IDEAL_MS, W4_BOUND_MS = 8.00208, 8.6407
 SWITCHML_OMNETPP, HTSIM = 1.2e6, 7e6  # hops/s measured on another machine; the first carries no values
 
@@ -28,15 +29,31 @@ def best(load: Callable[[], Measured]) -> Measured:
     return min((load() for _ in range(REPEATS)), key=lambda run: run.cpu_s)
 
 
-def copy_rate(array: np.ndarray) -> float:
-    """Bytes per second of copying into memory already touched."""
-    target = np.ones_like(array)
+def byte_rate(pass_over: Callable[[], None], size_bytes: int) -> float:
+    """Bytes per second of something that passes over so many bytes."""
     seconds = []
     for _ in range(REPEATS):
         started = time.process_time()
-        np.copyto(target, array)
+        pass_over()
         seconds.append(time.process_time() - started)
-    return array.nbytes / min(seconds)
+    return size_bytes / min(seconds)
+
+
+def copy_rate(array: np.ndarray) -> float:
+    """Bytes per second of copying into memory already touched."""
+    target = np.ones_like(array)
+    return byte_rate(lambda: np.copyto(target, array), array.nbytes)
+
+
+def packing_rates(density: float) -> str:
+    """What packing a gradient and expanding it come to, beside copying it; all in bytes of the gradient."""
+    load = loads.Packing(W4_ELEMENTS, density)
+    copied = copy_rate(load.gradient)
+    encoded, expanded = (byte_rate(one, load.gradient.nbytes) for one in (load.encode, load.expand))
+    return (
+        f"packed at {density:.0%}: encodes {encoded / copied:.2f} × as fast as copyto copies, "
+        f"expands {expanded / copied:.2f} ×"
+    )
 
 
 def main() -> None:
@@ -74,6 +91,8 @@ def main() -> None:
     console.print(
         f"    {moved / (3 * copied):.0%} of what copying them would (copyto: {copied / 1e9:.1f} GB/s in)"
     )
+    for density in PACKED_DENSITIES:
+        console.print(packing_rates(density))
     console.print(f"measured elsewhere: SwitchML-omnetpp {SWITCHML_OMNETPP / 1e6:g} M on W4, without values;")
     console.print(f"    htsim {HTSIM / 1e6:g} M on W1")
 

@@ -59,6 +59,33 @@ def peel(counters: Sequence[int], positions: Sequence[int], key: int, segment: i
     return values if complete else None
 
 
+def index_words(values: Sequence[float], width: int) -> list[int]:
+    """A bit per element: bit j of word w tells whether element width·w + j is not zero."""
+    words = [0] * (-(-len(values) // width))
+    for element, value in enumerate(values):
+        if value != 0:
+            words[element // width] += 2 ** (element % width)
+    return words
+
+
+def members(words: Sequence[int], width: int) -> list[int]:
+    """Elements that an index names, in ascending order."""
+    return [width * w + j for w, word in enumerate(words) for j in range(width) if word // 2**j % 2]
+
+
+def pack(positions: Sequence[int], values: Sequence[float], scale_of_element: Sequence[float]) -> list[int]:
+    """Integers of some elements, one after the other; their products must be exact in double precision."""
+    return [round(values[position] * scale_of_element[position]) for position in positions]
+
+
+def expand(positions: Sequence[int], words: Sequence[int], scale_of_element: Sequence[float]) -> list[float]:
+    """Every element's value: a word over its scale where there is one, zero elsewhere."""
+    values = [0.0] * len(scale_of_element)
+    for position, word in zip(positions, words, strict=True):
+        values[position] = word / scale_of_element[position]
+    return values
+
+
 def surviving_bit(tree: object, bits: Sequence[int], thresholds: object) -> tuple[Fraction, int]:
     """Exact probability that the merged bit is 1, and the workers it holds.
 
