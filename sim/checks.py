@@ -141,7 +141,10 @@ def nothing_leaked(leaks: Sequence[str]) -> Finding:
     if not leaks:
         return Finding(True, "every slot and entry of the switches is free or complete")
     more = f" and {len(leaks) - LEAKS_SHOWN} more" if len(leaks) > LEAKS_SHOWN else ""
-    return Finding(False, f"{len(leaks)} left behind: {'; '.join(leaks[:LEAKS_SHOWN])}{more}")
+    shown = f"{'; '.join(leaks[:LEAKS_SHOWN])}{more}"
+    return Finding(
+        False, f"{len(leaks)} left behind: {shown} (late duplicates or a switch_reboot can do this)"
+    )
 
 
 def conservation(links: list[LinkRecord]) -> Finding:

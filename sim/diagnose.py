@@ -7,16 +7,17 @@ itself and from what the links on its way did with the packets of the last few t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from sim.diagnosis import Cause, Diagnosis, IdleWorker, StuckMessage, StuckSlot, workers_listed
+from sim.diagnosis import CRASH_ADVICE, Cause, Diagnosis, IdleWorker, StuckSlot, workers_listed
 from sim.engine.model import Outstanding, Program, SlotState
-from sim.evidence import trouble
-from sim.standstill import CRASHED, Child, Observed, Scene, WaitingFlow
+from sim.evidence import closed, once_only, trouble
+from sim.standstill import CLEARED, HAS_CRASHED, Child, Observed, Scene
+from sim.stuck_messages import has_crashed, stuck_message, unknown
 from sim.units import TIME
 from topologies.routing import path
 
-_SLOT_PROGRAMS = (Program.SWITCHML, Program.TREE)  # whose slots wait for all children
 ROOT = 0
 
 
@@ -29,41 +30,12 @@ def diagnose(engine: Observed, scene: Scene) -> Diagnosis:
         busy |= {(tenant.owner, one.worker) for one in outstanding if not one.is_crashed}
         slots += _JobScene(engine, scene, number, outstanding).rows()
     idle = [
-        IdleWorker(scene.names[owner], worker, what)
+        IdleWorker(scene.names[owner], worker, what, what == HAS_CRASHED)
         for (owner, worker), what in sorted(scene.doing.items())
         if (owner, worker) not in busy
     ]
-    messages = tuple(_message(scene, flow) for flow in scene.flows)
+    messages = tuple(stuck_message(scene, flow) for flow in scene.flows)
     return Diagnosis(scene.time_ps, scene.quiet_ps, tuple(slots), messages, tuple(idle))
-
-
-def _message(scene: Scene, flow: WaitingFlow) -> StuckMessage:
-    nodes = scene.network.nodes
-    there = path(scene.network, flow.source, flow.target, flow.route)
-    back = path(scene.network, flow.target, flow.source, flow.route)
-    cause = next(
-        (
-            Cause(f"{nodes[node]} has crashed", "take the crash out of `faults`: a job needs every worker")
-            for node in (flow.source, flow.target)
-            if _crashed(scene, node)
-        ),
-        None,
-    )
-    cause = cause or trouble(scene.network, scene.fates, there + back, flow.packet_bytes)
-    cause = cause or _unknown(f"from {nodes[flow.source]} to {nodes[flow.target]} and back")
-    age_ps = scene.time_ps - flow.opened_ps
-    return StuckMessage(scene.names[flow.owner], nodes[flow.source], nodes[flow.target], age_ps, cause)
-
-
-def _crashed(scene: Scene, node: int) -> bool:
-    return any(note.node == node and note.what == CRASHED for note in scene.notes)
-
-
-def _unknown(way: str) -> Cause:
-    return Cause(
-        f"unknown: no link on the way {way} refuses or loses packets",
-        "fewer `faults`, until the one that does it is found",
-    )
 
 
 class _Unit(NamedTuple):
@@ -99,7 +71,9 @@ class _JobScene:
 
     def _of_unit(self, unit: _Unit, waiting: list[int]) -> list[StuckSlot]:
         """Rows of the first of a unit's packets that a point lacks, or of a result that does not arrive."""
-        if self.job.program not in _SLOT_PROGRAMS:
+        if self.job.program is Program.TREE:
+            return [self._of_tree(unit, waiting)]
+        if self.job.program is not Program.SWITCHML:
             return [self._of_server(unit, waiting)]
         for part in range(self.job.unit_packets):
             rows = self._at(ROOT, unit._replace(slot=unit.slot + part), waiting)
@@ -130,6 +104,48 @@ class _JobScene:
             cause = min((self._why(point, unit, child) for child in lost), key=lambda found: found[0])[1]
             rows.append(self._row(point, unit, waiting, (state, lost), cause))
         return rows
+
+    def _of_tree(self, unit: _Unit, waiting: list[int]) -> StuckSlot:
+        """The lowest slot that holds a part of a unit, or the root's; what is complete is forgotten."""
+        places = [
+            (point, unit._replace(slot=unit.slot + part))
+            for part in range(self.job.unit_packets)
+            for point in reversed(range(len(self._points)))  # children come after their parents
+        ]
+        held = (place for place in places if self._state(*place).children_seen)
+        point, unit = next(held, (ROOT, unit))
+        state = self._state(point, unit)
+        missing: list[Child] = []
+        if state.children_seen or state.last_ps < 0:
+            children = enumerate(self._points[point].children)
+            missing = [child for bit, child in children if not state.children_seen >> bit & 1]
+        state = replace(state, missing_count=len(missing))
+        return self._row(point, unit, waiting, (state, missing), self._why_once(unit, waiting))
+
+    def _why_once(self, unit: _Unit, waiting: list[int]) -> Cause:
+        """Why a unit of a program that sends everything once is stuck: all that was ever lost counts."""
+        scene = self.scene
+        others = [worker for worker in range(len(self.job.hosts)) if worker not in waiting]
+        for worker in others:
+            if has_crashed(scene, self.job.hosts[worker]):
+                return self._why(ROOT, unit, ("worker", worker))[1]
+        links = [link for worker in (*waiting, *others) for link in self._round_trip(worker)]
+        since_ps = min(scene.opened[self.number, worker].last_ps for worker in waiting)
+        switches = {point.switch for point in self._points}
+        cleared = next(
+            (
+                f"{scene.network.nodes[note.node]} lost its slots ({CLEARED} at {TIME.format(note.time_ps)})"
+                for note in reversed(scene.notes)
+                if note.what == CLEARED and note.node in switches and note.time_ps >= since_ps
+            ),
+            "",
+        )
+        cause = None if cleared else closed(scene.network, scene.totals, links, self._packet_bytes)
+        cause = cause or once_only(scene.network, scene.totals, scene.copies, links, cleared)
+        late = [worker for worker in others if self._opened(worker) <= unit.stream]
+        if not cause and late:
+            return self._why(ROOT, unit, ("worker", late[0]))[1]
+        return cause or unknown(f"of {workers_listed(waiting)} through the tree and back")
 
     def _below(self, point: int) -> dict[int, Child]:
         """The child of a point under which each worker hangs."""
@@ -185,17 +201,17 @@ class _JobScene:
         if child[0] == "point":
             branch = job.branches[child[1] - 1]
             way = path(scene.network, branch.switch, self._points[point].switch, branch.route)
-            return 1, self._trouble(way) or _unknown(f"from {self._named(child)} to {self._switch(point)}")
+            return 1, self._trouble(way) or unknown(f"from {self._named(child)} to {self._switch(point)}")
         worker = child[1]
         own = [one for one in self._outstanding if one.worker == worker]
-        if any(one.is_crashed for one in own) or _crashed(scene, job.hosts[worker]):
+        if any(one.is_crashed for one in own) or has_crashed(scene, job.hosts[worker]):
             return 0, Cause(
                 f"worker {worker} has crashed",
-                "take the crash out of `faults`: a job needs every worker",
+                CRASH_ADVICE,
             )
         if any((one.stream, one.unit) == (unit.stream, unit.unit) for one in own):
             way = path(scene.network, job.hosts[worker], self._points[point].switch, job.routes[worker])
-            return 1, self._trouble(way) or _unknown(f"of worker {worker} to {self._switch(point)}")
+            return 1, self._trouble(way) or unknown(f"of worker {worker} to {self._switch(point)}")
         if self._opened(worker) <= unit.stream:
             doing = scene.doing.get((self.owner, worker), "is elsewhere")
             return 0, Cause(
@@ -213,12 +229,17 @@ class _JobScene:
         return opened.streams_count if opened else 0
 
     def _has_it_already(self, worker: int, switch: int) -> Cause:
-        cleared = [note for note in self.scene.notes if note.node == switch]
-        when = "".join(f" ({note.what} at {TIME.format(note.time_ps)})" for note in cleared[-1:])
+        has_it = f"worker {worker} already has this result, so it never sends the unit again"
+        name = self.scene.network.nodes[switch]
+        cleared = [note for note in self.scene.notes if note.node == switch and note.what == CLEARED]
+        if not cleared:
+            return Cause(
+                f"{has_it}, and {name} does not hold it for the others",
+                "fewer `faults`, or a program whose results survive in a server (atp)",
+            )
         return Cause(
-            f"worker {worker} already has this result, so it never sends the unit again: "
-            f"{self.scene.network.nodes[switch]} lost the slot after it was complete{when}, "
-            "before every worker had the result",
+            f"{has_it}: {name} lost the slot after it was complete ({CLEARED} at "
+            f"{TIME.format(cleared[-1].time_ps)}), before every worker had the result",
             "no switch_reboot, no loss beside it, or a program whose results survive in a server (atp)",
         )
 
@@ -233,7 +254,7 @@ class _JobScene:
         """Complete at the root: the results do not get to those who wait."""
         ways = [link for worker in waiting for link in self._round_trip(worker)]
         ways += [self.job.loopback_link] if self.job.loopback_link >= 0 else []
-        return self._trouble(ways) or _unknown(f"of the results to {workers_listed(waiting)}")
+        return self._trouble(ways) or unknown(f"of the results to {workers_listed(waiting)}")
 
     def _round_trip(self, worker: int) -> list[int]:
         """Links from a worker to the root and back, switch by switch of the tree."""
@@ -249,8 +270,7 @@ class _JobScene:
             node, route, point = branch.switch, branch.route, branch.parent
 
     def _trouble(self, links: Sequence[int]) -> Cause | None:
-        resends = self.job.program is not Program.TREE
-        return trouble(self.scene.network, self.scene.fates, links, self._packet_bytes, resends)
+        return trouble(self.scene.network, self.scene.fates, links, self._packet_bytes)
 
     def _of_server(self, unit: _Unit, waiting: list[int]) -> StuckSlot:
         """A unit of a program whose slots do not wait (ATP: the server does; TIMED: nobody)."""
@@ -262,6 +282,6 @@ class _JobScene:
         if server is not None:
             ways += path(self.scene.network, self.job.switch, server.host, server.route)
             ways += path(self.scene.network, server.host, self.job.switch, server.route)
-        cause = absent[0] if absent else self._trouble(ways) or _unknown(f"of {workers_listed(waiting)}")
+        cause = absent[0] if absent else self._trouble(ways) or unknown(f"of {workers_listed(waiting)}")
         lacking = [child for child, (rank, _) in zip(missing, found, strict=True) if rank == 0]
         return self._row(ROOT, unit, waiting, (None, lacking), cause)

@@ -9,8 +9,10 @@ from typing import Any
 from sim.units import TIME
 
 NAMES_MAX = 6  # in one list
-GROUPS_MAX = 4  # causes told in a sentence of their own
+GROUPS_MAX = 3  # causes told in a sentence of their own
+IDLE_MAX = 3  # workers told in a sentence of their own
 ROWS_MAX = 64  # of each kind that a run folder keeps
+CRASH_ADVICE = "take the crash out of `faults`: a job needs every worker"
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class IdleWorker:
     job: str
     worker: int
     what: str  # it does, or happened to it
+    is_crashed: bool = False
 
     def __str__(self) -> str:
         return f"worker {self.worker}{_of_jobs([self.job])} {self.what}"
@@ -101,16 +104,32 @@ class Diagnosis:
         sentences = [quiet]
         roots = [row for row in self.slots if not row.cause.is_consequence]
         groups = list(_by_cause([*roots, *self.messages]))
-        sentences += [_told(cause, rows) for cause, rows in groups[:GROUPS_MAX]]
+        sentences += [
+            _told(cause, rows, has_example=not number)
+            for number, (cause, rows) in enumerate(groups[:GROUPS_MAX])
+        ]
         if len(groups) > GROUPS_MAX:
-            sentences.append(f"{len(groups) - GROUPS_MAX} more causes are in summary.json")
+            more = len(groups) - GROUPS_MAX
+            sentences.append(f"{more} more {'causes are' if more > 1 else 'cause is'} in summary.json")
         if later := len(self.slots) - len(roots):
             sentences.append(f"{later} more wait behind these, as the workers they lack are stuck in them")
         if not groups:
             sentences.append("nothing is on its way and nothing is left to happen")
         if not self.messages:  # whose senders and receivers are told already
-            sentences += [str(worker) for worker in self.idle[:NAMES_MAX]]
+            sentences += self._idle_told(is_all=not groups)
         return ". ".join(one[0].upper() + one[1:] if number else one for number, one in enumerate(sentences))
+
+    def _idle_told(self, is_all: bool) -> list[str]:
+        """What the first workers do that wait for no slot; the cause too, if that is all there is to tell."""
+        told = [str(worker) for worker in self.idle[:IDLE_MAX]]
+        if more := len(self.idle) - len(told):
+            told.append(f"{more} more {'are' if more > 1 else 'is'} not in an exchange")
+        crashed = [worker.worker for worker in self.idle if worker.is_crashed]
+        if is_all and crashed:
+            has = "have" if len(set(crashed)) > 1 else "has"
+            why = f"{workers_listed(crashed)} {has} crashed, and a step is over when all workers are"
+            told += [f"Likely cause: {why}", f"Try: {CRASH_ADVICE}"]
+        return told
 
     def as_dict(self) -> dict[str, Any]:
         """What a run folder keeps: plain data, the first rows of each kind and how many there were."""
@@ -158,8 +177,8 @@ def _by_cause(
     return groups.items()
 
 
-def _told(cause: Cause, rows: list[StuckSlot | StuckMessage]) -> str:
-    """Who waits for what, with the first row as an example; why; what to try."""
+def _told(cause: Cause, rows: list[StuckSlot | StuckMessage], has_example: bool) -> str:
+    """Who waits for what, perhaps with the first row as an example; why; what to try."""
     slots = [row for row in rows if isinstance(row, StuckSlot)]
     of_jobs = _of_jobs(row.job for row in rows)
     if slots:
@@ -168,7 +187,8 @@ def _told(cause: Cause, rows: list[StuckSlot | StuckMessage]) -> str:
         waiting = f"{who}{of_jobs} {verb} for {_counted(slots, 'slot')}"
     else:
         waiting = f"{_counted(rows, 'message')}{of_jobs} on the way"
-    return f"{waiting}, first {rows[0]}. Likely cause: {cause.why}. Try: {cause.advice}"
+    example = f", first {rows[0]}" if has_example else ""
+    return f"{waiting}{example}. Likely cause: {cause.why}. Try: {cause.advice}"
 
 
 def _counted(rows: Sequence[object], noun: str) -> str:

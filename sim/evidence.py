@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sim.diagnosis import Cause
+from sim.diagnosis import Cause, listed
+from sim.engine.model import Copies
 from topologies.routing import Network
 
 
@@ -32,18 +33,56 @@ def fates(before: Sequence[Mapping[str, int]] | None, after: Sequence[Mapping[st
 
 
 def trouble(
-    network: Network, fates: Sequence[LinkFate], links: Sequence[int], packet_bytes: int, resends: bool = True
+    network: Network, fates: Sequence[LinkFate], links: Sequence[int], packet_bytes: int
 ) -> Cause | None:
     """What keeps packets of one size from passing some links, the worst first; None if nothing does."""
+    if cause := closed(network, fates, links, packet_bytes):
+        return cause
     for link in links:
-        cause = _closed(network, link, fates[link], packet_bytes)
-        if cause:
-            return cause
-    for link in links:
-        cause = _leaky(network.link_names[link], fates[link], resends)
+        cause = _leaky(network.link_names[link], fates[link])
         if cause:
             return cause
     return None
+
+
+def closed(
+    network: Network, fates: Sequence[LinkFate], links: Sequence[int], packet_bytes: int
+) -> Cause | None:
+    """The first of some links that nothing passes; None if something passes each."""
+    causes = (_closed(network, link, fates[link], packet_bytes) for link in links)
+    return next((cause for cause in causes if cause), None)
+
+
+def once_only(
+    network: Network, fates: Sequence[LinkFate], copies: Sequence[Copies], links: Sequence[int], cleared: str
+) -> Cause | None:
+    """What a program that sends everything once does not survive; None if there was nothing of the kind.
+
+    `fates` and `copies` are those since the start: what is sent once can be lost at any time. `cleared` says
+    which switch lost its registers and when, or is empty.
+    """
+    facts, advice = [], []
+    if cleared:
+        facts.append(cleared)
+        advice.append("no switch_reboot")
+    losing = [link for link in links if fates[link].lost + fates[link].dropped]
+    if losing:
+        worst = max(losing, key=lambda link: fates[link].lost + fates[link].dropped)  # of equals the first
+        fate = fates[worst]
+        lost = f"{fate.lost + fate.dropped} of {fate.tried} packets"
+        facts.append(f"link {network.link_names[worst]} lost {lost}")
+        advice.append("a network that loses nothing")
+    for copied in copies:
+        if met := [network.link_names[link] for link in copied.links if link in links]:
+            facts.append(
+                f"`duplicate` copied {copied.packets_count} packets on {listed(met)}, "
+                "where a late copy counts as the slot's next packet"
+            )
+            advice.append("no duplicate")
+    if not facts:
+        return None
+    tried = ", ".join(dict.fromkeys(advice))
+    return Cause(f"{listed(facts)}, and program tree never sends again", f"{tried}, or program switchml")
 
 
 def _closed(network: Network, link: int, fate: LinkFate, packet_bytes: int) -> Cause | None:
@@ -68,14 +107,8 @@ def _closed(network: Network, link: int, fate: LinkFate, packet_bytes: int) -> C
     )
 
 
-def _leaky(name: str, fate: LinkFate, resends: bool) -> Cause | None:
+def _leaky(name: str, fate: LinkFate) -> Cause | None:
     """A link that too little passes."""
-    if not resends and fate.lost + fate.dropped:
-        return Cause(
-            f"link {name} lost {fate.lost + fate.dropped} of {fate.tried} packets, "
-            "and program tree never sends again",
-            "a network that loses nothing, or program switchml",
-        )
     if fate.dropped:
         return Cause(
             f"the buffer of link {name} is too small for what always meets in it "

@@ -194,6 +194,8 @@ class Fabric:
             time_ps=engine.now_ps,
             quiet_ps=engine.now_ps - max(self._progress_ps, opened_ps),
             fates=fates(self._watched, engine.link_counters()),
+            totals=fates(None, engine.link_counters()),
+            copies=engine.copies(),
             opened=self._opened,
             flows=list(self._flows.values()),
             notes=self._notes,

@@ -22,6 +22,7 @@ from sim.engine.engine import Engine
 from sim.hosts import Hosts
 from sim.journal import Journal, RoundLog, covered_ps
 from sim.record import PhaseRecord, StepRecord
+from sim.standstill import HAS_CRASHED
 from sim.verify import Findings, Operation, examine
 from sim.workload import Bucket, Workload
 from sim.workload.device import Device, step_times
@@ -205,7 +206,7 @@ class TrainingJob:
         """Fires when a worker is done with what it is at; never if it crashes before."""
         crash_ps = self._parts.hosts.crash_ps(worker)
         if max(end_ps, int(self._environment.now)) >= crash_ps:
-            self._parts.tell(worker, "has crashed", crash_ps)
+            self._parts.tell(worker, HAS_CRASHED, crash_ps)
         else:
             self._parts.tell(worker, what, end_ps)
         return self._parts.hosts.until(worker, end_ps)

@@ -35,7 +35,7 @@ from sim.results import RunData, write_run
 from sim.results.summary import VariantFacts
 from sim.scenario import load
 from sim.scenario.models import TopologyFile
-from sim.standstill import CLEARED, CRASHED
+from sim.standstill import CLEARED, CRASHED, HAS_CRASHED
 from sim.workload import SyntheticSpec, Workload, synthetic_workload, training_workload
 
 Progress = Callable[[str, int, int], None]  # what is going on, steps done, steps in all
@@ -174,7 +174,7 @@ def _note(fabric: Fabric, change: Change) -> None:
     match change:
         case Crash():
             fabric.note(change.host, CRASHED)
-            fabric.tell(change.team, change.worker, "has crashed", change.from_ps)
+            fabric.tell(change.team, change.worker, HAS_CRASHED, change.from_ps)
         case Reboot(clears_registers=True):
             fabric.note(change.switch, CLEARED)
 

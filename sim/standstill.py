@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from sim.engine.model import Job, Outstanding, PointView, SlotState
+from sim.engine.model import Copies, Job, Outstanding, PointView, SlotState
 from sim.evidence import LinkFate
 from topologies.routing import Network
 
 CRASHED, CLEARED = "crashed", "registers cleared"  # what notes say
+HAS_CRASHED = "has crashed"  # what a worker is told to be at
 Child = tuple[str, int]  # ("worker", rank) or ("point", number)
 
 
@@ -73,6 +74,8 @@ class Scene:
     time_ps: int
     quiet_ps: int
     fates: Sequence[LinkFate]  # of each link, over the last part of the quiet
+    totals: Sequence[LinkFate]  # of each link, since the start
+    copies: Sequence[Copies]  # since the start
     opened: Mapping[tuple[int, int], Opened]  # by the engine's number and worker
     flows: Sequence[WaitingFlow]
     notes: Sequence[Note]

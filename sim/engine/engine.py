@@ -15,6 +15,7 @@ from sim.engine.kernel import run_until
 from sim.engine.memory import address_of
 from sim.engine.model import (
     Completion,
+    Copies,
     Fate,
     Flow,
     Job,
@@ -283,7 +284,11 @@ class Engine:
 
     def leaks(self, job: int) -> list[str]:
         """Slots that are neither idle nor complete, and entries that are claimed; of a job that is over."""
-        return inspection.leaks(self.world, job)
+        return inspection.leaks(self.world, job, self.network.nodes)
+
+    def copies(self) -> list[Copies]:
+        """Packets that faults have duplicated since the start, by fault."""
+        return inspection.copies(self.world)
 
     def rule_counters(self) -> list[int]:
         """Packets that each rule has struck."""

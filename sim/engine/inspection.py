@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from sim.engine.model import Outstanding, PointView, Program, SlotState
+from sim.engine.model import Copies, Fate, Outstanding, PointView, Program, SlotState
 from sim.engine.state import NEVER, World
 from switch.programs.atp import FREE
 from switch.registers import VERDICTS
@@ -102,8 +104,19 @@ def slot_state(world: World, job: int, point: int, slot: int, version: int) -> S
     )
 
 
-def leaks(world: World, job: int) -> list[str]:
-    """Slots that still wait for somebody, and entries that are still claimed."""
+def copies(world: World) -> list[Copies]:
+    """Packets that each rule has duplicated, of those that did, and the links that it names."""
+    return [
+        Copies(
+            int(rule.struck), tuple(np.flatnonzero(world.links["rules"] >> np.uint64(number) & 1).tolist())
+        )
+        for number, rule in enumerate(world.rules)
+        if rule.fate == Fate.DUPLICATE and rule.struck
+    ]
+
+
+def leaks(world: World, job: int, nodes: Sequence[str]) -> list[str]:
+    """Slots that still wait for somebody, at which switch, and entries that are still claimed."""
     row = world.jobs[job]
     if row.program == Program.ATP:
         identities = world.entries.rows["identity"]
@@ -112,14 +125,16 @@ def leaks(world: World, job: int) -> list[str]:
         return [f"entry {entry - first} is claimed" for entry in own]
     found = []
     first_slot, count = int(row.slot_base), int(row.window) * int(row.unit_packets)
-    for index, point in enumerate(world.points[points_of(world, job)]):
+    for point in world.points[points_of(world, job)]:
         for slot in range(first_slot, first_slot + count):
             for version in (0, 1):
                 at = 2 * (int(point.register_base) + slot) + version
                 state = world.registers.slots[at]
                 if is_waiting(int(row.program), state):
                     missing = int(point.children_count) - int(state.bitmap).bit_count()
-                    found.append(f"slot {slot} version {version} of point {index} waits for {missing} more")
+                    found.append(
+                        f"slot {slot}, version {version} at {nodes[point.switch]} waits for {missing} more"
+                    )
     return found
 
 

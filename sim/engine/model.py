@@ -203,6 +203,13 @@ class SlotState:
     is_answered: bool  # it holds its parent's result
 
 
+class Copies(NamedTuple):
+    """Packets that a fault has duplicated."""
+
+    packets_count: int
+    links: tuple[int, ...]  # on some of these
+
+
 class PointView(NamedTuple):
     """One switch of a job's tree."""
 

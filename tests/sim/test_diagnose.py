@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from sim.diagnose import diagnose
-from sim.diagnosis import StuckSlot, listed, workers_listed
-from sim.engine.model import Branch, Frame, Job, Outstanding, PointView, Program, Server, SlotState
+from sim.diagnosis import Diagnosis, IdleWorker, StuckSlot, listed, workers_listed
+from sim.engine.model import Branch, Copies, Frame, Job, Outstanding, PointView, Program, Server, SlotState
 from sim.evidence import LinkFate, fates
 from sim.standstill import CLEARED, CRASHED, Note, Opened, Scene, Tenant, WaitingFlow
 from tests.sim.scenes import small_star
@@ -33,9 +33,11 @@ JOB = Job(
     routes=(0, 0, 0),
 )
 IDLE = SlotState(0, WORKERS, 0, -1, -1, "", False)
+HAS_IT = "worker 1 already has this result, so it never sends the unit again"
+NOT_HELD = f"{HAS_IT}, and s0 does not hold it for the others"
 LOST_SLOT = (
-    "worker 1 already has this result, so it never sends the unit again: s0 lost the slot after it was "
-    "complete{}, before every worker had the result"
+    f"{HAS_IT}: s0 lost the slot after it was complete (registers cleared at 1ms), "
+    "before every worker had the result"
 )
 
 
@@ -75,6 +77,8 @@ def scene(job: Job = JOB, network: Network = NETWORK, **changes: object) -> Scen
         "tenants": [Tenant(0, job)],
         "flows": (),
         "notes": (),
+        "totals": fates,
+        "copies": (),
         "doing": {},
         "opened": opened,
         **changes,
@@ -146,10 +150,10 @@ def test_results_that_do_not_arrive() -> None:
 
 
 @pytest.mark.parametrize(
-    ("notes", "when"),
-    [((), ""), ((Note(10**9, 4, CLEARED),), " (registers cleared at 1ms)")],
+    ("notes", "why"),
+    [((), NOT_HELD), ((Note(10**9, 3, CLEARED),), NOT_HELD), ((Note(10**9, 4, CLEARED),), LOST_SLOT)],
 )
-def test_a_slot_that_was_cleared_after_it_was_complete(notes: tuple[Note, ...], when: str) -> None:
+def test_a_slot_that_was_cleared_after_it_was_complete(notes: tuple[Note, ...], why: str) -> None:
     """Worker 0 lacks the result; the others went on, one of them to the end of its stream."""
     states = {(0, 8, 0): state(0, missing=2), (0, 8, 1): state(1, missing=2)}
     inside = Inside([waits(0), waits(1, unit=4, version=1)], states)
@@ -157,7 +161,7 @@ def test_a_slot_that_was_cleared_after_it_was_complete(notes: tuple[Note, ...], 
     first, second = slots(inside, scene(notes=notes))
 
     assert first.missing == ("worker 1", "worker 2")
-    assert first.cause.why == LOST_SLOT.format(when)
+    assert first.cause.why == why
     assert (second.waiting, second.missing) == ((1,), ("worker 0", "worker 2"))
     assert second.cause.why.startswith("worker 2 already has this result")
 
@@ -168,7 +172,7 @@ def test_one_that_is_stuck_earlier_is_not_the_cause() -> None:
 
     first, second = slots(inside, scene())
 
-    assert first.cause.why == LOST_SLOT.format("")
+    assert first.cause.why == NOT_HELD
     assert second.cause.why == "worker 0 is stuck earlier in the same slot"
     assert [row.cause.is_consequence for row in (first, second)] == [False, True]
 
@@ -191,7 +195,9 @@ def test_one_that_crashed_does_not_wait() -> None:
 
     assert diagnosis.slots == ()
     assert str(diagnosis).endswith(
-        ". Nothing is on its way and nothing is left to happen. Worker 1 has crashed"
+        ". Nothing is on its way and nothing is left to happen. Worker 1 has crashed. "
+        "Likely cause: worker 1 has crashed, and a step is over when all workers are. "
+        "Try: take the crash out of `faults`: a job needs every worker"
     )
 
 
@@ -260,6 +266,91 @@ def test_a_program_that_never_sends_again() -> None:
     )
 
 
+ONCE = dataclasses.replace(TREE_JOB, program=Program.TREE)
+COMPLETE_FORGOTTEN = SlotState(0, 2, 2, NOW_PS, 0, "complete", False)
+
+
+def test_what_was_lost_long_ago_counts_where_nothing_is_sent_again() -> None:
+    """On the way of whom nobody waits for, too: the worst link of the tree."""
+    states = {(0, 8, 0): state(0, missing=1, children=2), (1, 8, 0): COMPLETE_FORGOTTEN}
+    links = {"s0->h1": LinkFate(9, 1, 0), "h2->s0": LinkFate(9, 2, 1)}
+    fates = [links.get(name, LinkFate(5, 0, 0)) for name in NETWORK.link_names]
+
+    row = only(Inside([waits(0)], states, TREE), scene(ONCE, totals=fates))
+
+    assert (row.switch, row.missing, row.missing_count) == ("s0", ("switch h3",), 1)
+    assert row.cause.why == "link h2->s0 lost 3 of 10 packets, and program tree never sends again"
+    assert row.cause.advice == "a network that loses nothing, or program switchml"
+
+
+def test_a_slot_that_is_complete_and_forgotten_lacks_nobody() -> None:
+    states = {(0, 8, 0): COMPLETE_FORGOTTEN, (1, 8, 0): COMPLETE_FORGOTTEN}
+
+    row = only(Inside([waits(0)], states, TREE), scene(ONCE))
+
+    assert (row.switch, row.missing, row.missing_count) == ("s0", (), 0)
+    assert ": nobody missing, last event 0s ago: a packet of worker 2, complete" in str(row)
+    assert row.cause.why == (
+        "unknown: no link on the way of worker 0 through the tree and back refuses or loses packets"
+    )
+
+
+def test_what_a_program_that_sends_once_does_not_survive() -> None:
+    link = NETWORK.link_names.index("s0->h1")
+    inside = Inside([waits(0), waits(1), waits(2)], MISSING_1)
+    job = dataclasses.replace(JOB, program=Program.TREE)
+    begun_ps = NOW_PS - 10**12
+    cleared = (Note(begun_ps - 1, 4, CLEARED), Note(begun_ps, 4, CLEARED), Note(NOW_PS, 3, CLEARED))
+
+    by_copy = only(inside, scene(job, copies=[Copies(7, (link,))])).cause
+    by_reboot = only(inside, scene(job, notes=cleared, links={"h1->s0": LinkFate(2, 0, 2)})).cause
+    before = only(inside, scene(job, notes=cleared[:1])).cause
+
+    assert by_copy.why == (
+        "`duplicate` copied 7 packets on s0->h1, where a late copy counts as the slot's next packet, "
+        "and program tree never sends again"
+    )
+    assert by_copy.advice == "no duplicate, or program switchml"
+    assert by_reboot.why == (
+        "s0 lost its slots (registers cleared at 2s) and link h1->s0 lost 2 of 4 packets, "
+        "and program tree never sends again"
+    )
+    assert by_reboot.advice == "no switch_reboot, a network that loses nothing, or program switchml"
+    assert before.why.startswith("unknown: ")
+
+
+def test_a_worker_that_a_tree_waits_for() -> None:
+    inside = Inside([waits(0), waits(2)], MISSING_1)
+    job = dataclasses.replace(JOB, program=Program.TREE)
+
+    crashed = only(inside, scene(job, notes=(Note(5, 1, CRASHED),)))
+    late = only(inside, scene(job, opened={(0, 0): Opened(1, 0), (0, 2): Opened(1, 0)}))
+
+    assert crashed.cause.why == "worker 1 has crashed"
+    assert late.cause.why == "worker 1 has not begun this exchange: it is elsewhere"
+
+
+def test_a_text_of_many_causes_is_short() -> None:
+    """Five messages, each with a link of its own that loses everything, and nine idle workers."""
+    flows = [WaitingFlow(host, (host + 1) % 4, 0, NOW_PS - 10**12, 100) for host in range(4)]
+    links = {f"h{host}->s0": LinkFate(3, 3, 0) for host in range(4)}
+
+    told = str(diagnose(Inside([waits(0), waits(1), waits(2)], MISSING_1), scene(flows=flows, links=links)))
+
+    assert told.count("Likely cause: ") == 3
+    assert told.count(", first ") == 1
+    assert told.endswith(". 1 more cause is in summary.json")
+    assert len(told) < 1000
+
+
+def test_many_idle_workers_are_counted() -> None:
+    idle = tuple(IdleWorker("", worker, "is done with step 0") for worker in range(5))
+
+    assert str(Diagnosis(0, 0, (), (), idle)).endswith(
+        ". Worker 2 is done with step 0. 2 more are not in an exchange"
+    )
+
+
 def test_a_server_that_hears_nothing() -> None:
     job = dataclasses.replace(JOB, program=Program.ATP, server=Server(3, 100, 4, 1000))
     inside = Inside([waits(0), waits(1), waits(2)])
@@ -290,10 +381,9 @@ def test_the_whole_text() -> None:
         "nothing has got anywhere for 1s of simulated time. "
         "Worker 0 waits for 1 slot, first slot 8, version 0, unit 0 of stream 0 at s0: worker 1 and worker 2 "
         "missing, last event 2ms ago: a packet of worker 0, DROPPED. "
-        f"Likely cause: {LOST_SLOT.format('')}. "
-        "Try: no switch_reboot, no loss beside it, or a program whose results survive in a server (atp). "
-        "Worker 1 waits for 1 slot, first slot 8, version 1, unit 4 of stream 0 at s0: "
-        "worker 0, worker 1 and worker 2 missing, no packet has ever come. "
+        f"Likely cause: {NOT_HELD}. "
+        "Try: fewer `faults`, or a program whose results survive in a server (atp). "
+        "Worker 1 waits for 1 slot. "
         "Likely cause: unknown: no link on the way of worker 1 to s0 refuses or loses packets. "
         "Try: fewer `faults`, until the one that does it is found. "
         "Worker 2 is done with step 0"
@@ -321,7 +411,9 @@ def test_jobs_are_told_apart() -> None:
     )
     assert str(diagnosis.of("a")) == (
         "nothing has got anywhere for 1s of simulated time. "
-        "Nothing is on its way and nothing is left to happen. Worker 5 of job a has crashed"
+        "Nothing is on its way and nothing is left to happen. Worker 5 of job a has crashed. "
+        "Likely cause: worker 5 has crashed, and a step is over when all workers are. "
+        "Try: take the crash out of `faults`: a job needs every worker"
     )
     assert ". 1 message of job c on the way, first a message from h0 to h1, " in str(diagnosis.of("c"))
     assert diagnosis.of("c").as_dict()["idle"] == ["worker 0 of job c waits for 'values'"]

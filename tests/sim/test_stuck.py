@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -185,7 +186,9 @@ def test_a_step_that_never_ends_though_nobody_waits(tmp_path: Path, monkeypatch:
     assert finishes(variant) == (
         "stuck",
         "nothing gets anywhere any more. Nothing is on its way and nothing is left to happen. "
-        "Worker 2 has crashed",
+        "Worker 2 has crashed. "
+        "Likely cause: worker 2 has crashed, and a step is over when all workers are. "
+        "Try: take the crash out of `faults`: a job needs every worker",
     )
 
 
@@ -290,5 +293,54 @@ def test_a_leak_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert [check["detail"] for check in variant["checks"] if check["verdict"] == "fail"] == [
         "5 left behind: slot 0, version 0: worker 1 of 3; slot 1, version 0: worker 1 of 3; "
-        "slot 2, version 0: worker 1 of 3 and 2 more"
+        "slot 2, version 0: worker 1 of 3 and 2 more (late duplicates or a switch_reboot can do this)"
     ]
+
+
+SHARP = """\
+name: sharp
+seed: 7
+topology: {kind: leaf_spine, leaves: 2, spines: 1, hosts_per_leaf: 2, switch: sharp}
+workers: {count: 4}
+workload: {kind: synthetic, elements: 20000}
+codec: {kind: none}
+collective: {kind: in_network, aggregators: tree, program: tree, frame: roce-2048}
+"""
+LOSING = r"link {} lost \d+ of \d+ packets, and program tree never sends again\. "
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ("{kind: loss, rate: 5%, links: ['spine0->leaf0']}", LOSING.format("spine0->leaf0")),
+        ("{kind: loss, rate: 5%, links: ['leaf0->spine0']}", LOSING.format("leaf0->spine0")),
+        ("{kind: loss, rate: 5%, links: ['leaf0->h0']}", LOSING.format("leaf0->h0")),
+        (
+            "{kind: duplicate, rate: 20%, links: ['spine0->leaf0']}",
+            r"`duplicate` copied \d+ packets on spine0->leaf0, where a late copy counts as the slot's "
+            r"next packet, and program tree never sends again\. ",
+        ),
+        (
+            "{kind: switch_reboot, switch: leaf0, at: 5us}",
+            r"leaf0 lost its slots \(registers cleared at 5us\)",
+        ),
+    ],
+)
+def test_what_a_tree_does_not_survive(tmp_path: Path, fault: str, why: str) -> None:
+    (variant,) = run(tmp_path, f"faults=[{fault}]", text=SHARP).summary["variants"]
+
+    verdict, detail = finishes(variant)
+    assert verdict == "stuck"
+    assert detail.count("Likely cause: ") == 1
+    assert re.search(rf"\. Likely cause: {why}", detail)
+    assert len(detail) < 1000
+
+
+def test_timed_slots_do_not_wait_for_who_crashed_but_a_step_does(tmp_path: Path) -> None:
+    timed = "collective={kind: in_network, program: timed, frame: udp-256, slot_timer: 1ms}"
+    sets = (timed, "faults=[{kind: worker_crash, worker: 2, at: 3us}]")
+    (variant,) = run(tmp_path, *sets).summary["variants"]
+
+    verdict, detail = finishes(variant)
+    assert verdict == "stuck"
+    assert "Likely cause: worker 2 has crashed, and a step is over when all workers are. Try: " in detail
