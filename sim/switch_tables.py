@@ -16,6 +16,7 @@ from sim.units import RATE, SIZE, TIME
 from switch.fit import Fit, FitError
 from switch.limits import KINDS, OVERFLOWS, PIPELINE, Profile
 from switch.profiles import PROFILES
+from switch.sizes import binary_size
 
 # Left out of a narrow terminal, the first group first: overflow, timers, port, kind, merges.
 _DISPENSABLE = ((7,), (6,), (5,), (4,), (3,))
@@ -77,7 +78,7 @@ def fit_table(fit: Fit) -> Table:
         table.add_column(title, justify="right")
     for register in program.registers:
         counts = (register.count, register.entries, register.bits)
-        table.add_row(register.name, *map(str, counts), _binary(register.size_bytes))
+        table.add_row(register.name, *map(str, counts), binary_size(register.size_bytes))
     return table
 
 
@@ -153,18 +154,26 @@ def _notes(fit: Fit) -> Iterator[str]:
     latency = TIME.format(fit.result_latency_ps) if fit.result_latency_ps else "0"
     yield f"latency        {latency} for the packet that completes a slot ({taken})"
     if profile.kind == PIPELINE:
-        rate = RATE.format(program.demand.rate_bps or profile.port_rate_bps)
-        ports = f"{fit.loopback_ports} of {profile.loopback_ports} ports"
-        yield f"loopback       {ports} busy when {workers} workers send at {rate}"
+        yield f"loopback       {_loopback(fit)}"
         share = f"{100 * program.header_vector_bits / profile.phv_bits:.0f} %"
         yield (
             f"header vector  {program.header_vector_bits} of {profile.phv_bits} bits ({share}): "
             f"{program.header_bytes} B of headers, {program.words_per_pass} words"
         )
     pipes = f" in each of {program.pipes} pipelines" if program.pipes > 1 and profile.kind == PIPELINE else ""
-    of = f" of {_binary(profile.memory_bytes)}" if profile.memory_bytes else ""
-    sizes = [_binary(size // program.pipes) for size in (program.state_bytes, program.values_bytes)]
+    of = f" of {binary_size(profile.memory_bytes)}" if profile.memory_bytes else ""
+    sizes = [binary_size(size // program.pipes) for size in (program.state_bytes, program.values_bytes)]
     yield f"registers      {sizes[0]}{of}{pipes}, values alone {sizes[1]}"
+
+
+def _loopback(fit: Fit) -> str:
+    """How many loopback ports are busy, where there is a rate to say it for."""
+    demand, profile = fit.program.demand, fit.profile
+    if fit.loopback_ports is None:
+        return f"{profile.loopback_ports} ports, how busy is not known: port_rate is 0, any rate"
+    rate = RATE.format(demand.rate_bps or profile.port_rate_bps)
+    ports = f"{fit.loopback_ports} of {profile.loopback_ports} ports"
+    return f"{ports} busy when {demand.workers} workers send at {rate}"
 
 
 def _names(merges: frozenset[Merge]) -> str:
@@ -172,14 +181,6 @@ def _names(merges: frozenset[Merge]) -> str:
     if len(merges) == len(Merge) - 1:
         return "all but gather"
     return ", ".join(merge.value for merge in Merge if merge in merges) or words.NOTHING
-
-
-def _binary(size_bytes: int) -> str:
-    """A size in KiB, MiB or GiB, three digits."""
-    for factor, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if size_bytes >= factor:
-            return f"{words.digits(size_bytes / factor)} {unit}"
-    return f"{size_bytes} B"
 
 
 def _written(field: str, value: Any) -> str:

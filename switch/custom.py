@@ -29,7 +29,7 @@ def profile_from(mapping: Mapping[str, object], where: str) -> Profile:
     ------
     ProfileError
         A key or name that there is not (with the nearest), a value of the wrong type, a name that is taken,
-        or a pipeline without stages, ALUs or memory.
+        a switch that adds up without overflows, or a pipeline without stages, ALUs or memory.
     """
     try:
         return _made(dict(mapping), where)
@@ -50,6 +50,11 @@ def _made(given: dict[str, object], where: str) -> Profile:
     values: dict[str, Any] = {key: _read(key, value) for key, value in given.items()}
     base = PROFILES[like]
     made = replace(base, **values, name=name, sources={**base.sources, **dict.fromkeys(values, where)})
+    if made.is_programmable and not made.overflows:
+        hint = f"name one at least: {', '.join(OVERFLOWS)}"
+        raise _RefusedError(
+            "overflows", "a switch that adds up does something to sums that leave int32", hint
+        )
     if made.kind == PIPELINE:
         for key, least in _LEAST.items():
             if getattr(made, key) < least:

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
+from homomorphic.codec import Merge
 from switch.profiles import nearest
 from switch.program import VALUES, Demand, Program, Register
 from switch.registers import CHILDREN_MAX
@@ -163,6 +165,10 @@ RELEASED = {  # what `netfold switch fit` takes unless told otherwise
     "atp": Demand(workers=8, slots=20_000, words=62),
     "inca": Demand(workers=8, slots=20_479, words=64),
 }
+MERGES = {  # of programs that cannot do all that a switch can
+    "timed": frozenset({Merge.ADD, Merge.FLOAT_ADD}),
+    "atp": frozenset({Merge.ADD}),
+}
 WORDS = {  # of a packet, as programs are known to have them
     "switchml": (64, 256),
     "tree": (64, 256, 512),
@@ -172,8 +178,11 @@ WORDS = {  # of a packet, as programs are known to have them
 }
 
 
-def declare(name: str, demand: Demand) -> Program:
+def declare(name: str, demand: Demand, *, in_one_pass: bool = False) -> Program:
     """Declaration of a program for what it is to do.
+
+    `in_one_pass` is for switches without stages: whatever `demand` says of words a pass, all words of a
+    packet are added at once, so nothing is folded and nothing repeats.
 
     Raises
     ------
@@ -182,4 +191,6 @@ def declare(name: str, demand: Demand) -> Program:
     """
     if name not in _DECLARATIONS:
         raise UnknownProgramError(f"there is no program {name!r}; {nearest(name, PROGRAMS)}")
+    if in_one_pass:
+        return replace(_DECLARATIONS[name](replace(demand, words_per_pass=demand.words)), demand=demand)
     return _DECLARATIONS[name](demand)

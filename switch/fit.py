@@ -16,9 +16,10 @@ from switch.limits import PIPELINE, Profile
 from switch.placement import Stage, place
 from switch.profiles import PROFILES
 from switch.program import Demand, Program
-from switch.refusals import loopback_bps, read_passes, refusal, runs
+from switch.refusals import Refusal, declare_on, loopback_bps, loses, read_passes, refusal, runs
 
 _PER_PASS_MAX = 1024  # words a pass that are tried; no pipeline comes near
+_SUMS = {"wrap": "wrap around", "saturate": "saturate", "sticky": "stick at the limit"}  # what they do
 _UNITS = {
     "workers": "workers",
     "slots": "slots",
@@ -82,14 +83,20 @@ class Fit:
         return workers * self.packet_passes + self.read_passes + self.reply_passes
 
     @property
-    def loopback_ports(self) -> int:
-        """Loopback ports that are busy when all workers send as fast as their links."""
-        rate_bps = self.profile.loopback_rate_bps
-        return -(-loopback_bps(self.profile, self.program) // rate_bps) if rate_bps else 0
+    def loopback_ports(self) -> int | None:
+        """Loopback ports that are busy when all workers send as fast as their links; None at any rate."""
+        if self.profile.kind != PIPELINE:
+            return 0
+        rate_bps, sent_bps = self.profile.loopback_rate_bps, loopback_bps(self.profile, self.program)
+        if sent_bps is None:
+            return None
+        return -(-sent_bps // rate_bps) if rate_bps else 0
 
 
-def fit(profile: Profile, program_name: str, demand: Demand) -> Fit:
+def fit(profile: Profile, program_name: str, demand: Demand, *, any_words: bool = True) -> Fit:
     """Place a program on a switch.
+
+    `any_words` false keeps hints to the sizes that packets of the program are known to have (`WORDS`).
 
     Raises
     ------
@@ -98,10 +105,10 @@ def fit(profile: Profile, program_name: str, demand: Demand) -> Fit:
     switch.declare.UnknownProgramError
         There is no such program.
     """
-    program = declare(program_name, demand)
+    program = declare_on(profile, program_name, demand)
     refused = refusal(profile, program)
     if refused is not None:
-        raise FitError(refused.about, refused.message, _hint(refused.about, profile, program))
+        raise FitError(refused.about, refused.message, _hint(refused, profile, program, any_words))
     if profile.kind != PIPELINE:
         return Fit(profile, program, (), packet_passes=1, read_passes=0)
     return Fit(
@@ -116,24 +123,6 @@ def fit(profile: Profile, program_name: str, demand: Demand) -> Fit:
 def can_run(profile: Profile, program_name: str) -> bool:
     """Whether a switch runs a program at all; how much of it fits is another question."""
     return runs(profile, declare(program_name, RELEASED[program_name])) is None
-
-
-def check_lossless(profile: Profile, program_name: str) -> None:
-    """Check that a program which cannot lose packets has a network that drops none.
-
-    Raises
-    ------
-    FitError
-        About "profile": which switches have such a network.
-    """
-    if program_name != "tree" or profile.is_lossless:
-        return
-    others = ", ".join(one.name for one in PROFILES.values() if one.is_lossless)
-    raise FitError(
-        "profile",
-        f"program tree has no answer to lost packets, and networks of {profile.name} lose some",
-        f"use a switch whose network does not ({others}), or program switchml",
-    )
 
 
 def check_merges(profile: Profile, merges: Collection[Merge]) -> None:
@@ -172,27 +161,29 @@ def check_overflow(profile: Profile, policy: str) -> None:
     hint = f"use {profile.overflows[0]}, or " if profile.overflows else "use "
     raise FitError(
         "overflow",
-        f"sums on switch profile {profile.name!r} cannot {policy} when they overflow (they can: {able})",
+        f"switch profile {profile.name!r}: its ALUs cannot make sums {_SUMS[policy]} (they can: {able})",
         f"{hint}a switch that can: {', '.join(others) or 'there is none'}",
     )
 
 
-def _hint(about: str, profile: Profile, program: Program) -> str:
+def _hint(refused: Refusal, profile: Profile, program: Program, any_words: bool) -> str:
     """The largest setting that fits, found by trying."""
-    demand, name = program.demand, program.name
+    about, demand, name = refused.about, program.demand, program.name
 
     def fits(**changes: int) -> bool:
-        return refusal(profile, declare(name, replace(demand, **changes))) is None
+        return refusal(profile, declare_on(profile, name, replace(demand, **changes))) is None
 
     sizes = _sizes([words for words in WORDS[name] if fits(words=words)])
     if about == "program":
         return "use program tree, or a programmable switch: " + ", ".join(_able(program))
     if about == "words" and sizes:
         return f"use {sizes} a packet"
-    if about in _UNITS and (most := _most(about, getattr(demand, about), fits)):
+    may_name_most = about in _UNITS and (any_words or about != "words")
+    if may_name_most and (most := _most(about, getattr(demand, about), fits)):
         alternative = f", or {sizes} a packet" if about == "workers" and sizes else ""
         return f"use {most} {_UNITS[about]} at most{alternative}"
-    return "use a switch that can: " + ", ".join(_able(program))
+    other = "program switchml, or " if refused == loses(profile, program) else ""
+    return f"use {other}a switch that can: " + ", ".join(_able(program))
 
 
 def _sizes(words: list[int]) -> str:
@@ -204,7 +195,9 @@ def _sizes(words: list[int]) -> str:
 
 def _able(program: Program) -> list[str]:
     """Profiles that can run a program as it is asked for."""
-    return [one.name for one in PROFILES.values() if refusal(one, program) is None] or ["there is none"]
+    name, demand = program.name, program.demand
+    able = [one.name for one in PROFILES.values() if refusal(one, declare_on(one, name, demand)) is None]
+    return able or ["there is none"]
 
 
 def _most(about: str, refused: int, fits: Callable[..., bool]) -> int:

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from switch.declare import declare
+from homomorphic.codec import Merge
+from switch.declare import MERGES, declare
 from switch.limits import FIXED, FORWARDING, MEMORY, PIPELINE, Profile
 from switch.placement import blocks_of, place
-from switch.program import Program
+from switch.program import Demand, Program
 from switch.registers import CHILDREN_MAX
+from switch.sizes import binary_size
 
 FOLDED_WORKERS_MAX = 16  # SwitchML's rules for packets that go through several pipelines name ids 0 to 15
 
@@ -25,9 +27,14 @@ class Refusal(NamedTuple):
 _Check = Callable[[Profile, Program], Refusal | None]
 
 
+def declare_on(profile: Profile, name: str, demand: Demand) -> Program:
+    """Declaration of a program as a switch would run it: in one pass where there are no stages."""
+    return declare(name, demand, in_one_pass=profile.kind != PIPELINE)
+
+
 def refusal(profile: Profile, program: Program) -> Refusal | None:
     """The first reason why a program does not fit."""
-    checks = (runs, _tells_apart, *_CHECKS.get(profile.kind, ()))
+    checks = (runs, loses, _tells_apart, *_CHECKS.get(profile.kind, ()))
     return next((found for check in checks if (found := check(profile, program))), None)
 
 
@@ -39,7 +46,23 @@ def runs(profile: Profile, program: Program) -> Refusal | None:
         return Refusal("program", f"{profile.name} runs program tree alone, found {program.name}")
     if program.needs_timers and not profile.has_timers:
         return Refusal("profile", f"{program.title} needs timers, {profile.name} has none")
+    able = MERGES.get(program.name, frozenset(Merge))
+    if not profile.merges & able:
+        needed = ", ".join(sorted(merge.value for merge in able - {Merge.GATHER}))
+        found = ", ".join(sorted(merge.value for merge in profile.merges)) or "none"
+        return Refusal(
+            "profile", f"{program.title} needs one of the merges {needed}; {profile.name} has {found}"
+        )
     return None
+
+
+def loses(profile: Profile, program: Program) -> Refusal | None:
+    """Why a program that cannot lose packets does not run on a switch whose network drops some."""
+    if program.name != "tree" or profile.is_lossless:
+        return None
+    return Refusal(
+        "profile", f"program tree has no answer to lost packets, and networks of {profile.name} lose some"
+    )
 
 
 def _tells_apart(profile: Profile, program: Program) -> Refusal | None:
@@ -135,12 +158,18 @@ def _headers(profile: Profile, program: Program) -> Refusal | None:
 
 def _loopback(profile: Profile, program: Program) -> Refusal | None:
     needed_bps = loopback_bps(profile, program)
-    if needed_bps <= profile.loopback_ports * profile.loopback_rate_bps:
+    there_are_bps = profile.loopback_ports * profile.loopback_rate_bps
+    if needed_bps is None:  # at any rate: enough ports cannot be told from too few, but none can
+        is_enough = there_are_bps > 0 or loopback_streams(profile, program) == 0
+    else:
+        is_enough = needed_bps <= there_are_bps
+    if is_enough:
         return None
+    sent = "packets" if needed_bps is None else _gbps(needed_bps)
     ports = f"{profile.loopback_ports} of {_gbps(profile.loopback_rate_bps)}"
     return Refusal(
         "workers",
-        f"{program.demand.workers} workers send {_gbps(needed_bps)} through loopback ports with "
+        f"{program.demand.workers} workers send {sent} through loopback ports with "
         f"{program.title}, {profile.name} has {ports}",
     )
 
@@ -151,8 +180,8 @@ def _memory(profile: Profile, program: Program) -> Refusal | None:
     demand = program.demand
     return Refusal(
         "slots",
-        f"{demand.slots} slots of {demand.words} words take {program.state_bytes / 2**30:.3g} GiB, "
-        f"{profile.name} has {profile.memory_bytes / 2**30:.3g} GiB",
+        f"{demand.slots} slots of {demand.words} words take {binary_size(program.state_bytes)}, "
+        f"{profile.name} has {binary_size(profile.memory_bytes)}",
     )
 
 
@@ -200,9 +229,14 @@ def read_passes(profile: Profile, program: Program) -> int:
     return program.repeats * (-(-program.words_per_pass * program.pipes // per_pass) - 1)
 
 
-def loopback_bps(profile: Profile, program: Program) -> int:
-    """What all workers sending as fast as their links bring to loopback ports."""
+def loopback_streams(profile: Profile, program: Program) -> int:
+    """How many workers' streams go through loopback ports when all of them send."""
     workers = program.demand.workers
     repeating = 1 if program.resubmits else workers
-    passes = workers * (program.pipes - 1) + repeating * (program.repeats - 1) + read_passes(profile, program)
-    return passes * (program.demand.rate_bps or profile.port_rate_bps)
+    return workers * (program.pipes - 1) + repeating * (program.repeats - 1) + read_passes(profile, program)
+
+
+def loopback_bps(profile: Profile, program: Program) -> int | None:
+    """What all workers sending as fast as their links bring to loopback ports; None for links of any rate."""
+    rate_bps = program.demand.rate_bps or profile.port_rate_bps
+    return loopback_streams(profile, program) * rate_bps if rate_bps else None

@@ -21,6 +21,7 @@ from sim.scenario.collectives import InNetwork
 from sim.scenario.models import JobSections
 from sim.units import TIME
 from sim.wiring import Window, full_window_trip_ps, job_traffic
+from switch.declare import MERGES
 from switch.fit import can_run
 from switch.profiles import PROFILES
 from topologies.graph import TopologyError
@@ -29,10 +30,6 @@ from topologies.placement import place_aggregator
 TIMEOUT_PS = TIME.parse("10ms")  # of SwitchML's released client
 ATP_TIMEOUT_PS, ATP_FIRST_TIMEOUT_PS = TIME.parse("200us"), TIME.parse("50ms")  # in-ATP/ATP, p4ml_manager.cc
 TABLE_LANES = 8  # result words per word of TABLE_ADD
-_MERGES = {  # of programs that cannot do all that a switch can
-    "timed": frozenset({Merge.ADD, Merge.FLOAT_ADD}),
-    "atp": frozenset({Merge.ADD}),
-}
 _NEEDS_LINEAR = ("timed", "atp")  # a result may hold some workers only, or be asked for again as floats
 _OVERFLOWS = {"switchml": "wrap", "atp": "sticky"}  # others: what the switch does by default
 
@@ -95,7 +92,7 @@ class InNetworkResolver:
                 f"as program {program} may deliver it",
                 "use codec fixed_point with a factor, for example {kind: fixed_point, factor: 1e6}",
             )
-        able = _MERGES.get(program, codec.merges)
+        able = MERGES.get(program, codec.merges)
         if refused := sorted(merge.value for merge in codec.merges - able):
             raise self.place.job_error(
                 "codec",

@@ -13,7 +13,7 @@ from sim.resolve.aggregation_tree import Tree
 from sim.resolve.place import Place
 from sim.scenario.collectives import InNetwork
 from sim.wiring import with_loopback
-from switch.fit import Fit, FitError, check_lossless, check_merges, check_overflow, fit
+from switch.fit import Fit, FitError, check_merges, check_overflow, fit
 from switch.profiles import Profile
 from switch.program import Demand
 from topologies.routing import Network
@@ -104,14 +104,13 @@ class Switches:
         others = self._tenants.get(node, [])
         kind, section = self.profile_of(node), tenant.request.section
         self._check_company(node, tenant.request)
-        check_lossless(kind, section.program)
         alone = Demand(
             workers=tenant.children,
             slots=section.entries if section.program == "atp" else section.slots,
             words=tenant.request.words,
             rate_bps=self._rate_bps(node),
         )
-        found = fit(kind, section.program, alone)
+        found = fit(kind, section.program, alone, any_words=False)
         if not others:
             return found
         together = replace(
@@ -121,7 +120,7 @@ class Switches:
             jobs=len(others) + 1,
         )
         try:
-            return fit(kind, section.program, together)
+            return fit(kind, section.program, together, any_words=False)
         except FitError as error:
             if error.about != "slots":
                 raise

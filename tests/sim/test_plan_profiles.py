@@ -57,7 +57,7 @@ def test_a_profile_of_ones_own(tmp_path: Path) -> None:
     assert refused(tmp_path, *own, "profiles.mine.stages=10", text=OWN) == (
         "tiny.yaml:14: collective.frame: SwitchML with 64 words a pass needs 36 stateful ALUs in stages "
         "that wait for each other, the 10 stages of mine have room for 28 of its 32 arrays 'values'\n"
-        "  use 56 words a packet at most"
+        "  use a switch that can: ideal, tofino1, tofino2, fpga, trio"
     )
 
 
@@ -101,7 +101,7 @@ REFUSED = {
     "a tree where packets get lost": (
         (TREE,),
         "tiny.yaml:3: topology.switch: program tree has no answer to lost packets, and networks of tofino1 "
-        "lose some\n  use a switch whose network does not (ideal, sharp), or program switchml",
+        "lose some\n  use program switchml, or a switch that can: ideal, sharp",
     ),
     "a timer where there is none": (
         ("collective={program: timed, slot_timer: 1ms}", FACTOR, "collective.switch=s0"),
@@ -120,7 +120,7 @@ REFUSED = {
     ),
     "an overflow it cannot have": (
         (*SHARP, "collective.overflow=saturate"),
-        "--set: collective.overflow: sums on switch profile 'sharp' cannot saturate when they overflow "
+        "--set: collective.overflow: switch profile 'sharp': its ALUs cannot make sums saturate "
         "(they can: wrap)\n  use wrap, or a switch that can: ideal, tofino1, tofino2, fpga",
     ),
     "more aggregators than registers hold": (

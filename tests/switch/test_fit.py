@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from homomorphic.codec import Merge
 from switch.custom import profile_from
 from switch.declare import PROGRAMS, RELEASED, WORDS, UnknownProgramError, declare
-from switch.fit import Fit, FitError, can_run, check_lossless, check_merges, check_overflow, fit
+from switch.fit import Fit, FitError, can_run, check_merges, check_overflow, fit
 from switch.profiles import PROFILES, Profile
 from switch.program import Demand
 from switch.registers import new_registers
@@ -172,7 +172,7 @@ def test_an_ideal_switch_has_no_limit_on_slots() -> None:
 
 def test_memory_that_is_all_a_switch_has() -> None:
     assert str(refused(PROFILES["fpga"], "switchml", slots=10**8)) == (
-        "100000000 slots of 64 words take 49.5 GiB, fpga has 8 GiB; use 16146247 slots at most"
+        "100000000 slots of 64 words take 49.5 GiB, fpga has 8.00 GiB; use 16146247 slots at most"
     )
 
 
@@ -409,9 +409,11 @@ def test_overflow() -> None:
         check_overflow(PROFILES["sharp"], "saturate")
     assert error.value.about == "overflow"
     assert str(error.value) == (
-        "sums on switch profile 'sharp' cannot saturate when they overflow (they can: wrap); "
+        "switch profile 'sharp': its ALUs cannot make sums saturate (they can: wrap); "
         "use wrap, or a switch that can: ideal, tofino1, tofino2, fpga"
     )
+    with pytest.raises(FitError, match="its ALUs cannot make sums stick at the limit"):
+        check_overflow(PROFILES["sharp"], "sticky")
     with pytest.raises(FitError, match=r"\(they can: nothing\); use a switch that can: ideal"):
         check_overflow(PROFILES["plain"], "wrap")
 
@@ -430,12 +432,110 @@ def test_what_runs_where() -> None:
 
 def test_trees_that_lose_packets() -> None:
     for name in ("ideal", "sharp"):
-        check_lossless(PROFILES[name], "tree")
-    check_lossless(TOFINO1, "switchml")
-    with pytest.raises(FitError) as error:
-        check_lossless(TOFINO1, "tree")
-    assert error.value.about == "profile"
-    assert str(error.value) == (
-        "program tree has no answer to lost packets, and networks of tofino1 lose some; "
-        "use a switch whose network does not (ideal, sharp), or program switchml"
+        assert fitted(PROFILES[name], "tree", words=64).extra_passes == 0
+    for name in ("tofino1", "tofino2", "fpga", "trio"):
+        found = refused(PROFILES[name], "tree", words=64)
+        assert found.about == "profile"
+        assert str(found) == (
+            f"program tree has no answer to lost packets, and networks of {name} lose some; "
+            "use program switchml, or a switch that can: ideal, sharp"
+        )
+    lossless = profile_from({"name": "mine", "like": "tofino1", "is_lossless": True}, "here")
+    assert fitted(lossless, "tree", words=64).extra_passes == 1
+
+
+@pytest.mark.parametrize(
+    ("program", "merges", "told"),
+    [
+        (
+            "switchml",
+            [],
+            "SwitchML needs one of the merges add, float_add, max, or, sign, table_add; mine has none; "
+            "use a switch that can: ideal, tofino1, tofino2, fpga, trio",
+        ),
+        (
+            "timed",
+            ["or", "max"],
+            "the timed program needs one of the merges add, float_add; mine has max, or; "
+            "use a switch that can: ideal, trio",
+        ),
+        (
+            "atp",
+            ["float_add"],
+            "ATP needs one of the merges add; mine has float_add; "
+            "use a switch that can: ideal, tofino1, tofino2, fpga, trio",
+        ),
+    ],
+)
+def test_a_program_needs_one_of_its_merges(program: str, merges: list[str], told: str) -> None:
+    mine = profile_from({"name": "mine", "like": "trio", "merges": merges}, "here")
+
+    assert not can_run(mine, program)
+    assert told == str(refused(mine, program))
+    enough = profile_from({"name": "mine", "like": "trio", "merges": ["add"]}, "here")
+    assert can_run(enough, program)
+
+
+# Switches without pipelines, and links of any rate.
+
+
+@settings(max_examples=40)
+@given(
+    program=st.sampled_from(["switchml", "timed", "atp", "inca", "tree"]),
+    slots=st.integers(1, 10_000),
+    words=st.integers(1, 600),
+    per_pass=st.none() | st.integers(1, 100),
+)
+def test_switches_without_pipelines_hold_every_word_once(
+    program: str, slots: int, words: int, per_pass: int | None
+) -> None:
+    """Nothing is folded: words in pairs where entries hold two, INCA's in 64 bits."""
+    found = fit(IDEAL, program, Demand(8, slots, words, per_pass)).program
+    word_bytes = {"inca": 8}.get(program, 4)
+    held = words if program in ("atp", "inca") else words + words % 2
+    versions = 2 if program in ("switchml", "timed") else 1
+
+    assert (found.pipes, found.repeats) == (1, 1)
+    assert found.values_bytes == versions * slots * held * word_bytes
+
+
+def test_large_packets_fill_memory_as_small_ones_do() -> None:
+    """4,000,000 slots of two versions of 256 words of 4 B are 7.63 GiB."""
+    found = fitted(PROFILES["fpga"], "switchml", slots=4_000_000, words=256)
+
+    assert found.register_bytes == 4_000_000 * 2 * 256 * 4
+    assert str(refused(PROFILES["trio"], "switchml", slots=4_000_000, words=256)) == (
+        "4000000 slots of 256 words take 7.70 GiB, trio has 4.00 GiB; use 2076806 slots at most"
     )
+
+
+def test_memory_of_a_kilobyte() -> None:
+    tiny = profile_from({"name": "tiny", "like": "fpga", "memory_bytes": 1024}, "here")
+
+    assert str(refused(tiny, "tree", words=64)).startswith("program tree has no answer")
+    assert str(refused(tiny, "atp", slots=4)) == (
+        "4 slots of 62 words take 1.03 KiB, tiny has 1.00 KiB; use 3 slots at most"
+    )
+
+
+def test_ports_of_any_rate() -> None:
+    """How busy loopback ports are cannot be told; that there are none can."""
+    any_rate = {"name": "mine", "like": "tofino1", "port_rate_bps": 0}
+    mine = profile_from(any_rate, "here")
+
+    assert fitted(mine, "switchml", words=256).loopback_ports is None
+    assert fitted(mine, "switchml", words=256, rate_bps=10**11).loopback_ports == 31
+    assert str(refused(profile_from({**any_rate, "loopback_ports": 0}, "here"), "switchml")) == (
+        "8 workers send packets through loopback ports with SwitchML, mine has 0 of 100 Gbps; "
+        "use a switch that can: ideal, tofino1, tofino2, fpga, trio"
+    )
+
+
+def test_sizes_that_packets_have() -> None:
+    short = profile_from({"name": "short", "like": "tofino1", "stages": 10}, "here")
+    demand = RELEASED["switchml"]
+
+    assert refused(short, "switchml").hint == "use 56 words a packet at most"
+    with pytest.raises(FitError) as error:
+        fit(short, "switchml", demand, any_words=False)
+    assert error.value.hint == "use a switch that can: ideal, tofino1, tofino2, fpga, trio"

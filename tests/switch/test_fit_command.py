@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -56,15 +57,15 @@ def test_a_program_on_a_switch_without_stages() -> None:
 
     assert [cell.strip() for cell in printed[-5].split("│")[1:-1]] == [
         "values",
-        "31",
-        "40000",
+        "62",
+        "20000",
         "32",
         "4.73 MiB",
     ]
     assert printed[-3:] == [
         "passes         9 a slot round (N + 1): 1 a packet, 1 for the server's reply",
         "latency        1us for the packet that completes a slot (1 pass)",
-        "registers      5.34 MiB of 8.00 GiB, values alone 4.73 MiB",
+        "registers      5.04 MiB of 8.00 GiB, values alone 4.73 MiB",
     ]
 
 
@@ -147,6 +148,34 @@ def test_names_that_there_are_not(line: str, told: str) -> None:
     result = netfold(line)
 
     assert (result.exit_code, result.stdout, result.stderr) == (2, "", told)
+
+
+def test_larger_packets_take_more_memory_where_nothing_is_folded() -> None:
+    def registers(words: int) -> str:
+        return netfold(f"switch fit switchml --profile fpga --words {words}").stdout.splitlines()[-1]
+
+    assert registers(64) == "registers      4.28 MiB of 8.00 GiB, values alone 4.00 MiB"
+    assert registers(256) == "registers      16.3 MiB of 8.00 GiB, values alone 16.0 MiB"
+
+
+def test_a_tree_on_a_network_that_drops() -> None:
+    result = netfold("switch fit tree --profile tofino1 --words 64")
+
+    assert (result.exit_code, result.stdout) == (
+        1,
+        "does not fit: program tree has no answer to lost packets, and networks of tofino1 lose some\n"
+        "  use program switchml, or a switch that can: ideal, sharp\n",
+    )
+
+
+def test_ports_of_any_rate(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text("name: mine\nlike: tofino1\nport_rate: 0bps\n", "utf-8")
+
+    printed = netfold(f"switch fit switchml --profile {path}").stdout.splitlines()
+    assert printed[-3] == "loopback       56 ports, how busy is not known: port_rate is 0, any rate"
+    as_json = json.loads(netfold(f"switch fit switchml --profile {path} --json").stdout)
+    assert as_json["loopback_ports"] == [None, 56]
 
 
 def test_no_slots_is_bad_usage() -> None:

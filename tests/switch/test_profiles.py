@@ -93,7 +93,8 @@ def test_a_profile_of_ones_own() -> None:
 
 
 def test_a_profile_of_another_kind() -> None:
-    found = profile_from({"name": "nic", "like": "plain", "kind": "memory", "merges": ["add"]}, "here")
+    sums = {"merges": ["add"], "overflows": ["wrap"]}
+    found = profile_from({"name": "nic", "like": "plain", "kind": "memory", **sums}, "here")
 
     assert (found.kind, found.is_programmable) == (MEMORY, True)
     assert profile_from({"name": "tree", "like": "trio", "kind": "fixed"}, "here").kind == FIXED
@@ -144,6 +145,11 @@ MISTAKES: dict[str, tuple[dict[str, object], str]] = {
         {"kind": "pipelined"},
         "f.yaml: kind: there is no 'pipelined'; "
         "did you mean 'pipeline'? known: forwarding, memory, pipeline, fixed",
+    ),
+    "no overflow": (
+        {"overflows": []},
+        "f.yaml: overflows: a switch that adds up does something to sums that leave int32; "
+        "name one at least: wrap, saturate, sticky",
     ),
     "pipeline without stages": (
         {"stages": 0},
