@@ -338,7 +338,12 @@ def test_what_a_tree_does_not_survive(tmp_path: Path, fault: str, why: str) -> N
 
 def test_timed_slots_do_not_wait_for_who_crashed_but_a_step_does(tmp_path: Path) -> None:
     timed = "collective={kind: in_network, program: timed, frame: udp-256, slot_timer: 1ms}"
-    sets = (timed, "faults=[{kind: worker_crash, worker: 2, at: 3us}]")
+    sets = (
+        timed,
+        "topology.switch=trio",
+        "codec={kind: fixed_point, factor: 1e6}",
+        "faults=[{kind: worker_crash, worker: 2, at: 3us}]",
+    )
     (variant,) = run(tmp_path, *sets).summary["variants"]
 
     verdict, detail = finishes(variant)
