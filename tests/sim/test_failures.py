@@ -120,6 +120,11 @@ def test_copies_that_come_late(tmp_path: Path) -> None:
         "conservation": "pass",
         "switches_add_up": "pass",
     }
+    assert re.fullmatch(
+        r"\d+ left behind: slot \d+, version [01] at s0 waits for \d more.* "
+        r"\(late duplicates or a switch_reboot can do this\)",
+        told.detail("tiny", "nothing_leaked"),
+    )
     for check in ("sum_is_right", "merges_are_exact"):
         place = re.search(rf"worker \d, word (\d+) of 'values' .*: {SLOT}$", told.detail("tiny", check))
         assert place is not None

@@ -340,8 +340,8 @@ def test_timed_slots_do_not_wait_for_who_crashed_but_a_step_does(tmp_path: Path)
     timed = "collective={kind: in_network, program: timed, frame: udp-256, slot_timer: 1ms}"
     sets = (
         timed,
-        "codec={kind: fixed_point, factor: 1e6}",
         "topology.switch=trio",
+        "codec={kind: fixed_point, factor: 1e6}",
         "faults=[{kind: worker_crash, worker: 2, at: 3us}]",
     )
     (variant,) = run(tmp_path, *sets).summary["variants"]
