@@ -21,7 +21,7 @@ collective, or a communication hook over real process groups.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -109,6 +109,31 @@ class Merged:
     holders: Holders | None = None  # who is in it where that may not be all
 
 
+class NoteKind(Enum):
+    """What a note is about."""
+
+    CHOICE = "choice"  # which encoding was taken, and why
+    REDO = "redo"  # parts that could not be decoded and were sent again
+    FORECAST = "forecast"  # parts sent on a forecast that turned out too small, and sent again
+    ESTIMATE = "estimate"  # elements of the decoded sum that are estimates
+    INFINITE = "infinite"  # elements whose true sum is beyond float32 and became an infinity
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a reader of the results must be told of one round; all workers tell the same."""
+
+    kind: NoteKind
+    text: str  # a sentence without a full stop
+    count: int = 1  # of what it is about …
+    total: int = 1  # … out of so many
+    elements: NDArray[np.int64] | None = None  # those it is about, in ascending order
+
+
+def _untold(note: Note) -> None:
+    """Nobody listens."""
+
+
 @dataclass(frozen=True)
 class Round:
     """One aggregation of one bucket; the same for all workers."""
@@ -118,6 +143,7 @@ class Round:
     workers: int
     seed: int
     takes_floats: bool = False  # the network adds a message's `floats` where its words overflow
+    tell: Callable[[Note], None] = field(default=_untold, compare=False)
 
 
 Exchange = Generator[tuple[Message, ...], tuple[Merged, ...], Gradient]
@@ -145,8 +171,16 @@ class Codec(Protocol):
     """A frozen dataclass whose fields are the options a scenario may set."""
 
     kind: ClassVar[str]
-    exact: ClassVar[bool]  # the decoded sum has the same bits whatever the merge order
-    merges: ClassVar[frozenset[Merge]]  # of its messages: what a network must be able to do
+
+    @property
+    def exact(self) -> bool:
+        """Whether the decoded sum has the same bits whatever the merge order."""
+        ...
+
+    @property
+    def merges(self) -> frozenset[Merge]:
+        """Merges of its messages: what a network must be able to do."""
+        ...
 
     @property
     def is_linear(self) -> bool:
