@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,6 +125,7 @@ class Note:
 
     kind: NoteKind
     text: str  # a sentence without a full stop
+    subject: str = ""  # choice: the name of what was taken
     count: int = 1  # of what it is about …
     total: int = 1  # … out of so many
     elements: NDArray[np.int64] | None = None  # those it is about, in ascending order
@@ -193,6 +194,25 @@ class Codec(Protocol):
 
     def error_bound(self, gradients: Sequence[Gradient]) -> NDArray[np.float64]:
         """Largest allowed `|decoded − Σ gradients|`, per element, for the sum taken in float64."""
+        ...
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """What a codec may want to know of the network that carries its messages, and of the workers' memory."""
+
+    unit_elements: int = 256  # what the network sends and answers as one
+    latency_us: float = 10.0  # of an operation that carries next to nothing
+    rate_gbps: float = 100.0  # of the words of long messages, headers left out
+    memory_gbps: float | None = None  # at which workers pass over memory; None: nothing is charged for it
+
+
+@runtime_checkable
+class Adaptable(Protocol):
+    """A codec with options that are the network's where they are left out."""
+
+    def carried_by(self, carrier: Carrier) -> Codec:
+        """Return the codec with those options filled in."""
         ...
 
 

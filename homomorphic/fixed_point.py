@@ -17,13 +17,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.codec import EncodeError, Exchange, Gradient, Merge, Message, Round, Scaling, Work, register
+from homomorphic.codec import (
+    Carrier,
+    EncodeError,
+    Exchange,
+    Gradient,
+    Merge,
+    Message,
+    Round,
+    Scaling,
+    Work,
+    register,
+)
 from homomorphic.compiled import kernel
 from homomorphic.factor import FactorEncoder, factor_error_bound, not_finite
 
@@ -195,6 +206,14 @@ class FixedPoint:
     def is_linear(self) -> bool:
         """With a factor; agreed exponents are those of all workers."""
         return self.factor is not None
+
+    def carried_by(self, carrier: Carrier) -> FixedPoint:
+        """With the network's unit as its block where that is left out."""
+        return (
+            self
+            if self.factor
+            else replace(self, block_elements=self.block_elements or carrier.unit_elements)
+        )
 
     def worker(self, rank: int, workers: int, seed: int) -> FixedPointEncoder | FactorEncoder:
         """Encoder of one worker; it keeps no state."""

@@ -1,11 +1,10 @@
-"""Packed values: an index by OR, then the values of its members, one after the other, by ADD.
+"""Packed values: an index first, then the values of its members, one after the other.
 
-The exact baseline of sparse aggregation. A round is one network operation for index and block exponents (see
-`membership`), and one for the values:
+The exact baseline of sparse aggregation (the bitmap of S2 Reducer, arXiv 2110.02140, without its sketch):
 
-1. The union of the workers' bits tells all of them which elements are members, the largest exponents how they
-   are quantised.
-2. Every worker sends its own integers of all members in ascending order, zeros included, so that word k means
+1. The workers agree on which elements are non-zero anywhere, the members, and on what their numbers need (see
+   `membership` and `numbers`).
+2. Every worker sends its own values of all members in ascending order, zeros included, so that word k means
    the same element everywhere and words may be added wherever they meet. The sums are put back where the
    index says.
 
@@ -22,64 +21,70 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic import bits
-from homomorphic.codec import Exchange, Gradient, Merge, Message, Round, Work, register
-from homomorphic.fixed_point import error_bound
-from homomorphic.membership import agree, check_block_elements
+from homomorphic.bits import WORD_ELEMENTS
+from homomorphic.codec import Exchange, Gradient, Merge, Round, register
+from homomorphic.members import exchange_members, members_of, placed
+from homomorphic.membership import Index, IndexMemory, check_block_elements, exchange_index, index_merges
+from homomorphic.numbers import Values, number_format
 
 
 @register
 @dataclass(frozen=True)
 class Packed:
-    """Sparse gradients as an index and the values at its union, one word each.
+    """Sparse gradients as an index and the values at its union.
 
+    values: how a value becomes words: block_exponent (one integer, as fixed_point), float32, exact (several
+        integers, whose sum is the true one).
+    index: how the non-zero elements are told: flat (a bit each), two_level (a bit for each 64, then the bits
+        of those), bloom (a filter; smaller below a density of 7 %).
     block_elements: elements that share an exponent; a power of two from 64 to 65536.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
     kind: ClassVar[str] = "packed"
-    exact: ClassVar[bool] = True
-    merges: ClassVar[frozenset[Merge]] = frozenset({Merge.OR, Merge.MAX, Merge.ADD})
     is_linear: ClassVar[bool] = False  # what a word of the values means depends on all workers' indexes
 
+    values: Values = "block_exponent"
+    index: Index = "flat"
     block_elements: int = 4096
 
     def __post_init__(self) -> None:
-        check_block_elements(self.block_elements, bits.WORD_ELEMENTS)
+        check_block_elements(self.block_elements, WORD_ELEMENTS)
+
+    @property
+    def exact(self) -> bool:
+        """Integers do not care about the order."""
+        return self.values != "float32"
+
+    @property
+    def merges(self) -> frozenset[Merge]:
+        """Those of the index and of the numbers."""
+        return index_merges(self.index) | number_format(self.values, self.block_elements).merges
 
     def worker(self, rank: int, workers: int, seed: int) -> PackedEncoder:
-        """Encoder of one worker; it keeps no state."""
-        return PackedEncoder(self.block_elements)
+        """Encoder of one worker; it remembers how large unions were."""
+        return PackedEncoder(self, IndexMemory())
 
     def error_bound(self, gradients: Sequence[Gradient]) -> NDArray[np.float64]:
-        """That of fixed point with the same blocks: packing adds nothing to it."""
-        return error_bound(gradients, self.block_elements)
+        """That of the numbers: packing adds nothing to it."""
+        return number_format(self.values, self.block_elements).error_bound(gradients)
 
 
 @dataclass(frozen=True)
 class PackedEncoder:
     """One worker's side."""
 
-    block_elements: int
+    codec: Packed
+    memory: IndexMemory
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        """Agree on members and exponents, sum the members' integers, put the sums where they belong."""
-        _, union, scales = yield from agree(gradient, self.block_elements, round)
-        index = np.empty(-(-gradient.size // bits.WORD_ELEMENTS), np.uint64)
-        words = np.empty(bits.widen(union, index), np.int32)
-        if words.size == 0:
+        """Agree on members and numbers, sum the members' words, put the sums where they belong."""
+        codec = self.codec
+        numbers = number_format(codec.values, codec.block_elements)
+        announced = numbers.announce(gradient, round)
+        membership = yield from exchange_index(gradient, round, codec.index, announced, self.memory)
+        if not membership.members:
             return np.zeros(gradient.size, np.float32)
-        bits.pack(index, gradient, scales, self.block_elements, words)
-        (merged,) = yield (
-            Message(
-                words,
-                Merge.ADD,
-                "values",
-                # The union is widened, its bits are counted, and the values at them are gathered.
-                Work(union.nbytes + 2 * index.nbytes + words.nbytes, index.nbytes + words.nbytes),
-                decode_work=Work(index.nbytes + words.nbytes, gradient.nbytes),
-            ),
-        )
-        decoded = np.empty(gradient.size, np.float32)
-        bits.expand(index, merged.words, scales, self.block_elements, decoded)
-        return decoded
+        agreed = numbers.agree(announced, membership.merged, round)
+        place = placed(members_of(membership.union, codec.block_elements), agreed)
+        return (yield from exchange_members(gradient, place, numbers, "values", round))

@@ -142,6 +142,17 @@ def full_window_trip_ps(network: Network, traffic: Traffic, window: Window) -> i
     return longest_ps
 
 
+def one_way_ps(network: Network, traffic: Traffic, packet_bytes: int) -> int:
+    """Longest time until a packet is there, on an idle network."""
+    return max(
+        sum(
+            transmit_time_ps(packet_bytes, int(network.rate_bps[link])) + int(network.delay_ps[link])
+            for link in way.there
+        )
+        for way in traffic.ways
+    )
+
+
 def wire_bound(network: Network, job: Job) -> Reference:
     """Dense elements per second that the busiest link of a job can carry: its rate over what shares it."""
     load = job_traffic(network, job).load

@@ -13,8 +13,10 @@ from sim.engine.model import Branch, Job, Overflow, Program, Server
 from sim.frames import FRAMES
 from sim.plan import Passes
 from sim.resolve.aggregation_tree import Tree, build_tree, one_switch
+from sim.resolve.carrier import fitted, switch_carrier
 from sim.resolve.place import Place
 from sim.resolve.placement import Hosts, told
+from sim.resolve.sections import device_of
 from sim.resolve.switches import Grant, Request, Switches
 from sim.resolve.timeouts import check_timeout
 from sim.scenario.collectives import InNetwork
@@ -64,7 +66,7 @@ class InNetworkResolver:
         ScenarioError
             Nothing that can run the program, no room for it, a merge it cannot do, a timeout too short.
         """
-        section = self.section
+        section, network = self.section, self.switches.network
         self._check_codec()
         if section.slots % section.message_packets:
             raise self.place.job_error(
@@ -80,7 +82,7 @@ class InNetworkResolver:
             Request(self.place, section, frame.elements, self.sections.codec.merges, overflow), tree
         )
         job = self._with_timeouts(self._job(tree, grant, Overflow[overflow.upper()]))
-        codec = self._codec_with_unit(section.message_packets * frame.elements)
+        codec = fitted(self.sections.codec, switch_carrier(network, job, device_of(self.sections.device)))
         return Resolved(job, codec, Passes(grant.fit.packet_passes, grant.fit.read_passes))
 
     def _check_codec(self) -> None:
@@ -239,10 +241,3 @@ class InNetworkResolver:
             first_timeout_ps=first_timeout_ps,
             timeout_max_ps=max(timeout_ps, job.timeout_max_ps),
         )
-
-    def _codec_with_unit(self, unit_elements: int) -> Codec:
-        """The codec, with the network's unit where it left the block size to the network."""
-        codec = self.sections.codec
-        if not codec.is_linear and getattr(codec, "block_elements", 0) is None:
-            return dataclasses.replace(codec, block_elements=unit_elements)  # type: ignore[type-var]
-        return codec

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from homomorphic.codec import Codec
 from sim.collectives.ring import Ring, ring_route
 from sim.frames import FRAMES
 from sim.plan import RingPlan
+from sim.resolve.carrier import fitted, ring_carrier
 from sim.resolve.place import Place
+from sim.resolve.sections import device_of
 from sim.resolve.timeouts import check_timeout
 from sim.scenario import collectives as written
 from sim.scenario.models import JobSections
@@ -16,6 +21,13 @@ from topologies.routing import Network
 TIMEOUT_PS = TIME.parse("1ms")
 
 
+class ResolvedRing(NamedTuple):
+    """A ring, and the codec with what it takes from the network."""
+
+    plan: RingPlan
+    codec: Codec
+
+
 def resolve_ring(
     section: written.Ring,
     job: JobSections,
@@ -23,7 +35,7 @@ def resolve_ring(
     network: Network,
     hosts: tuple[int, ...],
     index: int,
-) -> RingPlan:
+) -> ResolvedRing:
     """The ring of job number `index`, whose workers run on the nodes `hosts`.
 
     Raises
@@ -47,8 +59,11 @@ def resolve_ring(
         )
     frame = FRAMES[section.frame]
     routes = [ring_route(place.scenario.seed, index, worker) for worker in range(len(hosts))]
-    window = Window(frame, section.window, frame.ack_bytes)
-    trip_ps = full_window_trip_ps(network, ring_traffic(network, hosts, routes), window)
+    window, traffic = Window(frame, section.window, frame.ack_bytes), ring_traffic(network, hosts, routes)
+    trip_ps = full_window_trip_ps(network, traffic, window)
     timeout_ps = max(TIMEOUT_PS, 2 * trip_ps) if section.timeout is None else section.timeout
     check_timeout(place, "timeout", timeout_ps, trip_ps)
-    return RingPlan(frame, section.window, timeout_ps, section.ack_every)
+    carrier = ring_carrier(network, traffic, frame, device_of(job.device))
+    return ResolvedRing(
+        RingPlan(frame, section.window, timeout_ps, section.ack_every), fitted(job.codec, carrier)
+    )

@@ -81,7 +81,8 @@ class _Resolver:
         bounds: tuple[Reference, ...] = ()
         passes = Passes()
         if isinstance(section, Ring):
-            collective = resolve_ring(section, sections, place, on_switches.network, nodes, index)
+            found_ring = resolve_ring(section, sections, place, on_switches.network, nodes, index)
+            collective, codec = found_ring.plan, found_ring.codec
         else:
             found = InNetworkResolver(
                 self.graph, on_switches, occupied, section, sections, place, index, names

@@ -1,0 +1,197 @@
+"""Blocks that are not zero: the rival of element-wise encodings where zeros come in runs.
+
+After OmniReduce (Fei et al., "Efficient sparse collective communication and its application to accelerate
+distributed deep learning", SIGCOMM 2021). A gradient is cut into blocks of 256 elements, and a block of which
+some worker has a non-zero element is summed as a whole. Which blocks those are is told in one of two ways:
+
+`lookahead`, as OmniReduce does it: blocks are dealt out to columns in turn. In every operation, each column
+sends its current block, together with the number of the next block that is not zero at this worker; the
+smallest of those numbers is everybody's next block of the column. Nothing is known in advance, so every column
+starts with its first block, zero or not. Columns advance together here, in OmniReduce each at its own pace.
+
+`bitmap`: one operation unites a bit per block, one sums the blocks: two operations however many blocks there
+are, for a bit per 256 elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from homomorphic.bits import WORD_ELEMENTS, WideIndex
+from homomorphic.codec import Exchange, Gradient, Merge, Merged, Message, Round, Work, register
+from homomorphic.members import (
+    decode,
+    everyone,
+    exchange_members,
+    members_message,
+    members_of,
+    placed,
+    tell_infinite,
+)
+from homomorphic.membership import check_block_elements, check_union
+from homomorphic.numbers import Agreed, Format, Values, number_format
+
+BLOCK_ELEMENTS = 256  # of OmniReduce's evaluation
+_BLOCK_WORDS = BLOCK_ELEMENTS // WORD_ELEMENTS
+
+Announcement = Literal["lookahead", "bitmap"]
+Blocks = NDArray[np.int64]  # numbers of blocks
+
+
+@register
+@dataclass(frozen=True)
+class BlockSparse:
+    """Sparse gradients as their blocks of 256 elements that are not zero everywhere.
+
+    values: how a value becomes words: block_exponent (one integer, as fixed_point), float32, exact (several
+        integers, whose sum is the true one).
+    blocks: how live blocks are told: lookahead (each with the number of the next, as OmniReduce does), bitmap
+        (a bit each, beforehand).
+    columns: lookahead: blocks that are under way at a time.
+    block_elements: elements that share an exponent; a power of two from 256 to 65536.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
+    kind: ClassVar[str] = "block_sparse"
+    is_linear: ClassVar[bool] = False  # what is sent next depends on all workers
+
+    values: Values = "block_exponent"
+    blocks: Announcement = "lookahead"
+    columns: int = 512
+    block_elements: int = 4096
+
+    def __post_init__(self) -> None:
+        check_block_elements(self.block_elements, BLOCK_ELEMENTS)
+        if self.columns < 1:
+            raise ValueError(f"columns is {self.columns}: at least 1 block must be under way, 512 is usual")
+
+    @property
+    def exact(self) -> bool:
+        """Integers do not care about the order."""
+        return self.values != "float32"
+
+    @property
+    def merges(self) -> frozenset[Merge]:
+        """Those of the numbers, and of what tells the blocks."""
+        told = Merge.OR if self.blocks == "bitmap" else Merge.MAX
+        return number_format(self.values, self.block_elements).merges | {told}
+
+    def worker(self, rank: int, workers: int, seed: int) -> BlockSparseEncoder:
+        """Encoder of one worker; it keeps no state."""
+        return BlockSparseEncoder(self)
+
+    def error_bound(self, gradients: Sequence[Gradient]) -> NDArray[np.float64]:
+        """That of the numbers: zeros add nothing to it."""
+        return number_format(self.values, self.block_elements).error_bound(gradients)
+
+
+@dataclass(frozen=True)
+class BlockSparseEncoder:
+    """One worker's side."""
+
+    codec: BlockSparse
+
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        """Agree on numbers, tell and sum blocks that are not zero."""
+        if not gradient.size:
+            return np.zeros(0, np.float32)
+        numbers = number_format(self.codec.values, self.codec.block_elements)
+        announced = numbers.announce(gradient, round)
+        if self.codec.blocks == "bitmap":
+            return (yield from _exchange_bitmap(gradient, numbers, announced, round))
+        merged = (yield announced) if announced else ()
+        agreed = numbers.agree(announced, merged, round)
+        return (yield from self._look_ahead(gradient, numbers, agreed, round))
+
+    def _look_ahead(
+        self, gradient: Gradient, numbers: Format, agreed: Agreed, round: Round
+    ) -> Generator[tuple[Message, ...], tuple[Merged, ...], Gradient]:
+        """Sum each column's blocks, one after the other."""
+        upcoming = _Upcoming(gradient, self.codec.columns)
+        whole = everyone(gradient.size)
+        decoded = np.zeros(gradient.size, np.float32)
+        scanned_bytes, infinite, current = gradient.nbytes, 0, upcoming.first
+        while current.size:
+            place = placed(members_of(_only(whole, current), self.codec.block_elements), agreed)
+            message = members_message(gradient, place, numbers, "blocks")
+            size_bytes = message.words.nbytes
+            values, following = yield (
+                replace(
+                    message,
+                    work=Work(scanned_bytes + 4 * place.members.count, size_bytes),
+                    decode_work=Work(size_bytes, 4 * place.members.count),
+                ),
+                # The largest of the negated numbers is the smallest number.
+                Message((-upcoming.after(current)).astype(np.int32), Merge.MAX, "next blocks"),
+            )
+            infinite += decode(place, values.words, decoded, clear=False)
+            scanned_bytes = 0  # by the first operation all of it has been read
+            chosen = -following.words.astype(np.int64)
+            current = np.sort(chosen[chosen < upcoming.end])
+        tell_infinite(infinite, gradient.size, round)
+        return decoded
+
+
+def _exchange_bitmap(
+    gradient: Gradient, numbers: Format, announced: tuple[Message, ...], round: Round
+) -> Generator[tuple[Message, ...], tuple[Merged, ...], Gradient]:
+    """Unite the bits of live blocks, then sum those blocks."""
+    bits = np.packbits(live_blocks(gradient), bitorder="little")
+    words = np.frombuffer(bits.tobytes() + bytes(-bits.size % 4), np.uint32)
+    work = Work(gradient.nbytes, words.nbytes)
+    union, *merged = yield (Message(words, Merge.OR, "block index", work), *announced)
+    blocks = -(-gradient.size // BLOCK_ELEMENTS)
+    check_union(words, union.words, blocks)
+    live = np.unpackbits(union.words.view(np.uint8), bitorder="little", count=blocks).astype(np.bool_)
+    if not live.any():
+        return np.zeros(gradient.size, np.float32)
+    agreed = numbers.agree(announced, tuple(merged), round)
+    index = _only(everyone(gradient.size), np.flatnonzero(live))
+    place = placed(members_of(index, numbers.block_elements), agreed)
+    return (yield from exchange_members(gradient, place, numbers, "blocks", round))
+
+
+class _Upcoming:
+    """One worker's live blocks, column by column."""
+
+    def __init__(self, gradient: Gradient, columns: int) -> None:
+        self.end = -(-gradient.size // BLOCK_ELEMENTS)  # what a column names when it has no more
+        self._columns = min(columns, self.end)
+        live = np.flatnonzero(live_blocks(gradient))
+        self._keys = np.sort(self._key(live))
+
+    @property
+    def first(self) -> Blocks:
+        """Every column's first block."""
+        return np.arange(self._columns)
+
+    def after(self, current: Blocks) -> Blocks:
+        """The next live block of each current one's column, or `end`."""
+        place = np.searchsorted(self._keys, self._key(current), side="right")
+        following = np.append(self._keys, -1)[place]
+        in_column = following // self.end == current % self._columns
+        return np.where(in_column, following % self.end, self.end)
+
+    def _key(self, blocks: Blocks) -> Blocks:
+        """Sorts by column, then by number."""
+        return (blocks % self._columns) * self.end + blocks
+
+
+def live_blocks(gradient: Gradient) -> NDArray[np.bool_]:
+    """Which blocks of 256 elements are not zero, `(blocks,)`; the last block may be short."""
+    whole = gradient.size // BLOCK_ELEMENTS
+    head = gradient[: whole * BLOCK_ELEMENTS].reshape(whole, BLOCK_ELEMENTS)
+    tail = gradient[whole * BLOCK_ELEMENTS :]
+    return np.concatenate([head.any(axis=1), [tail.any()] if tail.size else []]).astype(np.bool_)
+
+
+def _only(whole: WideIndex, blocks: Blocks) -> WideIndex:
+    """An index that names all elements of the blocks with these numbers."""
+    live = np.zeros(-(-whole.size // _BLOCK_WORDS), np.bool_)
+    live[blocks] = True
+    return np.where(np.repeat(live, _BLOCK_WORDS)[: whole.size], whole, np.uint64(0))

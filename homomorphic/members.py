@@ -1,0 +1,231 @@
+"""Values of the members of an index, gathered into compact arrays and put back.
+
+An index has one bit per element, 64 to a word. Counting trailing zeros finds the next member and
+`word & (word − 1)` drops it, so the work goes with the members: no bit is tested, and no value that is not a
+member's is read. Words without a gap are copied as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from homomorphic.bits import WORD_ELEMENTS, WideIndex, popcount, trailing_zeros
+from homomorphic.codec import Gradient, Merged, Message, Note, NoteKind, Round, Work
+from homomorphic.compiled import kernel
+from homomorphic.numbers import Agreed, Format
+from homomorphic.threads import in_parallel
+
+_ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
+CHUNK_ELEMENTS = 1 << 19  # gathered and encoded at a time: what is in between stays in the cache
+
+
+@kernel
+def count_members(index: WideIndex, block_words: int, starts: NDArray[np.int64]) -> None:
+    """Write the number of members before each block of `block_words` words, `(blocks + 1,)`."""
+    members = 0
+    for block in range(starts.size - 1):
+        starts[block] = members
+        words = index[block * block_words : (block + 1) * block_words]
+        for w in range(words.size):
+            members += int(popcount(words[w]))  # type: ignore[call-arg]  # Numba passes the first one
+    starts[-1] = members
+
+
+@kernel
+def gather(index: WideIndex, gradient: Gradient, values: Gradient) -> None:
+    """Write the values of members, in ascending order, into `values`, one for each."""
+    position = np.uint64(0)  # unsigned here and below: a signed subscript may be negative, which costs a test
+    for w in range(index.size):
+        word = index[w]
+        first = np.uint64(WORD_ELEMENTS * w)
+        if word == _ALL:
+            source = gradient[first : first + np.uint64(WORD_ELEMENTS)]
+            target = values[position : position + np.uint64(WORD_ELEMENTS)]
+            for i in range(target.size):
+                target[i] = source[i]
+            position += np.uint64(WORD_ELEMENTS)
+        else:
+            while word:
+                element: np.uint64 = trailing_zeros(word)  # type: ignore[call-arg]
+                values[position] = gradient[first + element]
+                position += np.uint64(1)
+                word &= word - np.uint64(1)
+
+
+@kernel
+def scatter(index: WideIndex, values: Gradient, decoded: Gradient, clear: bool) -> None:
+    """Put the values of members where they are; with `clear`, write zero everywhere else.
+
+    The zeros of a word are written just before its values: they are then in the cache, and `decoded` passes
+    through memory once.
+    """
+    position = np.uint64(0)
+    for w in range(index.size):
+        word = index[w]
+        own = decoded[WORD_ELEMENTS * w : WORD_ELEMENTS * (w + 1)]
+        if word == _ALL:
+            source = values[position : position + np.uint64(WORD_ELEMENTS)]
+            for i in range(own.size):
+                own[i] = source[i]
+            position += np.uint64(WORD_ELEMENTS)
+        else:
+            if clear:
+                for i in range(own.size):
+                    own[i] = np.float32(0)
+            while word:
+                element: np.uint64 = trailing_zeros(word)  # type: ignore[call-arg]
+                own[element] = values[position]
+                position += np.uint64(1)
+                word &= word - np.uint64(1)
+
+
+class Members(NamedTuple):
+    """Some elements of a bucket, block by block."""
+
+    index: WideIndex
+    starts: NDArray[np.int64]  # (blocks + 1,) members before each block
+    block_elements: int
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return int(self.starts[-1])
+
+
+def members_of(index: WideIndex, block_elements: int) -> Members:
+    """The members that an index names."""
+    block_words = block_elements // WORD_ELEMENTS
+    starts = np.empty(-(-index.size // block_words) + 1, np.int64)
+    count_members(index, block_words, starts)
+    return Members(index, starts, block_elements)
+
+
+def everyone(elements: int) -> WideIndex:
+    """An index that names all of so many elements."""
+    index = np.full(-(-elements // WORD_ELEMENTS), _ALL, np.uint64)
+    if elements % WORD_ELEMENTS:
+        index[-1] >>= np.uint64(WORD_ELEMENTS - elements % WORD_ELEMENTS)
+    return index
+
+
+class Placed(NamedTuple):
+    """Members whose words lie one after the other, group of blocks by group of blocks."""
+
+    members: Members
+    agreed: Agreed
+    group_blocks: int
+    offsets: NDArray[np.int64]  # (groups + 1,) words before each group
+
+
+def placed(members: Members, agreed: Agreed, group_blocks: int = 1) -> Placed:
+    """Where the words of members lie."""
+    return Placed(members, agreed, group_blocks, agreed.word_counts(members.starts, group_blocks))
+
+
+def encode(place: Placed, gradient: Gradient, words: NDArray[np.generic]) -> None:
+    """Write one worker's words of all members, `(offsets[-1],)`."""
+
+    def write(first: int, last: int) -> None:
+        for chunk in range(first, last):
+            part = _chunk(place, chunk)
+            values = np.empty(part.starts[-1], np.float32)
+            gather(part.index, gradient[part.elements], values)
+            part.agreed.encode(values, part.starts, place.group_blocks, words[part.words])
+
+    in_parallel(write, _chunks(place))
+
+
+def decode(place: Placed, words: NDArray[np.generic], decoded: Gradient, clear: bool) -> int:
+    """Write the values of merged words into `decoded`, and with `clear` zero where no member is.
+
+    Returns how many members' sums are beyond float32 and became an infinity.
+    """
+    infinite = np.zeros(_chunks(place), np.int64)
+
+    def write(first: int, last: int) -> None:
+        for chunk in range(first, last):
+            part = _chunk(place, chunk)
+            values = np.empty(part.starts[-1], np.float32)
+            infinite[chunk] = part.agreed.decode(words[part.words], part.starts, place.group_blocks, values)
+            scatter(part.index, values, decoded[part.elements], clear)
+
+    in_parallel(write, infinite.size)
+    return int(infinite.sum())
+
+
+class _Chunk(NamedTuple):
+    """A run of whole groups."""
+
+    index: WideIndex
+    starts: NDArray[np.int64]
+    agreed: Agreed
+    elements: slice
+    words: slice
+
+
+def _chunk_groups(place: Placed) -> int:
+    return max(1, CHUNK_ELEMENTS // (place.group_blocks * place.members.block_elements))
+
+
+def _chunks(place: Placed) -> int:
+    return -(-(place.offsets.size - 1) // _chunk_groups(place))
+
+
+def _chunk(place: Placed, number: int) -> _Chunk:
+    members = place.members
+    groups = slice(number * _chunk_groups(place), (number + 1) * _chunk_groups(place))
+    last_group = min(groups.stop, place.offsets.size - 1)
+    first = groups.start * place.group_blocks
+    last = min(groups.stop * place.group_blocks, members.starts.size - 1)
+    elements = slice(first * members.block_elements, last * members.block_elements)
+    return _Chunk(
+        index=members.index[elements.start // WORD_ELEMENTS : elements.stop // WORD_ELEMENTS],
+        starts=members.starts[first : last + 1] - members.starts[first],
+        agreed=place.agreed.part(first, last),
+        elements=elements,
+        words=slice(int(place.offsets[groups.start]), int(place.offsets[last_group])),
+    )
+
+
+def exchange_members(
+    gradient: Gradient,
+    place: Placed,
+    numbers: Format,
+    label: str,
+    round: Round,
+    decoded: Gradient | None = None,
+) -> Generator[tuple[Message, ...], tuple[Merged, ...], Gradient]:
+    """Sum the members' values in one operation; return the sums, zero elsewhere, or in `decoded` as it is."""
+    message = members_message(gradient, place, numbers, label)
+    (merged,) = yield (message,)
+    is_new = decoded is None
+    sums = np.empty(gradient.size, np.float32) if decoded is None else decoded
+    infinite = decode(place, merged.words, sums, clear=is_new)
+    tell_infinite(infinite, place.members.count, round)
+    return sums
+
+
+def members_message(gradient: Gradient, place: Placed, numbers: Format, label: str) -> Message:
+    """One worker's words of all members, as a message."""
+    words = np.empty(int(place.offsets[-1]), numbers.dtype)
+    encode(place, gradient, words)
+    index_bytes, value_bytes = place.members.index.nbytes, 4 * place.members.count
+    return Message(
+        words,
+        numbers.merge,
+        label,
+        # Bits are counted and looked up again; the values at them are gathered.
+        Work(2 * index_bytes + value_bytes, words.nbytes),
+        decode_work=Work(index_bytes + words.nbytes, gradient.nbytes),
+    )
+
+
+def tell_infinite(infinite: int, members: int, round: Round) -> None:
+    """Note sums that are beyond float32, if there are any."""
+    if infinite:
+        text = f"{infinite} sums are beyond the range of float32 and became infinite"
+        round.tell(Note(NoteKind.INFINITE, text, infinite, members))
