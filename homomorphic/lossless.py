@@ -1,60 +1,56 @@
-"""Lossless homomorphic compression: an index by OR, then a peelable sketch of the values by ADD.
+"""Lossless homomorphic compression: an index, and a peelable sketch of the values by ADD.
 
 After Li et al., "Accelerating distributed deep learning using lossless homomorphic compression" (arXiv
-2402.07529). A round is one network operation for index and block exponents, and one for the values:
+2402.07529). The workers agree on which elements are non-zero anywhere, the members; each adds its own values
+into tables of counters, three counters to a value; the merged tables are peeled: a counter that holds a
+single member is that member's sum, which is then taken out of the two others (see `tables`).
 
-1. Each worker sends a bit per element (is it non-zero?) and an exponent per block (see `fixed_point`). The
-   union of the bits tells all workers which elements are members, the largest exponents how they are
-   quantised.
-2. The members of a tile share a table of counters, about 1.3 per member; every worker sends the table of its
-   own integers, and the merged table peels into the exact integer sums (see `peeling`). Where a table would
-   be no smaller than the tile itself, the tile is sent dense.
-3. A tile that does not peel, by bad luck or because the merged words are damaged, is known to have failed.
-   Its members are sent once more, packed. Nothing is ever estimated.
+One codec in three settings, which differ in where counters lie, what they hold and what becomes of members
+that do not come out:
 
-It differs from the authors' released CUDA code (lihy0529/lossless_homomorphic_compression) on purpose:
-integers modulo 2**32 and not float32 (peeling floats is not exact); hashes per element and round, not per
-block of 1024 (structured sparsity overloads shared rows); tables sized from the union, not by a fixed ratio;
-a redo, not a median estimate; and the values' lowest bit is theirs.
+* `published`: the authors' released CUDA code (lihy0529/lossless_homomorphic_compression), weaknesses and
+  all; see `released`.
+* `rotated`: its hashing with the least repair. Blocks of 1024 elements still share their rows, but turn in
+  them by a hash of their own, so that no column of counters is overloaded; one table for the bucket, with
+  three segments, sized from the union.
+* `repaired`: the same in blocks of a few elements, and with a table for each tile of the bucket that fits a
+  core's cache.
+
+In both repairs hashes have a key of their own in every round, numbers are integers (or what `values` says), and a
+tile that does not peel, by bad luck or because merged words are damaged, is known to have failed: its members
+are sent again, packed. Nothing is estimated. Integers are modulo 2**32, so counters may overflow on the way;
+adders that wrap lose nothing, one that saturates damages its tile, which then fails.
+
+`staged` sends the index first and sizes the tables for the union. `concurrent` sends both at once: tables are
+sized, and numbers chosen, from the bucket's last rounds (see `forecast`), and tiles for which that was wrong are
+sent again, packed. A bucket's first round is staged.
 
 All workers must receive the same merged words, as they do from any all-reduce: each decides on a redo alone.
-Counters may leave int32 where they are merged. Adders that wrap lose nothing; one that saturates damages its
-tile, which then fails and is sent again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic import peeling
-from homomorphic.codec import (
-    Exchange,
-    Gradient,
-    Merge,
-    Merged,
-    Message,
-    Round,
-    Work,
-    register,
-)
-from homomorphic.fixed_point import error_bound
-from homomorphic.keyed import mix_plain
-from homomorphic.membership import Membership, agree, check_block_elements
-from homomorphic.peeling import Layout
+from homomorphic import released
+from homomorphic.bits import WORD_ELEMENTS
+from homomorphic.codec import Exchange, Gradient, Merge, Round, register
+from homomorphic.forecast import History
+from homomorphic.membership import IndexKind, IndexMemory, check_block_elements, index_merges
+from homomorphic.numbers import Values, number_format
+from homomorphic.released import IndexBits
+from homomorphic.tiled import Tiled
 
-TILE_MEMBERS = (
-    32_768  # counters, degrees and members fit a core's cache, and few tiles fail (about 6 / members)
-)
-EXTRA_COUNTERS = 32  # what small tables need on top of the load
 LOAD_MAX = 0.81  # three-hash peeling fails above 0.818 members per counter
+RATIO = 10.0  # elements per counter of the release's benchmark
 
-_COUNTER_BYTES = 12  # value, degree, member
-_HASHES = 3
+Setting = Literal["repaired", "rotated", "published"]
+Schedule = Literal["staged", "concurrent"]
 
 
 @register
@@ -62,17 +58,31 @@ _HASHES = 3
 class Lossless:
     """Sparse gradients as an index and an exactly decodable sketch.
 
+    setting: repaired, rotated (the released hashing with the least repair), or published (the released code,
+        which estimates what it cannot decode).
+    schedule: staged (index first, tables sized from it) or concurrent (both at once, by a forecast).
+    values: how a value becomes words: block_exponent (one integer, as fixed_point), float32, exact (several
+        integers, whose sum is the true one); left out, block_exponent, and float32 if published.
+    index: how the non-zero elements are told: flat (a bit each), two_level (a bit for each 64, then the bits
+        of those), bloom (a filter; smaller below a density of 7 %).
     load: members per counter; less is larger and fails less often. From 0.05 to 0.81.
-    block_elements: elements that share an exponent; a power of two from 32 to 65536.
+    ratio: published: elements per counter, whatever the density; left out, 10.
+    index_bits: published: bits of the index per element, 4 (counted by ADD, up to 15 workers) or 1 (united by
+        OR); left out, 4.
+    block_elements: elements that share an exponent; a power of two from 64 to 65536.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
     kind: ClassVar[str] = "lossless"
-    exact: ClassVar[bool] = True
-    merges: ClassVar[frozenset[Merge]] = frozenset({Merge.OR, Merge.MAX, Merge.ADD})
     is_linear: ClassVar[bool] = False  # what the index says must hold for the sketch it goes with
 
+    setting: Setting = "repaired"
+    schedule: Schedule = "staged"
+    values: Values | None = None
+    index: IndexKind = "flat"
     load: float = 0.77
+    ratio: float | None = None
+    index_bits: IndexBits | None = None
     block_elements: int = 4096
 
     def __post_init__(self) -> None:
@@ -81,15 +91,63 @@ class Lossless:
                 f"load is {self.load}: members per counter must lie between 0.05 and {LOAD_MAX}; "
                 "above 0.818 a sketch with three hashes cannot be peeled, 0.77 is a good choice"
             )
-        check_block_elements(self.block_elements, least=32)
+        check_block_elements(self.block_elements, WORD_ELEMENTS)
+        if self.setting == "published":
+            self._check_published()
+            return
+        for name in ("ratio", "index_bits"):
+            if getattr(self, name) is not None:
+                raise ValueError(
+                    f"{name} belongs to setting published, found setting {self.setting}; remove it"
+                )
+
+    def _check_published(self) -> None:
+        """What the released code can do."""
+        if self.ratio is not None and not 1 <= self.ratio < float("inf"):
+            raise ValueError(f"ratio is {self.ratio}: elements per counter must be 1 or more, 10 is usual")
+        for name, only in (("schedule", "staged"), ("index", "flat")):
+            if getattr(self, name) != only:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)!r}: setting published can only be {only!r}; "
+                    "remove it, or use setting repaired"
+                )
+        if self.values == "exact":
+            raise ValueError(
+                "values is 'exact': setting published has counters of one word; "
+                "use float32 or block_exponent, or setting repaired"
+            )
+
+    @property
+    def number_values(self) -> Values:
+        """The values, with the setting's own where they are left out."""
+        return self.values or ("float32" if self.setting == "published" else "block_exponent")
+
+    @property
+    def exact(self) -> bool:
+        """Integers do not care about the order."""
+        return self.number_values != "float32"
+
+    @property
+    def merges(self) -> frozenset[Merge]:
+        """Those of the index and of the numbers."""
+        numbers = number_format(self.number_values, self.block_elements)
+        if self.setting == "published":
+            return numbers.merges | {Merge.OR if self.index_bits == 1 else Merge.ADD}
+        return index_merges(self.index) | numbers.merges
 
     def worker(self, rank: int, workers: int, seed: int) -> LosslessEncoder:
-        """Encoder of one worker; it keeps no state."""
+        """Encoder of one worker; it remembers what the last rounds were like."""
         return LosslessEncoder(self)
 
     def error_bound(self, gradients: Sequence[Gradient]) -> NDArray[np.float64]:
-        """That of fixed point with the same blocks: the sketch adds nothing to it."""
-        return error_bound(gradients, self.block_elements)
+        """That of the numbers: integers come out of a sketch as they went in.
+
+        Sums of float32 do not: see `released.float_error_bound`.
+        """
+        if self.number_values == "float32":
+            return released.float_error_bound(gradients)
+        numbers = number_format(self.number_values, self.block_elements)
+        return numbers.error_bound(gradients, self.schedule == "concurrent")
 
 
 @dataclass(frozen=True)
@@ -97,82 +155,22 @@ class LosslessEncoder:
     """One worker's side."""
 
     codec: Lossless
+    memory: IndexMemory = field(default_factory=IndexMemory)
+    history: History = field(default_factory=History)
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        """Agree on members and exponents, sum the sketch, peel it, redo what failed."""
-        membership = yield from agree(gradient, self.codec.block_elements, round)
-        layout = _layout(self.codec, membership, gradient.size, round)
-        decoded = np.zeros(gradient.size, np.float32)
-        if layout.offsets[-1]:
-            failed = yield from _exchange_values(layout, gradient, membership.own, decoded)
-            if failed.size:
-                yield from _exchange_failed(layout, failed, gradient, decoded)
+        """Agree on the members, sum and peel the sketch; what becomes of the rest is the setting's."""
+        codec = self.codec
+        numbers = number_format(codec.number_values, codec.block_elements)
+        if codec.setting == "published":
+            options = released.Options(codec.ratio or RATIO, codec.index_bits or 4)
+            return (yield from released.exchange(gradient, numbers, options, round))
+        tiled = Tiled(codec.setting, codec.load, numbers, codec.index, self.memory)
+        forecast = self.history.forecast(round.bucket) if codec.schedule == "concurrent" else None
+        if forecast is None:
+            decoded, seen = yield from tiled.exchange_staged(gradient, round)
+        else:
+            decoded, seen = yield from tiled.exchange_concurrent(gradient, round, forecast)
+        if codec.schedule == "concurrent":
+            self.history.add(round.bucket, seen)
         return decoded
-
-
-def _exchange_values(
-    layout: Layout, gradient: Gradient, index: NDArray[np.uint32], decoded: Gradient
-) -> Generator[tuple[Message, ...], tuple[Merged, ...], NDArray[np.int64]]:
-    """Sum and peel the sketch into `decoded`; return the tiles that failed."""
-    words = np.zeros(layout.offsets[-1], np.int32)
-    peeling.encode(layout, gradient, index, words)
-    nonzeros = int(np.bitwise_count(index).sum(dtype=np.int64))
-    encode_bytes = 4 * _HASHES * nonzeros
-    members = int(layout.members[layout.segments > 0].sum())
-    # Each member enters degree and member of its counters, and later leaves them and the value.
-    peel_bytes = (_COUNTER_BYTES + 8) * _HASHES * members
-    (merged,) = yield (
-        Message(
-            words,
-            Merge.ADD,
-            "values",
-            Work(index.nbytes + 4 * nonzeros + encode_bytes, words.nbytes + encode_bytes),
-            decode_work=Work(
-                layout.union.nbytes + words.nbytes + peel_bytes,
-                decoded.nbytes + words.nbytes + peel_bytes,
-            ),
-        ),
-    )
-    failed = np.zeros(layout.segments.size, np.bool_)
-    peeling.decode(layout, merged.words, decoded, failed)
-    return np.flatnonzero(failed)
-
-
-def _exchange_failed(
-    layout: Layout, failed: NDArray[np.int64], gradient: Gradient, decoded: Gradient
-) -> Generator[tuple[Message, ...], tuple[Merged, ...], None]:
-    """Sum the members of failed tiles one by one into `decoded`."""
-    words = np.empty(layout.members[failed].sum(), np.int32)
-    peeling.pack(layout, failed, gradient, words)
-    work = Work(words.nbytes, words.nbytes)
-    (merged,) = yield (Message(words, Merge.ADD, "redo", work, decode_work=work),)
-    peeling.unpack(layout, failed, merged.words, decoded)
-
-
-def segment_counters(members: NDArray[np.int64], load: float) -> NDArray[np.int64]:
-    """Counters in each of the three segments of tables for this many members."""
-    counters = np.ceil(members / load) + EXTRA_COUNTERS
-    return np.ceil(counters / _HASHES).astype(np.int64)
-
-
-def _layout(codec: Lossless, membership: Membership, elements: int, round: Round) -> Layout:
-    """Cut the elements into tiles of about `TILE_MEMBERS` members and size each tile's table."""
-    members_of_word = np.bitwise_count(membership.union)
-    tiles_wanted = 1 + int(members_of_word.sum(dtype=np.int64)) // TILE_MEMBERS
-    tile_elements = max(1, -(-membership.scales.size // tiles_wanted)) * codec.block_elements
-    tiles = -(-elements // tile_elements)
-    members = np.add.reduceat(members_of_word, np.arange(tiles) * (tile_elements // 32), dtype=np.int64)
-    sizes = np.minimum(tile_elements, elements - np.arange(tiles) * tile_elements)
-    segments = segment_counters(members, codec.load)
-    segments[(_HASHES * segments >= sizes) | (members == 0)] = 0
-    words = np.where(segments > 0, _HASHES * segments, np.where(members > 0, sizes, 0))
-    return Layout(
-        union=membership.union,
-        scales=membership.scales,
-        block_elements=codec.block_elements,
-        tile_elements=tile_elements,
-        members=members,
-        segments=segments,
-        offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(words)]),
-        key=np.uint64(mix_plain(round.seed, round.step, round.bucket)),
-    )
