@@ -31,7 +31,7 @@ from homomorphic.codec import (
     Round,
     register,
 )
-from homomorphic.exact import Exact
+from homomorphic.dense import DenseExact
 from homomorphic.fixed_point import FixedPoint
 from homomorphic.lossless import Lossless
 from homomorphic.none import Uncompressed
@@ -150,7 +150,7 @@ def candidates(values: Values, unit_elements: int | None) -> tuple[Candidate, ..
     dense: Codec = {
         "block_exponent": FixedPoint(unit_elements),
         "float32": Uncompressed(),
-        "exact": Exact(),
+        "exact": DenseExact(),
     }[values]
 
     def sparse(name: str, codec: Codec, operations: int, of_index: Words, of_values: Words) -> Candidate:

@@ -24,7 +24,7 @@ from homomorphic.numbers import number_format
 
 @register
 @dataclass(frozen=True)
-class Exact:
+class DenseExact:
     """Dense gradients whose decoded sums are the correctly rounded true ones.
 
     block_elements: elements that have as many digits; a power of two from 64 to 65536.
@@ -41,9 +41,9 @@ class Exact:
     def __post_init__(self) -> None:
         check_block_elements(self.block_elements, WORD_ELEMENTS)
 
-    def worker(self, rank: int, workers: int, seed: int) -> ExactEncoder:
+    def worker(self, rank: int, workers: int, seed: int) -> DenseExactEncoder:
         """Encoder of one worker; it keeps no state."""
-        return ExactEncoder(self.block_elements)
+        return DenseExactEncoder(self.block_elements)
 
     def error_bound(self, gradients: Sequence[Gradient]) -> NDArray[np.float64]:
         """Half a unit in the last place of the sum."""
@@ -51,7 +51,7 @@ class Exact:
 
 
 @dataclass(frozen=True)
-class ExactEncoder:
+class DenseExactEncoder:
     """One worker's side."""
 
     block_elements: int
