@@ -108,6 +108,11 @@ def largest_exponent(workers: int) -> int:
     return 128 - workers.bit_length()
 
 
+def empty_exponent(workers: int) -> int:
+    """What a block of zeros announces: less than any other, so that it does not count in a maximum."""
+    return smallest_exponent(workers) - 1
+
+
 def block_exponents(gradient: Gradient, block_elements: int, workers: int) -> NDArray[np.int8]:
     """One worker's exponent of each block of a 1-D float32 gradient, `(blocks,)`; the last may be short.
 
@@ -116,22 +121,37 @@ def block_exponents(gradient: Gradient, block_elements: int, workers: int) -> ND
     EncodeError
         An element is NaN or infinite, or too large for the sum of this many workers.
     """
-    exponents = np.empty(-(-gradient.size // block_elements), np.int64)
-    _float_exponents(gradient.view(np.int32), block_elements, exponents)
-    if exponents.size and exponents.max() > largest_exponent(workers):
-        raise EncodeError(_too_large(gradient, workers))
+    exponents = announced_exponents(gradient, block_elements, workers)
     return np.maximum(exponents, smallest_exponent(workers)).astype(np.int8)
 
 
+def announced_exponents(gradient: Gradient, block_elements: int, workers: int) -> NDArray[np.int32]:
+    """Those of `block_exponents`, but `empty_exponent` for blocks of zeros.
+
+    Raises
+    ------
+    EncodeError
+        As `block_exponents`.
+    """
+    largest = np.empty(-(-gradient.size // block_elements), np.int32)
+    _largest_magnitudes(gradient.view(np.int32), block_elements, largest)
+    exponents: NDArray[np.int32] = (largest >> 23) - np.int32(_EXPONENT_BIAS)  # 129 for NaN and infinity
+    if exponents.size and exponents.max() > largest_exponent(workers):
+        raise EncodeError(_too_large(gradient, workers))
+    exponents = np.maximum(exponents, np.int32(smallest_exponent(workers)))
+    exponents[largest == 0] = empty_exponent(workers)
+    return exponents
+
+
 @kernel
-def _float_exponents(bits: NDArray[np.int32], block_elements: int, exponents: NDArray[np.int64]) -> None:
-    """Exponent of the largest magnitude of each block; 129 for NaN and infinity."""
-    for block in range(exponents.size):
+def _largest_magnitudes(bits: NDArray[np.int32], block_elements: int, largest: NDArray[np.int32]) -> None:
+    """Bits of the largest magnitude of each block; NaN is above infinity."""
+    for block in range(largest.size):
         block_bits = bits[block * block_elements : (block + 1) * block_elements]
-        largest = np.int32(0)
+        high = np.int32(0)
         for i in range(block_bits.size):
-            largest = max(largest, block_bits[i] & np.int32(0x7FFFFFFF))
-        exponents[block] = (largest >> 23) - _EXPONENT_BIAS
+            high = max(high, block_bits[i] & np.int32(0x7FFFFFFF))
+        largest[block] = high
 
 
 def _too_large(gradient: Gradient, workers: int) -> str:
@@ -146,8 +166,12 @@ def _too_large(gradient: Gradient, workers: int) -> str:
     )
 
 
-def error_bound(gradients: Sequence[Gradient], block_elements: int) -> NDArray[np.float64]:
+def error_bound(
+    gradients: Sequence[Gradient], block_elements: int, spare_bits: int = 0
+) -> NDArray[np.float64]:
     """Largest `|decoded − Σ gradients|` of block fixed point, per element, for any finite gradients.
+
+    `spare_bits`: how much larger than the largest exponent of the workers the one in use may be.
 
     With u = 2**-24: each worker's product is off by a relative u and its rounding by 1/2, the integer sum is
     exact, and turning it to float32 and dividing are off by u each:
@@ -157,7 +181,9 @@ def error_bound(gradients: Sequence[Gradient], block_elements: int) -> NDArray[n
     workers = len(gradients)
     exponents = np.max([block_exponents(one, block_elements, workers) for one in gradients], axis=0)
     levels, level_of_block = np.unique(exponents, return_inverse=True)
-    half_steps = np.array([workers / 2 / scale_of(int(level), workers) for level in levels], np.float64)
+    half_steps = np.array(
+        [workers * 2.0 ** (spare_bits - 1) / scale_of(int(level), workers) for level in levels], np.float64
+    )
     bound = np.repeat(half_steps[level_of_block], block_elements)[: gradients[0].size]
     total = np.zeros(bound.size)
     for gradient in gradients:

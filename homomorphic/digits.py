@@ -1,0 +1,285 @@
+"""Compiled kernels of exact numbers: float32 values as integer digits whose sums lose nothing.
+
+Every float32 is an integer multiple of 2**low, where low is the exponent of the lowest bit set in its block,
+and smaller than 2**top. That integer is cut into digits of D bits, each with the sign of the value, and the
+digits of n workers are added as int32: with n · (2**D − 1) < 2**31 no sum overflows, so the merged digits
+hold the true sum whatever the order. It is then rounded once, to the nearest float32, ties to even. This is
+Kulisch's long accumulator, cut to the bits a block uses, with a carry only at the end.
+
+Rounding needs no wide integers: carries make digits of one sign below the top one, and these are added up
+from the top in float64, each time rounded to odd. A sum rounded to odd with 53 bits rounds to float32 as the
+exact one does (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums: proved algorithms using
+rounding to odd", IEEE Transactions on Computers 57(4), 2008).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from homomorphic.bits import trailing_zeros
+from homomorphic.codec import Gradient
+from homomorphic.compiled import inlined, kernel
+
+CHUNK_ELEMENTS = 512  # decoded at a time: their digits and partial sums stay in the nearest cache
+
+EMPTY_TOP = -149  # below that of any value but zero, so that zeros do not count in a maximum …
+EMPTY_LOW = 128  # … and above that of any value, so that they do not in a minimum
+
+_INFINITE_EXPONENT = 128  # 2**128 is beyond float32
+
+Int32s = NDArray[np.int32]
+
+
+class Ranges(NamedTuple):
+    """Which bits of the values the digits hold, per block, and how many bits are in a digit."""
+
+    tops: Int32s  # (blocks,) values are smaller than 2**top
+    lows: Int32s  # (blocks,) values are multiples of 2**low
+    digits: NDArray[np.int64]  # (blocks,) digits per value: ⌈(top − low) / digit_bits⌉
+    digit_bits: int
+    sum_bits: int  # bits that a sum over all workers may be longer than a value
+
+
+@intrinsic
+def _bits_of(typing_context: Any, number: Any) -> Any:
+    """The bits of a float64, as int64."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.IntType(64))
+
+    return types.int64(types.float64), generate
+
+
+@intrinsic
+def _double_of(typing_context: Any, bits: Any) -> Any:
+    """The float64 with these bits, an int64."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.DoubleType())
+
+    return types.float64(types.int64), generate
+
+
+@inlined
+def _power_of_two(exponent: int) -> float:
+    """2**exponent as a float64, for exponents from −1022 to 1023."""
+    power: float = _double_of(np.int64(exponent + 1023) << np.int64(52))  # type: ignore[call-arg]
+    return power
+
+
+@kernel
+def block_ranges(bits: Int32s, block_elements: int, largest: Int32s, lows: Int32s) -> None:
+    """Bits of the largest magnitude of each block, and the exponent of its lowest set bit.
+
+    `bits` are those of float32 values. A block of zeros has 0 and `EMPTY_LOW`.
+    """
+    for block in range(largest.size):
+        block_bits = bits[block * block_elements : (block + 1) * block_elements]
+        high = np.int32(0)
+        low = np.int32(EMPTY_LOW)
+        for i in range(block_bits.size):
+            magnitude = block_bits[i] & np.int32(0x7FFFFFFF)
+            high = max(high, magnitude)
+            # The implicit bit may stand in a denormal too: one below it is set.
+            mantissa = np.uint64(np.uint32(magnitude) | np.uint32(0x800000))
+            zeros = np.int32(trailing_zeros(mantissa))  # type: ignore[call-arg]
+            exponent = max(magnitude >> np.int32(23), np.int32(1)) + zeros - np.int32(150)
+            low = min(low, exponent if magnitude else np.int32(EMPTY_LOW))
+        largest[block] = high
+        lows[block] = low
+
+
+@inlined
+def _most(digits: NDArray[np.int64]) -> int:
+    """Digit planes of a group: as many as its most demanding block has."""
+    most = 0
+    for block in range(digits.size):
+        most = max(most, digits[block])
+    return most
+
+
+@kernel
+def split_members(
+    values: Gradient, starts: NDArray[np.int64], group_blocks: int, ranges: Ranges, words: Int32s
+) -> None:
+    """Write the digits of each block's values into `words`; positions count from `starts[0]`."""
+    position = 0
+    for first in range(0, ranges.digits.size, group_blocks):
+        last = min(first + group_blocks, ranges.digits.size)
+        begin = starts[first]
+        members = starts[last] - begin
+        planes = _most(ranges.digits[first:last])
+        for block in range(first, last):
+            block_values = values[starts[block] - starts[0] : starts[block + 1] - starts[0]]
+            offset = position + starts[block] - begin
+            for plane in range(planes):
+                block_words = words[offset : offset + block_values.size]
+                if plane < ranges.digits[block]:
+                    exponent = ranges.lows[block] + plane * ranges.digit_bits
+                    _write_digits(block_values, exponent, ranges.digit_bits, block_words)
+                else:
+                    block_words[:] = 0
+                offset += members
+        position += planes * members
+
+
+@inlined
+def _write_digits(values: Gradient, exponent: int, digit_bits: int, words: Int32s) -> None:
+    """Write the digit of every value that counts 2**exponent, with the value's sign."""
+    scale = _power_of_two(-exponent)
+    above = _power_of_two(-exponent - digit_bits)
+    radix = _power_of_two(digit_bits)
+    for i in range(values.size):
+        value = np.float64(values[i])  # float64 holds every product and difference here exactly
+        words[i] = np.int32(np.trunc(value * scale) - radix * np.trunc(value * above))
+
+
+@kernel
+def join_members(
+    words: Int32s,
+    starts: NDArray[np.int64],
+    group_blocks: int,
+    ranges: Ranges,
+    scratch: tuple[Int32s, NDArray[np.float64]],
+    values: Gradient,
+) -> int:
+    """Write the float32 nearest to each sum of digits into `values`; return how many are infinite.
+
+    The scratch is `(most digits of a block, CHUNK_ELEMENTS)` and `(CHUNK_ELEMENTS,)`.
+    """
+    infinite = 0
+    position = 0
+    for first in range(0, ranges.digits.size, group_blocks):
+        last = min(first + group_blocks, ranges.digits.size)
+        begin = starts[first]
+        members = starts[last] - begin
+        for block in range(first, last):
+            block_values = values[starts[block] - starts[0] : starts[block + 1] - starts[0]]
+            block_words = words[position + starts[block] - begin :]
+            _join_block(block_words, members, block, ranges, scratch, block_values)
+            if ranges.tops[block] + ranges.sum_bits >= _INFINITE_EXPONENT:
+                for i in range(block_values.size):
+                    infinite += np.isinf(block_values[i])
+        position += _most(ranges.digits[first:last]) * members
+    return infinite
+
+
+@kernel
+def _join_block(
+    words: Int32s,
+    members: int,
+    block: int,
+    ranges: Ranges,
+    scratch: tuple[Int32s, NDArray[np.float64]],
+    values: Gradient,
+) -> None:
+    """Decode one block; digit p of its element i is `words[p · members + i]`."""
+    planes = ranges.digits[block]
+    scale = _power_of_two(ranges.lows[block])
+    if planes == 0:
+        values[:] = 0
+    elif planes == 1:
+        _join_one(words, scale, values)
+    elif planes == 2:
+        _join_two(words, words[members:], scale, ranges.digit_bits, values)
+    elif planes == 3:
+        _join_three(words, words[members:], words[2 * members :], scale, ranges.digit_bits, values)
+    else:
+        radix = _power_of_two(ranges.digit_bits)
+        for i in range(0, values.size, CHUNK_ELEMENTS):
+            chunk = values[i : i + CHUNK_ELEMENTS]
+            sums = scratch[1][: chunk.size]
+            _carry(words[i:], members, planes, ranges.digit_bits, scratch[0], chunk.size)
+            sums[:] = 0
+            for plane in range(planes - 1, -1, -1):
+                _append(scratch[0][plane][: chunk.size], radix, sums)
+            _round(sums, scale, chunk)
+
+
+@inlined
+def _sum_to_odd(large: float, small: float) -> float:
+    """large + small, or where float64 does not hold that, its neighbour with an odd last bit."""
+    total = large + small
+    taken = total - large
+    error = (large - (total - taken)) + (small - taken)
+    bits: np.int64 = _bits_of(total)  # type: ignore[call-arg]
+    # Away from zero where the error has the sign of the sum, else towards it; not where the bit is odd.
+    step = ((bits ^ _bits_of(error)) >> np.int64(63)) | np.int64(1)
+    is_odd = bits & np.int64(1)
+    odd: float = _double_of(bits + (np.int64(0) if error == 0 or is_odd else step))
+    return odd
+
+
+@kernel
+def _join_one(words: Int32s, scale: float, values: Gradient) -> None:
+    for i in range(values.size):
+        values[i] = np.float32(words[i] * scale)
+
+
+@kernel
+def _join_two(low: Int32s, high: Int32s, scale: float, digit_bits: int, values: Gradient) -> None:
+    """Two digits need no carry: either is exact in float64."""
+    radix = _power_of_two(digit_bits)
+    for i in range(values.size):
+        values[i] = np.float32(_sum_to_odd(high[i] * radix, np.float64(low[i])) * scale)
+
+
+@kernel
+def _join_three(
+    low: Int32s, middle: Int32s, high: Int32s, scale: float, digit_bits: int, values: Gradient
+) -> None:
+    """Three digits at once: `_carry` and `_append` without their buffers."""
+    radix = _power_of_two(digit_bits)
+    bits = np.int64(digit_bits)
+    mask = (np.int64(1) << bits) - np.int64(1)
+    for i in range(values.size):
+        digit = np.int64(low[i])
+        above = np.int64(middle[i]) + (digit >> bits)
+        top = np.int32(high[i] + (above >> bits))
+        upper = _sum_to_odd(top * radix, np.float64(np.int32(above & mask)))
+        values[i] = np.float32(_sum_to_odd(upper * radix, np.float64(np.int32(digit & mask))) * scale)
+
+
+@kernel
+def _carry(words: Int32s, members: int, planes: int, digit_bits: int, digits: Int32s, count: int) -> None:
+    """Write the same sums into `digits`, a row each, below the top from 0 to 2**digit_bits − 1.
+
+    The top one keeps the sign. It fits int32: what is carried into it is less than the number of workers.
+    """
+    bits = np.int64(digit_bits)
+    mask = (np.int64(1) << bits) - np.int64(1)
+    lowest = digits[0]
+    for i in range(count):
+        lowest[i] = words[i]
+    for plane in range(1, planes):
+        below = digits[plane - 1]
+        above = digits[plane]
+        plane_words = words[plane * members : plane * members + count]
+        for i in range(plane_words.size):
+            digit = np.int64(below[i])
+            below[i] = np.int32(digit & mask)
+            above[i] = np.int32(plane_words[i] + (digit >> bits))
+
+
+@kernel
+def _append(digits: Int32s, radix: float, sums: NDArray[np.float64]) -> None:
+    """Put the next digit below each sum.
+
+    Once a sum is inexact, all that is left of its digits is less than its distance to either neighbour: the
+    later steps change nothing.
+    """
+    for i in range(digits.size):
+        sums[i] = _sum_to_odd(sums[i] * radix, np.float64(digits[i]))
+
+
+@kernel
+def _round(sums: NDArray[np.float64], scale: float, values: Gradient) -> None:
+    """Write the float32 nearest to each scaled sum; the products are exact."""
+    for i in range(values.size):
+        values[i] = np.float32(sums[i] * scale)
