@@ -44,7 +44,7 @@ from homomorphic.codec import (
 )
 from homomorphic.fixed_point import error_bound
 from homomorphic.keyed import mix_plain
-from homomorphic.membership import Membership, agree, check_block_elements
+from homomorphic.membership import Agreement, agree, check_block_elements
 from homomorphic.peeling import Layout
 
 TILE_MEMBERS = (
@@ -155,7 +155,7 @@ def segment_counters(members: NDArray[np.int64], load: float) -> NDArray[np.int6
     return np.ceil(counters / _HASHES).astype(np.int64)
 
 
-def _layout(codec: Lossless, membership: Membership, elements: int, round: Round) -> Layout:
+def _layout(codec: Lossless, membership: Agreement, elements: int, round: Round) -> Layout:
     """Cut the elements into tiles of about `TILE_MEMBERS` members and size each tile's table."""
     members_of_word = np.bitwise_count(membership.union)
     tiles_wanted = 1 + int(members_of_word.sum(dtype=np.int64)) // TILE_MEMBERS

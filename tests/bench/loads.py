@@ -15,7 +15,6 @@ import numpy as np
 
 from homomorphic import bits
 from homomorphic.fixed_point import scale_of
-from homomorphic.peeling import write_index
 from sim.engine.engine import Engine
 from sim.engine.model import Flow, Frame, Job, Merge, Segment
 from topologies.graph import LinkSpec
@@ -60,7 +59,7 @@ class Packing:
 
     def encode(self) -> None:
         """Write the index, and the integers at its bits."""
-        write_index(self.gradient, self.index)
+        bits.write_index(self.gradient, self.index)
         bits.widen(self.index, self.wide)
         bits.pack(self.wide, self.gradient, self.scales, BLOCK_ELEMENTS, self.words)
 

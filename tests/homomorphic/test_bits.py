@@ -8,9 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homomorphic.bits import expand, pack, popcount, trailing_zeros, widen
+from homomorphic.bits import expand, pack, popcount, trailing_zeros, widen, write_index
 from homomorphic.compiled import kernel
-from homomorphic.peeling import write_index
 from tests.homomorphic.gradients import support
 from tests.reference import codecs as plain
 
