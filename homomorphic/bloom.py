@@ -31,6 +31,8 @@ FALSE_POSITIVE_BITS = 39.2  # what a false positive costs further on: a counter 
 BITS_PER_HASH = 1 / math.log(2)  # of the filter for each member: half of its bits are then set
 HASHES_MAX = 24
 
+_MULTIPLIER = 0xD1342543DE82EF95
+
 
 class Filter(NamedTuple):
     """Size of a filter; the same at every worker."""
@@ -65,6 +67,16 @@ def _place(state: np.uint64, words: np.uint64) -> tuple[np.uint64, np.uint64]:
 
 
 @inlined
+def _next(state: np.uint64) -> np.uint64:
+    """The next hash of a word: a congruential generator, whose multiplier is Steele and Vigna's (2021).
+
+    An arithmetic progression (Kirsch and Mitzenmacher, ESA 2006) would not do: words that agree in a step and
+    meet once meet all the way, and for members in whole rows errors were a third more frequent.
+    """
+    return state * np.uint64(_MULTIPLIER) + np.uint64(1)
+
+
+@inlined
 def _turned_left(word: np.uint64, turn: np.uint64) -> np.uint64:
     """A word rotated by 0 to 63 bits."""
     return (word << turn) | (word >> (-turn & np.uint64(63)))
@@ -74,8 +86,7 @@ def _turned_left(word: np.uint64, turn: np.uint64) -> np.uint64:
 def insert(index: WideIndex, first_word: int, hashes: int, key: np.uint64, words: WideIndex) -> int:
     """Add the members of an index, or of a slice of it that begins at `first_word`, to a filter.
 
-    The hashes of a word are an arithmetic progression (Kirsch and Mitzenmacher, ESA 2006). Threads need a
-    filter each. Returns how many words of the index have members.
+    Threads need a filter each. Returns how many words of the index have members.
     """
     size = np.uint64(words.size)
     inserted = 0
@@ -84,11 +95,10 @@ def insert(index: WideIndex, first_word: int, hashes: int, key: np.uint64, words
         if members:
             inserted += 1
             state = splitmix64(key + np.uint64(first_word + w))
-            step = splitmix64(state)
             for _ in range(hashes):
                 row, turn = _place(state, size)
                 words[row] |= _turned_left(members, turn)
-                state += step
+                state = _next(state)
     return inserted
 
 
@@ -102,10 +112,9 @@ def query(words: WideIndex, hashes: int, key: np.uint64, first_word: int, index:
     size = np.uint64(words.size)
     for w in range(index.size):
         state = splitmix64(key + np.uint64(first_word + w))
-        step = splitmix64(state)
         members = ~np.uint64(0)
         for _ in range(hashes):
             row, turn = _place(state, size)
             members &= _turned_left(words[row], -turn & np.uint64(63))
-            state += step
+            state = _next(state)
         index[w] = members

@@ -110,6 +110,7 @@ def _exchange_two_level(scan: _Scan, beside: tuple[Message, ...]) -> Operations:
     """One bit per 64 elements, then the words of those that have a member anywhere."""
     own = scan.own
     blocks = np.empty(-(-own.size // 32), np.uint32)
+    live_bytes = own.itemsize * -(-own.size // WORD_ELEMENTS)
     bits.write_index(own, blocks)
     united, *others = yield (
         Message(
@@ -117,7 +118,7 @@ def _exchange_two_level(scan: _Scan, beside: tuple[Message, ...]) -> Operations:
             Merge.OR,
             "index blocks",
             Work(scan.work.read_bytes + own.nbytes, scan.work.written_bytes + blocks.nbytes),
-            decode_work=Work(4 * blocks.nbytes, blocks.nbytes),
+            decode_work=Work(3 * blocks.nbytes + live_bytes, live_bytes),
         ),
         *beside,
     )
