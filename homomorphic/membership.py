@@ -64,7 +64,7 @@ class IndexMemory:
         if bucket not in self._members:
             return None
         last = self._members[bucket]
-        return last + last // 16 + 16  # a filter too small costs about as much as one larger by as many bits
+        return last + last // 16 + 16  # 6 % too small costs more than 6 % too large
 
     def remember(self, bucket: int, members: int) -> None:
         """Keep the size of a bucket's union."""
