@@ -166,7 +166,7 @@ def table(elements: int = ELEMENTS) -> Table:
     with ThreadPoolExecutor(2) as pool:
 
         def measure(load: Load, density: str) -> None:
-            alone = rate(load, elements)
+            alone = copied if load is copy else rate(load, elements)
             shared = f"{rate(load, elements, pool) / copied:.2f}" if load.is_divisible else ""
             size = f"{4 * elements / load.compressed_bytes:.1f}" if load.compressed_bytes else ""
             rows.add_row(load.name, density, f"{alone / 1e9:.2f}", f"{alone / copied:.3f}", shared, size)
