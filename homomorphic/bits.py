@@ -1,9 +1,11 @@
-"""Compiled kernels of the packed codec: values at the set bits of an index, gathered and put back.
+"""Compiled kernels over indexes: writing them, counting them, and values at their set bits.
 
 An index is read 64 bits at a time. Counting trailing zeros finds the next member and `word & (word − 1)`
 drops it, so the work goes with the members: no bit is tested, and no value that is zero everywhere is read.
-A word of 64 elements never spans two blocks, so each block's scale is loaded once. The index itself is
-written at the speed of memory already (`peeling.write_index`).
+A word of 64 elements never spans two blocks, so each block's scale is loaded once. An index is written at
+the speed of memory.
+
+Every kernel works on the slices it is given, so threads may share an array by ranges of whole words.
 """
 
 from __future__ import annotations
@@ -46,6 +48,64 @@ def trailing_zeros(typing_context: Any, word: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
 
     return types.uint64(types.uint64), generate
+
+
+@kernel
+def write_index(values: NDArray[Any], index: Index) -> None:
+    """Set a bit for every value that is not zero (−0.0 counts as zero); `index` is `(⌈values.size / 32⌉,)`.
+
+    Of a gradient it names the members; of the words of an index, those that have any.
+    """
+    for w in range(index.size):
+        some = values[32 * w : 32 * w + 32]
+        word = 0
+        for j in range(some.size):
+            word |= int(some[j] != 0) << j
+        index[w] = word
+
+
+@kernel
+def count_members(index: WideIndex) -> int:
+    """How many bits are set."""
+    members = 0
+    for w in range(index.size):
+        members += int(popcount(index[w]))  # type: ignore[call-arg]  # Numba passes the first one
+    return members
+
+
+@kernel
+def first_missing(part: Index, whole: Index) -> int:
+    """Number of the first word of `part` with a bit that `whole` lacks; their size if there is none."""
+    for w in range(part.size):
+        if part[w] & ~whole[w]:
+            return w
+    return part.size
+
+
+@kernel
+def gather_words(chosen: WideIndex, words: WideIndex, gathered: WideIndex) -> None:
+    """Write the words whose bits are set in `chosen`, in ascending order, into `gathered`, one for each."""
+    position = np.uint64(0)
+    for w in range(chosen.size):
+        first = np.uint64(WORD_ELEMENTS * w)
+        word = chosen[w]
+        while word:
+            gathered[position] = words[first + trailing_zeros(word)]  # type: ignore[call-arg]
+            position += np.uint64(1)
+            word &= word - np.uint64(1)
+
+
+@kernel
+def scatter_words(chosen: WideIndex, gathered: WideIndex, words: WideIndex) -> None:
+    """Put gathered words back where they were; the others of `words` stay as they are."""
+    position = np.uint64(0)
+    for w in range(chosen.size):
+        first = np.uint64(WORD_ELEMENTS * w)
+        word = chosen[w]
+        while word:
+            words[first + trailing_zeros(word)] = gathered[position]  # type: ignore[call-arg]
+            position += np.uint64(1)
+            word &= word - np.uint64(1)
 
 
 @kernel

@@ -41,17 +41,6 @@ class Layout(NamedTuple):
 
 
 @kernel
-def write_index(gradient: Gradient, index: Index) -> None:
-    """Set a bit for every non-zero element (−0.0 counts as zero)."""
-    for w in range(index.size):
-        values = gradient[32 * w : 32 * w + 32]
-        word = 0
-        for j in range(values.size):
-            word |= int(values[j] != 0) << j
-        index[w] = word
-
-
-@kernel
 def find_members(index: Index, positions: Int32s) -> int:
     """Write the positions of set bits in ascending order and return how many there are.
 

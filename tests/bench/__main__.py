@@ -1,4 +1,4 @@
-"""`make bench`: packet-hops per CPU-second of the engine beside ns.py, and engine and codec beside memory.
+"""`make bench`: packet-hops per CPU-second of the engine beside ns.py; engine and codecs beside memory.
 
 Rates move with the machine and with what else runs on it; the ratios are what to compare.
 """
@@ -12,14 +12,13 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import loads, nspy
+from tests.bench import codecs, loads, nspy
 from tests.bench.loads import Measured
 
 REPEATS = 5
 W1_PACKETS = 100_000  # per host: 100 MB
 NSPY_PACKETS = 5_000  # ns.py is slow, and its rate does not depend on the length
 W4_ELEMENTS = 25_000_000  # 100 MB of float32
-PACKED_DENSITIES = (0.01, 0.05)
 W1_IDEAL_MS, W4_BOUND_MS = 8.00208, 8.6407
 SWITCHML_OMNETPP, HTSIM = 1.2e6, 7e6  # hops/s measured on another machine; the first carries no values
 
@@ -43,17 +42,6 @@ def copy_rate(array: np.ndarray) -> float:
     """Bytes per second of copying into memory already touched."""
     target = np.ones_like(array)
     return byte_rate(lambda: np.copyto(target, array), array.nbytes)
-
-
-def packing_rates(density: float) -> str:
-    """What packing a gradient and expanding it come to, beside copying it; all in bytes of the gradient."""
-    load = loads.Packing(W4_ELEMENTS, density)
-    copied = copy_rate(load.gradient)
-    encoded, expanded = (byte_rate(one, load.gradient.nbytes) for one in (load.encode, load.expand))
-    return (
-        f"packed at {density:.0%}: encodes {encoded / copied:.2f} × as fast as copyto copies, "
-        f"expands {expanded / copied:.2f} ×"
-    )
 
 
 def main() -> None:
@@ -91,10 +79,9 @@ def main() -> None:
     console.print(
         f"    {moved / (3 * copied):.0%} of what copying them would (copyto: {copied / 1e9:.1f} GB/s in)"
     )
-    for density in PACKED_DENSITIES:
-        console.print(packing_rates(density))
     console.print(f"measured elsewhere: SwitchML-omnetpp {SWITCHML_OMNETPP / 1e6:g} M on W4, without values;")
     console.print(f"    htsim {HTSIM / 1e6:g} M on W1")
+    console.print(codecs.table())
 
 
 if __name__ == "__main__":

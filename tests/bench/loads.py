@@ -3,7 +3,6 @@
 W1: 8 hosts on one switch, 100 Gbps, 1 us; host i sends to host i + 1 in packets of 1000 B, no payload.
 W4: SwitchML on one switch: 8 workers, 100 Gbps, 1 us, 512 slots of 256 values, frames of 1106 B; values
     are carried and summed.
-Packing: the kernels of codec `packed` on one worker's gradient, outside any network.
 """
 
 from __future__ import annotations
@@ -13,9 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from homomorphic import bits
-from homomorphic.fixed_point import scale_of
-from homomorphic.peeling import write_index
 from sim.engine.engine import Engine
 from sim.engine.model import Flow, Frame, Job, Merge, Segment
 from topologies.graph import LinkSpec
@@ -40,33 +36,6 @@ class Measured:
     def hops_per_cpu_s(self) -> float:
         """Packet-hops per second of processor time."""
         return self.packet_hops / self.cpu_s
-
-
-BLOCK_ELEMENTS = 4096
-
-
-class Packing:
-    """A gradient of some density, and every buffer that packing and expanding it needs, already touched."""
-
-    def __init__(self, elements: int, density: float) -> None:
-        random = np.random.default_rng(1)
-        chosen = random.random(elements, np.float32) < density
-        self.gradient = random.standard_normal(elements, np.float32) * chosen
-        self.index = np.ones(-(-elements // 32), np.uint32)
-        self.wide = np.ones(-(-elements // 64), np.uint64)
-        self.words = np.ones(np.count_nonzero(self.gradient), np.int32)
-        self.scales = np.full(-(-elements // BLOCK_ELEMENTS), scale_of(4, 1), np.float32)
-        self.decoded = np.ones(elements, np.float32)
-
-    def encode(self) -> None:
-        """Write the index, and the integers at its bits."""
-        write_index(self.gradient, self.index)
-        bits.widen(self.index, self.wide)
-        bits.pack(self.wide, self.gradient, self.scales, BLOCK_ELEMENTS, self.words)
-
-    def expand(self) -> None:
-        """Put the integers back where they belong, and zeros elsewhere."""
-        bits.expand(self.wide, self.words, self.scales, BLOCK_ELEMENTS, self.decoded)
 
 
 def network() -> Network:

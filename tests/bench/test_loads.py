@@ -29,12 +29,3 @@ def test_nspy_carries_the_same_packets() -> None:
     run = nspy.w1(50)
 
     assert run.packet_hops == 2 * 8 * 50
-
-
-def test_packing_gives_the_gradient_back() -> None:
-    load = loads.Packing(10_000, 0.05)
-    load.encode()
-    load.expand()
-
-    assert load.words.size == np.count_nonzero(load.gradient) > 400
-    assert np.abs(load.decoded - load.gradient).max() <= 2**-28  # half of the step, 16 / 2^31

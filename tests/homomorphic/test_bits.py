@@ -8,9 +8,19 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homomorphic.bits import expand, pack, popcount, trailing_zeros, widen
+from homomorphic.bits import (
+    count_members,
+    expand,
+    first_missing,
+    gather_words,
+    pack,
+    popcount,
+    scatter_words,
+    trailing_zeros,
+    widen,
+    write_index,
+)
 from homomorphic.compiled import kernel
-from homomorphic.peeling import write_index
 from tests.homomorphic.gradients import support
 from tests.reference import codecs as plain
 
@@ -78,6 +88,35 @@ def test_an_index_is_that_of_the_reference_in_words_of_either_width(case: Case) 
     assert plain.index_words(case.values, 32) == narrow.tolist()
     assert plain.index_words(case.values, 64) == wide.tolist()
     assert np.count_nonzero(case.values) == members
+
+
+@given(words=st.lists(st.sampled_from([0, 1, 2**63, 2**64 - 1]), min_size=1, max_size=200))
+def test_words_with_a_member_are_found_gathered_and_put_back(words: list[int]) -> None:
+    whole = np.array(words, np.uint64)
+    narrow = np.empty(-(-whole.size // 32), np.uint32)
+    write_index(whole, narrow)
+    chosen, live = wide_index([word != 0 for word in words])
+    gathered = guarded(live, np.uint64)
+    back = np.full_like(whole, GUARD)
+
+    gather_words(chosen, whole, gathered[1:-1])
+    scatter_words(chosen, gathered[1:-1], back)
+
+    assert plain.index_words(words, 32) == narrow.tolist()
+    assert [GUARD, *(word for word in words if word), GUARD] == gathered.tolist()
+    assert [word or GUARD for word in words] == back.tolist()
+    assert sum(word.bit_count() for word in words) == count_members(whole)
+
+
+@given(
+    part=st.lists(st.integers(0, 3), max_size=50),
+    whole=st.lists(st.integers(0, 3), min_size=50, max_size=50),
+)
+def test_the_first_word_with_a_bit_too_many(part: list[int], whole: list[int]) -> None:
+    missing = first_missing(np.array(part, np.uint32), np.array(whole[: len(part)], np.uint32))
+
+    contradictions = [w for w, word in enumerate(part) if word & ~whole[w]]
+    assert min(contradictions, default=len(part)) == missing
 
 
 @given(case=cases())

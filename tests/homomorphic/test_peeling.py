@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from homomorphic.bits import write_index
 from homomorphic.keyed import splitmix64_plain
 from homomorphic.lossless import segment_counters
-from homomorphic.peeling import Layout, counters_of, decode, encode, find_members, peel, write_index
+from homomorphic.peeling import Layout, counters_of, decode, encode, find_members, peel
 from tests.reference import codecs as plain
 
 keys = st.integers(0, 2**64 - 1)

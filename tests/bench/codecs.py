@@ -1,0 +1,179 @@
+"""What codecs do to 100 MB of gradient, as a ratio to copying it, beside sorting and general compression.
+
+Every load passes over the same buffers, already touched, on one thread; those that can be divided also on
+two. A rate is in bytes of the gradient, or of the words that are merged, whatever the load really moves; the
+ratio to `numpy.copyto`, measured in the same run, is what to compare.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import lz4.frame
+import numpy as np
+import torch
+import zstandard
+from rich.table import Table
+
+from homomorphic import bits, bloom, merge
+from homomorphic.fixed_point import scale_of
+
+ELEMENTS = 25_000_000  # 100 MB of float32
+DENSITIES = (0.01, 0.05)
+BLOCK_ELEMENTS = 4096
+REPEATS = 5
+TOP_SHARE = 0.01
+
+Work = Callable[[int, int], object]
+
+
+class Load(NamedTuple):
+    """Something that passes over the elements from `begin` to `end` of a gradient."""
+
+    name: str
+    work: Work
+    is_divisible: bool = True  # into ranges of whole blocks, for threads
+    compressed_bytes: int | None = None  # what it makes of the whole gradient
+
+
+class Sparse:
+    """A gradient of some density, and every buffer its loads need, already touched."""
+
+    def __init__(self, elements: int, density: float) -> None:
+        random = np.random.default_rng(1)
+        chosen = random.random(elements, np.float32) < density
+        self.gradient = random.standard_normal(elements, np.float32) * chosen
+        self.index = np.zeros(-(-elements // 64), np.uint64)
+        self.narrow = self.index.view(np.uint32)[: -(-elements // 32)]
+        bits.write_index(self.gradient, self.narrow)
+        members_of_word = np.bitwise_count(self.index)
+        self.members_before = np.concatenate([[0], np.cumsum(members_of_word, dtype=np.int64)])
+        self.words = np.ones(self.members_before[-1], np.int32)
+        self.scales = np.full(-(-elements // BLOCK_ELEMENTS), scale_of(4, 1), np.float32)
+        self.decoded = np.ones(elements, np.float32)
+        self.live = np.zeros(-(-self.index.size // 64), np.uint64)
+        self.live_words = np.ones(np.count_nonzero(self.index), np.uint64)
+        self.filter_size = bloom.design_filter(elements, self.words.size)
+        assert self.filter_size is not None, f"a density of {density} is too high for a filter"
+        self.filter = np.ones(self.filter_size.words, np.uint64)
+        self.named = np.ones_like(self.index)
+
+    def scan(self, begin: int, end: int) -> None:
+        """Write the index."""
+        bits.write_index(self.gradient[begin:end], self.narrow[begin // 32 : -(-end // 32)])
+
+    def encode(self, begin: int, end: int) -> None:
+        """Write the index, and the integers of its members."""
+        self.scan(begin, end)
+        index, words, scales = self._part(begin, end)
+        bits.pack(index, self.gradient[begin:end], scales, BLOCK_ELEMENTS, words)
+
+    def expand(self, begin: int, end: int) -> None:
+        """Put the integers back where they belong, and zeros elsewhere."""
+        index, words, scales = self._part(begin, end)
+        bits.expand(index, words, scales, BLOCK_ELEMENTS, self.decoded[begin:end])
+
+    def _part(self, begin: int, end: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Index, words and scales of some elements."""
+        first, last = begin // 64, -(-end // 64)
+        words = self.words[self.members_before[first] : self.members_before[last]]
+        return self.index[first:last], words, self.scales[begin // BLOCK_ELEMENTS : -(-end // BLOCK_ELEMENTS)]
+
+    def write_two_levels(self, begin: int, end: int) -> None:
+        """Write the index, and both levels of it."""
+        self.scan(begin, end)
+        bits.write_index(self.index, self.live.view(np.uint32)[: -(-self.index.size // 32)])
+        bits.gather_words(self.live, self.index, self.live_words)
+
+    def fill_filter(self, begin: int, end: int) -> None:
+        """Write the index, and a Bloom filter of it."""
+        self.scan(begin, end)
+        self.filter.fill(0)
+        bloom.insert(self.index, 0, self.filter_size.hashes, np.uint64(1), self.filter)
+
+    def ask_filter(self, begin: int, end: int) -> None:
+        """Ask the filter about every element."""
+        first, last = begin // 64, -(-end // 64)
+        bloom.query(self.filter, self.filter_size.hashes, np.uint64(1), first, self.named[first:last])
+
+
+def loads_of(sparse: Sparse) -> list[Load]:
+    """Everything whose speed or size depends on the density; kernels of further codecs belong here."""
+    sparse.fill_filter(0, sparse.gradient.size)
+    index_bytes, words_bytes = sparse.narrow.nbytes, sparse.words.nbytes
+    live_bytes = sparse.live.nbytes + sparse.live_words.nbytes
+    zstd = zstandard.ZstdCompressor(level=1)
+    return [
+        Load("index, flat", sparse.scan, compressed_bytes=index_bytes),
+        Load("index, two_level", sparse.write_two_levels, False, live_bytes),
+        Load("index, bloom", sparse.fill_filter, False, sparse.filter.nbytes),
+        Load("index, bloom: asked", sparse.ask_filter),
+        Load("packed: encode", sparse.encode, compressed_bytes=index_bytes + words_bytes),
+        Load("packed: expand", sparse.expand),
+        _compressor("zstd, level 1", zstd.compress, sparse.gradient),
+        _compressor("lz4", lz4.frame.compress, sparse.gradient),
+    ]
+
+
+def loads_of_words(elements: int) -> list[Load]:
+    """What depends on the number of words only: merging them, and choosing the largest."""
+    words, sums = np.arange(elements, dtype=np.int32), np.ones(elements, np.int32)
+    values = torch.from_numpy(np.random.default_rng(2).standard_normal(elements, np.float32))
+    return [
+        Load("numpy add, in place", lambda a, b: np.add(sums[a:b], words[a:b], out=sums[a:b])),
+        Load("merge of counters, ADD", lambda a, b: merge.add_words(sums[a:b], words[a:b])),
+        Load("merge of indexes, OR", lambda a, b: merge.or_words(sums[a:b], words[a:b])),
+        Load(
+            f"torch.topk(|x|, {TOP_SHARE:.0%})",
+            lambda a, b: torch.topk(values.abs(), int(TOP_SHARE * elements), sorted=False),
+            False,
+            8 * int(TOP_SHARE * elements),
+        ),
+    ]
+
+
+def _compressor(name: str, compress: Callable[[memoryview], bytes], gradient: np.ndarray) -> Load:
+    """A general-purpose compressor of bytes."""
+    return Load(name, lambda a, b: compress(gradient.data), False, len(compress(gradient.data)))
+
+
+def rate(load: Load, elements: int, pool: ThreadPoolExecutor | None = None) -> float:
+    """Bytes of float32 per second, the best of some runs; on two threads if there is a pool."""
+    middle = elements // 2 // BLOCK_ELEMENTS * BLOCK_ELEMENTS
+    ranges = [(0, middle), (middle, elements)] if pool else [(0, elements)]
+    load.work(0, elements)  # compiles
+    seconds = []
+    for _ in range(REPEATS):
+        started = time.perf_counter()
+        if pool is None:
+            load.work(0, elements)
+        else:
+            list(pool.map(lambda one: load.work(*one), ranges))
+        seconds.append(time.perf_counter() - started)
+    return 4 * elements / min(seconds)
+
+
+def table(elements: int = ELEMENTS) -> Table:
+    """Measure everything."""
+    torch.set_num_threads(1)
+    source, target = np.ones(elements, np.float32), np.ones(elements, np.float32)
+    copy = Load("numpy copyto", lambda a, b: np.copyto(target[a:b], source[a:b]))
+    copied = rate(copy, elements)
+    rows = Table("load", "density", "GB/s", "× copyto", "× copyto, 2 threads", "times smaller")
+    with ThreadPoolExecutor(2) as pool:
+
+        def measure(load: Load, density: str) -> None:
+            alone = copied if load is copy else rate(load, elements)
+            shared = f"{rate(load, elements, pool) / copied:.2f}" if load.is_divisible else ""
+            size = f"{4 * elements / load.compressed_bytes:.1f}" if load.compressed_bytes else ""
+            rows.add_row(load.name, density, f"{alone / 1e9:.2f}", f"{alone / copied:.3f}", shared, size)
+
+        for load in [copy, *loads_of_words(elements)]:
+            measure(load, "")
+        for density in DENSITIES:
+            for load in loads_of(Sparse(elements, density)):
+                measure(load, f"{density:.0%}")
+    return rows

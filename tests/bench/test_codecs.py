@@ -1,0 +1,42 @@
+"""The loads of the codecs do the work they claim, whole or divided; how fast is for `make bench` to say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from homomorphic import bits
+from tests.bench import codecs
+
+ELEMENTS = 3 * codecs.BLOCK_ELEMENTS + 100
+
+
+@pytest.mark.parametrize("middle", [0, codecs.BLOCK_ELEMENTS, 3 * codecs.BLOCK_ELEMENTS])
+def test_packing_gives_the_gradient_back(middle: int) -> None:
+    load = codecs.Sparse(ELEMENTS, 0.05)
+    load.index[:] = 0
+    for work in (load.encode, load.expand):
+        for begin, end in ((0, middle), (middle, ELEMENTS)):
+            work(begin, end)
+
+    assert load.words.size == np.count_nonzero(load.gradient) > 500
+    assert np.abs(load.decoded - load.gradient).max() <= 2**-28  # half of the step, 16 / 2^31
+
+
+def test_indexes_are_right() -> None:
+    load = codecs.Sparse(ELEMENTS, 0.01)
+    load.write_two_levels(0, ELEMENTS)
+    load.fill_filter(0, ELEMENTS)
+    load.ask_filter(0, 4096)
+    load.ask_filter(4096, ELEMENTS)
+
+    assert bits.count_members(load.index) == np.count_nonzero(load.gradient)
+    assert load.live_words.tolist() == [word for word in load.index.tolist() if word]
+    assert not (load.index & ~load.named).any()
+    assert bits.count_members(load.named) < 1.5 * np.count_nonzero(load.gradient)
+
+
+def test_every_load_has_a_row() -> None:
+    rows = codecs.table(ELEMENTS)
+
+    assert rows.row_count == 5 + 2 * 8
