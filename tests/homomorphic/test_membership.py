@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, get_args
 
 import numpy as np
@@ -12,31 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from homomorphic.bloom import design_filter
-from homomorphic.codec import DecodeError, Gradient, Merge, Merged, Message, Round, Work
-from homomorphic.fold import check_lock_step
-from homomorphic.membership import IndexKind, IndexMemory, Membership, exchange_index
+from homomorphic.codec import DecodeError, Gradient, Merge, Message, Round, Work
+from homomorphic.membership import IndexKind, IndexMemory, exchange_index
 from homomorphic.merge import merge_all
-from tests.homomorphic.gradients import support, values
+from tests.homomorphic.indexes import exchange, index_of, is_named, sparse
 from tests.reference import index as reference
 
 KINDS = get_args(IndexKind)
 
 
-class Exchanged(NamedTuple):
-    memberships: list[Membership]
-    operations: list[list[tuple[Message, ...]]]  # by operation and worker
-
-    @property
-    def labels(self) -> list[list[str]]:
-        return [[message.label for message in messages[0]] for messages in self.operations]
-
-    @property
-    def index_messages(self) -> list[Message]:
-        return [messages[0][0] for messages in self.operations]
-
-    @property
-    def index_bytes(self) -> int:
-        return sum(message.size_bytes for message in self.index_messages)
+def index_bytes(self) -> int:
+    return sum(message.size_bytes for message in self.index_messages)
 
 
 def exchange(
@@ -136,7 +122,8 @@ def test_all_workers_agree_on_all_members_at_the_announced_cost(kind: IndexKind,
             assert result.memberships[0].union.tolist() == membership.union.tolist()
             assert membership.members == int(np.bitwise_count(membership.union).sum(dtype=np.int64))
             assert membership.merged == ()
-        named = np.unpackbits(result.memberships[0].union.view(np.uint8), bitorder="little") != 0
+        index = result.memberships[0].union
+        named = is_named(index, 64 * index.size)
         assert not named[union.size :].any()
         if kind == "bloom":
             assert (named[: union.size] | ~union).all()
