@@ -26,6 +26,13 @@ def sparse(
     ]
 
 
+def index_of(wanted: np.ndarray) -> np.ndarray:
+    """64-bit words of an index, by NumPy's own packing."""
+    padded = np.zeros(-(-wanted.size // 64) * 64, np.bool_)
+    padded[: wanted.size] = wanted
+    return np.packbits(padded, bitorder="little").view(np.uint64)
+
+
 def is_named(index: np.ndarray, elements: int) -> np.ndarray:
     """Which elements an index names."""
     return np.unpackbits(index.view(np.uint8), bitorder="little")[:elements] != 0
