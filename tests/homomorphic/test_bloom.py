@@ -13,21 +13,11 @@ from homomorphic import bits
 from homomorphic.bloom import Filter, design_filter, insert, query
 from homomorphic.keyed import mix_plain
 from tests.homomorphic.gradients import support
+from tests.homomorphic.indexes import index_of, is_named
 from tests.reference import codecs as plain
 from tests.reference import index as reference
 
 keys = st.integers(0, 2**64 - 1)
-
-
-def index_of(wanted: np.ndarray) -> np.ndarray:
-    """64-bit words of an index, by NumPy's own packing."""
-    padded = np.zeros(-(-wanted.size // 64) * 64, np.bool_)
-    padded[: wanted.size] = wanted
-    return np.packbits(padded, bitorder="little").view(np.uint64)
-
-
-def is_named(index: np.ndarray, elements: int) -> np.ndarray:
-    return np.unpackbits(index.view(np.uint8), bitorder="little")[:elements] != 0
 
 
 @given(
