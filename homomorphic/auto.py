@@ -18,6 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from homomorphic.bits import WORD_ELEMENTS
 from homomorphic.block_sparse import BLOCK_ELEMENTS, BlockSparse
 from homomorphic.codec import (
     Carrier,
@@ -34,6 +35,7 @@ from homomorphic.codec import (
 from homomorphic.dense import DenseExact
 from homomorphic.fixed_point import FixedPoint
 from homomorphic.lossless import Lossless
+from homomorphic.membership import own_index
 from homomorphic.none import Uncompressed
 from homomorphic.numbers import Values
 from homomorphic.packed import Packed
@@ -230,8 +232,7 @@ class AutoEncoder:
 
 def measure(decoded: Gradient) -> Measured:
     """Count elements, words and blocks that are not zero."""
-    index = np.empty(-(-decoded.size // WORD_ELEMENTS), np.uint64)
-    write_wide_index(decoded, index)
+    index = own_index(decoded)
     words = index != 0
     blocks = np.add.reduceat(words, np.arange(0, words.size, BLOCK_ELEMENTS // WORD_ELEMENTS)) > 0
     return Measured(

@@ -34,7 +34,7 @@ from homomorphic.members import (
     tell_infinite,
 )
 from homomorphic.membership import check_block_elements, check_union
-from homomorphic.numbers import Agreed, Format, Values, number_format
+from homomorphic.numbers import Agreed, Format, Values, number_format, number_merges
 
 BLOCK_ELEMENTS = 256  # of OmniReduce's evaluation
 _BLOCK_WORDS = BLOCK_ELEMENTS // WORD_ELEMENTS
@@ -79,7 +79,7 @@ class BlockSparse:
     def merges(self) -> frozenset[Merge]:
         """Those of the numbers, and of what tells the blocks."""
         told = Merge.OR if self.blocks == "bitmap" else Merge.MAX
-        return number_format(self.values, self.block_elements).merges | {told}
+        return number_merges(self.values) | {told}
 
     def worker(self, rank: int, workers: int, seed: int) -> BlockSparseEncoder:
         """Encoder of one worker; it keeps no state."""
@@ -87,7 +87,7 @@ class BlockSparse:
 
     def error_bound(self, gradients: Sequence[Gradient]) -> NDArray[np.float64]:
         """That of the numbers: zeros add nothing to it."""
-        return number_format(self.values, self.block_elements).error_bound(gradients)
+        return number_format(self.values, self.block_elements).error_bound(gradients, is_forecast=False)
 
 
 @dataclass(frozen=True)
@@ -105,11 +105,11 @@ class BlockSparseEncoder:
         if self.codec.blocks == "bitmap":
             return (yield from _exchange_bitmap(gradient, numbers, announced, round))
         merged = (yield announced) if announced else ()
-        agreed = numbers.agree(announced, merged, round)
+        agreed = numbers.agree(gradient.size, announced, merged, round)
         return (yield from self._look_ahead(gradient, numbers, agreed, round))
 
     def _look_ahead(
-        self, gradient: Gradient, numbers: Format, agreed: Agreed, round: Round
+        self, gradient: Gradient, numbers: Format[Any], agreed: Agreed, round: Round
     ) -> Generator[tuple[Message, ...], tuple[Merged, ...], Gradient]:
         """Sum each column's blocks, one after the other."""
         upcoming = _Upcoming(gradient, self.codec.columns)
@@ -138,7 +138,7 @@ class BlockSparseEncoder:
 
 
 def _exchange_bitmap(
-    gradient: Gradient, numbers: Format, announced: tuple[Message, ...], round: Round
+    gradient: Gradient, numbers: Format[Any], announced: tuple[Message, ...], round: Round
 ) -> Generator[tuple[Message, ...], tuple[Merged, ...], Gradient]:
     """Unite the bits of live blocks, then sum those blocks."""
     bits = np.packbits(live_blocks(gradient), bitorder="little")
@@ -150,7 +150,7 @@ def _exchange_bitmap(
     live = np.unpackbits(union.words.view(np.uint8), bitorder="little", count=blocks).astype(np.bool_)
     if not live.any():
         return np.zeros(gradient.size, np.float32)
-    agreed = numbers.agree(announced, tuple(merged), round)
+    agreed = numbers.agree(gradient.size, announced, tuple(merged), round)
     index = _only(everyone(gradient.size), np.flatnonzero(live))
     place = placed(members_of(index, numbers.block_elements), agreed)
     return (yield from exchange_members(gradient, place, numbers, "blocks", round))

@@ -47,7 +47,7 @@ class DenseExact:
 
     def error_bound(self, gradients: Sequence[Gradient]) -> NDArray[np.float64]:
         """Half a unit in the last place of the sum."""
-        return number_format("exact", self.block_elements).error_bound(gradients)
+        return number_format("exact", self.block_elements).error_bound(gradients, is_forecast=False)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class DenseExactEncoder:
         merged = yield announced
         place = placed(
             members_of(everyone(gradient.size), self.block_elements),
-            numbers.agree(announced, merged, round),
+            numbers.agree(gradient.size, announced, merged, round),
         )
         if not place.offsets[-1]:  # zeros everywhere
             return np.zeros(gradient.size, np.float32)

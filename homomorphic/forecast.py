@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.numbers import Agreed, forecast_of
+from homomorphic.numbers import Agreed, Format
 
 ROUNDS = 4  # looked back upon
 GROWTH = 1.05  # of the largest count seen, on top of three standard deviations of a random one
@@ -36,13 +36,13 @@ class History:
         """Remember a round."""
         self._seen.setdefault(bucket, deque(maxlen=ROUNDS)).append(Seen(members, agreed))
 
-    def forecast(self, bucket: int) -> Seen | None:
+    def forecast(self, bucket: int, numbers: Format[Any]) -> Seen | None:
         """A round at least as dense as each of the last, with numbers that suit them; None without any."""
         seen = self._seen.get(bucket)
         if not seen:
             return None
         largest = np.maximum.reduce([one.members for one in seen])
-        return Seen(largest, forecast_of([one.agreed for one in seen]))
+        return Seen(largest, numbers.forecast([one.agreed for one in seen]))
 
 
 def with_margin(members: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -42,11 +42,11 @@ from homomorphic.bits import WORD_ELEMENTS
 from homomorphic.codec import Exchange, Gradient, Merge, Round, register
 from homomorphic.forecast import History
 from homomorphic.membership import IndexKind, IndexMemory, check_block_elements, index_merges
-from homomorphic.numbers import Values, number_format
+from homomorphic.numbers import Values, number_format, number_merges
 from homomorphic.released import IndexBits
-from homomorphic.tiled import Tiled
+from homomorphic.sketch import REPAIRED_SHAPE, ROTATED_SHAPE
+from homomorphic.tiled import LOAD_MAX, Tiled
 
-LOAD_MAX = 0.81  # three-hash peeling fails above 0.818 members per counter
 RATIO = 10.0  # elements per counter of the release's benchmark
 
 Setting = Literal["repaired", "rotated", "published"]
@@ -130,10 +130,10 @@ class Lossless:
     @property
     def merges(self) -> frozenset[Merge]:
         """Those of the index and of the numbers."""
-        numbers = number_format(self.number_values, self.block_elements)
+        numbers = number_merges(self.number_values)
         if self.setting == "published":
-            return numbers.merges | {Merge.OR if self.index_bits == 1 else Merge.ADD}
-        return index_merges(self.index) | numbers.merges
+            return numbers | {Merge.OR if self.index_bits == 1 else Merge.ADD}
+        return index_merges(self.index) | numbers
 
     def worker(self, rank: int, workers: int, seed: int) -> LosslessEncoder:
         """Encoder of one worker; it remembers what the last rounds were like."""
@@ -165,8 +165,9 @@ class LosslessEncoder:
         if codec.setting == "published":
             options = released.Options(codec.ratio or RATIO, codec.index_bits or 4)
             return (yield from released.exchange(gradient, numbers, options, round))
-        tiled = Tiled(codec.setting, codec.load, numbers, codec.index, self.memory)
-        forecast = self.history.forecast(round.bucket) if codec.schedule == "concurrent" else None
+        shape = ROTATED_SHAPE if codec.setting == "rotated" else REPAIRED_SHAPE
+        tiled = Tiled(shape, codec.load, numbers, codec.index, self.memory)
+        forecast = self.history.forecast(round.bucket, numbers) if codec.schedule == "concurrent" else None
         if forecast is None:
             decoded, seen = yield from tiled.exchange_staged(gradient, round)
         else:

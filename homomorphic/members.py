@@ -8,7 +8,7 @@ member's is read. Words without a gap are copied as a whole.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from homomorphic.bits import WORD_ELEMENTS, WideIndex, popcount, trailing_zeros
 from homomorphic.codec import Gradient, Merged, Message, Note, NoteKind, Round, Work
 from homomorphic.compiled import kernel
-from homomorphic.numbers import Agreed, Format
+from homomorphic.numbers import Agreed, Format, word_starts
 from homomorphic.threads import in_parallel
 
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
@@ -123,10 +123,10 @@ class Placed(NamedTuple):
 
 def placed(members: Members, agreed: Agreed, group_blocks: int = 1) -> Placed:
     """Where the words of members lie."""
-    return Placed(members, agreed, group_blocks, agreed.word_counts(members.starts, group_blocks))
+    return Placed(members, agreed, group_blocks, word_starts(agreed, members.starts, group_blocks))
 
 
-def encode(place: Placed, gradient: Gradient, words: NDArray[np.generic]) -> None:
+def encode(place: Placed, gradient: Gradient, words: NDArray[Any]) -> None:
     """Write one worker's words of all members, `(offsets[-1],)`."""
 
     def write(first: int, last: int) -> None:
@@ -139,7 +139,7 @@ def encode(place: Placed, gradient: Gradient, words: NDArray[np.generic]) -> Non
     in_parallel(write, _chunks(place))
 
 
-def decode(place: Placed, words: NDArray[np.generic], decoded: Gradient, clear: bool) -> int:
+def decode(place: Placed, words: NDArray[Any], decoded: Gradient, clear: bool) -> int:
     """Write the values of merged words into `decoded`, and with `clear` zero where no member is.
 
     Returns how many members' sums are beyond float32 and became an infinity.
@@ -149,6 +149,8 @@ def decode(place: Placed, words: NDArray[np.generic], decoded: Gradient, clear: 
     def write(first: int, last: int) -> None:
         for chunk in range(first, last):
             part = _chunk(place, chunk)
+            if not (clear or part.starts[-1]):
+                continue
             values = np.empty(part.starts[-1], np.float32)
             infinite[chunk] = part.agreed.decode(words[part.words], part.starts, place.group_blocks, values)
             scatter(part.index, values, decoded[part.elements], clear)
@@ -194,7 +196,7 @@ def _chunk(place: Placed, number: int) -> _Chunk:
 def exchange_members(
     gradient: Gradient,
     place: Placed,
-    numbers: Format,
+    numbers: Format[Any],
     label: str,
     round: Round,
     decoded: Gradient | None = None,
@@ -209,7 +211,7 @@ def exchange_members(
     return sums
 
 
-def members_message(gradient: Gradient, place: Placed, numbers: Format, label: str) -> Message:
+def members_message(gradient: Gradient, place: Placed, numbers: Format[Any], label: str) -> Message:
     """One worker's words of all members, as a message."""
     words = np.empty(int(place.offsets[-1]), numbers.dtype)
     encode(place, gradient, words)

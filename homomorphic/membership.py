@@ -71,12 +71,30 @@ class IndexMemory:
         self._members[bucket] = members
 
 
-def exchange_index(
-    gradient: Gradient, round: Round, kind: IndexKind, beside: tuple[Message, ...], memory: IndexMemory
-) -> Operations:
-    """Exchange the index; `beside` are messages that travel in the first operation, after those of the index.
+def own_index(gradient: Gradient) -> WideIndex:
+    """Name the elements that are not zero (−0.0 counts as zero)."""
+    own = np.zeros(-(-gradient.size // WORD_ELEMENTS), np.uint64)
+    bits.write_index(gradient, _narrow(own, gradient.size))
+    return own
 
-    Only bloom keeps anything in `memory`.
+
+def index_merges(kind: IndexKind) -> frozenset[Merge]:
+    """Merges of its messages."""
+    return frozenset({Merge.OR, Merge.ADD} if kind == "bloom" else {Merge.OR})
+
+
+def exchange_index(
+    own: WideIndex,
+    elements: int,
+    round: Round,
+    kind: IndexKind,
+    beside: tuple[Message, ...],
+    memory: IndexMemory,
+) -> Operations:
+    """Exchange this worker's index of so many elements.
+
+    `beside` are messages that travel in the first operation, after those of the index. Only bloom keeps
+    anything in `memory`.
 
     Raises
     ------
@@ -89,7 +107,7 @@ def exchange_index(
     scan = _Scan(own, gradient.size, Work(gradient.nbytes, words.nbytes))
     if kind == "two_level":
         return (yield from _exchange_two_level(scan, beside))
-    if kind == "bloom" and bloom.design_filter(gradient.size, 1) is not None:
+    if kind == "bloom" and bloom.design_filter(elements, 1) is not None:
         return (yield from _exchange_bloom(scan, round, beside, memory))
     return (yield from _exchange_flat(scan, beside))
 
@@ -100,7 +118,7 @@ def _exchange_flat(scan: _Scan, beside: tuple[Message, ...]) -> Operations:
     # What came is compared with what was sent, and widened; then its bits are counted.
     decode_work = Work(3 * words.nbytes + scan.own.nbytes, scan.own.nbytes)
     united, *others = yield (Message(words, Merge.OR, "index", scan.work, decode_work=decode_work), *beside)
-    _check_contains(words, united.words)
+    check_contains(words, united.words)
     union = _widened(united.words)
     _check_end(union, scan.elements, "elements")
     return Membership(scan.own, union, bits.count_members(union), tuple(others))
@@ -122,7 +140,7 @@ def _exchange_two_level(scan: _Scan, beside: tuple[Message, ...]) -> Operations:
         ),
         *beside,
     )
-    _check_contains(blocks, united.words)
+    check_contains(blocks, united.words)
     live = _widened(united.words)
     _check_end(live, own.size, "blocks of 64 elements")
     words = np.empty(bits.count_members(live), np.uint64)
@@ -141,7 +159,7 @@ def _exchange_two_level(scan: _Scan, beside: tuple[Message, ...]) -> Operations:
                 ),
             ),
         )
-        _check_contains(words.view(np.uint32), united.words)
+        check_contains(words.view(np.uint32), united.words)
         bits.scatter_words(live, _widened(united.words), union)
         _check_end(union, scan.elements, "elements")
     return Membership(own, union, bits.count_members(union), tuple(others))
@@ -194,7 +212,7 @@ def _exchange_filter(
         ),
         *beside,
     )
-    _check_contains(words, united.words)
+    check_contains(words, united.words)
     union = np.empty_like(own)
     bloom.query(_widened(united.words), filter.hashes, key, 0, union)
     union[-1] &= ~_beyond(scan.elements)
@@ -236,7 +254,7 @@ def _beyond(count: int) -> np.uint64:
     return np.uint64(2**64 - 2 ** ((count - 1) % WORD_ELEMENTS + 1))
 
 
-def _check_contains(sent: Index, united: Index) -> None:
+def check_contains(sent: Index, united: Index) -> None:
     """Refuse a merged index that contradicts this worker's: sums from it would be silently wrong."""
     missing = bits.first_missing(sent, united)
     if missing < sent.size:
@@ -255,38 +273,6 @@ def _check_end(union: WideIndex, count: int, what: str) -> None:
         )
 
 
-class Agreement(NamedTuple):
-    """Who takes part in a round, and how their values become integers."""
-
-    own: Index
-    union: Index
-    scales: NDArray[np.float32]  # (blocks,) integers per unit of value
-
-
-def agree(
-    gradient: Gradient, block_elements: int, round: Round
-) -> Generator[tuple[Message, ...], tuple[Merged, ...], Agreement]:
-    """Exchange a flat index and exponents; return what all workers agreed on.
-
-    Raises
-    ------
-    EncodeError
-        An element is NaN or infinite, or too large for the sum of this many workers.
-    DecodeError
-        The merged words contradict what this worker sent.
-    """
-    exponents = block_exponents(gradient, block_elements, round.workers).astype(np.int32)
-    message = Message(exponents, Merge.MAX, "exponents", Work(gradient.nbytes, exponents.nbytes))
-    membership = yield from exchange_index(gradient, round, "flat", (message,), IndexMemory())
-    agreed = membership.merged[0].words
-    _check_exponents(exponents, agreed, round.workers)
-    return Agreement(
-        _narrow(membership.own, gradient.size),
-        _narrow(membership.union, gradient.size),
-        _scales_of(agreed, round.workers),
-    )
-
-
 def check_block_elements(block_elements: int, least: int) -> None:
     """Check the block size of a sparse codec; `least` is the elements of one word of its index.
 
@@ -300,22 +286,4 @@ def check_block_elements(block_elements: int, least: int) -> None:
         raise ValueError(
             f"block_elements is {block_elements}: must be a power of two from {least} to "
             f"{BLOCK_ELEMENTS_MAX}, 4096 is a good choice"
-        )
-
-
-def _scales_of(exponents: NDArray[np.int32], workers: int) -> NDArray[np.float32]:
-    """Scale of every block, from its agreed exponent."""
-    scale_of_level = {level: scale_of(level, workers) for level in np.unique(exponents).tolist()}
-    return np.array([scale_of_level[level] for level in exponents.tolist()], np.float32)
-
-
-def _check_exponents(exponents: NDArray[np.int32], agreed: NDArray[np.int32], workers: int) -> None:
-    """Refuse merged exponents that no maximum can have given."""
-    limit = largest_exponent(workers)
-    wrong = np.flatnonzero((agreed < exponents) | (agreed > limit))
-    if wrong.size:
-        block = int(wrong[0])
-        raise DecodeError(
-            f"the merged exponent of block {block} is {agreed[block]}: must lie between {exponents[block]}, "
-            f"which this worker sent, and {limit}"
         )

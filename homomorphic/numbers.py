@@ -115,6 +115,11 @@ def number_format(values: Values, block_elements: int) -> Format[Any]:
     return formats[values](block_elements)
 
 
+def number_merges(values: Values) -> frozenset[Merge]:
+    """Merges of its messages."""
+    return frozenset({Merge.FLOAT_ADD}) if values == "float32" else frozenset({Merge.MAX, Merge.ADD})
+
+
 def word_starts(agreed: Agreed, starts: Starts, group_blocks: int) -> NDArray[np.int64]:
     """Where the words of each group begin, and last how many there are: `(groups + 1,)`."""
     blocks = agreed.digits.size

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from homomorphic.bits import WORD_ELEMENTS
 from homomorphic.codec import Exchange, Gradient, Merge, Round, register
 from homomorphic.members import exchange_members, members_of, placed
-from homomorphic.membership import Index, IndexMemory, check_block_elements, exchange_index, index_merges
-from homomorphic.numbers import Values, number_format
+from homomorphic.membership import IndexKind, IndexMemory, check_block_elements, exchange_index, index_merges, own_index
+from homomorphic.numbers import Values, number_format, number_merges
 
 
 @register
@@ -45,7 +45,7 @@ class Packed:
     is_linear: ClassVar[bool] = False  # what a word of the values means depends on all workers' indexes
 
     values: Values = "block_exponent"
-    index: Index = "flat"
+    index: IndexKind = "flat"
     block_elements: int = 4096
 
     def __post_init__(self) -> None:
@@ -59,7 +59,7 @@ class Packed:
     @property
     def merges(self) -> frozenset[Merge]:
         """Those of the index and of the numbers."""
-        return index_merges(self.index) | number_format(self.values, self.block_elements).merges
+        return index_merges(self.index) | number_merges(self.values)
 
     def worker(self, rank: int, workers: int, seed: int) -> PackedEncoder:
         """Encoder of one worker; it remembers how large unions were."""
@@ -67,7 +67,7 @@ class Packed:
 
     def error_bound(self, gradients: Sequence[Gradient]) -> NDArray[np.float64]:
         """That of the numbers: packing adds nothing to it."""
-        return number_format(self.values, self.block_elements).error_bound(gradients)
+        return number_format(self.values, self.block_elements).error_bound(gradients, is_forecast=False)
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,11 @@ class PackedEncoder:
         codec = self.codec
         numbers = number_format(codec.values, codec.block_elements)
         announced = numbers.announce(gradient, round)
-        membership = yield from exchange_index(gradient, round, codec.index, announced, self.memory)
+        membership = yield from exchange_index(
+            own_index(gradient), gradient.size, round, codec.index, announced, self.memory
+        )
         if not membership.members:
             return np.zeros(gradient.size, np.float32)
-        agreed = numbers.agree(announced, membership.merged, round)
+        agreed = numbers.agree(gradient.size, announced, membership.merged, round)
         place = placed(members_of(membership.union, codec.block_elements), agreed)
         return (yield from exchange_members(gradient, place, numbers, "values", round))

@@ -1,1 +1,126 @@
-"""A bucket's sketch: all its tables, by the fastest kernels that can."""
+"""A bucket's sketch: the tables of its tiles, added up and peeled by the fastest kernels that can.
+
+One integer per member goes through `tables`; several words per member, floats, and tiles of more members than
+those kernels can number, go through `hypergraph`. Both make the same messages.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from homomorphic import hypergraph, tables
+from homomorphic.bits import WORD_ELEMENTS
+from homomorphic.hashing import PUBLISHED_LANES, REPAIRED, ROTATED, Hashing
+from homomorphic.keyed import splitmix64_plain
+from homomorphic.members import Placed
+from homomorphic.tables import LANES, MEMBERS_MAX, Tables
+from homomorphic.threads import in_parallel
+
+TILE_MEMBERS = 32_768  # tables fit a core's cache, and few tiles fail (about 6 / members)
+TILE_ELEMENTS_MAX = 1 << 18  # so that tiles can be shared among threads, however sparse they are
+
+Words = NDArray[Any]
+Flags = NDArray[np.bool_]
+
+
+class Shape(NamedTuple):
+    """How a setting hashes, and how large its tiles are."""
+
+    setting: int  # of `hashing`
+    lanes: int
+    is_cut: bool  # into tiles for the cache; else the bucket is one tile
+
+    def tile_blocks(self, blocks: int, block_elements: int, members: int) -> int:
+        """Blocks of a tile, for a bucket with so many blocks and members."""
+        least = max(1, self.lanes // block_elements)  # a tile is whole rows of lanes
+        if not self.is_cut:
+            return -(-blocks // least) * least
+        by_members = blocks // (1 + members // TILE_MEMBERS)
+        return max(least, min(by_members, TILE_ELEMENTS_MAX // block_elements))
+
+
+REPAIRED_SHAPE = Shape(REPAIRED, LANES, is_cut=True)
+ROTATED_SHAPE = Shape(ROTATED, PUBLISHED_LANES, is_cut=False)
+
+
+class Sketch:
+    """The tables of one round, the same at every worker."""
+
+    def __init__(
+        self, shape: Shape, tile_elements: int, rows: NDArray[np.int64], digits: NDArray[np.int64], key: int
+    ) -> None:
+        """Tile t has `rows[t]` rows in each of three segments, for `digits[t]` words per member."""
+        words = 3 * shape.lanes * rows * digits
+        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(words)])
+        self._tables = Tables(shape.setting, shape.lanes, tile_elements, rows, starts, np.uint64(key))
+        self._is_single = bool((digits[rows > 0] == 1).all())
+
+    @property
+    def words_count(self) -> int:
+        """Words of the message."""
+        return int(self._tables.word_starts[-1])
+
+    def add(self, own: Placed, compact: Words) -> Words:
+        """Make a worker's message of its members' words, tile after tile."""
+        if not self._is_fast(own, compact):
+            message = np.zeros(self.words_count, compact.dtype)
+            for tile in np.flatnonzero(self._tables.rows):
+                graph = self._graph(own, tile)
+                hypergraph.add(graph, compact[_span(own.offsets, tile)], message[self._span(tile)])
+            return message
+        message = np.empty(self.words_count, np.int32)
+        members = tables.Members(own.members.index, own.offsets, compact)
+
+        def write(first: int, last: int) -> None:
+            scratch = tables.scratch_for(self._tables, own.offsets)
+            tables.add(self._tables, np.arange(first, last), members, message, scratch)
+
+        in_parallel(write, self._tables.rows.size)
+        return message
+
+    def peel(self, union: Placed, merged: Words, is_skipped: Flags) -> tuple[Words, Flags]:
+        """Return the words of all members of merged tables, tile after tile, and which tiles failed.
+
+        Words of tiles that failed mean nothing; tiles to be skipped must have no members.
+        """
+        chosen = self._tables._replace(rows=np.where(is_skipped, 0, self._tables.rows))
+        sums = np.zeros(int(union.offsets[-1]), merged.dtype)
+        is_failed = np.zeros(chosen.rows.size, np.bool_)
+        if not self._is_fast(union, merged):
+            for tile in np.flatnonzero(chosen.rows):
+                graph = self._graph(union, tile)
+                order = hypergraph.schedule(graph)
+                table = merged[self._span(tile)].copy()
+                is_failed[tile] = not hypergraph.replay(graph, order, table, sums[_span(union.offsets, tile)])
+            return sums, is_failed
+        members = tables.Members(union.members.index, union.offsets, sums)
+
+        def read(first: int, last: int) -> None:
+            scratch = tables.scratch_for(chosen, union.offsets)
+            tables.peel(chosen, np.arange(first, last), members, merged, is_failed, scratch)
+
+        in_parallel(read, chosen.rows.size)
+        return sums, is_failed
+
+    def _is_fast(self, place: Placed, words: Words) -> bool:
+        """Whether one integer per member is all there is, and not too many to a tile."""
+        is_small = bool(np.diff(place.offsets).max(initial=0) <= MEMBERS_MAX)
+        return words.dtype == np.int32 and self._is_single and is_small
+
+    def _graph(self, place: Placed, tile: int) -> hypergraph.Hypergraph:
+        mine = self._tables
+        key = np.uint64(splitmix64_plain(int(mine.key) + int(tile)))
+        words = mine.tile_elements // WORD_ELEMENTS
+        index = place.members.index[tile * words : (tile + 1) * words]
+        return hypergraph.hypergraph(Hashing(mine.setting, mine.lanes, int(mine.rows[tile]), key), index)
+
+    def _span(self, tile: int) -> slice:
+        """Where a tile's words are in the message."""
+        return _span(self._tables.word_starts, tile)
+
+
+def _span(starts: NDArray[np.int64], number: int) -> slice:
+    return slice(int(starts[number]), int(starts[number + 1]))
