@@ -1,6 +1,7 @@
 """Encodings of gradients whose sums can be taken while encoded; knows nothing of networks."""
 
-from homomorphic import fixed_point, lossless, none, packed  # importing a codec's module makes it known
+# Importing a codec's module makes it known.
+from homomorphic import auto, block_sparse, dense, fixed_point, lossless, none, packed
 from homomorphic.codec import codecs
 
-__all__ = ["codecs", "fixed_point", "lossless", "none", "packed"]
+__all__ = ["auto", "block_sparse", "codecs", "dense", "fixed_point", "lossless", "none", "packed"]

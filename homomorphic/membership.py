@@ -19,12 +19,10 @@ from collections.abc import Generator
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from homomorphic import bits, bloom
 from homomorphic.bits import WORD_ELEMENTS, Index, WideIndex
 from homomorphic.codec import DecodeError, Gradient, Merge, Merged, Message, Round, Work
-from homomorphic.fixed_point import block_exponents, largest_exponent, scale_of
 from homomorphic.keyed import mix_plain
 
 IndexKind = Literal["flat", "two_level", "bloom"]

@@ -24,7 +24,14 @@ from numpy.typing import NDArray
 from homomorphic.bits import WORD_ELEMENTS
 from homomorphic.codec import Exchange, Gradient, Merge, Round, register
 from homomorphic.members import exchange_members, members_of, placed
-from homomorphic.membership import IndexKind, IndexMemory, check_block_elements, exchange_index, index_merges, own_index
+from homomorphic.membership import (
+    IndexKind,
+    IndexMemory,
+    check_block_elements,
+    exchange_index,
+    index_merges,
+    own_index,
+)
 from homomorphic.numbers import Values, number_format, number_merges
 
 

@@ -1,0 +1,201 @@
+"""Setting `published` of lossless: what the authors' released CUDA code does, weaknesses and all.
+
+As lihy0529/lossless_homomorphic_compression (with arXiv 2402.07529) has it:
+
+* The index is united first: 4-bit cells that are counted by ADD, since NCCL has no bitwise OR, or 1-bit cells.
+* Elements are hashed in blocks of 1024, by MurmurHash3 of the block's number with three fixed seeds: an element
+  keeps its lane, so a column of counters is a table of its own, and structure in the gradient overloads some.
+* There is one counter for every `ratio` elements, whatever the density.
+* In float32, the lowest bit of every member's mantissa becomes a flag, at every worker and again when it is
+  decoded, and counters lose what is small beside what is large.
+* A member that does not come out is estimated by the median of its three counters, and nobody is told.
+
+Two things differ. The estimates are told as a note, and elements after the last whole block, which the release
+drops, are sent as they are (as TAGC does, which reuses the code). Its fixed point for switches is unpublished:
+with `values` block_exponent, counters hold integers with an agreed exponent per block, and no flag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from homomorphic import hypergraph
+from homomorphic.bits import WORD_ELEMENTS, WideIndex
+from homomorphic.codec import (
+    EncodeError,
+    Exchange,
+    Gradient,
+    Merge,
+    Merged,
+    Message,
+    Note,
+    NoteKind,
+    Round,
+    Work,
+)
+from homomorphic.hashing import PUBLISHED, PUBLISHED_LANES, Hashing, find_positions
+from homomorphic.members import (
+    Placed,
+    decode,
+    encode,
+    everyone,
+    members_message,
+    members_of,
+    placed,
+)
+from homomorphic.membership import IndexMemory, exchange_index, own_index
+from homomorphic.merge import float_add_error_bound
+from homomorphic.numbers import Agreed, Format
+
+IndexBits = Literal[1, 4]
+
+CELLS_PER_WORD = 8  # of 4-bit cells
+WORKERS_MAX = 15  # that a 4-bit cell can count
+FLOAT_ERROR = 2.0**-12  # of the largest sum in the bucket: about a hundred times what was seen
+
+_BLOCK_WORDS = PUBLISHED_LANES // WORD_ELEMENTS
+_HASHES = 3
+
+
+class Options(NamedTuple):
+    """What this setting may be told."""
+
+    ratio: float  # elements per counter
+    index_bits: IndexBits
+
+
+def exchange(gradient: Gradient, numbers: Format[Any], options: Options, round: Round) -> Exchange:
+    """Unite the index, sum the sketch, peel it, estimate what is left."""
+    announced = numbers.announce(gradient, round)
+    union, merged = yield from _unite(gradient, announced, options.index_bits, round)
+    agreed = numbers.agree(gradient.size, announced, merged, round)
+    head = gradient.size // PUBLISHED_LANES * _BLOCK_WORDS
+    members = union.copy()
+    members[head:] = 0
+    tail = everyone(gradient.size)
+    tail[:head] = 0
+    table = _Table(numbers, members, agreed, options.ratio)
+    rest = placed(members_of(tail, numbers.block_elements), agreed)
+    messages = []
+    if table.graph.size:
+        messages.append(table.message(gradient))
+    if rest.offsets[-1]:
+        messages.append(members_message(gradient, rest, numbers, "tail"))
+    decoded = np.zeros(gradient.size, np.float32)
+    answers = iter((yield tuple(messages)) if messages else ())
+    if table.graph.size:
+        table.decode(next(answers), decoded, round)
+    if rest.offsets[-1]:
+        decode(rest, next(answers).words, decoded, clear=False)
+    return decoded
+
+
+def float_error_bound(gradients: Sequence[Gradient]) -> NDArray[np.float64]:
+    """Largest error of float32 sketches that was ever seen, times about a hundred; no proof.
+
+    What is small beside others in its counters loses all of its bits, so this goes by the largest sum of
+    magnitudes in the bucket; and sums that leave float32 spoil what they share a counter with.
+    """
+    bound = float_add_error_bound(gradients)
+    magnitude = np.zeros(gradients[0].size)
+    for gradient in gradients:
+        magnitude += np.abs(gradient)
+    largest = magnitude.max(initial=0.0)
+    if largest >= float(np.finfo(np.float32).max) / 64:
+        return np.full(bound.size, np.inf)
+    return bound + FLOAT_ERROR * largest + 2.0**-149 * 2 * len(gradients)
+
+
+def _unite(
+    gradient: Gradient, announced: tuple[Message, ...], index_bits: IndexBits, round: Round
+) -> Generator[tuple[Message, ...], tuple[Merged, ...], tuple[WideIndex, tuple[Merged, ...]]]:
+    """Exchange the index in cells of so many bits."""
+    own = own_index(gradient)
+    if index_bits == 1:
+        membership = yield from exchange_index(own, gradient.size, round, "flat", announced, IndexMemory())
+        return membership.union, membership.merged
+    if round.workers > WORKERS_MAX:
+        raise EncodeError(
+            f"{round.workers} workers would overflow the index's 4-bit cells, which count to {WORKERS_MAX}: "
+            "use index_bits 1"
+        )
+    words = _cells(own, gradient.size)
+    work = Work(gradient.nbytes, words.nbytes)
+    counted, *merged = yield (
+        Message(words, Merge.ADD, "index", work, decode_work=Work(words.nbytes, own.nbytes)),
+        *announced,
+    )
+    return _counted(counted.words, gradient.size), tuple(merged)
+
+
+def _cells(index: WideIndex, elements: int) -> NDArray[np.int32]:
+    """Cells of 4 bits, each 0 or 1, eight to a word, lowest bits first."""
+    bits = np.unpackbits(index.view(np.uint8), bitorder="little", count=elements)
+    bits = np.append(bits, np.zeros(-bits.size % CELLS_PER_WORD, np.uint8))
+    return (bits[0::2] | (bits[1::2] << 4)).view(np.int32)
+
+
+def _counted(words: NDArray[np.int32], elements: int) -> WideIndex:
+    """The elements whose cell is not zero."""
+    pairs = words.view(np.uint8)
+    bits = np.empty(2 * pairs.size, np.uint8)
+    bits[0::2], bits[1::2] = pairs & 15, pairs >> 4
+    index = np.zeros(-(-elements // WORD_ELEMENTS), np.uint64)
+    packed = np.packbits(bits[:elements] != 0, bitorder="little")
+    index.view(np.uint8)[: packed.size] = packed
+    return index
+
+
+class _Table:
+    """The bucket's one table."""
+
+    def __init__(self, numbers: Format[Any], members: WideIndex, agreed: Agreed, ratio: float) -> None:
+        self._numbers = numbers
+        blocks = members.size // _BLOCK_WORDS
+        hashing = Hashing(PUBLISHED, PUBLISHED_LANES, int(np.ceil(blocks / ratio)), np.uint64(0))
+        self.graph = hypergraph.hypergraph(hashing, members)
+        everything = members_of(members, numbers.block_elements)
+        self._place: Placed = placed(everything, agreed, max(1, agreed.digits.size))
+
+    def message(self, gradient: Gradient) -> Message:
+        """One worker's table: zeros of members are added too, as the release adds everything."""
+        compact = np.empty(int(self._place.offsets[-1]), self._numbers.dtype)
+        encode(self._place, gradient, compact)
+        if self._is_float:
+            bits = compact.view(np.uint32)
+            bits |= np.uint32(1)  # the flag: it is a member
+        words = np.zeros(self.graph.size, compact.dtype)
+        hypergraph.add(self.graph, compact, words)
+        added_bytes = _HASHES * gradient.nbytes  # every element is added, zero or not
+        peeled_bytes = 2 * _HASHES * compact.nbytes
+        return Message(
+            words,
+            self._numbers.merge,
+            "values",
+            Work(gradient.nbytes + added_bytes, words.nbytes + added_bytes),
+            decode_work=Work(gradient.nbytes + peeled_bytes, gradient.nbytes + peeled_bytes),
+        )
+
+    def decode(self, merged: Merged, decoded: Gradient, round: Round) -> None:
+        """Peel, estimate what is left, and say which that is."""
+        order = hypergraph.schedule(self.graph)
+        left = merged.words.copy()
+        sums = np.zeros(int(self._place.offsets[-1]), merged.words.dtype)
+        hypergraph.replay(self.graph, order, left, sums, is_flagged=self._is_float)
+        missing = hypergraph.estimate(self.graph, order, left, sums)
+        decode(self._place, sums, decoded, clear=True)
+        if missing.size:
+            positions = np.empty(self._place.members.count, np.uint32)
+            find_positions(self._place.members.index, positions)
+            total = self._place.members.count
+            text = f"{missing.size} of {total} members did not come out and are estimates"
+            elements = positions[missing].astype(np.int64)
+            round.tell(Note(NoteKind.ESTIMATE, text, count=missing.size, total=total, elements=elements))
+
+    @property
+    def _is_float(self) -> bool:
+        return self._numbers.merge is Merge.FLOAT_ADD
