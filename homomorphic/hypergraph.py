@@ -1,0 +1,220 @@
+"""Sketches of any kind, peeled in two steps: an order from the structure alone, then the values along it.
+
+Members are edges between their three counters. Which of them ever stand alone, and in what order, depends on
+the index and the hashes only, so one `schedule` serves every plane of words: digits of wide integers, or
+floats. `replay` then reads each member's word where it stands alone and takes it out of its other counters.
+
+Everything `tables` does comes out the same here, more slowly; what is here alone is signs, hashes of one
+member that coincide, float32 words, several planes, tables of any size, and what the released code of Li et
+al. (lihy0529/lossless_homomorphic_compression) does with members that never stand alone: it estimates them,
+as a count sketch does, by the median of their three counters (Charikar, Chen and Farach-Colton, 2002).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from homomorphic.bits import WideIndex
+from homomorphic.compiled import kernel
+from homomorphic.hashing import (
+    Counters,
+    Hashing,
+    counters_count,
+    empty_counters,
+    find_positions,
+    find_signs,
+    place,
+)
+
+Uint8s = NDArray[np.uint8]
+Uint32s = NDArray[np.uint32]
+Words = NDArray[np.int32] | NDArray[np.float32]
+
+_ONE = np.uint64(1)
+
+
+class Hypergraph(NamedTuple):
+    """The m members of a table of counters, in ascending order."""
+
+    counters: Counters  # (m,) each
+    negative: Uint8s  # (m,) bit j: the counter of hash j takes the negated word
+    size: int  # counters of the table
+
+
+class Schedule(NamedTuple):
+    """The members that come out, in order; those of a round stand alone when it begins."""
+
+    members: Uint32s  # (recovered,)
+    hashes: Uint8s  # (recovered,) by which of its three hashes each stands alone
+    rounds: int  # in which members come out
+
+
+def hypergraph(hashing: Hashing, index: WideIndex) -> Hypergraph:
+    """Members and counters of a tile; bit j of `index[w]` says that element 64·w + j is a member."""
+    members = int(np.bitwise_count(index).sum(dtype=np.int64))
+    positions = np.empty(members, np.uint32)
+    find_positions(index, positions)
+    graph = Hypergraph(empty_counters(members), np.empty(members, np.uint8), counters_count(hashing))
+    place(hashing, positions, graph.counters)
+    find_signs(hashing, positions, graph.negative)
+    return graph
+
+
+def add(graph: Hypergraph, words: Words, table: Words) -> None:
+    """Add every member's words to its counters, in ascending order of members.
+
+    `words` is `(planes · m,)`, plane after plane, and `table` `(planes · size,)`, of the same type: int32,
+    which wraps, or float32.
+    """
+    for word_plane, table_plane in zip(*_planes(graph, words, table), strict=True):
+        _add(graph, word_plane, table_plane)
+
+
+def schedule(graph: Hypergraph) -> Schedule:
+    """In what order members come out, in rounds: all that stand alone when a round begins leave in it.
+
+    A member with two hashes on one counter never stands alone there.
+    """
+    members, hashes = np.empty(graph.negative.size, np.uint32), np.empty(graph.negative.size, np.uint8)
+    degrees, numbers = np.zeros(graph.size, np.uint32), np.zeros(graph.size, np.uint32)
+    queue = np.empty(graph.size + 1, np.uint32)
+    _enter(graph.counters, degrees, numbers)
+    recovered, rounds = _take_out(graph.counters, Cells(degrees, numbers, queue), members, hashes)
+    return Schedule(members[:recovered], hashes[:recovered], rounds)
+
+
+def replay(graph: Hypergraph, order: Schedule, table: Words, sums: Words, is_flagged: bool = False) -> bool:
+    """Take members out of a merged table, and write their words into `sums`; both as for `add`.
+
+    What is left stays in `table`. Words of members that do not come out are left alone. With `is_flagged`,
+    which is for float32, the lowest bit of every mantissa is a flag: it is cleared before a word is stored or
+    taken out.
+
+    Returns whether all members came out and, for integers, nothing is left. In an unsigned table with three
+    segments a fault in a single counter always leaves something.
+    """
+    kept = np.uint32(0xFFFFFFFE if is_flagged else 0xFFFFFFFF)
+    for sum_plane, table_plane in zip(*_planes(graph, sums, table), strict=True):
+        _replay(graph, order, table_plane, sum_plane, sum_plane.view(np.uint32), kept)
+    is_complete = order.members.size == graph.negative.size
+    return is_complete and (table.dtype != np.int32 or not table.any())
+
+
+def estimate(graph: Hypergraph, order: Schedule, left: Words, sums: Words) -> NDArray[np.int64]:
+    """Write the median of its counters for every member that did not come out; return which these are.
+
+    `left` is one plane of a replayed table, `sums` its `(m,)` words.
+    """
+    is_missing = np.ones(graph.negative.size, np.bool_)
+    is_missing[order.members] = False
+    missing = np.flatnonzero(is_missing)
+    _estimate(graph, missing, left, sums)
+    return missing
+
+
+def _planes(graph: Hypergraph, words: Words, table: Words) -> tuple[Words, Words]:
+    """Words and tables by plane: `(planes, m)` and `(planes, size)`."""
+    planes = table.size // max(1, graph.size)
+    return words.reshape(planes, graph.negative.size), table.reshape(planes, graph.size)
+
+
+class Cells(NamedTuple):
+    """Who is left in every counter, and the counters that were found to hold one."""
+
+    degrees: Uint32s  # (size,)
+    numbers: Uint32s  # (size,) exclusive-or of the members; the member, where there is one
+    queue: Uint32s  # (size + 1,)
+
+
+@kernel
+def _add(graph: Hypergraph, words: Words, table: Words) -> None:
+    for m in range(words.size):
+        word = words[m]
+        negative = graph.negative[m]
+        table[graph.counters.first[m]] += -word if negative & 1 else word
+        table[graph.counters.second[m]] += -word if negative & 2 else word
+        table[graph.counters.third[m]] += -word if negative & 4 else word
+
+
+@kernel
+def _enter(counters: Counters, degrees: Uint32s, numbers: Uint32s) -> None:
+    for chosen in counters:
+        for m in range(chosen.size):
+            degrees[chosen[m]] += 1
+            numbers[chosen[m]] ^= np.uint32(m)
+
+
+@kernel
+def _take_out(counters: Counters, cells: Cells, members: Uint32s, hashes: Uint8s) -> tuple[int, int]:
+    """Write the order in which members come out; return how many do, and in how many rounds."""
+    tail = np.uint64(0)
+    for i in range(cells.degrees.size):
+        cells.queue[tail] = i
+        tail += np.uint64(cells.degrees[i] == 1)
+    head = np.uint64(0)
+    recovered = rounds = 0
+    while head < tail:
+        round_end = tail  # what the members of this round lay bare is of the next
+        recovered_before = recovered
+        while head < round_end:
+            single = cells.queue[head]
+            head += _ONE
+            if cells.degrees[single] == 1:  # else its member came out of another counter meanwhile
+                m = cells.numbers[single]
+                members[recovered] = m
+                hashes[recovered] = _hash_of(counters, m, single)
+                recovered += 1
+                for chosen in counters:
+                    counter = chosen[m]
+                    cells.degrees[counter] -= 1
+                    cells.numbers[counter] ^= m
+                    cells.queue[tail] = counter
+                    tail += np.uint64(cells.degrees[counter] == 1)
+        rounds += int(recovered > recovered_before)
+    return recovered, rounds
+
+
+@kernel
+def _hash_of(counters: Counters, m: np.uint32, counter: np.uint32) -> int:
+    """Which hash of a member is this counter."""
+    if counters.first[m] == counter:
+        return 0
+    return 1 if counters.second[m] == counter else 2
+
+
+@kernel
+def _replay(
+    graph: Hypergraph, order: Schedule, table: Words, sums: Words, sum_bits: Uint32s, kept: np.uint32
+) -> None:
+    """One plane; `sum_bits` are the same words as `sums`, of which the `kept` bits are."""
+    counters = graph.counters
+    for i in range(order.members.size):
+        m = order.members[i]
+        negative = graph.negative[m]
+        if order.hashes[i] == 0:
+            alone = table[counters.first[m]]
+        elif order.hashes[i] == 1:
+            alone = table[counters.second[m]]
+        else:
+            alone = table[counters.third[m]]
+        sums[m] = -alone if (negative >> order.hashes[i]) & 1 else alone
+        sum_bits[m] &= kept
+        word = sums[m]
+        table[counters.first[m]] -= -word if negative & 1 else word
+        table[counters.second[m]] -= -word if negative & 2 else word
+        table[counters.third[m]] -= -word if negative & 4 else word
+
+
+@kernel
+def _estimate(graph: Hypergraph, missing: NDArray[np.int64], left: Words, sums: Words) -> None:
+    counters = graph.counters
+    for m in missing:
+        negative = graph.negative[m]
+        a, b, c = left[counters.first[m]], left[counters.second[m]], left[counters.third[m]]
+        a = -a if negative & 1 else a
+        b = -b if negative & 2 else b
+        c = -c if negative & 4 else c
+        sums[m] = max(min(a, b), min(max(a, b), c))
