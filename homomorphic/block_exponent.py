@@ -1,7 +1,7 @@
 """Block floating point on compact arrays: a float32 becomes an integer of a step its block has agreed on.
 
-The arithmetic is that of `fixed_point`. Two things differ: a block of zeros says so, in the place of an exponent,
-and steps may come from a forecast, which has to be safe and may be a little coarse.
+The arithmetic is that of `fixed_point`. Two things differ: a block of zeros says so, in the place of an
+exponent, and steps may come from a forecast, which must be safe and may be a little coarse.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def dequantize_members(
     scales: NDArray[np.float32],
     values: NDArray[np.float32],
 ) -> None:
-    """Write the float32 value of every merged word, which lie as in `quantize_members`."""
+    """Write the float32 value of every merged word; they lie as in `quantize_members`."""
     for block in range(scales.size):
         first, last = starts[block] - starts[0], starts[block + 1] - starts[0]
         block_words = words[first:last]
@@ -81,16 +81,16 @@ class AgreedExponents:
         """Integers per unit of value, `(blocks,)`."""
         scales = np.empty(self.exponents.size, np.float32)
         least = np.int32(fixed_point.smallest_exponent(self.workers))
-        fixed_point.scales_of(np.maximum(self.exponents, least), self.workers, scales)
+        scales_of(np.maximum(self.exponents, least), self.workers, scales)
         return scales
 
     def encode(self, values: Gradient, starts: NDArray[np.int64], group_blocks: int, words: Words) -> None:
         """Round to steps of each block; groups make no difference to single words."""
-        fixed_point.quantize_members(values, starts, self.scales, words)
+        quantize_members(values, starts, self.scales, words)
 
     def decode(self, words: Words, starts: NDArray[np.int64], group_blocks: int, values: Gradient) -> int:
         """Count steps; no sum is infinite."""
-        fixed_point.dequantize_members(words, starts, self.scales, values)
+        dequantize_members(words, starts, self.scales, values)
         return 0
 
     def part(self, first_block: int, last_block: int) -> AgreedExponents:

@@ -218,6 +218,7 @@ def _sum_to_odd(large: float, small: float) -> float:
 
 @kernel
 def _join_one(words: Int32s, scale: float, values: Gradient) -> None:
+    """One digit is the sum, and exact in float64."""
     for i in range(values.size):
         values[i] = np.float32(words[i] * scale)
 
@@ -250,7 +251,7 @@ def _join_three(
 def _carry(words: Int32s, members: int, planes: int, digit_bits: int, digits: Int32s, count: int) -> None:
     """Write the same sums into `digits`, a row each, below the top from 0 to 2**digit_bits − 1.
 
-    The top one keeps the sign. It fits int32: what is carried into it is less than the number of workers.
+    The top one keeps the sign. Sums fit int32 as before: carries lie between −n and n − 1 with n workers.
     """
     bits = np.int64(digit_bits)
     mask = (np.int64(1) << bits) - np.int64(1)
