@@ -1,8 +1,8 @@
 """The encoding that should be fastest for each bucket, from what was measured in the round before.
 
 How many elements are non-zero anywhere, in how many words and blocks, is read off the decoded sum, which all
-workers have: so they choose alike, and nothing is sent for it. A bucket's first round is packed: about 3 % more
-than dense where nothing is zero, and the least otherwise.
+workers have: so they choose alike, and nothing is sent for it. A bucket's first round is packed: about 3 %
+more than dense where nothing is zero, and the least otherwise.
 
 The expected time of an encoding is that of its operations, of its words at the rate the network sums them,
 and of passing over memory where the workers' device is charged for that. Its formulas are in `candidates`.
@@ -149,11 +149,12 @@ def candidates(values: Values, unit_elements: int | None) -> tuple[Candidate, ..
     each time it is read or written, and of words and sketches.
     """
     per_value, per_block = _WORDS_OF_VALUE[values], 0 if values == "float32" else 1 / 4096
-    dense: Codec = {
+    all_dense: dict[Values, Codec] = {
         "block_exponent": FixedPoint(unit_elements),
         "float32": Uncompressed(),
         "exact": DenseExact(),
-    }[values]
+    }
+    dense = all_dense[values]
 
     def sparse(name: str, codec: Codec, operations: int, of_index: Words, of_values: Words) -> Candidate:
         def words(seen: Measured) -> float:

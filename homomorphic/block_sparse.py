@@ -6,8 +6,9 @@ some worker has a non-zero element is summed as a whole. Which blocks those are 
 
 `lookahead`, as OmniReduce does it: blocks are dealt out to columns in turn. In every operation, each column
 sends its current block, together with the number of the next block that is not zero at this worker; the
-smallest of those numbers is everybody's next block of the column. Nothing is known in advance, so every column
-starts with its first block, zero or not. Columns advance together here, in OmniReduce each at its own pace.
+smallest of those numbers is everybody's next block of the column. Nothing is known in advance, so every
+column starts with its first block, zero or not. Columns advance together here, in OmniReduce each at its own
+pace.
 
 `bitmap`: one operation unites a bit per block, one sums the blocks: two operations however many blocks there
 are, for a bit per 256 elements.
@@ -33,7 +34,7 @@ from homomorphic.members import (
     placed,
     tell_infinite,
 )
-from homomorphic.membership import check_block_elements, check_union
+from homomorphic.membership import check_block_elements, check_contains
 from homomorphic.numbers import Agreed, Format, Values, number_format, number_merges
 
 BLOCK_ELEMENTS = 256  # of OmniReduce's evaluation
@@ -146,7 +147,7 @@ def _exchange_bitmap(
     work = Work(gradient.nbytes, words.nbytes)
     union, *merged = yield (Message(words, Merge.OR, "block index", work), *announced)
     blocks = -(-gradient.size // BLOCK_ELEMENTS)
-    check_union(words, union.words, blocks)
+    check_contains(words, union.words)
     live = np.unpackbits(union.words.view(np.uint8), bitorder="little", count=blocks).astype(np.bool_)
     if not live.any():
         return np.zeros(gradient.size, np.float32)

@@ -32,9 +32,9 @@ class History:
 
     _seen: dict[int, deque[Seen]] = field(default_factory=dict)
 
-    def add(self, bucket: int, members: NDArray[np.int64], agreed: Agreed) -> None:
+    def add(self, bucket: int, seen: Seen) -> None:
         """Remember a round."""
-        self._seen.setdefault(bucket, deque(maxlen=ROUNDS)).append(Seen(members, agreed))
+        self._seen.setdefault(bucket, deque(maxlen=ROUNDS)).append(seen)
 
     def forecast(self, bucket: int, numbers: Format[Any]) -> Seen | None:
         """A round at least as dense as each of the last, with numbers that suit them; None without any."""

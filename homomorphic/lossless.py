@@ -16,14 +16,14 @@ that do not come out:
 * `repaired`: the same in blocks of a few elements, and with a table for each tile of the bucket that fits a
   core's cache.
 
-In both repairs hashes have a key of their own in every round, numbers are integers (or what `values` says), and a
-tile that does not peel, by bad luck or because merged words are damaged, is known to have failed: its members
-are sent again, packed. Nothing is estimated. Integers are modulo 2**32, so counters may overflow on the way;
-adders that wrap lose nothing, one that saturates damages its tile, which then fails.
+In both repairs hashes have a key of their own in every round, numbers are integers (or what `values` says),
+and a tile that does not peel, by bad luck or because merged words are damaged, is known to have failed: its
+members are sent again, packed. Nothing is estimated. Integers are modulo 2**32, so counters may overflow on
+the way; adders that wrap lose nothing, one that saturates damages its tile, which then fails.
 
-`staged` sends the index first and sizes the tables for the union. `concurrent` sends both at once: tables are
-sized, and numbers chosen, from the bucket's last rounds (see `forecast`), and tiles for which that was wrong are
-sent again, packed. A bucket's first round is staged.
+`staged` sends the index first and sizes the tables for the union. `concurrent` sends both at once: tables
+are sized, and numbers chosen, from the bucket's last rounds (see `forecast`), and tiles for which that was
+wrong are sent again, packed. A bucket's first round is staged.
 
 All workers must receive the same merged words, as they do from any all-reduce: each decides on a redo alone.
 """

@@ -8,6 +8,7 @@ member's is read. Words without a gap are copied as a whole.
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,7 +84,8 @@ def scatter(index: WideIndex, values: Gradient, decoded: Gradient, clear: bool) 
                 word &= word - np.uint64(1)
 
 
-class Members(NamedTuple):
+@dataclass(frozen=True)
+class Members:
     """Some elements of a bucket, block by block."""
 
     index: WideIndex
@@ -159,7 +161,8 @@ def decode(place: Placed, words: NDArray[Any], decoded: Gradient, clear: bool) -
     return int(infinite.sum())
 
 
-class _Chunk(NamedTuple):
+@dataclass(frozen=True)
+class _Chunk:
     """A run of whole groups."""
 
     index: WideIndex
@@ -230,4 +233,4 @@ def tell_infinite(infinite: int, members: int, round: Round) -> None:
     """Note sums that are beyond float32, if there are any."""
     if infinite:
         text = f"{infinite} sums are beyond the range of float32 and became infinite"
-        round.tell(Note(NoteKind.INFINITE, text, infinite, members))
+        round.tell(Note(NoteKind.INFINITE, text, count=infinite, total=members))

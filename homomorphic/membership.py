@@ -99,10 +99,7 @@ def exchange_index(
     DecodeError
         The merged words contradict what this worker sent.
     """
-    own = np.zeros(-(-gradient.size // WORD_ELEMENTS), np.uint64)
-    words = _narrow(own, gradient.size)
-    bits.write_index(gradient, words)
-    scan = _Scan(own, gradient.size, Work(gradient.nbytes, words.nbytes))
+    scan = _Scan(own, elements, Work(4 * elements, own.nbytes))
     if kind == "two_level":
         return (yield from _exchange_two_level(scan, beside))
     if kind == "bloom" and bloom.design_filter(elements, 1) is not None:

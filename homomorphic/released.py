@@ -2,17 +2,19 @@
 
 As lihy0529/lossless_homomorphic_compression (with arXiv 2402.07529) has it:
 
-* The index is united first: 4-bit cells that are counted by ADD, since NCCL has no bitwise OR, or 1-bit cells.
-* Elements are hashed in blocks of 1024, by MurmurHash3 of the block's number with three fixed seeds: an element
+* The index is united first: 4-bit cells that are counted by ADD, since NCCL has no bitwise OR, or 1-bit
+  cells.
+* Elements are hashed in blocks of 1024, by MurmurHash3 of the block's number with three fixed seeds. Each
   keeps its lane, so a column of counters is a table of its own, and structure in the gradient overloads some.
 * There is one counter for every `ratio` elements, whatever the density.
 * In float32, the lowest bit of every member's mantissa becomes a flag, at every worker and again when it is
   decoded, and counters lose what is small beside what is large.
 * A member that does not come out is estimated by the median of its three counters, and nobody is told.
 
-Two things differ. The estimates are told as a note, and elements after the last whole block, which the release
-drops, are sent as they are (as TAGC does, which reuses the code). Its fixed point for switches is unpublished:
-with `values` block_exponent, counters hold integers with an agreed exponent per block, and no flag.
+Two things differ. The estimates are told as a note, and elements after the last whole block, which the
+release drops, are sent as they are (as TAGC does, which reuses the code). Its fixed point for switches is
+unpublished: with `values` block_exponent, counters hold integers with an agreed exponent per block, and no
+flag.
 """
 
 from __future__ import annotations
@@ -107,7 +109,7 @@ def float_error_bound(gradients: Sequence[Gradient]) -> NDArray[np.float64]:
     largest = magnitude.max(initial=0.0)
     if largest >= float(np.finfo(np.float32).max) / 64:
         return np.full(bound.size, np.inf)
-    return bound + FLOAT_ERROR * largest + 2.0**-149 * 2 * len(gradients)
+    return np.asarray(bound + FLOAT_ERROR * largest + 2.0**-149 * 2 * len(gradients))
 
 
 def _unite(
@@ -168,7 +170,7 @@ class _Table:
         if self._is_float:
             bits = compact.view(np.uint32)
             bits |= np.uint32(1)  # the flag: it is a member
-        words = np.zeros(self.graph.size, compact.dtype)
+        words: NDArray[Any] = np.zeros(self.graph.size, compact.dtype)
         hypergraph.add(self.graph, compact, words)
         added_bytes = _HASHES * gradient.nbytes  # every element is added, zero or not
         peeled_bytes = 2 * _HASHES * compact.nbytes

@@ -67,7 +67,7 @@ class Sketch:
         """Make a worker's message of its members' words, tile after tile."""
         if not self._is_fast(own, compact):
             message = np.zeros(self.words_count, compact.dtype)
-            for tile in np.flatnonzero(self._tables.rows):
+            for tile in np.flatnonzero(self._tables.rows).tolist():
                 graph = self._graph(own, tile)
                 hypergraph.add(graph, compact[_span(own.offsets, tile)], message[self._span(tile)])
             return message
@@ -90,7 +90,7 @@ class Sketch:
         sums = np.zeros(int(union.offsets[-1]), merged.dtype)
         is_failed = np.zeros(chosen.rows.size, np.bool_)
         if not self._is_fast(union, merged):
-            for tile in np.flatnonzero(chosen.rows):
+            for tile in np.flatnonzero(chosen.rows).tolist():
                 graph = self._graph(union, tile)
                 order = hypergraph.schedule(graph)
                 table = merged[self._span(tile)].copy()
@@ -112,7 +112,7 @@ class Sketch:
 
     def _graph(self, place: Placed, tile: int) -> hypergraph.Hypergraph:
         mine = self._tables
-        key = np.uint64(splitmix64_plain(int(mine.key) + int(tile)))
+        key = np.uint64(splitmix64_plain(int(mine.key) + tile))
         words = mine.tile_elements // WORD_ELEMENTS
         index = place.members.index[tile * words : (tile + 1) * words]
         return hypergraph.hypergraph(Hashing(mine.setting, mine.lanes, int(mine.rows[tile]), key), index)
