@@ -39,22 +39,19 @@ def count_members(index: WideIndex, block_words: int, starts: NDArray[np.int64])
 @kernel
 def gather(index: WideIndex, gradient: Gradient, values: Gradient) -> None:
     """Write the values of members, in ascending order, into `values`, one for each."""
-    position = np.uint64(0)  # unsigned here and below: a signed subscript may be negative, which costs a test
+    first = position = np.uint64(0)  # unsigned: a signed subscript may be negative, which costs a test
     for w in range(index.size):
         word = index[w]
-        first = np.uint64(WORD_ELEMENTS * w)
         if word == _ALL:
-            source = gradient[first : first + np.uint64(WORD_ELEMENTS)]
-            target = values[position : position + np.uint64(WORD_ELEMENTS)]
-            for i in range(target.size):
-                target[i] = source[i]
+            for i in range(WORD_ELEMENTS):
+                values[position + np.uint64(i)] = gradient[first + np.uint64(i)]
             position += np.uint64(WORD_ELEMENTS)
         else:
             while word:
-                element: np.uint64 = trailing_zeros(word)  # type: ignore[call-arg]
-                values[position] = gradient[first + element]
+                values[position] = gradient[first + trailing_zeros(word)]  # type: ignore[call-arg]
                 position += np.uint64(1)
                 word &= word - np.uint64(1)
+        first += np.uint64(WORD_ELEMENTS)
 
 
 @kernel

@@ -65,6 +65,8 @@ class Layout(NamedTuple):
 
     def within(self, chosen: Flags, index: WideIndex) -> Members:
         """The members that lie in some tiles."""
+        if chosen.all():
+            return members_of(index, self.block_elements)
         words = np.repeat(chosen, self.tile_elements // WORD_ELEMENTS)[: index.size]
         return members_of(np.where(words, index, np.uint64(0)), self.block_elements)
 
@@ -73,13 +75,13 @@ class Layout(NamedTuple):
         return np.add.reduceat(per_block, np.arange(0, per_block.size, self.tile_blocks), dtype=np.int64)
 
 
-def layout_of(shape: Shape, load: float, room: Counts, block_elements: int) -> Layout:
+def layout_of(shape: Shape, load: float, elements: int, room: Counts, block_elements: int) -> Layout:
     """Cut a bucket into tiles with tables for as many members as its blocks have, `(blocks,)`."""
     tile_blocks = shape.tile_blocks(room.size, block_elements, int(room.sum()))
     starts = np.arange(0, room.size, tile_blocks)
     in_tile = np.add.reduceat(room, starts, dtype=np.int64)
     rows = rows_needed(in_tile, load, shape.lanes)
-    sizes = np.minimum(tile_blocks, room.size - starts) * block_elements
+    sizes = np.minimum(tile_blocks * block_elements, elements - starts * block_elements)
     rows[_HASHES * shape.lanes * rows >= sizes] = 0
     return Layout(shape, tile_blocks, block_elements, rows, (rows == 0) & (in_tile > 0))
 
@@ -173,7 +175,9 @@ class Tiled:
         bucket = _Bucket(gradient, own_index(gradient), np.zeros(gradient.size, np.float32), round)
         union, seen, _ = yield from self._agree(bucket, ())
         if seen.members.any():
-            layout = layout_of(self.shape, self.load, seen.members, self.numbers.block_elements)
+            layout = layout_of(
+                self.shape, self.load, gradient.size, seen.members, self.numbers.block_elements
+            )
             sent = _Sent(layout, self.numbers, seen.agreed, union, round)
             messages = sent.messages(gradient, bucket.own)
             if messages:  # digits of zeros are none at all
@@ -186,7 +190,7 @@ class Tiled:
         """Index and sketches at once, these by a forecast; then what that was wrong for, and what failed."""
         bucket = _Bucket(gradient, own_index(gradient), np.zeros(gradient.size, np.float32), round)
         room = with_margin(forecast.members)
-        layout = layout_of(self.shape, self.load, room, self.numbers.block_elements)
+        layout = layout_of(self.shape, self.load, gradient.size, room, self.numbers.block_elements)
         sent = _Sent(layout, self.numbers, forecast.agreed, everyone(gradient.size), round)
         union, seen, merged = yield from self._agree(bucket, sent.messages(gradient, bucket.own))
         missed = _missed(layout, seen.members, forecast.agreed.covers(seen.agreed))
