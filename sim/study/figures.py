@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from sim.report import style
 from sim.study.measure import Study
@@ -20,6 +20,8 @@ _COLOURS = (
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))  # one a pattern
 _MARKS = "os^D"
 _HEIGHT_INCHES = 3.6
+_FEW_DECADES = 1000.0
+_TICKS_MAX = 12
 
 STUDY_FIGURE, SPEED_FIGURE = "study.svg", "speed.svg"
 
@@ -44,7 +46,7 @@ def study_figures(study: Study) -> dict[str, bytes]:
         bytes_and_sums = _figure(
             study,
             "dense float32",
-            _Panel("Compression of what a worker sends up", "×", wire, 1.0),
+            _Panel("Compression of what a worker sends up", "dense / sent bytes", wire, 1.0),
             _Panel("Sums that are no estimates", "% of the union", recovery),
         )
         speeds = _figure(
@@ -68,8 +70,8 @@ def _figure(study: Study, level_name: str, left: _Panel, right: _Panel) -> Figur
         if panel.level is None:
             axes.set_ylim(max(0.0, min(value or 0.0 for value in panel.values) - 5), 101)
         else:
-            _logarithmic(axes, "y")
             legend[level_name] = axes.axhline(panel.level, color=style.DARK_GREY, linestyle="--", linewidth=1)
+            _logarithmic(axes, "y")
     style.legend_below(figure, list(legend.values()), list(legend))
     return figure
 
@@ -89,19 +91,23 @@ def _lines(axes: Axes, study: Study, values: Sequence[float | None]) -> dict[str
         if value is not None:
             own.append((100 * record.density, value))
     drawn = {}
-    for (codec, pattern), own in points.items():
+    for number, ((codec, pattern), own) in enumerate(points.items()):
         dashes, mark = patterns[pattern]
         x, y = zip(*sorted(own), strict=True) if own else ((), ())
-        (line,) = axes.plot(x, y, color=codecs[codec], linestyle=dashes, marker=mark, markersize=4)
-        drawn[f"{codec}, {pattern}" if len(patterns) > 1 else codec] = line
+        width = 1.5 + 2.5 * (len(points) - 1 - number) / len(points)  # who agree lie on each other
+        name = f"{codec}, {pattern}" if len(patterns) > 1 else codec
+        (drawn[name],) = axes.plot(
+            x, y, color=codecs[codec], linestyle=dashes, linewidth=width, marker=mark, markersize=3 + width
+        )
     return drawn
 
 
 def _logarithmic(axes: Axes, which: str) -> None:
-    """A logarithmic axis whose numbers are written out: 0.1, 1, 10."""
+    """A logarithmic axis with plain numbers: 0.1, 1, 10; or 1, 2, 5, 10 where there is room."""
     axis = axes.xaxis if which == "x" else axes.yaxis
-    (axes.set_xscale if which == "x" else axes.set_yscale)("log")
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     low, high = axis.get_data_interval()
-    is_short = high < 10 * low  # no decade to write numbers at
-    axis.set_minor_formatter(FuncFormatter(lambda value, _: f"{value:g}") if is_short else NullFormatter())
+    (axes.set_xscale if which == "x" else axes.set_yscale)("log")
+    digits = (1.0, 2.0, 5.0) if high < _FEW_DECADES * low else (1.0,)
+    axis.set_major_locator(LogLocator(subs=digits, numticks=_TICKS_MAX))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(NullLocator())

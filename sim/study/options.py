@@ -46,6 +46,21 @@ def read_codecs(texts: Sequence[str]) -> tuple[NamedCodec, ...]:
     return tuple(map(read_codec, texts))
 
 
+def read_value(text: str, place: str, path: str) -> Node:
+    """What YAML makes of a value on the command line; `place` and `path` are where errors say that it is.
+
+    Raises
+    ------
+    ScenarioError
+        Broken YAML.
+    """
+    try:
+        return parse(place, text, first_line=0, path=path)
+    except ScenarioError as error:
+        hint = "check its brackets and quotes" if error.message.startswith("broken YAML") else error.hint
+        raise ScenarioError(place, 0, path, error.message, hint) from None
+
+
 def read_codec(text: str) -> NamedCodec:
     """The codec of "KIND" or "KIND:OPTION=VALUE,…"; values are YAML and mean what they do in a scenario file.
 
@@ -63,7 +78,7 @@ def read_codec(text: str) -> NamedCodec:
             raise ScenarioError(text, 0, "", f"cannot read {part!r}", _EXAMPLE)
         if key in written:
             raise ScenarioError(text, 0, "", f"the key {key!r} appears twice", "name each option once")
-        written[key] = parse(text, value, first_line=0, path=key)
+        written[key] = read_value(value, text, key)
     tree = Node({"codec": Node(written, text, 0, "")}, text, 0, "")
     try:
         return NamedCodec(text, _Holder.model_validate(tree.plain).codec)

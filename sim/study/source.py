@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,11 @@ from homomorphic.codec import Gradient
 from sim.errors import DataError
 from sim.scenario.explain import explain
 from sim.scenario.models import Synthetic
-from sim.scenario.node import Node, parse
+from sim.scenario.node import Node
+from sim.study.options import read_value
 from sim.workload import SyntheticSpec, synthetic_workload
 
 INPUT_PATTERN = "input"  # stands for the pattern of gradients that come from a file
-_LISTS = ("pattern", "density")  # options that may have several values
 _DIMENSIONS_MAX = 2
 _SUFFIXES = (".npy", ".npz")
 _WANTED = "it needs a float32 array: (elements,), the gradient of every worker, or (workers, elements)"
@@ -58,23 +59,12 @@ def synthetic_source(options: Mapping[str, str], workers: int, seed: int) -> Sou
     ScenarioError
         A value that the workload refuses, in the words of scenario files; its place is the option.
     """
-    several = [dict.fromkeys(options[key].split(",")) for key in _LISTS]
     sections = [
         _section({**options, "pattern": pattern, "density": density})
-        for pattern in several[0]
-        for density in several[1]
+        for pattern in options["pattern"].split(",")
+        for density in options["density"].split(",")
     ]
-    specs = [
-        SyntheticSpec(
-            section.elements,
-            section.density,
-            section.pattern,
-            section.row_elements,
-            section.overlap,
-            section.distribution,
-        )
-        for section in sections
-    ]
+    specs = list(dict.fromkeys(map(_spec, sections)))  # 1% and 0.01 are the same
     told = {
         "row_elements": specs[0].row_elements,
         "overlap": specs[0].overlap,
@@ -84,7 +74,7 @@ def synthetic_source(options: Mapping[str, str], workers: int, seed: int) -> Sou
 
 
 def _section(options: Mapping[str, str]) -> Synthetic:
-    nodes = {key: _node(key, text) for key, text in options.items()}
+    nodes = {key: read_value(text, "", f"--{key.replace('_', '-')}") for key, text in options.items()}
     tree = Node({"kind": Node("synthetic", "", 0, ""), **nodes}, "", 0, "")
     try:
         return Synthetic.model_validate(tree.plain)
@@ -92,9 +82,15 @@ def _section(options: Mapping[str, str]) -> Synthetic:
         raise explain(error, tree, Synthetic) from None
 
 
-def _node(key: str, text: str) -> Node:
-    """The value of an option as YAML has it; its place in errors is the option."""
-    return replace(parse(f"--{key.replace('_', '-')}", text, first_line=0), path="")
+def _spec(section: Synthetic) -> SyntheticSpec:
+    return SyntheticSpec(
+        section.elements,
+        section.density,
+        section.pattern,
+        section.row_elements,
+        section.overlap,
+        section.distribution,
+    )
 
 
 def _drawn(spec: SyntheticSpec, workers: int, seed: int) -> Cell:
@@ -119,7 +115,7 @@ def file_source(path: Path, workers: int | None, default_workers: int) -> Source
     notes: tuple[str, ...] = ()
     if gradients.ndim == 1:
         workers = default_workers if workers is None else workers
-        notes = (f"all {workers} workers have the one gradient of {path}: every union is no larger than it",)
+        notes = (f"all {workers} workers have the one gradient of {path}: their union is no larger than it",)
         rows = [gradients] * workers
     else:
         rows = list(gradients)
@@ -150,8 +146,8 @@ def _array(path: Path) -> NDArray[Any]:
         raise DataError(
             f"{path}: cannot be read: {error.strerror or error}", "give the path of a file"
         ) from None
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path}: damaged, or no NumPy file: {error}", _WANTED) from None
+    except (ValueError, EOFError, zipfile.BadZipFile):
+        raise _unreadable(path) from None
     if isinstance(loaded, np.ndarray):
         return loaded
     with loaded:
@@ -162,9 +158,13 @@ def _array(path: Path) -> NDArray[Any]:
             )
         try:
             only: NDArray[Any] = loaded[loaded.files[0]]
-        except (ValueError, EOFError, zipfile.BadZipFile, OSError) as error:
-            raise DataError(f"{path}: damaged, or no NumPy file: {error}", _WANTED) from None
+        except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, OSError):
+            raise _unreadable(path) from None
     return only
+
+
+def _unreadable(path: Path) -> DataError:
+    return DataError(f"{path}: damaged, of Python objects, or not written by numpy.save or savez", _WANTED)
 
 
 def _checked(path: Path, array: NDArray[Any]) -> NDArray[np.float32]:

@@ -20,7 +20,7 @@ def study_table(study: Study) -> Table:
     """What each codec costs, how fast it is here, and how right it is; notes below."""
     source = study.source
     heading = (
-        f"{source.elements} elements, {source.workers} workers, {study.rounds} rounds, seed {study.seed}"
+        f"elements {source.elements}, workers {source.workers}, rounds {study.rounds}, seed {study.seed}"
     )
     table = FittingTable(heading, _DISPENSABLE, study_notes(study))
     table.add_column("codec")
