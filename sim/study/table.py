@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from rich.table import Table
 from rich.text import Text
 
@@ -12,6 +14,7 @@ from sim.study.record import CodecRecord, SpeedRecord
 
 _BYTES_HEADING = "Bytes that one worker sends up in a round"
 
+_NAME_CHARACTERS = 20
 # Left out of a narrow terminal, the first group first: operations, error, recovery.
 _DISPENSABLE = ((4,), (8,), (7,))
 
@@ -36,10 +39,10 @@ def study_table(study: Study) -> Table:
 def _cells(record: CodecRecord, speed: SpeedRecord) -> list[Text]:
     error = record.max_error_over_bound
     cells = [
-        record.codec,
+        _in_lines(record.codec),
         record.pattern,
         share(record.density),
-        words.times(record.wire_ratio),
+        words.optional(record.wire_ratio),
         f"{record.operations:.3g}",
         words.optional(speed.encode_gb_per_s),
         words.optional(speed.decode_gb_per_s),
@@ -48,6 +51,11 @@ def _cells(record: CodecRecord, speed: SpeedRecord) -> list[Text]:
         "yes" if record.exact_sums else "no",
     ]
     return [Text(cell) for cell in cells]  # not str: brackets in a codec's options are no markup
+
+
+def _in_lines(codec: str) -> str:
+    """A codec's name in as many lines as it has options, if it is long."""
+    return codec if len(codec) <= _NAME_CHARACTERS else re.sub("([:,])", "\\1\n", codec)
 
 
 def messages_table(study: Study) -> Table:
@@ -62,7 +70,9 @@ def messages_table(study: Study) -> Table:
         sizes = study.bytes_of(record)
         parts = [words.scaled(sizes.get(label), "B") for label in labels]
         total = words.scaled(record.up_bytes, "B")
-        table.add_row(*map(Text, (record.codec, record.pattern, share(record.density), *parts, total)))
+        table.add_row(
+            *map(Text, (_in_lines(record.codec), record.pattern, share(record.density), *parts, total))
+        )
     return table
 
 

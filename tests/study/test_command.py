@@ -1,5 +1,6 @@
 """`netfold codecs` and `netfold codecs study`: what is printed, kept and refused."""
 
+import dataclasses
 import io
 import json
 import os
@@ -12,14 +13,14 @@ import numpy as np
 import polars as pl
 import pytest
 from rich.console import Console
+from rich.table import Table
 from typer.testing import CliRunner, Result
 
 import sim.cli
 from homomorphic.codec import Note, NoteKind
 from sim.study.figures import study_figures
 from sim.study.folder import as_dict
-from sim.study.measure import Study
-from sim.study.table import study_table
+from sim.study.table import messages_table, study_table
 from tests.study.fakes import Fake
 from tests.study.test_measure import studied
 
@@ -47,9 +48,9 @@ def cells(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if "│" in line]
 
 
-def printed(study: Study, width: int) -> str:
+def printed(table: Table, width: int) -> str:
     text = io.StringIO()
-    Console(file=text, width=width).print(study_table(study))
+    Console(file=text, width=width).print(table)
     return text.getvalue()
 
 
@@ -203,7 +204,7 @@ def test_what_happened_stands_below_the_table() -> None:
         Note(NoteKind.INFINITE, "beyond", 1, 6),
     ]
 
-    text = printed(studied(Fake(notes)), 120)
+    text = printed(study_table(studied(Fake(notes))), 120)
 
     assert text.endswith(
         "fake, given, 50 %: packed: the union is small (1 of 1 rounds)\n"
@@ -213,14 +214,25 @@ def test_what_happened_stands_below_the_table() -> None:
     )
 
 
-def test_the_table_fits_a_narrow_terminal() -> None:
+def test_tables_fit_narrow_terminals() -> None:
     study = studied(Fake())
-    wide, narrow = printed(study, 120), printed(study, 80)
+    name = "lossless:load=0.7,block_elements=1024"
+    records = tuple(dataclasses.replace(record, codec=name) for record in study.records)
+    messages = tuple(dataclasses.replace(message, codec=name) for message in study.messages)
+    study = dataclasses.replace(study, records=records, messages=messages)
 
-    assert [name for name in ("recovery", "error") if f"┃ {name}" in wide] == ["recovery", "error"]
-    assert "recovery" in printed(study, 100)
-    assert max(len(line) for line in narrow.splitlines() if "│" in line) <= 80
-    assert cells(narrow)[0][:3] == ["fake", "given", "50 %"]
+    for width, shown in ((120, {"ops", "recovery", "error"}), (100, {"recovery", "error"}), (76, set())):
+        lines = [line for line in printed(study_table(study), width).splitlines() if line[0] in "┃│"]
+        headings = {heading.strip() for heading in lines[0].split("┃")}
+        assert headings & {"ops", "recovery", "error"} == shown
+        assert max(map(len, lines)) <= width
+        assert [row[0] for row in cells("\n".join(lines))] == [
+            "lossless:",
+            "load=0.7,",
+            "block_elements=1024",
+        ]
+    assert max(map(len, printed(messages_table(study), 80).splitlines())) <= 80
+    assert cells(printed(messages_table(study), 80))[0][3:] == ["12.0 B", "24.0 B", "20.0 B", "56.0 B"]
 
 
 def test_figures_name_what_they_show(tmp_path: Path) -> None:
