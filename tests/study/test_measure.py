@@ -185,9 +185,11 @@ def test_nan_is_no_sum() -> None:
 def test_a_sum_beyond_float32_is_infinite_and_right() -> None:
     large = np.full(2, 3e38, np.float32)
     with np.errstate(over="ignore"):
-        record = studied(Fake(bound=np.inf), [large, large]).records[0]
+        right = studied(Fake(), [large, large]).records[0]
+        wrong = studied(Fake(change=lambda rank, total: -total), [large, large]).records[0]
 
-    assert (record.exact_sums, record.max_abs_error, record.max_error_over_bound) == (True, None, 0.0)
+    assert (right.exact_sums, right.max_abs_error, right.max_error_over_bound) == (True, 0.0, 0.0)
+    assert (wrong.exact_sums, wrong.max_abs_error, wrong.max_error_over_bound) == (False, None, None)
 
 
 def test_workers_that_differ_are_a_fault() -> None:
