@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import fields
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from homomorphic.codec import Codec
+from homomorphic.codec import Codec, codecs
 from sim.errors import ScenarioError
-from sim.scenario.explain import explain
+from sim.scenario.explain import explain, unknown_key
 from sim.scenario.fields import CodecOptions
 from sim.scenario.node import Node, parse
 from sim.scenario.section import Section
@@ -46,6 +47,16 @@ def read_codecs(texts: Sequence[str]) -> tuple[NamedCodec, ...]:
     return tuple(map(read_codec, texts))
 
 
+def _require_option(kind: str, key: str, value: Node) -> None:
+    """Refuse what is no option of a codec that there is."""
+    known: Any = codecs().get(kind)
+    options = [field.name for field in fields(known)] if known else [key]
+    if not options:
+        raise value.error(f"unknown key {key!r}", f"{kind} has no options")
+    if key not in options:
+        raise unknown_key(value, key, options)
+
+
 def read_value(text: str, place: str, path: str) -> Node:
     """What YAML makes of a value on the command line; `place` and `path` are where errors say that it is.
 
@@ -79,6 +90,7 @@ def read_codec(text: str) -> NamedCodec:
         if key in written:
             raise ScenarioError(text, 0, "", f"the key {key!r} appears twice", "name each option once")
         written[key] = read_value(value, text, key)
+        _require_option(kind, key, written[key])
     tree = Node({"codec": Node(written, text, 0, "")}, text, 0, "")
     try:
         return NamedCodec(text, _Holder.model_validate(tree.plain).codec)
