@@ -57,12 +57,16 @@ def printed(table: Table, width: int) -> str:
 def test_codecs_are_listed_with_meanings_and_defaults() -> None:
     text = netfold("codecs").stdout
 
-    assert "packed: Sparse gradients as an index and the values at its union, one word each.\n" in text
     assert (
-        "\n  load=0.77: members per counter; less is larger and fails less often. From 0.05 to 0.81.\n"
-        in text
-    )
-    assert "\n  factor=null: integers per unit of value, " in text
+        "fixed_point: Dense gradients as int32 words with an agreed exponent per block, or with a constant\n"
+        "    factor.\n"
+        "  block_elements=null: elements that share an exponent; "
+    ) in text
+    assert (
+        "\n  factor=null: integers per unit of value, the same for all elements, in the place of exponents;\n"
+        "      ATP's is 1e6.\n"
+    ) in text
+    assert "\n  load=0.77: members per counter; " in text
     assert max(map(len, text.splitlines())) <= 100
 
 
@@ -70,12 +74,13 @@ def test_codecs_are_listed_as_json() -> None:
     listed = {codec["kind"]: codec for codec in json.loads(netfold("codecs", "--json").stdout)["codecs"]}
 
     assert listed["none"]["options"] == []
-    assert listed["lossless"]["meaning"] == "Sparse gradients as an index and an exactly decodable sketch."
-    assert listed["lossless"]["options"][1] == {
-        "name": "block_elements",
-        "default": 4096,
+    assert listed["none"]["meaning"].startswith("Dense float32 gradients; ")
+    assert listed["fixed_point"]["options"][1] == {
+        "name": "factor",
+        "default": None,
         "is_required": False,
-        "meaning": "elements that share an exponent; a power of two from 32 to 65536.",
+        "meaning": "integers per unit of value, the same for all elements, in the place of exponents; "
+        "ATP's is 1e6.",
     }
 
 

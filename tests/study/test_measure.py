@@ -14,7 +14,7 @@ from sim.study.options import read_codecs
 from sim.study.source import Cell, Source, synthetic_source
 from tests.study.fakes import Clock, Fake, named
 
-ELEMENTS, WORKERS, ROUNDS = 50_000, 3, 2
+ELEMENTS, WORKERS, ROUNDS = 51_200, 3, 2
 OPTIONS = {
     "elements": str(ELEMENTS),
     "density": "1%,20%",
