@@ -46,11 +46,16 @@ def _cells(record: CodecRecord, speed: SpeedRecord) -> list[Text]:
         f"{record.operations:.3g}",
         words.optional(speed.encode_gb_per_s),
         words.optional(speed.decode_gb_per_s),
-        words.percent(record.recovery),
+        _recovery(record.recovery),
         "not finite" if error is None else words.digits(error),
         "yes" if record.exact_sums else "no",
     ]
     return [Text(cell) for cell in cells]  # not str: brackets in a codec's options are no markup
+
+
+def _recovery(recovery: float) -> str:
+    """A share that is 100 % only if nothing is missing."""
+    return "100 %" if recovery == 1 else f"{min(100 * recovery, 99.99):.4g} %"
 
 
 def _in_lines(codec: str) -> str:

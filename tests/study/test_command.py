@@ -219,6 +219,16 @@ def test_what_happened_stands_below_the_table() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("recovery", "shown"), [(1.0, "100 %"), (0.999_999, "99.99 %"), (0.771_23, "77.12 %"), (0.0, "0 %")]
+)
+def test_recovery_is_never_rounded_up_to_all(recovery: float, shown: str) -> None:
+    study = studied(Fake())
+    records = tuple(dataclasses.replace(record, recovery=recovery) for record in study.records)
+
+    assert cells(printed(study_table(dataclasses.replace(study, records=records)), 120))[0][7] == shown
+
+
 def test_tables_fit_narrow_terminals() -> None:
     study = studied(Fake())
     name = "lossless:load=0.7,block_elements=1024"
