@@ -7,7 +7,6 @@ long to import is imported by the command that needs it: `--help` stays quick.
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 import traceback
@@ -18,8 +17,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from sim.codec_commands import codecs
 from sim.errors import InvariantError, NetfoldError
-from sim.output import print_json, print_line, print_rows, print_table, progress_bar
+from sim.output import folder, print_json, print_line, print_rows, print_table, progress_bar
 from sim.switch_commands import switch
 
 EXIT_CHECK_FAILED = 1
@@ -54,6 +54,7 @@ data = typer.Typer(help="Data sets that training needs.", no_args_is_help=True)
 app.add_typer(topology, name="topology")
 app.add_typer(data, name="data")
 app.add_typer(switch, name="switch")
+app.add_typer(codecs, name="codecs")
 
 ScenarioFile = Annotated[Path, typer.Argument(metavar="FILE", help="Scenario file.")]
 Sets = Annotated[
@@ -62,12 +63,6 @@ Sets = Annotated[
 ]
 Seed = Annotated[int | None, typer.Option(min=0, help="Use this seed instead of the file's.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
-
-
-def _folder(text: str | Path) -> Path:
-    if not str(text):
-        raise typer.BadParameter("must name a folder, found ''; leave it out for 'runs'")
-    return Path(text)
 
 
 def _version(wanted: bool) -> None:
@@ -91,7 +86,7 @@ def run(
     file: ScenarioFile,
     sets: Sets = None,
     seed: Seed = None,
-    out: Annotated[Path, typer.Option(metavar="DIR", parser=_folder, help="Folder of all runs.")] = Path(
+    out: Annotated[Path, typer.Option(metavar="DIR", parser=folder, help="Folder of all runs.")] = Path(
         "runs"
     ),
     as_json: Json = False,
@@ -157,24 +152,6 @@ def report(folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folde
     from sim.report.html import build_report
 
     print_line(build_report(folder))
-
-
-@app.command()
-def codecs() -> None:
-    """List the codecs a scenario can name, and their options."""
-    from dataclasses import MISSING, fields
-
-    import homomorphic  # noqa: F401  registers them
-    from homomorphic.codec import codecs as registered
-
-    rows = []
-    for kind, codec in registered().items():
-        options = [
-            field.name if field.default is MISSING else f"{field.name}={json.dumps(field.default)}"
-            for field in fields(codec)  # type: ignore[arg-type]  # registered classes, typed as makers
-        ]
-        rows.append((kind, ", ".join(options), (codec.__doc__ or "").partition("\n")[0]))
-    print_rows(("kind", "options", "what it is"), rows)
 
 
 @app.command()

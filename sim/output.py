@@ -1,4 +1,4 @@
-"""What the command line writes: results to stdout, progress to stderr."""
+"""What the command line writes: results to stdout, progress to stderr; and where, if it says so."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
 EXIT_CANNOT_WRITE = 1
 EXIT_BROKEN_PIPE = 141  # what a shell says of a program that SIGPIPE ended
 _ANY_WIDTH = 100_000  # columns of a table that does not go to a terminal: as many as it needs
+
+
+def folder(text: str | Path) -> Path:
+    """The value of an option that names a folder."""
+    if not str(text):
+        raise typer.BadParameter("must name a folder, found ''; leave it out for 'runs'")
+    return Path(text)
 
 
 def print_line(text: object) -> None:

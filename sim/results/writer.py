@@ -98,7 +98,7 @@ def _write_run(out_dir: Path, run: RunData) -> Path:
     partial.mkdir()
     try:
         _write_files(partial, run)
-        finished = _publish(
+        finished = publish(
             partial, parent / f"{run.started_at.astimezone(UTC):%Y-%m-%dT%H-%M-%S}-seed{run.seed}"
         )
     except BaseException:
@@ -180,8 +180,8 @@ def to_json(content: Any) -> bytes:
     return (json.dumps(content, sort_keys=True, indent=2, allow_nan=False) + "\n").encode()
 
 
-def _publish(partial: Path, wanted: Path) -> Path:
-    """Rename to the wanted name or, when it is taken, the same with a number: `-2`, `-3` …"""
+def publish(partial: Path, wanted: Path) -> Path:
+    """Rename a finished folder; when the wanted name is taken, to the same with a number: `-2`, `-3` …"""
     for number in itertools.count(1):
         target = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
         if os.path.lexists(target):

@@ -1,0 +1,77 @@
+"""One worker's encoder with a watch and an ear: CPU time, messages, notes."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Generator
+from dataclasses import replace
+from typing import NamedTuple
+
+from homomorphic.codec import Encoder, Exchange, Gradient, Merged, Message, Note, Round
+from homomorphic.fold import stage
+from sim.journal import REDO_LABEL
+
+
+class Sent(NamedTuple):
+    """A message as it was announced."""
+
+    label: str
+    size_bytes: int
+
+
+class Probe:
+    """An encoder that does what another does, and remembers what it cost.
+
+    Encoding is everything up to the hand-over of the last operation that is no redo, what happens between
+    operations included; decoding everything after. Blocks that a network would scale count as encoding.
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.encode_s = math.inf  # CPU time of the fastest round
+        self.decode_s = math.inf
+        self.operations: list[list[Sent]] = []  # of the last round
+        self.notes: list[Note] = []
+        self._encoder = encoder
+
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        """The other encoder's exchange, with scaled messages staged."""
+        self.operations, self.notes = [], []
+        listening = replace(round, tell=self.notes.append)
+        exchange = stage(self._heard(self._encoder.exchange(gradient, listening)))
+        encode_s = decode_s = 0.0
+        answers: tuple[Merged, ...] | None = None
+        while True:
+            started_s = time.process_time()
+            sent, decoded = _advance(exchange, answers)
+            decode_s += time.process_time() - started_s
+            if decoded is not None:
+                break
+            if any(message.label != REDO_LABEL for message in sent):
+                encode_s, decode_s = encode_s + decode_s, 0.0
+            answers = yield sent
+        self.encode_s = min(self.encode_s, encode_s)
+        self.decode_s = min(self.decode_s, decode_s)
+        return decoded
+
+    def _heard(self, exchange: Exchange) -> Exchange:
+        """An exchange whose messages are noted as they were announced."""
+        answers: tuple[Merged, ...] | None = None
+        while True:
+            sent, decoded = _advance(exchange, answers)
+            if decoded is not None:
+                return decoded
+            self.operations.append([Sent(message.label, message.size_bytes) for message in sent])
+            answers = yield sent
+
+
+def _advance(
+    exchange: Generator[tuple[Message, ...], tuple[Merged, ...], Gradient],
+    answers: tuple[Merged, ...] | None,
+) -> tuple[tuple[Message, ...], Gradient | None]:
+    """Next messages of an exchange, or none and its decoded sum."""
+    try:
+        return (next(exchange) if answers is None else exchange.send(answers)), None
+    except StopIteration as stop:
+        decoded: Gradient = stop.value
+        return (), decoded

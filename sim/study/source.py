@@ -1,0 +1,184 @@
+"""The gradients that a study is made on: drawn, for every pattern and density, or read from a file."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from homomorphic.codec import Gradient
+from sim.errors import DataError
+from sim.scenario.explain import explain
+from sim.scenario.models import Synthetic
+from sim.scenario.node import Node
+from sim.study.options import read_value
+from sim.workload import SyntheticSpec, synthetic_workload
+
+INPUT_PATTERN = "input"  # stands for the pattern of gradients that come from a file
+_DIMENSIONS_MAX = 2
+_SUFFIXES = (".npy", ".npz")
+_WANTED = "it needs a float32 array: (elements,), the gradient of every worker, or (workers, elements)"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One kind of gradients; `rounds(n)` yields all workers' n times, to be used before the next."""
+
+    pattern: str
+    density: float  # share of elements, or of what a pattern has for them, that are non-zero at a worker
+    rounds: Callable[[int], Iterator[list[Gradient]]]
+
+
+@dataclass(frozen=True)
+class Source:
+    """All gradients of a study."""
+
+    cells: tuple[Cell, ...]
+    workers: int
+    elements: int
+    told: Mapping[str, Any]  # what results say about it
+    notes: tuple[str, ...] = ()
+
+
+def synthetic_source(options: Mapping[str, str], workers: int, seed: int) -> Source:
+    """Made-up gradients of all patterns and densities.
+
+    `options` are keys of a scenario's synthetic workload and their texts; `pattern` and `density` may be
+    several, with commas between them.
+
+    Raises
+    ------
+    ScenarioError
+        A value that the workload refuses, in the words of scenario files; its place is the option.
+    """
+    sections = [
+        _section({**options, "pattern": pattern, "density": density})
+        for pattern in options["pattern"].split(",")
+        for density in options["density"].split(",")
+    ]
+    specs = list(dict.fromkeys(map(_spec, sections)))  # 1% and 0.01 are the same
+    told = {
+        "row_elements": specs[0].row_elements,
+        "overlap": specs[0].overlap,
+        "distribution": specs[0].distribution,
+    }
+    return Source(tuple(_drawn(spec, workers, seed) for spec in specs), workers, specs[0].elements, told)
+
+
+def _section(options: Mapping[str, str]) -> Synthetic:
+    nodes = {key: read_value(text, "", f"--{key.replace('_', '-')}") for key, text in options.items()}
+    tree = Node({"kind": Node("synthetic", "", 0, ""), **nodes}, "", 0, "")
+    try:
+        return Synthetic.model_validate(tree.plain)
+    except ValidationError as error:
+        raise explain(error, tree, Synthetic) from None
+
+
+def _spec(section: Synthetic) -> SyntheticSpec:
+    return SyntheticSpec(
+        section.elements,
+        section.density,
+        section.pattern,
+        section.row_elements,
+        section.overlap,
+        section.distribution,
+    )
+
+
+def _drawn(spec: SyntheticSpec, workers: int, seed: int) -> Cell:
+    def rounds(count: int) -> Iterator[list[Gradient]]:
+        workload = synthetic_workload(spec, workers, seed)
+        for step in range(count):
+            yield [buckets[0] for buckets in workload.gradients(step)]
+
+    return Cell(spec.pattern, spec.density, rounds)
+
+
+def file_source(path: Path, workers: int | None, default_workers: int) -> Source:
+    """Gradients from a .npy or .npz file: one for all workers, or one each; the same in every round.
+
+    Raises
+    ------
+    DataError
+        The file cannot be read, or holds something else than finite float32 numbers of one or two dimensions,
+        or as many gradients as there are not workers.
+    """
+    gradients = _checked(path, _array(path))
+    notes: tuple[str, ...] = ()
+    if gradients.ndim == 1:
+        workers = default_workers if workers is None else workers
+        notes = (f"all {workers} workers have the one gradient of {path}: their union is no larger than it",)
+        rows = [gradients] * workers
+    else:
+        rows = list(gradients)
+        if workers not in (None, len(rows)):
+            raise DataError(
+                f"{path}: holds the gradients of {len(rows)} workers, --workers says {workers}",
+                "leave out --workers",
+            )
+    cell = Cell(
+        INPUT_PATTERN,
+        np.count_nonzero(gradients) / gradients.size,
+        lambda count: (rows for _ in range(count)),
+    )
+    told = {"input": str(path), "sha256": hashlib.sha256(gradients.tobytes()).hexdigest()}
+    return Source((cell,), len(rows), rows[0].size, told, notes)
+
+
+def _array(path: Path) -> NDArray[Any]:
+    """The one array of a file."""
+    if path.suffix not in _SUFFIXES:
+        raise DataError(
+            f"{path}: reads .npy and .npz files, found {path.suffix or 'no suffix'}",
+            "of a PyTorch tensor: numpy.save('gradient.npy', tensor.float().cpu().numpy())",
+        )
+    try:
+        loaded = np.load(path, allow_pickle=False)
+    except OSError as error:
+        raise DataError(
+            f"{path}: cannot be read: {error.strerror or error}", "give the path of a file"
+        ) from None
+    except (ValueError, EOFError, zipfile.BadZipFile):
+        raise _unreadable(path) from None
+    if isinstance(loaded, np.ndarray):
+        return loaded
+    with loaded:
+        if len(loaded.files) != 1:
+            raise DataError(
+                f"{path}: holds {len(loaded.files)} arrays: {', '.join(loaded.files) or 'none'}",
+                "save the one that is meant in a file of its own",
+            )
+        try:
+            only: NDArray[Any] = loaded[loaded.files[0]]
+        except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, OSError):
+            raise _unreadable(path) from None
+    return only
+
+
+def _unreadable(path: Path) -> DataError:
+    return DataError(f"{path}: damaged, of Python objects, or not written by numpy.save or savez", _WANTED)
+
+
+def _checked(path: Path, array: NDArray[Any]) -> NDArray[np.float32]:
+    """The array in row order, if it is what a study can take."""
+    if array.dtype != np.float32:
+        hint = "; convert it with array.astype(numpy.float32)" if array.dtype.kind in "fiu" else ""
+        raise DataError(f"{path}: holds {array.dtype} values", _WANTED + hint)
+    if not 1 <= array.ndim <= _DIMENSIONS_MAX or array.size == 0:
+        raise DataError(f"{path}: holds an array of shape {array.shape}", _WANTED)
+    finite = np.isfinite(array)
+    if not finite.all():
+        place = tuple(np.argwhere(~finite)[0].tolist())
+        raise DataError(
+            f"{path}: holds numbers that are not finite: {array[place]} at [{', '.join(map(str, place))}]",
+            "a gradient must be finite; look for what went wrong in the step that it comes from",
+        )
+    return np.ascontiguousarray(array)

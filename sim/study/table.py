@@ -1,0 +1,105 @@
+"""The terminal's tables of a study: a line per codec, pattern and density; bytes by message in a second."""
+
+from __future__ import annotations
+
+import re
+
+from rich.table import Table
+from rich.text import Text
+
+from sim.report import words
+from sim.report.fitting import FittingTable
+from sim.study.measure import Study, name_of, share
+from sim.study.record import CodecRecord, SpeedRecord
+
+_BYTES_HEADING = "Bytes that one worker sends up in a round"
+
+_NAME_CHARACTERS = 20
+# Left out of a narrow terminal, the first group first: operations, error, recovery.
+_DISPENSABLE = ((4,), (8,), (7,))
+
+
+def study_table(study: Study) -> Table:
+    """What each codec costs, how fast it is here, and how right it is; notes below."""
+    source = study.source
+    heading = (
+        f"elements {source.elements}, workers {source.workers}, rounds {study.rounds}, seed {study.seed}"
+    )
+    table = FittingTable(heading, _DISPENSABLE, study_notes(study))
+    table.add_column("codec")
+    table.add_column("pattern")
+    for column in ("density", "wire", "ops", "enc GB/s", "dec GB/s", "recovery", "error"):
+        table.add_column(column, justify="right")
+    table.add_column("exact")
+    for record, speed in zip(study.records, study.speeds, strict=True):
+        table.add_row(*_cells(record, speed))
+    return table
+
+
+def _cells(record: CodecRecord, speed: SpeedRecord) -> list[Text]:
+    error = record.max_error_over_bound
+    cells = [
+        _in_lines(record.codec),
+        record.pattern,
+        share(record.density),
+        words.optional(record.wire_ratio),
+        f"{record.operations:.3g}",
+        words.optional(speed.encode_gb_per_s),
+        words.optional(speed.decode_gb_per_s),
+        _recovery(record.recovery),
+        "not finite" if error is None else words.digits(error),
+        "yes" if record.exact_sums else "no",
+    ]
+    return [Text(cell) for cell in cells]  # not str: brackets in a codec's options are no markup
+
+
+def _recovery(recovery: float) -> str:
+    """A share that is 100 % only if nothing is missing."""
+    return "100 %" if recovery == 1 else f"{min(100 * recovery, 99.99):.4g} %"
+
+
+def _in_lines(codec: str) -> str:
+    """A codec's name in as many lines as it has options, if it is long."""
+    return codec if len(codec) <= _NAME_CHARACTERS else re.sub("([:,])", "\\1\n", codec)
+
+
+def messages_table(study: Study) -> Table:
+    """Bytes of one worker by message, a column a label."""
+    labels = list(dict.fromkeys(message.label for message in study.messages))
+    table = FittingTable(_BYTES_HEADING, ())
+    table.add_column("codec")
+    table.add_column("pattern")
+    for heading in ("density", *labels, "all"):
+        table.add_column(Text(heading), justify="right")
+    for record in study.records:
+        sizes = study.bytes_of(record)
+        parts = [words.scaled(sizes.get(label), "B") for label in labels]
+        total = words.scaled(record.up_bytes, "B")
+        table.add_row(
+            *map(Text, (_in_lines(record.codec), record.pattern, share(record.density), *parts, total))
+        )
+    return table
+
+
+def study_notes(study: Study) -> list[str]:
+    """What a reader must know beside the numbers."""
+    return [
+        "wire: dense float32 bytes over those that one worker sends up; ops: network operations in a round",
+        "enc, dec: dense float32 bytes over a worker's CPU time, the best of all, on this machine,",
+        f"  which copies memory at {words.digits(study.copy_gb_per_s)} GB/s",
+        "error: the largest, 1 is the codec's own bound; exact: all sums are the exact ones, rounded once",
+        *study.source.notes,
+        *(f"{name_of(record)}: {event}" for record in study.records for event in _events(record)),
+    ]
+
+
+def _events(record: CodecRecord) -> list[str]:
+    """What happened on the way, if anything did."""
+    events = [record.choices] if record.choices else []
+    if record.redone_parts:
+        events.append(f"{record.redone_parts} of {record.redone_of} parts did not decode and were sent again")
+    if record.forecast_misses:
+        events.append(f"{record.forecast_misses} parts were sent again, having been forecast too small")
+    if record.infinite_elements:
+        events.append(f"{record.infinite_elements} sums are beyond float32 and became infinite")
+    return events

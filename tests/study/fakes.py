@@ -1,0 +1,72 @@
+"""Codecs for tests of the study itself: they send what they are told to, in the time they are told to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from homomorphic.codec import Encoder, Exchange, Gradient, Merge, Message, Note, Round
+from sim.study.options import NamedCodec
+
+
+@dataclass
+class Clock:
+    """A CPU clock that codecs move on."""
+
+    now_s: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def unchanged(rank: int, total: Gradient) -> Gradient:
+    return total
+
+
+@dataclass(frozen=True)
+class Fake:
+    """Sums in float32, with an operation before it and one after; notes, times and mistakes on demand."""
+
+    kind: ClassVar[str] = "fake"
+    exact: ClassVar[bool] = False
+    merges: ClassVar[frozenset[Merge]] = frozenset({Merge.FLOAT_ADD, Merge.OR})
+    is_linear: ClassVar[bool] = False
+
+    notes: Sequence[Note] = ()
+    bound: float = 1e-3
+    change: Callable[[int, Gradient], Gradient] = unchanged  # of what a worker decodes
+    clock: Clock = field(default_factory=Clock)
+    seconds: Sequence[float] = (0, 0, 0, 0)  # of each leg of a worker's exchange
+
+    def worker(self, rank: int, workers: int, seed: int) -> Encoder:
+        return FakeEncoder(self, rank)
+
+    def error_bound(self, gradients: Sequence[Gradient]) -> NDArray[np.float64]:
+        return np.full(gradients[0].size, self.bound)
+
+
+@dataclass(frozen=True)
+class FakeEncoder:
+    codec: Fake
+    rank: int
+
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        clock, seconds = self.codec.clock, self.codec.seconds
+        clock.now_s += seconds[0]
+        yield (Message(np.zeros(3, np.uint32), Merge.OR, "index"),)
+        clock.now_s += seconds[1]
+        (merged,) = yield (Message(gradient, Merge.FLOAT_ADD, "values"),)
+        clock.now_s += seconds[2]
+        for note in self.codec.notes:
+            round.tell(note)
+        yield (Message(np.zeros(5, np.uint32), Merge.OR, "redo"),)
+        clock.now_s += seconds[3]
+        return self.codec.change(self.rank, merged.words.copy())
+
+
+def named(codec: Fake) -> NamedCodec:
+    return NamedCodec("fake", codec)
