@@ -27,8 +27,8 @@ def breakdown(
 ) -> list[dict[str, Any]] | None:
     """Mean time per round, share and payload of every phase and label of some rounds; None without a round.
 
-    Each round is told by the worker that was done last, as that is what it took. Where rounds of several
-    buckets overlap, the time counts for the one that began first, and once: the rows never add up to more
+    Each round is told by the worker that was done last and, of several, began last: that is what it took.
+    Where rounds of several buckets overlap, the time counts for the one that began first, and once: the rows never add up to more
     than `aggregation_ps`, the time in which some round was under way. The last row is the rest: what the last
     worker of a round began later than the first.
     """
@@ -67,6 +67,8 @@ def _counted(rounds: Sequence[RoundRecord]) -> Iterator[_Counted]:
 
 
 def _of_last_worker(phases: Sequence[PhaseRecord]) -> list[PhaseRecord]:
-    """Phases of the worker that ended last, the first of several."""
-    last = max(phases, key=lambda phase: (phase.end_ps, -phase.worker), default=None)
-    return [phase for phase in phases if last is not None and phase.worker == last.worker]
+    """Phases of the worker that was done last; of several, that which the others waited for."""
+    by_worker: dict[int, list[PhaseRecord]] = defaultdict(list)
+    for phase in phases:
+        by_worker[phase.worker].append(phase)
+    return max(by_worker.values(), key=lambda own: (own[-1].end_ps, own[0].start_ps), default=[])

@@ -81,7 +81,7 @@ def test_every_instant_counts_once(buckets: list[list[Times]]) -> None:
     for instant in range(60):
         bucket = next((one for one in first if spans[one][0] <= instant < spans[one][1]), None)
         if bucket is not None:
-            last = max(buckets[bucket], key=lambda own: own[-1])
+            last = max(buckets[bucket], key=lambda own: (own[-1], own[0]))
             bounds = zip(("encode", "network", "decode"), last, last[1:], strict=False)
             does = [phase for phase, start, end in bounds if start <= instant < end]
             wanted[does[0] if does else "unexplained"] += 1
