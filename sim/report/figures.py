@@ -100,7 +100,8 @@ def time_spent(run: Run) -> Figure | None:
     if not variants:
         return None
     rows = [variant["metrics"]["breakdown"] for variant in variants]
-    names = [words.phase_name(part) for parts in rows for part in parts if part["time_us"]]
+    fullest_first = sorted(rows, key=len, reverse=True)  # it has most of the order in which a round goes
+    names = [words.phase_name(part) for parts in fullest_first for part in parts if part["time_us"]]
     colours = style.phase_colours(names) | ({UNEXPLAINED: None} if UNEXPLAINED in names else {})
     totals_us = [sum(part["time_us"] for part in parts) for parts in rows]
     factor_us, unit = words.time_unit(max(totals_us))

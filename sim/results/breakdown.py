@@ -28,9 +28,9 @@ def breakdown(
     """Mean time per round, share and payload of every phase and label of some rounds; None without a round.
 
     Each round is told by the worker that was done last and, of several, began last: that is what it took.
-    Where rounds of several buckets overlap, the time counts for the one that began first, and once: the rows never add up to more
-    than `aggregation_ps`, the time in which some round was under way. The last row is the rest: what the last
-    worker of a round began later than the first.
+    Where rounds of several buckets overlap, the time counts for the one that began first, and once: the rows
+    never add up to more than `aggregation_ps`, the time in which some round was under way. The last row is
+    the rest: how much later than the first the last worker of a round began.
     """
     if not rounds:
         return None
