@@ -16,7 +16,8 @@ from sim.results import files
 from sim.results.reader import Run, load
 from sim.results.verdicts import GOOD, kind
 
-ROWS_MAX = 16  # of what a stuck variant waits for, and of what codecs told
+ROWS_MAX = 16  # of what a stuck variant waits for
+NOTES_MAX = 6  # different ones shown per variant
 LINKS_MAX = 3  # busiest links shown per variant
 
 _CAPTIONS = {
@@ -76,7 +77,7 @@ def render(run: Run, drawn: dict[str, bytes]) -> str:
         verdict=kind(run.summary["verdict"]),
         kind=kind,
         notes=_notes(run),
-        notes_max=ROWS_MAX,
+        notes_max=NOTES_MAX,
         first=variants[0]["metrics"],
         trained=any(words.has_trained(variant["metrics"]) for variant in variants),
         steps=words.span(variant["metrics"]["steps"] for variant in variants),
@@ -105,10 +106,12 @@ def _fastest(variants: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _notes(run: Run) -> list[dict[str, Any]]:
-    """What codecs told, one row for all rounds of a variant of which they told the same."""
+    """The first notes of each variant, one row for all rounds of which its codec told the same."""
     return (
         run.notes.group_by("variant", "kind", "text", maintain_order=True)
         .agg(pl.len().alias("rounds"), pl.col("step").first(), pl.col("bucket").first())
+        .group_by("variant", maintain_order=True)
+        .head(NOTES_MAX)
         .to_dicts()
     )
 

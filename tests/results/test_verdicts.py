@@ -116,5 +116,14 @@ def test_choices_are_counted_and_their_texts_kept(tmp_path: Path) -> None:
         '<tr><td>ring</td><td>choice</td><td>dense: it is &lt;best&gt;</td><td class="n">2</td> '
         "<td>step 0, bucket 1</td></tr>"
     ) in report
-    assert "2 of 2 different notes" in report
     assert "What codecs told" not in (write_run(tmp_path, run_data(RING)) / "report.html").read_text("utf-8")
+
+
+def test_notes_of_every_variant_are_shown_in_part(tmp_path: Path) -> None:
+    many = replace(RING, buckets=9, choices=tuple("abcdefghi"))
+    folder = write_run(tmp_path, run_data(many, replace(many, name="other")))
+    report = (folder / "report.html").read_text("utf-8")
+
+    for name in ("ring", "other"):
+        assert report.count(f"<tr><td>{name}</td><td>choice</td>") == 6
+    assert "at most 6 rows per variant" in report
