@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from homomorphic.codec import NoteKind
 from homomorphic.merge import ORDER_FREE
 from sim.engine.model import Job, Program
 from sim.journal import Journal
@@ -32,11 +33,13 @@ class Ending(NamedTuple):
     detail: str
     diagnosis: Mapping[str, Any] | None = None  # of a stuck one
     leaks: Sequence[str] = ()  # slots and entries of switches that nobody will use any more
+    is_undecoded: bool = False  # merged messages were left that could not be decoded
 
 
 def check_job(job: JobPlan, journal: Journal, links: list[LinkRecord], ending: Ending) -> list[CheckRecord]:
     """Checks of what one job came to. What is only missing because it did not finish has that verdict."""
     checks = {
+        "decodes": lambda: decodes(journal, ending),
         "sum_is_right": lambda: sum_is_right(journal),
         "merges_are_exact": lambda: merges_are_exact(job, journal),
         "replicas_agree": lambda: replicas_agree(journal),
@@ -44,7 +47,7 @@ def check_job(job: JobPlan, journal: Journal, links: list[LinkRecord], ending: E
     }
     if ending.verdict == "pass":
         checks["nothing_leaked"] = lambda: nothing_leaked(ending.leaks)
-    unfinished = {"nothing_lost"} | (set() if journal.rounds else {"sum_is_right"})
+    unfinished = {"nothing_lost"} | (set() if journal.rounds else {"decodes", "sum_is_right"})
     return [
         CheckRecord(job.label, "finishes", ending.verdict, ending.detail),
         *(
@@ -85,19 +88,51 @@ def _recorded(label: str, checks: Mapping[str, Callable[[], Finding]]) -> list[C
     ]
 
 
+def decodes(journal: Journal, ending: Ending) -> Finding:
+    """Everything was decoded in the end, if not at once."""
+    if ending.is_undecoded:
+        return Finding(False, f"after {len(journal.rounds)} rounds, merged messages were left undecoded")
+    if not journal.rounds:
+        return Finding(False, "no round was aggregated")
+    redone = [note for note in journal.notes if note.kind == NoteKind.REDO.value and note.count]
+    if not redone:
+        return Finding(True, f"all {len(journal.rounds)} rounds decoded at once")
+    parts = f"{sum(note.count for note in redone)} of {sum(note.total for note in redone)} parts"
+    place = f"step {redone[0].step}, bucket {redone[0].bucket}"
+    return Finding(True, f"{parts} did not decode and were sent again: first in {place}")
+
+
 def sum_is_right(journal: Journal) -> Finding:
-    """Every decoded element is within the codec's bound of the float64 sum of the gradients."""
+    """Every decoded element is within the codec's bound of the float64 sum of the gradients.
+
+    Those that the codec tells to be estimates are not held to it; infinities are held to be right.
+    """
     if not journal.rounds:
         return Finding(False, "no round was aggregated")
     worst = max(range(len(journal.rounds)), key=lambda index: journal.rounds[index].max_error_over_bound)
     record, findings = journal.rounds[worst], journal.findings[worst]
-    error = max(one.max_abs_error for one in journal.rounds)
+    error = max(one.max_bounded_error for one in journal.findings)
     detail = f"largest error {error:.3g}, at most {record.max_error_over_bound:.3g} of the codec's bound"
     if record.max_error_over_bound <= 1.0:
-        return Finding(True, detail)
+        return Finding(True, detail + _exempt(journal))
     place = f"step {record.step}, bucket {record.bucket}, element {findings.worst_element}"
     merged = f"; merged wrong at {findings.first_wrong}" if findings.first_wrong else ""
-    return Finding(False, f"{detail}, at {place}{merged}")
+    return Finding(False, f"{detail}, at {place}{merged}{_exempt(journal)}")
+
+
+def _exempt(journal: Journal) -> str:
+    """Which elements are not held to the bound."""
+    elements = sum(record.elements for record in journal.rounds)
+    estimates = sum(record.estimated_elements for record in journal.rounds)
+    infinities = sum(record.infinite_elements for record in journal.rounds)
+    told = ""
+    if estimates:
+        error = max(findings.max_estimate_error for findings in journal.findings)
+        told += f"; {estimates} of {elements} elements are estimates, not held to it, "
+        told += f"off by {error:.3g} at most"
+    if infinities:
+        told += f"; {infinities} of {elements} elements are infinite, their sums being beyond float32"
+    return told
 
 
 def merges_are_exact(job: JobPlan, journal: Journal) -> Finding:
@@ -117,8 +152,12 @@ def merges_are_exact(job: JobPlan, journal: Journal) -> Finding:
 
 
 def replicas_agree(journal: Journal) -> Finding:
-    """All workers decoded the same bits, so their models stay the same."""
+    """All workers decoded the same bits, so their models stay the same, and told the same notes of them."""
     bad = [record for record in journal.rounds if not record.replicas_agree]
+    unlike = [record for record in journal.rounds if not record.notes_agree]
+    if unlike and not bad:
+        place = f"step {unlike[0].step}, bucket {unlike[0].bucket}"
+        return Finding(False, f"workers tell different notes of {len(unlike)} rounds, first {place}")
     if not bad:
         return Finding(True, f"all workers decoded the same bits in {len(journal.rounds)} rounds")
     return Finding(

@@ -20,6 +20,7 @@ from sim.report import words
 from sim.report.fitting import FittingTable
 from sim.report.table import verdict_text
 from sim.results.reader import Run, load
+from sim.results.verdicts import GOOD, kind
 
 # Left out of a narrow terminal, the first group first: bytes with their ratio, then iterations with theirs.
 _DISPENSABLE = ((6, 7), (4, 5))
@@ -155,13 +156,15 @@ def _notes(run: Run, base: Run) -> list[str]:
         notes = [f"{_name(run)}: another scenario; what the baseline lacks is compared with its '{first}'"]
     else:
         notes += _unmatched(run, base)
-    verdicts = {variant["verdict"] for variant in run.summary["variants"]}
-    if verdicts - {"pass", "stuck"}:
+    kinds = {variant["name"]: kind(variant["verdict"]) for variant in run.summary["variants"]}
+    if set(kinds.values()) - {*GOOD, "stuck"}:
         notes.append(f"{_name(run)}: a check failed, do not rely on its numbers")
-    if "stuck" in verdicts:
-        stuck = [v["name"] for v in run.summary["variants"] if v["verdict"] == "stuck"]
-        names = ", ".join(f"'{name}'" for name in stuck)
-        notes.append(f"{_name(run)}: {names} got stuck, numbers are of the steps done before")
+    for found, told in (
+        ("stuck", "got stuck, numbers are of the steps done before"),
+        ("approximate", "approximate, some elements are estimates that no bound holds for"),
+    ):
+        names = ", ".join(f"'{name}'" for name, one in kinds.items() if one == found)
+        notes += [f"{_name(run)}: {names} {told}"] if names else []
     return notes
 
 

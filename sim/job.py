@@ -21,6 +21,7 @@ from sim.collectives.collective import Collective
 from sim.engine.engine import Engine
 from sim.hosts import Hosts
 from sim.journal import Journal, RoundLog, covered_ps
+from sim.notes import count_notes
 from sim.record import PhaseRecord, StepRecord
 from sim.standstill import HAS_CRASHED
 from sim.verify import Findings, Operation, examine
@@ -157,7 +158,10 @@ class TrainingJob:
     def _round(self, step: int, bucket: int, worker: int, log: RoundLog) -> Generator[simpy.Event, Any, None]:
         """One worker's side of one round: drive its encoder, charge its work, wait for the network."""
         parts = self._parts
-        key = Round(step, bucket, parts.workload.workers, parts.seed, parts.collective.takes_floats)
+        told = log.notes[worker] = []
+        key = Round(
+            step, bucket, parts.workload.workers, parts.seed, parts.collective.takes_floats, told.append
+        )
         exchange = stage(
             self._encoders[worker].exchange(log.gradients[worker], key), parts.collective.pipelines
         )
@@ -225,11 +229,14 @@ class TrainingJob:
         parts = self._parts
         workers = range(parts.workload.workers)
         decoded = [log.decoded[worker] for worker in workers]
-        findings = examine(parts.codec, log.gradients, decoded, log.operations)
+        told = count_notes([log.notes[worker] for worker in workers], bucket.elements)
+        findings = examine(parts.codec, log.gradients, decoded, log.operations, told.exempt)
         log.end_ps = int(self._environment.now)
         self.journal.findings.append(self._located(findings))
-        self.journal.rounds.append(log.record(parts.label, step, bucket, findings))
+        self.journal.rounds.append(log.record(parts.label, step, bucket, findings, told))
+        self.journal.notes += log.note_records(parts.label, step, bucket.index)
         log.operations.clear()
+        log.notes.clear()
         log.decoded = {0: decoded[0]}  # the others are the same; give their memory back
 
     def _located(self, findings: Findings) -> Findings:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.codec import Gradient
-from sim.record import PhaseRecord, RoundRecord, StepRecord
+from homomorphic.codec import Gradient, Note
+from sim.notes import Told
+from sim.record import NoteRecord, PhaseRecord, RoundRecord, StepRecord
 from sim.verify import Findings, Operation
 from sim.workload import Bucket
 
@@ -22,11 +23,12 @@ class RoundLog:
     gradients: list[Gradient]  # every worker's
     operations: list[Operation] = field(default_factory=list)
     decoded: dict[int, Gradient] = field(default_factory=dict)
+    notes: dict[int, list[Note]] = field(default_factory=dict)  # of each worker that has begun
     start_ps: int | None = None
     end_ps: int = 0
     wire_bytes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(2, np.int64))  # up and down
 
-    def record(self, label: str, step: int, bucket: Bucket, findings: Findings) -> RoundRecord:
+    def record(self, label: str, step: int, bucket: Bucket, findings: Findings, told: Told) -> RoundRecord:
         """The finished round, as worker 0 saw it where workers do the same."""
         assert self.start_ps is not None
         return RoundRecord(
@@ -53,7 +55,29 @@ class RoundLog:
             workers_held_mean=findings.workers_held_mean,
             max_abs_error=findings.max_abs_error,
             max_error_over_bound=findings.max_error_over_bound,
+            notes_agree=told.agree,
+            choice=told.choice,
+            redone_parts=told.redone_parts,
+            forecast_misses=told.forecast_misses,
+            estimated_elements=told.exempt.estimates.size,
+            infinite_elements=told.exempt.infinities.size,
         )
+
+    def note_records(self, label: str, step: int, bucket: int) -> list[NoteRecord]:
+        """What worker 0's codec told."""
+        return [
+            NoteRecord(
+                variant=label,
+                step=step,
+                bucket=bucket,
+                kind=note.kind.value,
+                text=note.text,
+                count=note.count,
+                total=note.total,
+                elements=None if note.elements is None else note.elements.size,
+            )
+            for note in self.notes[0]
+        ]
 
 
 @dataclass
@@ -63,6 +87,7 @@ class Journal:
     buckets_count: int
     steps: list[StepRecord] = field(default_factory=list)
     rounds: list[RoundRecord] = field(default_factory=list)
+    notes: list[NoteRecord] = field(default_factory=list)
     phases: list[PhaseRecord] = field(default_factory=list)
     findings: list[Findings] = field(default_factory=list)  # one per round
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from sim.engine.engine import Engine
 from sim.journal import Journal
 from sim.plan import VariantPlan
-from sim.record import CheckRecord, FaultRecord, LinkRecord, PhaseRecord, RoundRecord, StepRecord
+from sim.record import CheckRecord, FaultRecord, LinkRecord, PhaseRecord, Records, RoundRecord, StepRecord
 from sim.results.summary import VariantFacts, summarize
 
 
@@ -82,6 +82,12 @@ class VariantResult:
         """Checks of all jobs."""
         return [record for job in self.jobs for record in job.checks]
 
+    @property
+    def records(self) -> Records:
+        """All that is kept of it."""
+        notes = [record for job in self.jobs for record in job.journal.notes]
+        return Records(self.steps, self.rounds, notes, self.phases, self.links, self.faults, self.checks)
+
 
 def link_records(variant: VariantPlan, engine: Engine) -> list[LinkRecord]:
     """What every link carried so far."""
@@ -110,16 +116,18 @@ def link_records(variant: VariantPlan, engine: Engine) -> list[LinkRecord]:
     return records
 
 
+def records_of(results: list[VariantResult]) -> Records:
+    """What all variants wrote down."""
+    each = [result.records for result in results]
+    return Records(
+        **{one.name: [record for own in each for record in getattr(own, one.name)] for one in fields(Records)}
+    )
+
+
 def summary_of(results: list[VariantResult]) -> dict[str, Any]:
     """Verdict, metrics and checks of all variants."""
-    return summarize(
-        {label: facts for result in results for label, facts in result.facts.items()},
-        [record for result in results for record in result.steps],
-        [record for result in results for record in result.rounds],
-        [record for result in results for record in result.links],
-        [record for result in results for record in result.checks],
-        [record for result in results for record in result.faults],
-    )
+    facts = {label: own for result in results for label, own in result.facts.items()}
+    return summarize(facts, records_of(results))
 
 
 def engine_of(results: list[VariantResult]) -> dict[str, Any]:

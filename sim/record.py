@@ -5,6 +5,7 @@ Reports, comparisons and checks are computed from these tables alone, never from
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -47,7 +48,27 @@ class RoundRecord:
     workers_held_min: int  # fewest workers that one result, at any worker, holds
     workers_held_mean: float  # mean over results; below the number of workers only where slots have timers
     max_abs_error: float  # decoded against the float64 sum
-    max_error_over_bound: float  # 1.0 is the codec's bound
+    max_error_over_bound: float  # 1.0 is the codec's bound; estimated elements are not held to it
+    notes_agree: bool  # all workers told the same notes
+    choice: str | None  # the encoding that the codec chose; None where it has no choice
+    redone_parts: int  # parts that did not decode and were sent again
+    forecast_misses: int  # parts sent on a forecast that was too small, and sent again
+    estimated_elements: int  # elements of the decoded sum that are estimates
+    infinite_elements: int  # elements whose sum is beyond float32
+
+
+@dataclass(frozen=True, slots=True)
+class NoteRecord:
+    """What the codec told of one round, as worker 0 told it."""
+
+    variant: str
+    step: int
+    bucket: int
+    kind: str  # choice, redo, forecast, estimate, infinite
+    text: str
+    count: int  # of what it is about …
+    total: int  # … out of so many
+    elements: int | None  # how many it names; None where it names none
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +130,16 @@ class FaultRecord:
     count: int
     counted: str  # what: packets struck, or times applied
     first_ps: int | None  # when it was applied, or began to strike; None if that never happened
+
+
+@dataclass(frozen=True)
+class Records:
+    """All that some variants wrote down, table by table."""
+
+    steps: Sequence[StepRecord] = ()
+    rounds: Sequence[RoundRecord] = ()
+    notes: Sequence[NoteRecord] = ()
+    phases: Sequence[PhaseRecord] = ()
+    links: Sequence[LinkRecord] = ()
+    faults: Sequence[FaultRecord] = ()
+    checks: Sequence[CheckRecord] = ()

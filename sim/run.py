@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import simpy
 
+from homomorphic.codec import DecodeError
 from sim.checks import Ending, check_job, check_network
 from sim.collectives.collective import Collective
 from sim.collectives.in_network import InNetwork
@@ -25,7 +26,7 @@ from sim.fault_plan import Change, Crash, Reboot
 from sim.faults import FaultDriver
 from sim.hosts import Hosts
 from sim.job import JobParts, TrainingJob
-from sim.outcome import JobResult, Outcome, VariantResult, engine_of, link_records, summary_of
+from sim.outcome import JobResult, Outcome, VariantResult, engine_of, link_records, records_of, summary_of
 from sim.plan import JobPlan, Plan, VariantPlan, passes_count, results_count
 from sim.record import LinkRecord
 from sim.resolve import resolve
@@ -87,12 +88,7 @@ def run_scenario(
             started_at=started_at,
             wall_s=time.perf_counter() - started,
             approximations=APPROXIMATIONS,
-            steps=[record for result in results for record in result.steps],
-            rounds=[record for result in results for record in result.rounds],
-            phases=[record for result in results for record in result.phases],
-            links=[record for result in results for record in result.links],
-            faults=[record for result in results for record in result.faults],
-            checks=[record for result in results for record in result.checks],
+            records=records_of(results),
             summary=summary,
             engine=engine,
             sets=sets,
@@ -194,7 +190,7 @@ def _ending(job: JobPlan, running: _Running, diagnosis: Diagnosis | None) -> End
     """How a job ended; the diagnosis is there if anything is stuck, and its own."""
     failure = running.training.failure
     if failure is not None:
-        return Ending("fail", str(failure))
+        return Ending("fail", str(failure), is_undecoded=isinstance(failure, DecodeError))
     if running.process.is_alive:
         assert diagnosis is not None
         return Ending("stuck", str(diagnosis), diagnosis.as_dict())

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from homomorphic.codec import Codec, Gradient, Holders, Merge, Merged, Message, Words
 from homomorphic.fold import check_lock_step, merged_reference
 from homomorphic.merge import ORDER_FREE
+from sim.notes import NOTHING_EXEMPT, Exempt
 
 T = TypeVar("T", bound=np.generic)
 _CHUNK = 1 << 20
@@ -51,7 +52,8 @@ class Findings:
     wrong_words: int  # merged words, over all workers, that are not the sum in integers
     is_integer: bool  # all its messages merge in integers, so `wrong_words` says all there is to say
     replicas_agree: bool
-    max_abs_error: float
+    max_bounded_error: float  # of elements that are held to the codec's bound
+    max_estimate_error: float  # of those that are not
     max_error_over_bound: float
     worst_element: int  # where the error is largest relative to its bound
     nonzeros: int
@@ -59,6 +61,11 @@ class Findings:
     workers_held_min: int
     workers_held_mean: float
     first_wrong: WrongWord | None = None
+
+    @property
+    def max_abs_error(self) -> float:
+        """Largest error of all elements; infinities that are right have none."""
+        return max(self.max_bounded_error, self.max_estimate_error)
 
     @property
     def is_exact(self) -> bool:
@@ -71,6 +78,7 @@ def examine(
     gradients: Sequence[Gradient],
     decoded: Sequence[Gradient],
     operations: Sequence[Operation],
+    exempt: Exempt = NOTHING_EXEMPT,
 ) -> Findings:
     """Compare what workers received and decoded with integer and float64 sums of what they put in.
 
@@ -96,7 +104,7 @@ def examine(
                     where = (operation.number, part, worker)
                     first_wrong = _first_wrong(where, message, received[worker], right[worker])
     held = _held(operations, len(gradients))
-    max_abs_error, over_bound, worst = _worst_errors(codec, gradients, decoded, operations)
+    errors = _worst_errors(codec, gradients, decoded, operations, exempt)
     live = np.zeros(gradients[0].size, np.bool_)
     for gradient in gradients:
         live |= gradient != 0
@@ -104,9 +112,10 @@ def examine(
         wrong_words=wrong_words,
         is_integer=is_integer,
         replicas_agree=all(_same_bits(decoded[0], other) for other in decoded[1:]),
-        max_abs_error=max_abs_error,
-        max_error_over_bound=over_bound,
-        worst_element=worst,
+        max_bounded_error=errors.bounded,
+        max_estimate_error=errors.estimated,
+        max_error_over_bound=errors.over_bound,
+        worst_element=errors.worst_element,
         nonzeros=int(np.count_nonzero(gradients[0])),
         union_nonzeros=int(np.count_nonzero(live)),
         workers_held_min=held.fewest,
@@ -122,24 +131,37 @@ class _Held(NamedTuple):
     mean: float
 
 
+class _Errors(NamedTuple):
+    """Largest errors of a decoded sum."""
+
+    bounded: float = 0.0  # of elements that are held to the codec's bound
+    estimated: float = 0.0
+    over_bound: float = 0.0  # relative to the bound
+    worst_element: int = 0  # where that is
+
+    def joined(self, other: _Errors) -> _Errors:
+        """The larger ones of both."""
+        worst = other if other.over_bound > self.over_bound else self
+        bounded, estimated = max(self.bounded, other.bounded), max(self.estimated, other.estimated)
+        return _Errors(bounded, estimated, worst.over_bound, worst.worst_element)
+
+
 def _worst_errors(
     codec: Codec,
     gradients: Sequence[Gradient],
     decoded: Sequence[Gradient],
     operations: Sequence[Operation],
-) -> tuple[float, float, int]:
+    exempt: Exempt,
+) -> _Errors:
     """Largest errors over all workers; those that decoded the same as worker 0 err the same."""
-    largest, over_bound, worst = 0.0, 0.0, 0
+    errors = _Errors()
     for worker, own in enumerate(decoded):
         holders = operations[0].received[worker][0].holders if operations else None
         if worker > 0 and holders is None and _same_bits(decoded[0], own):
             continue
         summed = gradients if holders is None else _only_held(gradients, holders)
-        error, relative, element = _errors(codec, summed, own)
-        largest = max(largest, error)
-        if relative > over_bound:
-            over_bound, worst = relative, element
-    return largest, over_bound, worst
+        errors = errors.joined(_errors(codec, summed, own, exempt))
+    return errors
 
 
 def _held(operations: Sequence[Operation], workers: int) -> _Held:
@@ -218,24 +240,51 @@ def _differing(words: Words, right: Words) -> int:
     return int(np.count_nonzero(words != right)) if words.size == right.size else max(words.size, right.size)
 
 
-def _errors(codec: Codec, gradients: Sequence[Gradient], decoded: Gradient) -> tuple[float, float, int]:
-    """Largest absolute error, largest error relative to its bound, and the element where that is."""
+def _errors(codec: Codec, gradients: Sequence[Gradient], decoded: Gradient, exempt: Exempt) -> _Errors:
+    """Errors of one worker's decoded sum, looked at part by part."""
     bound = codec.error_bound(gradients)
-    largest, over_bound, worst = 0.0, 0.0, 0
+    errors = _Errors()
     for start in range(0, decoded.size, _CHUNK):
         part = slice(start, start + _CHUNK)
         total = np.zeros(decoded[part].size)
         for gradient in gradients:
             total += gradient[part]
-        error = np.abs(decoded[part] - total)
-        error[np.isnan(error)] = np.inf
-        largest = max(largest, float(error.max()))
-        relative = _relative(error, bound[part])
-        relative[np.isnan(decoded[part])] = np.inf
-        index = int(np.argmax(relative))
-        if relative[index] > over_bound:
-            over_bound, worst = float(relative[index]), start + index
-    return largest, over_bound, worst
+        own = Exempt(*(_within(elements, start, total.size) for elements in exempt))
+        found = _part_errors(decoded[part], total, bound[part], own)
+        errors = errors.joined(found._replace(worst_element=start + found.worst_element))
+    return errors
+
+
+def _within(elements: NDArray[np.int64], start: int, count: int) -> NDArray[np.int64]:
+    """Those of some ascending elements that lie in a part, counted from its start."""
+    first, end = np.searchsorted(elements, (start, start + count))
+    return elements[first:end] - start
+
+
+def _part_errors(
+    decoded: Gradient, total: NDArray[np.float64], bound: NDArray[np.float64], exempt: Exempt
+) -> _Errors:
+    """Errors against the float64 sum; estimates have no bound, and infinities none where they are right."""
+    error = np.abs(decoded - total)
+    error[np.isnan(error)] = np.inf
+    is_right = _are_infinite(decoded, total, bound, exempt.infinities)
+    error[exempt.infinities[is_right]] = 0.0
+    estimated = float(error[exempt.estimates].max(initial=0.0))
+    relative = _relative(error, bound)
+    error[exempt.estimates] = relative[exempt.estimates] = 0.0
+    relative[np.isnan(decoded)] = relative[exempt.infinities[~is_right]] = np.inf
+    worst = int(np.argmax(relative))
+    return _Errors(float(error.max()), estimated, float(relative[worst]), worst)
+
+
+def _are_infinite(
+    decoded: Gradient, total: NDArray[np.float64], bound: NDArray[np.float64], elements: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Which of some elements are rightly an infinity: a value within the bound rounds to it in float32."""
+    with np.errstate(over="ignore"):
+        largest = (np.abs(total[elements]) + bound[elements]).astype(np.float32)
+    are_infinite: NDArray[np.bool_] = decoded[elements] == np.copysign(np.inf, total[elements])
+    return are_infinite & np.isinf(largest)
 
 
 def _relative(error: NDArray[np.float64], bound: NDArray[np.float64]) -> NDArray[np.float64]:

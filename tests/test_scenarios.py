@@ -24,7 +24,9 @@ from sim.scenario.models import Training
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
 FILES = sorted(SCENARIOS.rglob("*.yaml"))
 SMALL = 20_000  # elements
-NOT_FINISHED = {"04-switch-reboot.yaml": {"switchml-loss-1": {"finishes", "sum_is_right", "nothing_lost"}}}
+NOT_FINISHED = {
+    "04-switch-reboot.yaml": {"switchml-loss-1": {"finishes", "decodes", "sum_is_right", "nothing_lost"}}
+}
 EVERY_FILE = pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SCENARIOS)))
 
 
@@ -50,7 +52,7 @@ def shown(file: Path, *sets: str, only: str = "") -> dict[str, Shown]:
 
 def summarized(result: VariantResult) -> dict[str, Shown]:
     """What its jobs came to, by their names in results."""
-    summary = summarize(result.facts, result.steps, result.rounds, result.links, result.checks)
+    summary = summarize(result.facts, result.records)
     return {
         variant["name"]: Shown(
             verdicts={check["name"]: check["verdict"] for check in variant["checks"]},

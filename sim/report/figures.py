@@ -9,11 +9,14 @@ from typing import Any
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from sim.report import style, words
 from sim.report.timeline import timeline
+from sim.results.breakdown import UNEXPLAINED
 from sim.results.reader import Run
+from sim.results.verdicts import GOOD, kind
 
 _MARKS = ("|", "D", "s", "^")
 _LOSS_MARKS = 8  # on a line
@@ -28,6 +31,7 @@ def figures(run: Run) -> dict[str, bytes]:
     """File name and SVG of each figure that has something to show, in reading order."""
     draw: dict[str, Callable[[Run], Figure | None]] = {
         "throughput.svg": throughput,
+        "breakdown.svg": time_spent,
         "bytes.svg": bytes_sent,
         "timeline.svg": timeline,
         "loss.svg": loss,
@@ -53,12 +57,14 @@ def throughput(run: Run) -> Figure:
         axes, [variant["name"] for variant in variants], "Gradient elements aggregated per second"
     )
     for row, (variant, rate) in enumerate(zip(variants, rates, strict=True)):
-        failed = variant["verdict"] != "pass"
+        verdict = kind(variant["verdict"])
+        failed = verdict not in GOOD
         axes.barh(row, rate / factor, height=0.62, color=style.LIGHT_GREY if failed else style.BLUE)
         compared = f" · {words.times(words.ratio(rate, rates[0]))}" if row > 0 else ""
-        style.beside(axes, row, f"{words.scaled(rate, '/s')}{compared}")
+        estimated = " · approximate" if verdict == "approximate" else ""
+        style.beside(axes, row, f"{words.scaled(rate, '/s')}{compared}{estimated}")
         if failed:
-            why = "stuck" if variant["verdict"] == "stuck" else "a check failed"
+            why = "stuck" if verdict == "stuck" else "a check failed"
             axes.text(0.01, row, why, transform=axes.get_yaxis_transform(), va="center")
     _mark_references(axes, variants, factor)
     axes.set_xlim(left=0)
@@ -86,6 +92,39 @@ def _mark_references(axes: Axes, variants: list[dict[str, Any]], factor: float) 
         )
     if rows:
         axes.figure.legend(loc="outside lower left", ncols=4, markerscale=0.6)
+
+
+def time_spent(run: Run) -> Figure | None:
+    """Bars: mean time of a round, phase by phase; None where nothing took time."""
+    variants = [variant for variant in run.summary["variants"] if variant["metrics"]["aggregation_time_us"]]
+    if not variants:
+        return None
+    rows = [variant["metrics"]["breakdown"] for variant in variants]
+    fullest_first = sorted(rows, key=len, reverse=True)  # it has most of the order in which a round goes
+    names = [words.phase_name(part) for parts in fullest_first for part in parts if part["time_us"]]
+    colours = style.phase_colours(names) | ({UNEXPLAINED: None} if UNEXPLAINED in names else {})
+    totals_us = [sum(part["time_us"] for part in parts) for parts in rows]
+    factor_us, unit = words.time_unit(max(totals_us))
+    figure = style.new_figure(1.25 + 0.42 * len(variants))
+    axes = figure.add_subplot(xlabel=unit)
+    style.bars_axes(axes, [variant["name"] for variant in variants], "Where the time of a round goes")
+    for row, (parts, total_us) in enumerate(zip(rows, totals_us, strict=True)):
+        left = 0.0
+        for name, colour in colours.items():
+            time = sum(part["time_us"] for part in parts if words.phase_name(part) == name) / factor_us
+            axes.barh(row, time, left=left, height=0.62, **_filled(colour))
+            left += time
+        style.beside(axes, row, words.time(total_us))
+    axes.set_xlim(left=0)
+    style.legend_below(figure, [Patch(**_filled(colour)) for colour in colours.values()], list(colours))
+    return figure
+
+
+def _filled(colour: str | None) -> dict[str, Any]:
+    """How a part of a bar looks; without a colour of its own, hatched."""
+    if colour is None:
+        return {"facecolor": "white", "edgecolor": style.MIDDLE_GREY, "hatch": "////"}
+    return {"facecolor": colour}
 
 
 def bytes_sent(run: Run) -> Figure | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -36,7 +37,8 @@ class FittingTable(Table):
                 break
         yield from console.render(table, options.update(max_width=max(width, options.max_width)))
         for note in self._notes:
-            yield Text(note)
+            lines = textwrap.wrap(note, options.max_width, break_long_words=False, break_on_hyphens=False)
+            yield Text("\n".join(lines), no_wrap=True, overflow="ignore")
 
     def _without(self, left_out: set[int]) -> Table:
         kept = [column for number, column in enumerate(self.columns) if number not in left_out]

@@ -14,13 +14,17 @@ from sim.report import words
 from sim.report.figures import figures
 from sim.results import files
 from sim.results.reader import Run, load
+from sim.results.verdicts import GOOD, kind
 
 ROWS_MAX = 16  # of what a stuck variant waits for
+NOTES_MAX = 6  # different ones shown per variant
 LINKS_MAX = 3  # busiest links shown per variant
 
 _CAPTIONS = {
     "throughput.svg": "Dense gradient elements summed at every worker, per second of simulated aggregation. "
     "A wire bound is that of dense sums: a codec that sends less may pass it.",
+    "breakdown.svg": "Mean time of one round, as the worker that was done last spent it: encoding, messages "
+    "under way, decoding. Hatched is what it began later than the first.",
     "bytes.svg": "What leaves one worker in a step: its messages, and hatched what else its link carries, "
     "such as headers, padding and the exponents that SwitchML sends a window ahead.",
     "timeline.svg": "The last step. Compute on the upper track of a worker, its buckets in flight below.",
@@ -70,6 +74,10 @@ def render(run: Run, drawn: dict[str, bytes]) -> str:
         unheld=[check for check in run.checks if check["verdict"] != "pass"],
         checks=run.checks,
         variants=variants,
+        verdict=kind(run.summary["verdict"]),
+        kind=kind,
+        notes=_notes(run),
+        notes_max=NOTES_MAX,
         first=variants[0]["metrics"],
         trained=any(words.has_trained(variant["metrics"]) for variant in variants),
         steps=words.span(variant["metrics"]["steps"] for variant in variants),
@@ -90,11 +98,22 @@ def _fastest(variants: list[dict[str, Any]]) -> dict[str, Any] | None:
     sound = [
         variant
         for variant in variants
-        if variant["verdict"] == "pass" and variant["metrics"]["aggregation_elements_per_s"] is not None
+        if kind(variant["verdict"]) in GOOD and variant["metrics"]["aggregation_elements_per_s"] is not None
     ]
     if len(variants) < 2 or not sound:
         return None
     return max(sound, key=lambda variant: variant["metrics"]["aggregation_elements_per_s"])
+
+
+def _notes(run: Run) -> list[dict[str, Any]]:
+    """The first notes of each variant, one row for all rounds of which its codec told the same."""
+    return (
+        run.notes.group_by("variant", "kind", "text", maintain_order=True)
+        .agg(pl.len().alias("rounds"), pl.col("step").first(), pl.col("bucket").first())
+        .group_by("variant", maintain_order=True)
+        .head(NOTES_MAX)
+        .to_dicts()
+    )
 
 
 def _data_address(svg: bytes) -> str:

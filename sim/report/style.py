@@ -80,6 +80,16 @@ def label_colours(labels: Iterable[str]) -> dict[str, str]:
     }
 
 
+def phase_colours(names: Iterable[str]) -> dict[str, str]:
+    """Colour of each phase by its name in a legend, in the order in which a step goes through them."""
+    present = dict.fromkeys(names)
+    network = [name for name in present if name.startswith("network: ")]
+    labels = label_colours(name.removeprefix("network: ") for name in network)
+    order = [*("forward", "backward", "encode"), *network, "decode"]
+    colours = PHASE_COLOURS | {f"network: {label}": colour for label, colour in labels.items()}
+    return {name: colours[name] for name in order if name in present}
+
+
 def bars_axes(axes: Axes, names: list[str], title: str) -> None:
     """Turn axes into a list of horizontal bars, the first name on top."""
     axes.set_title(title)

@@ -10,7 +10,9 @@ from rich.text import Text
 
 from sim.report import words
 from sim.report.fitting import FittingTable
+from sim.results.verdicts import kind
 
+SHARE_MIN = 0.005  # of the aggregation time: smaller parts are left to the report
 BOUND_LABEL = "wire bound"  # how the label of a computed bound begins
 
 # Left out of a narrow terminal, the first group first: compression, × first, wire/worker, exact, aggregation.
@@ -23,6 +25,8 @@ def results_table(summary: Mapping[str, Any]) -> Table:
     first_rate = variants[0]["metrics"]["aggregation_elements_per_s"]
     trained = any(words.has_trained(variant["metrics"]) for variant in variants)
     notes = [
+        *_time_shares(variants),
+        *_told(variants),
         *_published(variants),
         *_held(variants),
         *_injected(summary["injected"]),
@@ -72,6 +76,28 @@ def _held(variants: list[dict[str, Any]]) -> list[str]:
     ]
 
 
+def _told(variants: list[dict[str, Any]]) -> list[str]:
+    """A line for every variant whose codec told of something."""
+    return [
+        f"{variant['name']}: {told}" for variant in variants if (told := words.codec_told(variant["metrics"]))
+    ]
+
+
+def _time_shares(variants: list[dict[str, Any]]) -> list[str]:
+    """A line for every variant whose aggregation time has more than one part."""
+    lines = []
+    for variant in variants:
+        shares: dict[str, float] = {}
+        for row in variant["metrics"]["breakdown"] or ():
+            name = row["label"] if row["phase"] == "network" else row["phase"]
+            shares[name] = shares.get(name, 0.0) + (row["share"] or 0.0)
+        parts = [name for name, share in shares.items() if share >= SHARE_MIN]
+        if len(parts) > 1:
+            told = ", ".join(f"{name} {100 * shares[name]:.0f} %" for name in parts)
+            lines.append(f"time of {variant['name']}: {told}")
+    return lines
+
+
 def _injected(entries: list[dict[str, Any]]) -> list[str]:
     """A line for every fault."""
     return [
@@ -82,4 +108,5 @@ def _injected(entries: list[dict[str, Any]]) -> list[str]:
 
 def verdict_text(verdict: str) -> Text:
     """The word, in the colour of what it means."""
-    return Text(verdict, style={"pass": "green", "stuck": "bold yellow"}.get(verdict, "bold red"))
+    styles = {"pass": "green", "approximate": "bold cyan", "stuck": "bold yellow"}
+    return Text(verdict, style=styles.get(kind(verdict), "bold red"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import polars as pl
@@ -49,7 +49,7 @@ def timeline(run: Run) -> Figure | None:
     panels = [
         _panel(run, variant["name"]) for variant in run.summary["variants"] if variant["metrics"]["steps"]
     ]
-    colours = _colours(bar.name for panel in panels for bar in panel.bars)
+    colours = style.phase_colours(bar.name for panel in panels for bar in panel.bars)
     if not colours:
         return None
     lanes = max(len({bar.worker for bar in panel.bars}) for panel in panels)
@@ -86,7 +86,7 @@ def _panel(run: Run, variant: str) -> Panel:
         Bar(
             worker=row["worker"],
             bucket=row["bucket"],
-            name=f"network: {row['label']}" if row["phase"] == "network" else row["phase"],
+            name=words.phase_name(row),
             start_us=(row["start_ps"] - began_ps) / 1e6,
             end_us=(row["end_ps"] - began_ps) / 1e6,
         )
@@ -104,16 +104,6 @@ def _chosen(workers: Sequence[int], slowest: int) -> list[int]:
     spread = [workers[lane * (len(workers) - 1) // (LANES_MAX - 1)] for lane in range(LANES_MAX)]
     neighbour = min(spread, key=lambda worker: abs(worker - slowest))
     return sorted({*spread} - {neighbour} | {slowest})
-
-
-def _colours(names: Iterable[str]) -> dict[str, str]:
-    """Colour of each bar name, in the order in which a step goes through them."""
-    present = dict.fromkeys(names)
-    network = [name for name in present if name.startswith("network: ")]
-    labels = style.label_colours(name.removeprefix("network: ") for name in network)
-    order = [*("forward", "backward", "encode"), *network, "decode"]
-    colours = style.PHASE_COLOURS | {f"network: {label}": colour for label, colour in labels.items()}
-    return {name: colours[name] for name in order if name in present}
 
 
 def _draw(axes: Axes, bars: Sequence[Bar], colours: dict[str, str], factor_us: float) -> None:

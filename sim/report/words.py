@@ -84,6 +84,23 @@ def max_error(metrics: Mapping[str, Any]) -> str:
     return NOTHING if metrics["exact"] is None else error(metrics["max_abs_error"])
 
 
+def codec_told(metrics: Mapping[str, Any]) -> str:
+    """What a variant's codec told of its rounds: "packed in 12 rounds, dense in 3; 5 parts sent again"."""
+    choices = [f"{name} in {count} rounds" for name, count in (metrics["codec_choice"] or {}).items()]
+    counted = {
+        "parts did not decode and were sent again": metrics["decode_failures"],
+        "parts were sent on a forecast that was too small, and again": metrics["forecast_misses"],
+        "elements are infinite": metrics["infinite_entries"],
+    }
+    told = [f"{count} {what}" for what, count in counted.items() if count]
+    return "; ".join([*([", ".join(choices)] if choices else []), *told])
+
+
+def phase_name(phase: Mapping[str, Any]) -> str:
+    """A phase as legends call it: "encode", "network: values"."""
+    return f"network: {phase['label']}" if phase["phase"] == "network" else str(phase["phase"])
+
+
 def lacks_workers(metrics: Mapping[str, Any]) -> bool:
     """Whether some result of a variant does not hold all its workers."""
     held = metrics["workers_held_min"]

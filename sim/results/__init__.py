@@ -1,8 +1,8 @@
 """A run's results: computed from records, written as one folder that is complete or absent, and read back.
 
-summary = summarize(facts, steps, rounds, links, checks)    # records → metrics and a verdict
-folder = write_run(out_dir, RunData(..., summary=summary))  # → <out>/<scenario>/<UTC time>-seed<N>
-run = load(folder)                                          # what reports and comparisons start from
+summary = summarize(facts, records)           # records → metrics and a verdict
+folder = write_run(out_dir, RunData(records=records, summary=summary, ...))
+run = load(folder)                            # what reports and comparisons start from
 """
 
 from sim.results.reader import Run, load

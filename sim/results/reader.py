@@ -25,6 +25,7 @@ class Run:
     circumstances: dict[str, Any]  # run.json
     steps: pl.DataFrame
     rounds: pl.DataFrame
+    notes: pl.DataFrame
     phases: pl.DataFrame
     links: pl.DataFrame
     faults: pl.DataFrame

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from sim.errors import InvariantError
-from sim.record import CheckRecord, FaultRecord, LinkRecord, RoundRecord, StepRecord
+from sim.record import CheckRecord, LinkRecord, Records, RoundRecord, StepRecord
+from sim.results.breakdown import breakdown
+from sim.results.verdicts import of_checks, worst
 
 PS_PER_US = 1_000_000
 PS_PER_S = 1_000_000_000_000
@@ -41,14 +44,7 @@ class VariantFacts:
     diagnosis: Mapping[str, Any] | None = None  # why it is stuck
 
 
-def summarize(
-    facts: Mapping[str, VariantFacts],
-    steps: Sequence[StepRecord],
-    rounds: Sequence[RoundRecord],
-    links: Sequence[LinkRecord],
-    checks: Sequence[CheckRecord],
-    faults: Sequence[FaultRecord] = (),
-) -> dict[str, Any]:
+def summarize(facts: Mapping[str, VariantFacts], records: Records) -> dict[str, Any]:
     """Verdict and warnings of the run; metrics, checks and verdict of each variant, in the order of `facts`.
 
     Where a variant has several jobs, each is an entry of its own, named "variant/job"; its links are the
@@ -64,46 +60,46 @@ def summarize(
     InvariantError
         A variant that finished has no step or no round, or a record names a variant not in `facts`.
     """
-    _require_known_variants(facts, [*steps, *rounds, *checks])
-    _require_known_variants([fact.variant or name for name, fact in facts.items()], links)
+    _require_known_variants(facts, [*records.steps, *records.rounds, *records.checks])
+    _require_known_variants([fact.variant or name for name, fact in facts.items()], records.links)
     variants = [
-        _summarize_variant(
-            name,
-            fact,
-            [record for record in steps if record.variant == name],
-            [record for record in rounds if record.variant == name],
-            [record for record in links if record.variant == (fact.variant or name)],
-            [record for record in checks if record.variant == name],
-        )
+        _summarize_variant(name, fact, _own_records(records, name, fact.variant or name))
         for name, fact in facts.items()
     ]
     return {
-        "verdict": _verdict(variant["verdict"] for variant in variants),
+        "verdict": worst(variant["verdict"] for variant in variants),
         "variants": variants,
         "warnings": [f"{name}: {warning}" for name, fact in facts.items() for warning in fact.warnings],
-        "injected": [asdict(fault) for fault in faults],
+        "injected": [asdict(fault) for fault in records.faults],
     }
 
 
-def _summarize_variant(
-    name: str,
-    fact: VariantFacts,
-    steps: list[StepRecord],
-    rounds: list[RoundRecord],
-    links: list[LinkRecord],
-    checks: list[CheckRecord],
-) -> dict[str, Any]:
+def _own_records(records: Records, name: str, variant: str) -> Records:
+    """What is of one variant, or of one job of it; links are the variant's."""
+    return Records(
+        steps=[record for record in records.steps if record.variant == name],
+        rounds=[record for record in records.rounds if record.variant == name],
+        phases=[record for record in records.phases if record.variant == name],
+        links=[record for record in records.links if record.variant == variant],
+        checks=[record for record in records.checks if record.variant == name],
+    )
+
+
+def _summarize_variant(name: str, fact: VariantFacts, own: Records) -> dict[str, Any]:
+    steps, rounds, links, checks = own.steps, own.rounds, own.links, own.checks
     is_unfinished = any(check.name == "finishes" and check.verdict != "pass" for check in checks)
     if not is_unfinished and not (steps and rounds):
         raise InvariantError(
             f"variant '{name}' left {len(steps)} step and {len(rounds)} round records, it needs some of both"
         )
     done = {step.step for step in steps}
+    finished = [record for record in rounds if record.step in done]
     metrics: dict[str, Any] = {
         "steps": len(steps),
         "workers": fact.workers,
         **_time_metrics(steps),
-        **_traffic_metrics(len(steps), fact.workers, [one for one in rounds if one.step in done]),
+        "breakdown": breakdown(finished, own.phases, sum(step.aggregation_ps for step in steps)),
+        **_traffic_metrics(len(steps), fact.workers, finished),
         "packets": fact.packets_sent,
         "packet_hops": sum(link.packets for link in links),
         "packets_lost": sum(link.lost_packets for link in links),
@@ -111,12 +107,13 @@ def _summarize_variant(
         "packets_retransmitted": fact.packets_retransmitted,
         **_switch_metrics(fact, links),
         **_number_metrics(rounds),
+        **_told_metrics(rounds),
         "loss_first": _finite(steps[0].loss) if steps else None,
         "loss": _finite(steps[-1].loss) if steps else None,
     }
     entry = {
         "name": name,
-        "verdict": _verdict(check.verdict for check in checks),
+        "verdict": of_checks((check.verdict for check in checks), metrics["approximate_entries"]),
         "checks": [
             {"name": check.name, "verdict": check.verdict, "detail": check.detail} for check in checks
         ],
@@ -127,7 +124,7 @@ def _summarize_variant(
     return entry if fact.diagnosis is None else entry | {"diagnosis": dict(fact.diagnosis)}
 
 
-def _time_metrics(steps: list[StepRecord]) -> dict[str, Any]:
+def _time_metrics(steps: Sequence[StepRecord]) -> dict[str, Any]:
     aggregation_ps = sum(step.aggregation_ps for step in steps)
     elements = sum(step.elements for step in steps)
     return {
@@ -152,7 +149,7 @@ def _traffic_metrics(steps_count: int, workers_count: int, rounds: list[RoundRec
     }
 
 
-def _switch_metrics(fact: VariantFacts, links: list[LinkRecord]) -> dict[str, Any]:
+def _switch_metrics(fact: VariantFacts, links: Sequence[LinkRecord]) -> dict[str, Any]:
     """What aggregating takes of switches: trips through their pipelines, and time of the busiest loopback."""
     inside = [link.busy_ps for link in links if link.source == link.target]
     return {
@@ -163,7 +160,7 @@ def _switch_metrics(fact: VariantFacts, links: list[LinkRecord]) -> dict[str, An
     }
 
 
-def _number_metrics(rounds: list[RoundRecord]) -> dict[str, Any]:
+def _number_metrics(rounds: Sequence[RoundRecord]) -> dict[str, Any]:
     """What happened to the values: exactness, error, how dense they were before and after the union."""
     elements = sum(record.elements for record in rounds)
     return {
@@ -180,12 +177,16 @@ def _number_metrics(rounds: list[RoundRecord]) -> dict[str, Any]:
     }
 
 
-def _verdict(verdicts: Iterable[str]) -> str:
-    """The worst of some: wrong numbers (fail) are worse than none (stuck); what was never checked fails."""
-    found = set(verdicts)
-    if not found or not found <= {"pass", "stuck"}:
-        return "fail"
-    return "stuck" if "stuck" in found else "pass"
+def _told_metrics(rounds: Sequence[RoundRecord]) -> dict[str, Any]:
+    """What codecs told of their rounds; `codec_choice` is how many rounds took an encoding, by its name."""
+    choices = [record.choice for record in rounds if record.choice is not None]
+    return {
+        "decode_failures": sum(record.redone_parts for record in rounds),
+        "forecast_misses": sum(record.forecast_misses for record in rounds),
+        "approximate_entries": sum(record.estimated_elements for record in rounds),
+        "infinite_entries": sum(record.infinite_elements for record in rounds),
+        "codec_choice": dict(Counter(choices)) or None,
+    }
 
 
 def _mean(total: int, count: int) -> int | float | None:

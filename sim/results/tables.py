@@ -9,11 +9,12 @@ from typing import Any, get_type_hints
 
 import polars as pl
 
-from sim.record import FaultRecord, LinkRecord, PhaseRecord, RoundRecord, StepRecord
+from sim.record import FaultRecord, LinkRecord, NoteRecord, PhaseRecord, RoundRecord, StepRecord
 
 TABLES: dict[str, type] = {
     "steps": StepRecord,
     "rounds": RoundRecord,
+    "notes": NoteRecord,
     "phases": PhaseRecord,
     "links": LinkRecord,
     "faults": FaultRecord,
@@ -21,6 +22,7 @@ TABLES: dict[str, type] = {
 
 _COLUMN_TYPES: dict[Any, type[pl.DataType]] = {
     str: pl.String,
+    str | None: pl.String,
     int: pl.Int64,
     int | None: pl.Int64,
     bool: pl.Boolean,

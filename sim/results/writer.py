@@ -16,14 +16,14 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from sim.errors import DataError
-from sim.record import CheckRecord, FaultRecord, LinkRecord, PhaseRecord, RoundRecord, StepRecord
+from sim.record import Records
 from sim.results import files
 from sim.results.reader import read
 from sim.results.tables import TABLES, to_parquet
@@ -54,14 +54,9 @@ class RunData:
     started_at: datetime  # with a time zone
     wall_s: float
     approximations: tuple[str, ...]  # what the run did not model
-    steps: Sequence[StepRecord]
-    rounds: Sequence[RoundRecord]
-    phases: Sequence[PhaseRecord]
-    links: Sequence[LinkRecord]
-    checks: Sequence[CheckRecord]
+    records: Records
     summary: Mapping[str, Any]  # of `sim.results.summarize`
     engine: Mapping[str, Any]  # packet_hops, wall_s, packet_hops_per_s
-    faults: Sequence[FaultRecord] = ()
     sets: tuple[str, ...] = ()  # `--set` arguments that changed the scenario
     extra_files: Mapping[str, bytes] = field(
         default_factory=dict
@@ -142,11 +137,11 @@ def _write_files(folder: Path, run: RunData) -> None:
     for name, record in {
         "run.json": _circumstances(run),
         "summary.json": summary,
-        "checks.json": [asdict(check) for check in run.checks],
+        "checks.json": [asdict(check) for check in run.records.checks],
     }.items():
         files.write_file(folder / name, to_json(record))
     for name, record_type in TABLES.items():
-        files.write_file(folder / f"{name}.parquet", to_parquet(record_type, getattr(run, name)))
+        files.write_file(folder / f"{name}.parquet", to_parquet(record_type, getattr(run.records, name)))
     write_report(read(folder))
     files.sync_folder(folder)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
-from sim.record import CheckRecord, LinkRecord, PhaseRecord, RoundRecord, StepRecord
+from sim.record import CheckRecord, LinkRecord, NoteRecord, PhaseRecord, Records, RoundRecord, StepRecord
 from sim.results import Reference, RunData, VariantFacts, summarize
 
 US = 1_000_000  # ps
 STARTED_AT = datetime(2026, 11, 21, 19, 12, 51, 987654, tzinfo=UTC)
+TABLES = {field.name for field in fields(Records)}
 SCENARIO = b"name: quick\nseed: 7\n"
 
 
@@ -31,6 +32,8 @@ class Fake:
     decode_us: int = 5
     losses: tuple[float, ...] = ()
     references: tuple[Reference, ...] = ()
+    estimates: int = 0  # elements of the sum of a step's bucket 0
+    choices: tuple[str, ...] = ()  # of encodings, by bucket
 
     @property
     def exchange_us(self) -> int:
@@ -96,9 +99,23 @@ def rounds(fake: Fake) -> list[RoundRecord]:
             workers_held_mean=float(fake.workers),
             max_abs_error=0.25 * (bucket + 1),
             max_error_over_bound=0.5,
+            notes_agree=True,
+            choice=fake.choices[bucket] if fake.choices else None,
+            redone_parts=0,
+            forecast_misses=0,
+            estimated_elements=0 if bucket else fake.estimates,
+            infinite_elements=0,
         )
         for step in range(fake.steps)
         for bucket in range(fake.buckets)
+    ]
+
+
+def notes(fake: Fake) -> list[NoteRecord]:
+    return [
+        NoteRecord(fake.name, step, bucket, "choice", f"{choice}: it is <best>", 1, 1, None)
+        for step in range(fake.steps)
+        for bucket, choice in enumerate(fake.choices)
     ]
 
 
@@ -165,19 +182,22 @@ def checks(fake: Fake) -> list[CheckRecord]:
     ]
 
 
-def summary(*fakes: Fake) -> dict[str, Any]:
-    return summarize(
-        {fake.name: VariantFacts(fake.workers, 17, 9, fake.references) for fake in fakes},
-        [record for fake in fakes for record in steps(fake)],
-        [record for fake in fakes for record in rounds(fake)],
-        [record for fake in fakes for record in links(fake)],
-        [record for fake in fakes for record in checks(fake)],
-    )
+def records(*fakes: Fake, **changes: Any) -> Records:
+    """All that some variants left, with some tables changed."""
+    makers = (steps, rounds, notes, phases, links, checks)
+    tables = {make.__name__: [record for fake in fakes for record in make(fake)] for make in makers}
+    return Records(**(tables | changes))
+
+
+def summary(*fakes: Fake, **changes: Any) -> dict[str, Any]:
+    facts = {fake.name: VariantFacts(fake.workers, 17, 9, fake.references) for fake in fakes}
+    return summarize(facts, records(*fakes, **changes))
 
 
 def run_data(*fakes: Fake, **changes: Any) -> RunData:
-    """A run of some variants, ring and lossless when none is named."""
+    """A run of some variants, ring and lossless when none is named; tables may be changed too."""
     fakes = fakes or (RING, LOSSLESS)
+    tables = {name: changes.pop(name) for name in TABLES & changes.keys()}
     fields: dict[str, Any] = {
         "scenario_name": "quick",
         "scenario_text": SCENARIO,
@@ -185,11 +205,7 @@ def run_data(*fakes: Fake, **changes: Any) -> RunData:
         "started_at": STARTED_AT,
         "wall_s": 1.5,
         "approximations": ("hosts forward nothing", "a link loses packets independently"),
-        "steps": [record for fake in fakes for record in steps(fake)],
-        "rounds": [record for fake in fakes for record in rounds(fake)],
-        "phases": [record for fake in fakes for record in phases(fake)],
-        "links": [record for fake in fakes for record in links(fake)],
-        "checks": [record for fake in fakes for record in checks(fake)],
+        "records": records(*fakes, **tables),
         "summary": summary(*fakes),
         "engine": {"packet_hops": 42, "wall_s": 0.5, "packet_hops_per_s": 84.0},
     }

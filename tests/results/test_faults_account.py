@@ -10,15 +10,15 @@ from rich.console import Console
 from sim.record import FaultRecord
 from sim.report import words
 from sim.report.table import results_table
-from sim.results import VariantFacts, load, summarize, write_run
-from tests.results.builders import RING, checks, links, rounds, run_data, steps
+from sim.results import load, write_run
+from tests.results.builders import RING, run_data, summary
 
 FAULTS = [
     FaultRecord("ring", 0, "loss", "h*->s0", 17, "packets", 0),
     FaultRecord("ring", 1, "switch_reboot", "s<0>", 1, "times", 1_500_000_000),
     FaultRecord("ring", 2, "worker_crash", "worker 2", 0, "times", None),
 ]
-SUMMARY = summarize({"ring": VariantFacts(2)}, steps(RING), rounds(RING), links(RING), checks(RING), FAULTS)
+SUMMARY = summary(RING, faults=FAULTS)
 
 
 def test_the_table_reads_back_as_the_records_were(tmp_path: Path, plain: None) -> None:

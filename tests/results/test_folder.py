@@ -25,10 +25,12 @@ from tests.results.builders import LOSSLESS, RING, SCENARIO, phases, run_data
 FILES = {
     "checks.json",
     "faults.parquet",
+    "figures/breakdown.svg",
     "figures/bytes.svg",
     "figures/throughput.svg",
     "figures/timeline.svg",
     "links.parquet",
+    "notes.parquet",
     "phases.parquet",
     "report.html",
     "rounds.parquet",
@@ -215,8 +217,8 @@ def test_an_extra_file_keeps_to_its_place(tmp_path: Path, name: str) -> None:
     assert str(caught.value) == (
         f"cannot keep the file '{name}' in a run folder\n"
         "  use a relative path no part of which begins with '.', and not scenario.yaml, run.json, "
-        "summary.json, checks.json, steps.parquet, rounds.parquet, phases.parquet, links.parquet, "
-        "faults.parquet, report.html, figures"
+        "summary.json, checks.json, steps.parquet, rounds.parquet, notes.parquet, phases.parquet, "
+        "links.parquet, faults.parquet, report.html, figures"
     )
     assert list(tmp_path.iterdir()) == []
 

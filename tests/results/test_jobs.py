@@ -13,8 +13,9 @@ from sim.compare import compare
 from sim.errors import InvariantError
 from sim.report.table import results_table
 from sim.results import VariantFacts, summarize, write_run
-from tests.results.builders import LOSSLESS, RING, Fake, checks, links, run_data, steps
+from tests.results.builders import LOSSLESS, RING, Fake, links, records, run_data
 from tests.results.builders import rounds as fake_rounds
+from tests.results.builders import summary as fake_summary
 
 FIRST, SECOND = replace(RING, name="two/first"), replace(LOSSLESS, name="two/second")
 NETWORK = [replace(link, variant="two") for link in links(RING)]
@@ -28,13 +29,9 @@ def facts(fake: Fake, **changes: Any) -> VariantFacts:
 
 def summary(**changes: Any) -> dict[str, Any]:
     """Two jobs on one network; changes are those of the second's facts."""
-    fakes = (FIRST, SECOND)
     return summarize(
         {FIRST.name: facts(FIRST, passes=46, results=2), SECOND.name: facts(SECOND, **changes)},
-        [record for fake in fakes for record in steps(fake)],
-        [record for fake in fakes for record in fake_rounds(fake)],
-        [*NETWORK, INSIDE],
-        [record for fake in fakes for record in checks(fake)],
+        records(FIRST, SECOND, links=[*NETWORK, INSIDE]),
     )
 
 
@@ -67,7 +64,7 @@ def test_passes_are_those_of_a_program() -> None:
 
 def test_links_of_no_variant_are_a_contradiction() -> None:
     with pytest.raises(InvariantError) as caught:
-        summarize({FIRST.name: facts(FIRST)}, steps(FIRST), fake_rounds(FIRST), links(RING), checks(FIRST))
+        summarize({FIRST.name: facts(FIRST)}, records(FIRST, links=links(RING)))
     assert str(caught.value) == "records of unknown variants ['ring']; this run has ['two']"
 
 
@@ -92,11 +89,10 @@ def test_results_that_lack_workers_are_told_of() -> None:
 
 def test_the_mean_of_workers_held_counts_elements() -> None:
     few, many = replace(fake_rounds(RING)[0], elements=1000), replace(fake_rounds(RING)[1], elements=3000)
-    records = [replace(few, workers_held_min=0, workers_held_mean=1.0), many]
+    unequal = [replace(few, workers_held_min=0, workers_held_mean=1.0), many]
 
-    found = summarize({"ring": VariantFacts(2)}, steps(RING), records, [], checks(RING))
+    metrics = fake_summary(RING, rounds=unequal)["variants"][0]["metrics"]
 
-    metrics = found["variants"][0]["metrics"]
     assert (metrics["workers_held_min"], metrics["workers_held_mean"]) == (0, 1.75)
 
 

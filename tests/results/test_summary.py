@@ -12,7 +12,18 @@ import pytest
 from sim.errors import InvariantError
 from sim.record import CheckRecord
 from sim.results import Reference, VariantFacts, summarize
-from tests.results.builders import LOSSLESS, RING, Fake, checks, links, rounds, steps, summary
+from tests.results.builders import LOSSLESS, RING, Fake, links, records, rounds, steps, summary
+
+
+def part(phase: str, label: str, times_us: float, payload_bytes: float = 0.0) -> dict[str, Any]:
+    """A row of the breakdown; times of the two rounds of a step that aggregates for 128 µs."""
+    return {
+        "phase": phase,
+        "label": label,
+        "time_us": times_us / 2,
+        "share": times_us / 128,
+        "payload_bytes": payload_bytes,
+    }
 
 
 def test_metrics_by_hand() -> None:
@@ -28,6 +39,14 @@ def test_metrics_by_hand() -> None:
         "aggregation_time_us": 128.0,
         "aggregation_elements_per_s": 2000 / 128e-6,
         "iteration_time_us": 168.0,
+        # Worker 1 is 1 µs late and done last. Bucket 0 is under way from 40 to 148 µs, and bucket 1, ready
+        # at 60 µs, counts from there to 168 µs.
+        "breakdown": [
+            part("encode", "", 44 - 41),
+            part("network", "values", (144 - 44) + (164 - 148), 4000.0),
+            part("decode", "", (148 - 144) + (168 - 164)),
+            part("unexplained", "", 41 - 40),
+        ],
         "payload_bytes_up": 8000,
         "wire_bytes_up": 16400,
         "wire_bytes_up_per_worker": 8200,
@@ -50,6 +69,11 @@ def test_metrics_by_hand() -> None:
         "redo_messages": 2,
         "workers_held_min": 2,
         "workers_held_mean": 2.0,
+        "decode_failures": 0,
+        "forecast_misses": 0,
+        "approximate_entries": 0,
+        "infinite_entries": 0,
+        "codec_choice": None,
         "loss_first": None,
         "loss": None,
     }
@@ -74,7 +98,7 @@ def test_what_is_counted_is_an_int_where_it_is_whole() -> None:
     assert {type(metrics[name]) for name in counted} == {int}
     uneven = [replace(record, wire_bytes_down=1) for record in rounds(RING)]
     uneven[0] = replace(uneven[0], wire_bytes_down=2)
-    found = summarize({"ring": VariantFacts(2)}, steps(RING), uneven, [], checks(RING))
+    found = summary(RING, rounds=uneven)
     assert found["variants"][0]["metrics"]["wire_bytes_down"] == 2.5
 
 
@@ -109,7 +133,8 @@ def unfinished(steps_count: int, rounds_count: int) -> dict[str, Any]:
     """What is left of a variant that got stuck."""
     stuck = [CheckRecord("ring", "finishes", "stuck", "nothing has got anywhere")]
     facts = {"ring": VariantFacts(2, diagnosis={"slots": []})}
-    found = summarize(facts, steps(RING)[:steps_count], rounds(RING)[:rounds_count], links(RING), stuck)
+    left = records(RING, steps=steps(RING)[:steps_count], rounds=rounds(RING)[:rounds_count], checks=stuck)
+    found = summarize(facts, left)
     variant: dict[str, Any] = found["variants"][0]
     return variant
 
@@ -134,12 +159,13 @@ def test_a_stuck_variant_without_any_round_has_none() -> None:
     assert {name for name, value in metrics.items() if value is not None} == {
         *("steps", "workers", "packets", "packet_hops", "packets_lost", "packets_dropped"),
         *("packets_retransmitted", "redo_messages", "overflowed_words"),
+        *("decode_failures", "forecast_misses", "approximate_entries", "infinite_entries"),
     }
     assert unfinished(0, 1)["metrics"]["exact"] is True
 
 
 def test_what_was_not_checked_has_not_passed() -> None:
-    found = summarize({"ring": VariantFacts(2)}, steps(RING), rounds(RING), links(RING), [])
+    found = summary(RING, checks=[])
 
     assert found["verdict"] == "fail"
     assert found["variants"][0]["verdict"] == "fail"
@@ -157,9 +183,9 @@ def test_references_stand_beside_the_metrics() -> None:
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
 @pytest.mark.parametrize("place", [0, -1])
 def test_what_is_not_finite_becomes_null(wrong: float, place: int) -> None:
-    records = rounds(RING)
-    records[place] = replace(records[place], max_abs_error=wrong)
-    found = summarize({"ring": VariantFacts(2)}, steps(RING), records, [], checks(RING))
+    wrong_rounds = rounds(RING)
+    wrong_rounds[place] = replace(wrong_rounds[place], max_abs_error=wrong)
+    found = summary(RING, rounds=wrong_rounds)
 
     assert found["variants"][0]["metrics"]["max_abs_error"] is None
     json.dumps(found, allow_nan=False)
@@ -176,13 +202,13 @@ def test_nothing_sent_in_no_time_has_no_ratio() -> None:
 
 def test_records_of_an_unknown_variant_are_a_bug() -> None:
     with pytest.raises(InvariantError) as caught:
-        summarize({"ring": VariantFacts(2)}, steps(RING), rounds(RING), links(LOSSLESS), checks(RING))
+        summary(RING, links=links(LOSSLESS))
 
     assert str(caught.value) == "records of unknown variants ['lossless']; this run has ['ring']"
 
 
 def test_a_variant_without_records_is_a_bug() -> None:
     with pytest.raises(InvariantError) as caught:
-        summarize({"ring": VariantFacts(2)}, steps(RING), [], [], [])
+        summary(RING, rounds=[], links=[], checks=[])
 
     assert str(caught.value) == "variant 'ring' left 2 step and 0 round records, it needs some of both"

@@ -72,3 +72,22 @@ def test_training_loss() -> None:
 def test_span() -> None:
     assert words.span([4, 4]) == "4"
     assert words.span([16, 4, 8]) == "4 to 16"
+
+
+def test_what_codecs_told() -> None:
+    nothing = {"codec_choice": None, "decode_failures": 0, "forecast_misses": 0, "infinite_entries": 0}
+
+    assert words.codec_told(nothing) == ""
+    assert words.codec_told({**nothing, "infinite_entries": 3}) == "3 elements are infinite"
+    assert (
+        words.codec_told(
+            {
+                "codec_choice": {"packed": 12, "dense": 3},
+                "decode_failures": 5,
+                "forecast_misses": 2,
+                "infinite_entries": 0,
+            }
+        )
+        == "packed in 12 rounds, dense in 3 rounds; 5 parts did not decode and were sent again; "
+        "2 parts were sent on a forecast that was too small, and again"
+    )

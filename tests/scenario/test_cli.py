@@ -40,6 +40,11 @@ def outcome(verdict: str) -> Any:
         "exact": True,
         "workers_held_min": 2,
         "loss_first": None,
+        "breakdown": None,
+        "codec_choice": None,
+        "decode_failures": 0,
+        "forecast_misses": 0,
+        "infinite_entries": 0,
     }
     check = {"name": "sum_is_right", "verdict": verdict, "detail": "3 of 4 elements"}
     variant = {"name": "only", "verdict": verdict, "checks": [check], "metrics": metrics, "references": []}

@@ -95,7 +95,7 @@ def run(folder: Path, *sets: str, text: str = TINY, seed: int | None = None) -> 
 def measure(folder: Path, *sets: str, text: str = TINY) -> dict[str, Any]:
     """Metrics of the only variant, without writing anything down."""
     result = simulate(folder, *sets, text=text)
-    summary = summarize(result.facts, result.steps, result.rounds, result.links, result.checks)
+    summary = summarize(result.facts, result.records)
     found: dict[str, Any] = summary["variants"][0]["metrics"]
     return found
 

@@ -24,6 +24,7 @@ from tests.sim.scenes import DENSE, RING, simulate
 TWO_STEPS_TWO_BUCKETS = ("workload.steps=2", "workload.bucket=2000B")
 PASSING = {
     "finishes": "all 1 steps are done",
+    "decodes": "all 1 rounds decoded at once",
     "nothing_leaked": "every slot and entry of the switches is free or complete",
     "merges_are_exact": "all merged words of 1 rounds equal their integer sums",
     "replicas_agree": "all workers decoded the same bits in 1 rounds",

@@ -112,6 +112,7 @@ def test_copies_that_come_late(tmp_path: Path) -> None:
     assert (told.exit_code, told.verdict) == (1, "fail")
     assert told.checks("tiny") == {
         "finishes": "pass",
+        "decodes": "pass",
         "sum_is_right": "fail",
         "merges_are_exact": "fail",
         "replicas_agree": "pass",

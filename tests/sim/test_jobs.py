@@ -125,7 +125,7 @@ def result_of(folder: Path, *sets: str) -> VariantResult:
 
 
 def metrics_of(result: VariantResult) -> dict[str, dict[str, float]]:
-    found = summarize(result.facts, result.steps, result.rounds, result.links, result.checks)
+    found = summarize(result.facts, result.records)
     return {variant["name"]: variant["metrics"] for variant in found["variants"]}
 
 

@@ -143,8 +143,13 @@ class Witness:
         self.wrong = 0
 
     def __call__(
-        self, codec: Any, gradients: Sequence[NDArray[Any]], decoded: Sequence[NDArray[Any]], operations: Any
+        self,
+        codec: Any,
+        gradients: Sequence[NDArray[Any]],
+        decoded: Sequence[NDArray[Any]],
+        *others: Any,
     ) -> Any:
+        operations, _ = others
         for worker, own in enumerate(decoded):
             wide = np.array(gradients, np.float64)
             if (holders := operations[0].received[worker][0].holders) is not None:
@@ -153,7 +158,7 @@ class Witness:
             magnitude = np.abs(wide).sum(axis=0)
             slack = 1e-3 * (magnitude + magnitude.max(initial=0.0)) + 1e-5
             self.wrong += bool((np.abs(own - wide.sum(axis=0)) > slack).any())
-        return _examine(codec, gradients, decoded, operations)
+        return _examine(codec, gradients, decoded, *others)
 
 
 _examine = sim.job.examine

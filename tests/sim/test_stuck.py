@@ -137,6 +137,7 @@ def test_wrong_numbers_are_worse_than_none(tmp_path: Path, monkeypatch: pytest.M
     (variant,) = outcome.summary["variants"]
     assert {check["name"]: check["verdict"] for check in variant["checks"]} == {
         "finishes": "stuck",
+        "decodes": "stuck",
         "sum_is_right": "stuck",
         "merges_are_exact": "pass",
         "replicas_agree": "pass",

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from homomorphic.codec import Gradient, Holders, Merge, Merged, Message, Words
 from homomorphic.fixed_point import FixedPoint
 from homomorphic.fold import LockStepError
 from homomorphic.none import Uncompressed
+from sim.notes import Exempt
 from sim.verify import Findings, Operation, examine
 
 FLOATS = st.one_of(st.just(0.0), st.floats(-1e6, 1e6, width=32), st.floats(-(2.0**-10), 2.0**-10, width=32))
@@ -212,3 +214,61 @@ def test_words_that_were_added_as_floats_are_not_held_to_integers() -> None:
     found = examine(FixedPoint(factor=1e6), gradients, decoded, [operation])
 
     assert (found.wrong_words, found.is_exact, found.max_abs_error) == (0, False, 0.0)
+
+
+LARGEST = float(np.finfo(np.float32).max)
+
+
+def exempted(
+    bounds: tuple[float, ...], gradients: list[Gradient], decoded: Gradient, exempt: Exempt
+) -> Findings:
+    replicas = [decoded] * len(gradients)
+    return examine(Loose(bounds), gradients, replicas, [], exempt)  # type: ignore[arg-type]
+
+
+def named(*elements: int) -> NDArray[np.int64]:
+    return np.array(elements, np.int64)
+
+
+def test_estimates_have_no_bound_and_the_others_have() -> None:
+    found = exempted((1.0, 1.0, 1.0), [floats(1, 2, 3)], floats(1.5, 9, 3), Exempt(named(1), named()))
+
+    assert (found.max_error_over_bound, found.worst_element) == (0.5, 0)
+    assert (found.max_bounded_error, found.max_estimate_error, found.max_abs_error) == (0.5, 7, 7)
+
+
+@pytest.mark.parametrize(
+    ("gradients", "decoded", "bound", "is_right"),
+    [
+        ([floats(LARGEST), floats(LARGEST)], math.inf, 1.0, True),
+        ([floats(-LARGEST), floats(-LARGEST)], -math.inf, 1.0, True),
+        ([floats(-LARGEST), floats(-LARGEST)], math.inf, 1.0, False),
+        ([floats(LARGEST), floats(LARGEST)], LARGEST, 1.0, False),  # said to be infinite
+        ([floats(LARGEST / 2), floats(LARGEST / 2)], math.inf, 1.0, False),
+        ([floats(LARGEST / 2), floats(LARGEST / 2)], math.inf, LARGEST / 1000, True),  # may round to it
+        ([floats(1), floats(2)], 3.0, 1.0, False),
+        ([floats(LARGEST), floats(LARGEST)], math.nan, 1.0, False),
+    ],
+)
+def test_infinities_are_held_to_be_one(
+    gradients: list[Gradient], decoded: float, bound: float, is_right: bool
+) -> None:
+    found = exempted((bound,), gradients, floats(decoded), Exempt(named(), named(0)))
+
+    assert found.max_error_over_bound == (0.0 if is_right else math.inf)
+    assert (found.max_abs_error == 0.0) == (is_right or decoded == 3.0)
+
+
+def test_exempt_elements_are_found_in_every_part() -> None:
+    """Gradients are looked at 2**20 elements at a time."""
+    elements = (1 << 20) + 5
+    decoded = np.ones(elements, np.float32)
+    off = named(3, (1 << 20) - 1, 1 << 20, elements - 1)
+    decoded[off] = 2
+    ones = [np.ones(elements, np.float32)]
+
+    assert examine(Uncompressed(), ones, [decoded], [], Exempt(off, named())).max_error_over_bound == 0
+    for missing in off:
+        known = Exempt(off[off != missing], named())
+        found = examine(Uncompressed(), ones, [decoded], [], known)
+        assert (found.max_error_over_bound > 1, found.worst_element) == (True, missing)

@@ -1,0 +1,89 @@
+"""What a codec told of one round, counted, and what is not held to its bound because of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from homomorphic.codec import Note, NoteKind
+from sim.errors import InvariantError
+
+_NAMING_ELEMENTS = (NoteKind.ESTIMATE, NoteKind.INFINITE)
+
+
+class Exempt(NamedTuple):
+    """Elements of a decoded sum that are not held to the codec's bound, each in ascending order."""
+
+    estimates: NDArray[np.int64]
+    infinities: NDArray[np.int64]  # held to be one
+
+
+NOTHING_EXEMPT = Exempt(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+class Told(NamedTuple):
+    """The notes of a round in numbers, as worker 0 told them."""
+
+    agree: bool  # all workers told the same
+    choice: str | None  # what stands before the ":" of its note; of several, joined by " + "
+    redone_parts: int
+    forecast_misses: int
+    exempt: Exempt
+
+
+def count_notes(notes: Sequence[Sequence[Note]], elements: int) -> Told:
+    """Count what the workers told of a round of so many elements, `notes[worker]` each.
+
+    Raises
+    ------
+    InvariantError
+        A note on estimates or infinities does not name its elements, or not in ascending order.
+    """
+    first = notes[0]
+    for note in first:
+        _require_elements(note, elements)
+    choices = [note.text.partition(":")[0] for note in first if note.kind is NoteKind.CHOICE]
+    return Told(
+        agree=all(_tell_the_same(first, other) for other in notes[1:]),
+        choice=" + ".join(choices) or None,
+        redone_parts=sum(note.count for note in first if note.kind is NoteKind.REDO),
+        forecast_misses=sum(note.count for note in first if note.kind is NoteKind.FORECAST),
+        exempt=Exempt(_named(first, NoteKind.ESTIMATE), _named(first, NoteKind.INFINITE)),
+    )
+
+
+def _require_elements(note: Note, elements: int) -> None:
+    """Estimates and infinities are counted and held element by element, so they must have names."""
+    named = note.elements
+    if named is None:
+        if note.kind in _NAMING_ELEMENTS:
+            raise InvariantError(f"a note of kind '{note.kind.value}' names no elements: {note.text}")
+    elif named.size and not (named[0] >= 0 and np.all(named[1:] > named[:-1]) and named[-1] < elements):
+        raise InvariantError(
+            f"a note of kind '{note.kind.value}' must name elements from 0 to {elements - 1} in ascending "
+            f"order, each once: {note.text}"
+        )
+
+
+def _named(notes: Sequence[Note], kind: NoteKind) -> NDArray[np.int64]:
+    """Elements that some note of a kind names."""
+    named = [note.elements for note in notes if note.kind is kind and note.elements is not None]
+    return np.unique(np.concatenate(named)) if named else np.empty(0, np.int64)
+
+
+def _tell_the_same(notes: Sequence[Note], others: Sequence[Note]) -> bool:
+    """Same kinds, counts and elements in the same order; texts may hold what one worker alone knows."""
+    return len(notes) == len(others) and all(
+        (one.kind, one.count, one.total) == (other.kind, other.count, other.total)
+        and _are_the_same(one.elements, other.elements)
+        for one, other in zip(notes, others, strict=True)
+    )
+
+
+def _are_the_same(named: NDArray[np.int64] | None, others: NDArray[np.int64] | None) -> bool:
+    if named is None or others is None:
+        return named is others
+    return np.array_equal(named, others)

@@ -1,0 +1,74 @@
+"""Where the time of aggregation goes: phase by phase, and what is left unexplained."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from sim.record import PhaseRecord, RoundRecord
+
+PS_PER_US = 1_000_000
+UNEXPLAINED = "unexplained"
+_COMPUTE_BUCKET = -1  # what PhaseRecord says of forward and backward
+
+
+class _Counted(NamedTuple):
+    """The part of a round that counts as its own."""
+
+    step: int
+    bucket: int
+    start_ps: int
+    end_ps: int
+
+
+def breakdown(
+    rounds: Sequence[RoundRecord], phases: Sequence[PhaseRecord], aggregation_ps: int
+) -> list[dict[str, Any]] | None:
+    """Mean time per round, share and payload of every phase and label of some rounds; None without a round.
+
+    Each round is told by the worker that was done last and, of several, began last: that is what it took.
+    Where rounds of several buckets overlap, the time counts for the one that began first, and once: the rows
+    never add up to more than `aggregation_ps`, the time in which some round was under way. The last row is
+    the rest: how much later than the first the last worker of a round began.
+    """
+    if not rounds:
+        return None
+    by_round: dict[tuple[int, int], list[PhaseRecord]] = defaultdict(list)
+    for phase in phases:
+        if phase.bucket != _COMPUTE_BUCKET:
+            by_round[phase.step, phase.bucket].append(phase)
+    times_ps: dict[tuple[str, str], int] = defaultdict(int)
+    payload_bytes: dict[tuple[str, str], int] = defaultdict(int)
+    for counted in _counted(rounds):
+        for phase in _of_last_worker(by_round[counted.step, counted.bucket]):
+            start_ps, end_ps = max(phase.start_ps, counted.start_ps), min(phase.end_ps, counted.end_ps)
+            times_ps[phase.phase, phase.label] += max(0, end_ps - start_ps)
+            payload_bytes[phase.phase, phase.label] += phase.payload_bytes
+    times_ps[UNEXPLAINED, ""] = aggregation_ps - sum(times_ps.values())
+    return [
+        {
+            "phase": phase,
+            "label": label,
+            "time_us": time_ps / len(rounds) / PS_PER_US,
+            "share": time_ps / aggregation_ps if aggregation_ps else None,
+            "payload_bytes": payload_bytes[phase, label] / len(rounds),
+        }
+        for (phase, label), time_ps in times_ps.items()
+    ]
+
+
+def _counted(rounds: Sequence[RoundRecord]) -> Iterator[_Counted]:
+    """Every round without the time that those before it cover, in the order in which they began."""
+    reached_ps = 0
+    for record in sorted(rounds, key=lambda record: (record.start_ps, record.end_ps)):
+        yield _Counted(record.step, record.bucket, max(record.start_ps, reached_ps), record.end_ps)
+        reached_ps = max(reached_ps, record.end_ps)
+
+
+def _of_last_worker(phases: Sequence[PhaseRecord]) -> list[PhaseRecord]:
+    """Phases of the worker that was done last; of several, that which the others waited for."""
+    by_worker: dict[int, list[PhaseRecord]] = defaultdict(list)
+    for phase in phases:
+        by_worker[phase.worker].append(phase)
+    return max(by_worker.values(), key=lambda own: (own[-1].end_ps, own[0].start_ps), default=[])

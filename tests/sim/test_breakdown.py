@@ -1,0 +1,90 @@
+"""What every phase takes on a star, where it can be worked out, and that it explains the aggregation time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from sim.results.breakdown import UNEXPLAINED
+from tests.sim.scenes import DENSE, RING, measure, simulate
+
+ELEMENTS, WORKERS = 40_000, 8
+STAR = (
+    f"workers={WORKERS}",
+    f"topology.hosts={WORKERS}",
+    f"workload.elements={ELEMENTS}",
+    "workload.density=3%",
+    "workload.steps=2",
+    "collective.frame=udp-256",
+    "device={kind: fixed, forward: 1ms, backward: 1ms, memory_rate: 800Gbps}",
+)
+BYTE_US = 1e-5  # of memory
+VARIANTS = {
+    "ring": (RING, DENSE),
+    "ring-lossless": (RING, "codec={kind: lossless}"),
+    "switchml": (),
+    "lossless": ("codec={kind: lossless}",),
+    "packed": ("codec={kind: packed}",),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_phases_explain_the_aggregation_time(tmp_path: Path, name: str) -> None:
+    found = measure(tmp_path, *STAR, *VARIANTS[name])
+
+    *rows, rest = found["breakdown"]
+    assert rest["phase"] == UNEXPLAINED
+    assert abs(rest["share"]) <= 0.03
+    assert sum(row["time_us"] for row in rows) == pytest.approx(found["aggregation_time_us"], rel=0.03)
+    assert sum(row["payload_bytes"] for row in rows) == pytest.approx(found["payload_bytes_up"])
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_workers_in_step_take_what_the_mean_of_them_takes(tmp_path: Path, name: str) -> None:
+    sets = (*STAR, *VARIANTS[name])
+    sums_us: dict[tuple[str, str], float] = defaultdict(float)
+    for phase in simulate(tmp_path, *sets).phases:
+        if phase.bucket >= 0:
+            sums_us[phase.phase, phase.label] += (phase.end_ps - phase.start_ps) / 1e6
+
+    rows = {(row["phase"], row["label"]): row["time_us"] for row in measure(tmp_path, *sets)["breakdown"]}
+    del rows[UNEXPLAINED, ""]
+    assert rows == pytest.approx({what: time / WORKERS / 2 for what, time in sums_us.items()}, rel=0.03)
+
+
+def test_encoding_and_decoding_take_what_is_charged(tmp_path: Path) -> None:
+    """Fixed point reads the gradient twice and writes it once and the exponents; decoding is one pass."""
+    found = measure(tmp_path, *STAR)["breakdown"]
+
+    blocks = -(-ELEMENTS // 64)
+    times = {(row["phase"], row["label"]): row["time_us"] for row in found}
+    assert times["encode", "values"] == pytest.approx((3 * 4 * ELEMENTS + blocks) * BYTE_US)
+    assert times["decode", "values"] == pytest.approx((2 * 4 * ELEMENTS + blocks) * BYTE_US)
+
+
+def test_a_message_has_a_row_of_its_own(tmp_path: Path) -> None:
+    found = measure(tmp_path, *STAR, "codec={kind: packed}")["breakdown"]
+
+    assert [(row["phase"], row["label"]) for row in found] == [
+        *((phase, "index + exponents") for phase in ("encode", "network")),  # digested with the values
+        *((phase, "values") for phase in ("encode", "network", "decode")),
+        (UNEXPLAINED, ""),
+    ]
+
+
+def test_a_worker_that_starts_late_is_what_is_left(tmp_path: Path) -> None:
+    """All wait a millisecond for the last, in which it does nothing for the round."""
+    late = "faults=[{kind: worker_pause, worker: 3, at: 0ms, for: 1ms}]"
+    found = measure(tmp_path, *STAR, "workload.steps=1", late)
+
+    assert found["breakdown"][-1]["time_us"] == pytest.approx(1000, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_buckets_that_follow_each_other_at_once_are_explained_too(tmp_path: Path, name: str) -> None:
+    sets = ("workload.bucket=40000B", "device={kind: fixed, forward: 0s, backward: 0s, memory_rate: 800Gbps}")
+    found = measure(tmp_path, *STAR, *VARIANTS[name], *sets)
+
+    assert 0 <= found["breakdown"][-1]["share"] <= 0.03
