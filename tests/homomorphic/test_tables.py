@@ -10,12 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from homomorphic.hashing import REPAIRED, ROTATED
+from homomorphic.hypergraph import hypergraph, replay, schedule
 from homomorphic.keyed import splitmix64_plain
 from homomorphic.tables import (
     MEMBERS_MAX,
     Members,
     Tables,
     add,
+    hashing_of,
     peel,
     rows_needed,
     scratch_for,
@@ -147,6 +149,24 @@ def test_adding_and_peeling_are_those_of_the_reference(bucket: Bucket) -> None:
         assert bool(expected.estimates) == is_failed[tile]
         if not is_failed[tile]:
             assert totals == expected.values == {one: sum_of[one] for one in choices}
+
+
+@given(bucket=buckets())
+@settings(max_examples=40)
+def test_any_tile_peels_as_a_hypergraph_too(bucket: Bucket) -> None:
+    tables = bucket.tables
+    merged = merged_of(bucket)
+    sums, is_failed = peeled(bucket, merged)
+    starts = starts_of(bucket.union, tables.tile_elements)
+    for tile in np.flatnonzero(tables.rows):
+        tile_union = bucket.union[tile * tables.tile_elements :][: tables.tile_elements]
+        graph = hypergraph(hashing_of(tables, int(tile)), members_of(tile_union, sums[:0], 64).elements)
+        tile_sums = np.empty(graph.negative.size, np.int32)
+        table = merged[tables.word_starts[tile] : tables.word_starts[tile + 1]]
+
+        assert replay(graph, schedule(graph), table, tile_sums) != is_failed[tile]
+        if not is_failed[tile]:
+            assert tile_sums.tolist() == sums[starts[tile] : starts[tile + 1]].tolist()
 
 
 @given(bucket=buckets(), counter=st.integers(0, 10**6), fault=st.integers(1, 2**32 - 1))
