@@ -211,14 +211,14 @@ class AutoEncoder:
         """Choose, say so, do it, and measure the sum."""
         note = self._choice(round.bucket)
         round.tell(note)
-        decoded = yield from self.encoders[note.subject].exchange(gradient, round)
+        decoded = yield from self.encoders[note.name].exchange(gradient, round)
         self._measured[round.bucket] = measure(decoded)
         return decoded
 
     def _choice(self, bucket: int) -> Note:
         seen = self._measured.get(bucket)
         if seen is None:
-            return Note(NoteKind.CHOICE, "packed: nothing has been measured yet", subject="packed")
+            return Note(NoteKind.CHOICE, "packed: nothing has been measured yet")
         times = {one.name: self.codec.expected_us(one, seen) for one in self.codec.candidates}
         name = min(times, key=times.__getitem__)
         rivals = ", ".join(
@@ -228,7 +228,7 @@ class AutoEncoder:
             f"{name}: {times[name]:.3g} us expected, {rivals}; the last sum had {seen.members} of "
             f"{seen.elements} elements"
         )
-        return Note(NoteKind.CHOICE, text, subject=name)
+        return Note(NoteKind.CHOICE, text)
 
 
 def measure(decoded: Gradient) -> Measured:

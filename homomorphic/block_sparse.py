@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from homomorphic.bits import WORD_ELEMENTS, WideIndex
 from homomorphic.codec import Exchange, Gradient, Merge, Merged, Message, Round, Work, register
 from homomorphic.members import (
+    Bucket,
     decode,
     everyone,
     exchange_members,
@@ -134,7 +135,7 @@ class BlockSparseEncoder:
             scanned_bytes = 0  # by the first operation all of it has been read
             chosen = -following.words.astype(np.int64)
             current = np.sort(chosen[chosen < upcoming.end])
-        tell_infinite(infinite, gradient.size, round)
+        tell_infinite(infinite, Bucket(gradient, decoded, round))
         return decoded
 
 
@@ -154,7 +155,9 @@ def _exchange_bitmap(
     agreed = numbers.agree(gradient.size, announced, tuple(merged), round)
     index = _only(everyone(gradient.size), np.flatnonzero(live))
     place = placed(members_of(index, numbers.block_elements), agreed)
-    return (yield from exchange_members(gradient, place, numbers, "blocks", round))
+    bucket = Bucket(gradient, np.empty(gradient.size, np.float32), round)
+    tell_infinite((yield from exchange_members(bucket, place, numbers, "blocks")), bucket)
+    return bucket.decoded
 
 
 class _Upcoming:

@@ -124,11 +124,15 @@ class Note:
     """What a reader of the results must be told of one round; all workers tell the same."""
 
     kind: NoteKind
-    text: str  # a sentence without a full stop
-    subject: str = ""  # choice: the name of what was taken
+    text: str  # a sentence without a full stop; of a choice its name first, then a colon
     count: int = 1  # of what it is about …
     total: int = 1  # … out of so many
-    elements: NDArray[np.int64] | None = None  # those it is about, in ascending order
+    elements: NDArray[np.int64] | None = None  # estimates, infinities: which, in ascending order
+
+    @property
+    def name(self) -> str:
+        """What was chosen."""
+        return self.text.partition(":")[0]
 
 
 def _untold(note: Note) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from homomorphic.bits import WORD_ELEMENTS
 from homomorphic.codec import Exchange, Gradient, Merge, Round, register
-from homomorphic.members import everyone, exchange_members, members_of, placed
+from homomorphic.members import Bucket, everyone, exchange_members, members_of, placed, tell_infinite
 from homomorphic.membership import check_block_elements
 from homomorphic.numbers import number_format
 
@@ -69,4 +69,6 @@ class DenseExactEncoder:
         )
         if not place.offsets[-1]:  # zeros everywhere
             return np.zeros(gradient.size, np.float32)
-        return (yield from exchange_members(gradient, place, numbers, "values", round))
+        bucket = Bucket(gradient, np.empty(gradient.size, np.float32), round)
+        tell_infinite((yield from exchange_members(bucket, place, numbers, "values")), bucket)
+        return bucket.decoded

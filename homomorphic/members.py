@@ -81,6 +81,14 @@ def scatter(index: WideIndex, values: Gradient, decoded: Gradient, clear: bool) 
                 word &= word - np.uint64(1)
 
 
+class Bucket(NamedTuple):
+    """One worker's bucket in a round."""
+
+    gradient: Gradient
+    decoded: Gradient  # to be
+    round: Round
+
+
 @dataclass(frozen=True)
 class Members:
     """Some elements of a bucket, block by block."""
@@ -194,21 +202,11 @@ def _chunk(place: Placed, number: int) -> _Chunk:
 
 
 def exchange_members(
-    gradient: Gradient,
-    place: Placed,
-    numbers: Format[Any],
-    label: str,
-    round: Round,
-    decoded: Gradient | None = None,
-) -> Generator[tuple[Message, ...], tuple[Merged, ...], Gradient]:
-    """Sum the members' values in one operation; return the sums, zero elsewhere, or in `decoded` as it is."""
-    message = members_message(gradient, place, numbers, label)
-    (merged,) = yield (message,)
-    is_new = decoded is None
-    sums = np.empty(gradient.size, np.float32) if decoded is None else decoded
-    infinite = decode(place, merged.words, sums, clear=is_new)
-    tell_infinite(infinite, place.members.count, round)
-    return sums
+    bucket: Bucket, place: Placed, numbers: Format[Any], label: str, clear: bool = True
+) -> Generator[tuple[Message, ...], tuple[Merged, ...], int]:
+    """Sum the members' values in one operation, and decode them as `decode` does; return what it returns."""
+    (merged,) = yield (members_message(bucket.gradient, place, numbers, label),)
+    return decode(place, merged.words, bucket.decoded, clear)
 
 
 def members_message(gradient: Gradient, place: Placed, numbers: Format[Any], label: str) -> Message:
@@ -226,8 +224,9 @@ def members_message(gradient: Gradient, place: Placed, numbers: Format[Any], lab
     )
 
 
-def tell_infinite(infinite: int, members: int, round: Round) -> None:
-    """Note sums that are beyond float32, if there are any."""
+def tell_infinite(infinite: int, bucket: Bucket) -> None:
+    """Note sums of finite values that are beyond float32, if there are any."""
     if infinite:
         text = f"{infinite} sums are beyond the range of float32 and became infinite"
-        round.tell(Note(NoteKind.INFINITE, text, count=infinite, total=members))
+        elements = np.flatnonzero(np.isinf(bucket.decoded))
+        bucket.round.tell(Note(NoteKind.INFINITE, text, infinite, bucket.decoded.size, elements))

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from homomorphic.bits import WORD_ELEMENTS
 from homomorphic.codec import Exchange, Gradient, Merge, Round, register
-from homomorphic.members import exchange_members, members_of, placed
+from homomorphic.members import Bucket, exchange_members, members_of, placed, tell_infinite
 from homomorphic.membership import (
     IndexKind,
     IndexMemory,
@@ -96,4 +96,6 @@ class PackedEncoder:
             return np.zeros(gradient.size, np.float32)
         agreed = numbers.agree(gradient.size, announced, membership.merged, round)
         place = placed(members_of(membership.union, codec.block_elements), agreed)
-        return (yield from exchange_members(gradient, place, numbers, "values", round))
+        bucket = Bucket(gradient, np.empty(gradient.size, np.float32), round)
+        tell_infinite((yield from exchange_members(bucket, place, numbers, "values")), bucket)
+        return bucket.decoded

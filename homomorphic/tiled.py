@@ -19,6 +19,7 @@ from homomorphic.codec import Gradient, Merged, Message, Note, NoteKind, Round, 
 from homomorphic.forecast import Seen, with_margin
 from homomorphic.keyed import mix_plain
 from homomorphic.members import (
+    Bucket,
     Members,
     decode,
     encode,
@@ -93,7 +94,7 @@ class _Sent:
         self, layout: Layout, numbers: Format[Any], agreed: Agreed, whole: WideIndex, round: Round
     ) -> None:
         """`whole` are the elements that whole tiles send: their members, or all if those are not known."""
-        self._layout, self._numbers, self._agreed, self._round = layout, numbers, agreed, round
+        self._layout, self._numbers, self._agreed = layout, numbers, agreed
         digits = np.maximum.reduceat(agreed.digits, np.arange(0, agreed.digits.size, layout.tile_blocks))
         key = mix_plain(round.seed, round.step, round.bucket)
         self._sketch = Sketch(layout.shape, layout.tile_elements, layout.rows, digits, key)
@@ -129,13 +130,14 @@ class _Sent:
 
     def decode(
         self, merged: tuple[Merged, ...], union: WideIndex, is_skipped: Flags, decoded: Gradient
-    ) -> Flags:
-        """Write the sums of merged messages, in their order, into `decoded`; return the tiles that failed.
+    ) -> tuple[Flags, int]:
+        """Write the sums of merged messages, in their order, into `decoded`.
 
-        Tiles that failed, or are skipped, are left zero, or wrong if they are whole.
+        Returns the tiles that failed, and how many sums are infinite. Tiles that failed, or are skipped, are
+        left zero, or wrong if they are whole.
         """
         layout, answers = self._layout, iter(merged)
-        failed, infinite, members = np.zeros(layout.rows.size, np.bool_), 0, 0
+        failed, infinite = np.zeros(layout.rows.size, np.bool_), 0
         if self._sketch.words_count:
             live = layout.has_table & ~is_skipped
             place = placed(layout.within(live, union), self._agreed, layout.tile_blocks)
@@ -143,21 +145,9 @@ class _Sent:
             for tile in np.flatnonzero(failed):
                 sums[place.offsets[tile] : place.offsets[tile + 1]] = 0
             infinite += decode(place, sums, decoded, clear=True)
-            members += place.members.count
         if self._direct.offsets[-1]:
             infinite += decode(self._direct, next(answers).words, decoded, clear=False)
-            members += self._direct.members.count
-        tell_infinite(infinite, members, self._round)
-        return failed
-
-
-class _Bucket(NamedTuple):
-    """One worker's bucket in a round."""
-
-    gradient: Gradient
-    own: WideIndex
-    decoded: Gradient
-    round: Round
+        return failed, infinite
 
 
 @dataclass(frozen=True)
@@ -172,42 +162,46 @@ class Tiled:
 
     def exchange_staged(self, gradient: Gradient, round: Round) -> Operations:
         """Index first, then sketches sized for the union, then what failed."""
-        bucket = _Bucket(gradient, own_index(gradient), np.zeros(gradient.size, np.float32), round)
-        union, seen, _ = yield from self._agree(bucket, ())
+        bucket = Bucket(gradient, np.zeros(gradient.size, np.float32), round)
+        own = own_index(gradient)
+        union, seen, _ = yield from self._agree(bucket, own, ())
         if seen.members.any():
             layout = layout_of(
                 self.shape, self.load, gradient.size, seen.members, self.numbers.block_elements
             )
             sent = _Sent(layout, self.numbers, seen.agreed, union, round)
-            messages = sent.messages(gradient, bucket.own)
+            messages = sent.messages(gradient, own)
             if messages:  # digits of zeros are none at all
-                failed = sent.decode((yield messages), union, np.zeros_like(layout.is_whole), bucket.decoded)
+                merged = yield messages
+                failed, infinite = sent.decode(merged, union, np.zeros_like(layout.is_whole), bucket.decoded)
                 _tell_failed(failed, layout, round)
-                yield from self._redo(bucket, layout.within(failed, union), seen.agreed)
+                infinite += yield from self._redo(bucket, layout.within(failed, union), seen.agreed)
+                tell_infinite(infinite, bucket)
         return bucket.decoded, seen
 
     def exchange_concurrent(self, gradient: Gradient, round: Round, forecast: Seen) -> Operations:
         """Index and sketches at once, these by a forecast; then what that was wrong for, and what failed."""
-        bucket = _Bucket(gradient, own_index(gradient), np.zeros(gradient.size, np.float32), round)
-        room = with_margin(forecast.members)
+        bucket = Bucket(gradient, np.zeros(gradient.size, np.float32), round)
+        own, room = own_index(gradient), with_margin(forecast.members)
         layout = layout_of(self.shape, self.load, gradient.size, room, self.numbers.block_elements)
         sent = _Sent(layout, self.numbers, forecast.agreed, everyone(gradient.size), round)
-        union, seen, merged = yield from self._agree(bucket, sent.messages(gradient, bucket.own))
+        union, seen, merged = yield from self._agree(bucket, own, sent.messages(gradient, own))
         missed = _missed(layout, seen.members, forecast.agreed.covers(seen.agreed))
-        failed = sent.decode(merged, union, missed, bucket.decoded)
+        failed, infinite = sent.decode(merged, union, missed, bucket.decoded)
         _tell_missed(missed, layout.per_tile(seen.members), round)
         _tell_failed(failed, layout, round)
-        yield from self._redo(bucket, layout.within(failed | missed, union), seen.agreed)
+        infinite += yield from self._redo(bucket, layout.within(failed | missed, union), seen.agreed)
+        tell_infinite(infinite, bucket)
         return bucket.decoded, seen
 
     def _agree(
-        self, bucket: _Bucket, beside: tuple[Message, ...]
+        self, bucket: Bucket, own: WideIndex, beside: tuple[Message, ...]
     ) -> Generator[tuple[Message, ...], tuple[Merged, ...], tuple[WideIndex, Seen, tuple[Merged, ...]]]:
         """Exchange the index and what numbers need, and at the same time what is `beside`."""
         elements = bucket.gradient.size
         announced = self.numbers.announce(bucket.gradient, bucket.round)
         membership = yield from exchange_index(
-            bucket.own, elements, bucket.round, self.index, (*announced, *beside), self.memory
+            own, elements, bucket.round, self.index, (*announced, *beside), self.memory
         )
         merged = membership.merged
         agreed = self.numbers.agree(elements, announced, merged[: len(announced)], bucket.round)
@@ -215,14 +209,12 @@ class Tiled:
         return membership.union, Seen(members, agreed), merged[len(announced) :]
 
     def _redo(
-        self, bucket: _Bucket, again: Members, agreed: Agreed
-    ) -> Generator[tuple[Message, ...], tuple[Merged, ...], None]:
-        """Sum some members one by one."""
-        if again.count:
-            place = placed(again, agreed)
-            yield from exchange_members(
-                bucket.gradient, place, self.numbers, "redo", bucket.round, bucket.decoded
-            )
+        self, bucket: Bucket, again: Members, agreed: Agreed
+    ) -> Generator[tuple[Message, ...], tuple[Merged, ...], int]:
+        """Sum some members one by one; return how many sums are infinite."""
+        if not again.count:
+            return 0
+        return (yield from exchange_members(bucket, placed(again, agreed), self.numbers, "redo", clear=False))
 
 
 def _missed(layout: Layout, members: Counts, is_covered: Flags) -> Flags:

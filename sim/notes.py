@@ -45,7 +45,7 @@ def count_notes(notes: Sequence[Sequence[Note]], elements: int) -> Told:
     first = notes[0]
     for note in first:
         _require_elements(note, elements)
-    choices = [note.text.partition(":")[0] for note in first if note.kind is NoteKind.CHOICE]
+    choices = [note.name for note in first if note.kind is NoteKind.CHOICE]
     return Told(
         agree=all(_tell_the_same(first, other) for other in notes[1:]),
         choice=" + ".join(choices) or None,

@@ -160,7 +160,7 @@ class _Case:
             self._counts[note.kind] += note.count
             self._totals[note.kind] += note.total
             if note.kind is NoteKind.CHOICE:
-                self._choices[note.text] += 1
+                self._choices[note.name] += 1
             if note.kind is NoteKind.ESTIMATE and note.elements is not None:
                 is_estimate[note.elements] = True
             elif note.kind is NoteKind.ESTIMATE:
