@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from homomorphic.bits import WideIndex
 from homomorphic.compiled import kernel
 from homomorphic.hashing import (
+    POSITIONS_SPARE,
     Counters,
     Hashing,
     counters_count,
@@ -55,11 +56,11 @@ class Schedule(NamedTuple):
 def hypergraph(hashing: Hashing, index: WideIndex) -> Hypergraph:
     """Members and counters of a tile; bit j of `index[w]` says that element 64·w + j is a member."""
     members = int(np.bitwise_count(index).sum(dtype=np.int64))
-    positions = np.empty(members, np.uint32)
+    positions = np.empty(members + POSITIONS_SPARE, np.uint32)
     find_positions(index, positions)
     graph = Hypergraph(empty_counters(members), np.empty(members, np.uint8), counters_count(hashing))
-    place(hashing, positions, graph.counters)
-    find_signs(hashing, positions, graph.negative)
+    place(hashing, positions[:members], graph.counters)
+    find_signs(hashing, positions[:members], graph.negative)
     return graph
 
 
