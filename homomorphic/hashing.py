@@ -21,12 +21,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.bits import WORD_ELEMENTS, WideIndex, trailing_zeros
+from homomorphic.bits import WORD_ELEMENTS, WideIndex, popcount, trailing_zeros
 from homomorphic.compiled import inlined, kernel
 from homomorphic.keyed import Integer, splitmix64
 
 PUBLISHED, ROTATED, REPAIRED = 0, 1, 2
 PUBLISHED_LANES = 1024  # threads of a CUDA block
+POSITIONS_SPARE = 8
 
 _ONE, _LOW = np.uint64(1), np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
@@ -65,15 +66,27 @@ def empty_counters(items: int) -> Counters:
 
 @kernel
 def find_positions(index: WideIndex, positions: Positions) -> int:
-    """Write the positions of the set bits in ascending order and return how many there are."""
+    """Write the positions of the set bits in ascending order and return how many there are.
+
+    `positions` needs room for `POSITIONS_SPARE` more: so many are written for every word, set or not, and the
+    next word's go over those that are not. How many bits a word has cannot be predicted, and a wrong guess
+    costs more than the writes: 0.9 ms for 25 M elements, where a loop over set bits takes 2.0 at 1 % and 3.2
+    at 5 %.
+    """
     count = np.uint64(0)
     for w in range(index.size):
         word = index[w]
+        first = np.uint64(WORD_ELEMENTS * w)
+        end = count + popcount(word)  # type: ignore[call-arg]  # Numba passes the first one
+        for i in range(POSITIONS_SPARE):
+            positions[count + np.uint64(i)] = np.uint32(first + trailing_zeros(word))
+            word &= word - _ONE
+        count += np.uint64(POSITIONS_SPARE)
         while word:
-            lowest: np.uint64 = trailing_zeros(word)  # type: ignore[call-arg]  # Numba passes the first one
-            positions[count] = np.uint32(WORD_ELEMENTS * w) + np.uint32(lowest)
+            positions[count] = np.uint32(first + trailing_zeros(word))
             count += _ONE
             word &= word - _ONE
+        count = end
     return int(count)
 
 

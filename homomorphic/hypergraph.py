@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from homomorphic.bits import WideIndex
 from homomorphic.compiled import kernel
 from homomorphic.hashing import (
+    POSITIONS_SPARE,
     Counters,
     Hashing,
     counters_count,
@@ -52,14 +53,22 @@ class Schedule(NamedTuple):
     rounds: int  # in which members come out
 
 
+class Cells(NamedTuple):
+    """Who is left in every counter, and the counters that were found to hold one."""
+
+    degrees: Uint32s  # (size,)
+    numbers: Uint32s  # (size,) exclusive-or of the members; the member, where there is one
+    queue: Uint32s  # (size + 1,)
+
+
 def hypergraph(hashing: Hashing, index: WideIndex) -> Hypergraph:
     """Members and counters of a tile; bit j of `index[w]` says that element 64·w + j is a member."""
     members = int(np.bitwise_count(index).sum(dtype=np.int64))
-    positions = np.empty(members, np.uint32)
+    positions = np.empty(members + POSITIONS_SPARE, np.uint32)
     find_positions(index, positions)
     graph = Hypergraph(empty_counters(members), np.empty(members, np.uint8), counters_count(hashing))
-    place(hashing, positions, graph.counters)
-    find_signs(hashing, positions, graph.negative)
+    place(hashing, positions[:members], graph.counters)
+    find_signs(hashing, positions[:members], graph.negative)
     return graph
 
 
@@ -119,14 +128,6 @@ def _planes(graph: Hypergraph, words: Words, table: Words) -> tuple[Words, Words
     """Words and tables by plane: `(planes, m)` and `(planes, size)`."""
     planes = table.size // max(1, graph.size)
     return words.reshape(planes, graph.negative.size), table.reshape(planes, graph.size)
-
-
-class Cells(NamedTuple):
-    """Who is left in every counter, and the counters that were found to hold one."""
-
-    degrees: Uint32s  # (size,)
-    numbers: Uint32s  # (size,) exclusive-or of the members; the member, where there is one
-    queue: Uint32s  # (size + 1,)
 
 
 @kernel

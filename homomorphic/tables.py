@@ -22,15 +22,23 @@ from numpy.typing import NDArray
 
 from homomorphic.bits import WORD_ELEMENTS, WideIndex
 from homomorphic.compiled import inlined, kernel
-from homomorphic.hashing import Counters, Hashing, Positions, empty_counters, find_positions, place
+from homomorphic.hashing import (
+    POSITIONS_SPARE,
+    Counters,
+    Hashing,
+    Positions,
+    empty_counters,
+    find_positions,
+    place,
+)
 from homomorphic.keyed import splitmix64, splitmix64_plain
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 
-# A hash per element. Sharing one between lanes saves nothing (hashes are computed several at a time, 0.4 ns
-# each; at a density of 5 % adding takes 3.9 ns a member with 1 lane, 7.3 with 4, 8.1 with 16) and costs tables whose members
-# cluster: of those with 1000 members in runs of 64, 0.5 % fail with 1 lane, 6 % with 4, 33 % with 16.
+# A hash per element. Sharing one between lanes saves nothing, as hashes are computed several at a time (0.4
+# ns each, with 16 lanes 0.5), and costs tables whose members cluster: of those with 1000 members in runs of
+# 64, 0.5 % fail with 1 lane, 6 % with 4, 33 % with 16.
 LANES = 1
 EXTRA_COUNTERS = 32  # what small tables need on top of the load
 MEMBERS_MAX = 1 << 21  # of a tile: the numbers of 31 members, added up, fit a cell
@@ -87,6 +95,8 @@ def rows_needed(members: Int64s, load: float, lanes: int = LANES) -> Int64s:
 def scratch_for(tables: Tables, starts: Int64s) -> Scratch:
     """Buffers for any tile of these tables whose members begin at `starts`.
 
+    Made for the union, they fit every worker's own members too.
+
     Raises
     ------
     ValueError
@@ -101,7 +111,7 @@ def scratch_for(tables: Tables, starts: Int64s) -> Scratch:
         )
     words = int(np.diff(tables.word_starts).max(initial=0, where=has_table))
     return Scratch(
-        np.empty(members, np.uint32),
+        np.empty(members + POSITIONS_SPARE, np.uint32),
         empty_counters(members),
         np.empty(words, np.uint64),
         np.empty(words + 1, np.uint32),
@@ -172,14 +182,13 @@ def peel(
 def _choose(tables: Tables, tile: int, index: WideIndex, members: int, scratch: Scratch) -> Counters:
     """Counters of a tile's members, in the scratch."""
     words = tables.tile_elements // WORD_ELEMENTS
-    positions = scratch.positions[:members]
-    find_positions(index[tile * words : (tile + 1) * words], positions)
+    find_positions(index[tile * words : (tile + 1) * words], scratch.positions)
     chosen = Counters(
         scratch.counters.first[:members],
         scratch.counters.second[:members],
         scratch.counters.third[:members],
     )
-    place(_hashing_of(tables, tile), positions, chosen)
+    place(_hashing_of(tables, tile), scratch.positions[:members], chosen)
     return chosen
 
 
