@@ -39,7 +39,7 @@ from homomorphic.codec import (
     Round,
     Work,
 )
-from homomorphic.hashing import PUBLISHED, PUBLISHED_LANES, Hashing, find_positions
+from homomorphic.hashing import POSITIONS_SPARE, PUBLISHED, PUBLISHED_LANES, Hashing, find_positions
 from homomorphic.members import (
     Placed,
     decode,
@@ -191,9 +191,9 @@ class _Table:
         missing = hypergraph.estimate(self.graph, order, left, sums)
         decode(self._place, sums, decoded, clear=True)
         if missing.size:
-            positions = np.empty(self._place.members.count, np.uint32)
-            find_positions(self._place.members.index, positions)
             total = self._place.members.count
+            positions = np.empty(total + POSITIONS_SPARE, np.uint32)
+            find_positions(self._place.members.index, positions)
             text = f"{missing.size} of {total} members did not come out and are estimates"
             elements = positions[missing].astype(np.int64)
             round.tell(Note(NoteKind.ESTIMATE, text, count=missing.size, total=total, elements=elements))

@@ -20,7 +20,7 @@ from homomorphic.tables import LANES, MEMBERS_MAX, Tables
 from homomorphic.threads import in_parallel
 
 TILE_MEMBERS = 32_768  # tables fit a core's cache, and few tiles fail (about 6 / members)
-TILE_ELEMENTS_MAX = 1 << 18  # so that tiles can be shared among threads, however sparse they are
+TILE_ELEMENTS_MAX = 1 << 22  # so that sparse buckets have tiles for several threads
 
 Words = NDArray[Any]
 Flags = NDArray[np.bool_]
