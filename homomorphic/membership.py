@@ -99,7 +99,7 @@ def exchange_index(
     DecodeError
         The merged words contradict what this worker sent.
     """
-    scan = _Scan(own, elements, Work(4 * elements, own.nbytes))
+    scan = _Scan(own, elements, Work(4 * elements, _narrow(own, elements).nbytes))
     if kind == "two_level":
         return (yield from _exchange_two_level(scan, beside))
     if kind == "bloom" and bloom.design_filter(elements, 1) is not None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from homomorphic.codec import Gradient, Merged, Message, Round
 from homomorphic.fold import check_lock_step
-from homomorphic.membership import IndexKind, IndexMemory, Membership, exchange_index
+from homomorphic.membership import IndexKind, IndexMemory, Membership, exchange_index, own_index
 from homomorphic.merge import merge_all
 from tests.homomorphic.gradients import support, values
 
@@ -67,7 +67,14 @@ def exchange(
     workers = len(gradients)
     round = Round(step, 0, workers, 7)
     exchanges = [
-        exchange_index(gradient, round, kind, beside(rank), memories[rank] if memories else IndexMemory())
+        exchange_index(
+            own_index(gradient),
+            gradient.size,
+            round,
+            kind,
+            beside(rank),
+            memories[rank] if memories else IndexMemory(),
+        )
         for rank, gradient in enumerate(gradients)
     ]
     result = Exchanged([], [])

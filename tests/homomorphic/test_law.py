@@ -102,4 +102,12 @@ def test_the_readme_s_example_prints_what_it_says(capsys: pytest.CaptureFixture[
 
 
 def test_the_registry_lists_all_codecs() -> None:
-    assert sorted(codecs()) == ["fixed_point", "lossless", "none", "packed"]
+    assert sorted(codecs()) == [
+        "auto",
+        "block_sparse",
+        "exact",
+        "fixed_point",
+        "lossless",
+        "none",
+        "packed",
+    ]

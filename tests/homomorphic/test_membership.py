@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from homomorphic.bloom import design_filter
 from homomorphic.codec import DecodeError, Gradient, Merge, Message, Round, Work
-from homomorphic.membership import IndexKind, IndexMemory, exchange_index
+from homomorphic.membership import IndexKind, IndexMemory, exchange_index, own_index
 from homomorphic.merge import merge_all
 from tests.homomorphic.indexes import exchange, index_of, is_named, sparse
 from tests.reference import index as reference
@@ -187,7 +187,11 @@ def test_a_filter_that_density_outgrew_names_too_much_and_heals() -> None:
 def test_counts_are_cut_so_that_their_sum_stays_in_int32() -> None:
     workers = 2**20
     gradient = np.ones(100_000, np.float32)
-    (message,) = next(exchange_index(gradient, Round(0, 0, workers, 7), "bloom", (), IndexMemory()))
+    (message,) = next(
+        exchange_index(
+            own_index(gradient), gradient.size, Round(0, 0, workers, 7), "bloom", (), IndexMemory()
+        )
+    )
 
     assert message.words.tolist() == [2047]
     assert workers * 2047 < 2**31 <= workers * 2048

@@ -52,7 +52,7 @@ def first_operation(gradients: list[Gradient], damage: dict[str, int]) -> None:
 
 @given(sample=samples(), block_elements=st.sampled_from([64, 128, 4096, 65_536]))
 def test_decoded_bits_are_those_of_dense_fixed_point(sample: Sample, block_elements: int) -> None:
-    packed = folded(Packed(block_elements), sample.gradients, sample.order)
+    packed = folded(Packed(block_elements=block_elements), sample.gradients, sample.order)
     dense = folded(FixedPoint(block_elements), sample.gradients)
 
     assert [one.tobytes() for one in dense.decoded] == [one.tobytes() for one in packed.decoded]
@@ -122,16 +122,16 @@ def test_members_that_cancel_decode_to_zero() -> None:
 
 
 def test_work_counts_the_bytes_of_every_pass() -> None:
-    gradient = sparse(8192 + 32, 0.1, 1)[0]  # an odd number of index words: the wide index is a half longer
-    union_bytes, wide_bytes = 257 * 4, 129 * 8
+    gradient = sparse(8192 + 32, 0.1, 1)[0]  # an odd number of index words: in memory it is a half longer
+    sent_bytes, wide_bytes = 257 * 4, 129 * 8
     (index, exponents), (values,) = (operation[0] for operation in folded(Packed(), [gradient]).messages)
     members_bytes = 4 * np.count_nonzero(gradient)
 
-    assert (gradient.nbytes, union_bytes) == (index.work.read_bytes, index.work.written_bytes)
+    assert (gradient.nbytes, sent_bytes) == (index.work.read_bytes, index.work.written_bytes)
     assert (gradient.nbytes, 4 * 3) == (exponents.work.read_bytes, exponents.work.written_bytes)
-    assert (index.size_bytes, exponents.size_bytes) == (union_bytes, 4 * 3)
-    assert union_bytes + 2 * wide_bytes + members_bytes == values.work.read_bytes
-    assert wide_bytes + members_bytes == values.work.written_bytes
+    assert (index.size_bytes, exponents.size_bytes) == (sent_bytes, 4 * 3)
+    assert 2 * wide_bytes + members_bytes == values.work.read_bytes
+    assert members_bytes == values.work.written_bytes
     assert wide_bytes + members_bytes == values.decode_work.read_bytes
     assert gradient.nbytes == values.decode_work.written_bytes
 
@@ -179,4 +179,4 @@ def test_blocks_that_cannot_work(block_elements: int) -> None:
         f"block_elements is {block_elements}: must be a power of two from 64 to 65536, 4096 is a good choice"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
-        Packed(block_elements)
+        Packed(block_elements=block_elements)
