@@ -18,14 +18,18 @@ import torch
 import zstandard
 from rich.table import Table
 
-from homomorphic import bits, bloom, merge
-from homomorphic.fixed_point import scale_of
+from homomorphic import bits, bloom, members, merge, tables
+from homomorphic.block_exponent import AgreedExponents
+from homomorphic.fixed_point import announced_exponents
+from homomorphic.sketch import REPAIRED_SHAPE
+from homomorphic.tiled import layout_of
 
 ELEMENTS = 25_000_000  # 100 MB of float32
 DENSITIES = (0.01, 0.05)
 BLOCK_ELEMENTS = 4096
 REPEATS = 5
 TOP_SHARE = 0.01
+LOAD = 0.77
 
 Work = Callable[[int, int], object]
 
@@ -49,11 +53,14 @@ class Sparse:
         self.index = np.zeros(-(-elements // 64), np.uint64)
         self.narrow = self.index.view(np.uint32)[: -(-elements // 32)]
         bits.write_index(self.gradient, self.narrow)
-        members_of_word = np.bitwise_count(self.index)
-        self.members_before = np.concatenate([[0], np.cumsum(members_of_word, dtype=np.int64)])
-        self.words = np.ones(self.members_before[-1], np.int32)
-        self.scales = np.full(-(-elements // BLOCK_ELEMENTS), scale_of(4, 1), np.float32)
+        exponents = announced_exponents(self.gradient, BLOCK_ELEMENTS, 1)
+        self.placed = members.placed(
+            members.members_of(self.index, BLOCK_ELEMENTS), AgreedExponents(exponents, 1)
+        )
+        self.words = np.ones(self.placed.offsets[-1], np.int32)
+        self.values = np.ones(self.words.size, np.float32)
         self.decoded = np.ones(elements, np.float32)
+        self._make_sketch()
         self.live = np.zeros(-(-self.index.size // 64), np.uint64)
         self.live_words = np.ones(np.count_nonzero(self.index), np.uint64)
         self.filter_size = bloom.design_filter(elements, self.words.size)
@@ -65,22 +72,73 @@ class Sparse:
         """Write the index."""
         bits.write_index(self.gradient[begin:end], self.narrow[begin // 32 : -(-end // 32)])
 
-    def encode(self, begin: int, end: int) -> None:
+    def _make_sketch(self) -> None:
+        """Tables for the members, and what they hold."""
+        room = np.diff(self.placed.members.starts)
+        layout = layout_of(REPAIRED_SHAPE, LOAD, self.gradient.size, room, BLOCK_ELEMENTS)
+        starts = np.append(self.placed.offsets[: -1 : layout.tile_blocks], self.placed.offsets[-1])
+        words = np.cumsum(np.append(0, 3 * REPAIRED_SHAPE.lanes * layout.rows))
+        self.tables = tables.Tables(
+            REPAIRED_SHAPE.setting,
+            REPAIRED_SHAPE.lanes,
+            layout.tile_elements,
+            layout.rows,
+            words,
+            np.uint64(1),
+        )
+        self.counters = np.ones(words[-1], np.int32)
+        self.scratches = [tables.scratch_for(self.tables, starts) for _ in range(2)]
+        self.own = tables.Members(self.index, starts, self.words)
+        self.is_failed = np.zeros(layout.rows.size, np.bool_)
+
+    def exponents(self, begin: int, end: int) -> None:
+        """Find every block's exponent."""
+        announced_exponents(self.gradient[begin:end], BLOCK_ELEMENTS, 1)
+
+    def pack(self, begin: int, end: int) -> None:
         """Write the index, and the integers of its members."""
         self.scan(begin, end)
-        index, words, scales = self._part(begin, end)
-        bits.pack(index, self.gradient[begin:end], scales, BLOCK_ELEMENTS, words)
+        index, span, blocks = self._part(begin, end)
+        members.gather(index, self.gradient[begin:end], self.values[span])
+        starts = self.placed.members.starts[blocks.start : blocks.stop + 1]
+        self.placed.agreed.part(blocks.start, blocks.stop).encode(
+            self.values[span], starts, 1, self.words[span]
+        )
 
     def expand(self, begin: int, end: int) -> None:
         """Put the integers back where they belong, and zeros elsewhere."""
-        index, words, scales = self._part(begin, end)
-        bits.expand(index, words, scales, BLOCK_ELEMENTS, self.decoded[begin:end])
+        index, span, blocks = self._part(begin, end)
+        starts = self.placed.members.starts[blocks.start : blocks.stop + 1]
+        self.placed.agreed.part(blocks.start, blocks.stop).decode(
+            self.words[span], starts, 1, self.values[span]
+        )
+        members.scatter(index, self.values[span], self.decoded[begin:end], True)
 
-    def _part(self, begin: int, end: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Index, words and scales of some elements."""
-        first, last = begin // 64, -(-end // 64)
-        words = self.words[self.members_before[first] : self.members_before[last]]
-        return self.index[first:last], words, self.scales[begin // BLOCK_ELEMENTS : -(-end // BLOCK_ELEMENTS)]
+    def sketch(self, begin: int, end: int) -> None:
+        """Write the index, the exponents, and the tables of its members."""
+        self.exponents(begin, end)
+        self.pack(begin, end)
+        tables.add(self.tables, self._tiles(begin, end), self.own, self.counters, self._scratch(begin))
+
+    def peel(self, begin: int, end: int) -> None:
+        """Recover the members' integers from the tables."""
+        tiles = self._tiles(begin, end)
+        tables.peel(self.tables, tiles, self.own, self.counters, self.is_failed, self._scratch(begin))
+
+    def _tiles(self, begin: int, end: int) -> np.ndarray:
+        """The tiles that begin in a range of elements."""
+        size = self.tables.tile_elements
+        return np.arange(-(-begin // size), -(-end // size))
+
+    def _scratch(self, begin: int) -> tables.Scratch:
+        """A thread's own."""
+        return self.scratches[begin > 0]
+
+    def _part(self, begin: int, end: int) -> tuple[np.ndarray, slice, slice]:
+        """Index, members and blocks of some elements."""
+        blocks = slice(begin // BLOCK_ELEMENTS, -(-end // BLOCK_ELEMENTS))
+        span = slice(*self.placed.members.starts[[blocks.start, blocks.stop]].tolist())
+        return self.index[begin // 64 : -(-end // 64)], span, blocks
 
     def write_two_levels(self, begin: int, end: int) -> None:
         """Write the index, and both levels of it."""
@@ -111,8 +169,15 @@ def loads_of(sparse: Sparse) -> list[Load]:
         Load("index, two_level", sparse.write_two_levels, False, live_bytes),
         Load("index, bloom", sparse.fill_filter, False, sparse.filter.nbytes),
         Load("index, bloom: asked", sparse.ask_filter),
-        Load("packed: encode", sparse.encode, compressed_bytes=index_bytes + words_bytes),
+        Load("packed: encode (index, values)", sparse.pack, compressed_bytes=index_bytes + words_bytes),
         Load("packed: expand", sparse.expand),
+        Load("block exponents", sparse.exponents),
+        Load(
+            "lossless: encode (index, exponents, tables)",
+            sparse.sketch,
+            compressed_bytes=index_bytes + sparse.counters.nbytes,
+        ),
+        Load("lossless: peel", sparse.peel),
         _compressor("zstd, level 1", zstd.compress, sparse.gradient),
         _compressor("lz4", lz4.frame.compress, sparse.gradient),
     ]
