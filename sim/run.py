@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,12 +19,13 @@ from sim.collectives.ring import Ring, RingOptions
 from sim.diagnosis import Diagnosis
 from sim.engine.engine import Engine
 from sim.engine.model import Job
-from sim.errors import DataError, RunError, StuckError
+from sim.errors import RunError, StuckError
 from sim.fabric import Fabric
 from sim.fault_plan import Change, Crash, Reboot
 from sim.faults import FaultDriver
 from sim.hosts import Hosts
 from sim.job import JobParts, TrainingJob
+from sim.out_folder import require_writable
 from sim.outcome import JobResult, Outcome, VariantResult, engine_of, link_records, summary_of
 from sim.plan import JobPlan, Plan, VariantPlan, passes_count, results_count
 from sim.record import LinkRecord
@@ -68,7 +68,7 @@ def run_scenario(
     """
     started_at, started = datetime.now(UTC), time.perf_counter()
     plan = resolve(load(path, sets, seed))
-    _require_writable(out_dir)
+    require_writable(out_dir, plan.scenario.name)
     results = []
     done, total = 0, sum(variant.steps for variant in plan.variants)
     for variant in plan.variants:
@@ -108,14 +108,6 @@ def _topology_files(plan: Plan) -> dict[str, bytes]:
     paths = {v.topology.path for v in plan.scenario.variants if isinstance(v.topology, TopologyFile)}
     kept = [path for path in paths if not Path(path).is_absolute() and ".." not in Path(path).parts]
     return {path: (folder / path).read_bytes() for path in sorted(kept)}
-
-
-def _require_writable(out_dir: Path) -> None:
-    """Complain before the work and not after it."""
-    existing = next(folder for folder in (out_dir.absolute(), *out_dir.absolute().parents) if folder.exists())
-    if not existing.is_dir() or not os.access(existing, os.W_OK):
-        reason = "cannot be written" if existing.is_dir() else "is no folder"
-        raise DataError(f"no run folder can be made in {out_dir}: {existing} {reason}", "use --out DIR")
 
 
 @dataclass
