@@ -12,6 +12,7 @@ from sim.engine import changes, inspection, jobs, rows, state, tables
 from sim.engine.atp_worker import open_atp_stream
 from sim.engine.flow import open_flow
 from sim.engine.kernel import run_until
+from sim.engine.lock_step import LockStep, Shape
 from sim.engine.memory import address_of
 from sim.engine.model import (
     Completion,
@@ -34,8 +35,6 @@ from topologies.routing import Network
 
 _LINK_COUNTERS = [name for name in rows.LINK.names or () if name.endswith(("_packets", "_bytes"))]
 _LINK_COUNTERS += ["busy_ps", "backlog_ps_max"]
-
-SERIALS_MAX = 1 << 20  # streams of a worker: what an ATP entry can tell apart
 
 
 class Engine:
@@ -62,7 +61,7 @@ class Engine:
         self._held: defaultdict[tuple[bool, int], deque[object]] = defaultdict(lambda: deque(maxlen=2))
         self._sums: defaultdict[int, deque[object]] = defaultdict(lambda: deque(maxlen=2))  # ATP, by job
         self._kept: dict[int, object] = {}  # tables of TABLE_ADD, by identity: packets refer to them
-        self._shapes: dict[tuple[int, int], tuple[object, int]] = {}  # of streams not yet open everywhere
+        self._lock_step = LockStep()
         self._flows_count = 0
         self._forgotten: defaultdict[int, int] = defaultdict(int)  # retransmissions of flows, by job
         self._reserve = 8  # packets that one event may take
@@ -141,7 +140,8 @@ class Engine:
         Raises
         ------
         ValueError
-            No words, arrays of another shape or type, or exponents that do not fit the units.
+            No words, arrays of another shape or type, exponents that do not fit the units, or a stream unlike
+            that of another worker.
         RuntimeError
             The worker's last stream is still open.
         """
@@ -149,10 +149,12 @@ class Engine:
         stream = self.world.streams[row]
         if stream.is_open:
             raise RuntimeError(f"worker {worker} of job {job} has a stream open")
-        self._check_lock_step(job, worker, segments, scaled is not None)
+        units = write_segments(self.world, row, segments, scaled is not None)
+        shape = Shape.of(segments, scaled is not None)
+        workers_count = int(self.world.jobs[job].workers_count)
+        self._lock_step.open(job, worker, int(stream.serial) + 1, shape, workers_count)
         if self.world.hosts[int(stream.host)].away_until_ps == state.NEVER:
             return  # it has crashed
-        units = write_segments(self.world, row, segments, scaled is not None)
         self._kept |= {id(segment.table): segment.table for segment in segments}
         stream.segments_count, stream.blocks_count, stream.lead = len(segments), 0, 0
         stream.window = self.world.jobs[job].window
@@ -167,8 +169,7 @@ class Engine:
         self._held[False, row].append((segments, scaled))
         self._make_room(self._reserve)
         if self.world.jobs[job].program == Program.ATP:
-            has_floats = any(segment.floats is not None for segment in segments)
-            self._kept_sums(row, jobs.open_sums(self.world, job, int(stream.serial), units, has_floats))
+            self._kept_sums(row, jobs.open_sums(self.world, job, int(stream.serial), units, shape.has_floats))
             open_atp_stream(self.world, row)
         else:
             open_stream(self.world, row)
@@ -177,19 +178,6 @@ class Engine:
         """Keep a server's sums of a stream alive until those two streams later take their place."""
         if arrays:
             self._sums[int(self.world.streams[row].job)].append(arrays)
-
-    def _check_lock_step(self, job: int, worker: int, segments: list[Segment], is_scaled: bool) -> None:
-        """Results are written at the length their cause has: all workers must send the same lengths."""
-        serial = int(self.world.streams[int(self.world.jobs[job].first_stream) + worker].serial) + 1
-        if serial >= SERIALS_MAX:
-            raise RuntimeError(f"worker {worker} of job {job} has opened {serial} streams, that is all")
-        shape = [(segment.words.size, segment.merge) for segment in segments], is_scaled
-        first, opened = self._shapes.pop((job, serial), (shape, 0))
-        if shape != first:
-            self._shapes[job, serial] = first, opened
-            raise ValueError(f"worker {worker} of job {job} streams {shape}, another worker {first}")
-        if opened + 1 < self.world.jobs[job].workers_count:
-            self._shapes[job, serial] = first, opened + 1
 
     def open_flow(self, flow: Flow) -> int:
         """Start a flow now; returns its number, which its `Completion` carries.
