@@ -142,11 +142,11 @@ def _study(
     import time
     from datetime import UTC, datetime
 
-    from sim.results.files import require_writable
+    from sim.out_folder import require_writable
     from sim.study.folder import write_study
     from sim.study.measure import run_study
 
-    require_writable(out)
+    require_writable(out, "study")
     started_at, started_s = datetime.now(UTC), time.perf_counter()
     with progress_bar() if sys.stderr.isatty() else nullcontext(lambda *_: None) as progress:
         found = run_study(wanted, source, rounds, seed, progress)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from sim.engine.model import NEVER_PS, Rule
+from sim.units import RATE, TIME
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,12 @@ class SlowHost:
     from_ps: int  # start of its job
 
 
+def _duration(from_ps: int, until_ps: int) -> str:
+    if until_ps == NEVER_PS:
+        return "to the end"
+    return f"for {TIME.format(until_ps - from_ps)}" if until_ps > from_ps else ""
+
+
 Change = LinksDown | LinksSlower | Reboot | Crash | Pause
 WorkerEffect = Crash | Pause | LateStart | SlowHost
 Effect = Rule | Change | WorkerEffect
@@ -98,6 +105,19 @@ class PlannedFault:
     kind: str
     where: str  # for people: "h*->s0", "s0", "worker 2"
     effect: Effect
+
+    @property
+    def extent(self) -> str:
+        """How far it goes and how long, for people: "10Gbps for 2ms", "4 times as slow"; empty for others."""
+        match self.effect:
+            case LinksSlower(rate_bps=rate_bps) as effect:
+                return f"{RATE.format(rate_bps)} {_duration(effect.from_ps, effect.until_ps)}"
+            case SlowHost(factor=factor):
+                return f"{float(factor):.6g} times as slow"
+            case LinksDown() | Reboot() | Pause() | LateStart() as effect:
+                return _duration(effect.from_ps, effect.until_ps)
+            case Rule() | Crash():
+                return ""
 
 
 @dataclass(frozen=True)

@@ -160,6 +160,7 @@ class FaultDriver:
                     fault=index,
                     kind=fault.kind,
                     where=fault.where,
+                    extent=fault.extent,
                     count=count,
                     counted=counted,
                     first_ps=fault.effect.from_ps if count else None,

@@ -127,6 +127,7 @@ class FaultRecord:
     fault: int  # its place in the scenario's list, from 0
     kind: str
     where: str  # patterns of links, a switch, or a worker
+    extent: str  # how far a timed one goes, and how long: "10Gbps for 2ms"
     count: int
     counted: str  # what: packets struck, or times applied
     first_ps: int | None  # when it was applied, or began to strike; None if that never happened

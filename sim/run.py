@@ -26,13 +26,13 @@ from sim.fault_plan import Change, Crash, Reboot
 from sim.faults import FaultDriver
 from sim.hosts import Hosts
 from sim.job import JobParts, TrainingJob
+from sim.out_folder import require_writable
 from sim.outcome import JobResult, Outcome, VariantResult, engine_of, link_records, records_of, summary_of
 from sim.plan import JobPlan, Plan, VariantPlan, passes_count, results_count
 from sim.record import LinkRecord
 from sim.resolve import resolve
 from sim.resolve.warnings import overflow_warnings
 from sim.results import RunData, write_run
-from sim.results.files import require_writable
 from sim.results.summary import VariantFacts
 from sim.scenario import load
 from sim.scenario.models import TopologyFile
@@ -69,7 +69,7 @@ def run_scenario(
     """
     started_at, started = datetime.now(UTC), time.perf_counter()
     plan = resolve(load(path, sets, seed))
-    require_writable(out_dir)
+    require_writable(out_dir, plan.scenario.name)
     results = []
     done, total = 0, sum(variant.steps for variant in plan.variants)
     for variant in plan.variants:

@@ -33,7 +33,9 @@ def switch_fit(
     workers: Annotated[int | None, typer.Option(min=1, help="Workers; 8 by default.")] = None,
     slots: Annotated[int | None, typer.Option(min=1, help="Slots, of all jobs together.")] = None,
     words: Annotated[int | None, typer.Option(min=1, help="32-bit words of a packet.")] = None,
-    per_pass: Annotated[int | None, typer.Option(min=1, help="Words that one pass adds.")] = None,
+    per_pass: Annotated[
+        int | None, typer.Option(min=1, help="Words that one pass adds, where there are stages.")
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of a table.")
     ] = False,
@@ -44,14 +46,19 @@ def switch_fit(
     from sim.switch_tables import as_dict, fit_table, refusal_dict
     from switch.declare import RELEASED
     from switch.fit import FitError, fit
+    from switch.limits import PIPELINE
     from switch.profiles import nearest
 
     if program not in RELEASED:
         raise NetfoldError(f"there is no program {program!r}", nearest(program, RELEASED))
+    kind = _profile(profile)
+    if per_pass is not None and kind.kind != PIPELINE:
+        message = f"--per-pass {per_pass}: {kind.name} has no stages, one pass adds all words of a packet"
+        raise NetfoldError(message, "leave it out")
     given = {"workers": workers, "slots": slots, "words": words, "words_per_pass": per_pass}
     demand = replace(RELEASED[program], **{key: value for key, value in given.items() if value is not None})
     try:
-        found = fit(_profile(profile), program, demand)
+        found = fit(kind, program, demand)
     except FitError as error:
         print_json(refusal_dict(error)) if as_json else print_line(
             f"does not fit: {error.message}\n  {error.hint}"

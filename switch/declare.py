@@ -115,6 +115,7 @@ def atp(demand: Demand) -> Program:
         words_per_pass=per_pass,
         repeats=repeats,
         reply_passes=repeats,
+        overflow="sticky",  # that the server sees where a sum left int32
         resubmits=True,
     )
 

@@ -12,14 +12,13 @@ from dataclasses import dataclass, replace
 
 from homomorphic.codec import Merge
 from switch.declare import RELEASED, WORDS, declare
-from switch.limits import PIPELINE, Profile
+from switch.limits import PIPELINE, SUMS, Profile
 from switch.placement import Stage, place
 from switch.profiles import PROFILES
 from switch.program import Demand, Program
 from switch.refusals import Refusal, declare_on, loopback_bps, loses, read_passes, refusal, runs
 
 _PER_PASS_MAX = 1024  # words a pass that are tried; no pipeline comes near
-_SUMS = {"wrap": "wrap around", "saturate": "saturate", "sticky": "stick at the limit"}  # what they do
 _UNITS = {
     "workers": "workers",
     "slots": "slots",
@@ -125,6 +124,12 @@ def can_run(profile: Profile, program_name: str) -> bool:
     return runs(profile, declare(program_name, RELEASED[program_name])) is None
 
 
+def suits(profile: Profile, program_name: str) -> bool:
+    """Whether a switch runs a program, on a network that loses nothing if the program needs one."""
+    program = declare(program_name, RELEASED[program_name])
+    return runs(profile, program) is None and loses(profile, program) is None
+
+
 def check_merges(profile: Profile, merges: Collection[Merge]) -> None:
     """Check that a switch can merge words so.
 
@@ -161,7 +166,7 @@ def check_overflow(profile: Profile, policy: str) -> None:
     hint = f"use {profile.overflows[0]}, or " if profile.overflows else "use "
     raise FitError(
         "overflow",
-        f"switch profile {profile.name!r}: its ALUs cannot make sums {_SUMS[policy]} (they can: {able})",
+        f"switch profile {profile.name!r}: its ALUs cannot make sums {SUMS[policy]} (they can: {able})",
         f"{hint}a switch that can: {', '.join(others) or 'there is none'}",
     )
 

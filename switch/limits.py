@@ -14,7 +14,8 @@ KINDS = {
     PIPELINE: "a packet passes stages of stateful ALUs, each with memory of its own",
     FIXED: "adds up along trees (program tree), and runs nothing else",
 }
-OVERFLOWS = ("wrap", "saturate", "sticky")  # what becomes of a sum that leaves int32
+SUMS = {"wrap": "wrap around", "saturate": "saturate", "sticky": "stick at the limit"}  # that leave int32
+OVERFLOWS = tuple(SUMS)  # what becomes of them
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,7 @@ class Program:
     repeats: int = 1
     reply_passes: int = 0  # of a server's reply, which frees what the round held
     needs_timers: bool = False
+    overflow: str | None = None  # what must become of sums that leave int32; None: whatever the switch can
     resubmits: bool = False  # only the packet that completes a slot repeats through a loopback port
 
     @property

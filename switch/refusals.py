@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from homomorphic.codec import Merge
 from switch.declare import MERGES, declare
-from switch.limits import FIXED, FORWARDING, MEMORY, PIPELINE, Profile
+from switch.limits import FIXED, FORWARDING, MEMORY, PIPELINE, SUMS, Profile
 from switch.placement import blocks_of, place
 from switch.program import Demand, Program
 from switch.registers import CHILDREN_MAX
@@ -52,6 +52,11 @@ def runs(profile: Profile, program: Program) -> Refusal | None:
         found = ", ".join(sorted(merge.value for merge in profile.merges)) or "none"
         return Refusal(
             "profile", f"{program.title} needs one of the merges {needed}; {profile.name} has {found}"
+        )
+    if program.overflow is not None and program.overflow not in profile.overflows:
+        needed, found = SUMS[program.overflow], ", ".join(profile.overflows)
+        return Refusal(
+            "profile", f"{program.title} needs sums that {needed}; those of {profile.name} can: {found}"
         )
     return None
 

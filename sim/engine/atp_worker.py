@@ -16,7 +16,8 @@ from sim.engine.state import (
     STREAM_TIMER,
     World,
 )
-from sim.engine.stream import JITTER_SHARE, end_stream, packet_key, segment_of
+from sim.engine.stream import JITTER_SHARE, end_stream, packet_key
+from sim.engine.unit_words import segment_of
 
 # Flags of packets.
 RESEND, FLOATS, COLLIDED, REQUEST = 1, 2, 4, 8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +12,8 @@ from sim.engine import changes, inspection, jobs, rows, state, tables
 from sim.engine.atp_worker import open_atp_stream
 from sim.engine.flow import open_flow
 from sim.engine.kernel import run_until
+from sim.engine.lent import Lent
+from sim.engine.lock_step import LockStep, Shape
 from sim.engine.memory import address_of
 from sim.engine.model import (
     Completion,
@@ -32,11 +34,6 @@ from sim.engine.stream import open_stream
 from sim.engine.tables import check_words
 from topologies.routing import Network
 
-_LINK_COUNTERS = [name for name in rows.LINK.names or () if name.endswith(("_packets", "_bytes"))]
-_LINK_COUNTERS += ["busy_ps", "backlog_ps_max"]
-
-SERIALS_MAX = 1 << 20  # streams of a worker: what an ATP entry can tell apart
-
 
 class Engine:
     """One network with its traffic, in simulated time.
@@ -56,13 +53,8 @@ class Engine:
         self.world = tables.new_world(network, rules, seed)
         # A fault may double every packet that an event sends, or give it words of its own.
         self._copies = 2 if any(rule.fate not in (Fate.LOSS, Fate.CORRUPTION) for rule in rules) else 1
-        # Arrays whose addresses are in the tables or in packets. A worker's packets travel in order, so when
-        # a stream is over none of the one before it is left (those of slots with timers own their words); a
-        # closed flow's packets are not looked into.
-        self._held: defaultdict[tuple[bool, int], deque[object]] = defaultdict(lambda: deque(maxlen=2))
-        self._sums: defaultdict[int, deque[object]] = defaultdict(lambda: deque(maxlen=2))  # ATP, by job
-        self._kept: dict[int, object] = {}  # tables of TABLE_ADD, by identity: packets refer to them
-        self._shapes: dict[tuple[int, int], tuple[object, int]] = {}  # of streams not yet open everywhere
+        self._lent = Lent()
+        self._lock_step = LockStep()
         self._flows_count = 0
         self._forgotten: defaultdict[int, int] = defaultdict(int)  # retransmissions of flows, by job
         self._reserve = 8  # packets that one event may take
@@ -141,7 +133,8 @@ class Engine:
         Raises
         ------
         ValueError
-            No words, arrays of another shape or type, or exponents that do not fit the units.
+            No words, arrays of another shape or type, exponents that do not fit the units, or a stream unlike
+            that of another worker.
         RuntimeError
             The worker's last stream is still open.
         """
@@ -149,11 +142,12 @@ class Engine:
         stream = self.world.streams[row]
         if stream.is_open:
             raise RuntimeError(f"worker {worker} of job {job} has a stream open")
-        self._check_lock_step(job, worker, segments, scaled is not None)
+        units = write_segments(self.world, row, segments, scaled is not None)
+        shape = Shape.of(segments, scaled is not None)
+        workers_count = int(self.world.jobs[job].workers_count)
+        self._lock_step.open(job, worker, int(stream.serial) + 1, shape, workers_count)
         if self.world.hosts[int(stream.host)].away_until_ps == state.NEVER:
             return  # it has crashed
-        units = write_segments(self.world, row, segments, scaled is not None)
-        self._kept |= {id(segment.table): segment.table for segment in segments}
         stream.segments_count, stream.blocks_count, stream.lead = len(segments), 0, 0
         stream.window = self.world.jobs[job].window
         if scaled is not None:
@@ -164,32 +158,14 @@ class Engine:
             stream.exponents, stream.agreed = address_of(scaled.exponents), address_of(scaled.agreed)
         stream.units_count = units + int(stream.lead)
         stream.serial += 1
-        self._held[False, row].append((segments, scaled))
+        self._lent.stream(row, segments, scaled)
         self._make_room(self._reserve)
         if self.world.jobs[job].program == Program.ATP:
-            has_floats = any(segment.floats is not None for segment in segments)
-            self._kept_sums(row, jobs.open_sums(self.world, job, int(stream.serial), units, has_floats))
+            if sums := jobs.open_sums(self.world, job, int(stream.serial), units, shape.has_floats):
+                self._lent.sums(job, sums)
             open_atp_stream(self.world, row)
         else:
             open_stream(self.world, row)
-
-    def _kept_sums(self, row: int, arrays: list[object]) -> None:
-        """Keep a server's sums of a stream alive until those two streams later take their place."""
-        if arrays:
-            self._sums[int(self.world.streams[row].job)].append(arrays)
-
-    def _check_lock_step(self, job: int, worker: int, segments: list[Segment], is_scaled: bool) -> None:
-        """Results are written at the length their cause has: all workers must send the same lengths."""
-        serial = int(self.world.streams[int(self.world.jobs[job].first_stream) + worker].serial) + 1
-        if serial >= SERIALS_MAX:
-            raise RuntimeError(f"worker {worker} of job {job} has opened {serial} streams, that is all")
-        shape = [(segment.words.size, segment.merge) for segment in segments], is_scaled
-        first, opened = self._shapes.pop((job, serial), (shape, 0))
-        if shape != first:
-            self._shapes[job, serial] = first, opened
-            raise ValueError(f"worker {worker} of job {job} streams {shape}, another worker {first}")
-        if opened + 1 < self.world.jobs[job].workers_count:
-            self._shapes[job, serial] = first, opened + 1
 
     def open_flow(self, flow: Flow) -> int:
         """Start a flow now; returns its number, which its `Completion` carries.
@@ -215,7 +191,7 @@ class Engine:
             self.world.flows[row].words = address_of(flow.words)
             self.world.flows[row].received = address_of(flow.received)
         self._flows_count += 1
-        self._held[True, row].append(flow)
+        self._lent.flow(row, flow)
         self._make_room(self._copies * (2 * flow.window + 8))
         if self.world.hosts[flow.source].away_until_ps == state.NEVER:
             self.world.flows[row].is_open = 1  # for ever: its source has crashed
@@ -248,10 +224,7 @@ class Engine:
 
     def link_counters(self) -> list[dict[str, int]]:
         """Counters of every link, by name."""
-        return [
-            {name: int(link[name]) for name in _LINK_COUNTERS}
-            for link in self.world.links[: self.links_count]
-        ]
+        return inspection.link_counters(self.world)
 
     def worker_counters(self, job: int, worker: int) -> dict[str, int]:
         """Counters of one worker's streams."""
@@ -265,10 +238,7 @@ class Engine:
 
     def point_counters(self, job: int) -> list[dict[str, int]]:
         """What each switch of a job's tree did, by point."""
-        return [
-            {name: int(point[name]) for name in rows.POINT_COUNTERS}
-            for point in self.world.points[inspection.points_of(self.world, job)]
-        ]
+        return inspection.point_counters(self.world, job)
 
     def job_points(self, job: int) -> list[PointView]:
         """The switches of a job's tree and what hangs on each, by point."""
@@ -320,27 +290,9 @@ class Engine:
 
     def flow_counters(self, number: int) -> dict[str, int]:
         """Counters of a flow; only while its row is not used by a later one."""
-        rows = np.flatnonzero(self.world.flows["serial"] == number)
-        if rows.size == 0:
-            raise KeyError(f"flow {number} has been closed and forgotten")
-        flow = self.world.flows[rows[0]]
-        return {name: int(flow[name]) for name in ("timeouts", "retransmitted_packets")}
+        return inspection.flow_counters(self.world, number)
 
     def _make_room(self, reserve: int) -> None:
-        """See to it that one event finds room in every table; what is short doubles."""
-        self._reserve = reserve = max(reserve, self._reserve)
-        clock = self.world.clock[0]
-        if clock.packet_free_count < reserve:
-            self.world = tables.add_packets(self.world, max(reserve, self.world.packets.size))
-        if clock.payload_free_count < self._payload_reserve:
-            count = max(self._payload_reserve, self.world.payloads.shape[0])
-            self.world = tables.add_payloads(self.world, count)
-        if clock.heap_count + reserve + 8 > self.world.heap.size:
-            heap = tables.enlarged(self.world.heap, 2 * self.world.heap.size + reserve)
-            self.world = self.world._replace(heap=heap)
-        if clock.done_count + 8 > self.world.done.size:
-            self.world = self.world._replace(done=tables.enlarged(self.world.done, 2 * self.world.done.size))
-        if clock.is_logging and clock.log_count >= self.world.log.size:
-            self.world = self.world._replace(
-                log=tables.enlarged(self.world.log, 2 * self.world.log.size + 4096)
-            )
+        """See to it that one event finds room in every table."""
+        self._reserve = max(reserve, self._reserve)
+        self.world = tables.with_room(self.world, self._reserve, self._payload_reserve)

@@ -1,4 +1,4 @@
-"""What is in the tables, for those who ask why nothing moves; plain Python on a world that stands still."""
+"""What is in the tables, for reports and for those who ask why nothing moves; in plain Python."""
 
 from __future__ import annotations
 
@@ -6,10 +6,35 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sim.engine import rows
 from sim.engine.model import Copies, Fate, Outstanding, PointView, Program, SlotState
 from sim.engine.state import NEVER, World
 from switch.programs.atp import FREE
 from switch.registers import VERDICTS
+
+_LINK_COUNTERS = [name for name in rows.LINK.names or () if name.endswith(("_packets", "_bytes"))]
+_LINK_COUNTERS += ["busy_ps", "backlog_ps_max"]
+
+
+def link_counters(world: World) -> list[dict[str, int]]:
+    """Counters of every link, by name."""
+    links = world.links[: world.clock[0].links_count]
+    return [{name: int(link[name]) for name in _LINK_COUNTERS} for link in links]
+
+
+def flow_counters(world: World, number: int) -> dict[str, int]:
+    """Counters of a flow whose row no later one uses."""
+    found = np.flatnonzero(world.flows["serial"] == number)
+    if found.size == 0:
+        raise KeyError(f"flow {number} has been closed and forgotten")
+    flow = world.flows[found[0]]
+    return {name: int(flow[name]) for name in ("timeouts", "retransmitted_packets")}
+
+
+def point_counters(world: World, job: int) -> list[dict[str, int]]:
+    """What each switch of a job's tree did, by point."""
+    points = world.points[points_of(world, job)]
+    return [{name: int(point[name]) for name in rows.POINT_COUNTERS} for point in points]
 
 
 def points_of(world: World, job: int) -> slice:

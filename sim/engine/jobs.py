@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from homomorphic.keyed import mix_plain
-from sim.engine import rows
+from sim.engine import atp_rows, rows
 from sim.engine.handlers import atp_handler
 from sim.engine.memory import address_of
 from sim.engine.model import Job, Program, Server
@@ -140,7 +140,7 @@ def _add_server(world: World, job: Job, server: Server) -> World:
     sums = enlarged(world.sums, 2 * servers.size)
     sums["serial"][-2:] = -1
     total = _place_entries(servers)
-    places = records((world.streams.size, int(servers["window_max"].max())), rows.PLACE)
+    places = records((world.streams.size, int(servers["window_max"].max())), atp_rows.PLACE)
     places[: world.places.shape[0], : world.places.shape[1]] = world.places
     first = int(world.jobs[number].first_stream)
     frame_bytes = job.frame.overhead_bytes + 4 * job.frame.elements

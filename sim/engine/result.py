@@ -8,7 +8,8 @@ from sim.engine.link import free_packet, take_packet, take_payload
 from sim.engine.memory import copy_words
 from sim.engine.send import dispatch, put_far, send_towards
 from sim.engine.state import DATA, LOOP, PARENT, RESULT, TO_POINT, World
-from sim.engine.stream import packet_key, result_address
+from sim.engine.stream import packet_key
+from sim.engine.unit_words import result_address
 
 # Purposes of keys.
 RESULT_KEY, LOOP_KEY, UP_KEY, DOWN_KEY = 2, 5, 10, 11

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.engine import rows
+from sim.engine import atp_rows, flow_rows, rows
 from switch.programs.atp import Entries, new_entries
 from switch.registers import Registers, new_registers
 
@@ -111,12 +111,12 @@ def empty_world() -> World:
         segments=records((0, SEGMENTS_MAX), rows.SEGMENT),
         registers=new_registers(0, 1),
         entries=new_entries(0, 1),
-        servers=records(0, rows.SERVER),
-        sums=records(0, rows.SUM),
+        servers=records(0, atp_rows.SERVER),
+        sums=records(0, atp_rows.SUM),
         used=np.zeros((0, 1), np.int8),
-        places=records((0, 1), rows.PLACE),
-        flows=records(0, rows.FLOW),
-        flights=records((0, 1), rows.FLIGHT),
+        places=records((0, 1), atp_rows.PLACE),
+        flows=records(0, flow_rows.FLOW),
+        flights=records((0, 1), flow_rows.FLIGHT),
         done=records(64, rows.DONE),
         log=records(0, rows.LOG),
     )

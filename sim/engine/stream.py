@@ -11,16 +11,16 @@ from __future__ import annotations
 import numpy as np
 
 from homomorphic.compiled import inlined, kernel
-from homomorphic.fixed_point import quantize_block
 from homomorphic.keyed import mix
 from sim.engine.entering import kept_at
 from sim.engine.heap import push
 from sim.engine.kept import drop_kept, keep, take_kept
-from sim.engine.link import free_packet, own_words, take_packet, take_payload
-from sim.engine.memory import bits_at, bytes_at, copy_words, floats_at, words_at
+from sim.engine.link import free_packet, take_packet
+from sim.engine.memory import bytes_at
 from sim.engine.model import Program
 from sim.engine.send import send_towards
 from sim.engine.state import DATA, NEVER, STREAM_TIMER, World
+from sim.engine.unit_words import fill_words, store_result
 
 TIMED = int(Program.TIMED)
 
@@ -73,15 +73,6 @@ def arm(world: World, row: int, deadline_ps: int) -> None:
     push(world.heap, clock.heap_count, deadline_ps, clock.order, STREAM_TIMER | row)
     clock.heap_count += 1
     clock.order += 1
-
-
-@inlined
-def segment_of(world: World, row: int, unit: int) -> int:
-    """Index of the segment that holds a unit (counted without the lead)."""
-    index = world.streams[row].segments_count - 1
-    while world.segments[row, index].first_unit > unit:
-        index -= 1
-    return index
 
 
 @inlined
@@ -142,37 +133,6 @@ def packet_key(world: World, index: int, purpose: int, who: int) -> np.uint64:
 
 
 @inlined
-def fill_words(world: World, row: int, index: int) -> None:
-    """Let a packet point to its words; those of a scaled stream are quantised into a payload of its own."""
-    stream, packet = world.streams[row], world.packets[index]
-    unit = packet.unit - stream.lead
-    if unit < 0:
-        packet.merge = 0
-        return
-    job = world.jobs[stream.job]
-    segment = world.segments[row, segment_of(world, row, unit)]
-    packet.merge = segment.merge
-    packet.table = segment.table
-    start = ((unit - segment.first_unit) * job.unit_packets + packet.part) * job.elements
-    count = min(job.elements, segment.words_count - start)
-    if count <= 0:
-        return
-    packet.words_count = count
-    if stream.lead == 0:
-        packet.words = segment.words + 4 * start
-        if job.program == TIMED:  # its streams may end while their packets still wait on the way
-            own_words(world, index)
-        return
-    packet.payload = take_payload(world)
-    quantize_block(
-        floats_at(segment.words + 4 * start, count),
-        bytes_at(stream.agreed, stream.blocks_count)[unit],
-        job.workers_count,
-        world.payloads[packet.payload, :count],
-    )
-
-
-@inlined
 def on_result(world: World, index: int) -> None:
     """A result has arrived at its worker; the packet ends here, or is kept."""
     packet = world.packets[index]
@@ -215,39 +175,6 @@ def is_early(world: World, row: int, index: int) -> bool:
         return packet.serial > stream.serial
     outstanding = world.windows[row, packet.slot].unit
     return bool(stream.is_open and 0 <= outstanding < packet.unit)
-
-
-@inlined
-def result_address(world: World, row: int, index: int) -> int:
-    """Where the words of a result are to be written at its worker, as RDMA headers say it; 0 if nowhere."""
-    stream, packet = world.streams[row], world.packets[index]
-    unit = packet.unit - stream.lead
-    if not stream.is_open or packet.serial != stream.serial or unit < 0 or packet.words_count == 0:
-        return 0
-    job = world.jobs[stream.job]
-    segment = world.segments[row, segment_of(world, row, unit)]
-    start = ((unit - segment.first_unit) * job.unit_packets + packet.part) * job.elements
-    if segment.table != 0:
-        start *= job.lanes
-    return segment.result + 4 * start
-
-
-@inlined
-def store_result(world: World, row: int, index: int) -> None:
-    """Write a result's words, and from a unit's last packet the agreed exponent."""
-    stream, packet = world.streams[row], world.packets[index]
-    job = world.jobs[stream.job]
-    if packet.unit < stream.blocks_count and packet.part == job.unit_packets - 1:
-        bytes_at(stream.agreed, stream.blocks_count)[packet.unit] = packet.exponent
-    if job.program == TIMED:
-        segment = world.segments[row, segment_of(world, row, packet.unit)]
-        bits_at(segment.holders, packet.unit + 1)[packet.unit - segment.first_unit] = packet.bits
-    if packet.words == 0:  # when it was sent the stream was not open yet
-        packet.words = result_address(world, row, index)
-    if packet.words == 0:
-        return
-    result = words_at(packet.words, packet.words_count)
-    copy_words(result, world.payloads[packet.payload, : packet.words_count])
 
 
 @inlined

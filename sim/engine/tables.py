@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.engine import rows
+from sim.engine import flow_rows, rows
 from sim.engine.handlers import rare_handler
 from sim.engine.link import PS_BYTES
 from sim.engine.model import Flow, Rule
@@ -80,7 +80,7 @@ def _rules(rules: Sequence[Rule]) -> Table:
 
 def write_flow(world: World, row: int, number: int, flow: Flow) -> None:
     """Fill a flow's row, but for its addresses."""
-    world.flows[row] = np.zeros((), rows.FLOW)
+    world.flows[row] = np.zeros((), flow_rows.FLOW)
     world.flights["received"][row] = 0
     entry = world.flows[row]
     for name in (
@@ -104,7 +104,7 @@ def write_flow(world: World, row: int, number: int, flow: Flow) -> None:
 def add_flows(world: World, count: int, window: int) -> World:
     """At least `count` flows and windows of `window`; positions are modulo a flow's window and keep."""
     count, columns = max(count, world.flows.size), max(window, world.flights.shape[1])
-    flights = records((count, columns), rows.FLIGHT)
+    flights = records((count, columns), flow_rows.FLIGHT)
     flights[: world.flights.shape[0], : world.flights.shape[1]] = world.flights
     flows = enlarged(world.flows, count)
     flows["serial"][world.flows.size :] = -1
@@ -135,6 +135,22 @@ def add_payloads(world: World, count: int) -> World:
     free[held : held + count] = np.arange(old + count - 1, old - 1, -1)
     clock.payload_free_count += count
     return world._replace(payloads=payloads, payload_uses=uses, payload_free=free)
+
+
+def with_room(world: World, packets_count: int, payloads_count: int) -> World:
+    """A world in which one event finds room for so many packets and payloads; what is short doubles."""
+    clock = world.clock[0]
+    if clock.packet_free_count < packets_count:
+        world = add_packets(world, max(packets_count, world.packets.size))
+    if clock.payload_free_count < payloads_count:
+        world = add_payloads(world, max(payloads_count, world.payloads.shape[0]))
+    if clock.heap_count + packets_count + 8 > world.heap.size:
+        world = world._replace(heap=enlarged(world.heap, 2 * world.heap.size + packets_count))
+    if clock.done_count + 8 > world.done.size:
+        world = world._replace(done=enlarged(world.done, 2 * world.done.size))
+    if clock.is_logging and clock.log_count >= world.log.size:
+        world = world._replace(log=enlarged(world.log, 2 * world.log.size + 4096))
+    return world
 
 
 def enlarged(table: Table, count: int) -> Table:

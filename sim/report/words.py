@@ -119,12 +119,13 @@ def span(values: Iterable[int]) -> str:
 
 
 def injected(entry: Mapping[str, Any]) -> str:
-    """What a fault came to: "123 packets", "at 1.00 ms", or that it never was."""
+    """What a fault came to: "123 packets", "at 1.00 ms, for 2ms", or that it never was."""
     if entry["counted"] == "packets":
         return f"{entry['count']} packets"
     if not entry["count"]:
         return "never, everything was over before"
-    return f"at {time(entry['first_ps'] / PS_PER_US)}"
+    extent = f", {entry['extent']}" if entry["extent"] else ""
+    return f"at {time(entry['first_ps'] / PS_PER_US)}{extent}"
 
 
 def has_trained(metrics: Mapping[str, Any]) -> bool:

@@ -24,7 +24,7 @@ from sim.scenario.models import JobSections
 from sim.units import TIME
 from sim.wiring import Window, full_window_trip_ps, job_traffic
 from switch.declare import MERGES
-from switch.fit import can_run
+from switch.fit import can_run, suits
 from switch.profiles import PROFILES
 from topologies.graph import TopologyError
 from topologies.placement import place_aggregator
@@ -66,7 +66,7 @@ class InNetworkResolver:
         ScenarioError
             Nothing that can run the program, no room for it, a merge it cannot do, a timeout too short.
         """
-        section, network = self.section, self.switches.network
+        section = self.section
         self._check_codec()
         if section.slots % section.message_packets:
             raise self.place.job_error(
@@ -82,7 +82,9 @@ class InNetworkResolver:
             Request(self.place, section, frame.elements, self.sections.codec.merges, overflow), tree
         )
         job = self._with_timeouts(self._job(tree, grant, Overflow[overflow.upper()]))
-        codec = fitted(self.sections.codec, switch_carrier(network, job, device_of(self.sections.device)))
+        codec = fitted(
+            self.sections.codec, switch_carrier(self.switches.network, job, device_of(self.sections.device))
+        )
         return Resolved(job, codec, Passes(grant.fit.packet_passes, grant.fit.read_passes))
 
     def _check_codec(self) -> None:
@@ -115,8 +117,11 @@ class InNetworkResolver:
                 )
             return section.switch
         kinds = {kind.name: kind for kind in profiles.values()}
-        able = {name for name, kind in kinds.items() if can_run(kind, section.program)}
-        able = able or {name for name, kind in kinds.items() if kind.is_programmable}  # told why it cannot
+        able = (
+            {name for name, kind in kinds.items() if suits(kind, section.program)}
+            or {name for name, kind in kinds.items() if can_run(kind, section.program)}  # told why it cannot
+            or {name for name, kind in kinds.items() if kind.is_programmable}  # too
+        )
         try:
             return place_aggregator(self.graph, self.hosts, able.__contains__)
         except TopologyError as error:
@@ -235,9 +240,23 @@ class InNetworkResolver:
             first_timeout_ps = max(timeout_ps, ATP_FIRST_TIMEOUT_PS) if is_atp else timeout_ps
         check_timeout(self.place, "timeout", timeout_ps, trip_ps)
         check_timeout(self.place, "first_timeout", first_timeout_ps, trip_ps)
+        self._check_timeout_max(timeout_ps)
         return dataclasses.replace(
             job,
             timeout_ps=timeout_ps,
             first_timeout_ps=first_timeout_ps,
             timeout_max_ps=max(timeout_ps, job.timeout_max_ps),
+        )
+
+    def _check_timeout_max(self, timeout_ps: int) -> None:
+        """Only a default gives way to a longer timeout: where it is written, one of the two is a mistake."""
+        section = self.section
+        if "timeout_max" not in section.model_fields_set or section.timeout_max >= timeout_ps:
+            return
+        found, timeout = TIME.format(section.timeout_max), TIME.format(timeout_ps)
+        origin = " (default)" if section.timeout is None else ""
+        raise self.place.job_error(
+            "collective.timeout_max",
+            f"{found} is less than timeout, {timeout}{origin}",
+            f"use {timeout} or more, or a timeout of {found} at most",
         )

@@ -10,23 +10,7 @@ import re
 import shutil
 from pathlib import Path
 
-from sim.errors import DataError
-
 PARTIAL_PREFIX = ".partial-"
-
-
-def require_writable(out_dir: Path) -> None:
-    """Complain before the work and not after it.
-
-    Raises
-    ------
-    DataError
-        No folder can be made in this one, which need not exist.
-    """
-    existing = next(folder for folder in (out_dir.absolute(), *out_dir.absolute().parents) if folder.exists())
-    if not existing.is_dir() or not os.access(existing, os.W_OK):
-        reason = "cannot be written" if existing.is_dir() else "is no folder"
-        raise DataError(f"no run folder can be made in {out_dir}: {existing} {reason}", "use --out DIR")
 
 
 def write_file(path: Path, data: bytes) -> None:

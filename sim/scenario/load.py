@@ -18,7 +18,7 @@ from sim.errors import ScenarioError, shown
 from sim.scenario.explain import explain, missing_key, unknown_key
 from sim.scenario.merge import merge, override_at, parse_set
 from sim.scenario.models import Header, JobSections, Settings, Variant
-from sim.scenario.node import COMMAND_LINE, Node, parse
+from sim.scenario.node import COMMAND_LINE, Node, already, parse
 from sim.scenario.profiles import own_profiles, with_files
 from sim.scenario.section import Section
 from switch.limits import Profile
@@ -52,7 +52,7 @@ class Scenario:
         What was not written is where it would belong. Without a variant, the part they share is searched.
         """
         node, _ = self._tree(variant).nearest(path.split("."))
-        return f"{node.file}:{node.line}" if node.line else node.file
+        return node.place
 
     def error(self, path: str, message: str, hint: str = "", variant: str | None = None) -> ScenarioError:
         """The error to raise when something later finds the value at `path` unusable.
@@ -152,7 +152,7 @@ def _by_name(items: Node, what: str, allowed: Sequence[str]) -> dict[str, Node]:
             raise missing_key(item, "name", hint)
         name = str(item.value["name"].plain)
         if name in named:
-            raise item.error(f"the name {name!r} appears twice", f"it is already on line {named[name].line}")
+            raise item.error(f"the name {name!r} appears twice", already(named[name], items.path))
         _refuse_unknown(item, ("name", *allowed))
         named[name] = item
     return named

@@ -50,6 +50,11 @@ class Node:
             return tuple(item.plain for item in self.value)
         return self.value
 
+    @property
+    def place(self) -> str:
+        """File and line; "--set" alone for values from the command line, which has no lines."""
+        return f"{self.file}:{self.line}" if self.line else self.file
+
     def nearest(self, path: Sequence[str]) -> tuple[Node, tuple[str, ...]]:
         """The node at `path`, or the deepest one on the way, and the part of the path that is missing."""
         node = self
@@ -64,6 +69,12 @@ class Node:
         """An error at this node, or at a path below it that was not written."""
         path = ".".join(part for part in (self.path, *missing) if part)
         return ScenarioError(self.file, self.line, path, message, hint)
+
+
+def already(first: Node, written: str) -> str:
+    """Hint for what stands twice in the value written at a path: where it stands first."""
+    place = f"on line {first.line}" if first.line else f"in {COMMAND_LINE} {written}"
+    return f"it is already {place}"
 
 
 def _label(item: Node, index: int) -> str:
@@ -98,7 +109,7 @@ def parse(file: str, text: str, first_line: int = 1, path: str = "") -> Node:
         raise ScenarioError(file, first_line, path, f"broken YAML: {str(error).splitlines()[0]}") from None
     if document is None:
         return Node(None, file, first_line, path)
-    return _Reader(file, first_line).read(document, path, first_line)
+    return _Reader(file, first_line, path).read(document, path, first_line)
 
 
 def _syntax_hint(error: MarkedYAMLError, file: str) -> str:
@@ -117,8 +128,9 @@ def _syntax_hint(error: MarkedYAMLError, file: str) -> str:
 class _Reader:
     """Turns composed YAML nodes into `Node`s."""
 
-    def __init__(self, file: str, first_line: int) -> None:
+    def __init__(self, file: str, first_line: int, written: str) -> None:
         self._file = file
+        self._written = written  # path of the whole document
         self._first_line = first_line
         self._construct = YAML(typ="safe", pure=True).constructor.construct_object
         self._open: set[int] = set()  # containers being read, to notice an alias inside its own anchor
@@ -144,10 +156,8 @@ class _Reader:
                     self._file, line, path, f"a key must be text, found {shown(key)}", "quote it"
                 )
             if key in children:
-                first = children[key].line
-                raise ScenarioError(
-                    self._file, line, path, f"the key {key!r} appears twice", f"it is already on line {first}"
-                )
+                hint = already(children[key], self._written)
+                raise ScenarioError(self._file, line, path, f"the key {key!r} appears twice", hint)
             children[key] = self.read(value_node, f"{path}.{key}".lstrip("."), line)
         return children
 

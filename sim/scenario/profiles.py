@@ -50,7 +50,8 @@ class SwitchProfile(Section):
     merges: tuple[MergeName, ...] = Field(default_factory=tuple)
     """What it can do to words."""
     overflows: tuple[Literal["wrap", "saturate", "sticky"], ...] = Field(default_factory=tuple)
-    """What can become of a sum that leaves int32; the first is what it does by default."""
+    """What can become of a sum that leaves int32; a switch that adds up has one at least, and the first is
+    what it does by default."""
     has_timers: bool | None = None
     """Whether slots can answer when a time is over."""
     is_lossless: bool | None = None
@@ -166,7 +167,7 @@ def _made(section: SwitchProfile, node: Node) -> Profile:
     given = {key: getattr(section, key) for key in section.model_fields_set}
     values = {_FIELDS.get(key, key): value for key, value in given.items() if value is not None}
     try:
-        return profile_from(values, f"{node.file}:{node.line}")
+        return profile_from(values, node.place)
     except ProfileError as error:
         at, missing = node.nearest([error.key])
         raise at.error(error.message, error.hint, missing) from None

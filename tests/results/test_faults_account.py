@@ -14,9 +14,9 @@ from sim.results import load, write_run
 from tests.results.builders import RING, run_data, summary
 
 FAULTS = [
-    FaultRecord("ring", 0, "loss", "h*->s0", 17, "packets", 0),
-    FaultRecord("ring", 1, "switch_reboot", "s<0>", 1, "times", 1_500_000_000),
-    FaultRecord("ring", 2, "worker_crash", "worker 2", 0, "times", None),
+    FaultRecord("ring", 0, "loss", "h*->s0", "", 17, "packets", 0),
+    FaultRecord("ring", 1, "switch_reboot", "s<0>", "for <5ms>", 1, "times", 1_500_000_000),
+    FaultRecord("ring", 2, "worker_crash", "worker 2", "", 0, "times", None),
 ]
 SUMMARY = summary(RING, faults=FAULTS)
 
@@ -25,9 +25,9 @@ def test_the_table_reads_back_as_the_records_were(tmp_path: Path, plain: None) -
     run = load(write_run(tmp_path, run_data(RING, summary=SUMMARY, faults=FAULTS)))
 
     assert run.faults.rows() == [
-        ("ring", 0, "loss", "h*->s0", 17, "packets", 0),
-        ("ring", 1, "switch_reboot", "s<0>", 1, "times", 1_500_000_000),
-        ("ring", 2, "worker_crash", "worker 2", 0, "times", None),
+        ("ring", 0, "loss", "h*->s0", "", 17, "packets", 0),
+        ("ring", 1, "switch_reboot", "s<0>", "for <5ms>", 1, "times", 1_500_000_000),
+        ("ring", 2, "worker_crash", "worker 2", "", 0, "times", None),
     ]
     assert run.faults.schema["first_ps"] == pl.Int64
     assert run.summary["injected"] == run.faults.to_dicts()
@@ -39,7 +39,7 @@ def test_the_report_tells_it_safely(tmp_path: Path, plain: None) -> None:
 
     assert "<h2>Injected faults</h2>" in report
     assert "<td>h*-&gt;s0</td>\n<td>17 packets</td>" in report
-    assert "<td>s&lt;0&gt;</td>\n<td>at 1.50 ms</td>" in report
+    assert "<td>s&lt;0&gt;</td>\n<td>at 1.50 ms, for &lt;5ms&gt;</td>" in report
 
 
 def test_without_faults_the_report_has_no_such_block(tmp_path: Path, plain: None) -> None:
@@ -53,11 +53,11 @@ def test_the_terminal_has_a_line_for_each() -> None:
 
     assert capture.get().splitlines()[-3:] == [
         "injected into ring: loss on h*->s0, 17 packets",
-        "injected into ring: switch_reboot on s<0>, at 1.50 ms",
+        "injected into ring: switch_reboot on s<0>, at 1.50 ms, for <5ms>",
         "injected into ring: worker_crash on worker 2, never, everything was over before",
     ]
 
 
 def test_a_fault_at_the_start() -> None:
-    assert words.injected({"counted": "times", "count": 1, "first_ps": 0}) == "at 0 ns"
+    assert words.injected({"counted": "times", "count": 1, "first_ps": 0, "extent": ""}) == "at 0 ns"
     assert words.injected({"counted": "packets", "count": 0, "first_ps": None}) == "0 packets"

@@ -67,6 +67,19 @@ SETS = [
         "  check the brackets and quotes of the value in --set",
     ),
     (
+        "topology={kind: star, kind: star}",
+        "--set: topology: the key 'kind' appears twice\n  it is already in --set topology",
+    ),
+    (
+        "variants.ring.codec={kind: none, more: {a: 1, a: 2}}",
+        "--set: variants.ring.codec.more: the key 'a' appears twice\n"
+        "  it is already in --set variants.ring.codec",
+    ),
+    (
+        "jobs=[{name: a}, {name: a}]",
+        "--set: jobs.a: the name 'a' appears twice\n  it is already in --set jobs",
+    ),
+    (
         "collective.slots=3",
         "--set: collective.slots: unknown key 'slots'\n"
         "  allowed: kind, frame, window, timeout, ack_every"

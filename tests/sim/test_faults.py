@@ -153,10 +153,10 @@ def test_the_account_is_in_the_order_of_the_scenario() -> None:
     _, driver = driven(effects, struck=(17, 0))
 
     assert driver.records("v") == [
-        FaultRecord("v", 0, "kind", "where", 17, "packets", 3),
-        FaultRecord("v", 1, "kind", "where", 1, "times", 5),
-        FaultRecord("v", 2, "kind", "where", 0, "packets", None),
-        FaultRecord("v", 3, "kind", "where", 1, "times", 0),
+        FaultRecord("v", 0, "kind", "where", "", 17, "packets", 3),
+        FaultRecord("v", 1, "kind", "where", "for 3ps", 1, "times", 5),
+        FaultRecord("v", 2, "kind", "where", "", 0, "packets", None),
+        FaultRecord("v", 3, "kind", "where", "for 40ps", 1, "times", 0),
     ]
 
 

@@ -152,7 +152,8 @@ def test_switchml_gets_over_a_reboot_where_no_result_was_lost(tmp_path: Path, cl
     result = faulty(tmp_path, f"kind: switch_reboot, switch: s0, at: 20us, {clears}", late)
 
     assert passed(result) == FINE
-    assert result.faults[0] == FaultRecord("tiny", 0, "switch_reboot", "s0", 1, "times", 20 * US)
+    extent = "for 300us" if "for" in clears else ""
+    assert result.faults[0] == FaultRecord("tiny", 0, "switch_reboot", "s0", extent, 1, "times", 20 * US)
     assert end_ps(result) > MS > end_ps(faulty(tmp_path, late))
 
 

@@ -57,6 +57,30 @@ def test_effects(tmp_path: Path, fault: str) -> None:
     assert effect(tmp_path, fault) == (RULES | EFFECTS)[fault]
 
 
+EXTENTS = {
+    "kind: loss, rate: 1%, from: 1ms, until: 2ms": "",
+    "kind: reorder, rate: 1%, delay: 50us": "",
+    "kind: link_down, at: 1ms, for: 2ms": "for 2ms",
+    "kind: link_down, at: 1ms": "to the end",
+    "kind: link_rate, rate: 12.5Gbps, at: 1ms, for: 2.5ms": "12.5Gbps for 2.5ms",
+    "kind: link_rate, rate: 10Gbps, at: 1ms": "10Gbps to the end",
+    "kind: switch_reboot, switch: s0, at: 1ms, for: 5ms": "for 5ms",
+    "kind: switch_reboot, switch: s0, at: 1ms": "",
+    "kind: worker_crash, worker: 2, at: 1ms": "",
+    "kind: worker_pause, worker: 1, at: 1ms, for: 2ms": "for 2ms",
+    "kind: start_skew, worker: 0, delay: 5ms": "for 5ms",
+    "kind: slow_host, worker: 2, factor: 4": "4 times as slow",
+    "kind: slow_host, worker: 2, factor: 1.25": "1.25 times as slow",
+}
+
+
+@pytest.mark.parametrize("fault", EXTENTS)
+def test_how_far_and_how_long(tmp_path: Path, fault: str) -> None:
+    (planned,) = only(tmp_path, f"faults=[{{{fault}}}]", text=TIMED).faults.faults
+
+    assert planned.extent == EXTENTS[fault]
+
+
 def test_faults_keep_their_order_and_say_where_they_are(tmp_path: Path) -> None:
     plan = only(
         tmp_path,

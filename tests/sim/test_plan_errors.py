@@ -217,6 +217,28 @@ def test_a_timeout_that_expires_while_all_is_well(tmp_path: Path, written: str, 
     assert plan(tmp_path, "collective.timeout=16851841ps")
 
 
+def test_a_longest_timeout_below_the_first(tmp_path: Path) -> None:
+    """Written, it would be ignored; a default gives way."""
+    assert refused(tmp_path, "collective.timeout=2ms", "collective.timeout_max=1999us") == (
+        "--set: collective.timeout_max: 1999us is less than timeout, 2ms\n"
+        "  use 2ms or more, or a timeout of 1999us at most"
+    )
+    assert refused(tmp_path, "collective.timeout_max=4ms") == (
+        "--set: collective.timeout_max: 4ms is less than timeout, 10ms (default)\n"
+        "  use 10ms or more, or a timeout of 4ms at most"
+    )
+    timed = "collective={kind: in_network, program: timed, slot_timer: 1ms, timeout: 2ms, timeout_max: 1ms}"
+    linear = ("codec={kind: fixed_point, factor: 1e6}", "topology.switch=trio")
+    assert refused(tmp_path, timed, *linear).startswith(
+        "--set: collective.timeout_max: 1ms is less than timeout, 2ms\n"
+    )
+
+    same = job_of(only(tmp_path, "collective.timeout=2ms", "collective.timeout_max=2ms"))
+    assert (same.timeout_ps, same.timeout_max_ps) == (2 * 10**9, 2 * 10**9)
+    longer = job_of(only(tmp_path, "collective.timeout=200ms"))
+    assert (longer.timeout_ps, longer.timeout_max_ps) == (2 * 10**11, 2 * 10**11)
+
+
 def test_a_ring_has_as_little_use_for_a_short_timeout(tmp_path: Path) -> None:
     # Through the switch: a packet twice, a window once; then the acknowledgement.
     size_bytes, ack_bytes = 82 + 1024 + 16 + 4, 86

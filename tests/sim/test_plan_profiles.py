@@ -87,6 +87,29 @@ def test_auto_takes_the_nearest_switch_that_can_run_the_program(tmp_path: Path) 
     assert job_of(below).branches == ()  # the leaves cannot
 
 
+def test_auto_takes_no_switch_that_loses_packets_for_a_tree(tmp_path: Path) -> None:
+    """A leaf is nearer, but only the spine is built for networks that lose nothing."""
+    link = LinkSpec(10**11, 10**6, 1 << 24)
+    graph = leaf_spine(2, 1, 4, link, link, "tofino1")
+    graph.nodes["spine0"]["profile"] = "sharp"
+    (tmp_path / "net.json").write_text(to_json(graph))
+
+    tree = only(tmp_path, RACKS, TREE, text=BARE)
+    assert tree.network.nodes[job_of(tree).switch] == "spine0"
+    switchml = only(tmp_path, RACKS)
+    assert switchml.network.nodes[job_of(switchml).switch] == "leaf0"
+
+
+def test_auto_takes_no_switch_whose_sums_atp_could_not_read(tmp_path: Path) -> None:
+    link = LinkSpec(10**11, 10**6, 1 << 24)
+    graph = leaf_spine(2, 1, 4, link, link, "trio")
+    graph.nodes["spine0"]["profile"] = "fpga"
+    (tmp_path / "net.json").write_text(to_json(graph))
+
+    atp = only(tmp_path, RACKS, "collective.program=atp", FACTOR, text=BARE)
+    assert atp.network.nodes[job_of(atp).switch] == "spine0"
+
+
 def test_sharp_adds_floats_and_wraps(tmp_path: Path) -> None:
     variant = only(tmp_path, "topology.switch=sharp", TREE, FLOATS, text=BARE)
     job = job_of(variant)
@@ -107,6 +130,11 @@ REFUSED = {
         ("collective={program: timed, slot_timer: 1ms}", FACTOR, "collective.switch=s0"),
         "--set: collective.switch: the timed program needs timers, tofino1 has none\n"
         "  use a switch that can: ideal, trio",
+    ),
+    "sums that do not stick": (
+        ("collective.program=atp", FACTOR, "topology.switch=trio"),
+        "--set: topology.switch: ATP needs sums that stick at the limit; those of trio can: wrap\n"
+        "  use a switch that can: ideal, tofino1, tofino2, fpga",
     ),
     "more operations than there are": (
         (*SHARP, "collective.slots=24"),

@@ -137,6 +137,10 @@ def test_a_fit_as_json() -> None:
             "sharp, fpga, trio; or give a YAML file that holds one\n",
         ),
         (
+            "switch fit switchml --profile trio --per-pass 8",
+            "--per-pass 8: trio has no stages, one pass adds all words of a packet\n  leave it out\n",
+        ),
+        (
             "switch profiles tri",
             "there is no switch profile 'tri'\n"
             "  did you mean 'trio'? known: plain, ideal, tofino1, tofino2, "
@@ -144,7 +148,7 @@ def test_a_fit_as_json() -> None:
         ),
     ],
 )
-def test_names_that_there_are_not(line: str, told: str) -> None:
+def test_what_cannot_be_asked(line: str, told: str) -> None:
     result = netfold(line)
 
     assert (result.exit_code, result.stdout, result.stderr) == (2, "", told)

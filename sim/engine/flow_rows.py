@@ -1,0 +1,47 @@
+"""What a row of each of the tables for flows holds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+FLOW = np.dtype(
+    [
+        ("key", "u8"),
+        ("words", "i8"),  # address, 0 if only counted
+        ("received", "i8"),
+        ("words_count", "i8"),
+        ("timeout_ps", "i8"),
+        ("deadline_ps", "i8"),
+        ("armed_order", "i8"),
+        ("timeouts", "i8"),
+        ("retransmitted_packets", "i8"),
+        ("serial", "i4"),
+        ("is_open", "i4"),
+        ("source", "i4"),
+        ("target", "i4"),
+        ("route", "i4"),
+        ("packets_count", "i4"),
+        ("window", "i4"),
+        ("ack_every", "i4"),
+        ("elements", "i4"),
+        ("overhead_bytes", "i4"),
+        ("first_bytes", "i4"),
+        ("last_bytes", "i4"),
+        ("ack_bytes", "i4"),
+        ("base", "i4"),
+        ("next", "i4"),
+        ("transmissions", "i4"),
+        ("backoff", "i4"),
+        ("expected", "i4"),  # receiver
+        ("unacknowledged", "i4"),
+        ("is_delivered", "i4"),
+        ("job", "i4"),
+        ("pad", "i4"),
+    ],
+    align=True,
+)
+
+# One row per (flow, sequence number modulo window).
+FLIGHT = np.dtype(
+    [("transmission", "i4"), ("attempt", "i4"), ("acknowledged", "i4"), ("received", "i4")], align=True
+)
