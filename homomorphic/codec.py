@@ -239,5 +239,5 @@ def register(codec: C) -> C:
 
 
 def codecs() -> dict[str, Callable[..., Codec]]:
-    """All registered codecs by kind."""
-    return dict(_registry)
+    """All registered codecs by kind, in alphabetical order."""
+    return dict(sorted(_registry.items()))

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from homomorphic.auto import Auto
 from homomorphic.codec import Codec
 from homomorphic.lossless import Lossless
 from sim.engine.model import Job, Overflow
 from sim.plan import JobPlan, RingPlan
+
+_SKETCHES = (Lossless, Auto)  # counters of a sketch may leave int32 and lose nothing, if they wrap
 
 
 def warnings_of(codec: Codec, collective: RingPlan | Job) -> tuple[str, ...]:
     """One sentence each; they are printed and kept with the results."""
     if isinstance(collective, RingPlan) or collective.overflow is Overflow.WRAP:
         return ()
-    if isinstance(codec, Lossless):
+    if isinstance(codec, _SKETCHES):
         policy = collective.overflow.name.lower()
         return (
-            f"codec lossless with overflow {policy}: saturation is not invertible, so peeling can fail "
+            f"codec {codec.kind} with overflow {policy}: saturation is not invertible, so peeling can fail "
             "where a counter overflows",
         )
     return ()
@@ -29,7 +32,7 @@ def overflow_warnings(job: JobPlan, points: Sequence[Mapping[str, int]]) -> tupl
     count = sum(point["overflowed_words"] for point in points)
     if isinstance(plan, RingPlan) or count == 0:
         return ()
-    if plan.overflow is Overflow.WRAP and isinstance(job.codec, Lossless):
+    if plan.overflow is Overflow.WRAP and isinstance(job.codec, _SKETCHES):
         return ()
     done = {Overflow.WRAP: "wrapped", Overflow.SATURATE: "saturated", Overflow.STICKY: "stuck at the limit"}
     return (f"{count} sums left int32 in switches and {done[plan.overflow]}",)

@@ -15,12 +15,24 @@ ELEMENTS = 3 * codecs.BLOCK_ELEMENTS + 100
 def test_packing_gives_the_gradient_back(middle: int) -> None:
     load = codecs.Sparse(ELEMENTS, 0.05)
     load.index[:] = 0
-    for work in (load.encode, load.expand):
+    for work in (load.pack, load.expand):
         for begin, end in ((0, middle), (middle, ELEMENTS)):
             work(begin, end)
 
     assert load.words.size == np.count_nonzero(load.gradient) > 500
     assert np.abs(load.decoded - load.gradient).max() <= 2**-28  # half of the step, 16 / 2^31
+
+
+def test_a_peeled_sketch_gives_the_integers_back() -> None:
+    load = codecs.Sparse(ELEMENTS, 0.05)
+    load.sketch(0, ELEMENTS)
+    integers = load.words.copy()
+    load.words[:] = 0
+
+    load.peel(0, ELEMENTS)
+
+    assert integers.tolist() == load.words.tolist()
+    assert not load.is_failed.any()
 
 
 def test_indexes_are_right() -> None:
@@ -39,4 +51,4 @@ def test_indexes_are_right() -> None:
 def test_every_load_has_a_row() -> None:
     rows = codecs.table(ELEMENTS)
 
-    assert rows.row_count == 5 + 2 * 8
+    assert rows.row_count == 5 + 2 * 11

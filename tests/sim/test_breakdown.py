@@ -68,7 +68,7 @@ def test_a_message_has_a_row_of_its_own(tmp_path: Path) -> None:
     found = measure(tmp_path, *STAR, "codec={kind: packed}")["breakdown"]
 
     assert [(row["phase"], row["label"]) for row in found] == [
-        *((phase, "index + exponents") for phase in ("encode", "network")),  # digested with the values
+        *((phase, "index + exponents") for phase in ("encode", "network", "decode")),
         *((phase, "values") for phase in ("encode", "network", "decode")),
         (UNEXPLAINED, ""),
     ]

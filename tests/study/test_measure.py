@@ -131,7 +131,7 @@ def test_notes_of_one_worker_are_counted() -> None:
     assert record.recovery == pytest.approx(1 - 2 / 3)  # the union is elements 1, 3 and 4
     assert (record.redone_parts, record.redone_of) == (4, 20)
     assert (record.forecast_misses, record.infinite_elements) == (8, 2)
-    assert record.choices == "packed: the union is small (2 of 2 rounds)"
+    assert record.choices == "packed (2 of 2 rounds)"
     assert (record.operations, record.up_bytes) == (3, 3 * 4 + 6 * 4 + 5 * 4)
 
 

@@ -29,7 +29,7 @@ def test_a_kind_with_options() -> None:
         ("", "cannot use '' as a kind\n  allowed: "),
         (
             "lossless:lod=0.7",
-            "lossless:lod=0.7: lod: unknown key 'lod'\n  did you mean 'load'? allowed: load, ",
+            "lossless:lod=0.7: lod: unknown key 'lod'\n  did you mean 'load'? allowed: setting, ",
         ),
         ("none:load=0.7", "none:load=0.7: load: unknown key 'load'\n  none has no options"),
         ("lossless:load=x", f"lossless:load=x: load: must be a number, found 'x'\n  {LISTS}"),
