@@ -35,7 +35,7 @@ from homomorphic.members import (
     placed,
     tell_infinite,
 )
-from homomorphic.membership import check_block_elements, check_contains
+from homomorphic.membership import check_block_elements, check_contains, own_index
 from homomorphic.numbers import Agreed, Format, Values, number_format, number_merges
 
 BLOCK_ELEMENTS = 256  # of OmniReduce's evaluation
@@ -188,10 +188,8 @@ class _Upcoming:
 
 def live_blocks(gradient: Gradient) -> NDArray[np.bool_]:
     """Which blocks of 256 elements are not zero, `(blocks,)`; the last block may be short."""
-    whole = gradient.size // BLOCK_ELEMENTS
-    head = gradient[: whole * BLOCK_ELEMENTS].reshape(whole, BLOCK_ELEMENTS)
-    tail = gradient[whole * BLOCK_ELEMENTS :]
-    return np.concatenate([head.any(axis=1), [tail.any()] if tail.size else []]).astype(np.bool_)
+    words = own_index(gradient) != 0
+    return np.logical_or.reduceat(words, np.arange(0, words.size, _BLOCK_WORDS))
 
 
 def _only(whole: WideIndex, blocks: Blocks) -> WideIndex:

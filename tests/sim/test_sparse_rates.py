@@ -1,4 +1,4 @@
-"""Sparse encodings against dense ones on the network: less time by the bytes they save, more by round trips."""
+"""Sparse encodings beside dense ones on the network: less time by the bytes saved, more by round trips."""
 
 from __future__ import annotations
 
