@@ -39,10 +39,13 @@ def rounds_needed(load: float, members: float) -> int:
 
 
 def success(load: float, members: int) -> float:
-    """Chance that no two members share all three counters, one in each of three segments: 1 − 13.5 · L³ / m.
+    """Chance that a large table peels.
 
-    Below the threshold a large table has hardly any other way to fail.
+    Below the threshold it has hardly any other way to fail than that two of its m members share all three
+    counters, one in each of three segments, which happens 13.5 · L³ / m times on average.
     """
+    if load > threshold():
+        return 0.0
     segment = members / load / 3
     return math.exp(-members * (members - 1) / 2 / segment**3)
 
@@ -53,7 +56,9 @@ def left_in_columns(columns: int, density: float, load: float) -> tuple[float, f
     k of a lane's columns are live, k is binomial, and the lane's load k / (columns · density) of the mean.
     The second figure is the standard deviation that one lane contributes, as part of the mean lane.
     """
-    chances = [math.comb(columns, k) * density**k * (1 - density) ** (columns - k) for k in range(columns + 1)]
+    chances = [
+        math.comb(columns, k) * density**k * (1 - density) ** (columns - k) for k in range(columns + 1)
+    ]
     shares = [k / (columns * density) for k in range(columns + 1)]
     left = [share * left_at_last(share * load) for share in shares]
     mean = math.fsum(chance * one for chance, one in zip(chances, left, strict=True))

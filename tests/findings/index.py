@@ -32,7 +32,9 @@ def measured_bits(name: str, density: float, elements: int = ELEMENTS) -> float:
     gradient = wanted.astype(np.float32)
     folded = fold([codecs()[kind](**options).worker(0, 1, 0)], [gradient], Round(0, 0, 1, seed=2))
     told = [message for operation in folded.messages for message in operation[0]]
-    return 8 * sum(one.size_bytes for one in told if one.label in ("index", "index blocks", "count")) / elements
+    return (
+        8 * sum(one.size_bytes for one in told if one.label in ("index", "index blocks", "count")) / elements
+    )
 
 
 def expected_bits(name: str, density: float) -> float:
