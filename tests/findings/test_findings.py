@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from homomorphic import codecs
+from homomorphic.codec import Note, NoteKind, Round
+from homomorphic.fold import fold
 from homomorphic.sketch import REPAIRED_SHAPE, ROTATED_SHAPE
 from tests.findings import evolution, faults, floats, hashing, index, overflow, threshold
 from tests.findings.__main__ import main
@@ -84,6 +86,20 @@ def test_published_columns_fail_as_expected_and_repaired_ones_do_not(load: float
         assert [hashing.sent_again(shape, case, seed) for seed in seeds] == [0] * len(seeds)
 
 
+@pytest.mark.parametrize("case", [case for case in hashing.CASES if case.elements == hashing.SMALL[-1]])
+def test_the_codec_estimates_what_the_table_says(case: hashing.Case) -> None:
+    """The same members, through the whole codec."""
+    words = case.index(seed=3).view(np.uint8)
+    gradient = np.unpackbits(words, bitorder="little", count=case.elements).astype(np.float32)
+    notes: list[Note] = []
+    for setting in ("published", "rotated", "repaired"):
+        encoder = codecs()["lossless"](setting=setting, values="block_exponent").worker(0, 1, 0)
+        fold([encoder], [gradient], Round(0, 0, 1, seed=3, tell=notes.append))
+
+    assert [note.kind for note in notes] == [NoteKind.ESTIMATE]
+    assert notes[0].count / notes[0].total == pytest.approx(hashing.published(case, seed=3))
+
+
 def test_columns_of_the_page_are_as_expected() -> None:
     """Lanes that see different columns are independent; those that see the same count once."""
     lines = [line for line in shown("hashing") if line[0].startswith("columns")]
@@ -129,7 +145,7 @@ def test_rounds_are_those_of_density_evolution(load: float) -> None:
 
 @pytest.mark.parametrize("load", faults.LOADS)
 def test_a_lost_contribution_is_always_noticed(load: float) -> None:
-    """In other tables than the page's as many members are wrong on average, give or take how tables differ."""
+    """In other tables than the page's as many are wrong on average, give or take how tables differ."""
     page = next(float(line[2]) for line in shown("lost-counter") if line[:2] == (digits(load), "int32"))
     damage = [faults.damaged(load, 1, seed) for seed in range(900, 912)]
     means = [np.mean(table.wrong) for table in damage]
