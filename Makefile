@@ -7,6 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constr
 
 demo: .venv/installed
 	$(BIN)/netfold run scenarios/01-quickstart.yaml
+	$(BIN)/netfold codecs study packed lossless lossless:setting=published --elements 1e6 --density 0.5%,2%
 	$(BIN)/netfold switch fit switchml --profile tofino1 --workers 8
 	$(BIN)/netfold run scenarios/06-two-racks.yaml
 	@echo "The last one is meant to get stuck, and to say why:"
