@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from homomorphic import fixed_point
 from homomorphic.codec import Gradient, Merge, Merged, Message, Round, Words, Work
+from homomorphic.compact import Compact
 from homomorphic.compiled import kernel
 from homomorphic.fixed_point import quantized, scale_of
 from homomorphic.maxima import check_maxima, largest_so_far
@@ -114,10 +115,10 @@ class BlockExponent:
 
     block_elements: int
 
-    def announce(self, gradient: Gradient, round: Round) -> tuple[Message, ...]:
+    def announce(self, nonzeros: Compact, round: Round) -> tuple[Message, ...]:
         """One exponent per block."""
-        exponents = fixed_point.announced_exponents(gradient, self.block_elements, round.workers)
-        return (Message(exponents, Merge.MAX, self.label, Work(gradient.nbytes, exponents.nbytes)),)
+        exponents = fixed_point.announced_exponents(nonzeros, round.workers)
+        return (Message(exponents, Merge.MAX, self.label, Work(nonzeros.values.nbytes, exponents.nbytes)),)
 
     def agree(
         self, elements: int, sent: Sequence[Message], merged: Sequence[Merged], round: Round

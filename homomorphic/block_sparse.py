@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from homomorphic.bits import WORD_ELEMENTS, WideIndex
 from homomorphic.codec import Exchange, Gradient, Merge, Merged, Message, Round, Work, register
+from homomorphic.compact import all_of
 from homomorphic.members import (
     Bucket,
     decode,
@@ -103,7 +104,7 @@ class BlockSparseEncoder:
         if not gradient.size:
             return np.zeros(0, np.float32)
         numbers = number_format(self.codec.values, self.codec.block_elements)
-        announced = numbers.announce(gradient, round)
+        announced = numbers.announce(all_of(gradient, numbers.block_elements), round)
         if self.codec.blocks == "bitmap":
             return (yield from _exchange_bitmap(gradient, numbers, announced, round))
         merged = (yield announced) if announced else ()

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from homomorphic.bits import WORD_ELEMENTS
 from homomorphic.codec import Exchange, Gradient, Merge, Round, register
+from homomorphic.compact import all_of
 from homomorphic.members import Bucket, everyone, exchange_members, members_of, placed, tell_infinite
 from homomorphic.membership import check_block_elements
 from homomorphic.numbers import number_format
@@ -61,7 +62,7 @@ class DenseExactEncoder:
         if not gradient.size:
             return np.zeros(0, np.float32)
         numbers = number_format("exact", self.block_elements)
-        announced = numbers.announce(gradient, round)
+        announced = numbers.announce(all_of(gradient, numbers.block_elements), round)
         merged = yield announced
         place = placed(
             members_of(everyone(gradient.size), self.block_elements),

@@ -74,13 +74,13 @@ def _power_of_two(exponent: int) -> float:
 
 
 @kernel
-def block_ranges(bits: Int32s, block_elements: int, largest: Int32s, lows: Int32s) -> None:
+def block_ranges(bits: Int32s, starts: NDArray[np.int64], largest: Int32s, lows: Int32s) -> None:
     """Bits of the largest magnitude of each block, and the exponent of its lowest set bit.
 
     `bits` are those of float32 values. A block of zeros has 0 and `EMPTY_LOW`.
     """
     for block in range(largest.size):
-        block_bits = bits[block * block_elements : (block + 1) * block_elements]
+        block_bits = bits[starts[block] : starts[block + 1]]
         high = np.int32(0)
         low = np.int32(EMPTY_LOW)
         for i in range(block_bits.size):

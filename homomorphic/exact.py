@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from homomorphic import digits
 from homomorphic.codec import DecodeError, EncodeError, Gradient, Merge, Merged, Message, Round, Work
+from homomorphic.compact import Compact
 from homomorphic.digits import EMPTY_LOW, EMPTY_TOP, Int32s, Ranges
 from homomorphic.factor import not_finite
 from homomorphic.maxima import check_maxima, largest_so_far
@@ -76,7 +77,7 @@ class Exact:
 
     block_elements: int
 
-    def announce(self, gradient: Gradient, round: Round) -> tuple[Message, ...]:
+    def announce(self, nonzeros: Compact, round: Round) -> tuple[Message, ...]:
         """Two words per block: all tops, then all negated lows.
 
         Raises
@@ -84,14 +85,13 @@ class Exact:
         EncodeError
             An element is NaN or infinite.
         """
-        blocks = -(-gradient.size // self.block_elements)
-        largest, lows = np.empty(blocks, np.int32), np.empty(blocks, np.int32)
-        digits.block_ranges(gradient.view(np.int32), self.block_elements, largest, lows)
+        largest, lows = np.empty((2, nonzeros.starts.size - 1), np.int32)
+        digits.block_ranges(nonzeros.values.view(np.int32), nonzeros.starts, largest, lows)
         if largest.max(initial=0) >= _INFINITY_BITS:
-            raise EncodeError(not_finite(gradient))
+            raise EncodeError(not_finite(nonzeros.gradient))
         _, tops = np.frexp(largest.view(np.float32))
         words = np.concatenate([np.where(largest == 0, EMPTY_TOP, tops), -lows]).astype(np.int32)
-        return (Message(words, Merge.MAX, self.label, Work(gradient.nbytes, words.nbytes)),)
+        return (Message(words, Merge.MAX, self.label, Work(nonzeros.values.nbytes, words.nbytes)),)
 
     def agree(
         self, elements: int, sent: Sequence[Message], merged: Sequence[Merged], round: Round

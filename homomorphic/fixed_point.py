@@ -35,6 +35,7 @@ from homomorphic.codec import (
     Work,
     register,
 )
+from homomorphic.compact import Compact, all_of
 from homomorphic.compiled import kernel
 from homomorphic.factor import FactorEncoder, factor_error_bound, not_finite
 
@@ -121,33 +122,37 @@ def block_exponents(gradient: Gradient, block_elements: int, workers: int) -> ND
     EncodeError
         An element is NaN or infinite, or too large for the sum of this many workers.
     """
-    exponents = announced_exponents(gradient, block_elements, workers)
+    exponents = announced_exponents(all_of(gradient, block_elements), workers)
     return np.maximum(exponents, smallest_exponent(workers)).astype(np.int8)
 
 
-def announced_exponents(gradient: Gradient, block_elements: int, workers: int) -> NDArray[np.int32]:
+def announced_exponents(nonzeros: Compact, workers: int) -> NDArray[np.int32]:
     """Those of `block_exponents`, but `empty_exponent` for blocks of zeros.
+
+    `nonzeros` need not hold values that are zero.
 
     Raises
     ------
     EncodeError
         As `block_exponents`.
     """
-    largest = np.empty(-(-gradient.size // block_elements), np.int32)
-    _largest_magnitudes(gradient.view(np.int32), block_elements, largest)
+    largest = np.empty(nonzeros.starts.size - 1, np.int32)
+    _largest_magnitudes(nonzeros.values.view(np.int32), nonzeros.starts, largest)
     exponents: NDArray[np.int32] = (largest >> 23) - np.int32(_EXPONENT_BIAS)  # 129 for NaN and infinity
     if exponents.size and exponents.max() > largest_exponent(workers):
-        raise EncodeError(_too_large(gradient, workers))
+        raise EncodeError(_too_large(nonzeros.gradient, workers))
     exponents = np.maximum(exponents, np.int32(smallest_exponent(workers)))
     exponents[largest == 0] = empty_exponent(workers)
     return exponents
 
 
 @kernel
-def _largest_magnitudes(bits: NDArray[np.int32], block_elements: int, largest: NDArray[np.int32]) -> None:
+def _largest_magnitudes(
+    bits: NDArray[np.int32], starts: NDArray[np.int64], largest: NDArray[np.int32]
+) -> None:
     """Bits of the largest magnitude of each block; NaN is above infinity."""
     for block in range(largest.size):
-        block_bits = bits[block * block_elements : (block + 1) * block_elements]
+        block_bits = bits[starts[block] : starts[block + 1]]
         high = np.int32(0)
         for i in range(block_bits.size):
             high = max(high, block_bits[i] & np.int32(0x7FFFFFFF))

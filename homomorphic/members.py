@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 
 from homomorphic.bits import WORD_ELEMENTS, WideIndex, popcount, trailing_zeros
 from homomorphic.codec import Gradient, Merged, Message, Note, NoteKind, Round, Work
+from homomorphic.compact import Compact, all_of
 from homomorphic.compiled import kernel
 from homomorphic.numbers import Agreed, Format, word_starts
 from homomorphic.threads import in_parallel
 
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
+DENSE_SHARE = 8  # values are gathered where at most one in so many is not zero
 CHUNK_ELEMENTS = 1 << 19  # gathered and encoded at a time: what is in between stays in the cache
 
 
@@ -111,6 +113,21 @@ def members_of(index: WideIndex, block_elements: int) -> Members:
     return Members(index, starts, block_elements)
 
 
+def nonzeros_of(own: Members, gradient: Gradient) -> Compact:
+    """A worker's own non-zero values, gathered if they are few enough for that to pay; else all values."""
+    if DENSE_SHARE * own.count > gradient.size:
+        return all_of(gradient, own.block_elements)
+    values, block_words = np.empty(own.count, np.float32), own.block_elements // WORD_ELEMENTS
+
+    def write(first: int, last: int) -> None:
+        part = gradient[first * own.block_elements : last * own.block_elements]
+        index = own.index[first * block_words : last * block_words]
+        gather(index, part, values[own.starts[first] : own.starts[last]])
+
+    in_parallel(write, own.starts.size - 1)
+    return Compact(values, own.starts, gradient)
+
+
 def everyone(elements: int) -> WideIndex:
     """An index that names all of so many elements."""
     index = np.full(-(-elements // WORD_ELEMENTS), _ALL, np.uint64)
@@ -133,14 +150,21 @@ def placed(members: Members, agreed: Agreed, group_blocks: int = 1) -> Placed:
     return Placed(members, agreed, group_blocks, word_starts(agreed, members.starts, group_blocks))
 
 
-def encode(place: Placed, gradient: Gradient, words: NDArray[Any]) -> None:
-    """Write one worker's words of all members, `(offsets[-1],)`."""
+def encode(place: Placed, source: Compact, words: NDArray[Any]) -> None:
+    """Write one worker's words of all members, `(offsets[-1],)`.
+
+    `source` has the members' values and no others, or it has all of the gradient's.
+    """
+    is_gathered = source.values.size == place.members.count
 
     def write(first: int, last: int) -> None:
         for chunk in range(first, last):
             part = _chunk(place, chunk)
-            values = np.empty(part.starts[-1], np.float32)
-            gather(part.index, gradient[part.elements], values)
+            if is_gathered:
+                values = source.values[part.members]
+            else:
+                values = np.empty(part.starts[-1], np.float32)
+                gather(part.index, source.gradient[part.elements], values)
             part.agreed.encode(values, part.starts, place.group_blocks, words[part.words])
 
     in_parallel(write, _chunks(place))
@@ -174,6 +198,7 @@ class _Chunk:
     starts: NDArray[np.int64]
     agreed: Agreed
     elements: slice
+    members: slice
     words: slice
 
 
@@ -197,6 +222,7 @@ def _chunk(place: Placed, number: int) -> _Chunk:
         starts=members.starts[first : last + 1] - members.starts[first],
         agreed=place.agreed.part(first, last),
         elements=elements,
+        members=slice(int(members.starts[first]), int(members.starts[last])),
         words=slice(int(place.offsets[groups.start]), int(place.offsets[last_group])),
     )
 
@@ -212,7 +238,7 @@ def exchange_members(
 def members_message(gradient: Gradient, place: Placed, numbers: Format[Any], label: str) -> Message:
     """One worker's words of all members, as a message."""
     words = np.empty(int(place.offsets[-1]), numbers.dtype)
-    encode(place, gradient, words)
+    encode(place, all_of(gradient, place.members.block_elements), words)
     index_bytes, value_bytes = place.members.index.nbytes, 4 * place.members.count
     return Message(
         words,

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from homomorphic.block_exponent import BlockExponent
 from homomorphic.codec import Gradient, Merge, Merged, Message, Round, Words
+from homomorphic.compact import Compact
 from homomorphic.exact import Exact
 from homomorphic.merge import float_add_error_bound
 
@@ -76,8 +77,10 @@ class Format(Protocol[A]):
         """Elements that agree on something together."""
         ...
 
-    def announce(self, gradient: Gradient, round: Round) -> tuple[Message, ...]:
+    def announce(self, nonzeros: Compact, round: Round) -> tuple[Message, ...]:
         """What the workers must agree on first, merged by MAX; one message or none.
+
+        What is left out of `nonzeros` must be zero.
 
         Raises
         ------
@@ -170,7 +173,7 @@ class Float32:
 
     block_elements: int
 
-    def announce(self, gradient: Gradient, round: Round) -> tuple[Message, ...]:
+    def announce(self, nonzeros: Compact, round: Round) -> tuple[Message, ...]:
         """Nothing."""
         return ()
 

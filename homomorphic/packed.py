@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from homomorphic.bits import WORD_ELEMENTS
 from homomorphic.codec import Exchange, Gradient, Merge, Round, register
-from homomorphic.members import Bucket, exchange_members, members_of, placed, tell_infinite
+from homomorphic.members import Bucket, exchange_members, members_of, nonzeros_of, placed, tell_infinite
 from homomorphic.membership import (
     IndexKind,
     IndexMemory,
@@ -88,9 +88,10 @@ class PackedEncoder:
         """Agree on members and numbers, sum the members' words, put the sums where they belong."""
         codec = self.codec
         numbers = number_format(codec.values, codec.block_elements)
-        announced = numbers.announce(gradient, round)
+        own = members_of(own_index(gradient), codec.block_elements)
+        announced = numbers.announce(nonzeros_of(own, gradient), round)
         membership = yield from exchange_index(
-            own_index(gradient), gradient.size, round, codec.index, announced, self.memory
+            own.index, gradient.size, round, codec.index, announced, self.memory
         )
         if not membership.members:
             return np.zeros(gradient.size, np.float32)

@@ -39,6 +39,7 @@ from homomorphic.codec import (
     Round,
     Work,
 )
+from homomorphic.compact import all_of
 from homomorphic.hashing import POSITIONS_SPARE, PUBLISHED, PUBLISHED_LANES, Hashing, find_positions
 from homomorphic.members import (
     Placed,
@@ -72,7 +73,7 @@ class Options(NamedTuple):
 
 def exchange(gradient: Gradient, numbers: Format[Any], options: Options, round: Round) -> Exchange:
     """Unite the index, sum the sketch, peel it, estimate what is left."""
-    announced = numbers.announce(gradient, round)
+    announced = numbers.announce(all_of(gradient, numbers.block_elements), round)
     union, merged = yield from _unite(gradient, announced, options.index_bits, round)
     agreed = numbers.agree(gradient.size, announced, merged, round)
     head = gradient.size // PUBLISHED_LANES * _BLOCK_WORDS
@@ -166,7 +167,7 @@ class _Table:
     def message(self, gradient: Gradient) -> Message:
         """One worker's table: zeros of members are added too, as the release adds everything."""
         compact = np.empty(int(self._place.offsets[-1]), self._numbers.dtype)
-        encode(self._place, gradient, compact)
+        encode(self._place, all_of(gradient, self._numbers.block_elements), compact)
         if self._is_float:
             bits = compact.view(np.uint32)
             bits |= np.uint32(1)  # the flag: it is a member

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from homomorphic.bits import WORD_ELEMENTS, WideIndex
 from homomorphic.codec import Gradient, Merged, Message, Note, NoteKind, Round, Work
+from homomorphic.compact import Compact
 from homomorphic.forecast import Seen, with_margin
 from homomorphic.keyed import mix_plain
 from homomorphic.members import (
@@ -27,6 +28,7 @@ from homomorphic.members import (
     exchange_members,
     members_message,
     members_of,
+    nonzeros_of,
     placed,
     tell_infinite,
 )
@@ -100,20 +102,20 @@ class _Sent:
         self._sketch = Sketch(layout.shape, layout.tile_elements, layout.rows, digits, key)
         self._direct = placed(layout.within(layout.is_whole, whole), agreed)
 
-    def messages(self, gradient: Gradient, own: WideIndex) -> tuple[Message, ...]:
+    def messages(self, own: Members, nonzeros: Compact) -> tuple[Message, ...]:
         """One worker's words, where there are any."""
         messages = []
         if self._sketch.words_count:
-            messages.append(self._sketch_message(gradient, own))
+            messages.append(self._sketch_message(own, nonzeros))
         if self._direct.offsets[-1]:
-            messages.append(members_message(gradient, self._direct, self._numbers, "dense tiles"))
+            messages.append(members_message(nonzeros.gradient, self._direct, self._numbers, "dense tiles"))
         return tuple(messages)
 
-    def _sketch_message(self, gradient: Gradient, own: WideIndex) -> Message:
-        layout = self._layout
-        mine = placed(layout.within(layout.has_table, own), self._agreed, layout.tile_blocks)
+    def _sketch_message(self, own: Members, nonzeros: Compact) -> Message:
+        layout, gradient_bytes, index_bytes = self._layout, nonzeros.gradient.nbytes, own.index.nbytes
+        mine = placed(layout.within(layout.has_table, own.index), self._agreed, layout.tile_blocks)
         compact = np.empty(int(mine.offsets[-1]), self._numbers.dtype)
-        encode(mine, gradient, compact)
+        encode(mine, nonzeros, compact)
         words = self._sketch.add(mine, compact)
         added_bytes = _HASHES * compact.nbytes
         # At the usual load; every member enters its counters and leaves them again.
@@ -122,9 +124,9 @@ class _Sent:
             words,
             self._numbers.merge,
             "values",
-            Work(own.nbytes + 4 * mine.members.count + added_bytes, words.nbytes + added_bytes),
+            Work(index_bytes + 4 * mine.members.count + added_bytes, words.nbytes + added_bytes),
             decode_work=Work(
-                own.nbytes + words.nbytes + peeled_bytes, gradient.nbytes + words.nbytes + peeled_bytes
+                index_bytes + words.nbytes + peeled_bytes, gradient_bytes + words.nbytes + peeled_bytes
             ),
         )
 
@@ -163,14 +165,16 @@ class Tiled:
     def exchange_staged(self, gradient: Gradient, round: Round) -> Operations:
         """Index first, then sketches sized for the union, then what failed."""
         bucket = Bucket(gradient, np.zeros(gradient.size, np.float32), round)
-        own = own_index(gradient)
-        union, seen, _ = yield from self._agree(bucket, own, ())
+        own = members_of(own_index(gradient), self.numbers.block_elements)
+        nonzeros = nonzeros_of(own, gradient)
+        announced = self.numbers.announce(nonzeros, round)
+        union, seen, _ = yield from self._agree(bucket, own, announced, ())
         if seen.members.any():
             layout = layout_of(
                 self.shape, self.load, gradient.size, seen.members, self.numbers.block_elements
             )
             sent = _Sent(layout, self.numbers, seen.agreed, union, round)
-            messages = sent.messages(gradient, own)
+            messages = sent.messages(own, nonzeros)
             if messages:  # digits of zeros are none at all
                 merged = yield messages
                 failed, infinite = sent.decode(merged, union, np.zeros_like(layout.is_whole), bucket.decoded)
@@ -182,10 +186,14 @@ class Tiled:
     def exchange_concurrent(self, gradient: Gradient, round: Round, forecast: Seen) -> Operations:
         """Index and sketches at once, these by a forecast; then what that was wrong for, and what failed."""
         bucket = Bucket(gradient, np.zeros(gradient.size, np.float32), round)
-        own, room = own_index(gradient), with_margin(forecast.members)
+        own = members_of(own_index(gradient), self.numbers.block_elements)
+        nonzeros = nonzeros_of(own, gradient)
+        announced = self.numbers.announce(nonzeros, round)
+        room = with_margin(forecast.members)
         layout = layout_of(self.shape, self.load, gradient.size, room, self.numbers.block_elements)
         sent = _Sent(layout, self.numbers, forecast.agreed, everyone(gradient.size), round)
-        union, seen, merged = yield from self._agree(bucket, own, sent.messages(gradient, own))
+        messages = sent.messages(own, nonzeros)
+        union, seen, merged = yield from self._agree(bucket, own, announced, messages)
         missed = _missed(layout, seen.members, forecast.agreed.covers(seen.agreed))
         failed, infinite = sent.decode(merged, union, missed, bucket.decoded)
         _tell_missed(missed, layout.per_tile(seen.members), round)
@@ -195,13 +203,12 @@ class Tiled:
         return bucket.decoded, seen
 
     def _agree(
-        self, bucket: Bucket, own: WideIndex, beside: tuple[Message, ...]
+        self, bucket: Bucket, own: Members, announced: tuple[Message, ...], beside: tuple[Message, ...]
     ) -> Generator[tuple[Message, ...], tuple[Merged, ...], tuple[WideIndex, Seen, tuple[Merged, ...]]]:
         """Exchange the index and what numbers need, and at the same time what is `beside`."""
         elements = bucket.gradient.size
-        announced = self.numbers.announce(bucket.gradient, bucket.round)
         membership = yield from exchange_index(
-            own, elements, bucket.round, self.index, (*announced, *beside), self.memory
+            own.index, elements, bucket.round, self.index, (*announced, *beside), self.memory
         )
         merged = membership.merged
         agreed = self.numbers.agree(elements, announced, merged[: len(announced)], bucket.round)

@@ -20,6 +20,7 @@ from rich.table import Table
 
 from homomorphic import bits, bloom, members, merge, tables
 from homomorphic.block_exponent import AgreedExponents
+from homomorphic.compact import Compact, all_of
 from homomorphic.fixed_point import announced_exponents
 from homomorphic.sketch import REPAIRED_SHAPE
 from homomorphic.tiled import layout_of
@@ -53,7 +54,7 @@ class Sparse:
         self.index = np.zeros(-(-elements // 64), np.uint64)
         self.narrow = self.index.view(np.uint32)[: -(-elements // 32)]
         bits.write_index(self.gradient, self.narrow)
-        exponents = announced_exponents(self.gradient, BLOCK_ELEMENTS, 1)
+        exponents = announced_exponents(all_of(self.gradient, BLOCK_ELEMENTS), 1)
         self.placed = members.placed(
             members.members_of(self.index, BLOCK_ELEMENTS), AgreedExponents(exponents, 1)
         )
@@ -92,8 +93,8 @@ class Sparse:
         self.is_failed = np.zeros(layout.rows.size, np.bool_)
 
     def exponents(self, begin: int, end: int) -> None:
-        """Find every block's exponent."""
-        announced_exponents(self.gradient[begin:end], BLOCK_ELEMENTS, 1)
+        """Find every block's exponent, among all values."""
+        announced_exponents(all_of(self.gradient[begin:end], BLOCK_ELEMENTS), 1)
 
     def pack(self, begin: int, end: int) -> None:
         """Write the index, and the integers of its members."""
@@ -116,8 +117,10 @@ class Sparse:
 
     def sketch(self, begin: int, end: int) -> None:
         """Write the index, the exponents, and the tables of its members."""
-        self.exponents(begin, end)
         self.pack(begin, end)
+        blocks = self._part(begin, end)[2]
+        starts = self.placed.members.starts[blocks.start : blocks.stop + 1]
+        announced_exponents(Compact(self.values, starts, self.gradient), 1)
         tables.add(self.tables, self._tiles(begin, end), self.own, self.counters, self._scratch(begin))
 
     def peel(self, begin: int, end: int) -> None:

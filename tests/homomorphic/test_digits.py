@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from homomorphic.codec import DecodeError, EncodeError, Gradient, Merged, Round
+from homomorphic.compact import all_of
 from homomorphic.digits import EMPTY_LOW, EMPTY_TOP
 from homomorphic.exact import AgreedRanges, Exact
 from homomorphic.numbers import word_starts
@@ -33,7 +34,7 @@ numbers = st.sampled_from(
 
 def agreed(form: Exact, gradients: list[Gradient]) -> AgreedRanges:
     round = Round(0, 0, len(gradients), 0)
-    sent = [form.announce(gradient, round) for gradient in gradients]
+    sent = [form.announce(all_of(gradient, form.block_elements), round) for gradient in gradients]
     words = np.max([one[0].words for one in sent], axis=0)
     return form.agree(gradients[0].size, sent[0], [Merged(words, len(gradients))], round)
 
@@ -204,7 +205,7 @@ def test_what_exact_numbers_cannot_carry(value: float) -> None:
         "lower the learning rate, or skip such steps"
     )
     with pytest.raises(EncodeError, match=f"^{re.escape(text)}$"):
-        Exact(64).announce(gradient, Round(0, 0, 2, 0))
+        Exact(64).announce(all_of(gradient, 64), Round(0, 0, 2, 0))
 
 
 @pytest.mark.parametrize(
@@ -238,7 +239,7 @@ def test_impossible_merged_ranges_are_refused(word: int, merged: int, text: str)
     """Of blocks of ones, of twos and of zeros."""
     form, round = Exact(64), Round(0, 0, 2, 0)
     gradient = np.repeat(np.array([1, 2, 0], np.float32), 64)
-    sent = form.announce(gradient, round)
+    sent = form.announce(all_of(gradient, form.block_elements), round)
     words = np.array([1, 2, EMPTY_TOP, 0, -1, -EMPTY_LOW], np.int32)
 
     assert words.tolist() == sent[0].words.tolist()

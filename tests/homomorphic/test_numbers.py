@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from homomorphic.block_exponent import SPARE_BITS, AgreedExponents
 from homomorphic.codec import DecodeError, EncodeError, Gradient, Merge, Merged, Round
+from homomorphic.compact import all_of
 from homomorphic.exact import AgreedRanges
 from homomorphic.fixed_point import FixedPoint, empty_exponent, largest_exponent, smallest_exponent
 from homomorphic.merge import float_add_error_bound, merge_all
@@ -25,7 +26,7 @@ INTEGERS = ["block_exponent", "exact"]
 def agreed(form: Format, gradients: list[Gradient]) -> Agreed:
     """As every worker works it out, which must be the same."""
     round = Round(0, 0, len(gradients), 0)
-    sent = [form.announce(gradient, round) for gradient in gradients]
+    sent = [form.announce(all_of(gradient, form.block_elements), round) for gradient in gradients]
     merged = [
         Merged(merge_all(Merge.MAX, [one.words for one in part]), len(gradients))
         for part in zip(*sent, strict=True)
@@ -109,7 +110,7 @@ def test_floats_pass_as_they_are() -> None:
     form = number_format("float32", 4)
     decoded = summed(form, agreed(form, gradients), gradients)
 
-    assert (form.merge, form.dtype, form.announce(gradients[0], Round(0, 0, 2, 0))) == (
+    assert (form.merge, form.dtype, form.announce(all_of(gradients[0], 64), Round(0, 0, 2, 0))) == (
         Merge.FLOAT_ADD,
         np.float32,
         (),
@@ -127,7 +128,9 @@ def test_an_empty_bucket_has_no_words(name: str) -> None:
     form, gradients = number_format(name, 64), [np.empty(0, np.float32)] * 2
     agreement = agreed(form, gradients)
 
-    assert all(message.words.size == 0 for message in form.announce(gradients[0], Round(0, 0, 2, 0)))
+    assert all(
+        message.words.size == 0 for message in form.announce(all_of(gradients[0], 64), Round(0, 0, 2, 0))
+    )
     assert word_starts(agreement, np.zeros(1, np.int64), 3).tolist() == [0]
     assert summed(form, agreement, gradients).size == 0
     assert form.forecast([agreement]).covers(agreement).size == 0
@@ -234,7 +237,7 @@ def test_the_bound_of_exact_numbers_is_half_a_step() -> None:
 @pytest.mark.parametrize(("merged", "least"), [([0, 2], 1), ([1, 127], 2)])
 def test_impossible_merged_exponents_are_refused(merged: list[int], least: int) -> None:
     form, round = number_format("block_exponent", 64), Round(0, 0, 2, 0)
-    sent = form.announce(np.repeat(np.array([1, 2], np.float32), 64), round)
+    sent = form.announce(all_of(np.repeat(np.array([1, 2], np.float32), 64), 64), round)
     text = (
         f"the merged exponent of block {least - 1} is {merged[least - 1]}: must lie between {least}, "
         "which this worker sent, and 126"
@@ -250,4 +253,4 @@ def test_what_block_exponents_cannot_carry() -> None:
         "lower the learning rate, or skip such steps"
     )
     with pytest.raises(EncodeError, match=f"^{re.escape(text)}$"):
-        number_format("block_exponent", 64).announce(gradient, Round(0, 0, 2, 0))
+        number_format("block_exponent", 64).announce(all_of(gradient, 64), Round(0, 0, 2, 0))

@@ -128,7 +128,7 @@ def test_work_counts_the_bytes_of_every_pass() -> None:
     members_bytes = 4 * np.count_nonzero(gradient)
 
     assert (gradient.nbytes, sent_bytes) == (index.work.read_bytes, index.work.written_bytes)
-    assert (gradient.nbytes, 4 * 3) == (exponents.work.read_bytes, exponents.work.written_bytes)
+    assert (members_bytes, 4 * 3) == (exponents.work.read_bytes, exponents.work.written_bytes)
     assert (index.size_bytes, exponents.size_bytes) == (sent_bytes, 4 * 3)
     assert 2 * wide_bytes + members_bytes == values.work.read_bytes
     assert members_bytes == values.work.written_bytes

@@ -1,0 +1,24 @@
+"""Some of a gradient's values, in ascending order of their elements and cut where its blocks are."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from homomorphic.codec import Gradient
+
+
+class Compact(NamedTuple):
+    """Values of some elements; block b's are `values[starts[b]:starts[b + 1]]`."""
+
+    values: Gradient
+    starts: NDArray[np.int64]  # (blocks + 1,)
+    gradient: Gradient  # that they are of
+
+
+def all_of(gradient: Gradient, block_elements: int) -> Compact:
+    """Every element."""
+    blocks = -(-gradient.size // block_elements)
+    return Compact(gradient, np.minimum(np.arange(blocks + 1) * block_elements, gradient.size), gradient)
