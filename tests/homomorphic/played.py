@@ -1,4 +1,4 @@
-"""Rounds of encoders that are kept, in lock-step; with what workers are told, and words that may be damaged."""
+"""Rounds of encoders that are kept, in lock-step, with what is told and words that may be damaged."""
 
 from __future__ import annotations
 

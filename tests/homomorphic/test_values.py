@@ -1,4 +1,4 @@
-"""Every encoding with all values and indexes: the bits of dense sums, the merges it names, the bytes it needs."""
+"""Every encoding with all values and indexes: the bits of dense sums, its merges, its bytes."""
 
 from __future__ import annotations
 
