@@ -1,4 +1,4 @@
-"""Lossless, concurrent: rounds that grow, shrink, move and jump; always right, and told as a plain twin says."""
+"""Lossless, concurrent: rounds that grow, move and jump; always right, and told as a plain twin says."""
 
 from __future__ import annotations
 
