@@ -281,6 +281,7 @@ def test_an_infinite_sum_that_is_sent_again_is_told_once() -> None:
     assert result.labels == [["index", "ranges", "dense tiles"], ["redo"]]
     (note,) = result.notes_of(NoteKind.INFINITE)
     assert (note.count, note.elements.tolist()) == (1, [0])
+    assert note.text == "1 sums are beyond the range of float32 and became infinite"
     assert np.isinf(result.decoded).sum() == 1
 
 
