@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,35 +11,14 @@ from homomorphic import sketch
 from homomorphic.codec import Gradient, Message, Note, NoteKind
 from homomorphic.dense import DenseExact
 from homomorphic.lossless import Lossless
-from tests.homomorphic.gradients import folded
+from homomorphic.threads import VARIABLE
+from tests.homomorphic.gradients import Kind, drawn, folded
 from tests.homomorphic.played import Played, encoders_of, play
 from tests.reference import forecast as plain
 
 BLOCK_ELEMENTS = 64
 TILE_MEMBERS = 200
 ELEMENTS = 6400
-
-
-class Kind(NamedTuple):
-    """Of a round: where its members are, and how large."""
-
-    density: float
-    exponent: int = 0  # values are of this magnitude, times 1 to 2
-    begin: float = 0.0  # members lie between these shares of the bucket …
-    end: float = 1.0
-    dense_to: float = 0.0  # … and all elements up to here are members
-
-
-def drawn(kind: Kind, workers: int, elements: int, seed: int) -> list[Gradient]:
-    random = np.random.default_rng([seed, workers])
-    place = np.arange(elements) / elements
-    gradients = []
-    for _ in range(workers):
-        wanted = (random.random(elements) < kind.density) & (kind.begin <= place) & (place < kind.end)
-        wanted |= place < kind.dense_to
-        magnitudes = np.ldexp(1 + random.random(elements), kind.exponent) * random.choice([-1, 1], elements)
-        gradients.append(np.where(wanted, magnitudes, 0).astype(np.float32))
-    return gradients
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +55,7 @@ def redone(result: Played) -> int:
     return int(message.words.size)
 
 
-kinds = st.lists(
+kinds_of_rounds = st.lists(
     st.builds(
         Kind,
         density=st.sampled_from([0.0, 0.005, 0.02, 0.1, 0.5]),
@@ -95,7 +72,7 @@ kinds = st.lists(
 @pytest.mark.parametrize("values", ["block_exponent", "float32", "exact"])
 @settings(max_examples=40)
 @given(
-    rounds=kinds,
+    rounds=kinds_of_rounds,
     setting=st.sampled_from(["repaired", "repaired", "rotated"]),
     index=st.sampled_from(["flat", "two_level", "bloom"]),
     load=st.sampled_from([0.3, 0.77, 0.81]),
@@ -121,7 +98,7 @@ def test_any_rounds_are_right_and_take_one_operation_where_the_forecast_holds(
 
 @settings(max_examples=60)
 @given(
-    rounds=kinds,
+    rounds=kinds_of_rounds,
     load=st.sampled_from([0.3, 0.77]),
     workers=st.integers(1, 3),
     elements=st.integers(1000, ELEMENTS),
@@ -244,6 +221,27 @@ def test_a_table_that_fails_and_one_that_outgrew_in_the_same_round(values: str) 
     assert len(result.operations) == 2
     assert redone(result) > 0
     assert_right(concurrent(values=values), [one.astype(np.float32) for one in gradients], result.decoded)
+
+
+@pytest.mark.parametrize("values", ["block_exponent", "float32", "exact"])
+def test_threads_make_no_difference(monkeypatch: pytest.MonkeyPatch, values: str) -> None:
+    """Not to messages, and not to sums."""
+    kinds = [Kind(0.05, dense_to=0.3), Kind(0.05, dense_to=0.3), Kind(0.2)]
+    outcomes = []
+    for threads in ("1", "3"):
+        monkeypatch.setenv(VARIABLE, threads)
+        results = rounds_of(concurrent(values=values), kinds)
+        outcomes.append(
+            [
+                [
+                    result.decoded.tobytes(),
+                    *(message.words.tobytes() for operation in result.operations for message in operation[0]),
+                ]
+                for result in results
+            ]
+        )
+
+    assert outcomes[0] == outcomes[1]
 
 
 def test_buckets_have_histories_of_their_own() -> None:
