@@ -227,19 +227,12 @@ def test_a_table_that_fails_and_one_that_outgrew_in_the_same_round(values: str) 
 def test_threads_make_no_difference(monkeypatch: pytest.MonkeyPatch, values: str) -> None:
     """Not to messages, and not to sums."""
     kinds = [Kind(0.05, dense_to=0.3), Kind(0.05, dense_to=0.3), Kind(0.2)]
-    outcomes = []
+    outcomes: list[list[bytes]] = []
     for threads in ("1", "3"):
         monkeypatch.setenv(VARIABLE, threads)
         results = rounds_of(concurrent(values=values), kinds)
-        outcomes.append(
-            [
-                [
-                    result.decoded.tobytes(),
-                    *(message.words.tobytes() for operation in result.operations for message in operation[0]),
-                ]
-                for result in results
-            ]
-        )
+        sent = [message.words for one in results for operation in one.operations for message in operation[0]]
+        outcomes.append([words.tobytes() for words in (*sent, *(one.decoded for one in results))])
 
     assert outcomes[0] == outcomes[1]
 
