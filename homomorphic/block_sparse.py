@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from homomorphic.bits import WORD_ELEMENTS, WideIndex
-from homomorphic.codec import Exchange, Gradient, Merge, Merged, Message, Round, Work, register
+from homomorphic.codec import DecodeError, Exchange, Gradient, Merge, Merged, Message, Round, Work, register
 from homomorphic.compact import all_of
 from homomorphic.members import (
     Bucket,
@@ -122,7 +122,7 @@ class BlockSparseEncoder:
         while current.size:
             place = placed(members_of(_only(whole, current), self.codec.block_elements), agreed)
             message = members_message(gradient, place, numbers, "blocks")
-            size_bytes = message.words.nbytes
+            size_bytes, own = message.words.nbytes, upcoming.after(current)
             values, following = yield (
                 replace(
                     message,
@@ -130,11 +130,12 @@ class BlockSparseEncoder:
                     decode_work=Work(size_bytes, 4 * place.members.count),
                 ),
                 # The largest of the negated numbers is the smallest number.
-                Message((-upcoming.after(current)).astype(np.int32), Merge.MAX, "next blocks"),
+                Message((-own).astype(np.int32), Merge.MAX, "next blocks"),
             )
             infinite += decode(place, values.words, decoded, clear=False)
             scanned_bytes = 0  # by the first operation all of it has been read
             chosen = -following.words.astype(np.int64)
+            upcoming.check(current, own, chosen)
             current = np.sort(chosen[chosen < upcoming.end])
         tell_infinite(infinite, Bucket(gradient, decoded, round))
         return decoded
@@ -181,6 +182,24 @@ class _Upcoming:
         following = np.append(self._keys, -1)[place]
         in_column = following // self.end == current % self._columns
         return np.where(in_column, following % self.end, self.end)
+
+    def check(self, current: Blocks, own: Blocks, chosen: Blocks) -> None:
+        """Refuse next blocks that no minimum over workers, this one among them, can have given.
+
+        Raises
+        ------
+        DecodeError
+            A block that this worker has yet to send would be left out, or one of no such column sent.
+        """
+        is_between = (current < chosen) & (chosen < own) & ((chosen - current) % self._columns == 0)
+        wrong = np.flatnonzero((chosen != own) & ~is_between)
+        if wrong.size:
+            column = int(wrong[0])
+            raise DecodeError(
+                f"the merged next block after block {current[column]} is {chosen[column]}: must be "
+                f"{own[column]}, which this worker sent, or one of that column between the two: "
+                "a worker's number was lost or damaged on the way"
+            )
 
     def _key(self, blocks: Blocks) -> Blocks:
         """Sorts by column, then by number."""

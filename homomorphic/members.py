@@ -251,8 +251,11 @@ def members_message(gradient: Gradient, place: Placed, numbers: Format[Any], lab
 
 
 def tell_infinite(infinite: int, bucket: Bucket) -> None:
-    """Note sums of finite values that are beyond float32, if there are any."""
-    if infinite:
-        text = f"{infinite} sums are beyond the range of float32 and became infinite"
-        elements = np.flatnonzero(np.isinf(bucket.decoded))
-        bucket.round.tell(Note(NoteKind.INFINITE, text, infinite, bucket.decoded.size, elements))
+    """Note which sums of finite values are beyond float32, if `decode` found any.
+
+    It may have found some twice, or in words that were then sent again: what stands in the end counts.
+    """
+    elements = np.flatnonzero(np.isinf(bucket.decoded)) if infinite else np.zeros(0, np.int64)
+    if elements.size:
+        text = f"{elements.size} sums are beyond the range of float32 and became infinite"
+        bucket.round.tell(Note(NoteKind.INFINITE, text, elements.size, bucket.decoded.size, elements))

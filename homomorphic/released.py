@@ -19,6 +19,7 @@ flag.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -76,12 +77,13 @@ def exchange(gradient: Gradient, numbers: Format[Any], options: Options, round: 
     announced = numbers.announce(all_of(gradient, numbers.block_elements), round)
     union, merged = yield from _unite(gradient, announced, options.index_bits, round)
     agreed = numbers.agree(gradient.size, announced, merged, round)
-    head = gradient.size // PUBLISHED_LANES * _BLOCK_WORDS
+    blocks = gradient.size // PUBLISHED_LANES
+    head = blocks * _BLOCK_WORDS
     members = union.copy()
     members[head:] = 0
     tail = everyone(gradient.size)
     tail[:head] = 0
-    table = _Table(numbers, members, agreed, options.ratio)
+    table = _Table(numbers, members, agreed, rows=math.ceil(blocks / options.ratio))
     rest = placed(members_of(tail, numbers.block_elements), agreed)
     messages = []
     if table.graph.size:
@@ -156,10 +158,9 @@ def _counted(words: NDArray[np.int32], elements: int) -> WideIndex:
 class _Table:
     """The bucket's one table."""
 
-    def __init__(self, numbers: Format[Any], members: WideIndex, agreed: Agreed, ratio: float) -> None:
+    def __init__(self, numbers: Format[Any], members: WideIndex, agreed: Agreed, rows: int) -> None:
         self._numbers = numbers
-        blocks = members.size // _BLOCK_WORDS
-        hashing = Hashing(PUBLISHED, PUBLISHED_LANES, int(np.ceil(blocks / ratio)), np.uint64(0))
+        hashing = Hashing(PUBLISHED, PUBLISHED_LANES, rows, np.uint64(0))
         self.graph = hypergraph.hypergraph(hashing, members)
         everything = members_of(members, numbers.block_elements)
         self._place: Placed = placed(everything, agreed, max(1, agreed.digits.size))

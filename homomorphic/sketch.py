@@ -37,7 +37,7 @@ class Shape(NamedTuple):
         """Blocks of a tile, for a bucket with so many blocks and members."""
         least = max(1, self.lanes // block_elements)  # a tile is whole rows of lanes
         if not self.is_cut:
-            return -(-blocks // least) * least
+            return max(least, -(-blocks // least) * least)
         by_members = blocks // (1 + members // TILE_MEMBERS)
         return max(least, min(by_members, TILE_ELEMENTS_MAX // block_elements))
 

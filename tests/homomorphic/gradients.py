@@ -56,6 +56,28 @@ def samples(draw: st.DrawFn) -> Sample:
     return Sample(gradients, round, random.permutation(workers).tolist())
 
 
+class Kind(NamedTuple):
+    """Of a round: where its members are, and how large."""
+
+    density: float
+    exponent: int = 0  # values are of this magnitude, times 1 to 2
+    begin: float = 0.0  # members lie between these shares of the bucket …
+    end: float = 1.0
+    dense_to: float = 0.0  # … and all elements up to here are members
+
+
+def drawn(kind: Kind, workers: int, elements: int, seed: int) -> list[Gradient]:
+    random = np.random.default_rng([seed, workers])
+    place = np.arange(elements) / elements
+    gradients = []
+    for _ in range(workers):
+        wanted = (random.random(elements) < kind.density) & (kind.begin <= place) & (place < kind.end)
+        wanted |= place < kind.dense_to
+        magnitudes = np.ldexp(1 + random.random(elements), kind.exponent) * random.choice([-1, 1], elements)
+        gradients.append(np.where(wanted, magnitudes, 0).astype(np.float32))
+    return gradients
+
+
 def folded(codec: Codec, gradients: list[Gradient], order: list[int] | None = None, step: int = 0) -> Folded:
     workers = len(gradients)
     encoders = [codec.worker(rank, workers, 0) for rank in range(workers)]

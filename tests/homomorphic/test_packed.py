@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homomorphic.codec import DecodeError, EncodeError, Gradient, Merged, Message, Round
+from homomorphic.codec import DecodeError, EncodeError, Gradient, Message
 from homomorphic.fixed_point import FixedPoint
 from homomorphic.fold import Folded
 from homomorphic.lossless import Lossless
-from homomorphic.merge import merge_all
 from homomorphic.packed import Packed
 from tests.homomorphic.gradients import Sample, folded, samples, support
+from tests.homomorphic.played import encoders_of, play
 
 
 def sparse(elements: int, density: float, workers: int, pattern: str = "iid") -> list[Gradient]:
@@ -34,20 +34,13 @@ def labels(result: Folded) -> list[str]:
     return [message.label for operation in result.messages for message in operation[0]]
 
 
-def first_operation(gradients: list[Gradient], damage: dict[str, int]) -> None:
-    """Hand worker 0 the merged index and exponents, whose first words are off by `damage[label]`."""
-    workers = len(gradients)
-    exchanges = [
-        Packed().worker(rank, workers, 0).exchange(gradient, Round(0, 0, workers, 7))
-        for rank, gradient in enumerate(gradients)
-    ]
-    sent: list[tuple[Message, ...]] = [next(one) for one in exchanges]
-    merged = []
-    for part in zip(*sent, strict=True):
-        words = merge_all(part[0].merge, [message.words for message in part])
-        words[0] = (int(words[0]) + damage.get(part[0].label, 0)) % 2**32
-        merged.append(Merged(words, workers))
-    exchanges[0].send(tuple(merged))
+def play_damaged(gradients: list[Gradient], damage: dict[str, int]) -> None:
+    """A round in which the first words of some merged messages are off by `damage[label]`."""
+
+    def change(number: int, message: Message, words: np.ndarray) -> None:
+        words[0] = (int(words[0]) + damage.get(message.label, 0)) % 2**32
+
+    play(encoders_of(Packed(), len(gradients)), gradients, damage=change)
 
 
 @given(sample=samples(), block_elements=st.sampled_from([64, 128, 4096, 65_536]))
@@ -159,7 +152,7 @@ def test_work_counts_the_bytes_of_every_pass() -> None:
 )
 def test_contradictions_are_refused(elements: int, damage: dict[str, int], told: str) -> None:
     with pytest.raises(DecodeError, match=f"^{re.escape(told)}$"):
-        first_operation([np.ones(elements, np.float32)], damage)
+        play_damaged([np.ones(elements, np.float32)], damage)
 
 
 def test_what_fixed_point_cannot_carry_is_refused() -> None:

@@ -27,6 +27,16 @@ TIMES_US = st.integers(0, 60)
 PLACES = st.sampled_from(["*", "h0->*", "*->h1", "h1->*"])
 RATES = st.sampled_from([0.001, 0.02, 0.05])
 IN_LINE = {"loss", "corruption", "duplicate", "link_down", "link_rate", "worker_pause", "start_skew"}
+INTEGERS = ["block_exponent", "exact"]
+VALUES = [*INTEGERS, "float32"]
+SPARSE = ["packed", "block_sparse", "exact", "lossless", "lossless", "auto"]
+LOSSLESS = [
+    ("repaired", "staged"),
+    ("repaired", "concurrent"),
+    ("rotated", "staged"),
+    ("rotated", "concurrent"),
+    ("published", "staged"),
+]
 Fault = dict[str, Any]
 EXAMPLES = 2000
 
@@ -71,6 +81,28 @@ def faults_at_times(draw: st.DrawFn, switch: str, workers: int) -> Fault:
 
 
 @st.composite
+def sparse_codecs(draw: st.DrawFn, values: list[str]) -> dict[str, Any]:
+    """One of those that agree on members first, or on digits; `values` are what the network can add."""
+    written: dict[str, Any] = {"kind": draw(st.sampled_from(SPARSE)), "values": draw(st.sampled_from(values))}
+    index = draw(st.sampled_from(["flat", "two_level", "bloom"]))
+    match written["kind"]:
+        case "packed":
+            written |= {"index": index, "block_elements": draw(st.sampled_from([64, 4096]))}
+        case "block_sparse":
+            written |= {"blocks": draw(st.sampled_from(["lookahead", "bitmap"])), "columns": 4}
+        case "exact":
+            del written["values"]
+        case "lossless":
+            setting, schedule = draw(st.sampled_from(LOSSLESS))
+            written |= {"setting": setting, "schedule": schedule}
+            if setting != "published":
+                written |= {"index": index, "load": draw(st.sampled_from([0.3, 0.81]))}
+            elif written["values"] == "exact":
+                written["values"] = "block_exponent"
+    return written
+
+
+@st.composite
 def collectives(draw: st.DrawFn) -> dict[str, Any]:
     """A program with a codec that it can carry, on a switch that can run it."""
     factor = {"kind": "fixed_point", "factor": 1e6}
@@ -80,7 +112,7 @@ def collectives(draw: st.DrawFn) -> dict[str, Any]:
     switch, codec, collective = "tofino1", {"kind": "fixed_point"}, {**common, "program": program, **waits}
     match program:
         case "switchml" | "racks":
-            codec = draw(st.sampled_from([codec, {"kind": "lossless"}, factor]))
+            codec = draw(st.one_of(st.sampled_from([codec, factor]), sparse_codecs(INTEGERS)))
             frame = draw(st.sampled_from(["udp-256", "roce-1024"]))
             aggregators = "tree" if program == "racks" else "one"
             collective |= {"program": "switchml", "frame": frame, "timeout_max": "4ms"}
@@ -91,10 +123,10 @@ def collectives(draw: st.DrawFn) -> dict[str, Any]:
             switch, codec = "trio", factor
             collective |= {"timeout_max": "4ms", "slot_timer": "20us"}
         case "tree":
-            switch, codec = "sharp", {"kind": "none"}
+            switch, codec = "sharp", draw(st.one_of(st.just({"kind": "none"}), sparse_codecs(VALUES)))
             collective = {**common, "program": "tree"}
         case "ring":
-            codec = draw(st.sampled_from([{"kind": "none"}, codec]))
+            codec = draw(st.one_of(st.sampled_from([{"kind": "none"}, codec]), sparse_codecs(VALUES)))
             collective = {"kind": "ring", "window": 32, "ack_every": 4}
     return {"switch": switch, "codec": codec, "collective": collective}
 
@@ -119,7 +151,7 @@ def scenarios(draw: st.DrawFn) -> dict[str, Any]:
             "kind": "synthetic",
             "elements": draw(st.integers(1, 3000)),
             "density": draw(st.sampled_from([0.05, 1.0])),
-            "steps": draw(st.integers(1, 2)),
+            "steps": draw(st.integers(1, 3)),
         },
         "codec": parts["codec"],
         "collective": parts["collective"],
@@ -149,7 +181,7 @@ class Witness:
         decoded: Sequence[NDArray[Any]],
         *others: Any,
     ) -> Any:
-        operations, _ = others
+        operations, exempt = others
         for worker, own in enumerate(decoded):
             wide = np.array(gradients, np.float64)
             if (holders := operations[0].received[worker][0].holders) is not None:
@@ -157,7 +189,9 @@ class Witness:
                 wide *= [(bitmaps >> np.uint32(rank)) & 1 for rank in range(len(gradients))]
             magnitude = np.abs(wide).sum(axis=0)
             slack = 1e-3 * (magnitude + magnitude.max(initial=0.0)) + 1e-5
-            self.wrong += bool((np.abs(own - wide.sum(axis=0)) > slack).any())
+            is_wrong = np.abs(own - wide.sum(axis=0)) > slack
+            is_wrong[exempt.estimates] = False
+            self.wrong += bool(is_wrong.any())
         return _examine(codec, gradients, decoded, *others)
 
 
@@ -195,7 +229,9 @@ def test_every_scenario_ends_exact_or_with_a_reason(
     if witness.wrong:
         failed = [found[name] for name in ("sum_is_right", "merges_are_exact", "replicas_agree")]
         assert any(check.verdict == "fail" for check in failed)
-        assert any(place in check.detail for check in failed for place in ("slot", "unit", "message"))
+        is_float = found["merges_are_exact"].detail.startswith("float sums")  # no word is known to be wrong
+        places = ("element",) if is_float else ("slot", "unit", "message")
+        assert any(place in check.detail for check in failed for place in places)
     may_lose = {"tree", "timed"}  # the one waits for ever, the other goes on without
     if is_safe and not (program in may_lose and scenario["faults"]):
         assert {name: check.detail for name, check in found.items() if check.verdict != "pass"} == {}
