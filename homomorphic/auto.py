@@ -5,10 +5,9 @@ many words a value takes off what the workers agreed on. All workers have both: 
 nothing is sent for it. A bucket's first round is packed: about 3 % more than dense where nothing is zero, and
 the least otherwise.
 
-Which is the fastest depends on the network (see `costs`). A sketch that goes with its index also depends on
-how much rounds differ: every round shows what a forecast for it would have missed, whether it was used or
-not, and the mean of the last few is what a redo is expected to cost. Its history is that of all rounds, so it
-needs none of its own to begin with.
+Which is the fastest depends on the network (see `costs`), and for a sketch that goes with its index on how
+much rounds differ (see `experience`). That sketch's history is of all rounds whose numbers were told, however
+they were encoded, so it needs no round of its own to begin with.
 """
 
 from __future__ import annotations
@@ -134,14 +133,10 @@ class CarriedAuto(Auto):
 
     def worker(self, rank: int, workers: int, seed: int) -> AutoEncoder:
         """See `Auto`."""
-        choices = self.choices
-        sketch = choices.pop(Choice.CONCURRENT)
-        assert isinstance(sketch, Lossless)
-        encoders: dict[Choice, Encoder] = {
-            name: codec.worker(rank, workers, seed) for name, codec in choices.items()
-        }
-        numbers = number_format(self.values, sketch.block_elements)
-        return AutoEncoder(self, encoders, sketch.worker(rank, workers, seed), numbers)
+        sketch = LosslessEncoder(Lossless(values=self.values, schedule="concurrent"))
+        encoders = {choice: codec.worker(rank, workers, seed) for choice, codec in self.choices.items()}
+        numbers = number_format(self.values, sketch.codec.block_elements)
+        return AutoEncoder(self, {**encoders, Choice.CONCURRENT: sketch}, sketch, numbers)
 
 
 @dataclass
@@ -149,8 +144,8 @@ class AutoEncoder:
     """One worker's side."""
 
     codec: CarriedAuto
-    encoders: dict[Choice, Encoder]  # but the sketch's
-    sketch: LosslessEncoder  # its history is that of all rounds
+    encoders: dict[Choice, Encoder]
+    sketch: LosslessEncoder  # one of them; its history is that of all rounds
     numbers: Format[Any]
     _known: dict[int, Experience] = field(default_factory=dict)  # by bucket
 
@@ -159,16 +154,17 @@ class AutoEncoder:
         known = self._known.get(round.bucket)
         note = self._choice(known, round.workers)
         round.tell(note)
-        is_sketch = note.name == Choice.CONCURRENT
-        encoder = self.sketch if is_sketch else self.encoders[Choice(note.name)]
+        encoder = self.encoders[Choice(note.name)]
         announced: list[tuple[Message, Merged]] = []
         decoded = yield from _overheard(encoder.exchange(gradient, round), self.numbers.label, announced)
         if decoded.size:
             if known is None:
                 unit_elements = self.codec.unit_elements or self.codec.carrier.unit_elements
-                known = Experience(self.codec.values, self.numbers, self.sketch.history, unit_elements)
+                known = Experience(self.codec.values, self.numbers, unit_elements)
                 self._known[round.bucket] = known
-            known.learn(decoded, announced, round, is_sketch)
+            seen = known.learn(decoded, announced, round)
+            if seen is not None and encoder is not self.sketch:  # which remembers by itself
+                self.sketch.history.add(round.bucket, seen)
         return decoded
 
     def _choice(self, known: Experience | None, workers: int) -> Note:

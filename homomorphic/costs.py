@@ -26,24 +26,31 @@ class Counts(NamedTuple):
     values: Values
     elements: int
     members: int  # elements that are not zero
-    live_words: int  # runs of 64 elements with a member
-    live_blocks: int  # runs of 256 elements with a member
+    live_runs: int  # of 64 elements, with a member
+    live_elements: int  # those of runs of 256 with a member
     block_elements: int  # that agree on their numbers together
-    digits: float  # words per value
+    dense_words: int  # of the values of all elements
+    member_words: int  # of those of members …
+    live_words: int  # … and of live elements
 
     @property
-    def agreed_words(self) -> float:
+    def agreed_words(self) -> int:
         """Words of what the numbers of the blocks need."""
         return _AGREED_WORDS[self.values] * -(-self.elements // self.block_elements)
+
+    @property
+    def digits(self) -> float:
+        """Words per value of a member."""
+        return self.member_words / self.members if self.members else 1.0
 
     @property
     def scanned_bytes(self) -> float:
         """Read to find the members, and what their numbers need."""
         return (4 if self.values == "float32" else 8) * self.elements
 
-    def summed_bytes(self, count: float) -> float:
-        """Passed over to gather and encode so many values, and to decode and put back their sums."""
-        return (3 * _INDEX_BYTES + 4) * self.elements + (4 + 8 * self.digits) * count
+    def summed_bytes(self, count: float, words: float) -> float:
+        """Passed over to gather values and encode their words, and to decode and put back the sums."""
+        return (3 * _INDEX_BYTES + 4) * self.elements + 4 * count + 8 * words
 
 
 class Cost(NamedTuple):
@@ -60,9 +67,9 @@ def dense_cost(counts: Counts, unit_elements: int, is_ahead: bool) -> Cost:
     if counts.values == "float32":
         return Cost(((elements,),), 8 * elements)
     if counts.values == "exact":
-        words = counts.digits * elements
-        return Cost(((counts.agreed_words,), (words,)), 4 * elements + counts.summed_bytes(elements))
-    # Read for the exponents, read and written as integers, both of the sum.
+        summed_bytes = counts.summed_bytes(elements, counts.dense_words)
+        return Cost(((counts.agreed_words,), (counts.dense_words,)), 4 * elements + summed_bytes)
+    # Read for the exponents, read and written as integers, and so the sum.
     if is_ahead:
         return Cost((), 20 * elements, elements)
     return Cost(((-(-elements // unit_elements),), (elements,)), 20 * elements)
@@ -71,30 +78,31 @@ def dense_cost(counts: Counts, unit_elements: int, is_ahead: bool) -> Cost:
 def packed_cost(counts: Counts) -> Cost:
     """A bit per element, then the values."""
     return Cost(
-        ((-(-counts.elements // 32), counts.agreed_words), (counts.digits * counts.members,)),
-        counts.scanned_bytes + 6 * _INDEX_BYTES * counts.elements + counts.summed_bytes(counts.members),
+        ((-(-counts.elements // 32), counts.agreed_words), (counts.member_words,)),
+        counts.scanned_bytes + 6 * _INDEX_BYTES * counts.elements + _member_bytes(counts),
     )
 
 
 def two_level_cost(counts: Counts) -> Cost:
     """A bit per 64 elements, the bits of those that are not zero, the values."""
-    told = 2 * counts.live_words
+    told_words = 2 * counts.live_runs
     return Cost(
-        ((-(-counts.elements // 2048), counts.agreed_words), (told,), (counts.digits * counts.members,)),
-        # Eight times over the 64 bits of a live word, and four over the whole index.
+        ((-(-counts.elements // 2048), counts.agreed_words), (told_words,), (counts.member_words,)),
+        # Eight times over the bits of live runs, and four times over all that there are.
         counts.scanned_bytes
         + 4 * _INDEX_BYTES * counts.elements
-        + 32 * told
-        + counts.summed_bytes(counts.members),
+        + 8 * 4 * told_words
+        + _member_bytes(counts),
     )
 
 
 def bitmap_cost(counts: Counts) -> Cost:
     """A bit per 256 elements, then all elements of those that are not zero."""
-    sent = min(BLOCK_ELEMENTS * counts.live_blocks, counts.elements)
+    live = counts.live_elements
+    summed_bytes = counts.summed_bytes(live, counts.live_words) if live else 0
     return Cost(
-        ((-(-counts.elements // (32 * BLOCK_ELEMENTS)), counts.agreed_words), (counts.digits * sent,)),
-        counts.scanned_bytes + counts.summed_bytes(sent),
+        ((-(-counts.elements // (32 * BLOCK_ELEMENTS)), counts.agreed_words), (counts.live_words,)),
+        counts.scanned_bytes + summed_bytes,
     )
 
 
@@ -106,9 +114,13 @@ def concurrent_cost(counts: Counts, size: SketchSize, workers: int, redone_membe
     passed_bytes = counts.scanned_bytes + 6 * _INDEX_BYTES * counts.elements
     if size.words:
         passed_bytes += sketch_work_bytes(counts.elements, size.words, own, counts.digits)
-    for some in (size.direct_elements, redone_members):
-        passed_bytes += counts.summed_bytes(some) if some else 0
+    for count, words in ((size.direct_elements, direct_words), (redone_members, redone_words)):
+        passed_bytes += counts.summed_bytes(count, words) if count else 0
     return Cost((first, (redone_words,)), passed_bytes)
+
+
+def _member_bytes(counts: Counts) -> float:
+    return counts.summed_bytes(counts.members, counts.member_words) if counts.members else 0.0
 
 
 def time_us(cost: Cost, carrier: Carrier) -> float:

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from statistics import median_low
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from homomorphic import costs
-from homomorphic.bits import WORD_ELEMENTS
+from homomorphic.bits import WORD_ELEMENTS, WideIndex
 from homomorphic.block_sparse import BLOCK_ELEMENTS
 from homomorphic.codec import Carrier, Gradient, Merged, Message, Round
-from homomorphic.costs import Counts, time_us
+from homomorphic.costs import (
+    Cost,
+    Counts,
+    bitmap_cost,
+    concurrent_cost,
+    dense_cost,
+    packed_cost,
+    time_us,
+    two_level_cost,
+)
 from homomorphic.forecast import ROUNDS, History, Seen
 from homomorphic.lossless import Lossless
 from homomorphic.members import members_of
 from homomorphic.membership import own_index
-from homomorphic.numbers import Agreed, Format, Values
+from homomorphic.numbers import Format, Values
 from homomorphic.sketch import REPAIRED_SHAPE
 from homomorphic.tiled import Layout, forecast_layout, redone_members, sketch_size
 
@@ -38,17 +48,16 @@ class Choice(StrEnum):
 class Experience:
     """One worker's, of one bucket; the same at all workers.
 
-    A sketch that goes with its index fails where rounds differ. Every round shows what a forecast for it
-    would have missed, whether it was used or not; the mean of the last few is expected of the next.
+    A sketch that goes with its index fails where rounds differ. How often is told by the last rounds: what a
+    forecast from the others would have missed in each, however it was encoded. The median of that is expected
+    of the next round, so a single jump does not count: later forecasts know about it.
     """
 
     values: Values
     numbers: Format[Any]
-    history: History  # the sketch's: what it forecasts from
     unit_elements: int  # of dense block_exponent
     _counts: Counts | None = None
-    _redone: deque[int] = field(default_factory=lambda: deque(maxlen=ROUNDS))  # members of each last round
-    _forecast: Seen | None = None
+    _rounds: deque[Seen] = field(default_factory=lambda: deque(maxlen=ROUNDS))
 
     @property
     def counts(self) -> Counts | None:
@@ -56,63 +65,87 @@ class Experience:
         return self._counts
 
     def learn(
-        self, decoded: Gradient, announced: Sequence[tuple[Message, Merged]], round: Round, is_sketch: bool
-    ) -> None:
-        """Keep what a round was like: its sum, what its numbers announced, and whether it was a sketch."""
+        self, decoded: Gradient, announced: Sequence[tuple[Message, Merged]], round: Round
+    ) -> Seen | None:
+        """Keep what a round was like; return it, or None where its numbers announced nothing to go by."""
         index = own_index(decoded)
         members = np.diff(members_of(index, self.numbers.block_elements).starts)
-        agreed = self._agreed(decoded.size, announced, round)
-        if agreed is not None:
-            seen = Seen(members, agreed)
-            if self._forecast is not None:
-                layout = self._layout(decoded.size, self._forecast)
-                self._redone.append(redone_members(layout, self._forecast, seen))
-            if not is_sketch:  # which remembers by itself
-                self.history.add(round.bucket, seen)
-            self._forecast = self.history.forecast(round.bucket, self.numbers)
-        digits = 1.0 if agreed is None else float(np.average(agreed.digits, weights=members + 1e-9))
-        words = index != 0
-        blocks = np.add.reduceat(words, np.arange(0, words.size, BLOCK_ELEMENTS // WORD_ELEMENTS)) > 0
-        self._counts = Counts(
-            values=self.values,
-            elements=decoded.size,
-            members=int(members.sum()),
-            live_words=int(np.count_nonzero(words)),
-            live_blocks=int(np.count_nonzero(blocks)),
-            block_elements=self.numbers.block_elements,
-            digits=digits,
-        )
+        seen = None
+        if announced or not self.numbers.label:
+            sent, merged = [one for one, _ in announced], [one for _, one in announced]
+            seen = Seen(members, self.numbers.agree(decoded.size, sent, merged, round))
+            self._rounds.append(seen)
+        digits = None if seen is None else seen.agreed.digits
+        self._counts = count(decoded.size, index, self.values, self.numbers.block_elements, digits)
+        return seen
 
     def times_us(self, carrier: Carrier, workers: int) -> dict[Choice, float]:
-        """How long the next round is expected to take; of a choice that nothing is known about, nothing."""
+        """How long the next round is expected to take, in each encoding that can be judged."""
+        return {choice: time_us(cost, carrier) for choice, cost in self.costs(carrier, workers).items()}
+
+    def costs(self, carrier: Carrier, workers: int) -> dict[Choice, Cost]:
+        """What the next round is expected to ask for."""
         counts = self._counts
         assert counts is not None, "a bucket's first round is chosen without experience"
         is_ahead = carrier.has_exponents_ahead and self.unit_elements == carrier.unit_elements
-        times_us = {
-            Choice.DENSE: time_us(costs.dense_cost(counts, self.unit_elements, is_ahead), carrier),
-            Choice.PACKED: time_us(costs.packed_cost(counts), carrier),
-            Choice.TWO_LEVEL: time_us(costs.two_level_cost(counts), carrier),
-            Choice.BITMAP: time_us(costs.bitmap_cost(counts), carrier),
+        found = {
+            Choice.DENSE: dense_cost(counts, self.unit_elements, is_ahead),
+            Choice.PACKED: packed_cost(counts),
+            Choice.TWO_LEVEL: two_level_cost(counts),
+            Choice.BITMAP: bitmap_cost(counts),
         }
-        if self._forecast is not None:
-            size = sketch_size(
-                self._layout(counts.elements, self._forecast), counts.elements, self._forecast.agreed
-            )
-            redone = self._redone or [0]
-            expected = [costs.concurrent_cost(counts, size, workers, members) for members in redone]
-            times_us[Choice.CONCURRENT] = float(np.mean([time_us(cost, carrier) for cost in expected]))
-        return times_us
+        if self._rounds:
+            forecast = self._forecast(self._rounds)
+            size = sketch_size(self._layout(forecast), counts.elements, forecast.agreed)
+            found[Choice.CONCURRENT] = concurrent_cost(counts, size, workers, self._redone())
+        return found
 
-    def _agreed(
-        self, elements: int, announced: Sequence[tuple[Message, Merged]], round: Round
-    ) -> Agreed | None:
-        """What the numbers agreed on; None if no message of theirs told."""
-        if self.numbers.label and not announced:
-            return None
-        sent, merged = [one for one, _ in announced], [one for _, one in announced]
-        agreed: Agreed = self.numbers.agree(elements, sent, merged, round)
-        return agreed
+    def _redone(self) -> int:
+        """Members that the next forecast is expected to miss."""
+        missed = []
+        if len(self._rounds) > 1:
+            for index, seen in enumerate(self._rounds):
+                forecast = self._forecast([one for other, one in enumerate(self._rounds) if other != index])
+                missed.append(redone_members(self._layout(forecast), forecast, seen))
+        return median_low(missed or [0])
 
-    def _layout(self, elements: int, forecast: Seen) -> Layout:
-        block_elements = self.numbers.block_elements
-        return forecast_layout(REPAIRED_SHAPE, Lossless().load, elements, forecast, block_elements)
+    def _forecast(self, rounds: Iterable[Seen]) -> Seen:
+        history = History()
+        for seen in rounds:
+            history.add(0, seen)
+        forecast = history.forecast(0, self.numbers)
+        assert forecast is not None, "a forecast needs a round"
+        return forecast
+
+    def _layout(self, forecast: Seen) -> Layout:
+        assert self._counts is not None
+        sketch, block_elements = Lossless(), self.numbers.block_elements
+        return forecast_layout(REPAIRED_SHAPE, sketch.load, self._counts.elements, forecast, block_elements)
+
+
+def count(
+    elements: int, index: WideIndex, values: Values, block_elements: int, digits: NDArray[np.int64] | None
+) -> Counts:
+    """Counts of a sum with this index; `digits` are words per value `(blocks,)`, None if each has one."""
+    starts = np.arange(0, index.size, block_elements // WORD_ELEMENTS)
+    members = np.add.reduceat(np.bitwise_count(index), starts, dtype=np.int64)
+    is_live = index != 0
+    run_words = BLOCK_ELEMENTS // WORD_ELEMENTS
+    live_runs = np.add.reduceat(is_live, np.arange(0, index.size, run_words), dtype=np.int64) > 0
+    sizes = np.minimum(BLOCK_ELEMENTS, elements - BLOCK_ELEMENTS * np.arange(live_runs.size))
+    live = np.add.reduceat(
+        live_runs * sizes, np.arange(0, sizes.size, block_elements // BLOCK_ELEMENTS), dtype=np.int64
+    )
+    in_block = np.minimum(block_elements, elements - block_elements * np.arange(starts.size))
+    each = np.ones_like(members) if digits is None else digits
+    return Counts(
+        values=values,
+        elements=elements,
+        members=int(members.sum()),
+        live_runs=int(np.count_nonzero(is_live)),
+        live_elements=int(live.sum()),
+        block_elements=block_elements,
+        dense_words=int(in_block @ each),
+        member_words=int(members @ each),
+        live_words=int(live @ each),
+    )
