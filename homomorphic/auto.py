@@ -2,8 +2,8 @@
 
 How many elements are non-zero anywhere, in how many words and blocks, is read off the decoded sum, and how
 many words a value takes off what the workers agreed on. All workers have both: so they choose alike, and
-nothing is sent for it. A bucket's first round is packed: about 3 % more than dense where nothing is zero, and
-the least otherwise.
+nothing is sent for it. A bucket's first round is packed: little more than dense where nothing is zero, and
+far less where most is.
 
 Which is the fastest depends on the network (see `costs`), and for a sketch that goes with its index on how
 much rounds differ (see `experience`). That sketch's history is of all rounds whose numbers were told, however
@@ -100,8 +100,8 @@ class Auto:
             Choice.DENSE: dense[values],
             Choice.PACKED: Packed(values),
             Choice.TWO_LEVEL: Packed(values, "two_level"),
-            Choice.CONCURRENT: Lossless(values=values, schedule="concurrent"),
             Choice.BITMAP: BlockSparse(values, "bitmap"),
+            Choice.CONCURRENT: Lossless(values=values, schedule="concurrent"),
         }
 
     def carried_by(self, carrier: Carrier) -> CarriedAuto:

@@ -40,8 +40,8 @@ class Choice(StrEnum):
     DENSE = "dense"
     PACKED = "packed"
     TWO_LEVEL = "packed, two_level"
-    CONCURRENT = "lossless, concurrent"
     BITMAP = "block_sparse, bitmap"
+    CONCURRENT = "lossless, concurrent"
 
 
 @dataclass
