@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from statistics import median_low
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from homomorphic.costs import (
     time_us,
     two_level_cost,
 )
-from homomorphic.forecast import ROUNDS, History, Seen
+from homomorphic.forecast import ROUNDS, History, Seen, with_margin
 from homomorphic.lossless import Lossless
 from homomorphic.members import members_of
 from homomorphic.membership import own_index
@@ -49,8 +48,8 @@ class Experience:
     """One worker's, of one bucket; the same at all workers.
 
     A sketch that goes with its index fails where rounds differ. How often is told by the last rounds: what a
-    forecast from the others would have missed in each, however it was encoded. The median of that is expected
-    of the next round, so a single jump does not count: later forecasts know about it.
+    forecast from the others would have missed in each, however it was encoded. The next round is taken to be
+    like one of these. A jump is not among them: later forecasts know about it.
     """
 
     values: Values
@@ -81,33 +80,39 @@ class Experience:
 
     def times_us(self, carrier: Carrier, workers: int) -> dict[Choice, float]:
         """How long the next round is expected to take, in each encoding that can be judged."""
-        return {choice: time_us(cost, carrier) for choice, cost in self.costs(carrier, workers).items()}
+        return {
+            choice: float(np.mean([time_us(cost, carrier) for cost in costs]))
+            for choice, costs in self.costs(carrier, workers).items()
+        }
 
-    def costs(self, carrier: Carrier, workers: int) -> dict[Choice, Cost]:
-        """What the next round is expected to ask for."""
+    def costs(self, carrier: Carrier, workers: int) -> dict[Choice, list[Cost]]:
+        """What the next round may ask for; of several, each is as likely."""
         counts = self._counts
         assert counts is not None, "a bucket's first round is chosen without experience"
         is_ahead = carrier.has_exponents_ahead and self.unit_elements == carrier.unit_elements
         found = {
-            Choice.DENSE: dense_cost(counts, self.unit_elements, is_ahead),
-            Choice.PACKED: packed_cost(counts),
-            Choice.TWO_LEVEL: two_level_cost(counts),
-            Choice.BITMAP: bitmap_cost(counts),
+            Choice.DENSE: [dense_cost(counts, self.unit_elements, is_ahead)],
+            Choice.PACKED: [packed_cost(counts)],
+            Choice.TWO_LEVEL: [two_level_cost(counts)],
+            Choice.BITMAP: [bitmap_cost(counts)],
         }
         if self._rounds:
             forecast = self._forecast(self._rounds)
             size = sketch_size(self._layout(forecast), counts.elements, forecast.agreed)
-            found[Choice.CONCURRENT] = concurrent_cost(counts, size, workers, self._redone())
+            found[Choice.CONCURRENT] = [
+                concurrent_cost(counts, size, workers, redone) for redone in self._redone() or [0]
+            ]
         return found
 
-    def _redone(self) -> int:
-        """Members that the next forecast is expected to miss."""
+    def _redone(self) -> list[int]:
+        """Members that a forecast from all other rounds would have missed in each that was no jump."""
+        totals = np.array([int(seen.members.sum()) for seen in self._rounds])
         missed = []
-        if len(self._rounds) > 1:
-            for index, seen in enumerate(self._rounds):
-                forecast = self._forecast([one for other, one in enumerate(self._rounds) if other != index])
+        for index, seen in enumerate(self._rounds if totals.size > 1 else ()):
+            if totals[index] <= with_margin(np.delete(totals, index)).max():
+                forecast = self._forecast(one for other, one in enumerate(self._rounds) if other != index)
                 missed.append(redone_members(self._layout(forecast), forecast, seen))
-        return median_low(missed or [0])
+        return missed
 
     def _forecast(self, rounds: Iterable[Seen]) -> Seen:
         history = History()

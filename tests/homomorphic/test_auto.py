@@ -70,13 +70,14 @@ def test_what_is_expected_of_a_choice_is_what_its_codec_announces(
     for choice, codec in Auto(values).choices.items():
         (_, result), notes = rounds(codec, [[gradient]] * 2)
         found = announced_cost(result)
+        (cost,) = expected[choice]
 
         assert not notes[1], "nothing was sent again"
-        for mine, its in zip(expected[choice].operations, found.operations, strict=False):
+        for mine, its in zip(cost.operations, found.operations, strict=False):
             assert [round(words) for words in mine if words] == [*its], choice
-        rest = expected[choice].operations[len(found.operations) :]
+        rest = cost.operations[len(found.operations) :]
         assert sum(words for operation in rest for words in operation) == 0
-        assert expected[choice].passed_bytes == pytest.approx(found.passed_bytes, rel=0.01), choice
+        assert cost.passed_bytes == pytest.approx(found.passed_bytes, rel=0.01), choice
 
 
 def test_the_time_of_operations_is_that_of_their_round_trips_and_words() -> None:
