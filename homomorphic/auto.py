@@ -1,25 +1,26 @@
-"""The encoding that should be fastest for each bucket, from what was measured in the round before.
+"""The encoding that should be fastest for each bucket, from what was measured in the rounds before.
 
-How many elements are non-zero anywhere, in how many words and blocks, is read off the decoded sum, which all
-workers have: so they choose alike, and nothing is sent for it. A bucket's first round is packed: about 3 %
-more than dense where nothing is zero, and the least otherwise.
+How many elements are non-zero anywhere, in how many words and blocks, is read off the decoded sum, and how
+many words a value takes off what the workers agreed on. All workers have both: so they choose alike, and
+nothing is sent for it. A bucket's first round is packed: little more than dense where nothing is zero, and
+far less where most is.
 
-The expected time of an encoding is that of its operations, of its words at the rate the network sums them,
-and of passing over memory where the workers' device is charged for that. Its formulas are in `candidates`.
+Which is the fastest depends on the network (see `costs`), and for a sketch that goes with its index on how
+much rounds differ (see `experience`). That sketch's history is of all rounds whose numbers were told, however
+they were encoded, so it needs no round of its own to begin with.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.bits import WORD_ELEMENTS
-from homomorphic.block_sparse import BLOCK_ELEMENTS, BlockSparse
+from homomorphic.block_sparse import BlockSparse
 from homomorphic.codec import (
     Carrier,
     Codec,
@@ -27,42 +28,20 @@ from homomorphic.codec import (
     Exchange,
     Gradient,
     Merge,
+    Merged,
+    Message,
     Note,
     NoteKind,
     Round,
     register,
 )
 from homomorphic.dense import DenseExact
+from homomorphic.experience import Choice, Experience
 from homomorphic.fixed_point import FixedPoint
-from homomorphic.lossless import Lossless
-from homomorphic.membership import own_index
+from homomorphic.lossless import Lossless, LosslessEncoder
 from homomorphic.none import Uncompressed
-from homomorphic.numbers import Values
+from homomorphic.numbers import Format, Values, number_format
 from homomorphic.packed import Packed
-
-Words = Callable[["Measured"], float]
-
-_WORDS_OF_VALUE: dict[Values, int] = {"block_exponent": 1, "float32": 1, "exact": 3}  # exact: usually
-_SKETCH_WORDS = 1.45  # of lossless, per member: counters at its load, and what a forecast is larger
-
-
-class Measured(NamedTuple):
-    """What a decoded sum says about the next round."""
-
-    elements: int
-    members: int  # elements that are not zero
-    live_words: int  # runs of 64 elements with a member
-    live_blocks: int  # runs of 256 elements with a member
-
-
-class Candidate(NamedTuple):
-    """An encoding that may be chosen, and what it costs."""
-
-    name: str
-    codec: Codec
-    operations: int  # that wait for each other
-    words: Callable[[Measured], float]  # of 32 bits that the network sums
-    passed_bytes: Callable[[Measured], float]  # that a worker passes over to encode and to decode
 
 
 @register
@@ -106,139 +85,109 @@ class Auto:
     def merges(self) -> frozenset[Merge]:
         """Those of all it may choose."""
         none: frozenset[Merge] = frozenset()
-        return none.union(*(one.codec.merges for one in self.candidates))
+        return none.union(*(codec.merges for codec in self.choices.values()))
 
     @property
-    def candidates(self) -> tuple[Candidate, ...]:
-        """What it may choose; of equals the first."""
-        return candidates(self.values, self.unit_elements)
+    def choices(self) -> dict[Choice, Codec]:
+        """What it may choose."""
+        values = self.values
+        dense: dict[Values, Codec] = {
+            "block_exponent": FixedPoint(self.unit_elements),
+            "float32": Uncompressed(),
+            "exact": DenseExact(),
+        }
+        return {
+            Choice.DENSE: dense[values],
+            Choice.PACKED: Packed(values),
+            Choice.TWO_LEVEL: Packed(values, "two_level"),
+            Choice.BITMAP: BlockSparse(values, "bitmap"),
+            Choice.CONCURRENT: Lossless(values=values, schedule="concurrent"),
+        }
 
-    def carried_by(self, carrier: Carrier) -> Auto:
+    def carried_by(self, carrier: Carrier) -> CarriedAuto:
         """With the network's figures for those left out."""
-        return replace(
-            self,
+        own = replace(
+            carrier,
             latency_us=self.latency_us or carrier.latency_us,
             rate_gbps=self.rate_gbps or carrier.rate_gbps,
             memory_gbps=self.memory_gbps or carrier.memory_gbps,
-            unit_elements=self.unit_elements or carrier.unit_elements,
         )
+        unit_elements = self.unit_elements or carrier.unit_elements
+        return CarriedAuto(self.values, unit_elements=unit_elements, carrier=own)
 
     def worker(self, rank: int, workers: int, seed: int) -> AutoEncoder:
-        """Encoder of one worker; it remembers every bucket's last sum by four counts."""
-        encoders = {one.name: one.codec.worker(rank, workers, seed) for one in self.candidates}
-        return AutoEncoder(self.carried_by(Carrier()), encoders)
+        """Encoder of one worker; it remembers of every bucket what its last rounds were like."""
+        return self.carried_by(Carrier()).worker(rank, workers, seed)
 
     def error_bound(self, gradients: Sequence[Gradient]) -> NDArray[np.float64]:
         """The largest of what it may choose."""
-        bounds = [one.codec.error_bound(gradients) for one in self.candidates]
+        bounds = [codec.error_bound(gradients) for codec in self.choices.values()]
         return np.asarray(np.maximum.reduce(bounds))
 
-    def expected_us(self, candidate: Candidate, measured: Measured) -> float:
-        """Time of a round, in microseconds."""
-        assert self.latency_us is not None
-        assert self.rate_gbps is not None
-        words_us = 32 * candidate.words(measured) / (1e3 * self.rate_gbps)
-        memory_us = 8 * candidate.passed_bytes(measured) / (1e3 * (self.memory_gbps or math.inf))
-        return candidate.operations * self.latency_us + words_us + memory_us
 
+@dataclass(frozen=True)
+class CarriedAuto(Auto):
+    """The same on a network."""
 
-def candidates(values: Values, unit_elements: int | None) -> tuple[Candidate, ...]:
-    """What may be chosen for values of a kind.
+    carrier: Carrier = field(default_factory=Carrier)
 
-    Words: of the index, of exponents (one per 4096 elements) and of values. Bytes: of the gradient, once for
-    each time it is read or written, and of words and sketches.
-    """
-    per_value, per_block = _WORDS_OF_VALUE[values], 0 if values == "float32" else 1 / 4096
-    all_dense: dict[Values, Codec] = {
-        "block_exponent": FixedPoint(unit_elements),
-        "float32": Uncompressed(),
-        "exact": DenseExact(),
-    }
-    dense = all_dense[values]
-
-    def sparse(name: str, codec: Codec, operations: int, of_index: Words, of_values: Words) -> Candidate:
-        def words(seen: Measured) -> float:
-            return of_index(seen) + per_value * of_values(seen) + per_block * seen.elements
-
-        def passed_bytes(seen: Measured) -> float:
-            scanned = 8 if values == "float32" else 12  # by the index, the exponents and the decoder
-            return scanned * seen.elements + 16 * per_value * of_values(seen)
-
-        return Candidate(name, codec, operations, words, passed_bytes)
-
-    return (
-        Candidate(
-            "dense",
-            dense,
-            1,
-            lambda seen: per_value * seen.elements,
-            lambda seen: (0 if values == "float32" else 16 * per_value) * seen.elements,
-        ),
-        sparse("packed", Packed(values), 2, lambda seen: seen.elements / 32, lambda seen: seen.members),
-        sparse(
-            "packed, two_level",
-            Packed(values, "two_level"),
-            3,
-            lambda seen: seen.elements / 2048 + 2 * seen.live_words,
-            lambda seen: seen.members,
-        ),
-        sparse(
-            "lossless, concurrent",
-            Lossless(values=values, schedule="concurrent"),
-            1,
-            lambda seen: seen.elements / 32,
-            lambda seen: min(_SKETCH_WORDS * seen.members, seen.elements),
-        ),
-        sparse(
-            "block_sparse, bitmap",
-            BlockSparse(values, "bitmap"),
-            2,
-            lambda seen: seen.elements / (32 * BLOCK_ELEMENTS),
-            lambda seen: BLOCK_ELEMENTS * seen.live_blocks,
-        ),
-    )
+    def worker(self, rank: int, workers: int, seed: int) -> AutoEncoder:
+        """See `Auto`."""
+        sketch = LosslessEncoder(Lossless(values=self.values, schedule="concurrent"))
+        encoders = {choice: codec.worker(rank, workers, seed) for choice, codec in self.choices.items()}
+        numbers = number_format(self.values, sketch.codec.block_elements)
+        return AutoEncoder(self, {**encoders, Choice.CONCURRENT: sketch}, sketch, numbers)
 
 
 @dataclass
 class AutoEncoder:
     """One worker's side."""
 
-    codec: Auto
-    encoders: dict[str, Encoder]
-    _measured: dict[int, Measured] = field(default_factory=dict)  # by bucket
+    codec: CarriedAuto
+    encoders: dict[Choice, Encoder]
+    sketch: LosslessEncoder  # one of them; its history is that of all rounds
+    numbers: Format[Any]
+    _known: dict[int, Experience] = field(default_factory=dict)  # by bucket
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        """Choose, say so, do it, and measure the sum."""
-        note = self._choice(round.bucket)
+        """Choose, say so, do it, and learn from the sum."""
+        known = self._known.get(round.bucket)
+        note = self._choice(known, round.workers)
         round.tell(note)
-        decoded = yield from self.encoders[note.name].exchange(gradient, round)
-        self._measured[round.bucket] = measure(decoded)
+        encoder = self.encoders[Choice(note.name)]
+        announced: list[tuple[Message, Merged]] = []
+        decoded = yield from _overheard(encoder.exchange(gradient, round), self.numbers.label, announced)
+        if decoded.size:
+            if known is None:
+                unit_elements = self.codec.unit_elements or self.codec.carrier.unit_elements
+                known = Experience(self.codec.values, self.numbers, unit_elements)
+                self._known[round.bucket] = known
+            seen = known.learn(decoded, announced, round)
+            if seen is not None and encoder is not self.sketch:  # which remembers by itself
+                self.sketch.history.add(round.bucket, seen)
         return decoded
 
-    def _choice(self, bucket: int) -> Note:
-        seen = self._measured.get(bucket)
-        if seen is None:
-            return Note(NoteKind.CHOICE, "packed: nothing has been measured yet")
-        times = {one.name: self.codec.expected_us(one, seen) for one in self.codec.candidates}
-        name = min(times, key=times.__getitem__)
-        rivals = ", ".join(
-            f"{other} {times[other]:.3g}" for other in sorted(times, key=times.__getitem__)[1:]
-        )
+    def _choice(self, known: Experience | None, workers: int) -> Note:
+        if known is None or known.counts is None:
+            return Note(NoteKind.CHOICE, f"{Choice.PACKED}: nothing has been measured yet")
+        times_us = known.times_us(self.codec.carrier, workers)
+        first, *others = sorted(times_us, key=times_us.__getitem__)
+        rivals = ", ".join(f"{name} {times_us[name]:.3g}" for name in others)
         text = (
-            f"{name}: {times[name]:.3g} us expected, {rivals}; the last sum had {seen.members} of "
-            f"{seen.elements} elements"
+            f"{first}: {times_us[first]:.3g} us expected, {rivals}; the last sum had "
+            f"{known.counts.members} of {known.counts.elements} elements"
         )
         return Note(NoteKind.CHOICE, text)
 
 
-def measure(decoded: Gradient) -> Measured:
-    """Count elements, words and blocks that are not zero."""
-    index = own_index(decoded)
-    words = index != 0
-    blocks = np.add.reduceat(words, np.arange(0, words.size, BLOCK_ELEMENTS // WORD_ELEMENTS)) > 0
-    return Measured(
-        decoded.size,
-        int(np.bitwise_count(index).sum(dtype=np.int64)),
-        int(np.count_nonzero(words)),
-        int(np.count_nonzero(blocks)),
-    )
+def _overheard(exchange: Exchange, label: str, announced: list[tuple[Message, Merged]]) -> Exchange:
+    """Do an exchange, and append its messages with a label, and their answers."""
+    answers: tuple[Merged, ...] | None = None
+    while True:
+        try:
+            messages = next(exchange) if answers is None else exchange.send(answers)
+        except StopIteration as stop:
+            decoded: Gradient = stop.value
+            return decoded
+        answers = yield messages
+        announced += [pair for pair in zip(messages, answers, strict=True) if pair[0].label == label]

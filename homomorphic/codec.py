@@ -206,9 +206,15 @@ class Carrier:
     """What a codec may want to know of the network that carries its messages, and of the workers' memory."""
 
     unit_elements: int = 256  # what the network sends and answers as one
-    latency_us: float = 10.0  # of an operation that carries next to nothing
-    rate_gbps: float = 100.0  # of the words of long messages, headers left out
+    latency_us: float = 10.0  # of an operation, beside the time that its words take at the rate
+    rate_gbps: float = 100.0  # of the words of messages, headers left out
     memory_gbps: float | None = None  # at which workers pass over memory; None: nothing is charged for it
+    padded_words: int = 1  # messages are filled up to a multiple
+    window_words: int | None = None  # that may be under way; None: no limit
+    is_streamed: bool = (
+        True  # messages of an operation follow each other at once; else each waits for the last
+    )
+    has_exponents_ahead: bool = False  # of scaled messages with a block per unit: they go a window ahead
 
 
 @runtime_checkable

@@ -40,6 +40,7 @@ from homomorphic.tables import rows_needed
 LOAD_MAX = 0.81  # three-hash peeling fails above 0.818 members per counter
 
 _HASHES = 3
+_USUAL_LOAD = 0.77  # members per counter
 _CELL_BYTES = 8  # of the peeling kernel: value, degree and members of a counter in one word
 
 Operations = Generator[tuple[Message, ...], tuple[Merged, ...], tuple[Gradient, Seen]]
@@ -77,6 +78,11 @@ class Layout(NamedTuple):
         """Sums over the blocks of each tile."""
         return np.add.reduceat(per_block, np.arange(0, per_block.size, self.tile_blocks), dtype=np.int64)
 
+    def tile_digits(self, agreed: Agreed) -> Counts:
+        """Words per value in the table of each tile."""
+        digits = agreed.digits
+        return np.asarray(np.maximum.reduceat(digits, np.arange(0, digits.size, self.tile_blocks)))
+
 
 def layout_of(shape: Shape, load: float, elements: int, room: Counts, block_elements: int) -> Layout:
     """Cut a bucket into tiles with tables for as many members as its blocks have, `(blocks,)`."""
@@ -89,6 +95,45 @@ def layout_of(shape: Shape, load: float, elements: int, room: Counts, block_elem
     return Layout(shape, tile_blocks, block_elements, rows, (rows == 0) & (in_tile > 0))
 
 
+class SketchSize(NamedTuple):
+    """What a round's sketch comes to."""
+
+    words: int  # of tables
+    direct_elements: int  # of tiles that are sent as they are
+
+
+def forecast_layout(shape: Shape, load: float, elements: int, forecast: Seen, block_elements: int) -> Layout:
+    """How a bucket is cut before anybody knows the union."""
+    return layout_of(shape, load, elements, with_margin(forecast.members), block_elements)
+
+
+def sketch_size(layout: Layout, elements: int, agreed: Agreed) -> SketchSize:
+    """What is sent for a layout whose numbers are these."""
+    words = _HASHES * layout.shape.lanes * layout.rows * layout.tile_digits(agreed)
+    starts = np.arange(layout.rows.size) * layout.tile_elements
+    sizes = np.minimum(layout.tile_elements, elements - starts)
+    return SketchSize(int(words.sum()), int(sizes[layout.is_whole].sum()))
+
+
+def redone_members(layout: Layout, forecast: Seen, seen: Seen) -> int:
+    """Members of the tiles that a forecast was wrong for, if all tables peel."""
+    missed = _missed(layout, seen.members, forecast.agreed.covers(seen.agreed))
+    return int(layout.per_tile(seen.members)[missed].sum())
+
+
+def sketch_work_bytes(elements: int, words: float, own_members: float, digits: float) -> float:
+    """Memory traffic of making tables of so many words from a worker's members, and of peeling the sum."""
+    added_bytes = _HASHES * 4 * digits * own_members
+    index_bytes = elements / 8
+    encoded_bytes = index_bytes + 4 * own_members + 4 * words + 2 * added_bytes
+    return encoded_bytes + index_bytes + 4 * elements + 8 * words + 2 * _peeled_bytes(words)
+
+
+def _peeled_bytes(words: float) -> int:
+    """Every member enters its counters and leaves them again."""
+    return 2 * _HASHES * _CELL_BYTES * int(_USUAL_LOAD * words)
+
+
 class _Sent:
     """What is sent for a layout: the tables, and the words of whole tiles."""
 
@@ -97,7 +142,7 @@ class _Sent:
     ) -> None:
         """`whole` are the elements that whole tiles send: their members, or all if those are not known."""
         self._layout, self._numbers, self._agreed = layout, numbers, agreed
-        digits = np.maximum.reduceat(agreed.digits, np.arange(0, agreed.digits.size, layout.tile_blocks))
+        digits = layout.tile_digits(agreed)
         key = mix_plain(round.seed, round.step, round.bucket)
         self._sketch = Sketch(layout.shape, layout.tile_elements, layout.rows, digits, key)
         self._direct = placed(layout.within(layout.is_whole, whole), agreed)
@@ -118,8 +163,7 @@ class _Sent:
         encode(mine, nonzeros, compact)
         words = self._sketch.add(mine, compact)
         added_bytes = _HASHES * compact.nbytes
-        # At the usual load; every member enters its counters and leaves them again.
-        peeled_bytes = 2 * _HASHES * _CELL_BYTES * int(0.77 * words.size)
+        peeled_bytes = _peeled_bytes(words.size)
         return Message(
             words,
             self._numbers.merge,
@@ -186,11 +230,11 @@ class Tiled:
     def exchange_concurrent(self, gradient: Gradient, round: Round, forecast: Seen) -> Operations:
         """Index and sketches at once, these by a forecast; then what that was wrong for, and what failed."""
         bucket = Bucket(gradient, np.zeros(gradient.size, np.float32), round)
-        own = members_of(own_index(gradient), self.numbers.block_elements)
+        block_elements = self.numbers.block_elements
+        own = members_of(own_index(gradient), block_elements)
         nonzeros = nonzeros_of(own, gradient)
         announced = self.numbers.announce(nonzeros, round)
-        room = with_margin(forecast.members)
-        layout = layout_of(self.shape, self.load, gradient.size, room, self.numbers.block_elements)
+        layout = forecast_layout(self.shape, self.load, gradient.size, forecast, block_elements)
         sent = _Sent(layout, self.numbers, forecast.agreed, everyone(gradient.size), round)
         messages = sent.messages(own, nonzeros)
         union, seen, merged = yield from self._agree(bucket, own, announced, messages)
