@@ -152,7 +152,7 @@ class AutoEncoder:
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
         """Choose, say so, do it, and learn from the sum."""
         known = self._known.get(round.bucket)
-        note = self._choice(known, round.workers)
+        note = self._choice(known)
         round.tell(note)
         encoder = self.encoders[Choice(note.name)]
         announced: list[tuple[Message, Merged]] = []
@@ -167,17 +167,22 @@ class AutoEncoder:
                 self.sketch.history.add(round.bucket, seen)
         return decoded
 
-    def _choice(self, known: Experience | None, workers: int) -> Note:
+    def _choice(self, known: Experience | None) -> Note:
         if known is None or known.counts is None:
             return Note(NoteKind.CHOICE, f"{Choice.PACKED}: nothing has been measured yet")
-        times_us = known.times_us(self.codec.carrier, workers)
+        times_us = known.times_us(self.codec.carrier)
         first, *others = sorted(times_us, key=times_us.__getitem__)
-        rivals = ", ".join(f"{name} {times_us[name]:.3g}" for name in others)
+        rivals = ", ".join(f"{name} {_told(times_us[name])}" for name in others)
         text = (
-            f"{first}: {times_us[first]:.3g} us expected, {rivals}; the last sum had "
+            f"{first}: {_told(times_us[first])} us expected, {rivals}; the last sum had "
             f"{known.counts.members} of {known.counts.elements} elements"
         )
         return Note(NoteKind.CHOICE, text)
+
+
+def _told(time_us: float) -> str:
+    """Three digits at least, and all before the point."""
+    return f"{time_us:.0f}" if time_us >= 100 else f"{time_us:.3g}"
 
 
 def _overheard(exchange: Exchange, label: str, announced: list[tuple[Message, Merged]]) -> Exchange:

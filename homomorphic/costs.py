@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from homomorphic.block_sparse import BLOCK_ELEMENTS
 from homomorphic.codec import Carrier
+from homomorphic.members import DENSE_SHARE
 from homomorphic.numbers import Values
 from homomorphic.tiled import SketchSize, sketch_work_bytes
 
@@ -26,6 +27,7 @@ class Counts(NamedTuple):
     values: Values
     elements: int
     members: int  # elements that are not zero
+    own_members: float  # of one worker, expected: anything from an equal share to all of them
     live_runs: int  # of 64 elements, with a member
     live_elements: int  # those of runs of 256 with a member
     block_elements: int  # that agree on their numbers together
@@ -45,8 +47,10 @@ class Counts(NamedTuple):
 
     @property
     def scanned_bytes(self) -> float:
-        """Read to find the members, and what their numbers need."""
-        return (4 if self.values == "float32" else 8) * self.elements
+        """Read to find a worker's members, and what their numbers need (see `members.nonzeros_of`)."""
+        is_gathered = DENSE_SHARE * self.own_members <= self.elements
+        read = self.own_members if is_gathered else self.elements
+        return 4 * self.elements + (0 if self.values == "float32" else 4 * read)
 
     def summed_bytes(self, count: float, words: float) -> float:
         """Passed over to gather values and encode their words, and to decode and put back the sums."""
@@ -102,18 +106,17 @@ def bitmap_cost(counts: Counts) -> Cost:
     summed_bytes = counts.summed_bytes(live, counts.live_words) if live else 0
     return Cost(
         ((-(-counts.elements // (32 * BLOCK_ELEMENTS)), counts.agreed_words), (counts.live_words,)),
-        counts.scanned_bytes + summed_bytes,
+        (4 if counts.values == "float32" else 8) * counts.elements + summed_bytes,
     )
 
 
-def concurrent_cost(counts: Counts, size: SketchSize, workers: int, redone_members: int) -> Cost:
+def concurrent_cost(counts: Counts, size: SketchSize, redone_members: int) -> Cost:
     """Index and sketch at once, then the members of tiles that were not as expected, packed."""
     direct_words, redone_words = (counts.digits * some for some in (size.direct_elements, redone_members))
     first = (-(-counts.elements // 32), counts.agreed_words, size.words, direct_words)
-    own = (1 + 1 / workers) / 2 * counts.members  # anything from an equal share to all of them
     passed_bytes = counts.scanned_bytes + 6 * _INDEX_BYTES * counts.elements
     if size.words:
-        passed_bytes += sketch_work_bytes(counts.elements, size.words, own, counts.digits)
+        passed_bytes += sketch_work_bytes(counts.elements, size.words, counts.own_members, counts.digits)
     for count, words in ((size.direct_elements, direct_words), (redone_members, redone_words)):
         passed_bytes += counts.summed_bytes(count, words) if count else 0
     return Cost((first, (redone_words,)), passed_bytes)

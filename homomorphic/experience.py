@@ -75,17 +75,19 @@ class Experience:
             seen = Seen(members, self.numbers.agree(decoded.size, sent, merged, round))
             self._rounds.append(seen)
         digits = None if seen is None else seen.agreed.digits
-        self._counts = count(decoded.size, index, self.values, self.numbers.block_elements, digits)
+        counts = count(decoded.size, index, self.values, self.numbers.block_elements, digits)
+        # Anything from an equal share to all of them.
+        self._counts = counts._replace(own_members=(1 + 1 / round.workers) / 2 * counts.members)
         return seen
 
-    def times_us(self, carrier: Carrier, workers: int) -> dict[Choice, float]:
+    def times_us(self, carrier: Carrier) -> dict[Choice, float]:
         """How long the next round is expected to take, in each encoding that can be judged."""
         return {
             choice: float(np.mean([time_us(cost, carrier) for cost in costs]))
-            for choice, costs in self.costs(carrier, workers).items()
+            for choice, costs in self.costs(carrier).items()
         }
 
-    def costs(self, carrier: Carrier, workers: int) -> dict[Choice, list[Cost]]:
+    def costs(self, carrier: Carrier) -> dict[Choice, list[Cost]]:
         """What the next round may ask for; of several, each is as likely."""
         counts = self._counts
         assert counts is not None, "a bucket's first round is chosen without experience"
@@ -100,7 +102,7 @@ class Experience:
             forecast = self._forecast(self._rounds)
             size = sketch_size(self._layout(forecast), counts.elements, forecast.agreed)
             found[Choice.CONCURRENT] = [
-                concurrent_cost(counts, size, workers, redone) for redone in self._redone() or [0]
+                concurrent_cost(counts, size, redone) for redone in self._redone() or [0]
             ]
         return found
 
@@ -131,7 +133,7 @@ class Experience:
 def count(
     elements: int, index: WideIndex, values: Values, block_elements: int, digits: NDArray[np.int64] | None
 ) -> Counts:
-    """Counts of a sum with this index; `digits` are words per value `(blocks,)`, None if each has one."""
+    """Counts of one worker's sum; `digits` are words per value `(blocks,)`, None if each has one."""
     starts = np.arange(0, index.size, block_elements // WORD_ELEMENTS)
     members = np.add.reduceat(np.bitwise_count(index), starts, dtype=np.int64)
     is_live = index != 0
@@ -147,6 +149,7 @@ def count(
         values=values,
         elements=elements,
         members=int(members.sum()),
+        own_members=float(members.sum()),
         live_runs=int(np.count_nonzero(is_live)),
         live_elements=int(live.sum()),
         block_elements=block_elements,

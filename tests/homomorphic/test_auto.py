@@ -65,7 +65,7 @@ def test_what_is_expected_of_a_choice_is_what_its_codec_announces(
     known = Experience(values, numbers, unit_elements=256)
     announced = [(one, one) for one in first.messages[0][0] if one is not index]
     known.learn(gradient, announced, Round(0, 0, 1, 7))
-    expected = known.costs(Carrier(), 1)
+    expected = known.costs(Carrier())
 
     for choice, codec in Auto(values).choices.items():
         (_, result), notes = rounds(codec, [[gradient]] * 2)
