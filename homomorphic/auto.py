@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from homomorphic.block_sparse import BlockSparse
+from homomorphic.choice.experience import Choice, Experience
 from homomorphic.codec import (
     Carrier,
     Codec,
@@ -36,11 +37,10 @@ from homomorphic.codec import (
     register,
 )
 from homomorphic.dense import DenseExact
-from homomorphic.experience import Choice, Experience
 from homomorphic.fixed_point import FixedPoint
 from homomorphic.lossless import Lossless, LosslessEncoder
 from homomorphic.none import Uncompressed
-from homomorphic.numbers import Format, Values, number_format
+from homomorphic.numbers.formats import Format, Values, number_format
 from homomorphic.packed import Packed
 
 

@@ -23,10 +23,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.bits import WORD_ELEMENTS, WideIndex
 from homomorphic.codec import DecodeError, Exchange, Gradient, Merge, Merged, Message, Round, Work, register
-from homomorphic.compact import all_of
-from homomorphic.members import (
+from homomorphic.index.bits import WORD_ELEMENTS, WideIndex
+from homomorphic.index.members import (
     Bucket,
     decode,
     everyone,
@@ -36,8 +35,9 @@ from homomorphic.members import (
     placed,
     tell_infinite,
 )
-from homomorphic.membership import check_block_elements, check_contains, own_index
-from homomorphic.numbers import Agreed, Format, Values, number_format, number_merges
+from homomorphic.index.membership import check_block_elements, check_contains, own_index
+from homomorphic.numbers.compact import all_of
+from homomorphic.numbers.formats import Agreed, Format, Values, number_format, number_merges
 
 BLOCK_ELEMENTS = 256  # of OmniReduce's evaluation
 _BLOCK_WORDS = BLOCK_ELEMENTS // WORD_ELEMENTS

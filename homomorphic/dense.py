@@ -15,12 +15,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.bits import WORD_ELEMENTS
 from homomorphic.codec import Exchange, Gradient, Merge, Round, register
-from homomorphic.compact import all_of
-from homomorphic.members import Bucket, everyone, exchange_members, members_of, placed, tell_infinite
-from homomorphic.membership import check_block_elements
-from homomorphic.numbers import number_format
+from homomorphic.index.bits import WORD_ELEMENTS
+from homomorphic.index.members import Bucket, everyone, exchange_members, members_of, placed, tell_infinite
+from homomorphic.index.membership import check_block_elements
+from homomorphic.numbers.compact import all_of
+from homomorphic.numbers.formats import number_format
 
 
 @register

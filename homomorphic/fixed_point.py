@@ -35,9 +35,9 @@ from homomorphic.codec import (
     Work,
     register,
 )
-from homomorphic.compact import Compact, all_of
 from homomorphic.compiled import kernel
 from homomorphic.factor import FactorEncoder, factor_error_bound, not_finite
+from homomorphic.numbers.compact import Compact, all_of
 
 BLOCK_ELEMENTS = 256  # where nobody says otherwise: the payload of SwitchML's larger packet
 

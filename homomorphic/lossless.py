@@ -37,15 +37,15 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic import released
-from homomorphic.bits import WORD_ELEMENTS
 from homomorphic.codec import Exchange, Gradient, Merge, Round, register
-from homomorphic.forecast import History
-from homomorphic.membership import IndexKind, IndexMemory, check_block_elements, index_merges
-from homomorphic.numbers import Values, number_format, number_merges
-from homomorphic.released import IndexBits
-from homomorphic.sketch import REPAIRED_SHAPE, ROTATED_SHAPE
-from homomorphic.tiled import LOAD_MAX, Tiled
+from homomorphic.index.bits import WORD_ELEMENTS
+from homomorphic.index.membership import IndexKind, IndexMemory, check_block_elements, index_merges
+from homomorphic.numbers.formats import Values, number_format, number_merges
+from homomorphic.sketch import released
+from homomorphic.sketch.forecast import History
+from homomorphic.sketch.released import IndexBits
+from homomorphic.sketch.sketch import REPAIRED_SHAPE, ROTATED_SHAPE
+from homomorphic.sketch.tiled import LOAD_MAX, Tiled
 
 RATIO = 10.0  # elements per counter of the release's benchmark
 

@@ -21,10 +21,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.bits import WORD_ELEMENTS
 from homomorphic.codec import Exchange, Gradient, Merge, Round, register
-from homomorphic.members import Bucket, exchange_members, members_of, nonzeros_of, placed, tell_infinite
-from homomorphic.membership import (
+from homomorphic.index.bits import WORD_ELEMENTS
+from homomorphic.index.members import Bucket, exchange_members, members_of, nonzeros_of, placed, tell_infinite
+from homomorphic.index.membership import (
     IndexKind,
     IndexMemory,
     check_block_elements,
@@ -32,7 +32,7 @@ from homomorphic.membership import (
     index_merges,
     own_index,
 )
-from homomorphic.numbers import Values, number_format, number_merges
+from homomorphic.numbers.formats import Values, number_format, number_merges
 
 
 @register

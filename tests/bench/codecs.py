@@ -18,12 +18,14 @@ import torch
 import zstandard
 from rich.table import Table
 
-from homomorphic import bits, bloom, members, merge, tables
-from homomorphic.block_exponent import AgreedExponents
-from homomorphic.compact import Compact, all_of
+from homomorphic import merge
 from homomorphic.fixed_point import announced_exponents
-from homomorphic.sketch import REPAIRED_SHAPE
-from homomorphic.tiled import layout_of
+from homomorphic.index import bits, bloom, members
+from homomorphic.numbers.block_exponent import AgreedExponents
+from homomorphic.numbers.compact import Compact, all_of
+from homomorphic.sketch import tables
+from homomorphic.sketch.sketch import REPAIRED_SHAPE
+from homomorphic.sketch.tiled import layout_of
 
 ELEMENTS = 25_000_000  # 100 MB of float32
 DENSITIES = (0.01, 0.05)

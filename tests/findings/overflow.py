@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from homomorphic import hypergraph
-from homomorphic.hashing import REPAIRED, Hashing
+from homomorphic.sketch import hypergraph
+from homomorphic.sketch.hashing import REPAIRED, Hashing
 from switch import arithmetic
 from tests.findings.patterns import index_of
 from tests.findings.table import Cells, Line, Table, percent

@@ -14,7 +14,7 @@ import pytest
 from homomorphic import codecs
 from homomorphic.codec import Note, NoteKind, Round
 from homomorphic.fold import fold
-from homomorphic.sketch import REPAIRED_SHAPE, ROTATED_SHAPE
+from homomorphic.sketch.sketch import REPAIRED_SHAPE, ROTATED_SHAPE
 from tests.findings import evolution, faults, floats, hashing, index, overflow, threshold
 from tests.findings.__main__ import main
 from tests.findings.patterns import support

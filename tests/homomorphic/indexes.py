@@ -9,7 +9,7 @@ import numpy as np
 
 from homomorphic.codec import Gradient, Merged, Message, Round
 from homomorphic.fold import check_lock_step
-from homomorphic.membership import IndexKind, IndexMemory, Membership, exchange_index, own_index
+from homomorphic.index.membership import IndexKind, IndexMemory, Membership, exchange_index, own_index
 from homomorphic.merge import merge_all
 from tests.homomorphic.gradients import support, values
 

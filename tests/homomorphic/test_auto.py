@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from homomorphic.auto import Auto
+from homomorphic.choice.costs import Cost, time_us
+from homomorphic.choice.experience import Choice, Experience
 from homomorphic.codec import Carrier, Codec, Gradient, Note, NoteKind, Round
-from homomorphic.costs import Cost, time_us
-from homomorphic.experience import Choice, Experience
 from homomorphic.fixed_point import FixedPoint
 from homomorphic.fold import Folded, fold
-from homomorphic.numbers import Values, number_format
+from homomorphic.numbers.formats import Values, number_format
 from tests.homomorphic.gradients import support
 
 NETWORK = Carrier(latency_us=10, rate_gbps=80, memory_gbps=4000)

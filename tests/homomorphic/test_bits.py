@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homomorphic.bits import (
+from homomorphic.compiled import kernel
+from homomorphic.index.bits import (
     count_members,
     first_missing,
     gather_words,
@@ -15,7 +16,6 @@ from homomorphic.bits import (
     trailing_zeros,
     write_index,
 )
-from homomorphic.compiled import kernel
 from tests.homomorphic.gradients import support
 from tests.reference import codecs as plain
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homomorphic import bits
-from homomorphic.bloom import Filter, design_filter, insert, query
+from homomorphic.index import bits
+from homomorphic.index.bloom import Filter, design_filter, insert, query
 from homomorphic.keyed import mix_plain
 from tests.homomorphic.gradients import support
 from tests.homomorphic.indexes import index_of, is_named

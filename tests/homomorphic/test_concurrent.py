@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from homomorphic import sketch
 from homomorphic.codec import Gradient, Message, Note, NoteKind
 from homomorphic.dense import DenseExact
 from homomorphic.lossless import Lossless
+from homomorphic.sketch import sketch
 from homomorphic.threads import VARIABLE
 from tests.homomorphic.gradients import Kind, drawn, folded
 from tests.homomorphic.played import Played, encoders_of, play

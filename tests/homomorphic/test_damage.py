@@ -7,12 +7,12 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from homomorphic import sketch
 from homomorphic.block_sparse import BlockSparse
 from homomorphic.codec import Codec, DecodeError, Gradient, Message, NoteKind
 from homomorphic.dense import DenseExact
 from homomorphic.lossless import Lossless
 from homomorphic.packed import Packed
+from homomorphic.sketch import sketch
 from tests.homomorphic.gradients import support, values
 from tests.homomorphic.played import Damage, Played, encoders_of, play
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from homomorphic.codec import DecodeError, EncodeError, Gradient, Merged, Round
-from homomorphic.compact import all_of
-from homomorphic.digits import EMPTY_LOW, EMPTY_TOP
-from homomorphic.exact import AgreedRanges, Exact
-from homomorphic.numbers import word_starts
+from homomorphic.numbers.compact import all_of
+from homomorphic.numbers.digits import EMPTY_LOW, EMPTY_TOP
+from homomorphic.numbers.exact import AgreedRanges, Exact
+from homomorphic.numbers.formats import word_starts
 from tests.reference import digits as reference
 
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)

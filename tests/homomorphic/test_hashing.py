@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from homomorphic.compiled import kernel
-from homomorphic.hashing import (
+from homomorphic.sketch.hashing import (
     POSITIONS_SPARE,
     PUBLISHED,
     PUBLISHED_LANES,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from homomorphic.hashing import PUBLISHED, PUBLISHED_LANES, REPAIRED, ROTATED, Counters, Hashing
-from homomorphic.hypergraph import Hypergraph, add, estimate, hypergraph, replay, schedule
+from homomorphic.sketch.hashing import PUBLISHED, PUBLISHED_LANES, REPAIRED, ROTATED, Counters, Hashing
+from homomorphic.sketch.hypergraph import Hypergraph, add, estimate, hypergraph, replay, schedule
 from tests.reference import codecs
 from tests.reference import sketch as plain
 

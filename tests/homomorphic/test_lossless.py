@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homomorphic import sketch, tables, tiled
 from homomorphic.codec import DecodeError, Gradient, Message
 from homomorphic.fixed_point import FixedPoint
 from homomorphic.fold import Folded
 from homomorphic.lossless import Lossless
+from homomorphic.sketch import sketch, tables, tiled
 from tests.homomorphic.gradients import Sample, folded, samples, support
 from tests.homomorphic.played import encoders_of, play
 

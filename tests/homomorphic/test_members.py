@@ -9,12 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homomorphic import members
-from homomorphic.block_exponent import AgreedExponents
 from homomorphic.codec import Gradient, Merge, Merged, Note, NoteKind, Round
-from homomorphic.compact import all_of
-from homomorphic.exact import AgreedRanges
-from homomorphic.members import (
+from homomorphic.index import members
+from homomorphic.index.members import (
     Bucket,
     decode,
     encode,
@@ -28,7 +25,10 @@ from homomorphic.members import (
     tell_infinite,
 )
 from homomorphic.merge import merge_all
-from homomorphic.numbers import Agreed, Format, number_format
+from homomorphic.numbers.block_exponent import AgreedExponents
+from homomorphic.numbers.compact import all_of
+from homomorphic.numbers.exact import AgreedRanges
+from homomorphic.numbers.formats import Agreed, Format, number_format
 from homomorphic.threads import VARIABLE
 from tests.homomorphic.gradients import values
 from tests.homomorphic.indexes import index_of

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homomorphic.bloom import design_filter
 from homomorphic.codec import DecodeError, Gradient, Merge, Message, Round, Work
-from homomorphic.membership import IndexKind, IndexMemory, exchange_index, own_index
+from homomorphic.index.bloom import design_filter
+from homomorphic.index.membership import IndexKind, IndexMemory, exchange_index, own_index
 from homomorphic.merge import merge_all
 from tests.homomorphic.indexes import exchange, index_of, is_named, sparse
 from tests.reference import index as reference

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homomorphic.block_exponent import SPARE_BITS, AgreedExponents
 from homomorphic.codec import DecodeError, EncodeError, Gradient, Merge, Merged, Round
-from homomorphic.compact import all_of
-from homomorphic.exact import AgreedRanges
 from homomorphic.fixed_point import FixedPoint, empty_exponent, largest_exponent, smallest_exponent
 from homomorphic.merge import float_add_error_bound, merge_all
-from homomorphic.numbers import Agreed, Format, number_format, word_starts
+from homomorphic.numbers.block_exponent import SPARE_BITS, AgreedExponents
+from homomorphic.numbers.compact import all_of
+from homomorphic.numbers.exact import AgreedRanges
+from homomorphic.numbers.formats import Agreed, Format, number_format, word_starts
 from tests.homomorphic.gradients import Sample, folded, samples
 from tests.reference.quantise import quantise, scale_of
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from homomorphic.hashing import REPAIRED, ROTATED
-from homomorphic.hypergraph import hypergraph, replay, schedule
 from homomorphic.keyed import splitmix64_plain
-from homomorphic.tables import (
+from homomorphic.sketch.hashing import REPAIRED, ROTATED
+from homomorphic.sketch.hypergraph import hypergraph, replay, schedule
+from homomorphic.sketch.tables import (
     MEMBERS_MAX,
     Members,
     Tables,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from homomorphic.auto import CarriedAuto
-from homomorphic.experience import Choice
+from homomorphic.choice.experience import Choice
 from sim.report.words import codec_told
 from sim.results import load
 from tests.sim.scenes import job_plan, only, run, simulate

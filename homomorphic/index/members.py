@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.bits import WORD_ELEMENTS, WideIndex, popcount, trailing_zeros
 from homomorphic.codec import Gradient, Merged, Message, Note, NoteKind, Round, Work
-from homomorphic.compact import Compact, all_of
 from homomorphic.compiled import kernel
-from homomorphic.numbers import Agreed, Format, word_starts
+from homomorphic.index.bits import WORD_ELEMENTS, WideIndex, popcount, trailing_zeros
+from homomorphic.numbers.compact import Compact, all_of
+from homomorphic.numbers.formats import Agreed, Format, word_starts
 from homomorphic.threads import in_parallel
 
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)

@@ -24,11 +24,11 @@ from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.block_exponent import BlockExponent
 from homomorphic.codec import Gradient, Merge, Merged, Message, Round, Words
-from homomorphic.compact import Compact
-from homomorphic.exact import Exact
 from homomorphic.merge import float_add_error_bound
+from homomorphic.numbers.block_exponent import BlockExponent
+from homomorphic.numbers.compact import Compact
+from homomorphic.numbers.exact import Exact
 
 Values = Literal["block_exponent", "float32", "exact"]
 Starts = NDArray[np.int64]  # (blocks + 1,)

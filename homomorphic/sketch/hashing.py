@@ -21,8 +21,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.bits import WORD_ELEMENTS, WideIndex, popcount, trailing_zeros
 from homomorphic.compiled import inlined, kernel
+from homomorphic.index.bits import WORD_ELEMENTS, WideIndex, popcount, trailing_zeros
 from homomorphic.keyed import Integer, splitmix64
 
 PUBLISHED, ROTATED, REPAIRED = 0, 1, 2

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from homomorphic import fixed_point
 from homomorphic.codec import Gradient, Merge, Merged, Message, Round, Words, Work
-from homomorphic.compact import Compact
 from homomorphic.compiled import kernel
 from homomorphic.fixed_point import quantized, scale_of
-from homomorphic.maxima import check_maxima, largest_so_far
+from homomorphic.numbers.compact import Compact
+from homomorphic.numbers.maxima import check_maxima, largest_so_far
 
 SPARE_BITS = 3  # an exponent from a forecast may be this much larger than the one that turns out
 

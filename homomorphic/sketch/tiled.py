@@ -14,12 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.bits import WORD_ELEMENTS, WideIndex
 from homomorphic.codec import Gradient, Merged, Message, Note, NoteKind, Round, Work
-from homomorphic.compact import Compact
-from homomorphic.forecast import Seen, with_margin
-from homomorphic.keyed import mix_plain
-from homomorphic.members import (
+from homomorphic.index.bits import WORD_ELEMENTS, WideIndex
+from homomorphic.index.members import (
     Bucket,
     Members,
     decode,
@@ -32,10 +29,13 @@ from homomorphic.members import (
     placed,
     tell_infinite,
 )
-from homomorphic.membership import IndexKind, IndexMemory, exchange_index, own_index
-from homomorphic.numbers import Agreed, Format
-from homomorphic.sketch import Shape, Sketch
-from homomorphic.tables import rows_needed
+from homomorphic.index.membership import IndexKind, IndexMemory, exchange_index, own_index
+from homomorphic.keyed import mix_plain
+from homomorphic.numbers.compact import Compact
+from homomorphic.numbers.formats import Agreed, Format
+from homomorphic.sketch.forecast import Seen, with_margin
+from homomorphic.sketch.sketch import Shape, Sketch
+from homomorphic.sketch.tables import rows_needed
 
 LOAD_MAX = 0.81  # three-hash peeling fails above 0.818 members per counter
 

@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.bits import WORD_ELEMENTS, WideIndex
 from homomorphic.block_sparse import BLOCK_ELEMENTS
-from homomorphic.codec import Carrier, Gradient, Merged, Message, Round
-from homomorphic.costs import (
+from homomorphic.choice.costs import (
     Cost,
     Counts,
     bitmap_cost,
@@ -24,13 +22,15 @@ from homomorphic.costs import (
     time_us,
     two_level_cost,
 )
-from homomorphic.forecast import ROUNDS, History, Seen, with_margin
+from homomorphic.codec import Carrier, Gradient, Merged, Message, Round
+from homomorphic.index.bits import WORD_ELEMENTS, WideIndex
+from homomorphic.index.members import members_of
+from homomorphic.index.membership import own_index
 from homomorphic.lossless import Lossless
-from homomorphic.members import members_of
-from homomorphic.membership import own_index
-from homomorphic.numbers import Format, Values
-from homomorphic.sketch import REPAIRED_SHAPE
-from homomorphic.tiled import Layout, forecast_layout, redone_members, sketch_size
+from homomorphic.numbers.formats import Format, Values
+from homomorphic.sketch.forecast import ROUNDS, History, Seen, with_margin
+from homomorphic.sketch.sketch import REPAIRED_SHAPE
+from homomorphic.sketch.tiled import Layout, forecast_layout, redone_members, sketch_size
 
 
 class Choice(StrEnum):

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic import hypergraph, tables
-from homomorphic.bits import WORD_ELEMENTS
-from homomorphic.hashing import PUBLISHED_LANES, REPAIRED, ROTATED, Hashing
+from homomorphic.index.bits import WORD_ELEMENTS
+from homomorphic.index.members import Placed
 from homomorphic.keyed import splitmix64_plain
-from homomorphic.members import Placed
-from homomorphic.tables import LANES, MEMBERS_MAX, Tables
+from homomorphic.sketch import hypergraph, tables
+from homomorphic.sketch.hashing import PUBLISHED_LANES, REPAIRED, ROTATED, Hashing
+from homomorphic.sketch.tables import LANES, MEMBERS_MAX, Tables
 from homomorphic.threads import in_parallel
 
 TILE_MEMBERS = 32_768  # tables fit a core's cache, and few tiles fail (about 6 / members)

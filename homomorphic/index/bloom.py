@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from homomorphic.bits import WORD_ELEMENTS, WideIndex
 from homomorphic.compiled import inlined, kernel
+from homomorphic.index.bits import WORD_ELEMENTS, WideIndex
 from homomorphic.keyed import splitmix64
 
 FALSE_POSITIVE_BITS = 39.2  # what a false positive costs further on: a counter and a quarter, of 32 bits each

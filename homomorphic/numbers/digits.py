@@ -22,9 +22,9 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from homomorphic.bits import trailing_zeros
 from homomorphic.codec import Gradient
 from homomorphic.compiled import inlined, kernel
+from homomorphic.index.bits import trailing_zeros
 
 CHUNK_ELEMENTS = 512  # decoded at a time: their digits and partial sums stay in the nearest cache
 

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.bits import WideIndex
 from homomorphic.compiled import kernel
-from homomorphic.hashing import (
+from homomorphic.index.bits import WideIndex
+from homomorphic.sketch.hashing import (
     POSITIONS_SPARE,
     Counters,
     Hashing,

@@ -20,9 +20,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.bits import WORD_ELEMENTS, WideIndex
 from homomorphic.compiled import inlined, kernel
-from homomorphic.hashing import (
+from homomorphic.index.bits import WORD_ELEMENTS, WideIndex
+from homomorphic.keyed import splitmix64, splitmix64_plain
+from homomorphic.sketch.hashing import (
     POSITIONS_SPARE,
     Counters,
     Hashing,
@@ -31,7 +32,6 @@ from homomorphic.hashing import (
     find_positions,
     place,
 )
-from homomorphic.keyed import splitmix64, splitmix64_plain
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]

@@ -26,8 +26,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic import hypergraph
-from homomorphic.bits import WORD_ELEMENTS, WideIndex
 from homomorphic.codec import (
     EncodeError,
     Exchange,
@@ -40,9 +38,8 @@ from homomorphic.codec import (
     Round,
     Work,
 )
-from homomorphic.compact import all_of
-from homomorphic.hashing import POSITIONS_SPARE, PUBLISHED, PUBLISHED_LANES, Hashing, find_positions
-from homomorphic.members import (
+from homomorphic.index.bits import WORD_ELEMENTS, WideIndex
+from homomorphic.index.members import (
     Placed,
     decode,
     encode,
@@ -51,9 +48,12 @@ from homomorphic.members import (
     members_of,
     placed,
 )
-from homomorphic.membership import IndexMemory, exchange_index, own_index
+from homomorphic.index.membership import IndexMemory, exchange_index, own_index
 from homomorphic.merge import float_add_error_bound
-from homomorphic.numbers import Agreed, Format
+from homomorphic.numbers.compact import all_of
+from homomorphic.numbers.formats import Agreed, Format
+from homomorphic.sketch import hypergraph
+from homomorphic.sketch.hashing import POSITIONS_SPARE, PUBLISHED, PUBLISHED_LANES, Hashing, find_positions
 
 IndexBits = Literal[1, 4]
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.numbers import Agreed, Format
+from homomorphic.numbers.formats import Agreed, Format
 
 ROUNDS = 4  # looked back upon
 GROWTH = 1.05  # of the largest count seen, on top of three standard deviations of a random one

@@ -20,9 +20,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from homomorphic import bits, bloom
-from homomorphic.bits import WORD_ELEMENTS, Index, WideIndex
 from homomorphic.codec import DecodeError, Gradient, Merge, Merged, Message, Round, Work
+from homomorphic.index import bits, bloom
+from homomorphic.index.bits import WORD_ELEMENTS, Index, WideIndex
 from homomorphic.keyed import mix_plain
 
 IndexKind = Literal["flat", "two_level", "bloom"]

@@ -1,0 +1,1 @@
+"""What `auto` goes by: counts, costs, and what rounds were like."""

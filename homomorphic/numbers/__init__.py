@@ -1,0 +1,1 @@
+"""How float32 becomes words that can be added."""

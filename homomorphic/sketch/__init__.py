@@ -1,0 +1,1 @@
+"""Tables of counters that peel: the settings of `lossless` and their kernels."""
