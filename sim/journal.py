@@ -49,7 +49,7 @@ class RoundLog:
             wire_bytes_down=int(self.wire_bytes[1]),
             nonzeros=findings.nonzeros,
             union_nonzeros=findings.union_nonzeros,
-            exact=findings.is_exact,
+            exact=findings.is_exact and not told.exempt.estimates.size,
             replicas_agree=findings.replicas_agree,
             workers_held_min=findings.workers_held_min,
             workers_held_mean=findings.workers_held_mean,

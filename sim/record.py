@@ -43,7 +43,7 @@ class RoundRecord:
     wire_bytes_down: int  # all workers, all links into hosts
     nonzeros: int  # of worker 0's gradient
     union_nonzeros: int  # positions where any worker is non-zero
-    exact: bool  # every merged integer message equals the integer sum, bit for bit, at every worker
+    exact: bool  # every merged word at every worker is the integer sum, and no decoded sum is an estimate
     replicas_agree: bool  # all workers decoded the same bits
     workers_held_min: int  # fewest workers that one result, at any worker, holds
     workers_held_mean: float  # mean over results; below the number of workers only where slots have timers
