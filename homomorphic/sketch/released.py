@@ -59,7 +59,6 @@ IndexBits = Literal[1, 4]
 
 CELLS_PER_WORD = 8  # of 4-bit cells
 WORKERS_MAX = 15  # that a 4-bit cell can count
-FLOAT_ERROR = 2.0**-12  # of the largest sum in the bucket: about a hundred times what was seen
 
 _BLOCK_WORDS = PUBLISHED_LANES // WORD_ELEMENTS
 _HASHES = 3
@@ -112,7 +111,7 @@ def float_error_bound(gradients: Sequence[Gradient]) -> NDArray[np.float64]:
     largest = magnitude.max(initial=0.0)
     if largest >= float(np.finfo(np.float32).max) / 64:
         return np.full(bound.size, np.inf)
-    return np.asarray(bound + FLOAT_ERROR * largest + 2.0**-149 * 2 * len(gradients))
+    return np.asarray(bound + hypergraph.FLOAT_ERROR * largest + 2.0**-149 * 2 * len(gradients))
 
 
 def _unite(

@@ -1,8 +1,9 @@
 """Sketches of the settings `rotated` and `repaired` of lossless: a table for each tile of a bucket.
 
 A tile is a run of whole blocks (of elements that share their numbers). Where it has few members, they are
-added into its table; where a table would be no smaller than the tile, words are sent as they are, and where
-nothing is expected, nothing is. Tiles that fail are sent again, packed.
+added into its table; where a table would be no smaller than the tile, words are sent as they are (those of
+the union's members where it is known, else of all elements), and where nothing is expected, nothing is.
+Tiles that fail are sent again, packed.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class Layout(NamedTuple):
     """How a bucket is cut into tiles, and how each is sent; the same at every worker."""
 
     shape: Shape
+    load: float  # members per counter
     tile_blocks: int
     block_elements: int
     rows: Counts  # (tiles,) of each segment of its table; 0: it has none
@@ -84,15 +86,19 @@ class Layout(NamedTuple):
         return np.asarray(np.maximum.reduceat(digits, np.arange(0, digits.size, self.tile_blocks)))
 
 
-def layout_of(shape: Shape, load: float, elements: int, room: Counts, block_elements: int) -> Layout:
-    """Cut a bucket into tiles with tables for as many members as its blocks have, `(blocks,)`."""
+def layout_of(shape: Shape, load: float, elements: int, expected: Seen, block_elements: int) -> Layout:
+    """Cut a bucket into tiles, with tables for as many members as are expected."""
+    room, digits = expected.members, expected.agreed.digits
     tile_blocks = shape.tile_blocks(room.size, block_elements, int(room.sum()))
     starts = np.arange(0, room.size, tile_blocks)
     in_tile = np.add.reduceat(room, starts, dtype=np.int64)
     rows = rows_needed(in_tile, load, shape.lanes)
-    sizes = np.minimum(tile_blocks * block_elements, elements - starts * block_elements)
-    rows[_HASHES * shape.lanes * rows >= sizes] = 0
-    return Layout(shape, tile_blocks, block_elements, rows, (rows == 0) & (in_tile > 0))
+    sizes = np.minimum(block_elements, elements - np.arange(room.size) * block_elements)
+    whole_words = np.add.reduceat(sizes * digits, starts)
+    # A table has as many digits as its most demanding block, a tile sent whole those of each.
+    table_words = _HASHES * shape.lanes * rows * np.maximum.reduceat(digits, starts)
+    rows[table_words >= whole_words] = 0
+    return Layout(shape, load, tile_blocks, block_elements, rows, (rows == 0) & (in_tile > 0))
 
 
 class SketchSize(NamedTuple):
@@ -104,7 +110,8 @@ class SketchSize(NamedTuple):
 
 def forecast_layout(shape: Shape, load: float, elements: int, forecast: Seen, block_elements: int) -> Layout:
     """How a bucket is cut before anybody knows the union."""
-    return layout_of(shape, load, elements, with_margin(forecast.members), block_elements)
+    roomy = forecast._replace(members=with_margin(forecast.members))
+    return layout_of(shape, load, elements, roomy, block_elements)
 
 
 def sketch_size(layout: Layout, elements: int, agreed: Agreed) -> SketchSize:
@@ -126,12 +133,12 @@ def sketch_work_bytes(elements: int, words: float, own_members: float, digits: f
     added_bytes = _HASHES * 4 * digits * own_members
     index_bytes = elements / 8
     encoded_bytes = index_bytes + 4 * own_members + 4 * words + 2 * added_bytes
-    return encoded_bytes + index_bytes + 4 * elements + 8 * words + 2 * _peeled_bytes(words)
+    return encoded_bytes + index_bytes + 4 * elements + 8 * words + 2 * _peeled_bytes(words, _USUAL_LOAD)
 
 
-def _peeled_bytes(words: float) -> int:
+def _peeled_bytes(words: float, load: float) -> int:
     """Every member enters its counters and leaves them again."""
-    return 2 * _HASHES * _CELL_BYTES * int(_USUAL_LOAD * words)
+    return 2 * _HASHES * _CELL_BYTES * int(load * words)
 
 
 class _Sent:
@@ -163,7 +170,7 @@ class _Sent:
         encode(mine, nonzeros, compact)
         words = self._sketch.add(mine, compact)
         added_bytes = _HASHES * compact.nbytes
-        peeled_bytes = _peeled_bytes(words.size)
+        peeled_bytes = _peeled_bytes(words.size, layout.load)
         return Message(
             words,
             self._numbers.merge,
@@ -214,9 +221,7 @@ class Tiled:
         announced = self.numbers.announce(nonzeros, round)
         union, seen, _ = yield from self._agree(bucket, own, announced, ())
         if seen.members.any():
-            layout = layout_of(
-                self.shape, self.load, gradient.size, seen.members, self.numbers.block_elements
-            )
+            layout = layout_of(self.shape, self.load, gradient.size, seen, self.numbers.block_elements)
             sent = _Sent(layout, self.numbers, seen.agreed, union, round)
             messages = sent.messages(own, nonzeros)
             if messages:  # digits of zeros are none at all
@@ -285,5 +290,5 @@ def _tell_failed(failed: Flags, layout: Layout, round: Round) -> None:
 def _tell_missed(missed: Flags, members: Counts, round: Round) -> None:
     if missed.any():
         count, total = int(missed.sum()), int(np.count_nonzero(members))
-        text = f"{count} of {total} tiles had outgrown the forecast: their members were sent again, packed"
+        text = f"{count} of {total} tiles were not as forecast: their members were sent again, packed"
         round.tell(Note(NoteKind.FORECAST, text, count=count, total=total))

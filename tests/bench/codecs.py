@@ -24,6 +24,7 @@ from homomorphic.index import bits, bloom, members
 from homomorphic.numbers.block_exponent import AgreedExponents
 from homomorphic.numbers.compact import Compact, all_of
 from homomorphic.sketch import tables
+from homomorphic.sketch.forecast import Seen
 from homomorphic.sketch.sketch import REPAIRED_SHAPE
 from homomorphic.sketch.tiled import layout_of
 
@@ -78,7 +79,8 @@ class Sparse:
     def _make_sketch(self) -> None:
         """Tables for the members, and what they hold."""
         room = np.diff(self.placed.members.starts)
-        layout = layout_of(REPAIRED_SHAPE, LOAD, self.gradient.size, room, BLOCK_ELEMENTS)
+        seen = Seen(room, self.placed.agreed)
+        layout = layout_of(REPAIRED_SHAPE, LOAD, self.gradient.size, seen, BLOCK_ELEMENTS)
         starts = np.append(self.placed.offsets[: -1 : layout.tile_blocks], self.placed.offsets[-1])
         words = np.cumsum(np.append(0, 3 * REPAIRED_SHAPE.lanes * layout.rows))
         self.tables = tables.Tables(

@@ -148,7 +148,7 @@ def test_a_jump_is_told_and_sent_again_packed_and_then_known() -> None:
     jumped = results[2]
 
     (note,) = jumped.notes_of(NoteKind.FORECAST)
-    assert note.text == "7 of 7 tiles had outgrown the forecast: their members were sent again, packed"
+    assert note.text == "7 of 7 tiles were not as forecast: their members were sent again, packed"
     assert (note.count, note.total) == (7, 7)
     assert np.count_nonzero(np.any(drawn(Kind(0.3), 2, ELEMENTS, 2), axis=0)) == redone(jumped)
     assert not results[3].notes_of(NoteKind.FORECAST)

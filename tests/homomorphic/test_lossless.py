@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homomorphic.codec import DecodeError, Gradient, Message
+from homomorphic.codec import DecodeError, Gradient, Message, NoteKind
+from homomorphic.dense import DenseExact
 from homomorphic.fixed_point import FixedPoint
 from homomorphic.fold import Folded
 from homomorphic.lossless import Lossless
@@ -172,6 +173,42 @@ def test_a_damaged_counter_costs_a_redo_and_no_accuracy(fault: int) -> None:
     assert seen == ["index", "exponents", "values", "redo"]
     expected = folded(Lossless(), gradients).decoded[0]
     assert expected.tobytes() == decoded.tobytes()
+
+
+@pytest.mark.parametrize("setting", ["repaired", "rotated"])
+@pytest.mark.parametrize("fault", [7.0, -1e-2, 1e30, np.inf, np.nan])
+def test_a_damaged_float_counter_shows_too(setting: str, fault: float) -> None:
+    gradients = sparse(20_000, 0.05, 3)
+    codec = Lossless(setting, values="float32")
+
+    def damage(number: int, message: Message, words: np.ndarray) -> None:
+        if message.label == "values":
+            words[:1] += np.float32(fault)
+
+    played = play(encoders_of(codec, 3), gradients, damage=damage)
+
+    assert len(played.notes_of(NoteKind.REDO)) == 1
+    total = np.sum(gradients, axis=0, dtype=np.float64)
+    assert (np.abs(played.decoded - total) <= codec.error_bound(gradients)).all()
+
+
+def test_an_infinity_spoils_no_other_element() -> None:
+    gradients = sparse(20_000, 0.05, 3)
+    gradients[1][7] = np.inf
+    played = play(encoders_of(Lossless(values="float32"), 3), gradients)
+
+    assert np.flatnonzero(~np.isfinite(played.decoded)).tolist() == [7]
+
+
+def test_a_table_is_no_larger_than_its_tile_whatever_its_digits() -> None:
+    """One tiny value gives its block, and so a whole table, many digits; a tile sent whole pays them once."""
+    gradients = sparse(200_000, 0.12, 8)
+    for gradient in gradients:
+        gradient[5] = 1e-38
+    sketched, dense = (folded(codec, gradients) for codec in (Lossless(values="exact"), DenseExact()))
+
+    assert sketched.decoded[0].tobytes() == dense.decoded[0].tobytes()
+    assert sketched.announced_bytes(0) <= dense.announced_bytes(0) + 200_000 / 8
 
 
 def test_a_counter_that_misses_one_worker_is_found_every_time() -> None:
