@@ -10,6 +10,7 @@ from homomorphic.lossless import Lossless
 from sim.engine.model import Job, Overflow
 from sim.plan import JobPlan, RingPlan
 
+_DONE = {Overflow.WRAP: "wrapped", Overflow.SATURATE: "saturated", Overflow.STICKY: "stuck at the limit"}
 _SKETCHES = (Lossless, Auto)  # counters of a sketch may leave int32 and lose nothing, if they wrap
 
 
@@ -34,5 +35,14 @@ def overflow_warnings(job: JobPlan, points: Sequence[Mapping[str, int]]) -> tupl
         return ()
     if plan.overflow is Overflow.WRAP and isinstance(job.codec, _SKETCHES):
         return ()
-    done = {Overflow.WRAP: "wrapped", Overflow.SATURATE: "saturated", Overflow.STICKY: "stuck at the limit"}
-    return (f"{count} sums left int32 in switches and {done[plan.overflow]}",)
+    return (f"{count} sums left int32 in switches and {_DONE[plan.overflow]}",)
+
+
+def clipped_sums(job: JobPlan, points: Sequence[Mapping[str, int]]) -> str:
+    """Why its merged words are wrong, to go behind the first of them: sums did not wrap; nothing if none."""
+    plan = job.collective
+    count = sum(point["overflowed_words"] for point in points)
+    if isinstance(plan, RingPlan) or plan.overflow is Overflow.WRAP or count == 0:
+        return ""
+    hint = "use overflow wrap" if isinstance(job.codec, _SKETCHES) else "use a smaller factor"
+    return f"; {count} sums left int32 in switches and {_DONE[plan.overflow]}: {hint}"

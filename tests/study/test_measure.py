@@ -214,6 +214,27 @@ def test_times_are_cut_at_the_last_hand_over_that_is_no_redo(monkeypatch: pytest
     assert speed.decode_gb_per_s == pytest.approx(6 * 4 / 1.125 / 1e9)
 
 
+def test_both_times_are_of_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second round encodes faster and the third decodes faster, but the first is the fastest."""
+    clock = Clock()
+    monkeypatch.setattr("sim.study.probe.time.process_time", clock)
+    rounds = iter([(2.0, 0.0, 1.0, 0.0), (1.0, 0.0, 4.0, 0.0), (6.0, 0.0, 0.5, 0.0)])
+    gradient = np.ones(6, np.float32)
+    probe: Probe | None = None
+    for seconds in rounds:
+        encoder = Fake(clock=clock, seconds=seconds).worker(0, 1, 1)
+        probe = probe or Probe(encoder)
+        probe._encoder = encoder
+        fold([probe], [gradient], Round(0, 0, 1, 1))
+
+    assert probe is not None
+    assert probe.fastest == (2.0, 1.0)
+
+
+def test_both_times_are_of_one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    pass
+
+
 def test_too_little_time_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr("sim.study.probe.time.process_time", clock)
