@@ -39,10 +39,14 @@ def overflow_warnings(job: JobPlan, points: Sequence[Mapping[str, int]]) -> tupl
 
 
 def clipped_sums(job: JobPlan, points: Sequence[Mapping[str, int]]) -> str:
-    """Why its merged words are wrong, to go behind the first of them: sums did not wrap; nothing if none."""
+    """Why its merged words are wrong, if it is that counters of a sketch did not wrap; else nothing.
+
+    Other codecs leave room for their sums: what leaves int32 there was damaged before.
+    """
     plan = job.collective
     count = sum(point["overflowed_words"] for point in points)
     if isinstance(plan, RingPlan) or plan.overflow is Overflow.WRAP or count == 0:
         return ""
-    hint = "use overflow wrap" if isinstance(job.codec, _SKETCHES) else "use a smaller factor"
-    return f"; {count} sums left int32 in switches and {_DONE[plan.overflow]}: {hint}"
+    if not isinstance(job.codec, _SKETCHES):
+        return ""
+    return f"; {count} sums left int32 in switches and {_DONE[plan.overflow]}: use overflow wrap"
