@@ -13,10 +13,16 @@ from sim.engine.model import Job, Program
 from sim.journal import Journal
 from sim.plan import JobPlan, VariantPlan
 from sim.record import CheckRecord, FaultRecord, LinkRecord
+from sim.resolve.warnings import clipped_sums
 
 Counters = Sequence[Mapping[str, int]]  # of one job's switch program, by point
 
 LEAKS_SHOWN = 3
+_NOT_AT_ONCE = (
+    (NoteKind.REDO, "parts did not decode and were sent again"),
+    (NoteKind.FORECAST, "parts were sent on a forecast that did not suit, and again"),
+    (NoteKind.ESTIMATE, "elements did not decode and are estimates"),
+)
 
 
 class Finding(NamedTuple):
@@ -36,12 +42,17 @@ class Ending(NamedTuple):
     is_undecoded: bool = False  # merged messages were left that could not be decoded
 
 
-def check_job(job: JobPlan, journal: Journal, links: list[LinkRecord], ending: Ending) -> list[CheckRecord]:
-    """Checks of what one job came to. What is only missing because it did not finish has that verdict."""
+def check_job(
+    job: JobPlan, journal: Journal, links: list[LinkRecord], ending: Ending, points: Counters
+) -> list[CheckRecord]:
+    """Checks of what one job came to. What is only missing because it did not finish has that verdict.
+
+    `points` are the counters of its switches, none where it runs no switch program.
+    """
     checks = {
         "decodes": lambda: decodes(journal, ending),
         "sum_is_right": lambda: sum_is_right(journal),
-        "merges_are_exact": lambda: merges_are_exact(job, journal),
+        "merges_are_exact": lambda: merges_are_exact(job, journal, points),
         "replicas_agree": lambda: replicas_agree(journal),
         "nothing_lost": lambda: nothing_lost(job, journal, links),
     }
@@ -94,12 +105,17 @@ def decodes(journal: Journal, ending: Ending) -> Finding:
         return Finding(False, f"after {len(journal.rounds)} rounds, merged messages were left undecoded")
     if not journal.rounds:
         return Finding(False, "no round was aggregated")
-    redone = [note for note in journal.notes if note.kind == NoteKind.REDO.value and note.count]
-    if not redone:
-        return Finding(True, f"all {len(journal.rounds)} rounds decoded at once")
-    parts = f"{sum(note.count for note in redone)} of {sum(note.total for note in redone)} parts"
-    place = f"step {redone[0].step}, bucket {redone[0].bucket}"
-    return Finding(True, f"{parts} did not decode and were sent again: first in {place}")
+    told = [text for kind, what in _NOT_AT_ONCE if (text := _told(journal, kind, what))]
+    return Finding(True, "; ".join(told) or f"all {len(journal.rounds)} rounds decoded at once")
+
+
+def _told(journal: Journal, kind: NoteKind, what: str) -> str:
+    """How many parts notes of a kind are about, what became of them, and where first; nothing if none."""
+    notes = [note for note in journal.notes if note.kind == kind.value and note.count]
+    if not notes:
+        return ""
+    counts = f"{sum(note.count for note in notes)} of {sum(note.total for note in notes)}"
+    return f"{counts} {what}: first in step {notes[0].step}, bucket {notes[0].bucket}"
 
 
 def sum_is_right(journal: Journal) -> Finding:
@@ -135,7 +151,7 @@ def _exempt(journal: Journal) -> str:
     return told
 
 
-def merges_are_exact(job: JobPlan, journal: Journal) -> Finding:
+def merges_are_exact(job: JobPlan, journal: Journal, points: Counters) -> Finding:
     """Every merged integer word, at every worker, is the integer sum, bit for bit."""
     wrong = sum(findings.wrong_words for findings in journal.findings)
     if not job.codec.merges <= ORDER_FREE:
@@ -148,7 +164,7 @@ def merges_are_exact(job: JobPlan, journal: Journal) -> Finding:
     first = next(i for i, findings in enumerate(journal.findings) if findings.wrong_words)
     record, word = journal.rounds[first], journal.findings[first].first_wrong
     place = f"step {record.step}, bucket {record.bucket}, {word}"
-    return Finding(False, f"{wrong} merged words are wrong, first in {place}")
+    return Finding(False, f"{wrong} merged words are wrong, first in {place}{clipped_sums(job, points)}")
 
 
 def replicas_agree(journal: Journal) -> Finding:

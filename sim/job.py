@@ -65,6 +65,7 @@ class TrainingJob:
             parts.codec.worker(rank, workers, parts.seed) for rank in range(workers)
         ]
         self._operations = [0] * workers  # begun so far
+        self._open: dict[tuple[int, int], RoundLog] = {}  # rounds begun and not closed, by step and bucket
         self._failed = environment.event()
         self._wire_bytes = np.zeros(
             (workers, 2), np.int64
@@ -149,6 +150,7 @@ class TrainingJob:
                 yield self._busy(worker, what, ready_ps[bucket.index])
             if log.start_ps is None:
                 log.start_ps = int(self._environment.now)
+                self._open[step, bucket.index] = log
             yield from self._round(step, bucket.index, worker, log)
             log.wire_bytes += self._wire_bytes_since(worker)
             if len(log.decoded) == parts.workload.workers:
@@ -235,9 +237,15 @@ class TrainingJob:
         self.journal.findings.append(self._located(findings))
         self.journal.rounds.append(log.record(parts.label, step, bucket, findings, told))
         self.journal.notes += log.note_records(parts.label, step, bucket.index)
+        del self._open[step, bucket.index]
         log.operations.clear()
         log.notes.clear()
         log.decoded = {0: decoded[0]}  # the others are the same; give their memory back
+
+    def keep_open_notes(self) -> None:
+        """Write down what codecs told of rounds that will never be closed, as the job has ended before."""
+        for (step, bucket), log in self._open.items():
+            self.journal.notes += log.note_records(self._parts.label, step, bucket)
 
     def _located(self, findings: Findings) -> Findings:
         """With the place where the first wrong word was merged."""

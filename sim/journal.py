@@ -64,7 +64,9 @@ class RoundLog:
         )
 
     def note_records(self, label: str, step: int, bucket: int) -> list[NoteRecord]:
-        """What worker 0's codec told."""
+        """What worker 0's codec told; in a round that never ended, that of the worker that told most."""
+        has_ended = len(self.decoded) == len(self.gradients)
+        told = self.notes[0] if has_ended else max(self.notes.values(), key=len, default=[])
         return [
             NoteRecord(
                 variant=label,
@@ -76,7 +78,7 @@ class RoundLog:
                 total=note.total,
                 elements=None if note.elements is None else note.elements.size,
             )
-            for note in self.notes[0]
+            for note in told
         ]
 
 

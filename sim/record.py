@@ -52,14 +52,14 @@ class RoundRecord:
     notes_agree: bool  # all workers told the same notes
     choice: str | None  # the encoding that the codec chose; None where it has no choice
     redone_parts: int  # parts that did not decode and were sent again
-    forecast_misses: int  # parts sent on a forecast that was too small, and sent again
+    forecast_misses: int  # parts sent on a forecast that did not suit, and sent again
     estimated_elements: int  # elements of the decoded sum that are estimates
     infinite_elements: int  # elements whose sum is beyond float32
 
 
 @dataclass(frozen=True, slots=True)
 class NoteRecord:
-    """What the codec told of one round, as worker 0 told it."""
+    """What the codec told of one round, as worker 0 told it, or who told most where the round never ended."""
 
     variant: str
     step: int

@@ -149,8 +149,9 @@ def run_variant(
     counters = [one.collective.switch_counters() for one in running]
     results = []
     for index, (job, one) in enumerate(zip(variant.jobs, running, strict=True)):
+        one.training.keep_open_notes()
         ending = _ending(job, one, diagnosis.of(variant.job_names[index]) if diagnosis else None)
-        checks = check_job(job, one.training.journal, links, ending)
+        checks = check_job(job, one.training.journal, links, ending, counters[index])
         checks += check_network(variant, links, faults, counters, job.label)
         facts = stage.facts(job, one.collective, links, ending)
         results.append(JobResult(job.label, one.training.journal, checks, facts))

@@ -89,7 +89,7 @@ def codec_told(metrics: Mapping[str, Any]) -> str:
     choices = [f"{name} in {count} rounds" for name, count in (metrics["codec_choice"] or {}).items()]
     counted = {
         "parts did not decode and were sent again": metrics["decode_failures"],
-        "parts were sent on a forecast that was too small, and again": metrics["forecast_misses"],
+        "parts were sent on a forecast that did not suit, and again": metrics["forecast_misses"],
         "elements are infinite": metrics["infinite_entries"],
     }
     told = [f"{count} {what}" for what, count in counted.items() if count]

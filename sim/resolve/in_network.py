@@ -14,6 +14,7 @@ from sim.frames import FRAMES
 from sim.plan import Passes
 from sim.resolve.aggregation_tree import Tree, build_tree, one_switch
 from sim.resolve.carrier import fitted, switch_carrier
+from sim.resolve.cells import check_cells
 from sim.resolve.place import Place
 from sim.resolve.placement import Hosts, told
 from sim.resolve.sections import device_of
@@ -64,7 +65,8 @@ class InNetworkResolver:
         Raises
         ------
         ScenarioError
-            Nothing that can run the program, no room for it, a merge it cannot do, a timeout too short.
+            Nothing that can run the program, no room for it, a merge it cannot do, a timeout too short,
+            an index that does not count so many workers.
         """
         section = self.section
         self._check_codec()
@@ -78,6 +80,7 @@ class InNetworkResolver:
         tree = self._tree(root)
         frame = FRAMES[section.frame]
         overflow = self._overflow(root)
+        check_cells(self.place, self.sections.codec, len(self.hosts), overflow)
         grant = self.switches.admit(
             Request(self.place, section, frame.elements, self.sections.codec.merges, overflow), tree
         )

@@ -9,6 +9,7 @@ from sim.collectives.ring import Ring, ring_route
 from sim.frames import FRAMES
 from sim.plan import RingPlan
 from sim.resolve.carrier import fitted, ring_carrier
+from sim.resolve.cells import check_cells
 from sim.resolve.place import Place
 from sim.resolve.sections import device_of
 from sim.resolve.timeouts import check_timeout
@@ -41,7 +42,8 @@ def resolve_ring(
     Raises
     ------
     ScenarioError
-        Messages that cannot be merged, a window that is never acknowledged, a timeout that is too short.
+        Messages that cannot be merged, an index that does not count so many workers, a window that is never
+        acknowledged, a timeout that is too short.
     """
     refused = sorted(merge.value for merge in job.codec.merges - Ring.merges)
     if refused:
@@ -50,6 +52,7 @@ def resolve_ring(
             f"codec {job.codec.kind!r} needs {', '.join(refused)}, which a ring cannot do",
             "a ring merges at every hop: use a codec whose messages can be merged",
         )
+    check_cells(place, job.codec, len(hosts), "wrap")
     if section.window < section.ack_every:
         raise place.job_error(
             "collective.window",

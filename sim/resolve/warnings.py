@@ -10,6 +10,7 @@ from homomorphic.lossless import Lossless
 from sim.engine.model import Job, Overflow
 from sim.plan import JobPlan, RingPlan
 
+_DONE = {Overflow.WRAP: "wrapped", Overflow.SATURATE: "saturated", Overflow.STICKY: "stuck at the limit"}
 _SKETCHES = (Lossless, Auto)  # counters of a sketch may leave int32 and lose nothing, if they wrap
 
 
@@ -34,5 +35,18 @@ def overflow_warnings(job: JobPlan, points: Sequence[Mapping[str, int]]) -> tupl
         return ()
     if plan.overflow is Overflow.WRAP and isinstance(job.codec, _SKETCHES):
         return ()
-    done = {Overflow.WRAP: "wrapped", Overflow.SATURATE: "saturated", Overflow.STICKY: "stuck at the limit"}
-    return (f"{count} sums left int32 in switches and {done[plan.overflow]}",)
+    return (f"{count} sums left int32 in switches and {_DONE[plan.overflow]}",)
+
+
+def clipped_sums(job: JobPlan, points: Sequence[Mapping[str, int]]) -> str:
+    """Why its merged words are wrong, if it is that counters of a sketch did not wrap; else nothing.
+
+    Other codecs leave room for their sums: what leaves int32 there was damaged before.
+    """
+    plan = job.collective
+    count = sum(point["overflowed_words"] for point in points)
+    if isinstance(plan, RingPlan) or plan.overflow is Overflow.WRAP or count == 0:
+        return ""
+    if not isinstance(job.codec, _SKETCHES):
+        return ""
+    return f"; {count} sums left int32 in switches and {_DONE[plan.overflow]}: use overflow wrap"

@@ -219,15 +219,11 @@ class _Case:
         return [MessageRecord(*place, label, count / self._rounds) for label, count in self._bytes.items()]
 
     def speed(self) -> SpeedRecord:
-        """The fastest worker's times."""
-        encode_s = min(probe.encode_s for probe in self._probes)
-        decode_s = min(probe.decode_s for probe in self._probes)
+        """The fastest worker's times in its fastest round, so that both are of one encoding."""
+        times = min((probe.fastest for probe in self._probes), key=lambda times: times.sum_s)
         place = self._named.name, self._cell.pattern, self._cell.density
-        rates = [
-            self._dense_bytes / time_s / _GIGA if time_s >= _TELLING_S else None
-            for time_s in (encode_s, decode_s)
-        ]
-        return SpeedRecord(*place, encode_s, decode_s, *rates)
+        rates = [self._dense_bytes / time_s / _GIGA if time_s >= _TELLING_S else None for time_s in times]
+        return SpeedRecord(*place, *times, *rates)
 
 
 def _finite(value: float) -> float | None:

@@ -42,7 +42,7 @@ class MessageRecord:
 
 @dataclass(frozen=True, slots=True)
 class SpeedRecord:
-    """How fast this machine encodes and decodes: the least CPU time of all workers and rounds."""
+    """How fast this machine encodes and decodes: in the round, of all workers', of the least CPU time."""
 
     codec: str
     pattern: str

@@ -85,7 +85,7 @@ def study_notes(study: Study) -> list[str]:
     """What a reader must know beside the numbers."""
     return [
         "wire: dense float32 bytes over those that one worker sends up; ops: network operations in a round",
-        "enc, dec: dense float32 bytes over a worker's CPU time, the best of all, on this machine,",
+        "enc, dec: dense float32 bytes over a worker's CPU time, the fastest round's, on this machine,",
         f"  which copies memory at {words.digits(study.copy_gb_per_s)} GB/s",
         "error: the largest, 1 is the codec's own bound; exact: all sums are the exact ones, rounded once",
         *study.source.notes,
@@ -99,7 +99,7 @@ def _events(record: CodecRecord) -> list[str]:
     if record.redone_parts:
         events.append(f"{record.redone_parts} of {record.redone_of} parts did not decode and were sent again")
     if record.forecast_misses:
-        events.append(f"{record.forecast_misses} parts were sent again, having been forecast too small")
+        events.append(f"{record.forecast_misses} parts were sent on a forecast that did not suit, and again")
     if record.infinite_elements:
         events.append(f"{record.infinite_elements} sums are beyond float32 and became infinite")
     return events

@@ -89,5 +89,5 @@ def test_what_codecs_told() -> None:
             }
         )
         == "packed in 12 rounds, dense in 3 rounds; 5 parts did not decode and were sent again; "
-        "2 parts were sent on a forecast that was too small, and again"
+        "2 parts were sent on a forecast that did not suit, and again"
     )

@@ -171,6 +171,41 @@ def test_parts_that_were_sent_again(tmp_path: Path, codec_does: CodecDoes) -> No
     assert measure(tmp_path, *TWO_BY_TWO)["decode_failures"] == 3
 
 
+def test_what_did_not_decode_at_once_for_other_reasons(tmp_path: Path, codec_does: CodecDoes) -> None:
+    def miss(decoded: Gradient, round: Round, rank: int) -> None:
+        guess(decoded, round, rank)
+        if round.step == 1:
+            round.tell(Note(NoteKind.FORECAST, "tiles had outgrown it", 2, 7))
+
+    codec_does(miss)
+
+    assert checks(tmp_path, *TWO_BY_TWO)["decodes"] == (
+        "pass",
+        "4 of 14 parts were sent on a forecast that did not suit, and again: first in step 1, bucket 0; "
+        "4 of 1000 elements did not decode and are estimates: first in step 0, bucket 1",
+    )
+
+
+@pytest.mark.parametrize("error", [DecodeError, EncodeError])
+def test_notes_of_a_round_that_fails_are_kept(
+    tmp_path: Path, codec_does: CodecDoes, error: type[DecodeError] | type[EncodeError]
+) -> None:
+    """Once each, whichever worker tells: worker 0 says nothing of the last round."""
+
+    def give_up(decoded: Gradient, round: Round, rank: int) -> None:
+        last = (round.step, round.bucket) == (1, 1)
+        if not last or rank == 1:
+            round.tell(Note(NoteKind.REDO, "tables did not decode", 1 + 4 * last, 6))
+        if last and rank == 1:
+            raise error("nothing helps")
+
+    codec_does(give_up)
+    notes = simulate(tmp_path, *TWO_BY_TWO).records.notes
+
+    told = [(note.step, note.bucket, note.count) for note in notes]
+    assert told == [(0, 0, 1), (0, 1, 1), (1, 0, 1), (1, 1, 5)]
+
+
 def test_what_cannot_be_decoded_at_all(tmp_path: Path, codec_does: CodecDoes) -> None:
     def give_up(decoded: Gradient, round: Round, rank: int) -> None:
         if (round.step, round.bucket) == (1, 1):

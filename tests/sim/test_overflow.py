@@ -10,7 +10,8 @@ import pytest
 
 from sim.engine.engine import Engine
 from sim.engine.model import Frame, Job, Merge, Overflow, Segment
-from tests.sim.scenes import TINY, run
+from sim.workload import synthetic
+from tests.sim.scenes import TINY, run, simulate
 from topologies.graph import LinkSpec
 from topologies.routing import compile_network
 from topologies.star import star
@@ -54,3 +55,29 @@ def test_atp_sends_floats_where_sums_stick_and_says_how_many_did(tmp_path: Path)
     (switch,) = variant["switches"]
     assert (switch["switch"], switch["overflowed_words"]) == ("s0", count)
     assert switch["requests"] > 0
+
+
+DONE = {"saturate": "saturated", "sticky": "stuck at the limit"}
+
+
+def why_inexact(folder: Path, *sets: str) -> tuple[str, str]:
+    """Verdict of merges_are_exact, and what its detail says behind the first wrong word."""
+    (job,) = simulate(folder, *sets).jobs
+    (check,) = (check for check in job.checks if check.name == "merges_are_exact")
+    (switch,) = job.facts.switches
+    count = f"; {switch['overflowed_words']} sums left int32 in switches and "
+    return check.verdict, check.detail.partition(count)[2]
+
+
+@pytest.mark.parametrize("overflow", DONE)
+def test_counters_of_a_sketch_should_wrap(
+    tmp_path: Path, overflow: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values just below their exponent's limit: two of them leave no room in a counter for a third."""
+    monkeypatch.setitem(synthetic._VALUES, "normal", lambda _, count: np.full(count, 1.9, np.float32))
+    sets = "codec={kind: lossless}", "workload.elements=50000", "workload.density=2%"
+
+    verdict, why = why_inexact(tmp_path, *sets, f"collective.overflow={overflow}")
+
+    assert (verdict, why) == ("fail", f"{DONE[overflow]}: use overflow wrap")
+    assert why_inexact(tmp_path, *sets, "collective.overflow=wrap") == ("pass", "")

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from homomorphic.codec import Gradient, Note, NoteKind
+from homomorphic.codec import Encoder, Exchange, Gradient, Note, NoteKind, Round
+from homomorphic.fold import fold
 from sim.errors import RunError
 from sim.study.measure import Study, run_study
 from sim.study.options import read_codecs
+from sim.study.probe import Probe
 from sim.study.source import Cell, Source, synthetic_source
 from tests.study.fakes import Clock, Fake, named
 
@@ -212,6 +214,51 @@ def test_times_are_cut_at_the_last_hand_over_that_is_no_redo(monkeypatch: pytest
     assert (speed.encode_s, speed.decode_s) == (0.75, 1.125)
     assert speed.encode_gb_per_s == pytest.approx(6 * 4 / 0.75 / 1e9)
     assert speed.decode_gb_per_s == pytest.approx(6 * 4 / 1.125 / 1e9)
+
+
+@dataclasses.dataclass
+class Uneven:
+    """A codec's encoder that takes other times in every round."""
+
+    encoder: Encoder
+    clock: Clock
+    rounds: Iterator[tuple[float, float]]  # to encode, to decode
+
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        encode_s, decode_s = next(self.rounds)
+        self.clock.now_s += encode_s
+        decoded = yield from self.encoder.exchange(gradient, round)
+        self.clock.now_s += decode_s
+        return decoded
+
+
+def test_both_times_are_of_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other rounds encode faster, or decode faster, but none does both together."""
+    clock = Clock()
+    monkeypatch.setattr("sim.study.probe.time.process_time", clock)
+    times = iter([(1.0, 4.0), (2.0, 1.0), (6.0, 0.5)])
+    probe = Probe(Uneven(Fake().worker(0, 1, 1), clock, times))
+    for step in range(3):
+        fold([probe], GRADIENTS[:1], Round(step, 0, 1, 1))
+
+    assert probe.fastest == (2.0, 1.0)
+
+
+def test_both_times_are_of_one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr("sim.study.probe.time.process_time", clock)
+    monkeypatch.setattr("sim.study.measure._copy_gb_per_s", lambda: 10.0)
+    times = [(1.0, 4.0), (2.0, 1.0), (0.0, 0.0), (0.0, 0.0)]  # the last two are of the round that compiles
+    original = Fake.worker
+
+    def worker(self: Fake, rank: int, workers: int, seed: int) -> Encoder:
+        return Uneven(original(self, rank, workers, seed), clock, iter([times.pop(0)]))
+
+    monkeypatch.setattr(Fake, "worker", worker)
+
+    speed = studied(Fake()).speeds[0]
+
+    assert (speed.encode_s, speed.decode_s) == (2.0, 1.0)
 
 
 def test_too_little_time_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
