@@ -114,7 +114,7 @@ class NoteKind(Enum):
 
     CHOICE = "choice"  # which encoding was taken, and why
     REDO = "redo"  # parts that could not be decoded and were sent again
-    FORECAST = "forecast"  # parts sent on a forecast that turned out too small, and sent again
+    FORECAST = "forecast"  # parts sent on a forecast that did not suit, and sent again
     ESTIMATE = "estimate"  # elements of the decoded sum that are estimates
     INFINITE = "infinite"  # elements whose true sum is beyond float32 and became an infinity
 
