@@ -11,10 +11,11 @@ import pytest
 from homomorphic.auto import Auto
 from homomorphic.choice.costs import Cost, time_us
 from homomorphic.choice.experience import Choice, Experience
-from homomorphic.codec import Carrier, Codec, Gradient, Note, NoteKind, Round
+from homomorphic.codec import Carrier, Codec, Gradient, Merged, Note, NoteKind, Round
 from homomorphic.fixed_point import FixedPoint
 from homomorphic.fold import Folded, fold
 from homomorphic.numbers.formats import Values, number_format
+from homomorphic.sketch.forecast import History
 from tests.homomorphic.gradients import support
 
 NETWORK = Carrier(latency_us=10, rate_gbps=80, memory_gbps=4000)
@@ -61,11 +62,12 @@ def test_what_is_expected_of_a_choice_is_what_its_codec_announces(
     gradient = drawn(density, 1, pattern=pattern)
     numbers = number_format(values, 4096)
     (first, _), _ = rounds(Auto(values).choices[Choice.PACKED], [[gradient]] * 2)
-    index, *_ = first.messages[0][0]
-    known = Experience(values, numbers, unit_elements=256)
-    announced = [(one, one) for one in first.messages[0][0] if one is not index]
-    known.learn(gradient, announced, Round(0, 0, 1, 7))
-    expected = known.costs(Carrier())
+    known = Experience(values, numbers, 256, history := History())
+    heard = {one.label: (one, Merged(one.words, 1)) for one in first.messages[0][0]}
+    seen = known.learn(gradient, heard, Round(0, 0, 1, 7))
+    assert seen is not None
+    history.add(Round(0, 0, 1, 7), gradient.size, seen)
+    expected = known.costs(Carrier(), Round(1, 0, 1, 7))
 
     for choice, codec in Auto(values).choices.items():
         (_, result), notes = rounds(codec, [[gradient]] * 2)
@@ -112,7 +114,7 @@ def test_the_note_of_a_choice() -> None:
     assert [note.text for told in notes for note in told] == [
         "packed: nothing has been measured yet",
         "block_sparse, bitmap: 2.26 us expected, packed, two_level 3.3, lossless, concurrent 3.44, "
-        "packed 4.26, dense 65; the last sum had 256 of 64000 elements",
+        "packed 4.26, dense 65; the last round had 256 of 64000 elements",
     ]
 
 
@@ -143,7 +145,7 @@ def test_buckets_are_chosen_for_one_by_one() -> None:
 
     texts = [note.text for note in told if note.kind is NoteKind.CHOICE][::2]
     assert [text.startswith("packed: nothing") for text in texts] == [True, True, False, False]
-    members = [re.search(r"the last sum had (\d+) of 50000", text) for text in texts[2:]]
+    members = [re.search(r"the last round had (\d+) of 50000", text) for text in texts[2:]]
     assert [int(found[1]) > 40_000 for found in members if found] == [True, False]
 
 

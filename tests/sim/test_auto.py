@@ -137,7 +137,7 @@ def test_a_run_tells_what_was_chosen_and_why(tmp_path: Path) -> None:
     texts = [row["text"] for row in kept.notes.iter_rows(named=True)]
     assert texts[0] == "packed: nothing has been measured yet"
     assert re.fullmatch(
-        r"lossless, concurrent: \S+ us expected, dense \S+, .*; the last sum had \d+ of 1000 elements",
+        r"lossless, concurrent: \S+ us expected, dense \S+, .*; the last round had \d+ of 1000 elements",
         texts[1],
     )
     (variant,) = kept.summary["variants"]
