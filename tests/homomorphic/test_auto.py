@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
@@ -14,8 +14,9 @@ from homomorphic.choice.experience import Choice, Experience
 from homomorphic.codec import Carrier, Codec, Gradient, Merged, Note, NoteKind, Round
 from homomorphic.fixed_point import FixedPoint
 from homomorphic.fold import Folded, fold
-from homomorphic.numbers.formats import Values, number_format
-from homomorphic.sketch.forecast import History
+from homomorphic.lossless import Lossless
+from homomorphic.numbers.formats import AgreedNothing, Values, number_format
+from homomorphic.sketch.forecast import History, Seen
 from tests.homomorphic.gradients import support
 
 NETWORK = Carrier(latency_us=10, rate_gbps=80, memory_gbps=4000)
@@ -177,6 +178,106 @@ def test_a_choice_does_not_change_while_gradients_stay_alike() -> None:
         gradients = [[drawn(density, 9 * step + rank) for rank in range(3)] for step in range(8)]
         _, notes = rounds(Auto().carried_by(NETWORK), gradients)
         assert len(set(chosen(notes)[1:])) == 1, density
+
+
+def cancelling(density: float, step: int) -> list[Gradient]:
+    """Two pairs of workers whose sums are zero everywhere."""
+    one, other = (drawn(density, 9 * step + pair) for pair in range(2))
+    return [one, -one, other, -other]
+
+
+def vanishing(density: float, step: int) -> list[Gradient]:
+    """All values but one are less than half a step of their block."""
+    gradients = np.stack([drawn(density, 9 * step + rank) for rank in range(4)]) * np.float32(1e-12)
+    gradients[:, ::4096] = 1
+    return [*gradients]
+
+
+@pytest.mark.parametrize("draw", [cancelling, vanishing])
+@pytest.mark.parametrize(
+    ("density", "live_blocks", "network", "best"),
+    [
+        (0.005, 1.0, Carrier(latency_us=10, rate_gbps=10, is_streamed=False), Choice.PACKED),
+        (0.02, 1.0, Carrier(latency_us=10, rate_gbps=10, is_streamed=False), Choice.PACKED),
+        (0.2, 1.0, Carrier(latency_us=10, rate_gbps=100), Choice.CONCURRENT),
+        (1.0, 0.05, Carrier(latency_us=10, rate_gbps=10, is_streamed=False), Choice.BITMAP),
+        (1.0, 1.0, Carrier(latency_us=10, rate_gbps=100, is_streamed=False), Choice.DENSE),
+    ],
+)
+def test_what_a_sum_hides_is_known(
+    draw: Callable[[float, int], list[Gradient]],
+    density: float,
+    live_blocks: float,
+    network: Carrier,
+    best: Choice,
+) -> None:
+    """The best encoding from the second round on, and it stays, whether or not its rounds tell unions."""
+    is_live = np.arange(50_000) // 256 % round(1 / live_blocks) == 0
+    gradients = [[one * is_live.astype(np.float32) for one in draw(density, step)] for step in range(12)]
+
+    results, notes = rounds(Auto().carried_by(network), gradients)
+    fixed = [rounds(codec, gradients[:3])[0] for codec in Auto().choices.values()]
+
+    assert chosen(notes) == [Choice.PACKED, *[best] * 11]
+    times_us = [time_us(announced_cost(one[2]), network) for one in fixed]
+    assert time_us(announced_cost(results[2]), network) <= 1.05 * min(times_us)
+
+
+def test_what_a_sum_hides_is_asked_again_when_it_looks_different() -> None:
+    """All elements cancel, dense round after dense round; then there are few, and they do not."""
+    network = Carrier(latency_us=10, rate_gbps=100, is_streamed=False)
+    gradients = [cancelling(1.0, step) for step in range(3)]
+    gradients += [[drawn(0.01, 9 * step + rank) for rank in range(4)] for step in range(3, 6)]
+
+    _, notes = rounds(Auto().carried_by(network), gradients)
+
+    assert chosen(notes) == [Choice.PACKED, *[Choice.DENSE] * 3, *[Choice.PACKED] * 2]
+
+
+def test_rounds_are_forgotten_after_eight_steps() -> None:
+    """Dense rounds add nothing to what is remembered: in the end there is nothing to judge a sketch by."""
+    network = Carrier(latency_us=10, rate_gbps=100, is_streamed=False)
+    codec, told = Auto().carried_by(network), list[Note]()
+    encoder = codec.worker(0, 1, 0)
+    for step in range(10):
+        fold([encoder], [drawn(1.0, step)], Round(step, 0, 1, 7, tell=told.append))
+
+    assert [note.name for note in told] == [Choice.PACKED, *[Choice.DENSE] * 9]
+    assert [Choice.CONCURRENT in note.text for note in told] == [False, *[True] * 7, False, False]
+
+
+@pytest.mark.parametrize("density", [0.01, 1.0])
+@pytest.mark.parametrize("codec", [Auto(), Lossless(schedule="concurrent")], ids=lambda codec: codec.kind)
+def test_a_bucket_may_change_its_length(codec: Codec, density: float) -> None:
+    """What was seen of another length is not gone by; back at the first, what is remembered serves again."""
+    gradients = [
+        [drawn(density, 9 * step + rank, elements) for rank in range(3)]
+        for step, elements in enumerate([50_000, 50_000, 9_000, 9_000, 50_000])
+    ]
+    results, notes = rounds(codec, gradients)
+
+    for own, result in zip(gradients, results, strict=True):
+        off_by = np.abs(result.decoded[0] - np.sum(own, axis=0, dtype=np.float64))
+        assert (off_by <= codec.error_bound(own)).all()
+    if isinstance(codec, Auto):
+        are_new = [told[0].text == "packed: nothing has been measured yet" for told in notes]
+        assert are_new == [True, False, True, False, True]
+
+
+def test_a_history_goes_by_what_is_recent_and_of_the_same_length() -> None:
+    numbers, history = number_format("float32", 64), History()
+    for step, elements, members in [(0, 128, 9), (1, 64, 3), (3, 128, 5), (4, 100, 60)]:
+        blocks = -(-elements // 64)
+        seen = Seen(np.full(blocks, members, np.int64), AgreedNothing(blocks))
+        history.add(Round(step, 0, 2, 7), elements, seen)
+
+    def expected(step: int, elements: int, bucket: int = 0) -> list[int] | None:
+        forecast = history.forecast(Round(step, bucket, 2, 7), elements, numbers)
+        return None if forecast is None else forecast.members.tolist()
+
+    assert [expected(step, 128) for step in (5, 7, 8, 10, 11)] == [[9, 9], [9, 9], [5, 5], [5, 5], None]
+    assert (expected(5, 64), expected(5, 100), expected(5, 127)) == ([3], [60, 60], None)
+    assert expected(5, 128, bucket=1) is None
 
 
 def test_a_sketch_whose_forecasts_fail_is_left() -> None:
