@@ -15,8 +15,8 @@ from homomorphic.codec import Carrier, Codec, Gradient, Merged, Note, NoteKind, 
 from homomorphic.fixed_point import FixedPoint
 from homomorphic.fold import Folded, fold
 from homomorphic.lossless import Lossless
-from homomorphic.numbers.formats import AgreedNothing, Values, number_format
-from homomorphic.sketch.forecast import History, Seen
+from homomorphic.numbers.formats import Values, number_format
+from homomorphic.sketch.forecast import History
 from tests.homomorphic.gradients import support
 
 NETWORK = Carrier(latency_us=10, rate_gbps=80, memory_gbps=4000)
@@ -262,22 +262,6 @@ def test_a_bucket_may_change_its_length(codec: Codec, density: float) -> None:
     if isinstance(codec, Auto):
         are_new = [told[0].text == "packed: nothing has been measured yet" for told in notes]
         assert are_new == [True, False, True, False, True]
-
-
-def test_a_history_goes_by_what_is_recent_and_of_the_same_length() -> None:
-    numbers, history = number_format("float32", 64), History()
-    for step, elements, members in [(0, 128, 9), (1, 64, 3), (3, 128, 5), (4, 100, 60)]:
-        blocks = -(-elements // 64)
-        seen = Seen(np.full(blocks, members, np.int64), AgreedNothing(blocks))
-        history.add(Round(step, 0, 2, 7), elements, seen)
-
-    def expected(step: int, elements: int, bucket: int = 0) -> list[int] | None:
-        forecast = history.forecast(Round(step, bucket, 2, 7), elements, numbers)
-        return None if forecast is None else forecast.members.tolist()
-
-    assert [expected(step, 128) for step in (5, 7, 8, 10, 11)] == [[9, 9], [9, 9], [5, 5], [5, 5], None]
-    assert (expected(5, 64), expected(5, 100), expected(5, 127)) == ([3], [60, 60], None)
-    assert expected(5, 128, bucket=1) is None
 
 
 def test_a_sketch_whose_forecasts_fail_is_left() -> None:
