@@ -20,6 +20,10 @@ from homomorphic.sketch.forecast import History
 from tests.homomorphic.gradients import support
 
 NETWORK = Carrier(latency_us=10, rate_gbps=80, memory_gbps=4000)
+RING = Carrier(latency_us=10, rate_gbps=100, is_streamed=False)
+SLOW_RING = Carrier(latency_us=10, rate_gbps=10, is_streamed=False)
+
+Draw = Callable[[float, int], list[Gradient]]  # of a density, for a step
 
 
 def drawn(density: float, seed: int, elements: int = 50_000, pattern: str = "iid") -> Gradient:
@@ -197,19 +201,15 @@ def vanishing(density: float, step: int) -> list[Gradient]:
 @pytest.mark.parametrize(
     ("density", "live_blocks", "network", "best"),
     [
-        (0.005, 1.0, Carrier(latency_us=10, rate_gbps=10, is_streamed=False), Choice.PACKED),
-        (0.02, 1.0, Carrier(latency_us=10, rate_gbps=10, is_streamed=False), Choice.PACKED),
+        (0.005, 1.0, SLOW_RING, Choice.PACKED),
+        (0.02, 1.0, SLOW_RING, Choice.PACKED),
         (0.2, 1.0, Carrier(latency_us=10, rate_gbps=100), Choice.CONCURRENT),
-        (1.0, 0.05, Carrier(latency_us=10, rate_gbps=10, is_streamed=False), Choice.BITMAP),
-        (1.0, 1.0, Carrier(latency_us=10, rate_gbps=100, is_streamed=False), Choice.DENSE),
+        (1.0, 0.05, SLOW_RING, Choice.BITMAP),
+        (1.0, 1.0, RING, Choice.DENSE),
     ],
 )
 def test_what_a_sum_hides_is_known(
-    draw: Callable[[float, int], list[Gradient]],
-    density: float,
-    live_blocks: float,
-    network: Carrier,
-    best: Choice,
+    draw: Draw, density: float, live_blocks: float, network: Carrier, best: Choice
 ) -> None:
     """The best encoding from the second round on, and it stays, whether or not its rounds tell unions."""
     is_live = np.arange(50_000) // 256 % round(1 / live_blocks) == 0
@@ -225,20 +225,17 @@ def test_what_a_sum_hides_is_known(
 
 def test_what_a_sum_hides_is_asked_again_when_it_looks_different() -> None:
     """All elements cancel, dense round after dense round; then there are few, and they do not."""
-    network = Carrier(latency_us=10, rate_gbps=100, is_streamed=False)
     gradients = [cancelling(1.0, step) for step in range(3)]
     gradients += [[drawn(0.01, 9 * step + rank) for rank in range(4)] for step in range(3, 6)]
 
-    _, notes = rounds(Auto().carried_by(network), gradients)
+    _, notes = rounds(Auto().carried_by(RING), gradients)
 
     assert chosen(notes) == [Choice.PACKED, *[Choice.DENSE] * 3, *[Choice.PACKED] * 2]
 
 
 def test_rounds_are_forgotten_after_eight_steps() -> None:
     """Dense rounds add nothing to what is remembered: in the end there is nothing to judge a sketch by."""
-    network = Carrier(latency_us=10, rate_gbps=100, is_streamed=False)
-    codec, told = Auto().carried_by(network), list[Note]()
-    encoder = codec.worker(0, 1, 0)
+    encoder, told = Auto().carried_by(RING).worker(0, 1, 0), list[Note]()
     for step in range(10):
         fold([encoder], [drawn(1.0, step)], Round(step, 0, 1, 7, tell=told.append))
 
