@@ -1,9 +1,11 @@
 """The encoding that should be fastest for each bucket, from what was measured in the rounds before.
 
-How many elements are non-zero anywhere, in how many words and blocks, is read off the decoded sum, and how
-many words a value takes off what the workers agreed on. All workers have both: so they choose alike, and
-nothing is sent for it. A bucket's first round is packed: little more than dense where nothing is zero, and
-far less where most is.
+How many elements are non-zero anywhere, in how many words and blocks, is read off the index that a round's
+workers agreed on, and how many words a value takes off what they agreed on about numbers. A round of blocks
+tells which of them are live, and a dense one nothing: there the decoded sum says the rest, and what it may
+hide is known from rounds before (see `choice.union`). All workers have heard the same: so they choose alike,
+and nothing is sent for it. A bucket's first round is packed: little more than dense where nothing is zero,
+and far less where most is. So is the first one of another length.
 
 Which is the fastest depends on the network (see `costs`), and for a sketch that goes with its index on how
 much rounds differ (see `experience`). That sketch's history is of all rounds whose numbers were told, however
@@ -13,7 +15,7 @@ they were encoded, so it needs no round of its own to begin with.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -22,6 +24,7 @@ from numpy.typing import NDArray
 
 from homomorphic.block_sparse import BlockSparse
 from homomorphic.choice.experience import Choice, Experience
+from homomorphic.choice.union import BLOCKS, INDEX, RUNS
 from homomorphic.codec import (
     Carrier,
     Codec,
@@ -47,7 +50,7 @@ from homomorphic.packed import Packed
 @register
 @dataclass(frozen=True)
 class Auto:
-    """For every bucket the fastest of dense, packed, lossless and block_sparse, by its last round's density.
+    """For every bucket the fastest of dense, packed, lossless and block_sparse, by its last union's density.
 
     values: how a value becomes words: block_exponent (one integer, as fixed_point), float32, exact (several
         integers, whose sum is the true one).
@@ -150,31 +153,35 @@ class AutoEncoder:
     _known: dict[int, Experience] = field(default_factory=dict)  # by bucket
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        """Choose, say so, do it, and learn from the sum."""
+        """Choose, say so, do it, and learn from what was heard."""
         known = self._known.get(round.bucket)
-        note = self._choice(known)
+        if known is not None and known.counts is not None and known.counts.elements != gradient.size:
+            known = None
+        note = self._choice(known, round)
         round.tell(note)
         encoder = self.encoders[Choice(note.name)]
-        announced: list[tuple[Message, Merged]] = []
-        decoded = yield from _overheard(encoder.exchange(gradient, round), self.numbers.label, announced)
+        heard: dict[str, tuple[Message, Merged]] = {}
+        labels = {INDEX, RUNS, BLOCKS, self.numbers.label}
+        decoded = yield from _overheard(encoder.exchange(gradient, round), labels, heard)
         if decoded.size:
             if known is None:
                 unit_elements = self.codec.unit_elements or self.codec.carrier.unit_elements
-                known = Experience(self.codec.values, self.numbers, unit_elements)
+                history = self.sketch.history
+                known = Experience(self.codec.values, self.numbers, unit_elements, history)
                 self._known[round.bucket] = known
-            seen = known.learn(decoded, announced, round)
+            seen = known.learn(decoded, heard, round)
             if seen is not None and encoder is not self.sketch:  # which remembers by itself
-                self.sketch.history.add(round.bucket, seen)
+                self.sketch.history.add(round, decoded.size, seen)
         return decoded
 
-    def _choice(self, known: Experience | None) -> Note:
+    def _choice(self, known: Experience | None, round: Round) -> Note:
         if known is None or known.counts is None:
             return Note(NoteKind.CHOICE, f"{Choice.PACKED}: nothing has been measured yet")
-        times_us = known.times_us(self.codec.carrier)
+        times_us = known.times_us(self.codec.carrier, round)
         first, *others = sorted(times_us, key=times_us.__getitem__)
         rivals = ", ".join(f"{name} {_told(times_us[name])}" for name in others)
         text = (
-            f"{first}: {_told(times_us[first])} us expected, {rivals}; the last sum had "
+            f"{first}: {_told(times_us[first])} us expected, {rivals}; the last round had "
             f"{known.counts.members} of {known.counts.elements} elements"
         )
         return Note(NoteKind.CHOICE, text)
@@ -185,8 +192,8 @@ def _told(time_us: float) -> str:
     return f"{time_us:.0f}" if time_us >= 100 else f"{time_us:.3g}"
 
 
-def _overheard(exchange: Exchange, label: str, announced: list[tuple[Message, Merged]]) -> Exchange:
-    """Do an exchange, and append its messages with a label, and their answers."""
+def _overheard(exchange: Exchange, labels: Set[str], heard: dict[str, tuple[Message, Merged]]) -> Exchange:
+    """Do an exchange, and keep its messages with these labels, and their answers."""
     answers: tuple[Merged, ...] | None = None
     while True:
         try:
@@ -195,4 +202,6 @@ def _overheard(exchange: Exchange, label: str, announced: list[tuple[Message, Me
             decoded: Gradient = stop.value
             return decoded
         answers = yield messages
-        announced += [pair for pair in zip(messages, answers, strict=True) if pair[0].label == label]
+        for message, answer in zip(messages, answers, strict=True):
+            if message.label in labels:
+                heard[message.label] = message, answer

@@ -167,11 +167,12 @@ class LosslessEncoder:
             return (yield from released.exchange(gradient, numbers, options, round))
         shape = ROTATED_SHAPE if codec.setting == "rotated" else REPAIRED_SHAPE
         tiled = Tiled(shape, codec.load, numbers, codec.index, self.memory)
-        forecast = self.history.forecast(round.bucket, numbers) if codec.schedule == "concurrent" else None
+        is_concurrent = codec.schedule == "concurrent"
+        forecast = self.history.forecast(round, gradient.size, numbers) if is_concurrent else None
         if forecast is None:
             decoded, seen = yield from tiled.exchange_staged(gradient, round)
         else:
             decoded, seen = yield from tiled.exchange_concurrent(gradient, round, forecast)
-        if codec.schedule == "concurrent":
-            self.history.add(round.bucket, seen)
+        if is_concurrent:
+            self.history.add(round, gradient.size, seen)
         return decoded

@@ -1,9 +1,9 @@
 """What a round of an encoding is expected to take, from counts: nothing is encoded for it.
 
 A round is network operations that wait for each other, each of one or more messages, and bytes of memory that
-a worker passes over before and after them. How many words and bytes follows from what a bucket's last sum was
-like (`Counts`) and from what its next sketch would be (`SketchSize`); how long they take, from the network
-(`Carrier`). The bytes are those the codecs announce as `Work`.
+a worker passes over before and after them. How many words and bytes follows from what a bucket's last union
+was like (`Counts`) and from what its next sketch would be (`SketchSize`); how long they take, from the
+network (`Carrier`). The bytes are those the codecs announce as `Work`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _AGREED_WORDS: dict[Values, int] = {"block_exponent": 1, "float32": 0, "exact": 
 
 
 class Counts(NamedTuple):
-    """What a bucket's last sum says about its next round."""
+    """What a bucket's last union says about its next round."""
 
     values: Values
     elements: int
-    members: int  # elements that are not zero
+    members: int  # elements that are not zero at some worker
     own_members: float  # of one worker, expected: anything from an equal share to all of them
     live_runs: int  # of 64 elements, with a member
     live_elements: int  # those of runs of 256 with a member

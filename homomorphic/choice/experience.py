@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -22,13 +20,13 @@ from homomorphic.choice.costs import (
     time_us,
     two_level_cost,
 )
-from homomorphic.codec import Carrier, Gradient, Merged, Message, Round
+from homomorphic.choice.union import Heard, UnionMemory
+from homomorphic.codec import Carrier, Gradient, Round
 from homomorphic.index.bits import WORD_ELEMENTS, WideIndex
 from homomorphic.index.members import members_of
-from homomorphic.index.membership import own_index
 from homomorphic.lossless import Lossless
 from homomorphic.numbers.formats import Format, Values
-from homomorphic.sketch.forecast import ROUNDS, History, Seen, with_margin
+from homomorphic.sketch.forecast import History, Seen, forecast_of, with_margin
 from homomorphic.sketch.sketch import REPAIRED_SHAPE
 from homomorphic.sketch.tiled import Layout, forecast_layout, redone_members, sketch_size
 
@@ -55,40 +53,39 @@ class Experience:
     values: Values
     numbers: Format[Any]
     unit_elements: int  # of dense block_exponent
+    history: History  # what the sketch forecasts from: it is the record of all rounds
+    _union: UnionMemory = field(default_factory=UnionMemory)
     _counts: Counts | None = None
-    _rounds: deque[Seen] = field(default_factory=lambda: deque(maxlen=ROUNDS))
 
     @property
     def counts(self) -> Counts | None:
-        """What the last sum was like; None before the first."""
+        """What the last round's union was like; None before the first."""
         return self._counts
 
-    def learn(
-        self, decoded: Gradient, announced: Sequence[tuple[Message, Merged]], round: Round
-    ) -> Seen | None:
-        """Keep what a round was like; return it, or None where its numbers announced nothing to go by."""
-        index = own_index(decoded)
-        members = np.diff(members_of(index, self.numbers.block_elements).starts)
+    def learn(self, decoded: Gradient, heard: Heard, round: Round) -> Seen | None:
+        """What a round was like, for the history; None where its numbers announced nothing to go by."""
+        index = self._union.learn(decoded, heard)
         seen = None
-        if announced or not self.numbers.label:
-            sent, merged = [one for one, _ in announced], [one for _, one in announced]
+        if self.numbers.label in heard or not self.numbers.label:
+            pairs = [heard[self.numbers.label]] if self.numbers.label else []
+            sent, merged = [one for one, _ in pairs], [one for _, one in pairs]
+            members = np.diff(members_of(index, self.numbers.block_elements).starts)
             seen = Seen(members, self.numbers.agree(decoded.size, sent, merged, round))
-            self._rounds.append(seen)
         digits = None if seen is None else seen.agreed.digits
         counts = count(decoded.size, index, self.values, self.numbers.block_elements, digits)
         # Anything from an equal share to all of them.
         self._counts = counts._replace(own_members=(1 + 1 / round.workers) / 2 * counts.members)
         return seen
 
-    def times_us(self, carrier: Carrier) -> dict[Choice, float]:
-        """How long the next round is expected to take, in each encoding that can be judged."""
+    def times_us(self, carrier: Carrier, round: Round) -> dict[Choice, float]:
+        """How long a round is expected to take, in each encoding that can be judged."""
         return {
             choice: float(np.mean([time_us(cost, carrier) for cost in costs]))
-            for choice, costs in self.costs(carrier).items()
+            for choice, costs in self.costs(carrier, round).items()
         }
 
-    def costs(self, carrier: Carrier) -> dict[Choice, list[Cost]]:
-        """What the next round may ask for; of several, each is as likely."""
+    def costs(self, carrier: Carrier, round: Round) -> dict[Choice, list[Cost]]:
+        """What a round may ask for; of several, each is as likely."""
         counts = self._counts
         assert counts is not None, "a bucket's first round is chosen without experience"
         is_ahead = carrier.has_exponents_ahead and self.unit_elements == carrier.unit_elements
@@ -98,31 +95,25 @@ class Experience:
             Choice.TWO_LEVEL: [two_level_cost(counts)],
             Choice.BITMAP: [bitmap_cost(counts)],
         }
-        if self._rounds:
-            forecast = self._forecast(self._rounds)
+        rounds = self.history.recent(round, counts.elements)
+        if rounds:
+            forecast = forecast_of(rounds, self.numbers)
             size = sketch_size(self._layout(forecast), counts.elements, forecast.agreed)
             found[Choice.CONCURRENT] = [
-                concurrent_cost(counts, size, redone) for redone in self._redone() or [0]
+                concurrent_cost(counts, size, redone) for redone in self._redone(rounds) or [0]
             ]
         return found
 
-    def _redone(self) -> list[int]:
+    def _redone(self, rounds: list[Seen]) -> list[int]:
         """Members that a forecast from all other rounds would have missed in each that was no jump."""
-        totals = np.array([int(seen.members.sum()) for seen in self._rounds])
+        totals = np.array([int(seen.members.sum()) for seen in rounds])
         missed = []
-        for index, seen in enumerate(self._rounds if totals.size > 1 else ()):
+        for index, seen in enumerate(rounds if totals.size > 1 else ()):
             if totals[index] <= with_margin(np.delete(totals, index)).max():
-                forecast = self._forecast(one for other, one in enumerate(self._rounds) if other != index)
+                others = rounds[:index] + rounds[index + 1 :]
+                forecast = forecast_of(others, self.numbers)
                 missed.append(redone_members(self._layout(forecast), forecast, seen))
         return missed
-
-    def _forecast(self, rounds: Iterable[Seen]) -> Seen:
-        history = History()
-        for seen in rounds:
-            history.add(0, seen)
-        forecast = history.forecast(0, self.numbers)
-        assert forecast is not None, "a forecast needs a round"
-        return forecast
 
     def _layout(self, forecast: Seen) -> Layout:
         assert self._counts is not None
@@ -133,7 +124,7 @@ class Experience:
 def count(
     elements: int, index: WideIndex, values: Values, block_elements: int, digits: NDArray[np.int64] | None
 ) -> Counts:
-    """Counts of one worker's sum; `digits` are words per value `(blocks,)`, None if each has one."""
+    """Counts of a union that is all one worker's; `digits`: words per value, `(blocks,)`; None: one each."""
     starts = np.arange(0, index.size, block_elements // WORD_ELEMENTS)
     members = np.add.reduceat(np.bitwise_count(index), starts, dtype=np.int64)
     is_live = index != 0

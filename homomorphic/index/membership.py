@@ -114,7 +114,7 @@ def _exchange_flat(scan: _Scan, beside: tuple[Message, ...]) -> Operations:
     decode_work = Work(3 * words.nbytes + scan.own.nbytes, scan.own.nbytes)
     united, *others = yield (Message(words, Merge.OR, "index", scan.work, decode_work=decode_work), *beside)
     check_contains(words, united.words)
-    union = _widened(united.words)
+    union = widened(united.words)
     _check_end(union, scan.elements, "elements")
     return Membership(scan.own, union, bits.count_members(union), tuple(others))
 
@@ -136,7 +136,7 @@ def _exchange_two_level(scan: _Scan, beside: tuple[Message, ...]) -> Operations:
         *beside,
     )
     check_contains(blocks, united.words)
-    live = _widened(united.words)
+    live = widened(united.words)
     _check_end(live, own.size, "blocks of 64 elements")
     words = np.empty(bits.count_members(live), np.uint64)
     union = np.zeros_like(own)
@@ -155,7 +155,7 @@ def _exchange_two_level(scan: _Scan, beside: tuple[Message, ...]) -> Operations:
             ),
         )
         check_contains(words.view(np.uint32), united.words)
-        bits.scatter_words(live, _widened(united.words), union)
+        bits.scatter_words(live, widened(united.words), union)
         _check_end(union, scan.elements, "elements")
     return Membership(own, union, bits.count_members(union), tuple(others))
 
@@ -209,7 +209,7 @@ def _exchange_filter(
     )
     check_contains(words, united.words)
     union = np.empty_like(own)
-    bloom.query(_widened(united.words), filter.hashes, key, 0, union)
+    bloom.query(widened(united.words), filter.hashes, key, 0, union)
     union[-1] &= ~_beyond(scan.elements)
     return Membership(own, union, bits.count_members(union), tuple(others))
 
@@ -237,7 +237,7 @@ def _narrow(index: WideIndex, elements: int) -> Index:
     return index.view(np.uint32)[: -(-elements // 32)]
 
 
-def _widened(words: Index) -> WideIndex:
+def widened(words: Index) -> WideIndex:
     """A copy of 32-bit words as 64-bit ones; an odd last one gets an upper half of zeros."""
     wide = np.zeros(-(-words.size // 2), np.uint64)
     wide.view(np.uint32)[: words.size] = words

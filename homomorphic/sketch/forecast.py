@@ -7,15 +7,18 @@ union. All workers have seen the same unions, so they forecast alike.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from homomorphic.codec import Round
 from homomorphic.numbers.formats import Agreed, Format
 
-ROUNDS = 4  # looked back upon
+ROUNDS = 4  # looked back upon …
+STEPS = 8  # … none of them so many steps ago: gradients will have changed since
 GROWTH = 1.05  # of the largest count seen, on top of three standard deviations of a random one
 
 
@@ -26,23 +29,43 @@ class Seen(NamedTuple):
     agreed: Agreed
 
 
+class _Record(NamedTuple):
+    """A round that is remembered."""
+
+    step: int
+    elements: int  # of the bucket
+    seen: Seen
+
+
 @dataclass
 class History:
     """The last rounds of every bucket."""
 
-    _seen: dict[int, deque[Seen]] = field(default_factory=dict)
+    _records: dict[int, deque[_Record]] = field(default_factory=dict)
 
-    def add(self, bucket: int, seen: Seen) -> None:
-        """Remember a round."""
-        self._seen.setdefault(bucket, deque(maxlen=ROUNDS)).append(seen)
+    def add(self, round: Round, elements: int, seen: Seen) -> None:
+        """Remember a round of a bucket with so many elements."""
+        records = self._records.setdefault(round.bucket, deque(maxlen=ROUNDS))
+        records.append(_Record(round.step, elements, seen))
 
-    def forecast(self, bucket: int, numbers: Format[Any]) -> Seen | None:
-        """A round at least as dense as each of the last, with numbers that suit them; None without any."""
-        seen = self._seen.get(bucket)
-        if not seen:
-            return None
-        largest = np.maximum.reduce([one.members for one in seen])
-        return Seen(largest, numbers.forecast([one.agreed for one in seen]))
+    def recent(self, round: Round, elements: int) -> list[Seen]:
+        """What a round can go by, oldest first: rounds of its bucket and length, not long ago."""
+        return [
+            record.seen
+            for record in self._records.get(round.bucket, ())
+            if record.elements == elements and round.step - record.step < STEPS
+        ]
+
+    def forecast(self, round: Round, elements: int, numbers: Format[Any]) -> Seen | None:
+        """What to expect of a round of so many elements; None without any to go by."""
+        seen = self.recent(round, elements)
+        return forecast_of(seen, numbers) if seen else None
+
+
+def forecast_of(rounds: Sequence[Seen], numbers: Format[Any]) -> Seen:
+    """A round at least as dense as each of these (one at least), with numbers that suit them."""
+    largest = np.maximum.reduce([one.members for one in rounds])
+    return Seen(largest, numbers.forecast([one.agreed for one in rounds]))
 
 
 def with_margin(members: NDArray[np.int64]) -> NDArray[np.int64]:

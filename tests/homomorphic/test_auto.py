@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
@@ -11,13 +11,19 @@ import pytest
 from homomorphic.auto import Auto
 from homomorphic.choice.costs import Cost, time_us
 from homomorphic.choice.experience import Choice, Experience
-from homomorphic.codec import Carrier, Codec, Gradient, Note, NoteKind, Round
+from homomorphic.codec import Carrier, Codec, Gradient, Merged, Note, NoteKind, Round
 from homomorphic.fixed_point import FixedPoint
 from homomorphic.fold import Folded, fold
+from homomorphic.lossless import Lossless
 from homomorphic.numbers.formats import Values, number_format
+from homomorphic.sketch.forecast import History
 from tests.homomorphic.gradients import support
 
 NETWORK = Carrier(latency_us=10, rate_gbps=80, memory_gbps=4000)
+RING = Carrier(latency_us=10, rate_gbps=100, is_streamed=False)
+SLOW_RING = Carrier(latency_us=10, rate_gbps=10, is_streamed=False)
+
+Draw = Callable[[float, int], list[Gradient]]  # of a density, for a step
 
 
 def drawn(density: float, seed: int, elements: int = 50_000, pattern: str = "iid") -> Gradient:
@@ -61,11 +67,12 @@ def test_what_is_expected_of_a_choice_is_what_its_codec_announces(
     gradient = drawn(density, 1, pattern=pattern)
     numbers = number_format(values, 4096)
     (first, _), _ = rounds(Auto(values).choices[Choice.PACKED], [[gradient]] * 2)
-    index, *_ = first.messages[0][0]
-    known = Experience(values, numbers, unit_elements=256)
-    announced = [(one, one) for one in first.messages[0][0] if one is not index]
-    known.learn(gradient, announced, Round(0, 0, 1, 7))
-    expected = known.costs(Carrier())
+    known = Experience(values, numbers, 256, history := History())
+    heard = {one.label: (one, Merged(one.words, 1)) for one in first.messages[0][0]}
+    seen = known.learn(gradient, heard, Round(0, 0, 1, 7))
+    assert seen is not None
+    history.add(Round(0, 0, 1, 7), gradient.size, seen)
+    expected = known.costs(Carrier(), Round(1, 0, 1, 7))
 
     for choice, codec in Auto(values).choices.items():
         (_, result), notes = rounds(codec, [[gradient]] * 2)
@@ -112,7 +119,7 @@ def test_the_note_of_a_choice() -> None:
     assert [note.text for told in notes for note in told] == [
         "packed: nothing has been measured yet",
         "block_sparse, bitmap: 2.26 us expected, packed, two_level 3.3, lossless, concurrent 3.44, "
-        "packed 4.26, dense 65; the last sum had 256 of 64000 elements",
+        "packed 4.26, dense 65; the last round had 256 of 64000 elements",
     ]
 
 
@@ -143,7 +150,7 @@ def test_buckets_are_chosen_for_one_by_one() -> None:
 
     texts = [note.text for note in told if note.kind is NoteKind.CHOICE][::2]
     assert [text.startswith("packed: nothing") for text in texts] == [True, True, False, False]
-    members = [re.search(r"the last sum had (\d+) of 50000", text) for text in texts[2:]]
+    members = [re.search(r"the last round had (\d+) of 50000", text) for text in texts[2:]]
     assert [int(found[1]) > 40_000 for found in members if found] == [True, False]
 
 
@@ -175,6 +182,83 @@ def test_a_choice_does_not_change_while_gradients_stay_alike() -> None:
         gradients = [[drawn(density, 9 * step + rank) for rank in range(3)] for step in range(8)]
         _, notes = rounds(Auto().carried_by(NETWORK), gradients)
         assert len(set(chosen(notes)[1:])) == 1, density
+
+
+def cancelling(density: float, step: int) -> list[Gradient]:
+    """Two pairs of workers whose sums are zero everywhere."""
+    one, other = (drawn(density, 9 * step + pair) for pair in range(2))
+    return [one, -one, other, -other]
+
+
+def vanishing(density: float, step: int) -> list[Gradient]:
+    """All values but one are less than half a step of their block."""
+    gradients = np.stack([drawn(density, 9 * step + rank) for rank in range(4)]) * np.float32(1e-12)
+    gradients[:, ::4096] = 1
+    return [*gradients]
+
+
+@pytest.mark.parametrize("draw", [cancelling, vanishing])
+@pytest.mark.parametrize(
+    ("density", "live_blocks", "network", "best"),
+    [
+        (0.005, 1.0, SLOW_RING, Choice.PACKED),
+        (0.02, 1.0, SLOW_RING, Choice.PACKED),
+        (0.2, 1.0, Carrier(latency_us=10, rate_gbps=100), Choice.CONCURRENT),
+        (1.0, 0.05, SLOW_RING, Choice.BITMAP),
+        (1.0, 1.0, RING, Choice.DENSE),
+    ],
+)
+def test_what_a_sum_hides_is_known(
+    draw: Draw, density: float, live_blocks: float, network: Carrier, best: Choice
+) -> None:
+    """The best encoding from the second round on, and it stays, whether or not its rounds tell unions."""
+    is_live = np.arange(50_000) // 256 % round(1 / live_blocks) == 0
+    gradients = [[one * is_live.astype(np.float32) for one in draw(density, step)] for step in range(12)]
+
+    results, notes = rounds(Auto().carried_by(network), gradients)
+    fixed = [rounds(codec, gradients[:3])[0] for codec in Auto().choices.values()]
+
+    assert chosen(notes) == [Choice.PACKED, *[best] * 11]
+    times_us = [time_us(announced_cost(one[2]), network) for one in fixed]
+    assert time_us(announced_cost(results[2]), network) <= 1.05 * min(times_us)
+
+
+def test_what_a_sum_hides_is_asked_again_when_it_looks_different() -> None:
+    """All elements cancel, dense round after dense round; then there are few, and they do not."""
+    gradients = [cancelling(1.0, step) for step in range(3)]
+    gradients += [[drawn(0.01, 9 * step + rank) for rank in range(4)] for step in range(3, 6)]
+
+    _, notes = rounds(Auto().carried_by(RING), gradients)
+
+    assert chosen(notes) == [Choice.PACKED, *[Choice.DENSE] * 3, *[Choice.PACKED] * 2]
+
+
+def test_rounds_are_forgotten_after_eight_steps() -> None:
+    """Dense rounds add nothing to what is remembered: in the end there is nothing to judge a sketch by."""
+    encoder, told = Auto().carried_by(RING).worker(0, 1, 0), list[Note]()
+    for step in range(10):
+        fold([encoder], [drawn(1.0, step)], Round(step, 0, 1, 7, tell=told.append))
+
+    assert [note.name for note in told] == [Choice.PACKED, *[Choice.DENSE] * 9]
+    assert [Choice.CONCURRENT in note.text for note in told] == [False, *[True] * 7, False, False]
+
+
+@pytest.mark.parametrize("density", [0.01, 1.0])
+@pytest.mark.parametrize("codec", [Auto(), Lossless(schedule="concurrent")], ids=lambda codec: codec.kind)
+def test_a_bucket_may_change_its_length(codec: Codec, density: float) -> None:
+    """What was seen of another length is not gone by; back at the first, what is remembered serves again."""
+    gradients = [
+        [drawn(density, 9 * step + rank, elements) for rank in range(3)]
+        for step, elements in enumerate([50_000, 50_000, 9_000, 9_000, 50_000])
+    ]
+    results, notes = rounds(codec, gradients)
+
+    for own, result in zip(gradients, results, strict=True):
+        off_by = np.abs(result.decoded[0] - np.sum(own, axis=0, dtype=np.float64))
+        assert (off_by <= codec.error_bound(own)).all()
+    if isinstance(codec, Auto):
+        are_new = [told[0].text == "packed: nothing has been measured yet" for told in notes]
+        assert are_new == [True, False, True, False, True]
 
 
 def test_a_sketch_whose_forecasts_fail_is_left() -> None:

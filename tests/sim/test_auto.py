@@ -8,12 +8,15 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 from homomorphic.auto import CarriedAuto
 from homomorphic.choice.experience import Choice
+from homomorphic.codec import Gradient
 from sim.report.words import codec_told
 from sim.results import load
+from sim.workload.synthetic import SyntheticWorkload
 from tests.sim.scenes import job_plan, only, run, simulate
 
 SCENE = """\
@@ -122,6 +125,36 @@ def test_at_most_5_percent_slower_than_the_best_fixed_choice(tmp_path: Path, cel
             assert expected[name] == pytest.approx(one.times_us[2], rel=0.05), name
 
 
+@pytest.mark.parametrize(
+    "cell",
+    [
+        Cell((RING, SLOW), 100_000, 0.02),
+        Cell((RING,), 20_000, 1.0),
+        Cell((RING,), 100_000, 0.01, "blocks", 1.0),
+    ],
+    ids=str,
+)
+def test_nor_is_it_where_workers_cancel_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cell: Cell
+) -> None:
+    """Every sum is zero, whatever was sent for it: rounds that tell no union must not be believed."""
+    draw = SyntheticWorkload.gradients
+
+    def cancelled(self: SyntheticWorkload, step: int) -> list[list[Gradient]]:
+        workers = draw(self, step)
+        for mine, other in zip(workers[::2], workers[1::2], strict=True):
+            for one, negated in zip(mine, other, strict=True):
+                np.negative(one, out=negated)
+        return workers
+
+    monkeypatch.setattr(SyntheticWorkload, "gradients", cancelled)
+    auto = ran(tmp_path, cell, "codec={kind: auto}", 4)
+    others = [ran(tmp_path, cell, codec, 4) for codec in fixed("block_exponent").values()]
+
+    for step in (2, 3):
+        assert auto.times_us[step] <= 1.05 * min(one.times_us[step] for one in others)
+
+
 @pytest.mark.parametrize("cell", [Cell((SWITCH,), 60_000, 0.02), Cell((RING,), 20_000, 1.0)], ids=str)
 def test_nor_is_a_whole_job_its_first_rounds_included(tmp_path: Path, cell: Cell) -> None:
     auto = ran(tmp_path, cell, "codec={kind: auto}", 12)
@@ -137,7 +170,7 @@ def test_a_run_tells_what_was_chosen_and_why(tmp_path: Path) -> None:
     texts = [row["text"] for row in kept.notes.iter_rows(named=True)]
     assert texts[0] == "packed: nothing has been measured yet"
     assert re.fullmatch(
-        r"lossless, concurrent: \S+ us expected, dense \S+, .*; the last sum had \d+ of 1000 elements",
+        r"lossless, concurrent: \S+ us expected, dense \S+, .*; the last round had \d+ of 1000 elements",
         texts[1],
     )
     (variant,) = kept.summary["variants"]

@@ -1,0 +1,25 @@
+"""What a history remembers of the rounds of a bucket, and for how long."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from homomorphic.codec import Round
+from homomorphic.numbers.formats import AgreedNothing, number_format
+from homomorphic.sketch.forecast import History, Seen
+
+
+def test_a_history_goes_by_what_is_recent_and_of_the_same_length() -> None:
+    numbers, history = number_format("float32", 64), History()
+    for step, elements, members in [(0, 128, 9), (1, 64, 3), (3, 128, 5), (4, 100, 60)]:
+        blocks = -(-elements // 64)
+        seen = Seen(np.full(blocks, members, np.int64), AgreedNothing(blocks))
+        history.add(Round(step, 0, 2, 7), elements, seen)
+
+    def expected(step: int, elements: int, bucket: int = 0) -> list[int] | None:
+        forecast = history.forecast(Round(step, bucket, 2, 7), elements, numbers)
+        return None if forecast is None else forecast.members.tolist()
+
+    assert [expected(step, 128) for step in (5, 7, 8, 10, 11)] == [[9, 9], [9, 9], [5, 5], [5, 5], None]
+    assert (expected(5, 64), expected(5, 100), expected(5, 127)) == ([3], [60, 60], None)
+    assert expected(5, 128, bucket=1) is None
