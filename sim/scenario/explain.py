@@ -173,7 +173,8 @@ def _mistake(details: ErrorDetails, spot: _Spot) -> ScenarioError:
             hint = _nearest(kind.plain, _kinds_of(spot.annotation))
             return kind.error(f"cannot use {shown(kind.plain)} as a kind", hint)
         case "literal_error":
-            allowed = [str(value) for value in spot.annotation.__args__]
+            # As pydantic lists them, for sections and codecs alike: 'flat', 'two_level' or 'bloom'.
+            allowed = re.findall(r"[^\s',]+", context["expected"].replace(" or ", ", "))
             return spot.error(f"cannot use {shown(found)}", _nearest(found, allowed))
         case "value_error":
             return _refused(context["error"], spot)

@@ -211,3 +211,19 @@ def test_whatever_stands_in_a_line_it_is_read_or_refused_in_words(line: int, jun
 def test_whatever_is_set_it_is_read_or_refused_in_words(path: str, junk: str) -> None:
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(ScenarioError):
         load(write(Path(folder), GOOD), [f"{path}={junk}", f"variants.ring.{path}={junk}"])
+
+
+@pytest.mark.parametrize(
+    ("option", "allowed"),
+    [
+        ("setting: pubished", "did you mean 'published'? allowed: repaired, rotated, published"),
+        ("values: exat", "did you mean 'exact'? allowed: block_exponent, float32, exact"),
+        ("index_bits: 2", "allowed: 1, 4"),
+    ],
+)
+def test_what_a_codec_s_option_allows(tmp_path: Path, option: str, allowed: str) -> None:
+    key, _, value = option.partition(": ")
+    found = value if value.isdigit() else f"'{value}'"
+    error = told(write(tmp_path, GOOD), f"codec={{kind: lossless, {option}}}")
+
+    assert error == f"--set: codec.{key}: cannot use {found}\n  {allowed}"
