@@ -80,6 +80,10 @@ class SyntheticWorkload:
         """Draw the step's gradients, as `[worker][bucket]`; see `Workload`."""
         units = _units(self._spec)
         chosen = round(self._spec.density * units)
+        if chosen == units:  # the same draws: choosing all of them takes none
+            for worker, flat in enumerate(self._flat):
+                _fill(flat, self._spec.distribution, keyed(self._seed, "gradient", step, worker))
+            return self._gradients
         common = _choose(units, round(self._spec.overlap * chosen), keyed(self._seed, "common", step))
         free = np.flatnonzero(~common)
         private = chosen - (units - free.size)
@@ -130,6 +134,14 @@ def _spread(live: NDArray[np.bool_], spec: SyntheticSpec) -> NDArray[np.bool_]:
     if spec.pattern == "columns":
         return np.resize(live, spec.elements)
     return np.repeat(live, _unit_elements(spec))[: spec.elements]
+
+
+def _fill(flat: Gradient, distribution: Distribution, generator: np.random.Generator) -> None:
+    """Write a value into every element."""
+    if distribution == "normal":
+        generator.standard_normal(out=flat, dtype=np.float32)
+    else:
+        flat[:] = _VALUES[distribution](generator, flat.size)
 
 
 def _normal(generator: np.random.Generator, count: int) -> Gradient:
