@@ -173,7 +173,7 @@ class TrainingJob:
             try:
                 messages = next(exchange) if answers is None else exchange.send(answers)
             except StopIteration as stop:
-                log.decoded[worker] = stop.value
+                log.keep(worker, stop.value)
                 return
             while len(log.operations) <= index:
                 log.operations.append(Operation(number=self._operations[worker]))
