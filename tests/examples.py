@@ -1,8 +1,8 @@
 """How many examples property tests try, and which.
 
-CI tries as many as a test names, always the same ones but for the laws that are `drawn_anew`: these try others in every
-run. The seed is printed by pytest; NETFOLD_TEST_SEED repeats a run. HYPOTHESIS_PROFILE=nightly tries 20 times as
-many of everything, all of them new.
+CI tries as many as a test names: always the same ones, but new ones in every run where a law is `drawn_anew`.
+The seed of these is printed by pytest, and NETFOLD_TEST_SEED repeats a run. HYPOTHESIS_PROFILE=nightly tries
+20 times as many of everything, all of them new.
 """
 
 from __future__ import annotations

@@ -361,10 +361,7 @@ def lossy_plans(draw: st.DrawFn) -> Plan:
     return Plan(
         network,
         draw(st.integers(0, 2**63)),
-        [
-            draw(jobs(network, base, programs, Wanted()))
-            for base in draw(st.sampled_from([[0], [0, 20]]))
-        ],
+        [draw(jobs(network, base, programs, Wanted())) for base in draw(st.sampled_from([[0], [0, 20]]))],
         draw(st.lists(flows(network), max_size=2)),
         [Rule(fate, draw(rates), links) for fate in fates],
     )

@@ -78,7 +78,10 @@ def timed_slots(draw: st.DrawFn) -> Plan:
     return Plan(
         network,
         draw(RUN_SEEDS),
-        [draw(jobs(network, base, [Program.TIMED], Wanted())) for base in draw(st.sampled_from([[0], [0, 5]]))],
+        [
+            draw(jobs(network, base, [Program.TIMED], Wanted()))
+            for base in draw(st.sampled_from([[0], [0, 5]]))
+        ],
         draw(st.lists(flows(network), max_size=1)),
         draw(st.lists(rules(network), max_size=3)),
         draw(st.lists(changes(network), max_size=2)) + draw(st.lists(reboots(network), max_size=1)),

@@ -1,16 +1,17 @@
 """The compiled engine does what its plain-Python reference does, event for event, on random small plans.
 
-All plans are new in every run (`tests.examples`), 1,000 in CI. A plan that has failed once is kept in `kept_plans.py`.
+CI plays 1,000 plans, new ones in every run (`tests.examples`). What has failed once is in `kept_plans.py`.
 """
 
 from __future__ import annotations
 
-from hypothesis import given
-
 import numpy as np
+import pytest
+from hypothesis import given
 
 from sim.engine.engine import Engine
 from tests.engine.held import assert_same_registers
+from tests.engine.kept_plans import KEPT
 from tests.engine.plans import Plan, lossy_plans, plans
 from tests.engine.play import Play, same_words
 from tests.engine.rare_plans import best_effort, scaled_trees, several_jobs, timed_slots, trees_of_integers
@@ -61,6 +62,11 @@ def test_atp(plan: Plan) -> None:
 @given(several_jobs())
 def test_several_jobs_and_flows(plan: Plan) -> None:
     assert_same(plan)
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_kept_plans(name: str) -> None:
+    assert_same(KEPT[name]())
 
 
 def assert_same(plan: Plan) -> None:
