@@ -3,6 +3,7 @@
     NetfoldError            exit status
     ├── ScenarioError       2   a scenario file, or a value given with --set, that cannot be used
     ├── DataError           2   a data set or a run folder that is missing, unfinished or damaged
+    │   └── UnwrittenError  1   a result that cannot be written
     ├── units.UnitError     2   a text that is no rate, time, size or fraction
     ├── RunError            1   a run that cannot go on
     │   └── StuckError      1   traffic that makes no progress; the variant's verdict is "stuck"
@@ -67,6 +68,12 @@ class ScenarioError(NetfoldError):
 
 class DataError(NetfoldError):
     """A data set or run folder that is missing, unfinished or damaged."""
+
+
+class UnwrittenError(DataError):
+    """A result that cannot be written, such as to a full disk, though it is there."""
+
+    exit_code: ClassVar[int] = 1
 
 
 class RunError(NetfoldError):

@@ -125,6 +125,10 @@ class InNetwork:
         """See `Collective`."""
         return self._places.locate(operation, part, word)
 
+    def share(self) -> float:
+        """See `Collective`."""
+        return self._fabric.engine.streams_share(self._job)
+
     def retransmitted_packets(self) -> int:
         """See `Collective`."""
         return sum(self._counter(worker, "retransmitted_packets") for worker in range(self._workers))

@@ -57,6 +57,7 @@ class Ring:
         self._workers = len(options.hosts)
         self._arrivals: dict[tuple[int, int, int], simpy.Event] = {}  # by worker, operation, step
         self._operations = [0] * self._workers
+        self._received = 0  # segments of the operations under way
         self._finished: dict[int, Finished] = {}  # by operation
 
     def pipelines(self, message: Message) -> bool:
@@ -99,12 +100,14 @@ class Ring:
         words = finished.whole([parts[index] for index in range(n)])
         if finished.is_over:
             del self._finished[operation]
+            self._received -= n * 2 * (n - 1)
         return Merged(words, n)
 
     def _receive(self, worker: int, operation: int, step: int) -> Generator[simpy.Event, Any, Words]:
         """A step's segment, when it has arrived."""
         received: Words = yield self._arrival(worker, operation, step)
         del self._arrivals[worker, operation, step]
+        self._received += 1
         return received
 
     def _send(self, worker: int, operation: int, step: int, words: Words) -> None:
@@ -146,6 +149,11 @@ class Ring:
     def locate(self, worker: int, operation: int, part: int, word: int) -> str:
         """See `Collective`."""
         return f"message {part} of operation {operation} around the ring, as worker {worker} got it"
+
+    def share(self) -> float:
+        """See `Collective`: segments of the operations under way."""
+        wanted = len(self._finished) * self._workers * 2 * (self._workers - 1)
+        return self._received / wanted if wanted else 0.0
 
     def retransmitted_packets(self) -> int:
         """See `Collective`."""

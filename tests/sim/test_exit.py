@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-import sim.run
+import sim.stage
 from sim.checks import Finding
 from sim.cli import app
 from sim.errors import InvariantError
@@ -117,7 +117,7 @@ def test_a_contradiction_exits_with_3(tmp_path: Path, monkeypatch: pytest.Monkey
     def contradict(*arguments: object) -> None:
         raise InvariantError("bytes vanished")
 
-    monkeypatch.setattr(sim.run, "check_network", contradict)
+    monkeypatch.setattr(sim.stage, "check_network", contradict)
 
     result = netfold(tmp_path)
 
