@@ -21,11 +21,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from homomorphic.bounds import FLOAT_MAX, TINY, FloatAddBound, Sums, sums_of_parts
 from homomorphic.codec import (
     EncodeError,
     Exchange,
@@ -49,7 +51,6 @@ from homomorphic.index.members import (
     placed,
 )
 from homomorphic.index.membership import IndexMemory, exchange_index, own_index
-from homomorphic.merge import float_add_error_bound
 from homomorphic.numbers.compact import all_of
 from homomorphic.numbers.formats import Agreed, Format
 from homomorphic.sketch import hypergraph
@@ -98,20 +99,29 @@ def exchange(gradient: Gradient, numbers: Format[Any], options: Options, round: 
     return decoded
 
 
-def float_error_bound(gradients: Sequence[Gradient]) -> NDArray[np.float64]:
-    """Largest error of float32 sketches that was ever seen, times about a hundred; no proof.
+@dataclass(frozen=True)
+class FloatSketchBound:
+    """Of float32 sketches: what additions may be off by, and what peeling adds to it; no proof.
 
     What is small beside others in its counters loses all of its bits, so this goes by the largest sum of
     magnitudes in the bucket; and sums that leave float32 spoil what they share a counter with.
     """
-    bound = float_add_error_bound(gradients)
-    magnitude = np.zeros(gradients[0].size)
-    for gradient in gradients:
-        magnitude += np.abs(gradient)
-    largest = magnitude.max(initial=0.0)
-    if largest >= float(np.finfo(np.float32).max) / 64:
-        return np.full(bound.size, np.inf)
-    return np.asarray(bound + hypergraph.FLOAT_ERROR * largest + 2.0**-149 * 2 * len(gradients))
+
+    workers: int
+    largest: float  # Σ|x| of any element
+
+    def of(self, sums: Sums) -> NDArray[np.float64]:
+        """See the class."""
+        if self.largest >= FLOAT_MAX / 64:
+            return np.full(sums.total.size, np.inf)
+        peeled = hypergraph.FLOAT_ERROR * self.largest + 2 * self.workers * TINY
+        return FloatAddBound(self.workers).of(sums) + peeled
+
+
+def float_error_bound(gradients: Sequence[Gradient]) -> FloatSketchBound:
+    """See `FloatSketchBound`."""
+    largest = max((float(sums.magnitude.max()) for sums in sums_of_parts(gradients)), default=0.0)
+    return FloatSketchBound(len(gradients), largest)
 
 
 def _unite(
