@@ -140,10 +140,11 @@ class Lossless:
     def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
         """That of the numbers: integers come out of a sketch as they went in.
 
-        Sums of float32 do not: see `released.float_error_bound`.
+        Sums of float32 do not: see `released.FloatSketchBound`.
         """
         if self.number_values == "float32":
-            return released.float_error_bound(gradients)
+            load = released.USUAL_LOAD if self.setting == "published" else self.load
+            return released.float_error_bound(gradients, load)
         numbers = number_format(self.number_values, self.block_elements)
         return numbers.error_bound(gradients, self.schedule == "concurrent")
 

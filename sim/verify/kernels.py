@@ -1,4 +1,8 @@
-"""Compiled passes over slices of words: written apart from those that made or merged them."""
+"""Compiled passes over slices of words: written apart from those that made or merged them.
+
+They call no kernel of another module: the folder of compiled code is named by other sources, so Numba finds
+out by this file alone that its code is old.
+"""
 
 from __future__ import annotations
 
@@ -56,13 +60,13 @@ def count_beyond(
 ) -> int:
     """How many float32 sums are farther from `total` than allowed.
 
-    One that is not finite is right where magnitudes add up to `overflows_from` or more, or to none; NaN must
-    stay NaN.
+    One that is not finite is right where magnitudes add up to `overflows_from` or more, or are not finite
+    themselves; NaN must stay NaN.
     """
     count = 0
     for i in range(found.size):
         off_by = abs(np.float64(found[i]) - total[i])
-        if not off_by <= allowed[i]:
+        if not off_by <= allowed[i] < np.inf:
             may_overflow = not magnitude[i] < overflows_from
             is_lost_nan = np.isnan(total[i]) and not np.isnan(found[i])
             if np.isfinite(found[i]) or not may_overflow or is_lost_nan:
