@@ -109,7 +109,7 @@ def test_a_bound_is_within_four_times_of_what_can_happen(name: str, workers: int
     "codec", [Lossless(schedule="concurrent"), Auto(latency_us=1000.0)], ids=["lossless", "auto"]
 )
 def test_the_bound_of_a_forecast_too(codec: Codec, workers: int) -> None:
-    """Values two bits smaller than in rounds before: the forecast, one larger, is the largest that will do."""
+    """Values two bits smaller than before: the forecast, one larger, is the largest that will do."""
 
     def rounds(seed: int) -> list[list[Gradient]]:
         last = half_steps(workers, np.random.default_rng(seed), 4096)
