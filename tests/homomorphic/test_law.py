@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from pydantic import TypeAdapter, ValidationError
 
 import homomorphic
@@ -17,6 +17,7 @@ from homomorphic import codecs
 from homomorphic.codec import Codec, Merge, Note, NoteKind
 from homomorphic.fold import Folded, fold
 from homomorphic.merge import ORDER_FREE, merge_all
+from tests.examples import examples
 from tests.homomorphic.gradients import Sample, bound_of, folded, samples
 from tests.reference.sums import right_merge
 
@@ -50,7 +51,7 @@ def test_the_law(kind: str, sample: Sample) -> None:
 
 
 @pytest.mark.parametrize("options", VARIANTS)
-@settings(max_examples=12)
+@examples(12)
 @given(sample=samples())
 def test_the_law_for_all_options(options: str, sample: Sample) -> None:
     kind, _, text = options.partition(" ")

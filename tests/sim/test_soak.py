@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -22,6 +22,7 @@ from sim.outcome import JobResult
 from sim.resolve import resolve
 from sim.run import run_variant
 from sim.scenario import load
+from tests.examples import examples
 
 TIMES_US = st.integers(0, 60)
 PLACES = st.sampled_from(["*", "h0->*", "*->h1", "h1->*"])
@@ -208,7 +209,7 @@ def play(scenario: dict[str, Any], file: Path) -> tuple[JobResult, Witness]:
     return job, witness
 
 
-@settings(max_examples=EXAMPLES)
+@examples(EXAMPLES)
 @given(scenario=scenarios())
 def test_every_scenario_ends_exact_or_with_a_reason(
     tmp_path_factory: pytest.TempPathFactory, scenario: dict[str, Any]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -18,6 +18,7 @@ from homomorphic.fold import LockStepError
 from homomorphic.none import Uncompressed
 from sim.notes import Exempt
 from sim.verify import Findings, Operation, examine
+from tests.examples import examples
 from tests.homomorphic.gradients import bound_of
 
 FLOATS = st.one_of(st.just(0.0), st.floats(-1e6, 1e6, width=32), st.floats(-(2.0**-10), 2.0**-10, width=32))
@@ -60,7 +61,7 @@ def found(bounds: tuple[float, ...], gradients: list[Gradient], decoded: list[Gr
     ),
     error=st.floats(-10, 10, width=32),
 )
-@settings(max_examples=60)
+@examples(60)
 def test_errors_and_supports_by_hand(gradients: list[list[float]], error: float) -> None:
     columns = list(zip(*gradients, strict=True))
     decoded = floats(*(math.fsum(column) for column in columns))
