@@ -12,6 +12,7 @@ from homomorphic.codec import Codec, Gradient, Holders
 from homomorphic.fold import check_lock_step
 from sim.engine.model import Overflow
 from sim.notes import NOTHING_EXEMPT, Exempt
+from sim.verify import kernels
 from sim.verify.findings import Findings, Operation
 from sim.verify.results import Place, Tallies
 from sim.verify.sums import worst_errors
@@ -90,7 +91,9 @@ def _same_bits(one: Gradient, other: Gradient) -> bool:
     if one.size != other.size:
         return False
     parts = (slice(first, first + PART_ELEMENTS) for first in range(0, one.size, PART_ELEMENTS))
-    return all(np.array_equal(one[part].view(np.int32), other[part].view(np.int32)) for part in parts)
+    return not any(
+        kernels.count_differing(one[part].view(np.int32), other[part].view(np.int32)) for part in parts
+    )
 
 
 class _Held(NamedTuple):
