@@ -1,4 +1,4 @@
-"""How much memory there is for a run: what the system says is available, and what its control group allows."""
+"""How much memory there is for a run: what the system has available, and what its control groups allow."""
 
 from __future__ import annotations
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
 
-from sim.errors import InvariantError, NetfoldError, RunError
+from sim.errors import NetfoldError, RunError
 from sim.out_folder import require_writable
 from sim.outcome import Outcome, VariantResult, engine_of, records_of, summary_of
 from sim.plan import Plan
+from sim.resolve import resolve
 from sim.results import RunData, write_run
 from sim.results.unfinished import Unfinished
-from sim.resolve import resolve
 from sim.run_files import named_files
 from sim.scenario import load
 from sim.stage import run_variant, workload_keys
@@ -53,8 +54,8 @@ def run_scenario(
     ScenarioError, DataError
         Nothing was run.
     RunError
-        Memory does not suffice for the first variant; nothing was written. (Traffic that makes no progress and
-        gradients that a codec cannot carry end their variant alone: see `sim.checks`.)
+        Memory does not suffice for the first variant; nothing was written. (Traffic that makes no progress
+        and gradients that a codec cannot carry end their variant alone: see `sim.checks`.)
     InvariantError, KeyboardInterrupt
         netfold contradicts itself, or was interrupted, before a variant was finished.
     """
@@ -122,10 +123,8 @@ class _Run:
             error = RunError(f"not enough memory: {error}", "use fewer elements, samples or workers")
         data = self._data()
         if self._unfinished.variants_count < len(self.results):
-            try:
+            with suppress(NetfoldError):  # the folder before it stays; what is done is printed
                 self._unfinished.write(data, len(self.results), len(self.plan.variants))
-            except NetfoldError:
-                pass  # the folder before it stays; what is done is printed
         return self._outcome(data, self._unfinished.path, error)
 
     def _outcome(self, data: RunData, run_dir: Path | None, error: BaseException | None) -> Outcome:

@@ -34,7 +34,6 @@ from sim.engine.stream import open_stream
 from sim.engine.tables import check_words
 from topologies.routing import Network
 
-
 EVENTS_MAX = 1_000_000  # that run without a pause, in which Python sees signals: some 0.1 s
 
 

@@ -1,8 +1,8 @@
 """The variants of a run that are done, kept while the others are still to come.
 
 After each variant all that are done are written to a folder of their own, as a run's folder but for its
-report, named `<UTC time>-seed<N>-unfinished-<done>-of-<all>`; then the one before is removed. So whatever ends
-the run, what was finished is there, and nothing looks like a finished run.
+report, named `<UTC time>-seed<N>-unfinished-<done>-of-<all>`; then the one before is removed. So whatever
+ends the run, what was finished is there, and nothing looks like a finished run.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def write_run(out_dir: Path, run: RunData) -> Path:
 
 
 def write_unfinished(out_dir: Path, run: RunData, what: str) -> Path:
-    """Write what is done of a run that is not finished; returns `<out_dir>/<scenario>/<UTC time>-seed<N>-<what>`.
+    """Write what is done of a run to `<out_dir>/<scenario>/<UTC time>-seed<N>-<what>` and return that path.
 
     It is as a run's folder, but for the report and its figures; `latest` stays where it points to.
 

@@ -97,7 +97,8 @@ def test_a_worker_whose_words_were_flipped_has_its_own() -> None:
     right = sum(words_of(worker).astype(np.int64) for worker in range(WORKERS))
 
     wrong = [set(np.flatnonzero(own != right).tolist()) for own in found]
-    assert all(wrong) and len({frozenset(places) for places in wrong}) == WORKERS
+    assert all(wrong)
+    assert len({frozenset(places) for places in wrong}) == WORKERS
     for own, other in zip(found, separate(1, rules), strict=True):
         np.testing.assert_array_equal(own, other)
 
