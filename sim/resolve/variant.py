@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from sim.engine.model import Job, Program
 from sim.fault_resolve import Team, plan_faults
 from sim.plan import JobPlan, Passes, Plan, RingPlan, VariantPlan
 from sim.resolve.in_network import InNetworkResolver
+from sim.resolve.memory import Sized, refuse_more_than_fits
 from sim.resolve.place import Place
 from sim.resolve.placement import Hosts
 from sim.resolve.ring import resolve_ring
@@ -26,7 +26,6 @@ from switch.profiles import PROFILES, Profile, nearest
 from topologies.graph import switches
 from topologies.routing import compile_network
 
-COPIES_HELD = 4  # of every worker's gradient, at most, in float32 sizes
 NODES_MAX = 4096  # every pair has a route; the tables of more do not fit
 
 
@@ -53,7 +52,6 @@ class _Resolver:
         ]
 
     def resolve(self) -> VariantPlan:
-        self._check_memory()
         profiles = self._profiles()
         occupied = Hosts(self.graph)
         hosts = [occupied.place(sections.workers, place) for sections, place in self.jobs]
@@ -66,6 +64,12 @@ class _Resolver:
         network = with_pass_latency(compile_network(self.graph), profiles)
         on_switches = Switches(network, profiles, self._profile_key())
         jobs = tuple(self._job(index, names, occupied, on_switches) for index, names in enumerate(hosts))
+        refuse_more_than_fits(
+            [
+                Sized(place, job.workload, len(job.hosts), job.codec, job.collective)
+                for (_, place), job in zip(self.jobs, jobs, strict=True)
+            ]
+        )
         network = on_switches.network
         if any(isinstance(job.collective, Job) and job.collective.program is Program.TREE for job in jobs):
             network = without_drops(network)
@@ -128,24 +132,6 @@ class _Resolver:
                         "topology.rate", message, "use a lower rate, or the switch profile ideal"
                     )
         return found
-
-    def _check_memory(self) -> None:
-        """Gradients, messages, sums and decoded sums of all workers of all jobs are held at once."""
-        there_is = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        taken = 0
-        for sections, place in self.jobs:
-            workload, count = sections.workload, sections.workers.count
-            if not isinstance(workload, written.Synthetic):
-                continue
-            needed = COPIES_HELD * 4 * workload.elements * count
-            if taken + needed > there_is:
-                most = (there_is - taken) // (COPIES_HELD * 4 * count)
-                message = f"{workload.elements} elements of {count} workers take about {needed >> 30} GiB, "
-                message += f"this machine has {there_is >> 30} GiB"
-                message += f", {taken >> 30} GiB of it for earlier jobs" if taken else ""
-                hint = f"use {most} elements at most, or fewer workers"
-                raise place.job_error("workload.elements", message, hint)
-            taken += needed
 
     def _profile_key(self) -> str:
         """Where a scenario names the switches' profile: a topology from a file has its own."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from sim.workload.sizes import MOVIELENS_ITEMS, MOVIELENS_USERS, digits_elements, ncf_elements
 from sim.workload.synthetic import SyntheticSpec, SyntheticWorkload
 from sim.workload.workload import Bucket, Cost, Workload
 
@@ -21,6 +22,7 @@ __all__ = [
     "TrainingSpec",
     "Workload",
     "synthetic_workload",
+    "training_elements",
     "training_workload",
 ]
 
@@ -37,6 +39,13 @@ class TrainingSpec:
         1,
         1,
     )  # ncf only: copies of users and items; (147, 16) has the size of MovieLens-20M
+
+
+def training_elements(spec: TrainingSpec) -> int:
+    """How many weights a model has."""
+    if spec.model == "mlp":
+        return digits_elements()
+    return ncf_elements(MOVIELENS_USERS * spec.expand[0], MOVIELENS_ITEMS * spec.expand[1])
 
 
 def training_workload(spec: TrainingSpec, workers: int, seed: int) -> Workload:
