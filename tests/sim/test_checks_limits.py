@@ -127,7 +127,8 @@ def test_one_wrong_float_word_fails() -> None:
     assert not finding.passed
     assert finding.detail == (
         "1 of 30 merged float32 words are not within (n − 1) · 2⁻²⁴ · Σ|x| of the words sent, "
-        "first in step 1, bucket 0, worker 1, word 5 of 'values' (received 2.5, the sum is 2 within 1e-07): slot 4"
+        "first in step 1, bucket 0, worker 1, word 5 of 'values' "
+        "(received 2.5, the sum is 2 within 1e-07): slot 4"
     )
     assert merges_are_right(of_one(replace(found, wrong_floats=0))).passed
 
