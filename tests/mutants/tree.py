@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent.parent
 PACKAGES = ("homomorphic", "switch", "topologies", "sim")
 FOLDERS = (*PACKAGES, "tests", "scenarios", "docs")
 FILES = ("pyproject.toml", "constraints.txt", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile")
-COMPILED = ("homomorphic", "switch", "sim/engine")
+COMPILED = ("homomorphic", "switch", "sim/engine", "sim/verify")
 
 
 def sources(mutants: Sequence[Mutant], root: Path = ROOT) -> dict[str, str]:

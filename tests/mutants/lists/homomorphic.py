@@ -172,11 +172,6 @@ MUTANTS: list[Mutant] = [
                 "    for digit in range(1, 32):\n        if (threshold",
             ),
             (
-                "the float bound forgets a worker",
-                "(len(parts) - 1) * 2.0**-24",
-                "(len(parts) - 2) * 2.0**-24",
-            ),
-            (
                 "the highest code of a word is that of the seventh",
                 "table[(word >> np.uint32(4 * j)) & np.uint32(15)]",
                 "table[(word >> np.uint32(4 * min(j, 6))) & np.uint32(15)]",
