@@ -34,6 +34,7 @@ def main() -> None:
         child = os.fork()
         if child == 0:
             run(task)
+        os.setpgid(child, child)  # here too: it may have to be ended before it gets that far
         status = wait(child, task["limit_s"])
         took_s = time.monotonic() - begin_s
         print(json.dumps({"number": task["number"], "status": status, "took_s": took_s}), flush=True)
@@ -41,7 +42,7 @@ def main() -> None:
 
 def run(task: dict[str, Any]) -> None:
     """In the new process: switch the fault on, run the tests, leave."""
-    os.setsid()
+    os.setpgid(0, 0)  # whatever it starts is ended with it
     resource.setrlimit(resource.RLIMIT_DATA, (DATA_BYTES_MAX, DATA_BYTES_MAX))
     output = os.open(task["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     nothing = os.open(os.devnull, os.O_RDONLY)
