@@ -11,7 +11,7 @@ from typing import Any
 from sim.scenario.models import Header, Settings, Variant
 from sim.scenario.node import EXTENSION
 
-_EXTENSIONS = {f"^{EXTENSION}": {}}  # keys that nobody reads
+_EXTENSIONS: dict[str, Any] = {f"^{EXTENSION}": {}}  # keys that nobody reads
 
 
 def schema() -> dict[str, Any]:
