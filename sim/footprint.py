@@ -10,30 +10,17 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
 from homomorphic.codec import Codec, DecodeError, EncodeError, Gradient, Merge, Merged, Message, Round
 from homomorphic.fold import stage
 from homomorphic.merge import merge_all
+from sim.memory import Footprint
 from sim.workload import SyntheticSpec, synthetic_workload
 
-BASE_BYTES = 400 << 20  # of Python with all that a run imports, and compiled code
-UPPER_BYTES = 64  # per element and worker: more than any codec takes
 _SAMPLE_ELEMENTS = 1 << 17
 _FEW, _MORE = 2, 5  # workers of the two samples
-
-
-class Footprint(NamedTuple):
-    """Bytes per element: of what all workers share, and of each worker."""
-
-    shared: float
-    each: float
-
-    def bytes(self, elements: int, workers: int) -> float:
-        """For a whole gradient."""
-        return elements * (self.shared + self.each * workers)
 
 
 def sample_of(spec: SyntheticSpec) -> list[Gradient]:

@@ -4,10 +4,26 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 _MEMINFO, _CGROUP = Path("/proc/meminfo"), Path("/proc/self/cgroup")
 _CGROUP_ROOT = Path("/sys/fs/cgroup")
 _GIB, _MIB = 1 << 30, 1 << 20
+
+
+BASE_BYTES = 400 << 20  # of Python with all that a run imports, and compiled code
+UPPER_BYTES = 64  # per element and worker: more than any codec takes
+
+
+class Footprint(NamedTuple):
+    """Bytes per element: of what all workers share, and of each worker."""
+
+    shared: float
+    each: float
+
+    def bytes(self, elements: int, workers: int) -> float:
+        """For a whole gradient."""
+        return elements * (self.shared + self.each * workers)
 
 
 def available_bytes() -> int:

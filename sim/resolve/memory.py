@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from homomorphic.codec import Codec
 from sim.engine.model import Job, Program
-from sim.footprint import BASE_BYTES, UPPER_BYTES, Footprint, codec_footprint, sample_of
-from sim.memory import available_bytes, size_text
+from sim.memory import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
 from sim.plan import RingPlan
 from sim.resolve.place import Place
 from sim.workload import SyntheticSpec, TrainingSpec, training_elements
@@ -68,6 +67,8 @@ def refuse_more_than_fits(jobs: list[Sized]) -> None:
 
 
 def _footprint(job: Sized) -> Footprint:
+    from sim.footprint import codec_footprint, sample_of  # late: most runs are far from any limit
+
     spec = job.workload
     sample = spec if isinstance(spec, SyntheticSpec) else _NCF_SAMPLE
     plan = job.collective
