@@ -21,10 +21,12 @@ from sim.run_files import named_files
 from sim.scenario import load
 from sim.stage import run_variant, workload_keys
 from sim.telling import Progress, Teller
+from sim.warm_up import compile_engine, is_cold
 from sim.workload.pool import Workloads
 
-__all__ = ["APPROXIMATIONS", "Progress", "run_scenario", "run_variant"]
+__all__ = ["APPROXIMATIONS", "COMPILING", "Progress", "run_scenario", "run_variant"]
 
+COMPILING = "compiling kernels (once, about a minute)"
 APPROXIMATIONS = (
     "Hosts take no time per packet; a worker sends its buckets one at a time, in gradient-ready order.",
     "Queues are FIFO and drop-tail; only acknowledgements have priority. No pause frames; ECN for ATP alone.",
@@ -98,6 +100,9 @@ class _Run:
         """All variants, one after the other; each is written when it ends."""
         variants = self.plan.variants
         done, total = 0, sum(variant.steps for variant in variants)
+        if is_cold():
+            progress(COMPILING, 0, total)
+            compile_engine()
         workloads = Workloads([workload_keys(variant) for variant in variants], self.plan.scenario.seed)
         for variant in variants:
             workloads.begin_variant()

@@ -195,7 +195,7 @@ def test_a_run_says_how_far_it_is_and_stops_when_told(tmp_path: Path) -> None:
     words = [
         sys.executable,
         "-c",
-        "import sim.output; sim.output.LOG_EVERY_S = 0.2; from sim.cli import main; main()",
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); import sim.output; sim.output.LOG_EVERY_S = 0.2; from sim.cli import main; main()",
     ]
     with subprocess.Popen(
         [*words, "run", str(tmp_path / "long.yaml"), "--out", str(tmp_path / "runs")],
