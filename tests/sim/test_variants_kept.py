@@ -179,6 +179,15 @@ def test_nothing_of_a_variant_is_left_in_memory(tmp_path: Path) -> None:
     assert peaks[-1] <= 1.03 * peaks[0]
 
 
+TALKATIVE = """
+import signal
+import sim.output
+from sim.cli import main
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sim.output.LOG_EVERY_S = 0.2
+main()
+"""
 LONG = """\
 name: long
 topology: {kind: star, hosts: 4}
@@ -192,11 +201,7 @@ collective: {kind: in_network, program: switchml}
 def test_a_run_says_how_far_it_is_and_stops_when_told(tmp_path: Path) -> None:
     """A minute of work in one variant: it tells of itself without a terminal too, and ends on Ctrl-C."""
     (tmp_path / "long.yaml").write_text(LONG)
-    words = [
-        sys.executable,
-        "-c",
-        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); import sim.output; sim.output.LOG_EVERY_S = 0.2; from sim.cli import main; main()",
-    ]
+    words = [sys.executable, "-c", TALKATIVE]
     with subprocess.Popen(
         [*words, "run", str(tmp_path / "long.yaml"), "--out", str(tmp_path / "runs")],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
