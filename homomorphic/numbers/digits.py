@@ -17,13 +17,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from homomorphic.codec import Gradient
-from homomorphic.compiled import inlined, kernel
+from homomorphic.compiled import inlined, intrinsic, kernel
 from homomorphic.index.bits import trailing_zeros
 
 CHUNK_ELEMENTS = 512  # decoded at a time: their digits and partial sums stay in the nearest cache
@@ -49,8 +46,10 @@ class Ranges(NamedTuple):
 @intrinsic
 def _bits_of(typing_context: Any, number: Any) -> Any:
     """The bits of a float64, as int64."""
+    from llvmlite import ir
+    from numba import types
 
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.IntType(64))
 
     return types.int64(types.float64), generate
@@ -59,8 +58,10 @@ def _bits_of(typing_context: Any, number: Any) -> Any:
 @intrinsic
 def _double_of(typing_context: Any, bits: Any) -> Any:
     """The float64 with these bits, an int64."""
+    from llvmlite import ir
+    from numba import types
 
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.DoubleType())
 
     return types.float64(types.int64), generate
