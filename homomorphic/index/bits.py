@@ -63,7 +63,7 @@ def count_members(index: WideIndex) -> int:
     """How many bits are set."""
     members = 0
     for w in range(index.size):
-        members += int(popcount(index[w]))  # type: ignore[call-arg]  # Numba passes the first one
+        members += int(popcount(index[w]))
     return members
 
 
@@ -84,7 +84,7 @@ def gather_words(chosen: WideIndex, words: WideIndex, gathered: WideIndex) -> No
         first = np.uint64(WORD_ELEMENTS * w)
         word = chosen[w]
         while word:
-            gathered[position] = words[first + trailing_zeros(word)]  # type: ignore[call-arg]
+            gathered[position] = words[first + trailing_zeros(word)]
             position += np.uint64(1)
             word &= word - np.uint64(1)
 
@@ -97,6 +97,6 @@ def scatter_words(chosen: WideIndex, gathered: WideIndex, words: WideIndex) -> N
         first = np.uint64(WORD_ELEMENTS * w)
         word = chosen[w]
         while word:
-            words[first + trailing_zeros(word)] = gathered[position]  # type: ignore[call-arg]
+            words[first + trailing_zeros(word)] = gathered[position]
             position += np.uint64(1)
             word &= word - np.uint64(1)

@@ -70,7 +70,7 @@ def _double_of(typing_context: Any, bits: Any) -> Any:
 @inlined
 def _power_of_two(exponent: int) -> float:
     """2**exponent as a float64, for exponents from −1022 to 1023."""
-    power: float = _double_of(np.int64(exponent + 1023) << np.int64(52))  # type: ignore[call-arg]
+    power: float = _double_of(np.int64(exponent + 1023) << np.int64(52))
     return power
 
 
@@ -89,7 +89,7 @@ def block_ranges(bits: Int32s, starts: NDArray[np.int64], largest: Int32s, lows:
             high = max(high, magnitude)
             # The implicit bit may stand in a denormal too: one below it is set.
             mantissa = np.uint64(np.uint32(magnitude) | np.uint32(0x800000))
-            zeros = np.int32(trailing_zeros(mantissa))  # type: ignore[call-arg]
+            zeros = np.int32(trailing_zeros(mantissa))
             exponent = max(magnitude >> np.int32(23), np.int32(1)) + zeros - np.int32(150)
             low = min(low, exponent if magnitude else np.int32(EMPTY_LOW))
         largest[block] = high
@@ -209,7 +209,7 @@ def _sum_to_odd(large: float, small: float) -> float:
     total = large + small
     taken = total - large
     error = (large - (total - taken)) + (small - taken)
-    bits: np.int64 = _bits_of(total)  # type: ignore[call-arg]
+    bits: np.int64 = _bits_of(total)
     # Away from zero where the error has the sign of the sum, else towards it; not where the bit is odd.
     step = ((bits ^ _bits_of(error)) >> np.int64(63)) | np.int64(1)
     is_odd = bits & np.int64(1)
