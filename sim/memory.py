@@ -12,7 +12,7 @@ _GIB, _MIB = 1 << 30, 1 << 20
 
 
 BASE_BYTES = 400 << 20  # of Python with all that a run imports, and compiled code
-UPPER_BYTES = 64  # per element and worker: more than any codec takes
+UPPER_BYTES = 24  # per element, and once more for each worker: more than any codec takes
 
 
 class Footprint(NamedTuple):

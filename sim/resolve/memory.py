@@ -12,7 +12,7 @@ from sim.resolve.place import Place
 from sim.workload import SyntheticSpec, TrainingSpec, training_elements
 from sim.workload.workload import FLOAT_BYTES
 
-_NEAR = 0.5  # share of what is available from which on a codec is measured
+_NEAR = 0.9  # share of what is available from which on a codec is measured
 _DRAWING_BYTES = 20  # per element while a sparse gradient is drawn: masks and places of one worker
 _RING_BYTES = 16  # per element: segments under way and joined, of all workers together
 _SERVER_BYTES = 8  # per element: what ATP's server keeps

@@ -8,6 +8,8 @@ from sim.engine.model import Job, Program
 from sim.errors import Mistakes
 from sim.fault_resolve import Team, plan_faults
 from sim.plan import JobPlan, Passes, Plan, RingPlan, VariantPlan
+from sim.reference import Reference
+from sim.resolve.duration import check_duration
 from sim.resolve.in_network import InNetworkResolver
 from sim.resolve.memory import Sized, refuse_more_than_fits
 from sim.resolve.place import Place
@@ -16,7 +18,6 @@ from sim.resolve.ring import resolve_ring
 from sim.resolve.sections import device_of, workload_of
 from sim.resolve.switches import Switches
 from sim.resolve.warnings import warnings_of
-from sim.results.summary import Reference
 from sim.scenario import Scenario
 from sim.scenario import models as written
 from sim.scenario.collectives import Ring
@@ -74,6 +75,8 @@ class _Resolver:
             network = without_drops(network)
         teams = [self._team(index, job) for index, job in enumerate(jobs)]
         faults = plan_faults(self.variant.faults, network, teams, self.place.error)
+        for index, (job, (_, place)) in enumerate(zip(jobs, self.jobs, strict=True)):
+            check_duration(job, place, network, faults, index, self._rate_key())
         return VariantPlan(self.variant.name, network, faults, jobs)
 
     def _network(self) -> Network:
@@ -137,6 +140,11 @@ class _Resolver:
                         "topology.rate", message, "use a lower rate, or the switch profile ideal"
                     )
         return found
+
+    def _rate_key(self) -> str:
+        """Where a scenario says how fast links are."""
+        is_file = isinstance(self.variant.topology, written.TopologyFile)
+        return "topology.path" if is_file else "topology.rate"
 
     def _profile_key(self) -> str:
         """Where a scenario names the switches' profile: a topology from a file has its own."""
