@@ -17,7 +17,7 @@ from sim.plan import Plan
 from sim.resolve import resolve
 from sim.results import RunData, write_run
 from sim.results.unfinished import Unfinished
-from sim.run_files import named_files
+from sim.run_files import inputs, named_files
 from sim.scenario import load
 from sim.stage import run_variant, workload_keys
 from sim.telling import Progress, Teller
@@ -95,6 +95,7 @@ class _Run:
         self._sets, self._out_dir = sets, out_dir
         self._started_at, self._started = datetime.now(UTC), time.perf_counter()
         self._unfinished = Unfinished(out_dir)
+        self._inputs = inputs(plan)
 
     def simulate(self, progress: Progress) -> None:
         """All variants, one after the other; each is written when it ends."""
@@ -140,6 +141,8 @@ class _Run:
         scenario = self.plan.scenario
         left = [variant.name for variant in self.plan.variants[len(self.results) :]]
         summary = summary_of(self.results)
+        if self._inputs:
+            summary["inputs"] = self._inputs
         if left:
             summary["unfinished"] = left  # variants that were not run to their end
         return RunData(

@@ -9,7 +9,7 @@ from sim.engine.model import Job, Program
 from sim.memory import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
 from sim.plan import RingPlan
 from sim.resolve.place import Place
-from sim.workload import SyntheticSpec, TrainingSpec, training_elements
+from sim.workload import FileSpec, SyntheticSpec, TrainingSpec, training_elements
 from sim.workload.workload import FLOAT_BYTES
 
 _NEAR = 0.9  # share of what is available from which on a codec is measured
@@ -26,7 +26,7 @@ class Sized:
     """A job as far as memory goes."""
 
     place: Place
-    workload: TrainingSpec | SyntheticSpec
+    workload: TrainingSpec | SyntheticSpec | FileSpec
     workers: int
     codec: Codec
     collective: RingPlan | Job
@@ -35,7 +35,7 @@ class Sized:
     def elements(self) -> int:
         """Of a gradient."""
         spec = self.workload
-        return spec.elements if isinstance(spec, SyntheticSpec) else training_elements(spec)
+        return training_elements(spec) if isinstance(spec, TrainingSpec) else spec.elements
 
     @property
     def at_once(self) -> int:
@@ -70,8 +70,11 @@ def _footprint(job: Sized) -> Footprint:
     from sim.footprint import codec_footprint, sample_of  # late: most runs are far from any limit
 
     spec = job.workload
-    sample = spec if isinstance(spec, SyntheticSpec) else _NCF_SAMPLE
     plan = job.collective
+    if isinstance(spec, FileSpec):
+        sample = SyntheticSpec(spec.elements)  # dense: what it holds is not known before it is read
+    else:
+        sample = spec if isinstance(spec, SyntheticSpec) else _NCF_SAMPLE
     is_scaled_on_way = isinstance(plan, Job) and plan.program is Program.SWITCHML
     return codec_footprint(job.codec, sample_of(sample), is_scaled_on_way)
 
@@ -88,7 +91,8 @@ def _bytes(job: Sized, codec: Footprint) -> float:
     if isinstance(job.workload, TrainingSpec):
         a, b = job.workload.expand
         return gradients + round_bytes + _TRAINING_BYTES * elements + _TRAINING_BASE_BYTES + a * b
-    drawing = _DRAWING_BYTES * elements if job.workload.density < 1 else 0
+    is_sparse = isinstance(job.workload, SyntheticSpec) and job.workload.density < 1
+    drawing = _DRAWING_BYTES * elements if is_sparse else 0
     return gradients + max(round_bytes, drawing)
 
 
@@ -101,6 +105,9 @@ def _refusal(job: Sized, needed: float, taken: float, there_is: int) -> Exceptio
     if isinstance(job.workload, SyntheticSpec):
         hint = f"use {int(job.elements * share):,} elements at most, or fewer workers"
         return job.place.job_error("workload.elements", message, hint)
-    key = "workload.expand" if job.workload.model == "ncf" else "workers"
+    if isinstance(job.workload, FileSpec):
+        hint = f"use {max(1, int(job.workers * share))} workers at most"
+        return job.place.job_error("workload.path", message, hint)
+    key = "workload.expand" if job.workload.model == "ncf" else "workload.model"
     hint = f"use a model of {int(job.elements * share):,} weights at most, or fewer workers"
     return job.place.job_error(key, message, hint)

@@ -15,7 +15,7 @@ from sim.resolve.memory import Sized, refuse_more_than_fits
 from sim.resolve.place import Place
 from sim.resolve.placement import Hosts, told
 from sim.resolve.ring import resolve_ring
-from sim.resolve.sections import device_of, workload_of
+from sim.resolve.sections import device_of, steps_of, workload_of, workload_warnings
 from sim.resolve.switches import Switches
 from sim.resolve.warnings import warnings_of
 from sim.scenario import Scenario
@@ -102,18 +102,19 @@ class _Resolver:
             collective, codec = found.job, found.codec
             bounds = (wire_bound(on_switches.network, collective),)
             passes = found.passes
+        workload = workload_of(sections.workload, len(nodes), place)
         return JobPlan(
             label=place.label,
             hosts=nodes,
-            workload=workload_of(sections.workload),
-            steps=sections.workload.steps,
+            workload=workload,
+            steps=steps_of(sections.workload, workload),
             device=device_of(sections.device),
             codec=codec,
             collective=collective,
             references=(*(Reference(**dict(one)) for one in sections.published), *bounds),
             start_ps=sections.start if isinstance(sections, written.Job) else 0,
             passes=passes,
-            warnings=warnings_of(codec, collective),
+            warnings=(*warnings_of(codec, collective), *workload_warnings(workload, len(nodes))),
         )
 
     def _team(self, index: int, job: JobPlan) -> Team:

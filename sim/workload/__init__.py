@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from sim.workload.from_file import FileSpec, FileWorkload
 from sim.workload.sizes import MOVIELENS_ITEMS, MOVIELENS_USERS, digits_elements, ncf_elements
 from sim.workload.synthetic import SyntheticSpec, SyntheticWorkload
 from sim.workload.workload import Bucket, Cost, Workload
@@ -18,9 +19,11 @@ from sim.workload.workload import Bucket, Cost, Workload
 __all__ = [
     "Bucket",
     "Cost",
+    "FileSpec",
     "SyntheticSpec",
     "TrainingSpec",
     "Workload",
+    "file_workload",
     "synthetic_workload",
     "training_elements",
     "training_workload",
@@ -73,3 +76,14 @@ def training_workload(spec: TrainingSpec, workers: int, seed: int) -> Workload:
 def synthetic_workload(spec: SyntheticSpec, workers: int, seed: int) -> Workload:
     """Gradients with chosen density, pattern, overlap between workers and range of values."""
     return SyntheticWorkload(spec, workers, seed)
+
+
+def file_workload(spec: FileSpec, workers: int) -> Workload:
+    """Gradients that a user's file holds.
+
+    Raises
+    ------
+    DataError
+        The file is not what it was when its spec was read.
+    """
+    return FileWorkload(spec, workers)

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sim.workload import SyntheticSpec, TrainingSpec, synthetic_workload, training_workload
+from sim.workload import (
+    FileSpec,
+    SyntheticSpec,
+    TrainingSpec,
+    file_workload,
+    synthetic_workload,
+    training_workload,
+)
 from sim.workload.workload import Workload
 
-Spec = TrainingSpec | SyntheticSpec
+Spec = TrainingSpec | SyntheticSpec | FileSpec
 Key = tuple[int, Spec, int]  # number of the job in its variant, what it is, workers
 
 
@@ -59,4 +66,6 @@ def _make(key: Key, seed: int) -> Workload:
     _, spec, workers = key
     if isinstance(spec, SyntheticSpec):
         return synthetic_workload(spec, workers, seed)
+    if isinstance(spec, FileSpec):
+        return file_workload(spec, workers)
     return training_workload(spec, workers, seed)
