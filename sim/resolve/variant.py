@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sim.engine.model import Fate, Job, Program
+from sim.errors import Mistakes
 from sim.fault_resolve import Team, plan_faults
 from sim.plan import JobPlan, Passes, Plan, RingPlan, VariantPlan
 from sim.resolve.aggregation.in_network import InNetworkResolver
 from sim.resolve.aggregation.switches import Switches
 from sim.resolve.place import Place
-from sim.resolve.placement import Hosts
+from sim.resolve.placement import Hosts, told
 from sim.resolve.ring import resolve_ring
 from sim.resolve.sections import device_of, workload_of
 from sim.resolve.warnings import timer_warning, warnings_of
@@ -24,12 +25,11 @@ from sim.scenario.topology import build_topology
 from sim.units import RATE
 from sim.wiring import wire_bound, with_pass_latency, without_drops
 from switch.profiles import PROFILES, Profile, nearest
-from topologies.graph import switches
-from topologies.routing import compile_network
+from topologies.graph import TopologyError, switches
+from topologies.routing import Network, compile_network
 
 COPIES_HELD = 4  # of every worker's gradient, at most, in float32 sizes
 _LOSING = (Fate.LOSS, Fate.CORRUPTION)
-NODES_MAX = 4096  # every pair has a route; the tables of more do not fit
 
 
 def resolve(scenario: Scenario) -> Plan:
@@ -38,10 +38,15 @@ def resolve(scenario: Scenario) -> Plan:
     Raises
     ------
     ScenarioError
-        With the place in the file and what is allowed.
+        With the place in the file and what is allowed; of every variant that cannot be run.
     """
-    variants = tuple(_Resolver(scenario, variant).resolve() for variant in scenario.variants)
-    return Plan(scenario, _with_timer_warnings(scenario, variants))
+    mistakes = Mistakes()
+    plans = []
+    for variant in scenario.variants:
+        with mistakes.kept():
+            plans.append(_Resolver(scenario, variant).resolve())
+    mistakes.raise_any()
+    return Plan(scenario, _with_timer_warnings(scenario, tuple(plans)))
 
 
 def _with_timer_warnings(scenario: Scenario, variants: tuple[VariantPlan, ...]) -> tuple[VariantPlan, ...]:
@@ -55,14 +60,14 @@ def _with_timer_warnings(scenario: Scenario, variants: tuple[VariantPlan, ...]) 
             if timeout_ps := job.collective.timeout_ps:
                 timeouts_ps[job.label] = timeout_ps
                 defaults += [job.label] if section.collective.timeout is None else []
-    if not (told := timer_warning(timeouts_ps, defaults)):
+    if not (sentence := timer_warning(timeouts_ps, defaults)):
         return variants
     first = next(iter(timeouts_ps))
     return tuple(
         replace(
             variant,
             jobs=tuple(
-                replace(job, warnings=(*job.warnings, told)) if job.label == first else job
+                replace(job, warnings=(*job.warnings, sentence)) if job.label == first else job
                 for job in variant.jobs
             ),
         )
@@ -86,13 +91,7 @@ class _Resolver:
         profiles = self._profiles()
         occupied = Hosts(self.graph)
         hosts = [occupied.place(sections.workers, place) for sections, place in self.jobs]
-        if len(self.graph) > NODES_MAX:
-            raise self.place.error(
-                "topology",
-                f"{len(self.graph)} nodes are too many",
-                f"the packet engine takes up to {NODES_MAX}",
-            )
-        network = with_pass_latency(compile_network(self.graph), profiles)
+        network = with_pass_latency(self._network(), profiles)
         on_switches = Switches(network, profiles, self._profile_key())
         jobs = tuple(self._job(index, names, occupied, on_switches) for index, names in enumerate(hosts))
         network = on_switches.network
@@ -101,6 +100,12 @@ class _Resolver:
         teams = [self._team(index, job) for index, job in enumerate(jobs)]
         faults = plan_faults(self.variant.faults, network, teams, self.place.error)
         return VariantPlan(self.variant.name, network, faults, jobs)
+
+    def _network(self) -> Network:
+        try:
+            return compile_network(self.graph)
+        except TopologyError as error:
+            raise self.place.error("topology", *told(self.graph, error)) from None
 
     def _job(self, index: int, names: tuple[str, ...], occupied: Hosts, on_switches: Switches) -> JobPlan:
         sections, place = self.jobs[index]

@@ -182,7 +182,7 @@ class Witness:
         decoded: Sequence[NDArray[Any]],
         *others: Any,
     ) -> Any:
-        operations, exempt = others
+        operations, exempt, *_ = others
         for worker, own in enumerate(decoded):
             wide = np.array(gradients, np.float64)
             if (holders := operations[0].received[worker][0].holders) is not None:
