@@ -9,7 +9,7 @@ import networkx as nx
 
 from homomorphic.codec import Codec, Merge
 from homomorphic.keyed import mix_plain
-from sim.collectives.ring import ring_route
+from sim.collectives.ring_rules import ring_route
 from sim.engine.model import Branch, Job, Overflow, Program, Server
 from sim.errors import ScenarioError
 from sim.frames import FRAMES
