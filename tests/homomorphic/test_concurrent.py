@@ -13,7 +13,7 @@ from homomorphic.lossless import Lossless
 from homomorphic.sketch import sketch
 from homomorphic.threads import VARIABLE
 from tests.examples import examples
-from tests.homomorphic.gradients import Kind, drawn, folded
+from tests.homomorphic.gradients import Kind, bound_of, drawn, folded
 from tests.homomorphic.played import Played, encoders_of, play
 from tests.reference import forecast as plain
 
@@ -35,7 +35,7 @@ def assert_right(codec: Lossless, gradients: list[Gradient], decoded: Gradient) 
     if codec.values == "exact":
         assert folded(DenseExact(), gradients).decoded[0].tobytes() == decoded.tobytes()
     total = np.sum(gradients, axis=0, dtype=np.float64)
-    assert (np.abs(decoded - total) <= codec.error_bound(gradients)).all()
+    assert (np.abs(decoded - total) <= bound_of(codec, gradients)).all()
 
 
 def rounds_of(codec: Lossless, kinds: list[Kind], workers: int = 2, elements: int = ELEMENTS) -> list[Played]:

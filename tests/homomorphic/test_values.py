@@ -18,7 +18,7 @@ from homomorphic.lossless import Lossless
 from homomorphic.none import Uncompressed
 from homomorphic.packed import Packed
 from tests.examples import examples
-from tests.homomorphic.gradients import Sample, folded, samples
+from tests.homomorphic.gradients import Sample, bound_of, folded, samples
 from tests.homomorphic.indexes import sparse
 from tests.reference import digits
 
@@ -75,7 +75,7 @@ def test_sums_are_those_of_dense_words(name: str, values: str, sample: Sample) -
 
     if values == "float32" and is_lossless(name):
         total = np.sum(sample.gradients, axis=0, dtype=np.float64)
-        assert (np.abs(decoded - total) <= codec.error_bound(sample.gradients)).all()
+        assert (np.abs(decoded - total) <= bound_of(codec, sample.gradients)).all()
     else:
         assert dense.tolist() == decoded.tolist()
         assert values == "float32" or dense.tobytes() == decoded.tobytes()
