@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import colorsys
 import io
 import itertools
 import textwrap
@@ -29,7 +30,10 @@ _KNOWN_LABELS = {
     "index + exponents": YELLOW,
     "redo": VERMILION,
 }
-_OTHER_LABELS = (BLACK, "#8c6bb1", "#8b5a2b", "#7fbf7b", "#c51b7d")
+_OTHER_LABELS = (
+    *(BLACK, "#8c6bb1", "#8b5a2b", "#7fbf7b", "#c51b7d", "#80cdc1"),
+    *("#525252", "#b2df8a", "#35978f", "#fb9a99", "#003c6b", "#6a3d9a"),
+)
 _LEGEND_CHARACTERS = 125  # of a legend below a figure, a coloured patch being as wide as 8
 _NAME_CHARACTERS, _NAME_LINES = 26, 3  # of a variant beside a bar
 _SETTINGS: Any = {
@@ -73,11 +77,25 @@ def to_svg(figure: Figure) -> bytes:
 
 
 def label_colours(labels: Iterable[str]) -> dict[str, str]:
-    """Colour of each message label; it depends on the label alone, so it is the same in every report."""
-    return {
-        label: _KNOWN_LABELS.get(label, _OTHER_LABELS[zlib.crc32(label.encode()) % len(_OTHER_LABELS)])
-        for label in labels
-    }
+    """Colour of each message label, no two alike.
+
+    That of a known label is the same in every report, that of another in every report whose other labels
+    do not begin their search for a free colour at the same place.
+    """
+    present = dict.fromkeys(labels)
+    colours = {label: _KNOWN_LABELS[label] for label in present if label in _KNOWN_LABELS}
+    for label in sorted(present.keys() - colours.keys()):
+        start = zlib.crc32(label.encode()) % len(_OTHER_LABELS)
+        free = itertools.chain(_OTHER_LABELS[start:], _OTHER_LABELS[:start], _more_colours())
+        colours[label] = next(colour for colour in free if colour not in colours.values())
+    return {label: colours[label] for label in present}
+
+
+def _more_colours() -> Iterator[str]:
+    """Colours without end, each far from the one before: hues by the golden ratio."""
+    for number in itertools.count(1):
+        red, green, blue = colorsys.hsv_to_rgb(number * 0.618034 % 1, 0.5, 0.8)
+        yield f"#{round(255 * red):02x}{round(255 * green):02x}{round(255 * blue):02x}"
 
 
 def phase_colours(names: Iterable[str]) -> dict[str, str]:
