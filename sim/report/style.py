@@ -5,6 +5,7 @@ from __future__ import annotations
 import colorsys
 import io
 import itertools
+import math
 import textwrap
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,9 +33,10 @@ _KNOWN_LABELS = {
 }
 _OTHER_LABELS = (
     *(BLACK, "#8c6bb1", "#8b5a2b", "#7fbf7b", "#c51b7d", "#80cdc1"),
-    *("#525252", "#b2df8a", "#35978f", "#fb9a99", "#003c6b", "#6a3d9a"),
+    *("#fb9a99", "#003c6b", "#35978f", "#c9b18b", "#4d9221", "#a50f15"),
 )
 _LEGEND_CHARACTERS = 125  # of a legend below a figure, a coloured patch being as wide as 8
+_LEGEND_ROW_INCHES = 0.19
 _NAME_CHARACTERS, _NAME_LINES = 26, 3  # of a variant beside a bar
 _SETTINGS: Any = {
     "svg.fonttype": "none",  # text stays text: searchable, small, and no font is copied into the file
@@ -124,12 +126,17 @@ def _in_lines(name: str) -> str:
 
 
 def legend_below(figure: Figure, handles: Sequence[Any], names: Sequence[str]) -> None:
-    """Legend under the figure, in as few rows as fit, read row by row as far as matplotlib lets it."""
+    """Legend under the figure, in as few rows as fit, read row by row as far as matplotlib lets it.
+
+    The figure has room for one row, and grows by the others.
+    """
     columns_count = next(
         count
         for count in range(len(names), 0, -1)
         if count == 1 or _legend_characters(names, count) <= _LEGEND_CHARACTERS
     )
+    more_rows = math.ceil(len(names) / columns_count) - 1
+    figure.set_figheight(figure.get_figheight() + _LEGEND_ROW_INCHES * more_rows)
     figure.legend(handles, names, loc="outside lower left", ncols=columns_count)
 
 

@@ -320,3 +320,17 @@ def test_a_variant_that_was_not_checked_is_said_so(report: Callable[..., str]) -
     unchecked = {**data.summary, "verdict": "fail"}
 
     assert "A variant was not checked at all." in report(RING, summary=unchecked, checks=checks(RING))
+
+
+def test_a_legend_of_many_labels_leaves_room_for_the_bars(tmp_path: Path) -> None:
+    """Every row of the legend makes the figure higher, so that bars keep the height that they have."""
+    many = replace(LOSSLESS, messages=tuple((f"a table of part {number}", 9, 90) for number in range(14)))
+
+    def height_points(*fakes: Fake) -> float:
+        svg = (write_run(tmp_path, run_data(*fakes)) / "figures" / "breakdown.svg").read_text("utf-8")
+        found = re.search(r'height="([\d.]+)pt"', svg)
+        assert found
+        return float(found[1])
+
+    rows_more = 6  # 17 names of up to 25 characters: 3 columns of 6 rows; one more at most than fits
+    assert height_points(RING, many) - height_points(RING, LOSSLESS) >= 72 * 0.19 * (rows_more - 2)
