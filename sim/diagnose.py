@@ -231,30 +231,13 @@ class _JobScene:
         return opened.streams_count if opened else 0
 
     def _has_it_already(self, worker: int, switch: int) -> Cause:
-        has_it = f"worker {worker} already has this result, so it never sends the unit again"
-        name = self.scene.network.nodes[switch]
         cleared = self._cleared(switch)
-        if not cleared:
-            return self._late() or Cause(
-                f"{has_it}, and {name} does not hold it for the others",
-                "fewer `faults`, or a program whose results survive in a server (atp)",
-            )
-        return Cause(
-            f"{has_it}: {name} lost the slot after it was complete ({cleared}), before every worker had the "
-            "result",
-            "no switch_reboot, no loss beside it, or a program whose results survive in a server (atp)",
-        )
+        late = None if cleared else self._late()
+        return late or evidence.gone(worker, self.scene.network.nodes[switch], cleared)
 
     def _disagreeing(self, point: int, state: SlotState) -> Cause:
-        found = (
-            f"bitmap and counter of {self._switch(point)} disagree after a fault: all {state.children_count} "
-            f"children are marked, the counter waits for {state.missing_count} more"
-        )
-        if late := self._late():
-            return late
-        if cleared := self._cleared(self._points[point].switch):
-            return Cause(f"{found} ({cleared})", "no switch_reboot in `faults`")
-        return Cause(found, "fewer `faults`, until the one that does it is found")
+        cleared = self._cleared(self._points[point].switch)
+        return self._late() or evidence.disagreement(self._switch(point), state, cleared)
 
     def _cleared(self, switch: int) -> str:
         """When a switch last lost its registers, in words; empty if it never did."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from sim.diagnosis import Cause, listed
-from sim.engine.model import Disturbance, Fate
+from sim.engine.model import Disturbance, Fate, SlotState
 from topologies.routing import Network
 
 _NAMES = {Fate.DUPLICATE: "duplicate", Fate.REORDER: "reorder"}
@@ -101,6 +101,32 @@ def late(network: Network, disturbances: Sequence[Disturbance], links: Sequence[
     """What lets packets of a unit come when its slot is at a later one; None if nothing does."""
     rule = "a packet that comes late counts for a later unit of its slot"
     return _disturbing(network, disturbances, links, (rule, "a shorter delay of it"))
+
+
+def gone(worker: int, switch: str, cleared: str) -> Cause:
+    """A result that one worker has, and the switch has not for the others; `cleared` says since when."""
+    has_it = f"worker {worker} already has this result, so it never sends the unit again"
+    if not cleared:
+        return Cause(
+            f"{has_it}, and {switch} does not hold it for the others",
+            "fewer `faults`, or a program whose results survive in a server (atp)",
+        )
+    return Cause(
+        f"{has_it}: {switch} lost the slot after it was complete ({cleared}), before every worker had the "
+        "result",
+        "no switch_reboot, no loss beside it, or a program whose results survive in a server (atp)",
+    )
+
+
+def disagreement(switch: str, state: SlotState, cleared: str) -> Cause:
+    """A bitmap that is full beside a counter that is not; `cleared` says when the registers were."""
+    found = (
+        f"bitmap and counter of {switch} disagree after a fault: all {state.children_count} "
+        f"children are marked, the counter waits for {state.missing_count} more"
+    )
+    if cleared:
+        return Cause(f"{found} ({cleared})", "no switch_reboot in `faults`")
+    return Cause(found, "fewer `faults`, until the one that does it is found")
 
 
 def _disturbing(
