@@ -65,7 +65,7 @@ def chosen(requirement: str) -> tuple[str, str]:
 
     command: Any = create_command("download")
     options, _ = command.parse_args(["-qqq", "--timeout", _TIMEOUT_S, "--retries", "1", requirement])
-    wanted = install_req_from_line(requirement).req
+    wanted: Any = install_req_from_line(requirement).req
     with command.main_context():
         session = command.get_default_session(options)
         finder = command._build_package_finder(options=options, session=session)
