@@ -19,6 +19,7 @@ from sim.results import RunData, write_run
 from sim.results.unfinished import Unfinished
 from sim.run_files import inputs, named_files
 from sim.scenario import load
+from sim.setup import with_setups
 from sim.stage import run_variant, workload_keys
 from sim.telling import Progress, Teller
 from sim.warm_up import compile_engine, is_cold
@@ -140,7 +141,7 @@ class _Run:
     def _data(self) -> RunData:
         scenario = self.plan.scenario
         left = [variant.name for variant in self.plan.variants[len(self.results) :]]
-        summary = summary_of(self.results)
+        summary = with_setups(summary_of(self.results), self.plan)
         if self._inputs:
             summary["inputs"] = self._inputs
         if left:
