@@ -98,6 +98,21 @@ def test_what_decides_a_tie_may_be_far_below_float64(low: int, digits: int) -> N
     assert same(summed(agreement, gradients, starts_of(12, 16), 1)[0], expected(gradients))
 
 
+@pytest.mark.parametrize("workers", [2, 3, 4, 5, 8, 9, 64])
+def test_infinite_sums_are_counted_from_the_smallest_on(workers: int) -> None:
+    """Of values below 2**top, n <= 2**b add up to infinity from top + b = 129 on, and never below."""
+    top = 129 - (workers - 1).bit_length()
+    largest = np.ldexp(1 - 2.0**-24, [top, top - 1]).astype(np.float32)
+    gradients = [np.array([largest[0], -largest[0], largest[1], -largest[1]])] * workers
+    for count, starts in ((2, [0, 2, 4]), (2, [0, 4])):
+        with np.errstate(over="ignore"):
+            decoded, infinite = summed(
+                agreed(Exact(4 // (len(starts) - 1)), gradients), gradients, np.array(starts), 1
+            )
+        assert same(decoded, expected(gradients))
+        assert int(np.isinf(decoded).sum()) == infinite == count
+
+
 @pytest.mark.parametrize("workers", [255, 256, 1000, 4096])
 @pytest.mark.parametrize("spread", [0, 6, 30])
 def test_many_workers(workers: int, spread: int) -> None:
