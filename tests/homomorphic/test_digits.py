@@ -173,6 +173,16 @@ def test_ranges_are_no_wider_than_the_values(block: list[float]) -> None:
         assert (ranges.tops[0], ranges.lows[0]) == (EMPTY_TOP, EMPTY_LOW)
 
 
+@pytest.mark.parametrize(("top", "low"), [(top, low) for top in (4, 5, 6) for low in (-4, -3, -2)])
+def test_a_forecast_covers_what_lies_within_it_and_no_more(top: int, low: int) -> None:
+    """Values of 2**(top − 1) and 2**low, where bits from −3 up to below 5 were expected."""
+    forecast, found = (
+        agreed(Exact(4), [np.array([2.0 ** (above - 1), 2.0**lowest], np.float32)])
+        for above, lowest in ((5, -3), (top, low))
+    )
+    assert forecast.covers(found).tolist() == [top <= 5 and low >= -3]
+
+
 def test_blocks_longer_than_a_buffer_and_of_many_digits() -> None:
     random = np.random.default_rng(5)
     drawn = random.standard_normal((3, 2000)) * 10.0 ** random.uniform(-44, 37, (3, 2000))
