@@ -199,6 +199,6 @@ def test_what_late_packets_leave_in_switches_is_told_and_no_failure(tmp_path: Pa
 
     assert (told.exit_code, told.verdict, set(told.checks("tiny").values())) == (0, "pass", {"pass"})
     assert re.fullmatch(left, told.detail("tiny", "nothing_leaked"))
-    (warning,) = load(tmp_path / "runs" / "tiny" / "latest").summary["warnings"]
+    (warning,) = load(tmp_path / "runs" / "latest").summary["warnings"]
     assert warning == f"tiny: {told.detail('tiny', 'nothing_leaked')}"
     assert f"note: {warning}" in " ".join(printed.split())
