@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 
-.PHONY: demo test check bounds nightly mutants bench clean
+.PHONY: demo test check bounds nightly mutants docs bench clean
 
 demo: .venv/installed
 	$(BIN)/netfold run scenarios/01-quickstart.yaml
@@ -34,6 +34,10 @@ nightly: .venv/installed-test
 mutants: .venv/installed-test
 	$(BIN)/python -m tests.mutants --jobs 2
 
+# Every command in a document prints what the document shows; minutes, and 6 GB of memory.
+docs: .venv/installed-test
+	$(BIN)/python -m tests.docs
+
 bench: .venv/installed-test
 	$(BIN)/python -m tests.bench
 
@@ -45,6 +49,7 @@ clean:
 	touch $@
 
 .venv/installed: .venv/python pyproject.toml constraints.txt
+	@$(BIN)/python tools/torch_notice.py
 	@echo "installing into .venv: about 1.5 GB, a minute or two"
 	@$(PIP) --editable .
 	touch $@
