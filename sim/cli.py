@@ -105,6 +105,7 @@ def run(
     Where Ctrl-C, memory or a full disk ends the run, the table of the variants that are done is printed, and
     they are kept in a folder whose name says unfinished.
     """
+    _tell_mistakes(file, sets, seed)
     from sim.results.verdicts import GOOD, kind
     from sim.run import APPROXIMATIONS, run_scenario
 
@@ -215,6 +216,14 @@ def data_fetch(name: Annotated[str, typer.Argument(metavar="NAME", help="See `ne
     from sim.workload.data import fetch
 
     print_line(fetch(name))
+
+
+def _tell_mistakes(file: Path, sets: list[str] | None, seed: int | None) -> None:
+    """Tell of mistakes in a file before what takes long is imported; standard input can be read only once."""
+    from sim.scenario import load
+
+    if str(file) != "-":
+        load(file, sets or (), seed)
 
 
 def _installed_version() -> str:
