@@ -54,7 +54,9 @@ class Engine:
         self.network = network
         self.world = tables.new_world(network, rules, seed)
         # A fault may double every packet that an event sends, or give it words of its own.
-        self._copies = 2 if any(rule.fate not in (Fate.LOSS, Fate.CORRUPTION) for rule in rules) else 1
+        self._copies = (
+            2 if any(rule.fate in (Fate.DUPLICATE, Fate.REORDER, Fate.FLIP) for rule in rules) else 1
+        )
         self._lent = Lent()
         self._lock_step = LockStep()
         self._flows_count = 0

@@ -1,12 +1,14 @@
 """Links: packets in the queue, on the wire, and in flight; `send.py` puts them there.
 
-One event per packet and link: when a packet is put, it is known when it will arrive, unless something changes.
-Acknowledgements go before what has not begun yet. Instead of moving each packet that waits, a link adds up by
-how much all of them were moved, and what leaves the queue takes its share along (`due_ps`, `note_begun`).
+One event per packet and link: when a packet is put it is known when it will arrive, unless something
+changes. Acknowledgements go before what has not begun yet. Instead of moving each packet that waits, a link
+adds up by how much all of them were moved, and what begins takes its share along (`due_ps`, `note_begun`).
 Changes of the rate are rare, and lay out the queue anew (`transmitter.py`).
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from homomorphic.compiled import inlined, kernel
 from sim.engine.entering import world_at
@@ -67,17 +69,17 @@ def take_payload(world: World) -> int:
 
 
 @inlined
-def transmit_time_ps(link: Table, size_bytes: int) -> int:
+def transmit_time_ps(link: Any, size_bytes: int) -> int:
     """Time on the wire, rounded up so that a link is never too fast; up to 1 MiB fits int64."""
     if link.byte_ps != 0:
-        return size_bytes * link.byte_ps
-    return -(-size_bytes * PS_BYTES // link.rate_bps)
+        return int(size_bytes * link.byte_ps)
+    return int(-(-size_bytes * PS_BYTES // link.rate_bps))
 
 
 @inlined
-def due_ps(lane: Table, packet: Table) -> int:
+def due_ps(lane: Any, packet: Any) -> int:
     """When a packet in line on a link arrives: what has not begun is moved with all that waits."""
-    return packet.arrive_ps + (lane.shift_ps if packet.order > lane.begun_order else 0)
+    return int(packet.arrive_ps + (lane.shift_ps if packet.order > lane.begun_order else 0))
 
 
 @inlined

@@ -25,7 +25,7 @@ CLOCK = np.dtype(
         ("rare", "i8"),  # addresses of handlers that are compiled apart (`handlers.py`)
         ("atp", "i8"),
         ("unfinished", "i8"),  # calls of these that have begun and not ended
-        ("overflowed_link", "i8"),  # + 1: a link with so much to send that its time would leave int64; 0: none
+        ("overflowed_link", "i8"),  # + 1: a link with more to send than the clock can tell; 0: none
     ],
     align=True,
 )

@@ -1,4 +1,4 @@
-"""A link whose rate changes: what has left the transmitter goes on, all else is laid out anew (README, Links)."""
+"""A link whose rate changes: all that has not left its transmitter is laid out anew (README, Links)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sim.engine.state import FLOW_ACK, World
 
 @kernel
 def stop(world: World, index: int) -> int:
-    """Note how much of the packet on the wire is left to send; returns the time until the link would be free."""
+    """Note what is left to send of the packet on the wire; returns the time until the link would be free."""
     clock, link = world.clock[0], world.links[index]
     now_ps = clock.now_ps
     note_begun(world, index)
@@ -56,7 +56,7 @@ def first_waiting_ack(world: World, index: int) -> int:
 def line_up(world: World, index: int) -> int:
     """Say when everything arrives that has not left, at the present rate; returns the time until it has.
 
-    First goes what `stop` has noted of a packet on the wire. Without one, nothing has begun: all in line waits.
+    First goes what `stop` has noted of a packet on the wire. Without one, all that is in line waits.
     """
     clock, link = world.clock[0], world.links[index]
     lane = world.links[clock.links_count + index]

@@ -108,9 +108,7 @@ def played(make: Any, scene: Scene) -> tuple[Any, list[Arrival]]:
             getattr(sim, action.name)(rows[action.link])
     run_to(sim, END_PS)
     links = {row: link for link, row in rows.items()}
-    return sim, [
-        Arrival(row[0], links[row[3]], row[4], bool(row[6])) for row in sim.log if row[2] == 0
-    ]
+    return sim, [Arrival(row[0], links[row[3]], row[4], bool(row[6])) for row in sim.log if row[2] == 0]
 
 
 def run_to(sim: Any, time_ps: int) -> None:
