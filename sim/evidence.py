@@ -36,14 +36,12 @@ def fates(
     """
     names = ("sent_packets", "lost_packets", "dropped_packets")
     start = before or [dict.fromkeys(names, 0)] * len(after)
-    return [
-        LinkFate(
-            *(now[name] - then[name] for name in names),
-            waiting=now["in_flight_packets"] if link in down else 0,
-            is_down=link in down,
-        )
-        for link, (then, now) in enumerate(zip(start, after, strict=True))
-    ]
+    found = []
+    for link, (then, now) in enumerate(zip(start, after, strict=True)):
+        sent, lost, dropped = (now[name] - then[name] for name in names)
+        is_down = link in down
+        found.append(LinkFate(sent, lost, dropped, now["in_flight_packets"] if is_down else 0, is_down))
+    return found
 
 
 def trouble(

@@ -36,6 +36,8 @@ from sim.engine.stream import open_stream
 from sim.engine.tables import check_words
 from topologies.routing import Network
 
+COPYING = (Fate.FLIP, Fate.DUPLICATE, Fate.REORDER)
+
 
 class Engine:
     """One network with its traffic, in simulated time.
@@ -54,9 +56,7 @@ class Engine:
         self.network = network
         self.world = tables.new_world(network, rules, seed)
         # A fault may double every packet that an event sends, or give it words of its own.
-        self._copies = (
-            2 if any(rule.fate in (Fate.DUPLICATE, Fate.REORDER, Fate.FLIP) for rule in rules) else 1
-        )
+        self._copies = 2 if any(rule.fate in COPYING for rule in rules) else 1
         self._lent = Lent()
         self._lock_step = LockStep()
         self._flows_count = 0

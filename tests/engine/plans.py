@@ -39,6 +39,10 @@ SOON = st.integers(0, 60_000_000) | st.sampled_from([0, 1_000_000, 10_000_000]) 
 BURSTS = st.builds(
     Burst, st.sampled_from([0.02, 0.3, 1.0]), st.sampled_from([0.1, 0.5, 1.0]), st.sampled_from([0.0, 0.1])
 )
+CHANGES = (
+    *("cut", "restore", "restore", "flush", "set_rate", "set_rate", "set_rate"),
+    *("clear", "crash", "pause", "pause"),
+)
 LATE_FATES = (Fate.DUPLICATE, Fate.REORDER)  # the only ones with a delay
 FRAME = Frame("test", elements=4, overhead_bytes=40)
 
@@ -300,12 +304,7 @@ def rules(draw: st.DrawFn, network: Network) -> Rule:
 @st.composite
 def changes(draw: st.DrawFn, network: Network) -> Change:
     """An accident, or an end to one."""
-    name = draw(
-        st.sampled_from(
-            [*("cut", "restore", "restore", "flush", "set_rate", "set_rate", "set_rate")]
-            + ["clear", "crash", "pause", "pause"]
-        )
-    )
+    name = draw(st.sampled_from(CHANGES))
     time_ps = draw(SOON)
     if name in ("cut", "restore", "flush", "set_rate"):
         link = draw(st.integers(0, len(network.link_names) - 1))

@@ -109,6 +109,9 @@ def test_a_row_says_who_waits_for_whom_and_where() -> None:
     assert row.cause.advice == "a loss below 100% for it in `faults`"
 
 
+UNKNOWN = "unknown: no link on the way of worker 1 to s0 refuses or loses packets"
+
+
 @pytest.mark.parametrize(
     ("fate", "why"),
     [
@@ -131,7 +134,7 @@ def test_a_row_says_who_waits_for_whom_and_where() -> None:
             LinkFate(9, 0, 3),
             "the buffer of link h1->s0 is too small for what always meets in it (3 of 12 packets refused)",
         ),
-        (LinkFate(9, 0, 0), "unknown: no link on the way of worker 1 to s0 refuses or loses packets"),
+        (LinkFate(9, 0, 0), UNKNOWN),
     ],
 )
 def test_what_links_do_to_a_packet_that_is_sent_and_does_not_arrive(fate: LinkFate, why: str) -> None:
