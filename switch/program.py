@@ -17,6 +17,7 @@ class Demand:
     words_per_pass: int | None = None  # that one pass adds; None: as the released program does
     jobs: int = 1
     rate_bps: int | None = None  # of a worker's link; None: of the switch's fastest port
+    header_bytes: int | None = None  # in front of the words; None: as the released program has them
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import networkx as nx
 from homomorphic.codec import Codec, Merge
 from homomorphic.keyed import mix_plain
 from sim.engine.model import Branch, Job, Overflow, Program, Server
-from sim.frames import FRAMES
+from sim.frames import frame_of, own_header_bytes
 from sim.plan import Passes
 from sim.resolve.aggregation_tree import Tree, build_tree, one_switch
 from sim.resolve.carrier import fitted, switch_carrier
@@ -78,11 +78,19 @@ class InNetworkResolver:
             )
         root = self._root()
         tree = self._tree(root)
-        frame = FRAMES[section.frame]
+        frame = frame_of(section.frame)
         overflow = self._overflow(root)
         check_cells(self.place, self.sections.codec, len(self.hosts), overflow)
         grant = self.switches.admit(
-            Request(self.place, section, frame.elements, self.sections.codec.merges, overflow), tree
+            Request(
+                self.place,
+                section,
+                frame.elements,
+                self.sections.codec.merges,
+                overflow,
+                own_header_bytes(section.frame),
+            ),
+            tree,
         )
         job = self._with_timeouts(self._job(tree, grant, Overflow[overflow.upper()]))
         codec = fitted(
@@ -172,7 +180,7 @@ class InNetworkResolver:
             slot_base=grant.slot_base,
             slots_count=section.slots,
             unit_packets=section.message_packets,
-            frame=FRAMES[section.frame],
+            frame=frame_of(section.frame),
             timeout_ps=0,
             first_timeout_ps=0,
             timeout_max_ps=section.timeout_max,

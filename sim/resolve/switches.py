@@ -37,6 +37,7 @@ class Request:
     words: int  # of a packet
     merges: Collection[Merge]
     overflow: str  # one of `switch.limits.OVERFLOWS`
+    header_bytes: int | None = None  # of a frame of one's own
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,7 @@ class Switches:
             slots=section.entries if section.program == "atp" else section.slots,
             words=tenant.request.words,
             rate_bps=self._rate_bps(node),
+            header_bytes=tenant.request.header_bytes,
         )
         found = fit(kind, section.program, alone, any_words=False)
         if not others:
