@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 
-.PHONY: demo test check bounds bench clean
+.PHONY: demo test check bounds nightly bench clean
 
 demo: .venv/installed
 	$(BIN)/netfold run scenarios/01-quickstart.yaml
@@ -25,6 +25,10 @@ check: .venv/installed-check
 # What compiled code reads and writes lies inside its tables (of words at an address only the face knows the length).
 bounds: .venv/installed-test
 	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -n 2 tests/engine tests/switch tests/homomorphic
+
+# The whole suite with 20 times as many examples, all of them new: some hours.
+nightly: .venv/installed-test
+	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n 2 --dist worksteal
 
 bench: .venv/installed-test
 	$(BIN)/python -m tests.bench

@@ -19,10 +19,8 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from homomorphic.block_sparse import BlockSparse
+from homomorphic.bounds import ErrorBound, LargestBound
 from homomorphic.choice.experience import Choice, Experience
 from homomorphic.choice.union import BLOCKS, INDEX, RUNS
 from homomorphic.codec import (
@@ -122,10 +120,13 @@ class Auto:
         """Encoder of one worker; it remembers of every bucket what its last rounds were like."""
         return self.carried_by(Carrier()).worker(rank, workers, seed)
 
-    def error_bound(self, gradients: Sequence[Gradient]) -> NDArray[np.float64]:
-        """The largest of what it may choose."""
-        bounds = [codec.error_bound(gradients) for codec in self.choices.values()]
-        return np.asarray(np.maximum.reduce(bounds))
+    def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
+        """The largest of what it may choose.
+
+        Sparse encodings but the sketch have the sketch's numbers, without the bits that a forecast spares.
+        """
+        choices = self.choices[Choice.DENSE], self.choices[Choice.CONCURRENT]
+        return LargestBound(tuple(codec.error_bound(gradients) for codec in choices))
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from homomorphic.bounds import ErrorBound
 from homomorphic.codec import DecodeError, Exchange, Gradient, Merge, Merged, Message, Round, Work, register
 from homomorphic.index.bits import WORD_ELEMENTS, WideIndex
 from homomorphic.index.members import (
@@ -88,7 +89,7 @@ class BlockSparse:
         """Encoder of one worker; it keeps no state."""
         return BlockSparseEncoder(self)
 
-    def error_bound(self, gradients: Sequence[Gradient]) -> NDArray[np.float64]:
+    def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
         """That of the numbers: zeros add nothing to it."""
         return number_format(self.values, self.block_elements).error_bound(gradients, is_forecast=False)
 

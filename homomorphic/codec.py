@@ -28,6 +28,8 @@ from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from homomorphic.bounds import ErrorBound
+
 Words = NDArray[Any]  # 1-D; int32 (ADD, MAX), uint32 (OR, SIGN, TABLE_ADD) or float32 (FLOAT_ADD)
 Gradient = NDArray[np.float32]
 
@@ -196,8 +198,8 @@ class Codec(Protocol):
         """Encoder of one worker."""
         ...
 
-    def error_bound(self, gradients: Sequence[Gradient]) -> NDArray[np.float64]:
-        """Largest allowed `|decoded − Σ gradients|`, per element, for the sum taken in float64."""
+    def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
+        """Largest allowed `|decoded − Σ gradients|`, for the sum taken in float64, part by part."""
         ...
 
 

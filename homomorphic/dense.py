@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from homomorphic.bounds import ErrorBound
 from homomorphic.codec import Exchange, Gradient, Merge, Round, register
 from homomorphic.index.bits import WORD_ELEMENTS
 from homomorphic.index.members import Bucket, everyone, exchange_members, members_of, placed, tell_infinite
@@ -46,7 +46,7 @@ class DenseExact:
         """Encoder of one worker; it keeps no state."""
         return DenseExactEncoder(self.block_elements)
 
-    def error_bound(self, gradients: Sequence[Gradient]) -> NDArray[np.float64]:
+    def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
         """Half a unit in the last place of the sum."""
         return number_format("exact", self.block_elements).error_bound(gradients, is_forecast=False)
 

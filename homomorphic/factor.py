@@ -10,31 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from homomorphic.bounds import FactorBound, largest_magnitudes
 from homomorphic.codec import EncodeError, Exchange, Gradient, Merge, Message, Round, Work
-from homomorphic.merge import float_add_error_bound
 
 WORD_MAX = 2**31 - 1
 
 
-def factor_error_bound(gradients: Sequence[Gradient], factor: float) -> NDArray[np.float64]:
-    """Largest `|decoded − Σ gradients|` with a constant factor, per element, for any finite gradients.
-
-    Each worker's rounding is off by 1/2, products and sums are float64 and integers, and the decoded value is
-    rounded to float32: n / (2 · factor) + u · |decoded|, u = 2**-24. Where some sum may leave int32, any
-    element may have been added as float32 instead, with the bound of that.
-    """
+def factor_error_bound(gradients: Sequence[Gradient], factor: float) -> FactorBound:
+    """Largest `|decoded − Σ gradients|` with a constant factor, for any finite gradients."""
     workers = len(gradients)
-    total = np.zeros(gradients[0].size)
-    magnitude = np.zeros(gradients[0].size)
-    for gradient in gradients:
-        total += gradient
-        magnitude += np.abs(gradient)
-    bound = workers / (2 * factor) + 2.0**-24 * np.abs(total)
-    if magnitude.size and magnitude.max() * factor + workers / 2 >= WORD_MAX:
-        bound = np.maximum(bound, float_add_error_bound(gradients))
-    return np.asarray(bound * (1 + 2.0**-20) + 2.0**-149)
+    largest = sum(float(largest_magnitudes([one], max(1, one.size)).max(initial=0)) for one in gradients)
+    return FactorBound(workers, factor, may_be_float=largest * factor + workers / 2 >= WORD_MAX)
 
 
 def not_finite(gradient: Gradient) -> str:

@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from homomorphic.bounds import BlockBound, ErrorBound, largest_magnitudes
 from homomorphic.codec import (
     Carrier,
     EncodeError,
@@ -171,31 +172,18 @@ def _too_large(gradient: Gradient, workers: int) -> str:
     )
 
 
-def error_bound(
-    gradients: Sequence[Gradient], block_elements: int, spare_bits: int = 0
-) -> NDArray[np.float64]:
-    """Largest `|decoded − Σ gradients|` of block fixed point, per element, for any finite gradients.
+def error_bound(gradients: Sequence[Gradient], block_elements: int, spare_bits: int = 0) -> BlockBound:
+    """Largest `|decoded − Σ gradients|` of block fixed point, for any finite gradients.
 
     `spare_bits`: how much larger than the largest exponent of the workers the one in use may be.
-
-    With u = 2**-24: each worker's product is off by a relative u and its rounding by 1/2, the integer sum is
-    exact, and turning it to float32 and dividing are off by u each:
-    n / (2 · scale) + u · Σ|x| + 2u · |decoded|. The factor covers the second-order terms, the last term
-    results that are denormal.
     """
     workers = len(gradients)
-    exponents = np.max([block_exponents(one, block_elements, workers) for one in gradients], axis=0)
+    largest, least = largest_magnitudes(gradients, block_elements), smallest_exponent(workers)
+    _, exponents = np.frexp(largest)
+    exponents = np.where(largest == 0, least, np.maximum(exponents, least))
     levels, level_of_block = np.unique(exponents, return_inverse=True)
-    half_steps = np.array(
-        [workers * 2.0 ** (spare_bits - 1) / scale_of(int(level), workers) for level in levels], np.float64
-    )
-    bound = np.repeat(half_steps[level_of_block], block_elements)[: gradients[0].size]
-    total = np.zeros(bound.size)
-    for gradient in gradients:
-        total += gradient
-        bound += 2.0**-24 * np.abs(gradient)
-    bound += 2.0**-23 * np.abs(total)
-    return bound * (1 + 2.0**-20) + 2.0**-149
+    half_steps = [workers * 2.0 ** (spare_bits - 1) / scale_of(int(level), workers) for level in levels]
+    return BlockBound(np.array(half_steps, np.float64)[level_of_block], block_elements)
 
 
 @register
@@ -252,8 +240,8 @@ class FixedPoint:
             return FactorEncoder(self.factor)
         return FixedPointEncoder(self.block_elements or BLOCK_ELEMENTS)
 
-    def error_bound(self, gradients: Sequence[Gradient]) -> NDArray[np.float64]:
-        """See the two functions of this module."""
+    def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
+        """See `BlockBound` and `FactorBound`."""
         if self.factor is not None:
             return factor_error_bound(gradients, self.factor)
         return error_bound(gradients, self.block_elements or BLOCK_ELEMENTS)

@@ -1,15 +1,13 @@
-"""All workers of a codec in one process: the shortest driver, and an independent account of what is right.
+"""All workers of a codec in one process: the shortest driver.
 
 `fold` runs the encoders in lock-step and merges their messages in a chosen order. `stage` turns an exchange
 with scaled messages into one without, for drivers that do not pipeline exponents and values.
-`merged_reference` says what a merge must give, from 64-bit sums and without the merge kernels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +16,7 @@ from homomorphic.codec import Encoder, Exchange, Gradient, Merge, Merged, Messag
 from homomorphic.factor import WORD_MAX
 from homomorphic.fixed_point import quantize
 from homomorphic.keyed import mix_plain
-from homomorphic.merge import ORDER_FREE, merge_all
-
-_CHUNK_WORDS = 1 << 18  # of the reference sums: small temporaries, whatever the message
+from homomorphic.merge import merge_all
 
 
 class LockStepError(RuntimeError):
@@ -190,67 +186,3 @@ def quantized_message(message: Message, exponents: NDArray[np.int8]) -> Message:
     words = np.empty(message.words.size, np.int32)
     quantize(message.words, exponents, message.scaling.block_elements, message.scaling.workers, words)
     return replace(message, words=words, scaling=None)
-
-
-class Reference(NamedTuple):
-    """What merging must give, and whether a true integer sum left int32 on the way."""
-
-    merged: Merged
-    has_left_int32: bool
-
-
-def merged_reference(messages: Sequence[Message]) -> Reference:
-    """Right result of merging one message of every worker (by rank), in any order: an oracle for checks.
-
-    Plain NumPy on 64-bit integers, chunk by chunk; shares no code with the merge and quantisation kernels.
-    Scaled messages are quantised with the largest of their exponents. Sums are modulo 2**32, as on hosts.
-
-    Raises
-    ------
-    ValueError
-        FLOAT_ADD and SIGN, whose results depend on the order or on chance.
-    """
-    first = messages[0]
-    if first.merge is Merge.GATHER:
-        parts = tuple(message.words for message in messages)
-        return Reference(Merged(first.words[:0], len(messages), parts=parts), False)
-    if first.merge not in ORDER_FREE:
-        raise ValueError(
-            f"{first.merge.value} has no single right result: it depends on the order or on chance; "
-            f"only {', '.join(sorted(merge.value for merge in ORDER_FREE))} and gather have one"
-        )
-    unite = {Merge.OR: np.bitwise_or, Merge.MAX: np.maximum}.get(first.merge, np.add)
-    exponents = _largest_exponents(messages)
-    lanes = 8 if first.merge is Merge.TABLE_ADD and first.words.dtype == np.uint32 else 1
-    words = np.empty(lanes * first.words.size, np.uint32 if first.merge is Merge.OR else np.int32)
-    has_left_int32 = False
-    for begin in range(0, first.words.size, _CHUNK_WORDS):
-        chunk = slice(begin, min(begin + _CHUNK_WORDS, first.words.size))
-        total = _integers(first, chunk, exponents)
-        for message in messages[1:]:
-            unite(total, _integers(message, chunk, exponents), out=total)
-        words[lanes * chunk.start : lanes * chunk.stop] = total.astype(words.dtype)
-        if first.merge is not Merge.OR:
-            has_left_int32 |= bool(total.max() > 2**31 - 1 or total.min() < -(2**31))
-    return Reference(Merged(words, len(messages), exponents), has_left_int32)
-
-
-def _largest_exponents(messages: Sequence[Message]) -> NDArray[np.int8] | None:
-    """Agreed exponents of scaled messages; None for others."""
-    exponents = [message.scaling.exponents for message in messages if message.scaling is not None]
-    return np.maximum.reduce(exponents) if exponents else None
-
-
-def _integers(message: Message, chunk: slice, exponents: NDArray[np.int8] | None) -> NDArray[np.int64]:
-    """What some words of a message stand for: themselves, scaled integers, or the table's values of codes."""
-    words = message.words[chunk]
-    if message.table is not None and words.dtype == np.uint32:
-        codes = (words[:, np.newaxis] >> np.arange(0, 32, 4, dtype=np.uint32)) & 15
-        words = message.table[codes].reshape(-1)
-    if message.scaling is None or exponents is None:
-        return np.array(words, np.int64)
-    block_of_word = np.arange(chunk.start, chunk.stop) // message.scaling.block_elements
-    workers = message.scaling.workers
-    full = np.float32(2**31 - 1 if workers <= 255 else 2**31 - 256 - workers)
-    scales = full / np.ldexp(np.float32(workers), exponents.astype(np.int32))
-    return np.asarray(np.rint(words * scales[block_of_word]), np.int64)

@@ -34,9 +34,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
+from homomorphic.bounds import ErrorBound
 from homomorphic.codec import Exchange, Gradient, Merge, Round, register
 from homomorphic.index.bits import WORD_ELEMENTS
 from homomorphic.index.membership import IndexKind, IndexMemory, check_block_elements, index_merges
@@ -139,13 +137,14 @@ class Lossless:
         """Encoder of one worker; it remembers what the last rounds were like."""
         return LosslessEncoder(self)
 
-    def error_bound(self, gradients: Sequence[Gradient]) -> NDArray[np.float64]:
+    def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
         """That of the numbers: integers come out of a sketch as they went in.
 
-        Sums of float32 do not: see `released.float_error_bound`.
+        Sums of float32 do not: see `released.FloatSketchBound`.
         """
         if self.number_values == "float32":
-            return released.float_error_bound(gradients)
+            load = released.USUAL_LOAD if self.setting == "published" else self.load
+            return released.float_error_bound(gradients, load)
         numbers = number_format(self.number_values, self.block_elements)
         return numbers.error_bound(gradients, self.schedule == "concurrent")
 

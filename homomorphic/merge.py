@@ -59,22 +59,6 @@ def float_add_words(accumulator: NDArray[np.float32], words: NDArray[np.float32]
         accumulator[i] += words[i]
 
 
-def float_add_error_bound(parts: Sequence[NDArray[np.float32]]) -> NDArray[np.float64]:
-    """Bound of n − 1 float32 additions in any order, per element; infinite where a sum may leave float32.
-
-    (n − 1) · u / (1 − (n − 1) · u) · Σ|x| with u = 2**-24 (Higham, Accuracy and Stability of Numerical
-    Algorithms, section 4.2), a little enlarged for the float64 sum it is compared with. Denormal sums are
-    exact and need no further term.
-    """
-    magnitude = np.zeros(parts[0].size)
-    for part in parts:
-        magnitude += np.abs(part)
-    rounding = (len(parts) - 1) * 2.0**-24
-    bound = magnitude * (rounding / (1 - rounding) * (1 + 2.0**-20))
-    bound[magnitude >= float(np.finfo(np.float32).max)] = np.inf
-    return bound
-
-
 @kernel
 def random_lanes(threshold: Integer, key: Integer, index: int) -> np.uint64:
     """32 independent bits, each 1 with probability `threshold / 2**32` (threshold below 2**32).

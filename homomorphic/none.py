@@ -6,11 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from homomorphic.bounds import ErrorBound, FloatAddBound
 from homomorphic.codec import Exchange, Gradient, Merge, Message, Round, Work, register
-from homomorphic.merge import float_add_error_bound
 
 
 @register
@@ -28,9 +25,9 @@ class Uncompressed:
         """Encoder of one worker; it keeps no state."""
         return UncompressedEncoder()
 
-    def error_bound(self, gradients: Sequence[Gradient]) -> NDArray[np.float64]:
-        """See `homomorphic.merge.float_add_error_bound`."""
-        return float_add_error_bound(gradients)
+    def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
+        """Of n − 1 float32 additions."""
+        return FloatAddBound(len(gradients))
 
 
 class UncompressedEncoder:

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from homomorphic.bounds import ErrorBound
 from homomorphic.codec import Exchange, Gradient, Merge, Round, register
 from homomorphic.index.bits import WORD_ELEMENTS
 from homomorphic.index.members import Bucket, exchange_members, members_of, nonzeros_of, placed, tell_infinite
@@ -72,7 +72,7 @@ class Packed:
         """Encoder of one worker; it remembers how large unions were."""
         return PackedEncoder(self, IndexMemory())
 
-    def error_bound(self, gradients: Sequence[Gradient]) -> NDArray[np.float64]:
+    def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
         """That of the numbers: packing adds nothing to it."""
         return number_format(self.values, self.block_elements).error_bound(gradients, is_forecast=False)
 

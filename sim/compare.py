@@ -22,14 +22,19 @@ from sim.report.table import verdict_text
 from sim.results.reader import Run, load
 from sim.results.verdicts import GOOD, kind
 
-# Left out of a narrow terminal, the first group first: bytes with their ratio, then iterations with theirs.
-_DISPENSABLE = ((6, 7), (4, 5))
+_LEGEND = (
+    "iteration: mean per step; wire/worker: sent by one worker, mean per step; "
+    "× base: the figure to its left over the baseline's"
+)
+_KEYS_COUNT = 2  # of the table: run and variant
+_RATIO_COLUMNS = (3, 5, 7)  # each belongs to the column left of it
 RATIO_METRICS = (
     "aggregation_elements_per_s",
-    "aggregation_time_us",
+    "aggregation_time_us",  # per step, as all that follows
     "iteration_time_us",
-    "wire_bytes_up",
-    "wire_bytes_down",
+    "wire_bytes_up_per_worker",
+    "wire_bytes_up",  # of all workers
+    "wire_bytes_down",  # of all workers
     "compression_ratio",
 )
 
@@ -62,7 +67,7 @@ class Comparison:
         """A table that fits the terminal: runs by number, their names and the notes below."""
         names = list(dict.fromkeys(row.run for row in self.rows))
         trained = any(words.has_trained(row.metrics) for row in self.rows)
-        table = FittingTable("", _DISPENSABLE, self._legend(names))
+        table = FittingTable("", self._legend(names), _KEYS_COUNT, _RATIO_COLUMNS)
         table.add_column("run", justify="right")
         table.add_column("variant")
         for heading in ("elements/s", "× base", "iteration", "× base", "wire/worker", "× base"):
@@ -79,7 +84,7 @@ class Comparison:
                 words.time(metrics["iteration_time_us"]),
                 words.times(ratios["iteration_time_us"]),
                 words.scaled(metrics["wire_bytes_up_per_worker"], "B"),
-                words.times(ratios["wire_bytes_up"]),
+                words.times(ratios["wire_bytes_up_per_worker"]),
                 *([words.training_loss(metrics)] if trained else []),
                 verdict_text(row.verdict),
             )
@@ -90,7 +95,7 @@ class Comparison:
             f"{number}  {name}{'  (baseline)' if name == self.baseline else ''}"
             for number, name in enumerate(names, start=1)
         ]
-        return [*runs, *(f"note: {note}" for note in self.notes)]
+        return [_LEGEND, *runs, *(f"note: {note}" for note in self.notes)]
 
 
 def compare(runs: Sequence[Path], baseline: Path | None = None) -> Comparison:
@@ -128,8 +133,7 @@ def _baseline(baseline: Path, loaded: Sequence[Run]) -> Run:
 
 
 def _row(run: Run, variant: dict[str, Any], base: Run) -> Row:
-    candidates = base.summary["variants"]
-    against = next((entry for entry in candidates if entry["name"] == variant["name"]), candidates[0])
+    against = _against(variant, base)
     return Row(
         run=_name(run),
         variant=variant["name"],
@@ -156,6 +160,7 @@ def _notes(run: Run, base: Run) -> list[str]:
         notes = [f"{_name(run)}: another scenario; what the baseline lacks is compared with its '{first}'"]
     else:
         notes += _unmatched(run, base)
+    notes += _other_workers(run, base)
     kinds = {variant["name"]: kind(variant["verdict"]) for variant in run.summary["variants"]}
     if set(kinds.values()) - {*GOOD, "stuck"}:
         notes.append(f"{_name(run)}: a check failed, do not rely on its numbers")
@@ -178,6 +183,23 @@ def _unmatched(run: Run, base: Run) -> list[str]:
     return [
         f"{_name(run)}: the baseline has no variant{plural} {', '.join(missing)}, compared with '{names[0]}'"
     ]
+
+
+def _other_workers(run: Run, base: Run) -> list[str]:
+    """One note on all variants that have more or fewer workers than what they are compared with."""
+    differing = [
+        f"'{entry['name']}' has {mine}, '{against['name']}' of the baseline {theirs}"
+        for entry in run.summary["variants"]
+        if (mine := entry["metrics"]["workers"])
+        != (theirs := (against := _against(entry, base))["metrics"]["workers"])
+    ]
+    return [f"{_name(run)}: other numbers of workers: {'; '.join(differing)}"] if differing else []
+
+
+def _against(variant: dict[str, Any], base: Run) -> dict[str, Any]:
+    """The baseline's variant of the same name or, where it has none, its first."""
+    candidates: list[dict[str, Any]] = base.summary["variants"]
+    return next((entry for entry in candidates if entry["name"] == variant["name"]), candidates[0])
 
 
 def _circumstances(run: Run) -> dict[str, str]:

@@ -24,7 +24,7 @@ from sim.journal import Journal, RoundLog, covered_ps
 from sim.notes import count_notes
 from sim.record import PhaseRecord, StepRecord
 from sim.standstill import HAS_CRASHED
-from sim.verify import Findings, Operation, examine
+from sim.verify import Findings, Operation, WrongWord, examine
 from sim.workload import Bucket, Workload
 from sim.workload.device import Device, step_times
 
@@ -232,7 +232,8 @@ class TrainingJob:
         workers = range(parts.workload.workers)
         decoded = [log.decoded[worker] for worker in workers]
         told = count_notes([log.notes[worker] for worker in workers], bucket.elements)
-        findings = examine(parts.codec, log.gradients, decoded, log.operations, told.exempt)
+        overflow = parts.collective.overflow
+        findings = examine(parts.codec, log.gradients, decoded, log.operations, told.exempt, overflow)
         log.end_ps = int(self._environment.now)
         self.journal.findings.append(self._located(findings))
         self.journal.rounds.append(log.record(parts.label, step, bucket, findings, told))
@@ -248,12 +249,19 @@ class TrainingJob:
             self.journal.notes += log.note_records(self._parts.label, step, bucket)
 
     def _located(self, findings: Findings) -> Findings:
-        """With the place where the first wrong word was merged."""
-        wrong = findings.first_wrong
+        """With the places where the first wrong words were merged."""
+        return replace(
+            findings,
+            first_wrong=self._with_place(findings.first_wrong),
+            first_clipped=self._with_place(findings.first_clipped),
+            first_wrong_float=self._with_place(findings.first_wrong_float),
+        )
+
+    def _with_place(self, wrong: WrongWord | None) -> WrongWord | None:
         if wrong is None:
-            return findings
+            return None
         place = self._parts.collective.locate(wrong.worker, wrong.operation, wrong.part, wrong.word)
-        return replace(findings, first_wrong=replace(wrong, place=place))
+        return replace(wrong, place=place)
 
     def _wire_bytes_since(self, worker: int) -> NDArray[np.int64]:
         """Bytes out of and into a worker's host since its last round ended; its buckets follow each other."""

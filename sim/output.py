@@ -64,7 +64,7 @@ def print_table(table: Table) -> None:
     on_terminal = sys.stdout.isatty()
     width = None if on_terminal else _ANY_WIDTH
     console = Console(file=text, force_terminal=on_terminal or None, width=width)  # None: FORCE_COLOR decides
-    console.print(table)
+    console.print(table, crop=False)  # a terminal too narrow for one column wraps it: nothing is cut
     print_line("\n".join(line.rstrip() for line in text.getvalue().splitlines()))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import simpy
 
 from homomorphic.codec import DecodeError
-from sim.checks import Ending, check_job, check_network
+from sim.checks import Ending, check_job, check_network, leak_causes, leak_warnings
 from sim.collectives.collective import Collective
 from sim.collectives.in_network import InNetwork
 from sim.collectives.ring import Ring, RingOptions
@@ -151,6 +151,8 @@ def run_variant(
     for index, (job, one) in enumerate(zip(variant.jobs, running, strict=True)):
         one.training.keep_open_notes()
         ending = _ending(job, one, diagnosis.of(variant.job_names[index]) if diagnosis else None)
+        if ending.leaks:
+            ending = ending._replace(leak_causes=leak_causes(variant, job, faults))
         checks = check_job(job, one.training.journal, links, ending, counters[index])
         checks += check_network(variant, links, faults, counters, job.label)
         facts = stage.facts(job, one.collective, links, ending)
@@ -256,7 +258,7 @@ class _Stage:
             packets_retransmitted=collective.retransmitted_packets(),
             references=job.references,
             variant=self.variant.name,
-            warnings=(*job.warnings, *overflow_warnings(job, points)),
+            warnings=(*job.warnings, *overflow_warnings(job, points), *leak_warnings(ending)),
             passes=passes_count(job.passes, points) if points else None,
             results=results_count(points[0]) if points else 0,
             switches=tuple(

@@ -18,15 +18,13 @@ from switch.limits import KINDS, OVERFLOWS, PIPELINE, Profile
 from switch.profiles import PROFILES
 from switch.sizes import binary_size
 
-# Left out of a narrow terminal, the first group first: overflow, timers, port, kind, merges.
-_DISPENSABLE = ((7,), (6,), (5,), (4,), (3,))
 _NOT_FACTS = ("name", "summary", "kind", "sources")
 
 
 def profiles_table() -> Table:
     """One line a profile."""
     note = "netfold switch profiles NAME: all numbers of one, with their sources"
-    table = FittingTable("", _DISPENSABLE, [note])
+    table = FittingTable("", [note])
     for heading in ("profile", "what it is"):
         table.add_column(heading)
     table.add_column("a pass", justify="right")
@@ -69,10 +67,10 @@ def fit_table(fit: Fit) -> Table:
         f"{demand.words} words a packet"
     )
     if profile.kind == PIPELINE:
-        table = FittingTable(heading, (), list(_notes(fit)))
+        table = FittingTable(heading, list(_notes(fit)))
         _add_stages(table, fit)
         return table
-    table = FittingTable(heading, (), list(_notes(fit)))
+    table = FittingTable(heading, list(_notes(fit)))
     table.add_column("registers")
     for title in ("arrays", "entries", "bits", "size"):
         table.add_column(title, justify="right")

@@ -2,7 +2,10 @@
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.examples import FACTORS, PROFILE, SEED
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 
@@ -10,5 +13,22 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 settings.register_profile(
     "ci", derandomize=True, deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("nightly", settings.get_profile("ci"), derandomize=False, max_examples=2000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+settings.register_profile(
+    "nightly", settings.get_profile("ci"), derandomize=False, max_examples=50 * FACTORS["nightly"]
+)
+settings.load_profile(PROFILE)
+
+
+def _told() -> str:
+    return f"netfold: the seed of laws that are drawn anew is {SEED} (NETFOLD_TEST_SEED={SEED} repeats them)"
+
+
+def pytest_report_header() -> str:
+    """Print the seed before anything runs."""
+    return _told()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the seed again where something failed, and where -q has left out the header."""
+    if terminalreporter.stats.get("failed") or terminalreporter.verbosity < 0:
+        terminalreporter.write_line(_told())

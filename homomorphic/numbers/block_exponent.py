@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from homomorphic import fixed_point
+from homomorphic.bounds import ErrorBound
 from homomorphic.codec import Gradient, Merge, Merged, Message, Round, Words, Work
 from homomorphic.compiled import kernel
 from homomorphic.fixed_point import quantized, scale_of
@@ -136,6 +137,6 @@ class BlockExponent:
         raised = np.minimum(largest + np.int32(1), np.int32(fixed_point.largest_exponent(workers)))
         return AgreedExponents(np.where(largest == empty, largest, raised), workers)
 
-    def error_bound(self, gradients: Sequence[Gradient], is_forecast: bool) -> NDArray[np.float64]:
+    def error_bound(self, gradients: Sequence[Gradient], is_forecast: bool) -> ErrorBound:
         """That of fixed point, with steps as coarse as a forecast may make them."""
         return fixed_point.error_bound(gradients, self.block_elements, SPARE_BITS if is_forecast else 0)

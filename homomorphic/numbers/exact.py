@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from homomorphic.bounds import ErrorBound, RoundingBound
 from homomorphic.codec import DecodeError, EncodeError, Gradient, Merge, Merged, Message, Round, Work
 from homomorphic.factor import not_finite
 from homomorphic.numbers import digits
@@ -133,20 +134,9 @@ class Exact:
         tops[is_empty], lows[is_empty] = EMPTY_TOP, EMPTY_LOW
         return _agreed(tops, lows, 1 << last.sum_bits)
 
-    def error_bound(self, gradients: Sequence[Gradient], is_forecast: bool) -> NDArray[np.float64]:
-        """Half the distance of float32 numbers at the true sum, and what the float64 sum may be off by.
-
-        Infinite where the true sum may round to infinity.
-        """
-        total = np.zeros(gradients[0].size)
-        magnitude = np.zeros(total.size)
-        for gradient in gradients:
-            total += gradient
-            magnitude += np.abs(gradient)
-        off_by = len(gradients) * 2.0**-53 * magnitude * (1 + 2.0**-20)
-        with np.errstate(over="ignore", invalid="ignore"):
-            spacing = np.spacing((np.abs(total) + off_by).astype(np.float32)).astype(np.float64)
-        return np.where(np.isfinite(spacing), spacing / 2 + off_by, np.inf)
+    def error_bound(self, gradients: Sequence[Gradient], is_forecast: bool) -> ErrorBound:
+        """Of a sum that is rounded once."""
+        return RoundingBound(len(gradients))
 
 
 def _agreed(tops: Int32s, lows: Int32s, workers: int) -> AgreedRanges:

@@ -24,8 +24,8 @@ from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from homomorphic.bounds import ErrorBound, FloatAddBound
 from homomorphic.codec import Gradient, Merge, Merged, Message, Round, Words
-from homomorphic.merge import float_add_error_bound
 from homomorphic.numbers.block_exponent import BlockExponent
 from homomorphic.numbers.compact import Compact
 from homomorphic.numbers.exact import Exact
@@ -103,8 +103,8 @@ class Format(Protocol[A]):
         """What will do for the next round of a bucket, from earlier ones (at least one)."""
         ...
 
-    def error_bound(self, gradients: Sequence[Gradient], is_forecast: bool) -> NDArray[np.float64]:
-        """Largest `|decoded − Σ gradients|`, per element, for the sum taken in float64."""
+    def error_bound(self, gradients: Sequence[Gradient], is_forecast: bool) -> ErrorBound:
+        """Largest `|decoded − Σ gradients|`, for the sum taken in float64."""
         ...
 
 
@@ -187,6 +187,6 @@ class Float32:
         """As ever."""
         return history[-1]
 
-    def error_bound(self, gradients: Sequence[Gradient], is_forecast: bool) -> NDArray[np.float64]:
+    def error_bound(self, gradients: Sequence[Gradient], is_forecast: bool) -> ErrorBound:
         """That of float32 additions in any order."""
-        return float_add_error_bound(gradients)
+        return FloatAddBound(len(gradients))

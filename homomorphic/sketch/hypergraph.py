@@ -34,7 +34,7 @@ Uint8s = NDArray[np.uint8]
 Uint32s = NDArray[np.uint32]
 Words = NDArray[np.int32] | NDArray[np.float32]
 
-FLOAT_ERROR = 2.0**-12  # of float32 sums, of the largest: about a hundred times what was seen
+FLOAT_ERROR = 2.0**-12  # of float32 sums, of the largest: about twice what was seen at the highest load
 
 _ONE = np.uint64(1)
 

@@ -21,11 +21,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from homomorphic.bounds import FLOAT_MAX, TINY, FloatAddBound, Sums, sums_of_parts
 from homomorphic.codec import (
     EncodeError,
     Exchange,
@@ -49,7 +51,6 @@ from homomorphic.index.members import (
     placed,
 )
 from homomorphic.index.membership import IndexMemory, exchange_index, own_index
-from homomorphic.merge import float_add_error_bound
 from homomorphic.numbers.compact import all_of
 from homomorphic.numbers.formats import Agreed, Format
 from homomorphic.sketch import hypergraph
@@ -58,6 +59,7 @@ from homomorphic.sketch.hashing import POSITIONS_SPARE, PUBLISHED, PUBLISHED_LAN
 IndexBits = Literal[1, 4]
 
 CELLS_PER_WORD = 8  # of 4-bit cells
+USUAL_LOAD = 0.77  # members per counter
 WORKERS_MAX = 15  # that a 4-bit cell can count
 
 _BLOCK_WORDS = PUBLISHED_LANES // WORD_ELEMENTS
@@ -98,20 +100,38 @@ def exchange(gradient: Gradient, numbers: Format[Any], options: Options, round: 
     return decoded
 
 
-def float_error_bound(gradients: Sequence[Gradient]) -> NDArray[np.float64]:
-    """Largest error of float32 sketches that was ever seen, times about a hundred; no proof.
+@dataclass(frozen=True)
+class FloatSketchBound:
+    """Of float32 sketches: what additions may be off by, and what peeling adds to it.
 
-    What is small beside others in its counters loses all of its bits, so this goes by the largest sum of
-    magnitudes in the bucket; and sums that leave float32 spoil what they share a counter with.
+    What is small beside others in its counters loses all of its bits, so this goes by L, the largest Σ|x| of
+    an element in the bucket; and sums that leave float32 spoil what they share a counter with.
+
+    There is no proof as tight as this: a member takes the errors of all that were peeled before it along, so
+    a bound from the worst signs grows with the number of paths through the peeling order, to far more than L.
+    It is measured instead: 2177 u · L at most at a load of 0.81 (positive values of one size, 10**6 elements,
+    0.53 of what is allowed), 113 u · L at 0.77, 130 u · L in setting published (a third of what is allowed).
+    A tile of the repaired settings with more than `FLOAT_ERROR` left in its counters is sent again. What the
+    network did is held to the words sent, whatever this bound allows.
     """
-    bound = float_add_error_bound(gradients)
-    magnitude = np.zeros(gradients[0].size)
-    for gradient in gradients:
-        magnitude += np.abs(gradient)
-    largest = magnitude.max(initial=0.0)
-    if largest >= float(np.finfo(np.float32).max) / 64:
-        return np.full(bound.size, np.inf)
-    return np.asarray(bound + hypergraph.FLOAT_ERROR * largest + 2.0**-149 * 2 * len(gradients))
+
+    workers: int
+    largest: float  # Σ|x| of any element
+    peeling: float  # share of it that peeling may be off by
+
+    def of(self, sums: Sums) -> NDArray[np.float64]:
+        """See the class."""
+        if self.largest >= FLOAT_MAX / 64:
+            return np.full(sums.total.size, np.inf)
+        peeled = self.peeling * self.largest + 2 * self.workers * TINY
+        return FloatAddBound(self.workers).of(sums) + peeled
+
+
+def float_error_bound(gradients: Sequence[Gradient], load: float) -> FloatSketchBound:
+    """See `FloatSketchBound`; above a load of `USUAL_LOAD` peeling takes far longer ways."""
+    peeling = hypergraph.FLOAT_ERROR if load > USUAL_LOAD else hypergraph.FLOAT_ERROR / 10
+    largest = max((float(sums.magnitude.max()) for sums in sums_of_parts(gradients)), default=0.0)
+    return FloatSketchBound(len(gradients), largest, peeling)
 
 
 def _unite(

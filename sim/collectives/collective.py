@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import simpy
 
 from homomorphic.codec import Merge, Merged, Message
+from sim.engine.model import Overflow
 
 OPERATIONS_KEPT = 64
 Wait = Generator[simpy.Event, Any, tuple[Merged, ...]]
@@ -24,6 +25,11 @@ class Collective(Protocol):
     @property
     def takes_floats(self) -> bool:
         """Whether it adds a message's floats where the sums of its words overflow."""
+        ...
+
+    @property
+    def overflow(self) -> Overflow:
+        """What it does with integer sums that leave int32."""
         ...
 
     def pipelines(self, message: Message) -> bool:

@@ -42,6 +42,11 @@ class InNetwork:
         """ATP's server adds floats where integers overflow."""
         return self._plan.program is model.Program.ATP
 
+    @property
+    def overflow(self) -> model.Overflow:
+        """See `Collective`."""
+        return self._plan.overflow
+
     def pipelines(self, message: Message) -> bool:
         """SwitchML sends exponents one window ahead, where a block is just what one unit carries."""
         return (

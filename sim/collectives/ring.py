@@ -18,7 +18,7 @@ from homomorphic.codec import Merge, Merged, Message, Words
 from homomorphic.keyed import mix_plain
 from homomorphic.merge import combine, merge_all
 from sim.collectives.collective import Wait
-from sim.engine.model import Flow, Frame
+from sim.engine.model import Flow, Frame, Overflow
 from sim.fabric import Fabric
 from sim.hosts import Hosts
 from sim.workload.device import Device
@@ -42,6 +42,7 @@ class Ring:
 
     merges = frozenset(Merge) - {Merge.GATHER}
     takes_floats = False
+    overflow = Overflow.WRAP
 
     def __init__(
         self,

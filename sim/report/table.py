@@ -14,9 +14,7 @@ from sim.results.verdicts import kind
 
 SHARE_MIN = 0.005  # of the aggregation time: smaller parts are left to the report
 BOUND_LABEL = "wire bound"  # how the label of a computed bound begins
-
-# Left out of a narrow terminal, the first group first: compression, × first, wire/worker, exact, aggregation.
-_DISPENSABLE = ((5,), (3,), (4,), (6,), (1,))
+_RATIO_COLUMNS = (3,)  # belongs to the column left of it
 
 
 def results_table(summary: Mapping[str, Any]) -> Table:
@@ -25,6 +23,8 @@ def results_table(summary: Mapping[str, Any]) -> Table:
     first_rate = variants[0]["metrics"]["aggregation_elements_per_s"]
     trained = any(words.has_trained(variant["metrics"]) for variant in variants)
     notes = [
+        f"aggregation: mean per step; × first: elements/s over that of {variants[0]['name']}; wire/worker: "
+        "sent by one worker, mean per step; compression: dense float32 bytes over the payload of one worker",
         *_time_shares(variants),
         *_told(variants),
         *_published(variants),
@@ -32,7 +32,7 @@ def results_table(summary: Mapping[str, Any]) -> Table:
         *_injected(summary["injected"]),
         *(f"note: {text}" for text in summary["warnings"]),
     ]
-    table = FittingTable(f"{summary['scenario']}, seed {summary['seed']}", _DISPENSABLE, notes)
+    table = FittingTable(f"{summary['scenario']}, seed {summary['seed']}", notes, pairs=_RATIO_COLUMNS)
     table.add_column("variant")
     for heading in ("aggregation", "elements/s", "× first", "wire/worker", "compression"):
         table.add_column(heading, justify="right")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
+import hashlib
+import io
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,8 +13,16 @@ from typing import Any
 import polars as pl
 
 from sim.errors import DataError
+from sim.foreign import UnreadableError, read_bytes
+from sim.results import format
 from sim.results.files import PARTIAL_PREFIX
-from sim.results.tables import TABLES, schema
+from sim.results.tables import TABLES, nullable, schema
+
+TEXT_BYTES_MAX = 2**26  # of a JSON file or the scenario
+TABLE_BYTES_MAX = 2**31
+ROWS_MAX = 50_000_000  # of a table
+_DAMAGED = "the folder is damaged, or somebody changed it: run the scenario again"
+_LEAST = {"bucket": -1}  # of a column of whole numbers; of the others 0
 
 
 @dataclass(frozen=True)
@@ -37,7 +48,8 @@ def load(path: Path) -> Run:
     Raises
     ------
     DataError
-        There is nothing there, it is no run folder, the run did not finish, or a file is missing or damaged.
+        There is nothing there, it is no run folder, the run did not finish, or a file is missing, no regular
+        file, too large, damaged, of another format, or contradicts another.
     """
     folder = _resolve(path)
     if not folder.is_dir():
@@ -54,23 +66,37 @@ def load(path: Path) -> Run:
 
 
 def read(folder: Path) -> Run:
-    """Read a folder without asking whether its run has finished (a report is made just before that)."""
-    frames = {name: _table(folder / f"{name}.parquet", schema(record)) for name, record in TABLES.items()}
-    return Run(
+    """Read a folder without asking whether its run has finished (a report is made just before that).
+
+    Raises
+    ------
+    DataError
+        A file is missing, no regular file, too large, damaged, of another format, or contradicts another.
+    """
+    summary = _json(folder / "summary.json")  # first: it says of which format all of it is
+    run = Run(
         path=folder,
-        scenario_text=_bytes(folder / "scenario.yaml"),
-        summary=_json(folder / "summary.json"),
+        scenario_text=_bytes(folder / "scenario.yaml", TEXT_BYTES_MAX),
+        summary=summary,
         checks=_json(folder / "checks.json"),
         circumstances=_json(folder / "run.json"),
-        **frames,
+        **{
+            name: _table(folder / f"{name}.parquet", record, summary["tables"].get(f"{name}.parquet", ""))
+            for name, record in TABLES.items()
+        },
     )
+    _require_agreement(run)
+    return run
 
 
 def _resolve(path: Path) -> Path:
-    place = path.resolve()  # "." has a name then
+    try:
+        place = path.resolve()  # "." has a name then
+    except (OSError, RuntimeError, ValueError):  # a link that leads back to itself, for example
+        return path
     pointer = place.with_name("latest.txt")
     if place.name in ("latest", "latest.txt") and not place.is_dir() and pointer.is_file():
-        return pointer.parent / pointer.read_text().strip()
+        return pointer.parent / _bytes(pointer, TEXT_BYTES_MAX).decode("utf-8", "replace").strip()
     if not place.is_file():
         return place
     return next((folder for folder in place.parents if (folder / "summary.json").is_file()), place.parent)
@@ -81,32 +107,95 @@ def _nearest_run(folder: Path) -> str:
     return f"did you mean {runs[-1]}?" if runs else "give a folder that `netfold run` printed, or runs/latest"
 
 
-def _bytes(path: Path) -> bytes:
+def _bytes(path: Path, limit_bytes: int) -> bytes:
     try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise DataError(
-            f"{path.parent}: {path.name} is missing from this run folder",
-            "a finished run has it; run the scenario again",
-        ) from None
+        return read_bytes(path, limit_bytes)
+    except UnreadableError as error:
+        if error.is_missing:
+            raise DataError(
+                f"{path.parent}: {path.name} is missing from this run folder",
+                "a finished run has it; run the scenario again",
+            ) from None
+        raise DataError(f"{path}: cannot be read: {error.message}", _DAMAGED) from None
 
 
 def _json(path: Path) -> Any:
-    try:
-        return json.loads(_bytes(path))
-    except ValueError as error:
-        raise DataError(f"{path}: damaged: {error}", "run the scenario again") from error
+    return format.parse(str(path), path.name, _bytes(path, TEXT_BYTES_MAX))
 
 
-def _table(path: Path, expected: pl.Schema) -> pl.DataFrame:
-    try:
-        frame = pl.read_parquet(_bytes(path))
-    except pl.exceptions.PolarsError as error:
-        raise DataError(f"{path}: damaged: {error}", "run the scenario again") from error
-    if frame.schema != expected:
-        differing = sorted({name for name, _ in set(frame.schema.items()) ^ set(expected.items())})
+def _table(path: Path, record: type, sha256: str) -> pl.DataFrame:
+    """A table whose columns are those of a record, without negative counts and nulls where none may be.
+
+    Its bytes are held to their digest first: Parquet readers do not take every damage well.
+    """
+    content, expected = _bytes(path, TABLE_BYTES_MAX), schema(record)
+    if (found := hashlib.sha256(content).hexdigest()) != sha256:
         raise DataError(
-            f"{path}: columns {', '.join(differing)} are not as this version of netfold writes them",
+            f"{path}: damaged: {len(content)} bytes whose SHA-256 is {found[:12]}…, "
+            f"summary.json says {sha256[:12] or 'nothing of it'}…",
+            _DAMAGED,
+        )
+    with _polars_errors(path):
+        columns = pl.read_parquet_schema(io.BytesIO(content))
+    if columns != expected:
+        differing = sorted({name for name, _ in set(columns.items()) ^ set(expected.items())})
+        raise DataError(
+            f"{path}: columns {', '.join(differing)} are not as this version of netfold writes them"
+            if differing
+            else f"{path}: columns are in another order than this version of netfold writes them",
             "run the scenario again, or read the file with the version in run.json",
         )
+    with _polars_errors(path):
+        rows_count = pl.scan_parquet(io.BytesIO(content)).select(pl.len()).collect().item()
+        if rows_count > ROWS_MAX:
+            raise DataError(f"{path}: has {rows_count} rows, up to {ROWS_MAX} are read", _DAMAGED)
+        frame = pl.read_parquet(io.BytesIO(content))
+    for name in expected.names():
+        _require_sound(path, frame[name], name in nullable(record))
     return frame
+
+
+def _require_sound(path: Path, column: pl.Series, may_be_null: bool) -> None:
+    """Refuse nothing where nothing may be, and negative numbers."""
+    if not may_be_null and column.null_count():
+        row = column.is_null().to_list().index(True)
+        raise DataError(f"{path}: {column.name}: row {row} holds nothing, it must hold a value", _DAMAGED)
+    least = _LEAST.get(column.name, 0)
+    if column.dtype == pl.Int64 and (column < least).any():
+        row = (column < least).to_list().index(True)
+        found = f"row {row} is {column[row]}, must be {least} or more"
+        raise DataError(f"{path}: {column.name}: {found}", _DAMAGED)
+
+
+@contextlib.contextmanager
+def _polars_errors(path: Path) -> Iterator[None]:
+    """What polars says of a damaged file, in one line; some of it are panics, which are no `Exception`."""
+    try:
+        yield
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise DataError(f"{path}: damaged: {lines[0]}", _DAMAGED) from None
+
+
+def _require_agreement(run: Run) -> None:
+    """Tables are about the variants of the summary, and have as many steps as it says."""
+    names = [entry["name"] for entry in run.summary["variants"]]
+    networks = [name.partition("/")[0] for name in names]
+    if len(set(names)) < len(names):
+        raise DataError(f"{run.path / 'summary.json'}: two variants have one name", _DAMAGED)
+    for table in TABLES:
+        frame = getattr(run, table)
+        known = {*names, *networks} if table in ("links", "faults") else set(names)
+        unknown = sorted(set(frame["variant"].unique()) - known)
+        if unknown:
+            raise DataError(
+                f"{run.path / table}.parquet: variant: {unknown[0]!r} is none of summary.json's", _DAMAGED
+            )
+    for entry in run.summary["variants"]:
+        steps = run.steps.filter(pl.col("variant") == entry["name"]).height
+        if steps != entry["metrics"]["steps"]:
+            raise DataError(
+                f"{run.path / 'steps.parquet'}: has {steps} steps of {entry['name']!r}, "
+                f"summary.json says {entry['metrics']['steps']}",
+                _DAMAGED,
+            )

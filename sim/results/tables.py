@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import polars as pl
 
@@ -35,6 +35,11 @@ def schema(record_type: type) -> pl.Schema:
     """Column names and types of the table of one record type."""
     hints = get_type_hints(record_type)
     return pl.Schema({field.name: _COLUMN_TYPES[hints[field.name]]() for field in fields(record_type)})
+
+
+def nullable(record_type: type) -> set[str]:
+    """Columns of a table that may hold nothing."""
+    return {name for name, hint in get_type_hints(record_type).items() if type(None) in get_args(hint)}
 
 
 def to_parquet(record_type: type, records: Sequence[Any]) -> bytes:

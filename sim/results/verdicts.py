@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 GOOD = ("pass", "approximate")  # kinds of verdict that a run may end with and exit with 0
+PATTERN = r"^(pass|approximate: [0-9]{1,18} entries|stuck|fail)$"
 _APPROXIMATE = "approximate: {} entries"
 
 

@@ -25,6 +25,7 @@ from typing import Any
 from sim.errors import DataError
 from sim.record import Records
 from sim.results import files
+from sim.results.format import FORMAT
 from sim.results.reader import read
 from sim.results.tables import TABLES, to_parquet
 
@@ -127,12 +128,18 @@ def _write_files(folder: Path, run: RunData) -> None:
     for name, content in {"scenario.yaml": run.scenario_text, **run.extra_files}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         files.write_file(folder / name, content)
+    tables = {
+        f"{name}.parquet": to_parquet(record_type, getattr(run.records, name))
+        for name, record_type in TABLES.items()
+    }
     summary = {
+        "format": FORMAT,
         "scenario": run.scenario_name,
         "seed": run.seed,
         "sets": list(run.sets),
         **run.summary,
         "approximations": list(run.approximations),
+        "tables": {name: hashlib.sha256(content).hexdigest() for name, content in tables.items()},
     }
     for name, record in {
         "run.json": _circumstances(run),
@@ -140,8 +147,8 @@ def _write_files(folder: Path, run: RunData) -> None:
         "checks.json": [asdict(check) for check in run.records.checks],
     }.items():
         files.write_file(folder / name, to_json(record))
-    for name, record_type in TABLES.items():
-        files.write_file(folder / f"{name}.parquet", to_parquet(record_type, getattr(run.records, name)))
+    for name, content in tables.items():
+        files.write_file(folder / name, content)
     write_report(read(folder))
     files.sync_folder(folder)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from homomorphic.bounds import whole_bound
 from homomorphic.codec import DecodeError, EncodeError, Gradient, Note, NoteKind, Round
 from homomorphic.fold import fold
 from sim.errors import RunError
@@ -182,7 +183,7 @@ class _Case:
         error[np.isnan(error)] = np.inf
         error[np.isinf(decoded) & (decoded == sums.rounded)] = 0.0  # as right as float32 can be
         self._error = max(self._error, float(error.max(initial=0.0)))
-        bound = self._named.codec.error_bound(gradients)
+        bound = whole_bound(self._named.codec.error_bound(gradients), gradients)
         error[is_estimate | np.isinf(bound)] = 0.0
         relative = np.divide(error, bound, out=np.where(error > 0, np.inf, 0.0), where=bound > 0)
         self._error_over_bound = max(self._error_over_bound, float(relative.max(initial=0.0)))

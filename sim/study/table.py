@@ -15,8 +15,7 @@ from sim.study.record import CodecRecord, SpeedRecord
 _BYTES_HEADING = "Bytes that one worker sends up in a round"
 
 _NAME_CHARACTERS = 20
-# Left out of a narrow terminal, the first group first: operations, error, recovery.
-_DISPENSABLE = ((4,), (8,), (7,))
+_KEYS_COUNT = 3  # codec, pattern and density: what a row is about
 
 
 def study_table(study: Study) -> Table:
@@ -25,7 +24,7 @@ def study_table(study: Study) -> Table:
     heading = (
         f"elements {source.elements}, workers {source.workers}, rounds {study.rounds}, seed {study.seed}"
     )
-    table = FittingTable(heading, _DISPENSABLE, study_notes(study))
+    table = FittingTable(heading, study_notes(study), _KEYS_COUNT)
     table.add_column("codec")
     table.add_column("pattern")
     for column in ("density", "wire", "ops", "enc GB/s", "dec GB/s", "recovery", "error"):
@@ -66,7 +65,7 @@ def _in_lines(codec: str) -> str:
 def messages_table(study: Study) -> Table:
     """Bytes of one worker by message, a column a label."""
     labels = list(dict.fromkeys(message.label for message in study.messages))
-    table = FittingTable(_BYTES_HEADING, ())
+    table = FittingTable(_BYTES_HEADING, keys_count=_KEYS_COUNT)
     table.add_column("codec")
     table.add_column("pattern")
     for heading in ("density", *labels, "all"):

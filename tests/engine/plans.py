@@ -105,19 +105,37 @@ def with_loopbacks(network: Network, link: LinkSpec) -> Network:
 
 
 @st.composite
-def networks(draw: st.DrawFn, links: st.SearchStrategy[LinkSpec] = LINKS) -> Network:
-    """A star or a leaf-spine fabric; the last links are the switches' loopbacks."""
-    if draw(st.sampled_from(["leaf-spine", "leaf-spine", "star"])) == "star":
-        graph = star(draw(st.integers(2, 5)), draw(links))
-    else:
-        graph = leaf_spine(
-            draw(st.sampled_from([2, 3, 1])), draw(st.integers(1, 2)), 2, draw(links), draw(links)
-        )
+def stars(draw: st.DrawFn, links: st.SearchStrategy[LinkSpec] = LINKS) -> Network:
+    """One switch; the last link is its loopback."""
+    graph = star(draw(st.integers(2, 5)), draw(links))
     return with_loopbacks(compile_network(graph), draw(links))
 
 
 @st.composite
-def trees(draw: st.DrawFn, network: Network, workers: int, *, is_flat: bool) -> dict[str, Any]:
+def fabrics(draw: st.DrawFn, links: st.SearchStrategy[LinkSpec] = LINKS) -> Network:
+    """Leaves and spines; the last links are the switches' loopbacks."""
+    leaves, spines = draw(st.sampled_from([2, 3, 1])), draw(st.integers(1, 2))
+    graph = leaf_spine(leaves, spines, 2, draw(links), draw(links))
+    return with_loopbacks(compile_network(graph), draw(links))
+
+
+def networks(links: st.SearchStrategy[LinkSpec] = LINKS) -> st.SearchStrategy[Network]:
+    """A star or a leaf-spine fabric; the last links are the switches' loopbacks."""
+    return st.sampled_from([fabrics, fabrics, stars]).flatmap(lambda make: make(links))
+
+
+class Wanted(NamedTuple):
+    """What a job must be or may be."""
+
+    may_scale: bool = True
+    must_scale: bool = False
+    must_branch: bool = False  # where the network has two switches
+
+
+@st.composite
+def trees(
+    draw: st.DrawFn, network: Network, workers: int, *, is_flat: bool, must_branch: bool = False
+) -> dict[str, Any]:
     """Fields of a job that say where its switches are: all points on different switches, none childless."""
     random = np.random.default_rng(draw(SEEDS))
     switches = [int(node) for node in random.permutation(nodes(network, is_host=False))]
@@ -128,7 +146,8 @@ def trees(draw: st.DrawFn, network: Network, workers: int, *, is_flat: bool) -> 
         return first_loopback + sorted(switches).index(switch) if has_loopbacks else -1
 
     count_max = 0 if is_flat else min(len(switches) - 1, workers)
-    count = draw(st.sampled_from([*range(count_max, 0, -1), 0]))
+    counts = list(range(count_max, 0, -1))
+    count = draw(st.sampled_from(counts if must_branch and counts else [*counts, 0]))
     parents = [int(random.integers(number + 1)) for number in range(count)]  # of the points 1, 2 …
     ends = [point for point in range(count + 1) if point not in parents]
     homes = random.permutation([*ends, *random.integers(count + 1, size=workers - len(ends))])
@@ -165,14 +184,20 @@ def words(random: np.random.Generator, size: int, merge: Merge) -> NDArray[Any]:
     return random.integers(0, 2**32, size, dtype=np.uint32)
 
 
+def uneven_floats(random: np.random.Generator, size: int) -> NDArray[np.float32]:
+    """Floats whose exponents differ from packet to packet, so that each worker decides some of them."""
+    runs = np.repeat(2.0 ** random.integers(-9, 10, -(-size // FRAME.elements)), FRAME.elements)
+    return (random.standard_normal(size) * runs[:size] * 10.0 ** random.integers(-3, 3)).astype(np.float32)
+
+
 @st.composite
-def exchanges(draw: st.DrawFn, workers: int, *, may_scale: bool) -> Exchange:
+def exchanges(draw: st.DrawFn, workers: int, wanted: Wanted) -> Exchange:
     """One to three segments of any merge, or one of floats with block exponents."""
     random = np.random.default_rng(draw(SEEDS))
     waits_ps = [int(wait_ps) for wait_ps in random.choice([0, 0, 100_000, 9_000_000], workers)]
-    if may_scale and draw(st.integers(0, 2)) == 0:
-        size, scale = draw(st.integers(1, 60)), 10.0 ** random.integers(-3, 3)
-        floats = [(random.standard_normal(size) * scale).astype(np.float32) for _ in range(workers)]
+    if wanted.may_scale and (wanted.must_scale or draw(st.integers(0, 2)) == 0):
+        size = draw(st.integers(1, 60))
+        floats = [uneven_floats(random, size) for _ in range(workers)]
         return Exchange([Words(Merge.ADD, floats)], True, waits_ps)
     segments = []
     for _ in range(draw(st.integers(1, 3))):
@@ -184,7 +209,7 @@ def exchanges(draw: st.DrawFn, workers: int, *, may_scale: bool) -> Exchange:
 
 @st.composite
 def jobs(
-    draw: st.DrawFn, network: Network, slot_base: int, programs: Sequence[Program], *, may_scale: bool
+    draw: st.DrawFn, network: Network, slot_base: int, programs: Sequence[Program], wanted: Wanted
 ) -> tuple[Job, list[Exchange]]:
     """A job with one or two exchanges, under one of these programs."""
     program = draw(st.sampled_from(programs))
@@ -194,7 +219,7 @@ def jobs(
     workers = [int(host) for host in random.permutation(hosts)[: draw(WORKERS)]]
     unit_packets = 1 if is_timed else draw(st.sampled_from([1, 1, 2, 3]))
     extra = draw(st.integers(0, 4))
-    makes = exchanges(len(workers), may_scale=may_scale and not is_timed)
+    makes = exchanges(len(workers), wanted._replace(may_scale=wanted.may_scale and not is_timed))
     streams = draw(st.lists(makes, min_size=1, max_size=2))
     job = Job(
         hosts=tuple(workers),
@@ -210,7 +235,7 @@ def jobs(
         overflow=draw(st.sampled_from(Overflow)),
         slot_timer_ps=draw(st.sampled_from([500_000, 4_000_000, 30_000_000])) if is_timed else 0,
         lanes=8 if any(each.merge is Merge.TABLE_ADD for one in streams for each in one.segments) else 1,
-        **draw(trees(network, len(workers), is_flat=is_timed)),
+        **draw(trees(network, len(workers), is_flat=is_timed, must_branch=wanted.must_branch)),
     )
     return job, streams
 
@@ -286,9 +311,9 @@ def flows(draw: st.DrawFn, network: Network) -> tuple[int, Flow]:
 
 
 @st.composite
-def rules(draw: st.DrawFn, network: Network) -> Rule:
-    """A fault of any kind on some links, for ever or for a while."""
-    fate = draw(st.sampled_from(Fate))
+def rules(draw: st.DrawFn, network: Network, fates: Sequence[Fate] = tuple(Fate)) -> Rule:
+    """A fault of one of these kinds on some links, for ever or for a while."""
+    fate = draw(st.sampled_from(fates))
     from_ps = draw(st.just(0) | SOON)
     return Rule(
         fate=fate,
@@ -325,7 +350,7 @@ def plans(draw: st.DrawFn) -> Plan:
     return Plan(
         network,
         draw(st.integers(0, 2**63)),
-        [*(draw(jobs(network, base, every, may_scale=may_scale)) for base in bases), *atp],
+        [*(draw(jobs(network, base, every, Wanted(may_scale))) for base in bases), *atp],
         draw(st.lists(flows(network), max_size=3)),
         struck,
         draw(st.lists(changes(network), max_size=6)),
@@ -343,10 +368,7 @@ def lossy_plans(draw: st.DrawFn) -> Plan:
     return Plan(
         network,
         draw(st.integers(0, 2**63)),
-        [
-            draw(jobs(network, base, programs, may_scale=True))
-            for base in draw(st.sampled_from([[0], [0, 20]]))
-        ],
+        [draw(jobs(network, base, programs, Wanted())) for base in draw(st.sampled_from([[0], [0, 20]]))],
         draw(st.lists(flows(network), max_size=2)),
         [Rule(fate, draw(rates), links) for fate in fates],
     )

@@ -1,22 +1,76 @@
-"""The compiled engine does what its plain-Python reference does, event for event, on random small plans."""
+"""The compiled engine does what its plain-Python reference does, event for event, on random small plans.
+
+CI plays 1,000 plans, new ones in every run (`tests.examples`). What has failed once is in `kept_plans.py`.
+"""
 
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+import pytest
+from hypothesis import given
 
 from sim.engine.engine import Engine
+from tests.engine.held import assert_same_registers
+from tests.engine.kept_plans import KEPT
 from tests.engine.plans import Plan, lossy_plans, plans
 from tests.engine.play import Play, same_words
+from tests.engine.rare_plans import best_effort, scaled_trees, several_jobs, timed_slots, trees_of_integers
+from tests.examples import drawn_anew, examples
 from tests.reference.engine import ReferenceEngine
 
 HORIZON_PS = 300 * 10**6  # plans with faults may never end
 END_PS = 20 * 10**9  # plans without end long before
 
 
-@settings(max_examples=150)
+@drawn_anew
+@examples(200)
 @given(plans())
-def test_same_events_same_words(plan: Plan) -> None:
+def test_plans_of_any_kind(plan: Plan) -> None:
+    assert_same(plan)
+
+
+@drawn_anew
+@examples(250)
+@given(scaled_trees())
+def test_scaled_streams_over_trees(plan: Plan) -> None:
+    assert_same(plan)
+
+
+@drawn_anew
+@examples(100)
+@given(trees_of_integers())
+def test_integers_over_trees(plan: Plan) -> None:
+    assert_same(plan)
+
+
+@drawn_anew
+@examples(150)
+@given(timed_slots())
+def test_slots_with_timers(plan: Plan) -> None:
+    assert_same(plan)
+
+
+@drawn_anew
+@examples(150)
+@given(best_effort())
+def test_atp(plan: Plan) -> None:
+    assert_same(plan)
+
+
+@drawn_anew
+@examples(150)
+@given(several_jobs())
+def test_several_jobs_and_flows(plan: Plan) -> None:
+    assert_same(plan)
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_kept_plans(name: str) -> None:
+    assert_same(KEPT[name]())
+
+
+def assert_same(plan: Plan) -> None:
+    """Both engines log the same events, deliver the same words and are left in the same state."""
     reference = Play(ReferenceEngine(plan.network, plan.seed, plan.rules), plan, HORIZON_PS)
     engine = Engine(plan.network, plan.seed, plan.rules)
     engine.start_log()
@@ -33,6 +87,7 @@ def test_same_events_same_words(plan: Plan) -> None:
         assert {name: ours[name] for name in theirs} == theirs
         for worker in range(len(job.hosts)):
             assert engine.worker_counters(number, worker) == reference.engine.worker_counters(number, worker)
+        assert_same_registers(engine, reference.engine, number)
     for number in set(engine.world.flows["serial"]) & set(range(len(plan.flows))):  # not forgotten yet
         assert engine.flow_counters(number) == reference.engine.flow_counters(number)
 
@@ -48,7 +103,8 @@ def assert_same_words(ours: Play, theirs: Play) -> None:
         assert stream.scaled is None or np.array_equal(stream.scaled.agreed, twin.scaled.agreed)
 
 
-@settings(max_examples=100)
+@drawn_anew
+@examples(100)
 @given(lossy_plans())
 def test_everything_completes(plan: Plan) -> None:
     """Whatever is lost or dropped, every stream and flow ends within some hundred timeouts."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.engine.model import Job
@@ -24,6 +24,7 @@ from tests.engine.atp import (
     with_server,
 )
 from tests.engine.small import D, X
+from tests.examples import examples
 from tests.reference.atp_packet import Contribution, first_entries
 from tests.reference.chunk import JobNumber
 from tests.reference.fabric import Fabric
@@ -58,7 +59,7 @@ def test_sums_are_exact_under_loss(loss: float, seed: int) -> None:
 
 
 @given(st.integers(1, 4), st.integers(1, 6), st.booleans(), st.floats(0, 0.3), st.integers(0, 2**32))
-@settings(max_examples=25)
+@examples(25)
 def test_sums_do_not_depend_on_loss_window_or_entries(
     workers: int, window: int, is_adaptive: bool, loss: float, seed: int
 ) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from numpy.typing import NDArray
 
 from sim.engine.model import Fate, Job, Merge, Overflow, Program, Rule
 from tests.engine.plans import Plan, Words, lossy_plans, plans
 from tests.engine.play import Opened, Play, floats_of
 from tests.engine.small import check_conservation
+from tests.examples import examples
 from tests.reference.engine import ReferenceEngine
 from tests.reference.merging import lifted
 from tests.reference.quantise import quantise
@@ -20,7 +21,7 @@ HORIZON_PS = 300 * 10**6
 END_PS = 20 * 10**9
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(plans())
 def test_whatever_goes_wrong_packets_are_conserved(plan: Plan) -> None:
     engine = ReferenceEngine(plan.network, plan.seed, plan.rules)
@@ -33,7 +34,7 @@ def test_whatever_goes_wrong_packets_are_conserved(plan: Plan) -> None:
             check_results(job, stream)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(lossy_plans())
 def test_lossy_plans_end_with_exact_results(plan: Plan) -> None:
     engine = ReferenceEngine(plan.network, plan.seed, plan.rules)

@@ -7,11 +7,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.engine.model import Completion, Merge, Scaled, Segment
 from tests.engine.small import LINK, D, X, aggregate, check_conservation, engine, gradients, job, segment
+from tests.examples import examples
 from tests.reference.fabric import ARRIVAL, STREAM_TIMER
 from tests.reference.quantise import quantise
 from topologies.routing import compile_network
@@ -156,7 +157,7 @@ def test_stream_timer_fires_for_overdue_units_and_doubles_every_hundred_up_to_a_
 
 
 @given(st.integers(1, 4), st.integers(1, 6), st.integers(1, 3), st.floats(0, 0.4), st.integers(0, 2**32))
-@settings(max_examples=20)
+@examples(20)
 def test_sums_do_not_depend_on_loss_or_window(
     workers: int, window: int, unit_packets: int, loss: float, seed: int
 ) -> None:

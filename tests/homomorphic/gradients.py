@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from hypothesis import strategies as st
 
+from homomorphic.bounds import whole_bound
 from homomorphic.codec import Codec, Gradient, Round
 from homomorphic.fold import Folded, fold
 
@@ -82,3 +83,8 @@ def folded(codec: Codec, gradients: list[Gradient], order: list[int] | None = No
     workers = len(gradients)
     encoders = [codec.worker(rank, workers, 0) for rank in range(workers)]
     return fold(encoders, gradients, Round(step, 0, workers, 7), order)
+
+
+def bound_of(codec: Any, gradients: list[Gradient], **more: bool) -> np.ndarray:
+    """The error bound of every element, of a codec or a number format."""
+    return whole_bound(codec.error_bound(gradients, **more), gradients)

@@ -17,7 +17,7 @@ from homomorphic.fold import Folded, fold
 from homomorphic.lossless import Lossless
 from homomorphic.numbers.formats import Values, number_format
 from homomorphic.sketch.forecast import History
-from tests.homomorphic.gradients import support
+from tests.homomorphic.gradients import bound_of, support
 
 NETWORK = Carrier(latency_us=10, rate_gbps=80, memory_gbps=4000)
 RING = Carrier(latency_us=10, rate_gbps=100, is_streamed=False)
@@ -134,7 +134,7 @@ def test_all_workers_choose_alike(values: Values) -> None:
         result = fold(encoders, gradients, Round(step, 0, 4, 7, tell=told.append))
         assert len({decoded.tobytes() for decoded in result.decoded}) == 1
         off_by = np.abs(result.decoded[0] - np.sum(gradients, axis=0, dtype=np.float64))
-        assert (off_by <= codec.error_bound(gradients)).all()
+        assert (off_by <= bound_of(codec, gradients)).all()
 
     choices = [note.text for note in told if note.kind is NoteKind.CHOICE]
     assert choices == [text for text in choices[::4] for _ in range(4)]
@@ -255,7 +255,7 @@ def test_a_bucket_may_change_its_length(codec: Codec, density: float) -> None:
 
     for own, result in zip(gradients, results, strict=True):
         off_by = np.abs(result.decoded[0] - np.sum(own, axis=0, dtype=np.float64))
-        assert (off_by <= codec.error_bound(own)).all()
+        assert (off_by <= bound_of(codec, own)).all()
     if isinstance(codec, Auto):
         are_new = [told[0].text == "packed: nothing has been measured yet" for told in notes]
         assert are_new == [True, False, True, False, True]

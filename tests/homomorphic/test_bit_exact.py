@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from homomorphic import codecs
 from homomorphic.codec import Codec, Gradient, Note, NoteKind, Round
 from homomorphic.fold import fold
+from tests.examples import examples
 from tests.findings.patterns import Pattern, support
 from tests.reference.digits import exact_sum
 from tests.reference.quantise import scale_of
@@ -156,7 +157,7 @@ def shapes(draw: st.DrawFn) -> Shape:
 @EVERY_VALUES
 @EVERY_CODEC
 @given(shape=shapes(), seed=st.integers(0, 2**32))
-@settings(max_examples=30)
+@examples(30)
 def test_sums_are_exact_in_a_round(
     kind: str, options: dict[str, object], values: str, shape: Shape, seed: int
 ) -> None:
@@ -170,7 +171,7 @@ def test_sums_are_exact_in_a_round(
 
 
 @given(shape=shapes(), seed=st.integers(0, 2**32))
-@settings(max_examples=40)
+@examples(40)
 def test_dense_sums_are_exact(shape: Shape, seed: int) -> None:
     random = np.random.default_rng(seed)
     gradients = gradients_of(shape, random)
@@ -192,7 +193,7 @@ def drifting(shape: Shape, random: np.random.Generator) -> Iterator[list[Gradien
 @EVERY_VALUES
 @pytest.mark.parametrize("options", CONCURRENT, ids=[" ".join(map(str, o.values())) for o in CONCURRENT])
 @given(shape=shapes(), seed=st.integers(0, 2**32))
-@settings(max_examples=20)
+@examples(20)
 def test_sums_are_exact_when_they_travel_with_their_index(
     options: dict[str, object], values: str, shape: Shape, seed: int
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from homomorphic.codec import Gradient, Message, Note, NoteKind
@@ -12,7 +12,8 @@ from homomorphic.dense import DenseExact
 from homomorphic.lossless import Lossless
 from homomorphic.sketch import sketch
 from homomorphic.threads import VARIABLE
-from tests.homomorphic.gradients import Kind, drawn, folded
+from tests.examples import examples
+from tests.homomorphic.gradients import Kind, bound_of, drawn, folded
 from tests.homomorphic.played import Played, encoders_of, play
 from tests.reference import forecast as plain
 
@@ -34,7 +35,7 @@ def assert_right(codec: Lossless, gradients: list[Gradient], decoded: Gradient) 
     if codec.values == "exact":
         assert folded(DenseExact(), gradients).decoded[0].tobytes() == decoded.tobytes()
     total = np.sum(gradients, axis=0, dtype=np.float64)
-    assert (np.abs(decoded - total) <= codec.error_bound(gradients)).all()
+    assert (np.abs(decoded - total) <= bound_of(codec, gradients)).all()
 
 
 def rounds_of(codec: Lossless, kinds: list[Kind], workers: int = 2, elements: int = ELEMENTS) -> list[Played]:
@@ -70,7 +71,7 @@ kinds_of_rounds = st.lists(
 
 
 @pytest.mark.parametrize("values", ["block_exponent", "float32", "exact"])
-@settings(max_examples=40)
+@examples(40)
 @given(
     rounds=kinds_of_rounds,
     setting=st.sampled_from(["repaired", "repaired", "rotated"]),
@@ -96,7 +97,7 @@ def test_any_rounds_are_right_and_take_one_operation_where_the_forecast_holds(
         assert (["redo"] in result.labels) == bool(again)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     rounds=kinds_of_rounds,
     load=st.sampled_from([0.3, 0.77]),

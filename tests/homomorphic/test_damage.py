@@ -13,7 +13,7 @@ from homomorphic.dense import DenseExact
 from homomorphic.lossless import Lossless
 from homomorphic.packed import Packed
 from homomorphic.sketch import sketch
-from tests.homomorphic.gradients import support, values
+from tests.homomorphic.gradients import bound_of, support, values
 from tests.homomorphic.played import Damage, Played, encoders_of, play
 
 WORKERS = 3
@@ -125,7 +125,7 @@ def is_right(codec: Codec, sound: Played, decoded: Gradient) -> bool:
     if isinstance(codec, Lossless) and codec.schedule == "concurrent" and codec.values != "exact":
         gradients = rounds_of(codec)[-1]
         total = np.sum(gradients, axis=0, dtype=np.float64)
-        return bool((np.abs(decoded - total) <= codec.error_bound(gradients)).all())
+        return bool((np.abs(decoded - total) <= bound_of(codec, gradients)).all())
     return sound.decoded.tobytes() == decoded.tobytes()
 
 

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from homomorphic.codec import DecodeError, EncodeError, Gradient, Merged, Round
@@ -14,6 +14,7 @@ from homomorphic.numbers.compact import all_of
 from homomorphic.numbers.digits import EMPTY_LOW, EMPTY_TOP
 from homomorphic.numbers.exact import AgreedRanges, Exact
 from homomorphic.numbers.formats import word_starts
+from tests.examples import examples
 from tests.reference import digits as reference
 
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -65,7 +66,7 @@ def same(ours: Gradient, theirs: list[float]) -> bool:
     return ours.tobytes() == np.array(theirs, np.float64).astype(np.float32).tobytes()
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(data=st.data(), workers=st.one_of(st.integers(1, 9), st.sampled_from([16, 64])))
 def test_sums_are_the_nearest_float32_to_the_true_ones(data: st.DataObject, workers: int) -> None:
     elements = data.draw(st.integers(1, 12))

@@ -15,7 +15,7 @@ from homomorphic.fixed_point import FixedPoint
 from homomorphic.fold import Folded, fold
 from homomorphic.lossless import Lossless
 from homomorphic.none import Uncompressed
-from tests.homomorphic.gradients import Sample, folded, samples
+from tests.homomorphic.gradients import Sample, bound_of, folded, samples
 
 
 def run(codec: FixedPoint, sample: Sample, order: list[int], takes_floats: bool) -> Folded:
@@ -40,7 +40,7 @@ def test_the_law_with_a_factor(sample: Sample, factor: float) -> None:
     assert by_rank.decoded[0].tobytes() == shuffled.decoded[0].tobytes()
     assert by_rank.decoded[0].tobytes() == by_rank.decoded[-1].tobytes()
     total = np.sum(sample.gradients, axis=0, dtype=np.float64)
-    assert (np.abs(by_rank.decoded[0] - total) <= codec.error_bound(sample.gradients)).all()
+    assert (np.abs(by_rank.decoded[0] - total) <= bound_of(codec, sample.gradients)).all()
     ((message, *_),) = by_rank.messages
     assert (message[0].merge, message[0].scaling, message[0].floats) == (Merge.ADD, None, None)
     assert by_rank.announced_bytes(0) == sample.gradients[0].nbytes
@@ -55,7 +55,7 @@ def test_the_law_with_floats_for_what_overflows(sample: Sample, factor: float) -
     with np.errstate(over="ignore", invalid="ignore"):
         total = np.sum(sample.gradients, axis=0, dtype=np.float64)
         error = np.abs(found.decoded[0] - total)
-    assert (error <= codec.error_bound(sample.gradients)).all()
+    assert (error <= bound_of(codec, sample.gradients)).all()
     assert all(found.decoded[0].tobytes() == one.tobytes() for one in found.decoded)
 
 

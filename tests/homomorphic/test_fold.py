@@ -1,4 +1,4 @@
-"""The local driver, its refusals, and the reference; small encoders show what the contract can express."""
+"""The local driver and its refusals; small encoders show what the contract can express."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import pytest
 
 from homomorphic.codec import Exchange, Gradient, Merge, Message, Round, Scaling
 from homomorphic.fixed_point import FixedPoint, block_exponents
-from homomorphic.fold import Folded, LockStepError, fold, merged_reference, quantized_message
+from homomorphic.fold import Folded, LockStepError, fold
 from homomorphic.none import Uncompressed
 from tests.homomorphic.gradients import folded
-from tests.reference.codecs import wrapping_sum
 
 THC_TABLE = np.array([0, 3, 5, 7, 9, 11, 13, 14, 16, 17, 19, 21, 23, 25, 27, 30], np.int32)
 
@@ -149,54 +148,3 @@ def test_an_order_names_every_rank_once(order: list[int]) -> None:
     )
     with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
         folded(Uncompressed(), [np.zeros(1, np.float32)] * 2, order)
-
-
-@pytest.mark.parametrize("size", [0, 1, 2**18, 2**18 + 1])
-def test_the_reference_sums_any_length_and_notices_overflow(size: int) -> None:
-    columns = [np.full(size, 2**30, np.int32)] * 2
-    messages = [Message(words, Merge.ADD, "values") for words in columns]
-
-    reference = merged_reference(messages)
-
-    assert reference.merged.words.tolist() == wrapping_sum([column.tolist() for column in columns])
-    assert reference.has_left_int32 == (size > 0)
-    assert not merged_reference(messages[:1]).has_left_int32
-
-
-def test_the_reference_quantises_scaled_messages_by_itself() -> None:
-    random = np.random.default_rng(3)
-    for workers in (3, 300):
-        gradients = [random.standard_normal(70).astype(np.float32) for _ in range(workers)]
-        messages = [
-            Message(one, Merge.ADD, "values", scaling=Scaling(block_exponents(one, 32, workers), 32, workers))
-            for one in gradients
-        ]
-        reference = merged_reference(messages)
-        quantised = [quantized_message(message, reference.merged.exponents) for message in messages]
-
-        assert reference.merged.words.tolist() == wrapping_sum([one.words.tolist() for one in quantised])
-        assert not reference.has_left_int32
-
-
-def test_the_reference_knows_the_other_merges() -> None:
-    bits = [Message(np.array([word], np.uint32), Merge.OR, "index") for word in (1, 2**31)]
-    high = [Message(np.array([word], np.int32), Merge.MAX, "high") for word in (-5, 3)]
-    codes = [
-        Message(np.array([0xF0], np.uint32), Merge.TABLE_ADD, "codes", table=THC_TABLE) for _ in range(2)
-    ]
-    rows = [Message(np.zeros(size, np.float32), Merge.GATHER, "rows") for size in (1, 0)]
-
-    assert merged_reference(bits).merged.words.tolist() == [2**31 + 1]
-    assert merged_reference(high).merged.words.tolist() == [3]
-    assert merged_reference(codes).merged.words.tolist() == [0, 60, 0, 0, 0, 0, 0, 0]
-    assert [part.size for part in merged_reference(rows).merged.parts] == [1, 0]
-
-
-@pytest.mark.parametrize("merge", [Merge.FLOAT_ADD, Merge.SIGN])
-def test_the_reference_declines_what_has_no_single_result(merge: Merge) -> None:
-    text = (
-        f"{merge.value} has no single right result: it depends on the order or on chance; "
-        "only add, max, or, table_add and gather have one"
-    )
-    with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
-        merged_reference([Message(np.zeros(1, np.float32), merge, "values")])

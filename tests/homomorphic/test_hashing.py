@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from homomorphic.compiled import kernel
@@ -22,6 +22,7 @@ from homomorphic.sketch.hashing import (
     murmur3,
     place,
 )
+from tests.examples import examples
 from tests.reference import codecs
 from tests.reference import sketch as plain
 
@@ -87,7 +88,7 @@ def test_positions_are_those_of_set_bits(bits: list[int]) -> None:
     rows=st.integers(1, 2**18),
     key=keys,
 )
-@settings(max_examples=60)
+@examples(60)
 def test_counters_are_those_of_the_reference_in_every_setting(
     positions: list[int], lanes: int, rows: int, key: int
 ) -> None:

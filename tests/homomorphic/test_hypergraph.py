@@ -6,11 +6,12 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from homomorphic.sketch.hashing import PUBLISHED, PUBLISHED_LANES, REPAIRED, ROTATED, Counters, Hashing
 from homomorphic.sketch.hypergraph import Hypergraph, add, estimate, hypergraph, replay, schedule
+from tests.examples import examples
 from tests.reference import codecs
 from tests.reference import sketch as plain
 
@@ -61,7 +62,7 @@ def integers(members: int, random: np.random.Generator) -> np.ndarray:
 
 
 @given(graph=graphs(), planes=st.integers(1, 4), seed=st.integers(0, 2**32))
-@settings(max_examples=150)
+@examples(150)
 def test_integers_of_any_number_of_planes_peel_as_in_the_reference(
     graph: Hypergraph, planes: int, seed: int
 ) -> None:
@@ -93,7 +94,7 @@ def test_integers_of_any_number_of_planes_peel_as_in_the_reference(
 
 
 @given(graph=graphs(), seed=st.integers(0, 2**32))
-@settings(max_examples=60)
+@examples(60)
 def test_floats_that_add_exactly_peel_exactly(graph: Hypergraph, seed: int) -> None:
     words = np.random.default_rng(seed).integers(-1000, 1000, graph.negative.size).astype(np.float32)
     table = np.zeros(graph.size, np.float32)

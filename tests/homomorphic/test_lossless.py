@@ -15,7 +15,7 @@ from homomorphic.fixed_point import FixedPoint
 from homomorphic.fold import Folded
 from homomorphic.lossless import Lossless
 from homomorphic.sketch import sketch, tables, tiled
-from tests.homomorphic.gradients import Sample, folded, samples, support
+from tests.homomorphic.gradients import Sample, bound_of, folded, samples, support
 from tests.homomorphic.played import encoders_of, play
 
 
@@ -189,7 +189,7 @@ def test_a_damaged_float_counter_shows_too(setting: str, fault: float) -> None:
 
     assert len(played.notes_of(NoteKind.REDO)) == 1
     total = np.sum(gradients, axis=0, dtype=np.float64)
-    assert (np.abs(played.decoded - total) <= codec.error_bound(gradients)).all()
+    assert (np.abs(played.decoded - total) <= bound_of(codec, gradients)).all()
 
 
 def test_an_infinity_spoils_no_other_element() -> None:

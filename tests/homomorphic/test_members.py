@@ -30,7 +30,7 @@ from homomorphic.numbers.compact import all_of
 from homomorphic.numbers.exact import AgreedRanges
 from homomorphic.numbers.formats import Agreed, Format, number_format
 from homomorphic.threads import VARIABLE
-from tests.homomorphic.gradients import values
+from tests.homomorphic.gradients import bound_of, values
 from tests.homomorphic.indexes import index_of
 from tests.reference import codecs as plain
 from tests.reference import digits
@@ -198,7 +198,7 @@ def test_words_are_those_of_the_definitions_whatever_the_chunks_and_threads(
     assert (kept[~wanted] == 99).all()
     assert cleared[wanted].tobytes() == kept[wanted].tobytes()
     errors = np.abs(cleared.astype(np.float64) - case.gradient)[wanted]
-    bound = form.error_bound([case.gradient], is_forecast=False)[wanted]
+    bound = bound_of(form, [case.gradient], is_forecast=False)[wanted]
     assert (errors <= (bound if name == "block_exponent" else 0)).all()
 
 
@@ -222,7 +222,7 @@ def test_an_exchange_decodes_the_sum_of_the_members(name: str, case: Case, worke
     total = np.zeros(decoded.size)
     for position in case.positions:
         total[position] = sum(float(gradient[position]) for gradient in gradients)
-    assert (np.abs(decoded - total) <= form.error_bound(gradients, is_forecast=False)).all()
+    assert (np.abs(decoded - total) <= bound_of(form, gradients, is_forecast=False)).all()
 
 
 @pytest.mark.parametrize("chunk_elements", [64, 1 << 19])

@@ -6,13 +6,14 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from homomorphic.codec import EncodeError, Gradient, Merge, NoteKind
 from homomorphic.fixed_point import FixedPoint
 from homomorphic.lossless import Lossless
-from tests.homomorphic.gradients import folded
+from tests.examples import examples
+from tests.homomorphic.gradients import bound_of, folded
 from tests.homomorphic.indexes import sparse
 from tests.homomorphic.played import Played, encoders_of, play
 from tests.reference import released as plain
@@ -60,7 +61,7 @@ def added(parts: list[list[np.float32]]) -> list[np.float32]:
     return total
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(sample=gradients(), ratio=st.sampled_from([1.0, 1.5, 3.0, 10.0]))
 def test_floats_are_flagged_added_and_peeled_as_the_release_does(
     sample: list[Gradient], ratio: float
@@ -93,7 +94,7 @@ def test_floats_are_flagged_added_and_peeled_as_the_release_does(
     assert added([one[tail:] for one in sample]) == result.decoded[tail:].tolist()
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(sample=gradients(), ratio=st.sampled_from([1.0, 1.5, 3.0, 10.0]))
 def test_integers_are_added_peeled_and_estimated_to_the_bit(sample: list[Gradient], ratio: float) -> None:
     workers, elements = len(sample), sample[0].size
@@ -143,7 +144,7 @@ def assert_estimates_are_told(result: Played, expected: integers.Peeled, members
     assert sorted(expected.estimates) == told[0].elements.tolist()
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(sample=gradients())
 def test_the_index_is_counted_in_cells_of_four_bits(sample: list[Gradient]) -> None:
     result = played(published(), sample)
@@ -153,7 +154,7 @@ def test_the_index_is_counted_in_cells_of_four_bits(sample: list[Gradient]) -> N
     assert [plain.cells(one.tolist()) for one in sample] == [one.words.tolist() for one in messages]
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(sample=gradients())
 def test_or_in_cells_of_one_bit(sample: list[Gradient]) -> None:
     wide, narrow = played(published(), sample), played(published(index_bits=1), sample)
@@ -226,8 +227,8 @@ def test_only_what_is_not_told_as_an_estimate_must_be_right() -> None:
     result = played(codec, gradients)
 
     (note,) = result.notes
-    is_right = np.abs(result.decoded - np.sum(gradients, axis=0, dtype=np.float64)) <= codec.error_bound(
-        gradients
+    is_right = np.abs(result.decoded - np.sum(gradients, axis=0, dtype=np.float64)) <= bound_of(
+        codec, gradients
     )
     assert 0 < note.count < note.total
     assert not is_right.all()

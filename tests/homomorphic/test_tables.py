@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from homomorphic.keyed import splitmix64_plain
@@ -22,6 +22,7 @@ from homomorphic.sketch.tables import (
     rows_needed,
     scratch_for,
 )
+from tests.examples import examples
 from tests.reference import codecs
 from tests.reference import sketch as plain
 
@@ -134,7 +135,7 @@ def choices_of(bucket: Bucket, tile: int) -> dict[int, plain.Choices]:
 
 
 @given(bucket=buckets())
-@settings(max_examples=60)
+@examples(60)
 def test_adding_and_peeling_are_those_of_the_reference(bucket: Bucket) -> None:
     merged = merged_of(bucket)
     sums, is_failed = peeled(bucket, merged)
@@ -152,7 +153,7 @@ def test_adding_and_peeling_are_those_of_the_reference(bucket: Bucket) -> None:
 
 
 @given(bucket=buckets())
-@settings(max_examples=40)
+@examples(40)
 def test_any_tile_peels_as_a_hypergraph_too(bucket: Bucket) -> None:
     tables = bucket.tables
     merged = merged_of(bucket)
@@ -170,7 +171,7 @@ def test_any_tile_peels_as_a_hypergraph_too(bucket: Bucket) -> None:
 
 
 @given(bucket=buckets(), counter=st.integers(0, 10**6), fault=st.integers(1, 2**32 - 1))
-@settings(max_examples=60)
+@examples(60)
 def test_a_fault_in_any_counter_fails_its_tile_and_no_other(bucket: Bucket, counter: int, fault: int) -> None:
     merged = merged_of(bucket)
     sums, is_failed = peeled(bucket, merged)

@@ -9,10 +9,11 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from homomorphic.threads import VARIABLE, in_parallel, threads_count
+from tests.examples import examples
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def squares(count: int) -> list[int]:
 
 
 @given(count=st.integers(0, 50), threads=st.integers(1, 6))
-@settings(max_examples=40)
+@examples(40)
 def test_every_item_is_worked_on_once_in_ranges_of_equal_size(count: int, threads: int) -> None:
     ranges = []
     with pytest.MonkeyPatch.context() as patch:

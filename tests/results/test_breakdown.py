@@ -6,13 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.journal import covered_ps
 from sim.record import PhaseRecord, RoundRecord
 from sim.results import write_run
 from sim.results.breakdown import breakdown
+from tests.examples import examples
 from tests.results.builders import LOSSLESS, RING, run_data
 from tests.results.builders import rounds as fake_rounds
 from tests.results.test_report import svg_text
@@ -70,7 +71,7 @@ times = st.lists(st.integers(0, 60), min_size=4, max_size=4).map(lambda drawn: t
 
 
 @given(st.lists(st.lists(times, min_size=1, max_size=3), min_size=1, max_size=4))
-@settings(max_examples=100)
+@examples(100)
 def test_every_instant_counts_once(buckets: list[list[Times]]) -> None:
     """Instant by instant: the first round under way has it, and gives it to what its last worker does."""
     spans = [(min(own[0] for own in one), max(own[-1] for own in one)) for one in buckets]

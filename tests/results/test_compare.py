@@ -106,19 +106,70 @@ def test_another_scenario_is_said_in_one_note(write: Callable[..., Path]) -> Non
     )
 
 
-@pytest.mark.parametrize(("width", "left_out"), [(100, 0), (80, 2), (60, 4)])
-def test_a_narrow_terminal_loses_columns_but_no_name(
-    write: Callable[..., Path], width: int, left_out: int
+@pytest.mark.parametrize(("width", "tables"), [(100, 1), (80, 2), (43, 4)])
+def test_a_narrow_terminal_breaks_the_table_and_leaves_out_nothing(
+    write: Callable[..., Path], width: int, tables: int
 ) -> None:
     console = Console(width=width, color_system=None)
     with console.capture() as capture:
-        console.print(compare([write(replace(RING, name="lossless-x"), LOSSLESS)]).table())
+        console.print(compare([write(replace(RING, name="lossless-x"), LOSSLESS)]).table(), crop=False)
     lines = capture.get().splitlines()
+    headed = [line for line in lines if line.startswith("┃ run ┃ variant ")]
 
-    assert lines[1].count("┃") == 10 - left_out
-    assert "lossless-x" in lines[3]
+    assert len(headed) == sum("lossless-x" in line for line in lines) == tables
+    found = [heading.strip() for line in headed for heading in line.strip("┃").split("┃")[2:]]
+    assert sorted(found) == sorted(
+        ["elements/s", "× base", "iteration", "× base", "wire/worker", "× base", "verdict"]
+    )
     assert max(map(len, lines)) <= width
     assert not any(line.endswith(" ") for line in lines)
+
+
+def cells(console_text: str, row: int) -> list[str]:
+    """What one row of the table says."""
+    lines = [line for line in console_text.splitlines() if line.startswith("│")]
+    return [cell.strip() for cell in lines[row].strip("│").split("│")]
+
+
+def test_ratios_are_of_the_numbers_beside_them(write: Callable[..., Path]) -> None:
+    """A worker's link carries (4000 + 100 B) × 2 buckets = 8.20 kB a step, of 2 or of 4 workers.
+
+    Aggregation lasts 128 and 256 µs for 2000 elements. Ready after 40 of 60 µs, the iterations are 168 and
+    296 µs.
+    """
+    found = compare([write(RING), write(replace(SLOWER, workers=4))])
+    console = Console(width=200, color_system=None)
+    with console.capture() as capture:
+        console.print(found.table())
+
+    assert cells(capture.get(), 0) == [
+        *("1", "ring", "15.6 M", "1.00 ×", "168 µs", "1.00 ×", "8.20 kB", "1.00 ×", "pass"),
+    ]
+    assert cells(capture.get(), 1) == [
+        *("2", "ring", "7.81 M", "0.500 ×", "296 µs", "1.76 ×", "8.20 kB", "1.00 ×", "pass"),
+    ]
+    assert found.rows[1].ratios == {
+        "aggregation_elements_per_s": 0.5,
+        "aggregation_time_us": 2.0,
+        "iteration_time_us": 296 / 168,
+        "wire_bytes_up_per_worker": 1.0,
+        "wire_bytes_up": 2.0,  # of all workers
+        "wire_bytes_down": 2.0,
+        "compression_ratio": 1.0,
+    }
+    assert found.notes == (
+        "quick/2026-11-21T19-12-51-seed7-2: other numbers of workers: 'ring' has 4, 'ring' of the baseline 2",
+    )
+
+
+def test_more_bytes_per_worker_are_more_wherever_they_go(write: Callable[..., Path]) -> None:
+    """(8000 + 100) × 2 over (4000 + 100) × 2 per worker, though half as many workers send as many."""
+    twice = replace(RING, messages=(("values", 100, 8000),), workers=2)
+    row = compare([write(replace(RING, workers=4)), write(twice)]).rows[1]
+
+    assert row.ratios["wire_bytes_up_per_worker"] == 8100 / 4100
+    assert row.ratios["wire_bytes_up"] == 8100 / 4100 / 2
+    assert row.ratios["compression_ratio"] == 0.5
 
 
 def test_training_loss_has_a_column_where_something_was_trained(write: Callable[..., Path]) -> None:

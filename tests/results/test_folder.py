@@ -60,7 +60,7 @@ def test_files(folder: Path) -> None:
 def test_summary_says_what_was_run(folder: Path) -> None:
     summary = json.loads((folder / "summary.json").read_bytes())
 
-    keys = "approximations injected scenario seed sets variants verdict warnings"
+    keys = "approximations format injected scenario seed sets tables variants verdict warnings"
     assert list(summary) == keys.split()
     assert (summary["scenario"], summary["seed"], summary["sets"]) == ("quick", 7, ["seed=7"])
 

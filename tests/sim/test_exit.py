@@ -76,7 +76,7 @@ def test_a_run_that_passes_exits_with_0(tmp_path: Path) -> None:
 def test_a_run_that_fails_a_check_exits_with_1_and_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sim.checks.conservation", lambda links: Finding(False, "a byte too many"))
+    monkeypatch.setattr("sim.checks.network.conservation", lambda links: Finding(False, "a byte too many"))
 
     result = netfold(tmp_path)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import simpy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.engine.model import NEVER_PS, Fate, Rule
@@ -23,6 +23,7 @@ from sim.fault_plan import (
 )
 from sim.faults import FaultDriver
 from sim.record import FaultRecord
+from tests.examples import examples
 
 BUILT = [100, 40]  # bits per second of the links
 
@@ -188,7 +189,7 @@ LINK_EFFECTS = st.one_of(
 )
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.lists(LINK_EFFECTS, max_size=6))
 def test_at_any_time_links_are_as_the_faults_of_that_time_say(effects: list[LinksDown | LinksSlower]) -> None:
     told = calls(*effects)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from fractions import Fraction
 
 import simpy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.fault_plan import Condition, Crash, FaultPlan, LateStart, Pause, PlannedFault, SlowHost
 from sim.hosts import Hosts
+from tests.examples import examples
 
 STOPS = st.lists(
     st.tuples(st.integers(0, 20), st.integers(1, 8)).map(lambda pair: (pair[0], sum(pair))), max_size=4
@@ -31,7 +32,7 @@ def stands(stops: list[tuple[int, int]], now_ps: int) -> bool:
     return any(from_ps <= now_ps < until_ps for from_ps, until_ps in stops)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(STOPS, st.integers(0, 25), st.integers(0, 12))
 def test_work_waits_while_its_host_stands_still(
     stops: list[tuple[int, int]], start_ps: int, work_ps: int

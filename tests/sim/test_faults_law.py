@@ -6,9 +6,10 @@ import re
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.sim.scenes import RING, simulate
 
 SETS = ("workload.elements=3000", "workload.steps=2", "collective.timeout=1ms")
@@ -31,7 +32,7 @@ FAULTS = st.one_of(
 )
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.lists(FAULTS, max_size=5), st.sampled_from([(), SMALL, (RING,)]))
 def test_sums_are_right_and_every_packet_is_accounted_for(
     faults: list[str], collective: tuple[str, ...]

@@ -6,11 +6,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from homomorphic.codec import Merge, Message
 from sim.collectives.in_network import SWITCH_MERGES, InNetwork
+from tests.examples import examples
 from tests.sim.exchanges import (
     FRAME,
     INTEGER_MERGES,
@@ -69,7 +70,7 @@ def test_a_small_window_sends_one_window_a_round_trip() -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=100)
+@examples(100)
 def test_a_switch_against_the_reference(data: st.DataObject) -> None:
     """Several messages at once, empty ones, short tails, rounds of different length, stragglers, loss."""
     workers = data.draw(st.integers(1, 5))

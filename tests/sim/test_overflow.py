@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -60,24 +61,46 @@ def test_atp_sends_floats_where_sums_stick_and_says_how_many_did(tmp_path: Path)
 DONE = {"saturate": "saturated", "sticky": "stuck at the limit"}
 
 
-def why_inexact(folder: Path, *sets: str) -> tuple[str, str]:
-    """Verdict of merges_are_exact, and what its detail says behind the first wrong word."""
+def of_merges(folder: Path, *sets: str) -> tuple[str, str, dict[str, str]]:
+    """Verdict and detail of merges_are_exact, and the verdicts of all checks."""
     (job,) = simulate(folder, *sets).jobs
     (check,) = (check for check in job.checks if check.name == "merges_are_exact")
-    (switch,) = job.facts.switches
-    count = f"; {switch['overflowed_words']} sums left int32 in switches and "
-    return check.verdict, check.detail.partition(count)[2]
+    return check.verdict, check.detail, {check.name: check.verdict for check in job.checks}
 
 
 @pytest.mark.parametrize("overflow", DONE)
-def test_counters_of_a_sketch_should_wrap(
+def test_counters_that_were_clipped_are_told_where_their_tiles_were_sent_again(
     tmp_path: Path, overflow: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Values just below their exponent's limit: two of them leave no room in a counter for a third."""
     monkeypatch.setitem(synthetic._VALUES, "normal", lambda _, count: np.full(count, 1.9, np.float32))
     sets = "codec={kind: lossless}", "workload.elements=50000", "workload.density=2%"
 
-    verdict, why = why_inexact(tmp_path, *sets, f"collective.overflow={overflow}")
+    verdict, detail, checks = of_merges(tmp_path, *sets, f"collective.overflow={overflow}")
 
-    assert (verdict, why) == ("fail", f"{DONE[overflow]}: use overflow wrap")
-    assert why_inexact(tmp_path, *sets, "collective.overflow=wrap") == ("pass", "")
+    assert (verdict, set(checks.values())) == ("pass", {"pass"})
+    assert re.fullmatch(
+        r"all merged words of 1 rounds equal their integer sums, but for \d+ in parts that were sent again; "
+        rf"\d+ sums left int32 in switches and {DONE[overflow]}: use overflow wrap: first in "
+        r"step 0, bucket 0, worker 0, word \d+ of '.*' \(received -?\d+, the sum is -?\d+\): slot .*",
+        detail,
+    )
+    assert of_merges(tmp_path, *sets, "collective.overflow=wrap")[1] == (
+        "all merged words of 1 rounds equal their integer sums"
+    )
+
+
+@pytest.mark.parametrize("overflow", DONE)
+def test_counters_that_were_clipped_and_never_sent_again_are_wrong(
+    tmp_path: Path, overflow: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The release does not notice: whatever the codec makes of it, the merged words are not the sums."""
+    monkeypatch.setitem(synthetic._VALUES, "normal", lambda _, count: np.full(count, 1.9, np.float32))
+    codec = "codec={kind: lossless, setting: published, values: block_exponent, ratio: 10}"
+    sets = codec, "workload.elements=50000", "workload.density=20%", f"collective.overflow={overflow}"
+
+    verdict, detail, _ = of_merges(tmp_path, *sets)
+
+    assert verdict == "fail"
+    assert re.match(r"\d+ merged words are wrong, first in step 0, bucket 0, worker 0, word \d+ of '", detail)
+    assert detail.endswith(f" sums left int32 in switches and {DONE[overflow]}: use overflow wrap")

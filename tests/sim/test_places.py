@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.collectives.places import Places
 from sim.engine.model import Frame, Job, Merge, Program, Segment
+from tests.examples import examples
 
 Operation = list[list[int]]  # of each stream, the words of its messages
 
@@ -61,7 +62,7 @@ def expected(operations: list[Operation], window: int, unit_packets: int) -> dic
     window=st.integers(1, 5),
     unit_packets=st.integers(1, 3),
 )
-@settings(max_examples=60)
+@examples(60)
 def test_places_of_plain_streams(operations: list[Operation], window: int, unit_packets: int) -> None:
     places = Places(job_of(window, unit_packets))
     for worker in (1, 0):  # whoever is first

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from homomorphic.codec import Merge
@@ -12,6 +12,7 @@ from homomorphic.merge import merge_all
 from sim.engine.model import Frame
 from sim.frames import FRAMES
 from sim.workload.device import FixedDevice
+from tests.examples import examples
 from tests.sim.exchanges import (
     FRAME,
     INTEGER_MERGES,
@@ -116,7 +117,7 @@ def test_a_ring_is_charged_for_merging() -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=20)
+@examples(20)
 def test_a_ring_survives_loss_and_stragglers(data: st.DataObject) -> None:
     workers = data.draw(st.integers(2, 5))
     merges = st.sampled_from([*INTEGER_MERGES, Merge.TABLE_ADD])

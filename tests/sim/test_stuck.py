@@ -130,7 +130,7 @@ def test_nothing_but_stuck_variants(tmp_path: Path) -> None:
 
 
 def test_wrong_numbers_are_worse_than_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sim.checks.conservation", lambda links: Finding(False, "a byte too many"))
+    monkeypatch.setattr("sim.checks.network.conservation", lambda links: Finding(False, "a byte too many"))
 
     outcome = run(tmp_path, "faults=[{kind: loss, rate: 100%}]")
 
@@ -140,6 +140,7 @@ def test_wrong_numbers_are_worse_than_none(tmp_path: Path, monkeypatch: pytest.M
         "decodes": "stuck",
         "sum_is_right": "stuck",
         "merges_are_exact": "pass",
+        "merges_are_right": "pass",
         "replicas_agree": "pass",
         "nothing_lost": "stuck",
         "conservation": "fail",
@@ -293,8 +294,8 @@ def test_a_leak_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (variant,) = run(tmp_path).summary["variants"]
 
     assert [check["detail"] for check in variant["checks"] if check["verdict"] == "fail"] == [
-        "5 left behind: slot 0, version 0: worker 1 of 3; slot 1, version 0: worker 1 of 3; "
-        "slot 2, version 0: worker 1 of 3 and 2 more (late duplicates or a switch_reboot can do this)"
+        "5 left behind in switches: slot 0, version 0: worker 1 of 3; slot 1, version 0: worker 1 of 3; "
+        "slot 2, version 0: worker 1 of 3 and 2 more; no injected fault explains it"
     ]
 
 

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import networkx as nx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.engine.model import Overflow, Program
 from sim.resolve.aggregation_tree import Tree, build_tree, one_switch
 from sim.wiring import NO_LIMIT_BYTES, job_traffic
+from tests.examples import examples
 from tests.sim.scenes import LINK, TINY, job_of, job_plan, only, refused
 from tests.topologies.graphs import topologies
 from topologies.exchange import to_json
@@ -144,7 +145,7 @@ def walk(network: Network, node: int, root: int, route: int) -> list[int]:
 
 
 @given(graph=topologies(), data=st.data())
-@settings(max_examples=100)
+@examples(100)
 def test_a_tree_against_walks_along_its_ways(graph: nx.Graph, data: st.DataObject) -> None:
     network = compile_network(graph)
     hosts = [node for node, is_host in enumerate(network.is_host) if is_host]

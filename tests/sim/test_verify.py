@@ -7,16 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from homomorphic.bounds import Sums
 from homomorphic.codec import Gradient, Holders, Merge, Merged, Message, Words
 from homomorphic.fixed_point import FixedPoint
 from homomorphic.fold import LockStepError
 from homomorphic.none import Uncompressed
 from sim.notes import Exempt
 from sim.verify import Findings, Operation, examine
+from tests.examples import examples
+from tests.homomorphic.gradients import bound_of
 
 FLOATS = st.one_of(st.just(0.0), st.floats(-1e6, 1e6, width=32), st.floats(-(2.0**-10), 2.0**-10, width=32))
 
@@ -27,8 +30,11 @@ class Loose:
 
     bounds: tuple[float, ...]
 
-    def error_bound(self, gradients: list[Gradient]) -> np.ndarray:
-        return np.array(self.bounds)
+    def error_bound(self, gradients: list[Gradient]) -> Loose:
+        return self
+
+    def of(self, sums: Sums) -> np.ndarray:
+        return np.array(self.bounds[sums.first : sums.first + sums.total.size])
 
 
 def floats(*values: float) -> Gradient:
@@ -55,7 +61,7 @@ def found(bounds: tuple[float, ...], gradients: list[Gradient], decoded: list[Gr
     ),
     error=st.floats(-10, 10, width=32),
 )
-@settings(max_examples=60)
+@examples(60)
 def test_errors_and_supports_by_hand(gradients: list[list[float]], error: float) -> None:
     columns = list(zip(*gradients, strict=True))
     decoded = floats(*(math.fsum(column) for column in columns))
@@ -64,7 +70,7 @@ def test_errors_and_supports_by_hand(gradients: list[list[float]], error: float)
     findings = examine(FixedPoint(4), [floats(*one) for one in gradients], [decoded] * len(gradients), [])
 
     errors = [abs(float(decoded[i]) - math.fsum(column)) for i, column in enumerate(columns)]
-    bounds = FixedPoint(4).error_bound([floats(*one) for one in gradients]).tolist()
+    bounds = bound_of(FixedPoint(4), [floats(*one) for one in gradients]).tolist()
     over = [error / bound for error, bound in zip(errors, bounds, strict=True)]
     assert findings.max_abs_error == pytest.approx(max(errors), rel=1e-9, abs=1e-9)
     assert findings.max_error_over_bound == pytest.approx(max(over), rel=1e-6, abs=1e-4)

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from homomorphic.bounds import ErrorBound, Sums
 from homomorphic.codec import Encoder, Exchange, Gradient, Merge, Message, Note, Round
 from sim.study.options import NamedCodec
 
@@ -25,6 +26,16 @@ class Clock:
 
 def unchanged(rank: int, total: Gradient) -> Gradient:
     return total
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same bound for every element."""
+
+    bound: float
+
+    def of(self, sums: Sums) -> NDArray[np.float64]:
+        return np.full(sums.total.size, self.bound)
 
 
 @dataclass(frozen=True)
@@ -45,8 +56,8 @@ class Fake:
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
         return FakeEncoder(self, rank)
 
-    def error_bound(self, gradients: Sequence[Gradient]) -> NDArray[np.float64]:
-        return np.full(gradients[0].size, self.bound)
+    def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
+        return Constant(self.bound)
 
 
 @dataclass(frozen=True)

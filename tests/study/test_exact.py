@@ -4,10 +4,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.study.exact import exact_sums, rounded_sum
+from tests.examples import examples
 
 LARGEST = float(np.finfo(np.float32).max)
 floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -31,7 +32,7 @@ def rounded(total: Fraction) -> np.float32:
     return min(finite, key=lambda one: (abs(Fraction(float(one)) - total), int(one.view(np.int32)) & 1))
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     st.integers(1, 9).flatmap(
         lambda n: st.lists(st.lists(floats | near, min_size=n, max_size=n), min_size=1, max_size=6)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.reference.atp import FREE, INT32_MAX, INT32_MIN, AtpReference, Entry, Outcome, Verdict
 
 OWN, OTHER = 7, 8
@@ -168,7 +169,7 @@ def word(identity: int, worker: int) -> int:
         max_size=60,
     )
 )
-@settings(max_examples=200)
+@examples(200)
 def test_what_is_forwarded_holds_the_words_of_its_workers_once_each(
     script: list[tuple[str, int, int]],
 ) -> None:

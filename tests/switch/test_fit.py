@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from homomorphic.codec import Merge
@@ -16,6 +16,7 @@ from switch.fit import Fit, FitError, can_run, check_merges, check_overflow, fit
 from switch.profiles import PROFILES, Profile
 from switch.program import Demand
 from switch.registers import new_registers
+from tests.examples import examples
 
 TOFINO1, TOFINO2, IDEAL = PROFILES["tofino1"], PROFILES["tofino2"], PROFILES["ideal"]
 
@@ -330,7 +331,7 @@ def test_an_unknown_program() -> None:
 # Laws.
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     program=st.sampled_from(["switchml", "atp", "inca", "tree"]),
     profile=st.sampled_from([TOFINO1, TOFINO2]),
@@ -500,7 +501,7 @@ def test_a_program_needs_one_of_its_merges(program: str, merges: list[str], told
 # Switches without pipelines, and links of any rate.
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     program=st.sampled_from(["switchml", "timed", "atp", "inca", "tree"]),
     slots=st.integers(1, 10_000),

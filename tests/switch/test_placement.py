@@ -6,13 +6,14 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from switch.declare import RELEASED, declare
 from switch.placement import blocks_of, place
 from switch.profiles import PROFILES
 from switch.program import VALUES, Program, Register
+from tests.examples import examples
 
 TOFINO1 = PROFILES["tofino1"]
 
@@ -34,7 +35,7 @@ def test_blocks_of_an_array(entries: int, bits: int, blocks: int) -> None:
 
 
 @given(entries=st.integers(1, 200_000), bits=st.sampled_from([8, 16, 32, 64]))
-@settings(max_examples=50)
+@examples(50)
 def test_one_block_is_spare_and_one_less_would_not_do(entries: int, bits: int) -> None:
     capacity = 1024 * (128 // bits)
     blocks = blocks_of(Register(VALUES, entries, bits), TOFINO1) - 1
@@ -62,7 +63,7 @@ def programs(draw: st.DrawFn) -> Program:
 
 
 @given(program=programs(), stages=st.integers(1, 20), salus=st.integers(1, 6))
-@settings(max_examples=100)
+@examples(100)
 def test_a_placement_keeps_every_rule(program: Program, stages: int, salus: int) -> None:
     profile = replace(TOFINO1, stages=stages, salus_per_stage=salus)
 
@@ -85,7 +86,7 @@ def test_a_placement_keeps_every_rule(program: Program, stages: int, salus: int)
 
 
 @given(program=programs(), stages=st.integers(1, 20))
-@settings(max_examples=50)
+@examples(50)
 def test_a_stage_more_never_has_room_for_less(program: Program, stages: int) -> None:
     left = [
         sum(place(program, replace(TOFINO1, stages=count)).left.values()) for count in (stages, stages + 1)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from itertools import combinations
 
 import networkx as nx
-from hypothesis import given, settings
+from hypothesis import given
 
+from tests.examples import examples
 from tests.topologies.graphs import GBPS, LINK, UPLINK, topologies
 from topologies.graph import add_link, add_switch, hosts
 from topologies.leaf_spine import leaf_spine
@@ -30,7 +31,7 @@ def bisection_by_splits(graph: nx.Graph) -> int:
     return min(flows)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(topologies(switches_max=5, hosts_max=6))
 def test_bisection_is_the_least_flow_over_all_splits(graph: nx.Graph) -> None:
     assert bisection_bps(graph) == bisection_by_splits(graph)

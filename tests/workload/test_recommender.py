@@ -2,13 +2,14 @@
 
 import numpy as np
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from sim.workload.data import Ratings
 from sim.workload.draws import shards
 from sim.workload.tasks import RecommenderTask
+from tests.examples import examples
 
 
 @st.composite
@@ -36,7 +37,7 @@ def expanded(ratings: Ratings, copies: tuple[int, int]) -> NDArray[np.bool_]:
     return np.kron(blocks, table)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(
     small_ratings(), st.tuples(st.integers(1, 4), st.integers(1, 4)), st.integers(1, 40), st.integers(0, 99)
 )
@@ -55,7 +56,7 @@ def test_samples_are_rated_and_unrated_pairs(
         assert len(set(users[start : start + 5].tolist())) == 1
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(small_ratings(), st.tuples(st.integers(1, 4), st.integers(1, 4)))
 def test_is_rated_is_the_kronecker_product(ratings: Ratings, copies: tuple[int, int]) -> None:
     task = RecommenderTask(ratings, copies, batch=1, workers=1, seed=0)

@@ -1,0 +1,223 @@
+"""How far a decoded sum may be from the true one, computed part by part.
+
+A codec looks once at whole gradients for what its bound depends on there (exponents of blocks, the largest
+magnitude) and keeps that. It then answers for one part after the other, from sums that whoever compares needs
+anyway, so nothing of the gradient's size in float64 exists.
+
+u = 2**-24 is the unit roundoff of float32, v = 2**-53 that of float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from homomorphic.compiled import kernel
+
+Gradient = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+
+PART_ELEMENTS = 1 << 14  # looked at together: what is computed of them stays in the cache
+FLOAT_MAX = float(np.finfo(np.float32).max)
+TINY = 2.0**-149  # the smallest float32 above zero
+
+_U, _V = 2.0**-24, 2.0**-53
+_SECOND_ORDER = 1 + 2.0**-20  # products of two errors, and what computing a bound in float64 is off by
+
+
+class Sums(NamedTuple):
+    """What all workers' elements `first`, `first + 1`, … add up to, taken in float64."""
+
+    first: int
+    total: Doubles
+    magnitude: Doubles  # Σ|x|
+
+
+class ErrorBound(Protocol):
+    """Largest allowed `|decoded − Σ gradients|` of one bucket."""
+
+    def of(self, sums: Sums) -> Doubles:
+        """The bound of each element of a part, `(elements,)`; the array is the caller's to change."""
+        ...
+
+
+def sums_of_parts(
+    gradients: Sequence[Gradient], bitmaps: NDArray[np.uint32] | None = None, unit_elements: int = 1
+) -> Iterator[Sums]:
+    """Sums of consecutive parts. The arrays are used again for the next part.
+
+    With `bitmaps` (units,), worker r counts in the units whose bit r is set.
+    """
+    size = gradients[0].size
+    total, magnitude = np.empty((2, min(PART_ELEMENTS, size)))
+    for first in range(0, size, PART_ELEMENTS):
+        last = min(first + PART_ELEMENTS, size)
+        sums = Sums(first, total[: last - first], magnitude[: last - first])
+        sums.total.fill(0)
+        sums.magnitude.fill(0)
+        held = None if bitmaps is None else bitmaps[np.arange(first, last) // unit_elements]
+        for rank, gradient in enumerate(gradients):
+            values = gradient[first:last]
+            if held is not None:
+                values = np.where(held >> np.uint32(rank) & np.uint32(1), values, np.float32(0))
+            add_values(values, sums.total, sums.magnitude)
+        yield sums
+
+
+def whole_bound(bound: ErrorBound, gradients: Sequence[Gradient]) -> Doubles:
+    """The bound of every element, `(elements,)`."""
+    parts = [bound.of(sums) for sums in sums_of_parts(gradients)]
+    return np.concatenate(parts) if parts else np.empty(0)
+
+
+@kernel
+def add_values(values: Gradient, total: Doubles, magnitude: Doubles) -> None:
+    """Add values, and their magnitudes, in place."""
+    for i in range(values.size):
+        value = np.float64(values[i])
+        total[i] += value
+        magnitude[i] += abs(value)
+
+
+@kernel
+def _largest_bits(bits: NDArray[np.int32], block_elements: int, largest: NDArray[np.int32]) -> None:
+    """Raise `largest` to the bits of the largest magnitude of each block; NaN is above infinity."""
+    for block in range(largest.size):
+        own = bits[block * block_elements : (block + 1) * block_elements]
+        high = np.int32(0)
+        for i in range(own.size):
+            high = max(high, own[i] & np.int32(0x7FFFFFFF))
+        largest[block] = max(largest[block], high)
+
+
+def largest_magnitudes(gradients: Sequence[Gradient], block_elements: int) -> Gradient:
+    """Largest magnitude of each block over all workers, `(blocks,)`; the last block may be short."""
+    largest = np.zeros(-(-gradients[0].size // block_elements), np.int32)
+    for gradient in gradients:
+        _largest_bits(np.ascontiguousarray(gradient).view(np.int32), block_elements, largest)
+    return largest.view(np.float32)
+
+
+def addition_error(additions: int | Doubles, magnitude: Doubles) -> Doubles:
+    """How far a float32 sum of k additions, in any order, may be from the float64 sum of the same words.
+
+    k · u · Σ|x|, whatever the order or tree of the additions, and without terms of second order (Jeannerod
+    and Rump, "Improved error bounds for inner products in floating-point arithmetic", SIAM Journal on Matrix
+    Analysis and Applications 34(2), 2013); k · v · Σ|x| for the float64 sum by the same theorem. The factor
+    covers that Σ|x| is rounded too. Sums that are denormal are exact in float32; the smallest denormal per
+    addition is for adders that are not so careful with them.
+
+    It holds for every sum that stayed finite on its way; one that overflows is an infinity or NaN for ever.
+    """
+    allowed: Doubles = magnitude * (additions * ((_U + _V) * (1 + 2.0**-40)))
+    allowed += additions * TINY
+    return allowed
+
+
+@dataclass(frozen=True)
+class FloatAddBound:
+    """Of n − 1 float32 additions in any order; infinite where a sum may leave float32."""
+
+    workers: int
+
+    def of(self, sums: Sums) -> Doubles:
+        """See `addition_error`."""
+        bound = addition_error(self.workers - 1, sums.magnitude)
+        bound[sums.magnitude >= FLOAT_MAX] = np.inf
+        return bound
+
+
+@dataclass(frozen=True)
+class FactorBound:
+    """Of integers that a constant factor makes of values.
+
+    Each worker's rounding is off by 1/2; products and sums are float64 and integers; the decoded value is
+    rounded to float32: n / (2 · factor) + u · |Σ|. Where some sum may leave int32, any element may have been
+    added as float32 instead, with the bound of that.
+    """
+
+    workers: int
+    factor: float
+    may_be_float: bool
+
+    def of(self, sums: Sums) -> Doubles:
+        """See the class."""
+        bound = self.workers / (2 * self.factor) + _U * np.abs(sums.total)
+        if self.may_be_float:
+            bound = np.maximum(bound, FloatAddBound(self.workers).of(sums))
+        return np.asarray(bound * _SECOND_ORDER + TINY)
+
+
+@dataclass(frozen=True)
+class BlockBound:
+    """Of block floating point.
+
+    Each worker's float32 product is off by a relative u and its rounding by 1/2; the integer sum is exact;
+    turning it to float32 and dividing are off by u each: n / (2 · scale) + u · Σ|x| + 2u · |Σ|. The error of
+    the scale itself cancels: the same float32 multiplies and divides. The factor covers the second order, the
+    last term results that are denormal.
+    """
+
+    half_steps: Doubles  # n / (2 · scale) of each block
+    block_elements: int
+
+    def of(self, sums: Sums) -> Doubles:
+        """See the class."""
+        bound = np.empty(sums.total.size)
+        _block_bound(sums.first, sums.total, sums.magnitude, self.half_steps, self.block_elements, bound)
+        return bound
+
+
+@kernel
+def _block_bound(
+    first: int,
+    total: Doubles,
+    magnitude: Doubles,
+    half_steps: Doubles,
+    block_elements: int,
+    bound: Doubles,
+) -> None:
+    """Write the bounds of `BlockBound`, run of a block by run of a block."""
+    begin = 0
+    while begin < total.size:
+        block = (first + begin) // block_elements
+        end = min(total.size, (block + 1) * block_elements - first)
+        half_step = half_steps[block]
+        own, magnitudes, totals = bound[begin:end], magnitude[begin:end], total[begin:end]
+        for i in range(own.size):
+            off_by = half_step + 2.0**-24 * magnitudes[i] + 2.0**-23 * abs(totals[i])
+            own[i] = off_by * (1 + 2.0**-20) + 2.0**-149
+        begin = end
+
+
+@dataclass(frozen=True)
+class RoundingBound:
+    """Of a true sum that is rounded once: half the distance of float32 numbers there.
+
+    And what the float64 sum, which it is compared with, may be off by: n · v · Σ|x|. Infinite where the true
+    sum may round to infinity.
+    """
+
+    workers: int
+
+    def of(self, sums: Sums) -> Doubles:
+        """See the class."""
+        off_by = sums.magnitude * (self.workers * _V * _SECOND_ORDER)
+        with np.errstate(over="ignore", invalid="ignore"):
+            spacing = np.spacing((np.abs(sums.total) + off_by).astype(np.float32)).astype(np.float64)
+        return np.where(np.isfinite(spacing), spacing / 2 + off_by, np.inf)
+
+
+@dataclass(frozen=True)
+class LargestBound:
+    """The largest of some bounds."""
+
+    bounds: tuple[ErrorBound, ...]
+
+    def of(self, sums: Sums) -> Doubles:
+        """See the class."""
+        return np.asarray(np.maximum.reduce([bound.of(sums) for bound in self.bounds]))

@@ -1,0 +1,37 @@
+"""What a check says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sim.record import CheckRecord
+
+Counters = Sequence[Mapping[str, int]]  # of one job's switch program, by point
+
+
+class Finding(NamedTuple):
+    """Whether a check passed, and the numbers behind it."""
+
+    passed: bool
+    detail: str
+
+
+class Ending(NamedTuple):
+    """How a job ended: "pass" when all its steps are done, "stuck", or "fail" with a codec's error."""
+
+    verdict: str
+    detail: str
+    diagnosis: Mapping[str, Any] | None = None  # of a stuck one
+    leaks: Sequence[str] = ()  # slots and entries of switches that nobody will use any more
+    leak_causes: Sequence[str] = ()  # injected faults that leave such behind
+    is_undecoded: bool = False  # merged messages were left that could not be decoded
+
+
+def recorded(label: str, checks: Mapping[str, Callable[[], Finding]]) -> list[CheckRecord]:
+    """Make the checks of a variant or job."""
+    found = {name: check() for name, check in checks.items()}
+    return [
+        CheckRecord(label, name, "pass" if finding.passed else "fail", finding.detail)
+        for name, finding in found.items()
+    ]

@@ -1,0 +1,181 @@
+"""Checks of what one job came to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from homomorphic.codec import NoteKind
+from homomorphic.merge import ORDER_FREE
+from sim.checks.finding import Counters, Ending, Finding, recorded
+from sim.checks.leaks import nothing_leaked
+from sim.journal import Journal
+from sim.plan import JobPlan
+from sim.record import CheckRecord, LinkRecord, RoundRecord
+from sim.resolve.warnings import clipped_sums
+from sim.verify import Findings
+
+ADDITIONS = "(n − 1) · 2⁻²⁴ · Σ|x|"  # what n − 1 float32 additions may be off by
+_NOT_AT_ONCE = (
+    (NoteKind.REDO, "parts did not decode and were sent again"),
+    (NoteKind.FORECAST, "parts were sent on a forecast that did not suit, and again"),
+    (NoteKind.ESTIMATE, "elements did not decode and are estimates"),
+)
+
+
+def check_job(
+    job: JobPlan, journal: Journal, links: list[LinkRecord], ending: Ending, points: Counters
+) -> list[CheckRecord]:
+    """Checks of what one job came to. What is only missing because it did not finish has that verdict.
+
+    `points` are the counters of its switches, none where it runs no switch program.
+    """
+    checks = {
+        "decodes": lambda: decodes(journal, ending),
+        "sum_is_right": lambda: sum_is_right(journal),
+        "merges_are_exact": lambda: merges_are_exact(job, journal, points),
+        "merges_are_right": lambda: merges_are_right(journal),
+        "replicas_agree": lambda: replicas_agree(journal),
+        "nothing_lost": lambda: nothing_lost(job, journal, links),
+    }
+    if ending.verdict == "pass":
+        checks["nothing_leaked"] = lambda: nothing_leaked(ending)
+    unfinished = {"nothing_lost"} | (set() if journal.rounds else {"decodes", "sum_is_right"})
+    return [
+        CheckRecord(job.label, "finishes", ending.verdict, ending.detail),
+        *(
+            replace(check, verdict=ending.verdict)
+            if check.name in unfinished and check.verdict == "fail" and ending.verdict != "pass"
+            else check
+            for check in recorded(job.label, checks)
+        ),
+    ]
+
+
+def decodes(journal: Journal, ending: Ending) -> Finding:
+    """Everything was decoded in the end, if not at once."""
+    if ending.is_undecoded:
+        return Finding(False, f"after {len(journal.rounds)} rounds, merged messages were left undecoded")
+    if not journal.rounds:
+        return Finding(False, "no round was aggregated")
+    told = [text for kind, what in _NOT_AT_ONCE if (text := _told(journal, kind, what))]
+    return Finding(True, "; ".join(told) or f"all {len(journal.rounds)} rounds decoded at once")
+
+
+def _told(journal: Journal, kind: NoteKind, what: str) -> str:
+    """How many parts notes of a kind are about, what became of them, and where first; nothing if none."""
+    notes = [note for note in journal.notes if note.kind == kind.value and note.count]
+    if not notes:
+        return ""
+    counts = f"{sum(note.count for note in notes)} of {sum(note.total for note in notes)}"
+    return f"{counts} {what}: first in step {notes[0].step}, bucket {notes[0].bucket}"
+
+
+def sum_is_right(journal: Journal) -> Finding:
+    """Every decoded element is within the codec's bound of the float64 sum of the gradients.
+
+    Those that the codec tells to be estimates are not held to it; infinities are held to be right.
+    """
+    if not journal.rounds:
+        return Finding(False, "no round was aggregated")
+    worst = max(range(len(journal.rounds)), key=lambda index: journal.rounds[index].max_error_over_bound)
+    record, findings = journal.rounds[worst], journal.findings[worst]
+    error = max(one.max_bounded_error for one in journal.findings)
+    detail = f"largest error {error:.3g}, at most {record.max_error_over_bound:.3g} of the codec's bound"
+    if record.max_error_over_bound <= 1.0:
+        return Finding(True, detail + _exempt(journal))
+    place = f"step {record.step}, bucket {record.bucket}, element {findings.worst_element}"
+    merged = f"; merged wrong at {findings.first_wrong}" if findings.first_wrong else ""
+    return Finding(False, f"{detail}, at {place}{merged}{_exempt(journal)}")
+
+
+def _exempt(journal: Journal) -> str:
+    """Which elements are not held to the bound."""
+    elements = sum(record.elements for record in journal.rounds)
+    estimates = sum(record.estimated_elements for record in journal.rounds)
+    infinities = sum(record.infinite_elements for record in journal.rounds)
+    told = ""
+    if estimates:
+        error = max(findings.max_estimate_error for findings in journal.findings)
+        told += f"; {estimates} of {elements} elements are estimates, not held to it, "
+        told += f"off by {error:.3g} at most"
+    if infinities:
+        told += f"; {infinities} of {elements} elements are infinite, their sums being beyond float32"
+    return told
+
+
+def merges_are_exact(job: JobPlan, journal: Journal, points: Counters) -> Finding:
+    """Every merged integer word, at every worker, is the integer sum, bit for bit.
+
+    Counters of a sketch that saturated or stuck are told, if parts of that round were sent again: a tile with
+    such a counter does not decode. Where nothing was, they are wrong.
+    """
+    if not job.codec.merges & ORDER_FREE:
+        return Finding(True, "no words were added as integers")
+    places = list(zip(journal.rounds, journal.findings, strict=True))
+    wrong = [
+        (record, findings.first_wrong or findings.first_clipped, count)
+        for record, findings in places
+        if (count := findings.wrong_words + _not_sent_again(record, findings))
+    ]
+    if wrong:
+        record, word, _ = wrong[0]
+        place = f"step {record.step}, bucket {record.bucket}, {word}{clipped_sums(job, points)}"
+        return Finding(False, f"{sum(count for *_, count in wrong)} merged words are wrong, first in {place}")
+    detail = f"all merged words of {len(journal.rounds)} rounds equal their integer sums"
+    clipped = [(record, findings) for record, findings in places if findings.clipped_words]
+    if clipped:
+        record, findings = clipped[0]
+        count = sum(findings.clipped_words for _, findings in clipped)
+        detail += f", but for {count} in parts that were sent again{clipped_sums(job, points)}: first in "
+        detail += f"step {record.step}, bucket {record.bucket}, {findings.first_clipped}"
+    return Finding(True, detail)
+
+
+def _not_sent_again(record: RoundRecord, findings: Findings) -> int:
+    """Words that adders clipped in a round of which no part was sent again."""
+    return 0 if record.redone_parts or record.forecast_misses else findings.clipped_words
+
+
+def merges_are_right(journal: Journal) -> Finding:
+    """Every merged float32 word, at every worker, is as near to the sum of the words sent as additions are.
+
+    Whatever the codec makes of it: estimates too are made from sums that were added right.
+    """
+    words = sum(findings.float_words for findings in journal.findings)
+    wrong = sum(findings.wrong_floats for findings in journal.findings)
+    if not words:
+        return Finding(True, "no words were added as floats")
+    if not wrong:
+        return Finding(True, f"all {words} merged float32 words are within {ADDITIONS} of the words sent")
+    first = next(i for i, findings in enumerate(journal.findings) if findings.wrong_floats)
+    record, word = journal.rounds[first], journal.findings[first].first_wrong_float
+    place = f"step {record.step}, bucket {record.bucket}, {word}"
+    return Finding(
+        False,
+        f"{wrong} of {words} merged float32 words are not within {ADDITIONS} of the words sent, "
+        f"first in {place}",
+    )
+
+
+def replicas_agree(journal: Journal) -> Finding:
+    """All workers decoded the same bits, so their models stay the same, and told the same notes of them."""
+    bad = [record for record in journal.rounds if not record.replicas_agree]
+    unlike = [record for record in journal.rounds if not record.notes_agree]
+    if unlike and not bad:
+        place = f"step {unlike[0].step}, bucket {unlike[0].bucket}"
+        return Finding(False, f"workers tell different notes of {len(unlike)} rounds, first {place}")
+    if not bad:
+        return Finding(True, f"all workers decoded the same bits in {len(journal.rounds)} rounds")
+    return Finding(
+        False, f"workers differ in {len(bad)} rounds, first step {bad[0].step}, bucket {bad[0].bucket}"
+    )
+
+
+def nothing_lost(job: JobPlan, journal: Journal, links: list[LinkRecord]) -> Finding:
+    """Every bucket of every step was aggregated, whatever the network lost."""
+    expected = job.steps * journal.buckets_count
+    lost = sum(link.lost_packets + link.dropped_packets for link in links)
+    detail = (
+        f"{len(journal.rounds)} of {expected} rounds aggregated; {lost} packets lost or dropped on the way"
+    )
+    return Finding(len(journal.rounds) == expected, detail)

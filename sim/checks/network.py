@@ -1,0 +1,119 @@
+"""Checks of what all jobs of a variant share: its links and switches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from sim.checks.finding import Counters, Finding, recorded
+from sim.engine.model import Job, Program
+from sim.plan import VariantPlan
+from sim.record import CheckRecord, FaultRecord, LinkRecord
+
+
+def check_network(
+    variant: VariantPlan,
+    links: list[LinkRecord],
+    faults: list[FaultRecord],
+    counters: Sequence[Counters],
+    label: str,
+) -> list[CheckRecord]:
+    """Checks of what all jobs of a variant share, as those of one of them.
+
+    `counters` are those of every job's points, root first; none where it runs no switch program.
+    """
+    copies = sum(fault.count for fault in faults if fault.kind == "duplicate")
+    return recorded(
+        label,
+        {
+            "conservation": lambda: conservation(links),
+            "switches_add_up": lambda: switches_add_up(variant, links, copies, counters),
+        },
+    )
+
+
+def conservation(links: list[LinkRecord]) -> Finding:
+    """On every link, bytes sent = bytes delivered + lost + in flight, and they fit the time it was busy."""
+    for link in links:
+        accounted = link.delivered_bytes + link.lost_bytes + link.in_flight_bytes
+        if link.bytes != accounted:
+            return Finding(
+                False, f"link {link.link} sent {link.bytes} B, but {accounted} B are accounted for"
+            )
+        if link.busy_ps * link.rate_bps < link.bytes * 8 * 10**12:
+            return Finding(
+                False, f"link {link.link} sent {link.bytes} B faster than {link.rate_bps} bps allows"
+            )
+    total = sum(link.bytes for link in links)
+    return Finding(True, f"{total} B sent on {len(links)} links, every byte delivered, lost or in flight")
+
+
+def switches_add_up(
+    variant: VariantPlan, links: list[LinkRecord], copies: int, counters: Sequence[Counters]
+) -> Finding:
+    """What comes into a switch leaves it or is dropped; a point takes packets and sends copies of results.
+
+    Faults leave some play: up to `copies` packets were doubled on links that lead out of switches, and what
+    was lost in a loopback, as by a reboot, is a result for all children or a packet for one receiver.
+    """
+    network = variant.network
+    programs = _programs(variant, counters)
+    for number, node in enumerate(network.nodes):
+        if network.is_host[number]:
+            continue
+        own = [link for link in links if link.source == link.target == node]
+        came = sum(link.delivered_packets for link in links if link.target == node and link not in own)
+        left = sum(
+            link.packets + link.dropped_packets for link in links if link.source == node and link not in own
+        )
+        taken, sent, children = programs.get(number, _Programs())
+        if came < taken:
+            return Finding(False, f"switch {node} received {came} packets, its programs saw {taken}")
+        if any(link.in_flight_packets for link in own):
+            continue  # results on their way through the loopback: not copied yet
+        wanted = came - taken + sent
+        lost = sum(link.lost_packets + link.dropped_packets for link in own)
+        least, most = wanted - lost * children, wanted - lost + copies
+        if not least <= left <= most:
+            due = str(wanted) if least == most else f"{least} to {most}"
+            return Finding(False, f"switch {node} sent or dropped {left} packets, {due} were due")
+    return Finding(True, "every packet into a switch left it, was dropped there, or was added up")
+
+
+class _Programs(NamedTuple):
+    """What the programs on one switch did, all together."""
+
+    taken: int = 0  # packets
+    sent: int = 0  # packets
+    children_max: int = 0  # receivers of one result
+
+
+def _programs(variant: VariantPlan, counters: Sequence[Counters]) -> dict[int, _Programs]:
+    """What programs did, by the node of their switch."""
+    programs: dict[int, _Programs] = {}
+    for job, points in zip(variant.jobs, counters, strict=True):
+        plan = job.collective
+        if not isinstance(plan, Job):
+            continue
+        switches = (plan.switch, *(branch.switch for branch in plan.branches))
+        homes = plan.homes or (0,) * len(plan.hosts)
+        parents = [branch.parent for branch in plan.branches]
+        for point, (node, counted) in enumerate(zip(switches, points, strict=True)):
+            children = homes.count(point) + parents.count(point)
+            before, own = programs.get(node, _Programs()), _point_packets(plan.program, children, counted)
+            programs[node] = _Programs(
+                before.taken + own[0], before.sent + own[1], max(before.children_max, children)
+            )
+    return programs
+
+
+def _point_packets(program: Program, children: int, counted: Mapping[str, int]) -> tuple[int, int]:
+    """Packets that one point took and sent."""
+    found = Counter(counted)  # a program counts what it does: the rest is 0
+    if program is Program.ATP:  # sums go to the server, its acknowledgements to all workers
+        acknowledged = found["acknowledged"]
+        return found["packets"] + acknowledged, found["forwarded"] + acknowledged * children
+    to_one = sum(found[name] for name in ("answers", "late", "expired", "partials"))
+    to_all = sum(found[name] for name in ("results", "timed_out", "installed"))
+    return found["packets"] + found["installed"] + found["stale_results"], to_one + to_all * children

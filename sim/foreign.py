@@ -1,0 +1,152 @@
+"""Files that somebody else wrote, read with limits: regular files only, and not beyond a size.
+
+A device such as /dev/zero never ends and a pipe may never begin: both are refused before anything is read.
+Readers of formats (YAML, JSON, NumPy, run folders) take their bytes from here and say the rest themselves.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+from sim.errors import NetfoldError
+
+_KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+_REASONS = {
+    errno.ENOENT: "there is no such file",
+    errno.ENOTDIR: "a part of its path is no directory",
+    errno.EACCES: "permission denied",
+    errno.ELOOP: "it is a link that leads back to itself",
+    errno.ENXIO: "it is a socket, or a device that does not answer",
+    errno.ENAMETOOLONG: "its name is too long",
+}
+_CHUNK_BYTES = 2**20
+
+
+class UnreadableError(NetfoldError):
+    """A file that cannot be read. The message is the reason alone ("it is a directory"), without its name."""
+
+    def __init__(self, message: str, hint: str = "", is_missing: bool = False) -> None:
+        super().__init__(message, hint)
+        self.args = (message, hint, is_missing)  # what pickle calls __init__ with
+        self.is_missing = is_missing  # nothing of that name is there
+
+
+def open_regular(path: str | Path) -> BinaryIO:
+    """A regular file, open for reading; links are followed.
+
+    Raises
+    ------
+    UnreadableError
+        It is not there, something else than a regular file, or may not be read.
+    """
+    try:
+        # Not to wait for the other end of a pipe; without meaning for regular files.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise _told(Path(path), error) from None
+    except ValueError:
+        raise UnreadableError("its name holds a null character") from None
+    kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+    if kind != stat.S_IFREG:
+        os.close(descriptor)
+        raise UnreadableError(f"it is {_KINDS.get(kind, 'no regular file')}")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_bytes(path: str | Path, limit_bytes: int) -> bytes:
+    """All of a regular file.
+
+    Raises
+    ------
+    UnreadableError
+        See `open_regular`; or it has more than `limit_bytes`.
+    """
+    with open_regular(path) as file:
+        size_bytes = os.fstat(file.fileno()).st_size
+        if size_bytes > limit_bytes:
+            raise _too_large(limit_bytes, f"it has {size_bytes} bytes")
+        return _read(file, limit_bytes)
+
+
+def read_text(path: str | Path, limit_bytes: int) -> str:
+    """All of a regular file as text; a byte order mark is left out.
+
+    Raises
+    ------
+    UnreadableError
+        See `read_bytes`; or it is not UTF-8.
+    """
+    return text_of(read_bytes(path, limit_bytes))
+
+
+def read_standard_input(limit_bytes: int) -> bytes:
+    """All that comes in on standard input.
+
+    Raises
+    ------
+    UnreadableError
+        It is closed or a directory, or more than `limit_bytes` come.
+    """
+    if sys.stdin is None or sys.stdin.closed:
+        raise UnreadableError("standard input is closed")
+    try:
+        return _read(sys.stdin.buffer, limit_bytes)
+    except OSError as error:
+        raise _told(Path("-"), error) from None
+
+
+def text_of(content: bytes) -> str:
+    """Bytes as text; a byte order mark is left out.
+
+    Raises
+    ------
+    UnreadableError
+        They are not UTF-8.
+    """
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UnreadableError(f"it is not UTF-8 text (line {line})", "save the file as UTF-8") from None
+
+
+def _read(file: BinaryIO, limit_bytes: int) -> bytes:
+    """What is left of a file. It may have no end: what it claims of its size is not believed."""
+    chunks, size_bytes = [], 0
+    try:
+        while chunk := file.read(min(_CHUNK_BYTES, limit_bytes + 1 - size_bytes)):
+            chunks.append(chunk)
+            size_bytes += len(chunk)
+            if size_bytes > limit_bytes:
+                raise _too_large(limit_bytes, "it goes on")
+    except OSError as error:
+        raise UnreadableError(_reason(error)) from None
+    return b"".join(chunks)
+
+
+def _too_large(limit_bytes: int, found: str) -> UnreadableError:
+    return UnreadableError(f"it is too large: {found}, up to {limit_bytes} are read")
+
+
+def _told(path: Path, error: OSError) -> UnreadableError:
+    if error.errno == errno.ENOENT and path.is_symlink():
+        return UnreadableError(f"it is a link to {os.readlink(path)!r}, which is not there")
+    return UnreadableError(_reason(error), is_missing=error.errno == errno.ENOENT)
+
+
+def _reason(error: OSError) -> str:
+    found = _KINDS[stat.S_IFDIR] if error.errno == errno.EISDIR else ""
+    if found:
+        return f"it is {found}"
+    return _REASONS.get(error.errno or 0) or (error.strerror or str(error)).lower()

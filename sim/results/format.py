@@ -1,0 +1,275 @@
+"""The form of a run folder's JSON files, version 1: what a reader may count on, and mistakes in words.
+
+`FORMAT` is in every `summary.json`. It goes up when something that readers count on is renamed, removed or
+means something else; what is only added does not change it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from sim.errors import DataError, shown
+from sim.results.verdicts import PATTERN
+
+FORMAT = 1
+_FOUND_CHARACTERS = 60  # of a wrong value, in an error
+_DAMAGED = "the folder is damaged, or somebody changed it: run the scenario again"
+
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+Finite = Annotated[float, Field(ge=-1e300, le=1e300)]
+Number = Annotated[float, Field(ge=0, le=1e300)]
+Verdict = Annotated[str, Field(pattern=PATTERN)]
+
+
+class _Form(BaseModel):
+    """A mapping whose keys have these types; what else it holds is ignored."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+
+class _Part(_Form):
+    """A row of the breakdown."""
+
+    phase: str
+    label: str
+    time_us: Finite
+    share: Finite | None
+    payload_bytes: Number
+
+
+class _Metrics(_Form):
+    """The metrics of a variant."""
+
+    steps: Count
+    workers: Annotated[int, Field(ge=1, lt=2**63)]
+    elements: Number | None
+    aggregation_time_us: Number | None
+    aggregation_elements_per_s: Number | None
+    iteration_time_us: Number | None
+    breakdown: list[_Part] | None
+    payload_bytes_up: Number | None
+    wire_bytes_up: Number | None
+    wire_bytes_up_per_worker: Number | None
+    wire_bytes_down: Number | None
+    compression_ratio: Number | None
+    packets: Count
+    packet_hops: Count
+    packets_lost: Count
+    packets_dropped: Count
+    packets_retransmitted: Count
+    passes: Count | None
+    passes_per_result: Number | None
+    overflowed_words: Count
+    loopback_busy: Number | None
+    exact: bool | None
+    max_abs_error: Number | None
+    max_error_over_bound: Number | None
+    density: Number | None
+    union_density: Number | None
+    redo_messages: Count
+    workers_held_min: Count | None
+    workers_held_mean: Number | None
+    decode_failures: Count
+    forecast_misses: Count
+    approximate_entries: Count
+    infinite_entries: Count
+    codec_choice: dict[str, Count] | None
+    loss_first: Finite | None
+    loss: Finite | None
+
+
+class _NamedCheck(_Form):
+    """A check of a variant of the summary."""
+
+    name: str
+    verdict: Verdict
+    detail: str
+
+
+class _Check(_NamedCheck):
+    """A row of checks.json."""
+
+    variant: str
+
+
+class _Reference(_Form):
+    """A figure to show beside the results."""
+
+    label: str
+    elements_per_s: Number
+    source: str
+
+
+class _Slot(_Form):
+    """A slot that a stuck variant waits for."""
+
+    switch: str
+    slot: int
+    version: int
+    stream: int
+    unit: int
+    waiting: list[int]
+    missing: list[str]
+    age_ps: Count
+    last_event: str
+    why: str
+    advice: str
+
+
+class _Message(_Form):
+    """A message that a stuck variant waits for."""
+
+    source: str
+    target: str
+    age_ps: Count
+    why: str
+    advice: str
+
+
+class _Diagnosis(_Form):
+    """Why a variant is stuck."""
+
+    slots: list[_Slot]
+    slots_count: Count
+    messages: list[_Message]
+    messages_count: Count
+    idle: list[str]
+
+
+class _Variant(_Form):
+    """A variant, or one job of it."""
+
+    name: str
+    verdict: Verdict
+    checks: list[_NamedCheck]
+    metrics: _Metrics
+    references: list[_Reference]
+    switches: list[dict[str, Any]]
+    setup: dict[str, str] = {}
+    diagnosis: _Diagnosis = Field(default_factory=dict)  # type: ignore[assignment]  # left out: not stuck
+
+
+class _Injected(_Form):
+    """What a fault came to."""
+
+    variant: str
+    fault: Count
+    kind: str
+    where: str
+    extent: str
+    count: Count
+    counted: str
+    first_ps: Count | None
+
+
+class _Summary(_Form):
+    """summary.json."""
+
+    scenario: str
+    description: str = ""
+    seed: Count
+    sets: list[str]
+    verdict: Verdict
+    variants: Annotated[list[_Variant], Field(min_length=1)]
+    warnings: list[str]
+    injected: list[_Injected]
+    approximations: list[str]
+    tables: dict[str, str]  # SHA-256 of each, by the file's name
+
+
+class _Circumstances(_Form):
+    """run.json."""
+
+    version: str
+
+
+_RULES = {  # by pydantic's name of a mistake
+    "model_type": "must be a mapping",
+    "dict_type": "must be a mapping",
+    "list_type": "must be a list",
+    "too_short": "must not be empty",
+    "string_type": "must be text",
+    "string_pattern_mismatch": "must be pass, approximate: N entries, stuck or fail",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "bool_type": "must be true or false",
+    "finite_number": "must be finite",
+    "greater_than_equal": "must be {ge} or more",
+    "less_than_equal": "must be {le} or less",
+    "less_than": "must be less than {lt}",
+}
+_FORMS: dict[str, TypeAdapter[Any]] = {
+    "summary.json": TypeAdapter(_Summary),
+    "checks.json": TypeAdapter(list[_Check]),
+    "run.json": TypeAdapter(_Circumstances),
+}
+
+
+def parse(path: str, name: str, content: bytes) -> Any:
+    """Plain data of one of a run folder's JSON files by its name; `path` is what an error calls it.
+
+    Raises
+    ------
+    DataError
+        It is no JSON, is of another format, or something in it is missing or of the wrong kind.
+    """
+    try:
+        found = json.loads(content, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise DataError(f"{path}: damaged: nested too deep", _DAMAGED) from None
+    except ValueError as error:  # UnicodeDecodeError is one
+        raise DataError(f"{path}: damaged: {error}", _DAMAGED) from error
+    if name == "summary.json":
+        _require_format(path, found)
+    try:
+        _FORMS[name].validate_python(found)
+    except ValidationError as error:
+        raise _in_words(path, error) from None
+    return found
+
+
+def _refuse_constant(text: str) -> None:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _require_format(path: str, found: object) -> None:
+    if not isinstance(found, dict):
+        raise DataError(f"{path}: must be a mapping, found {_shown(found)}", _DAMAGED)
+    version = found.get("format")
+    if version is None and "variants" in found:
+        raise DataError(
+            f"{path}: has no format version: a netfold wrote it that gave none",
+            f"this netfold reads format {FORMAT}: run the scenario again, or use the version in run.json",
+        )
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        raise DataError(f"{path}: format: must be {FORMAT}, found {_shown(version)}", _DAMAGED)
+    if version > FORMAT:
+        raise DataError(
+            f"{path}: has format {_shown(version)}, a newer netfold wrote it: this one reads format {FORMAT}",
+            "use a netfold as new as the version in run.json, or run the scenario again with this one",
+        )
+
+
+def _in_words(path: str, error: ValidationError) -> DataError:
+    """The first mistake, with its place, and how many more there are."""
+    details = error.errors(include_url=False)
+    first = details[0]
+    place = ".".join(map(str, first["loc"]))
+    limits = {
+        name: f"{limit:g}" for name, limit in first.get("ctx", {}).items() if isinstance(limit, int | float)
+    }
+    rule = _RULES.get(first["type"], first["msg"]).format(**limits)
+    what = "is missing" if first["type"] == "missing" else f"{rule}, found {_shown(first['input'])}"
+    more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
+    return DataError(f"{path}: {place}{': ' if place else ''}{what}{more}", _DAMAGED)
+
+
+def _shown(value: object) -> str:
+    """A value, shortened."""
+    if isinstance(value, int) and value.bit_length() > 64:
+        return f"a whole number of {value.bit_length()} bits"
+    text = shown(value)
+    return text if len(text) <= _FOUND_CHARACTERS else f"{text[: _FOUND_CHARACTERS - 1]}…"

@@ -1,0 +1,75 @@
+"""What is looked at of a round, and what it came to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from homomorphic.codec import Merged, Message
+
+
+@dataclass
+class Operation:
+    """One network operation as it was seen: what each worker sent and what it received."""
+
+    sent: dict[int, tuple[Message, ...]] = field(default_factory=dict)
+    received: dict[int, tuple[Merged, ...]] = field(default_factory=dict)
+    number: int = 0  # of its workers' operations over the whole run
+
+
+@dataclass(frozen=True)
+class WrongWord:
+    """A merged word that is not the sum of those sent, or whose exponent is not the largest."""
+
+    operation: int  # its number
+    part: int  # message of the operation
+    label: str
+    worker: int
+    word: int
+    received: int | float | None  # None where there is none, or it is the exponent that is wrong
+    right: int | float | None
+    allowed: float = 0.0  # how far float32 additions may be off
+    place: str = ""  # where it was merged
+
+    def __str__(self) -> str:
+        return f"worker {self.worker}, word {self.word} of '{self.label}'{self._values}: {self.place}"
+
+    @property
+    def _values(self) -> str:
+        if self.received is None:
+            return ""
+        if isinstance(self.received, int):
+            return f" (received {self.received}, the sum is {self.right})"
+        return f" (received {self.received:.9g}, the sum is {self.right:.9g} within {self.allowed:.3g})"
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a round came to."""
+
+    wrong_words: int  # merged words, over all workers, that are not the sum in integers
+    is_integer: bool  # all its messages merge in integers, so `wrong_words` says all there is to say
+    replicas_agree: bool
+    max_bounded_error: float  # of elements that are held to the codec's bound
+    max_estimate_error: float  # of those that are not
+    max_error_over_bound: float
+    worst_element: int  # where the error is largest relative to its bound
+    nonzeros: int
+    union_nonzeros: int
+    workers_held_min: int
+    workers_held_mean: float
+    first_wrong: WrongWord | None = None
+    clipped_words: int = 0  # integer words that are what the network's overflow makes of their sum
+    first_clipped: WrongWord | None = None
+    float_words: int = 0  # merged words, over all workers, that were added as float32
+    wrong_floats: int = 0  # those farther from the sum than float32 additions can be
+    first_wrong_float: WrongWord | None = None
+
+    @property
+    def max_abs_error(self) -> float:
+        """Largest error of all elements; infinities that are right have none."""
+        return max(self.max_bounded_error, self.max_estimate_error)
+
+    @property
+    def is_exact(self) -> bool:
+        """Every merged word, at every worker, is the integer sum."""
+        return self.is_integer and self.wrong_words == 0 and self.clipped_words == 0

@@ -1,0 +1,103 @@
+"""Compiled passes over slices of words: written apart from those that made or merged them.
+
+They call no kernel of another module: the folder of compiled code is named by other sources, so Numba finds
+out by this file alone that its code is old.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from homomorphic.compiled import kernel
+
+Longs = NDArray[np.int64]
+Doubles = NDArray[np.float64]
+
+
+@kernel
+def add_integers(words: NDArray[np.int32], total: Longs) -> None:
+    """Add int32 words to 64-bit sums."""
+    for i in range(words.size):
+        total[i] += np.int64(words[i])
+
+
+@kernel
+def add_scaled(
+    words: NDArray[np.float32],
+    scales: NDArray[np.float32],
+    first: int,
+    block_elements: int,
+    total: Longs,
+) -> None:
+    """Add the integers of float32 words to 64-bit sums; they begin with word `first` of the message.
+
+    A word's integer is its float32 product with its block's scale, rounded half to even.
+    """
+    begin = 0
+    while begin < words.size:
+        block = (first + begin) // block_elements
+        end = min(words.size, (block + 1) * block_elements - first)
+        scale = scales[block]
+        own, sums = words[begin:end], total[begin:end]
+        for i in range(own.size):
+            sums[i] += np.int64(np.rint(own[i] * scale))
+        begin = end
+
+
+@kernel
+def count_differing(found: NDArray[np.int32], right: NDArray[np.int32]) -> int:
+    """How many words differ."""
+    count = 0
+    for i in range(found.size):
+        count += found[i] != right[i]
+    return count
+
+
+@kernel
+def count_beyond(
+    found: NDArray[np.float32], total: Doubles, allowed: Doubles, magnitude: Doubles, overflows_from: float
+) -> int:
+    """How many float32 sums are farther from `total` than allowed.
+
+    One that is not finite is right where magnitudes add up to `overflows_from` or more, or are not finite
+    themselves; NaN must stay NaN.
+    """
+    count = 0
+    for i in range(found.size):
+        off_by = abs(np.float64(found[i]) - total[i])
+        if not off_by <= allowed[i] < np.inf:
+            may_overflow = not magnitude[i] < overflows_from
+            is_lost_nan = np.isnan(total[i]) and not np.isnan(found[i])
+            if np.isfinite(found[i]) or not may_overflow or is_lost_nan:
+                count += 1
+    return count
+
+
+@kernel
+def measure_errors(
+    decoded: NDArray[np.float32], total: Doubles, bound: Doubles, errors: Doubles, relative: Doubles
+) -> None:
+    """Write errors, and errors relative to their bounds: infinite where there is one and the bound is 0."""
+    for i in range(decoded.size):
+        off_by = abs(np.float64(decoded[i]) - total[i])
+        errors[i] = off_by
+        relative[i] = off_by / (bound[i] + 5e-324)
+
+
+@kernel
+def count_nonzeros(values: NDArray[np.float32]) -> int:
+    """How many values are not zero; NaN is not."""
+    count = 0
+    for i in range(values.size):
+        count += values[i] != 0
+    return count
+
+
+@kernel
+def count_positive(values: Doubles) -> int:
+    """How many values are not zero; NaN is not."""
+    count = 0
+    for i in range(values.size):
+        count += values[i] != 0
+    return count

@@ -1,0 +1,82 @@
+"""Plans that are played in every run: each has failed once, or is the only way to see one kind of mistake."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from sim.engine.model import Branch, Fate, Job, Merge, Overflow, Program, Rule
+from tests.engine.plans import FRAME, Change, Exchange, Plan, Words, with_loopbacks
+from topologies.graph import LinkSpec
+from topologies.leaf_spine import leaf_spine
+from topologies.routing import Network, compile_network
+from topologies.star import star
+
+LINK = LinkSpec(rate_bps=10**9, delay_ps=50_000, buffer_bytes=1 << 20)
+
+
+def two_racks() -> Network:
+    """Hosts 0 and 1 at leaf0 (node 4), 2 and 3 at leaf1 (node 5), one spine (node 6)."""
+    return with_loopbacks(compile_network(leaf_spine(2, 1, 2, LINK, LINK)), LINK)
+
+
+def job(hosts: int, slots: int, **changes: object) -> Job:
+    """Workers on the first hosts of a star, one packet a unit, short timeouts; but for the changes."""
+    plain = Job(
+        hosts=tuple(range(hosts)),
+        switch=hosts,
+        slot_base=0,
+        slots_count=slots,
+        unit_packets=1,
+        frame=replace(FRAME, first_bytes=1, last_bytes=2),
+        timeout_ps=20_000_000,
+        first_timeout_ps=20_000_000,
+        timeout_max_ps=40_000_000,
+        routes=(0,) * hosts,
+        overflow=Overflow.WRAP,
+    )
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def integers(workers: int, size: int) -> Exchange:
+    """Small integers of which no two are alike."""
+    own = [np.arange(size, dtype=np.int32) + 1000 * (rank + 1) for rank in range(workers)]
+    return Exchange([Words(Merge.ADD, own)], False, [0] * workers)
+
+
+def inner_switch_answers() -> Plan:
+    """Exponents are agreed over a tree, and an inner switch repeats them to a worker that has lost them.
+
+    The other rack has the larger exponents, so what the inner switch repeats is not what it has seen itself.
+    """
+    network = two_racks()
+    floats = [np.float32(2.0 ** (8 * rank)) * np.ones(40, np.float32) for rank in range(4)]
+    racks = job(
+        4,
+        3,
+        switch=6,
+        branches=(Branch(4, 0, -1, 0), Branch(5, 0, -1, 0)),
+        homes=(1, 1, 2, 2),
+    )
+    lost = Rule(Fate.LOSS, 0.5, (network.link_names.index("leaf0->h0"),))
+    return Plan(network, 3, [(racks, [Exchange([Words(Merge.ADD, floats)], True, [0] * 4)])], [], [lost])
+
+
+def reboot_of_a_busy_switch() -> Plan:
+    """A switch loses all its slots of a job while each of them waits for the last worker."""
+    network = with_loopbacks(compile_network(star(3, LINK)), LINK)
+    late = replace(integers(3, 200), waits_ps=[0, 0, 9_000_000])
+    return Plan(network, 1, [(job(3, 8), [late])], [], [], [Change(5_000_000, "clear", (3,))])
+
+
+def timer_of_a_filling_slot() -> Plan:
+    """A slot's timer runs from its first packet on, whoever comes meanwhile; the last worker is too late."""
+    network = with_loopbacks(compile_network(star(3, LINK)), LINK)
+    one_by_one = replace(integers(3, 24), waits_ps=[0, 3_000_000, 6_000_000])
+    timed = job(3, 2, program=Program.TIMED, slot_timer_ps=4_000_000)
+    return Plan(network, 1, [(timed, [one_by_one])], [])
+
+
+MAKERS = (inner_switch_answers, reboot_of_a_busy_switch, timer_of_a_filling_slot)
+KEPT = {make.__name__: make for make in MAKERS}

@@ -1,0 +1,26 @@
+"""How many examples property tests try, and which.
+
+CI tries as many as a test names: always the same ones, but new ones in every run where a law is `drawn_anew`.
+The seed of these is printed by pytest, and NETFOLD_TEST_SEED repeats a run. HYPOTHESIS_PROFILE=nightly tries
+20 times as many of everything, all of them new.
+"""
+
+from __future__ import annotations
+
+import os
+from secrets import randbits
+
+from hypothesis import seed, settings
+
+FACTORS = {"ci": 1, "nightly": 20}
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
+
+# The first process to come by draws it, and those that it starts inherit it.
+SEED = int(os.environ.setdefault("NETFOLD_TEST_SEED", str(randbits(32))))
+
+drawn_anew = seed(SEED)
+
+
+def examples(count: int) -> settings:
+    """Decorate a property test: `count` examples in CI, more in nightly runs."""
+    return settings(max_examples=count * FACTORS[PROFILE])
