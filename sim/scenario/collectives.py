@@ -60,7 +60,7 @@ class OwnFrame(Section):
             if size_bytes < PACKET_MIN_BYTES:
                 raise ValueError(
                     f"{name} of {size_bytes}B is shorter than Ethernet's shortest\n"
-                    f"use {PACKET_MIN_BYTES}B or more: 64B with its check sequence, and 20B of preamble and gap"
+                    f"use {PACKET_MIN_BYTES}B or more: 64B, and 20B of preamble and gap"
                 )
         return self
 

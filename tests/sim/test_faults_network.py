@@ -11,6 +11,8 @@ from sim.record import FaultRecord, LinkRecord
 from tests.sim.scenes import RING, simulate
 
 US, MS = 10**6, 10**9
+BYTE_PS = 80  # at 100 Gbps
+PASS_AND_WIRE_PS = 1_600_000  # of a link into the switch: 1 us, and 0.6 us of a pass
 SETS = ("workload.elements=100000", "collective.timeout=1ms")
 EITHER = pytest.mark.parametrize("collective", [(), (RING,)], ids=["switch", "ring"])
 FINE = {
@@ -129,8 +131,27 @@ def test_a_link_that_is_down_for_a_while_costs_time(tmp_path: Path, collective: 
 
     assert passed(result) == FINE
     assert (only(result).count, only(result).first_ps) == (1, 10 * US)
-    assert total(result, "lost_packets", "h1->s0") + total(result, "dropped_packets", "h1->s0") > 0
+    link = next(link for link in result.links if link.link == "h1->s0")
+    packet_ps = link.bytes * BYTE_PS // link.packets
+    assert total(result, "lost_packets") == link.lost_packets <= 1 + PASS_AND_WIRE_PS // packet_ps
+    assert total(result, "dropped_packets") == 0  # what comes meanwhile waits at its host
     assert end_ps(result) > 510 * US
+
+
+@EITHER
+def test_a_link_that_is_down_for_a_microsecond_loses_what_is_on_its_wire(
+    tmp_path: Path, collective: tuple[str, ...]
+) -> None:
+    """A window of 512 packets waits at the host by then, and goes on waiting."""
+    sets = ("workload.elements=1e6", "collective.timeout=1ms")
+    for when, least in (("at: 0s", 0), ("at: 3us", 10)):
+        fault = f"faults=[{{kind: link_down, links: ['h1->s0'], {when}, for: 1us}}]"
+        result = simulate(tmp_path, *collective, *sets, "collective.frame=roce-1024", fault)
+        on_wire = 1 + PASS_AND_WIRE_PS // (1106 * BYTE_PS)
+
+        assert passed(result) == FINE
+        assert least <= total(result, "lost_packets") <= on_wire
+        assert total(result, "dropped_packets") == 0
 
 
 @EITHER
