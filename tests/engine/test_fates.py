@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from sim.engine.engine import Engine
 from sim.engine.model import Burst, Fate, Flow, Frame, Rule
+from tests.reference.engine import ReferenceEngine
 from topologies.graph import LinkSpec
 from topologies.routing import compile_network
 from topologies.star import star
@@ -145,3 +147,33 @@ def test_copies_of_copies_have_fates_of_their_own() -> None:
 
     for n, expected in enumerate((1 / 16, 4 / 16, 6 / 16, 4 / 16, 1 / 16)):
         assert abs(np.mean(count == n) - expected) < 5 * math.sqrt(expected / packets)
+
+
+@pytest.mark.parametrize("make", [Engine, ReferenceEngine])
+@pytest.mark.parametrize(("put_ps", "is_struck"), [(99, False), (100, True), (199, True), (200, False)])
+def test_a_fault_strikes_from_its_beginning_up_to_its_end(make: Any, put_ps: int, is_struck: bool) -> None:
+    """The first instant is in it, and the last is not."""
+    engine = make(NETWORK, 1, [Rule(Fate.LOSS, 1.0, (UP,), from_ps=100, until_ps=200)])
+    engine.run(put_ps)
+    engine.open_flow(Flow(0, 1, 1, None, None, FRAME, 1, NEVER_PS, 1, 0, 7))
+
+    assert engine.rule_counters() == [int(is_struck)]
+    assert engine.link_counters()[UP]["lost_packets"] == int(is_struck)
+
+
+def test_what_flows_have_sent_again_is_counted_when_they_are_over_too() -> None:
+    """Rows of flows that are over are used again: all that went up beyond a packet each was sent again."""
+    engine = Engine(NETWORK, 1, [Rule(Fate.LOSS, 0.2, (UP, DOWN))])
+    flows, packets = 30, 40
+    for number in range(flows):
+        job = number % 2
+        engine.open_flow(Flow(0, 1, packets, None, None, FRAME, 8, 10**8, 2, 0, number, job))
+        while not engine.run(10**15):
+            pass
+    while (time_ps := engine.next_event_ps()) is not None:
+        engine.run(time_ps)
+
+    again = engine.link_counters()[UP]["sent_packets"] - flows * packets
+    assert engine.flow_retransmissions(0) + engine.flow_retransmissions(1) == again > 100
+    assert engine.world.flows.size < flows
+    assert 0.5 < engine.flow_retransmissions(0) / engine.flow_retransmissions(1) < 2

@@ -183,3 +183,18 @@ def test_a_pause_delays_what_arrives_at_the_worker(tmp_path: Path) -> None:
 
     assert passed(result) == FINE
     assert 5020 * US < end_ps(result) < 7 * MS
+
+
+def test_the_longest_queue_is_told_in_bytes(tmp_path: Path) -> None:
+    """A window of 16 packets of 332 B joins the queue of a host at once."""
+    result = simulate(tmp_path, "codec={kind: none}", "workload.elements=1024")
+
+    assert [link.backlog_bytes_max for link in result.links if link.link == "h0->s0"] == [16 * 332]
+
+
+def test_bursts_are_counted_and_overcome(tmp_path: Path) -> None:
+    result = faulty(tmp_path, "kind: burst_loss, good_to_bad: 0.5%, bad_to_good: 20%, links: ['h*->s0']")
+
+    assert passed(result) == FINE
+    assert only(result).count == total(result, "lost_packets") > 0
+    assert (only(result).kind, only(result).counted) == ("burst_loss", "packets")
