@@ -143,7 +143,7 @@ class Lossless:
         Sums of float32 do not: see `released.FloatSketchBound`.
         """
         if self.number_values == "float32":
-            load = released.USUAL_LOAD if self.setting == "published" else self.load
+            load = 1.0 if self.setting == "published" else self.load
             return released.float_error_bound(gradients, load)
         numbers = number_format(self.number_values, self.block_elements)
         return numbers.error_bound(gradients, self.schedule == "concurrent")

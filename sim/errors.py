@@ -2,7 +2,9 @@
 
     NetfoldError            exit status
     ├── ScenarioError       2   a scenario file, or a value given with --set, that cannot be used
+    │   └── MistakesError   2   several of them
     ├── DataError           2   a data set or a run folder that is missing, unfinished or damaged
+    ├── foreign.UnreadableError  2  a file that cannot be read: why
     ├── units.UnitError     2   a text that is no rate, time, size or fraction
     ├── RunError            1   a run that cannot go on
     │   └── StuckError      1   traffic that makes no progress; the variant's verdict is "stuck"
@@ -14,14 +16,21 @@ fail is not an error: it is a result, and exits with 1.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from sim.diagnosis import Diagnosis
 
+_SHOWN_CHARACTERS = 80  # of a value in a message
+_SHOWN_MISTAKES = 20
+
 
 def shown(value: object) -> str:
-    """A value as an error shows it: the way a scenario file writes it, containers by their kind."""
+    """A value as an error shows it: the way a scenario file writes it, containers by their kind; cut short
+    where it is long.
+    """
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -30,7 +39,11 @@ def shown(value: object) -> str:
         return "a mapping"
     if isinstance(value, list | tuple):
         return "a list" if value else "an empty list"
-    return repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no whole number of more than 4300 digits
+        return "a very long number"
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
 
 
 class NetfoldError(Exception):
@@ -62,7 +75,81 @@ class ScenarioError(NetfoldError):
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line else self.file
-        return ": ".join(part for part in (place, self.path, super().__str__()) if part)
+        path = self.path if self.path.isprintable() else repr(self.path)[1:-1]
+        if len(path) > _SHOWN_CHARACTERS:
+            path = f"{path[: _SHOWN_CHARACTERS - 1]}…"
+        return ": ".join(part for part in (place, path, super().__str__()) if part)
+
+
+class UnknownKeyError(ScenarioError):
+    """A key that nobody reads; `meant` is the nearest that somebody would."""
+
+    meant: str = ""
+
+
+class MissingKeyError(ScenarioError):
+    """A key that is not there."""
+
+    key: str = ""
+
+
+class UnreadValueError(ScenarioError):
+    """A value of which nothing is known but that it cannot be read."""
+
+
+class MistakesError(ScenarioError):
+    """Several mistakes, one below the other; the first one's place stands for all."""
+
+    def __init__(self, mistakes: tuple[ScenarioError, ...]) -> None:
+        first = mistakes[0]
+        super().__init__(first.file, first.line, first.path, first.message, first.hint)
+        self.args = (mistakes,)  # what pickle calls __init__ with
+        self.mistakes = mistakes
+
+    def __str__(self) -> str:
+        texts = [str(mistake) for mistake in self.mistakes[:_SHOWN_MISTAKES]]
+        more = len(self.mistakes) - len(texts)
+        return "\n".join([*texts, f"and {more} more"] if more else texts)
+
+
+class Mistakes:
+    """Collects what is wrong, so that it can be told at once: each mistake once, in the order of the file."""
+
+    def __init__(self) -> None:
+        self.found: list[ScenarioError] = []
+        self._told: set[str] = set()
+
+    def add(self, error: ScenarioError) -> None:
+        """Remember a mistake, or each of several."""
+        for one in error.mistakes if isinstance(error, MistakesError) else (error,):
+            if str(one) not in self._told:
+                self._told.add(str(one))
+                self.found.append(one)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """What goes wrong inside is remembered; what comes after goes on."""
+        try:
+            yield
+        except ScenarioError as error:
+            self.add(error)
+
+    def raise_any(self) -> None:
+        """Raise what was found, if anything.
+
+        Raises
+        ------
+        ScenarioError
+            Of several mistakes a `MistakesError`.
+        """
+        if self.found:
+            raise together(self.found)
+
+
+def together(mistakes: Iterable[ScenarioError]) -> ScenarioError:
+    """One error for one or more mistakes, in the order of their lines; the command line's come last."""
+    ordered = tuple(sorted(mistakes, key=lambda one: (one.line == 0, one.file, one.line)))
+    return ordered[0] if len(ordered) == 1 else MistakesError(ordered)
 
 
 class DataError(NetfoldError):

@@ -12,6 +12,7 @@ import numpy as np
 
 from sim.engine.model import NEVER_PS, Burst, Fate, Rule
 from sim.engine.tables import RULES_MAX
+from sim.errors import Mistakes
 from sim.fault_plan import (
     Change,
     Crash,
@@ -53,9 +54,12 @@ def plan_faults(
         What `error` makes of a pattern, switch, job or worker that is not there, a rate that is too high,
         or a slow host in a job that takes no time to compute.
     """
-    plan = FaultPlan(
-        tuple(_Resolver(network, teams, index, error).resolve(fault) for index, fault in enumerate(faults))
-    )
+    mistakes, planned = Mistakes(), []
+    for index, fault in enumerate(faults):
+        with mistakes.kept():
+            planned.append(_Resolver(network, teams, index, error).resolve(fault))
+    mistakes.raise_any()
+    plan = FaultPlan(tuple(planned))
     if len(plan.rules) > RULES_MAX:
         raise error(
             "faults",

@@ -36,10 +36,11 @@ _CHUNK_BYTES = 2**20
 class UnreadableError(NetfoldError):
     """A file that cannot be read. The message is the reason alone ("it is a directory"), without its name."""
 
-    def __init__(self, message: str, hint: str = "", is_missing: bool = False) -> None:
+    def __init__(self, message: str, hint: str = "", is_missing: bool = False, line: int = 0) -> None:
         super().__init__(message, hint)
-        self.args = (message, hint, is_missing)  # what pickle calls __init__ with
+        self.args = (message, hint, is_missing, line)  # what pickle calls __init__ with
         self.is_missing = is_missing  # nothing of that name is there
+        self.line = line  # of what is no text; 0 elsewhere
 
 
 def open_regular(path: str | Path) -> BinaryIO:
@@ -118,7 +119,8 @@ def text_of(content: bytes) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise UnreadableError(f"it is not UTF-8 text (line {line})", "save the file as UTF-8") from None
+        message = f"it is not UTF-8 text (line {line})"
+        raise UnreadableError(message, "save the file as UTF-8", line=line) from None
 
 
 def _read(file: BinaryIO, limit_bytes: int) -> bytes:

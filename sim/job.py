@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from homomorphic.codec import Codec, DecodeError, EncodeError, Encoder, Merged, Message, Round
 from homomorphic.fold import stage
+from sim.alike import require_alike
 from sim.collectives.collective import Collective
 from sim.engine.engine import Engine
 from sim.hosts import Hosts
@@ -178,6 +179,7 @@ class TrainingJob:
             while len(log.operations) <= index:
                 log.operations.append(Operation(number=self._operations[worker]))
             self._operations[worker] += 1
+            require_alike(worker, messages, log.operations[index].sent)
             log.operations[index].sent[worker] = messages
             answers = yield from self._operation(step, bucket, worker, messages)
             log.operations[index].received[worker] = answers

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from tests.examples import FACTORS, PROFILE, SEED
 
@@ -15,6 +15,9 @@ settings.register_profile(
 )
 settings.register_profile(
     "nightly", settings.get_profile("ci"), derandomize=False, max_examples=50 * FACTORS["nightly"]
+)
+settings.register_profile(  # of what fails only the fact counts
+    "mutants", settings.get_profile("ci"), phases=[Phase.explicit, Phase.generate], report_multiple_bugs=False
 )
 settings.load_profile(PROFILE)
 

@@ -12,7 +12,7 @@ from secrets import randbits
 
 from hypothesis import seed, settings
 
-FACTORS = {"ci": 1, "nightly": 20}
+FACTORS = {"ci": 1, "nightly": 20, "mutants": 1}
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
 
 # The first process to come by draws it, and those that it starts inherit it.

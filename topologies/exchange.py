@@ -6,17 +6,31 @@
             "rate_bps": 100000000000, "delay_ps": 1000000, "buffer_bytes": 262144}, …]}
 
 A file to be read may leave out what has one value: `directed`, `multigraph`, a host's `tier` and `profile`.
+Where the reader brings units, a link may have "rate": "100Gbps", "delay": "1us" and "buffer": "16MiB"
+instead. What else is written is kept and not looked at.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn
 
 import networkx as nx
 
-from topologies.graph import HOST_ATTRIBUTES, TopologyError, hosts, validate
+from topologies.graph import (
+    HOST,
+    HOST_ATTRIBUTES,
+    TopologyError,
+    check_size,
+    edge_mistakes,
+    node_mistakes,
+    validate,
+    where,
+)
+
+Units = Mapping[str, Callable[[object], int]]  # by attribute of an edge: text such as "100Gbps" to its number
 
 
 def to_json(graph: nx.Graph) -> str:
@@ -31,23 +45,28 @@ def to_json(graph: nx.Graph) -> str:
     return json.dumps(nx.node_link_data(graph, edges="edges"), indent=1, ensure_ascii=False) + "\n"
 
 
-def from_json(text: str) -> nx.Graph:
+def from_json(text: str, units: Units | None = None) -> nx.Graph:
     """Topology from node-link JSON, checked.
+
+    Parameters
+    ----------
+    units
+        Readers of text, by edge attribute ("rate_bps"), that raise ValueError; without them links have whole
+        numbers only.
 
     Raises
     ------
     TopologyError
-        The text is not JSON (says where) or not node-link JSON, a node or an edge is there twice, or the
-        graph breaks the contract (see `topologies.graph.validate`).
+        The text is not JSON (says where) or not node-link JSON; or all that is wrong with nodes and edges,
+        each alone; or the graph is too large, or breaks the contract (see `topologies.graph.validate`).
     """
-    try:
-        data = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise TopologyError(f"not JSON: line {error.lineno}, column {error.colno}: {error.msg}") from None
-    _check_shape(data)
-    graph = nx.node_link_graph(data, directed=False, multigraph=False, edges="edges")
-    for host in hosts(graph):
-        graph.nodes[host].update({**HOST_ATTRIBUTES, **graph.nodes[host]})
+    data = _object(text)
+    graph = _empty(data)
+    nodes, edges = _entries(data, "nodes", ("id",)), _entries(data, "edges", ("source", "target"))
+    check_size(graph, len(nodes), 2 * len(edges))
+    mistakes = [*_add_nodes(graph, nodes), *_add_edges(graph, edges, units or {})]
+    if mistakes:
+        raise TopologyError(*mistakes)
     validate(graph)
     return graph
 
@@ -64,40 +83,118 @@ def to_graphml(graph: nx.Graph) -> str:
     return "\n".join(nx.generate_graphml(graph)) + "\n"
 
 
-def _check_shape(data: Any) -> None:
-    """Refuse what networkx would crash on or silently merge."""
+def _object(text: str) -> dict[str, Any]:
+    """The JSON object that a text is, with limits."""
+    try:
+        data = json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
+    except json.JSONDecodeError as error:
+        raise TopologyError(f"not JSON: line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except RecursionError:
+        raise TopologyError("not node-link JSON: too many lists and objects inside of each other") from None
+    except TopologyError:
+        raise
+    except ValueError:  # Python reads no whole number of more than 4300 digits
+        raise TopologyError("not node-link JSON: a number in it has too many digits") from None
     if not isinstance(data, dict) or not isinstance(data.get("graph", {}), dict):
         raise TopologyError("not node-link JSON: must be an object, with an object 'graph' if it has one")
-    nodes = [name for (name,) in _entries(data, "nodes", ("id",))]
-    edges = _entries(data, "edges", ("source", "target"))
-    known = set(nodes)
-    for edge in edges:
-        for name in edge:
-            if name not in known:
-                raise TopologyError(
-                    f"node-link JSON: edge {' - '.join(edge)} leads to {name!r}, which is not a node"
-                )
-    _refuse_repeated("node", Counter(nodes))
-    _refuse_repeated("edge", Counter(" - ".join(sorted(edge)) for edge in edges))
+    return data
 
 
-def _entries(data: dict[str, Any], key: str, needed: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """The `needed` strings of each object in the list `data[key]`."""
+def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys are there once: others would overwrite each other without a word."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        key, count = Counter(key for key, _ in pairs).most_common(1)[0]
+        name = next((f" of {found[key]!r}" for key in ("id", "source") if key in found), "")
+        raise TopologyError(f"JSON: the key {key!r}{name} is there {count} times, must be there once")
+    return found
+
+
+def _no_number(text: str) -> NoReturn:
+    raise TopologyError(f"not JSON: {text} is no number")
+
+
+def _empty(data: dict[str, Any]) -> nx.Graph:
+    attributes = data.get("graph", {})
+    if not isinstance(attributes.get("name", ""), str):
+        raise TopologyError(f"node-link JSON: the graph's name is {attributes['name']!r}, must be text")
+    graph = nx.Graph()
+    graph.graph.update(attributes)
+    for key, meaning in (
+        ("directed", "one edge already stands for a link each way"),
+        ("multigraph", "two nodes have one link each way, for more capacity raise its rate_bps"),
+    ):
+        if data.get(key, False) is not False:
+            raise TopologyError(f"{where(graph)}{key!r} is {data[key]!r}, must be false; {meaning}")
+    return graph
+
+
+def _entries(data: dict[str, Any], key: str, needed: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The objects of the list `data[key]`, which have text under the keys that are `needed`."""
     entries = data.get(key)
     if not isinstance(entries, list):
         raise TopologyError(
-            f"not node-link JSON: must have lists 'nodes' and 'edges'; {key!r} is missing or not a list"
+            f"not node-link JSON: {key!r} is missing or not a list; it must have lists 'nodes' and 'edges'"
         )
-    for number, entry in enumerate(entries):
-        if not isinstance(entry, dict) or not all(isinstance(entry.get(name), str) for name in needed):
-            strings = " and ".join(repr(name) for name in needed)
-            raise TopologyError(
-                f"not node-link JSON: {key}[{number}] must be an object with text under {strings}"
-            )
-    return [tuple(entry[name] for name in needed) for entry in entries]
+    strings = " and ".join(repr(name) for name in needed)
+    mistakes = [
+        f"not node-link JSON: {key}[{number}] must be an object with text under {strings}"
+        for number, entry in enumerate(entries)
+        if not isinstance(entry, dict) or not all(isinstance(entry.get(name), str) for name in needed)
+    ]
+    if mistakes:
+        raise TopologyError(*mistakes)
+    return entries
 
 
-def _refuse_repeated(what: str, counts: Counter[str]) -> None:
+def _add_nodes(graph: nx.Graph, entries: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Add nodes; yields what is wrong with them."""
+    yield from _repeated("node", Counter(entry["id"] for entry in entries))
+    for entry in entries:
+        attributes = {key: value for key, value in entry.items() if key != "id"}
+        if attributes.get("kind") == HOST:
+            attributes = {
+                **attributes,
+                **{key: attributes.get(key, HOST_ATTRIBUTES[key]) for key in HOST_ATTRIBUTES},
+            }
+        graph.add_node(entry["id"], **attributes)
+        yield from (f"{where(graph)}{mistake}" for mistake in node_mistakes(entry["id"], attributes))
+
+
+def _add_edges(graph: nx.Graph, entries: Sequence[dict[str, Any]], units: Units) -> Iterator[str]:
+    """Add edges between nodes that are there; yields what is wrong with them."""
+    ends = Counter(" - ".join(sorted((entry["source"], entry["target"]))) for entry in entries)
+    yield from _repeated("edge", ends)
+    for entry in entries:
+        source, target = entry["source"], entry["target"]
+        lost = [name for name in (source, target) if name not in graph]
+        for name in lost:
+            yield f"node-link JSON: edge {source!r} - {target!r} leads to {name!r}, which is not a node"
+        attributes = {key: value for key, value in entry.items() if key not in ("source", "target")}
+        unread = list(_read_units(attributes, units))
+        for mistake in (*unread, *edge_mistakes(attributes, without=[key for key, _ in unread])):
+            text = mistake if isinstance(mistake, str) else mistake[1]
+            yield f"{where(graph)}link {source!r} - {target!r}: {text}"
+        if not lost:
+            graph.add_edge(source, target, **attributes)
+
+
+def _read_units(attributes: dict[str, Any], units: Units) -> Iterator[tuple[str, str]]:
+    """Replace text with a unit by its number; yields attributes that cannot be read, and why."""
+    for key, read in units.items():
+        short = key.partition("_")[0]  # "rate_bps" is written as "rate" where it has a unit
+        if short in attributes and key in attributes:
+            yield key, f"has both {short} and {key}; leave out one of them"
+            continue
+        written = short if short in attributes else key
+        if written == short or isinstance(attributes.get(key), str):
+            try:
+                attributes[key] = read(attributes.pop(written))
+            except ValueError as error:
+                yield key, f"{written}: {error}"
+
+
+def _repeated(what: str, counts: Counter[str]) -> Iterator[str]:
     for name, count in counts.items():
         if count > 1:
-            raise TopologyError(f"node-link JSON: {what} {name!r} is there {count} times, must be there once")
+            yield f"node-link JSON: {what} {name!r} is there {count} times, must be there once"

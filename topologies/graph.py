@@ -8,6 +8,7 @@ insertion is the order of hosts and switches everywhere else.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ import networkx as nx
 
 HOST = "host"
 SWITCH = "switch"
+_NAME_MAX = 100  # characters of a node's name
+_SHOWN_CHARACTERS = 120
 HOST_ATTRIBUTES = {"kind": HOST, "tier": 0, "profile": ""}
 
 # Allowed values of an edge's attributes, both ends included. A thousand of the longest delays fit int64.
@@ -25,8 +28,24 @@ LINK_RANGES = {
 }
 
 
+# What the packet engine takes: every pair of nodes has a route.
+NODES_MAX = 4096
+LINKS_MAX = 2**18  # both directions counted
+
+
 class TopologyError(ValueError):
     """A graph that breaks the contract, or something asked of a graph that it cannot give."""
+
+    def __init__(self, *mistakes: str) -> None:
+        super().__init__(*mistakes)
+        self.mistakes = mistakes  # one or more
+
+    def __str__(self) -> str:
+        return "\n".join(self.mistakes)
+
+
+class TooLargeError(TopologyError):
+    """More nodes or links than the packet engine takes."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +127,7 @@ def validate(graph: nx.Graph) -> None:
 
     - it is undirected and has at most one edge between two nodes;
     - no node is linked to itself;
-    - every name is a non-empty string without "->", which joins names in the names of links;
+    - every name is printable text of 1 to 100 characters without "->", which joins names in those of links;
     - every node has a `kind`, which is "host" or "switch";
     - every node has a `tier`, an int: 0 for hosts, 1 or more for switches;
     - every node has a `profile`, a str: "" for hosts, not "" for switches;
@@ -125,10 +144,11 @@ def validate(graph: nx.Graph) -> None:
     """
     _check_simple(graph)
     for name, attributes in graph.nodes(data=True):
-        _check_name(graph, name)
-        _check_node(graph, name, attributes)
+        for mistake in node_mistakes(name, attributes):
+            raise TopologyError(f"{where(graph)}{mistake}")
     for a, b, attributes in graph.edges(data=True):
-        _check_edge(graph, a, b, attributes)
+        for mistake in edge_mistakes(attributes):
+            raise TopologyError(f"{where(graph)}link {a!r} - {b!r}: {mistake}")
     _check_hosts(graph)
     _check_connected(graph)
 
@@ -148,36 +168,60 @@ def _check_simple(graph: nx.Graph) -> None:
         raise TopologyError(f"{where(graph)}node {name!r} is linked to itself; remove that link")
 
 
-def _check_name(graph: nx.Graph, name: object) -> None:
+def check_size(graph: nx.Graph, nodes: int, links: int) -> None:
+    """Check what a graph is going to have; links are counted in both directions.
+
+    Raises
+    ------
+    TooLargeError
+        More than `NODES_MAX` or `LINKS_MAX`.
+    """
+    if nodes > NODES_MAX:
+        raise TooLargeError(
+            f"{where(graph)}{nodes} nodes are too many; the packet engine takes up to {NODES_MAX}"
+        )
+    if links > LINKS_MAX:
+        raise TooLargeError(
+            f"{where(graph)}{links} links are too many; the packet engine takes up to {LINKS_MAX}"
+        )
+
+
+def node_mistakes(name: object, attributes: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with a node alone: its name, its attributes."""
     if not isinstance(name, str) or not name or "->" in name:
-        raise TopologyError(f"{where(graph)}{name!r} cannot name a node; use a non-empty string without '->'")
-
-
-def _found(attributes: dict[str, Any], key: str) -> str:
-    return f"{key} is {attributes[key]!r}" if key in attributes else f"{key} is missing"
-
-
-def _check_node(graph: nx.Graph, name: str, attributes: dict[str, Any]) -> None:
-    at = f"{where(graph)}node {name!r}: "
+        yield f"{shortened(name)} cannot name a node; use a non-empty string without '->'"
+        return
+    if len(name) > _NAME_MAX or not name.isprintable():
+        yield f"{shortened(name)} cannot name a node; use up to {_NAME_MAX} printable characters"
+        return
     kind, tier, profile = (attributes.get(key) for key in ("kind", "tier", "profile"))
     if kind not in (HOST, SWITCH):
-        raise TopologyError(f"{at}{_found(attributes, 'kind')}, must be 'host' or 'switch'")
+        yield f"node {name!r}: {_found(attributes, 'kind')}, must be 'host' or 'switch'"
+        return
     if type(tier) is not int or (tier != 0 if kind == HOST else tier < 1):
         allowed = "0 for a host" if kind == HOST else "an int of at least 1 for a switch"
-        raise TopologyError(f"{at}{_found(attributes, 'tier')}, must be {allowed}")
+        yield f"node {name!r}: {_found(attributes, 'tier')}, must be {allowed}"
     if not isinstance(profile, str) or (profile == "") != (kind == HOST):
         allowed = "'' for a host" if kind == HOST else "the name of a switch profile, such as 'plain'"
-        raise TopologyError(f"{at}{_found(attributes, 'profile')}, must be {allowed}")
+        yield f"node {name!r}: {_found(attributes, 'profile')}, must be {allowed}"
 
 
-def _check_edge(graph: nx.Graph, a: str, b: str, attributes: dict[str, Any]) -> None:
+def edge_mistakes(attributes: Mapping[str, Any], without: Collection[str] = ()) -> Iterator[str]:
+    """What is wrong with the attributes of an edge, but for some."""
     for key, (lowest, highest) in LINK_RANGES.items():
         value = attributes.get(key)
-        if type(value) is not int or not lowest <= value <= highest:
-            raise TopologyError(
-                f"{where(graph)}link {a!r} - {b!r}: {_found(attributes, key)}, "
-                f"must be an int from {lowest} to {highest}"
-            )
+        if key not in without and (type(value) is not int or not lowest <= value <= highest):
+            yield f"{_found(attributes, key)}, must be an int from {lowest} to {highest}"
+
+
+def shortened(value: object) -> str:
+    """A value in an error, cut short where it is long."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
+
+
+def _found(attributes: Mapping[str, Any], key: str) -> str:
+    return f"{key} is {shortened(attributes[key])}" if key in attributes else f"{key} is missing"
 
 
 def _check_hosts(graph: nx.Graph) -> None:

@@ -7,6 +7,11 @@ import networkx as nx
 from topologies.graph import LinkSpec, add_host, add_link, add_switch, check_counts, new_graph, validate
 
 
+def leaf_spine_size(leaves: int, spines: int, hosts_per_leaf: int) -> tuple[int, int]:
+    """Nodes, and links in both directions, that `leaf_spine` makes."""
+    return leaves * (hosts_per_leaf + 1) + spines, 2 * leaves * (hosts_per_leaf + spines)
+
+
 def leaf_spine(
     leaves: int, spines: int, hosts_per_leaf: int, link: LinkSpec, uplink: LinkSpec, profile: str = "plain"
 ) -> nx.Graph:

@@ -12,7 +12,11 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from topologies.graph import hosts, switches, validate
+from topologies.graph import TopologyError, hosts, switches, validate
+
+ROUTES_MAX = 2**30  # entries of `Network.next_link`, of 4 bytes each
+_PAIR_COST = 16  # what it takes to follow a link of a single pair, to that of one among all pairs
+_BLOCK = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,12 +46,14 @@ class Network:
 def compile_network(graph: nx.Graph) -> Network:
     """Integer view of a graph, with all shortest routes.
 
-    Takes O(N · L) per hop of diameter in NumPy: a leaf-spine of 1000 nodes well under a second.
+    Takes O(S · L + N²) in NumPy for S switches and L links between them: a leaf-spine of 1000 nodes well
+    under a second.
 
     Raises
     ------
     TopologyError
-        The graph breaks the contract (see `topologies.graph.validate`).
+        The graph breaks the contract (see `topologies.graph.validate`), or its routes take more than
+        `ROUTES_MAX` entries.
     """
     validate(graph)
     nodes = (*hosts(graph), *switches(graph))
@@ -55,7 +61,7 @@ def compile_network(graph: nx.Graph) -> Network:
     links = sorted((index[a], index[b]) for edge in graph.edges for a, b in (edge, edge[::-1]))
     edges = [graph.edges[nodes[source], nodes[target]] for source, target in links]
     link_source, link_target = np.array(links, dtype=np.int32).T.copy()
-    next_link, next_count = _next_links(link_source, link_target)
+    next_link, next_count = _next_links(link_source, link_target, len(hosts(graph)))
     return Network(
         nodes=nodes,
         profiles=tuple(graph.nodes[name]["profile"] for name in nodes),
@@ -88,40 +94,108 @@ def path(network: Network, source: int, target: int, key: int) -> list[int]:
 
 
 def _next_links(
-    link_source: NDArray[np.int32], link_target: NDArray[np.int32]
+    link_source: NDArray[np.int32], link_target: NDArray[np.int32], hosts_count: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """`next_link` and `next_count` of links sorted by source, where every node has a link.
+    """`next_link` and `next_count` of links sorted by source, hosts first, where every node has a link.
 
     A link is on a shortest path to a target if its far end is closer. That never leads through a host: a
-    host has one link, so behind it there is nothing but itself.
+    host has one link, so routes are found between switches, and a host's are those of its switch.
     """
     nodes_count = int(link_source[-1]) + 1
-    first_link = np.searchsorted(link_source, np.arange(nodes_count + 1))
-    distance = _distances(link_target, first_link[:-1])
+    is_inner = (link_source >= hosts_count) & (link_target >= hosts_count)
+    inner = np.flatnonzero(is_inner)
+    far_end = link_target[inner] - hosts_count
+    switches_count = nodes_count - hosts_count
+    first = np.searchsorted(link_source[inner] - hosts_count, np.arange(switches_count + 1))
+    distance = _distances(far_end, first)
+    count = np.zeros((switches_count, switches_count), dtype=np.int32)
+    for node in range(switches_count):
+        closer = distance[far_end[first[node] : first[node + 1]]] < distance[node]  # (links of node, targets)
+        count[node] = closer.sum(axis=0)
+    width = max(1, int(count.max()))
+    _check_room(nodes_count, width)
+    home = np.concatenate([link_target[:hosts_count], np.arange(hosts_count, nodes_count, dtype=np.int32)])
+    home -= hosts_count  # of each target: its switch, as a row of `distance`
+    next_link = np.full((nodes_count, nodes_count, width), -1, dtype=np.int32)
     next_count = np.zeros((nodes_count, nodes_count), dtype=np.int32)
-    choices = []
-    for node in range(nodes_count):
-        neighbours = link_target[first_link[node] : first_link[node + 1]]
-        closer = distance[neighbours] < distance[node]  # (links of node, targets)
-        next_count[node] = closer.sum(axis=0)
-        choices.append(np.nonzero(closer.T))  # by target, then by link
-    next_link = np.full((nodes_count, nodes_count, int(next_count.max())), -1, dtype=np.int32)
-    for node, (targets, offsets) in enumerate(choices):
-        ends = np.cumsum(next_count[node])
-        rank = np.arange(targets.size) - (ends - next_count[node])[targets]
-        next_link[node, targets, rank] = first_link[node] + offsets
+    for node in range(switches_count):
+        links = inner[first[node] : first[node + 1]]
+        closer = distance[far_end[first[node] : first[node + 1]]] < distance[node]
+        targets, offsets = np.nonzero(closer.T)  # by target, then by link
+        ends = np.cumsum(count[node])
+        ranks = np.arange(targets.size) - (ends - count[node])[targets]
+        rows = np.full((switches_count, width), -1, dtype=np.int32)
+        rows[targets, ranks] = links[offsets]
+        next_link[hosts_count + node] = rows[home]
+        next_count[hosts_count + node] = count[node][home]
+    down = np.flatnonzero((link_source >= hosts_count) & (link_target < hosts_count))  # to hosts
+    next_link[link_source[down], link_target[down], 0] = down
+    next_count[link_source[down], link_target[down]] = 1
+    next_link[:hosts_count, :, 0] = np.arange(hosts_count, dtype=np.int32)[:, None]  # a host's only link
+    next_count[:hosts_count] = 1
+    same = np.arange(hosts_count)
+    next_link[same, same], next_count[same, same] = -1, 0
     return next_link, next_count
 
 
-def _distances(link_target: NDArray[np.int32], first_link: NDArray[np.intp]) -> NDArray[np.int32]:
-    """Hops from each node (row) to each (column): breadth-first search towards all targets at once."""
-    nodes_count = first_link.size
-    distance = np.full((nodes_count, nodes_count), -1, dtype=np.int32)
-    frontier = np.eye(nodes_count, dtype=np.bool_)
+def _check_room(nodes_count: int, ways: int) -> None:
+    if nodes_count**2 * ways > ROUTES_MAX:
+        gib = nodes_count**2 * ways * 4 / 2**30
+        raise TopologyError(
+            f"the routes of {nodes_count} nodes with up to {ways} equal ways take {gib:.3g} GiB; "
+            f"{nodes_count} nodes may have up to {ROUTES_MAX // nodes_count**2} equal ways"
+        )
+
+
+def _distances(far_end: NDArray[np.int32], first: NDArray[np.intp]) -> NDArray[np.int32]:
+    """Hops from each switch (row) to each (column), −1 where there is no way.
+
+    Breadth-first search towards all targets at once: over the pairs (switch, target) that were new in the
+    step before, or over all pairs where most are new. So it takes O(S · L) in all, however long the ways are.
+    """
+    switches_count = first.size - 1
+    distance = np.full((switches_count, switches_count), -1, dtype=np.int32)
+    flat = distance.reshape(-1)
+    last = np.empty_like(flat)
+    degree = np.diff(first)
+    at = target = np.arange(switches_count)
     hops = 0
-    while frontier.any():
-        distance[frontier] = hops
-        # Next come the neighbours of the frontier. Links are sorted by source, so each node is a segment.
-        frontier = np.logical_or.reduceat(frontier[link_target], first_link, axis=0) & (distance < 0)
+    while at.size:
+        flat[at * switches_count + target] = hops
         hops += 1
+        if _PAIR_COST * int(degree[at].sum()) < far_end.size * switches_count:
+            at, target = _neighbours(at, target, far_end, first)
+            pairs = at * switches_count + target
+            is_new = flat[pairs] < 0
+            at, target, pairs = at[is_new], target[is_new], pairs[is_new]
+            numbers = np.arange(pairs.size, dtype=np.int32)
+            last[pairs] = numbers
+            is_last = last[pairs] == numbers  # each pair once
+            at, target = at[is_last], target[is_last]
+        else:
+            at, target = np.nonzero(_reached(distance == hops - 1, far_end, first) & (distance < 0))
     return distance
+
+
+def _neighbours(
+    at: NDArray[np.intp], target: NDArray[np.intp], far_end: NDArray[np.int32], first: NDArray[np.intp]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Pairs one hop farther from their targets than the given ones, and others that are not."""
+    counts = first[at + 1] - first[at]
+    starts = np.cumsum(counts) - counts
+    links = np.arange(int(counts.sum())) - np.repeat(starts - first[at], counts)
+    return far_end[links].astype(np.intp), np.repeat(target, counts)
+
+
+def _reached(
+    frontier: NDArray[np.bool_], far_end: NDArray[np.int32], first: NDArray[np.intp]
+) -> NDArray[np.bool_]:
+    """Pairs with a neighbour in the frontier; of switches without links none."""
+    reached = np.zeros_like(frontier)
+    has_links = np.flatnonzero(np.diff(first))
+    for begin in range(0, frontier.shape[1], _BLOCK):  # memory for so many targets at a time
+        block = frontier[:, begin : begin + _BLOCK]
+        reached[has_links, begin : begin + _BLOCK] = np.logical_or.reduceat(
+            block[far_end], first[has_links], axis=0
+        )
+    return reached

@@ -7,6 +7,11 @@ import networkx as nx
 from topologies.graph import LinkSpec, add_host, add_link, add_switch, check_counts, new_graph, validate
 
 
+def star_size(hosts: int) -> tuple[int, int]:
+    """Nodes, and links in both directions, that `star` makes."""
+    return hosts + 1, 2 * hosts
+
+
 def star(hosts: int, link: LinkSpec, profile: str = "plain") -> nx.Graph:
     """Hosts h0 … on the switch s0.
 

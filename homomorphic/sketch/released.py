@@ -59,7 +59,7 @@ from homomorphic.sketch.hashing import POSITIONS_SPARE, PUBLISHED, PUBLISHED_LAN
 IndexBits = Literal[1, 4]
 
 CELLS_PER_WORD = 8  # of 4-bit cells
-USUAL_LOAD = 0.77  # members per counter
+USUAL_LOAD = 0.77  # members per counter up to which ways through the peeling order are short
 WORKERS_MAX = 15  # that a 4-bit cell can count
 
 _BLOCK_WORDS = PUBLISHED_LANES // WORD_ELEMENTS
@@ -109,10 +109,11 @@ class FloatSketchBound:
 
     There is no proof as tight as this: a member takes the errors of all that were peeled before it along, so
     a bound from the worst signs grows with the number of paths through the peeling order, to far more than L.
-    It is measured instead: 2177 u · L at most at a load of 0.81 (positive values of one size, 10**6 elements,
-    0.53 of what is allowed), 113 u · L at 0.77, 130 u · L in setting published (a third of what is allowed).
-    A tile of the repaired settings with more than `FLOAT_ERROR` left in its counters is sent again. What the
-    network did is held to the words sent, whatever this bound allows.
+    It is measured instead, on positive values of one size: 142 u · L at most at a load of 0.77 (a third of
+    what is allowed), whatever the size of the bucket, and 2177 u · L at 0.81 (half of it), where a tile with
+    more than `FLOAT_ERROR` left in its counters is sent again. The release takes what load there is, and near
+    the one that just peels ways are longest: 707 u · L with 8 · 10**6 elements, a sixth of what is allowed.
+    What the network did is held to the words sent, whatever this bound allows.
     """
 
     workers: int
@@ -128,7 +129,7 @@ class FloatSketchBound:
 
 
 def float_error_bound(gradients: Sequence[Gradient], load: float) -> FloatSketchBound:
-    """See `FloatSketchBound`; above a load of `USUAL_LOAD` peeling takes far longer ways."""
+    """See `FloatSketchBound`; `load` is the highest there may be."""
     peeling = hypergraph.FLOAT_ERROR if load > USUAL_LOAD else hypergraph.FLOAT_ERROR / 10
     largest = max((float(sums.magnitude.max()) for sums in sums_of_parts(gradients)), default=0.0)
     return FloatSketchBound(len(gradients), largest, peeling)

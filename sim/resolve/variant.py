@@ -6,11 +6,12 @@ import os
 from collections.abc import Sequence
 
 from sim.engine.model import Job, Program
+from sim.errors import Mistakes
 from sim.fault_resolve import Team, plan_faults
 from sim.plan import JobPlan, Passes, Plan, RingPlan, VariantPlan
 from sim.resolve.in_network import InNetworkResolver
 from sim.resolve.place import Place
-from sim.resolve.placement import Hosts
+from sim.resolve.placement import Hosts, told
 from sim.resolve.ring import resolve_ring
 from sim.resolve.sections import device_of, workload_of
 from sim.resolve.switches import Switches
@@ -23,11 +24,10 @@ from sim.scenario.topology import build_topology
 from sim.units import RATE
 from sim.wiring import wire_bound, with_pass_latency, without_drops
 from switch.profiles import PROFILES, Profile, nearest
-from topologies.graph import switches
-from topologies.routing import compile_network
+from topologies.graph import TopologyError, switches
+from topologies.routing import Network, compile_network
 
 COPIES_HELD = 4  # of every worker's gradient, at most, in float32 sizes
-NODES_MAX = 4096  # every pair has a route; the tables of more do not fit
 
 
 def resolve(scenario: Scenario) -> Plan:
@@ -36,9 +36,15 @@ def resolve(scenario: Scenario) -> Plan:
     Raises
     ------
     ScenarioError
-        With the place in the file and what is allowed.
+        With the place in the file and what is allowed; of every variant that cannot be run.
     """
-    return Plan(scenario, tuple(_Resolver(scenario, variant).resolve() for variant in scenario.variants))
+    mistakes = Mistakes()
+    plans = []
+    for variant in scenario.variants:
+        with mistakes.kept():
+            plans.append(_Resolver(scenario, variant).resolve())
+    mistakes.raise_any()
+    return Plan(scenario, tuple(plans))
 
 
 class _Resolver:
@@ -57,13 +63,7 @@ class _Resolver:
         profiles = self._profiles()
         occupied = Hosts(self.graph)
         hosts = [occupied.place(sections.workers, place) for sections, place in self.jobs]
-        if len(self.graph) > NODES_MAX:
-            raise self.place.error(
-                "topology",
-                f"{len(self.graph)} nodes are too many",
-                f"the packet engine takes up to {NODES_MAX}",
-            )
-        network = with_pass_latency(compile_network(self.graph), profiles)
+        network = with_pass_latency(self._network(), profiles)
         on_switches = Switches(network, profiles, self._profile_key())
         jobs = tuple(self._job(index, names, occupied, on_switches) for index, names in enumerate(hosts))
         network = on_switches.network
@@ -72,6 +72,12 @@ class _Resolver:
         teams = [self._team(index, job) for index, job in enumerate(jobs)]
         faults = plan_faults(self.variant.faults, network, teams, self.place.error)
         return VariantPlan(self.variant.name, network, faults, jobs)
+
+    def _network(self) -> Network:
+        try:
+            return compile_network(self.graph)
+        except TopologyError as error:
+            raise self.place.error("topology", *told(self.graph, error)) from None
 
     def _job(self, index: int, names: tuple[str, ...], occupied: Hosts, on_switches: Switches) -> JobPlan:
         sections, place = self.jobs[index]

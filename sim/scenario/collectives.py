@@ -174,8 +174,8 @@ class InNetwork(Section):
     @field_validator("frame", mode="before")
     @classmethod
     def _frame_of_program(cls, frame: object, info: ValidationInfo) -> object:
-        program = info.data.get("program", "switchml")
-        if isinstance(frame, dict | OwnFrame):
+        program = info.data.get("program")
+        if program is None or isinstance(frame, dict | OwnFrame):  # None: a mistake of its own
             return frame
         if frame not in _FRAMES[program]:
             near = get_close_matches(str(frame), _FRAMES[program], 1)
@@ -186,7 +186,9 @@ class InNetwork(Section):
     @field_validator(*_PROGRAMS_OF)
     @classmethod
     def _belongs_to_program(cls, value: object, info: ValidationInfo) -> object:
-        key, program = str(info.field_name), info.data.get("program", "switchml")
+        key, program = str(info.field_name), info.data.get("program")
+        if program is None:  # a mistake of its own
+            return value
         if key == "slot_timer" and value is None:  # left out
             if program == "timed":
                 raise ValueError("program timed needs a slot timer\nfor example slot_timer: 1ms")
@@ -215,7 +217,7 @@ class InNetwork(Section):
     @classmethod
     def _udp_has_no_messages(cls, message_packets: int, info: ValidationInfo) -> int:
         frame = str(info.data.get("frame"))
-        if frame.startswith("udp") and message_packets != 1:
+        if frame.startswith("udp") and message_packets != 1 and "program" in info.data:
             raise ValueError(
                 f"must be 1 with frame {frame}, found {message_packets}\nonly RoCE has longer messages"
             )

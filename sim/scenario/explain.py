@@ -13,7 +13,15 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from homomorphic.codec import Codec, codecs
-from sim.errors import NetfoldError, ScenarioError, shown
+from sim.errors import (
+    MissingKeyError,
+    NetfoldError,
+    ScenarioError,
+    UnknownKeyError,
+    UnreadValueError,
+    shown,
+    together,
+)
 from sim.scenario.node import Node
 from sim.scenario.section import Section, keys
 
@@ -39,21 +47,47 @@ _CONSEQUENCES = {"default_factory_not_called"}
 
 
 def explain(error: ValidationError, tree: Node, section: type[Section]) -> ScenarioError:
-    """The mistake that comes first in the file; `tree` is what was validated as `section`."""
-    return min(_mistakes(error, tree, section, ()), key=lambda mistake: mistake.line)
+    """All mistakes as one error; `tree` is what was validated as `section`."""
+    return together(without_consequences(list(_mistakes(error, tree, section, ()))))
 
 
 def unknown_key(child: Node, key: str, allowed: Sequence[str]) -> ScenarioError:
     """The error for a key that nobody reads."""
-    return child.error(f"unknown key {key!r}", _nearest(key, allowed))
+    error = UnknownKeyError(
+        child.file, child.line, child.path, f"unknown key {shown(key)}", _nearest(key, allowed)
+    )
+    error.meant = next(iter(get_close_matches(key, allowed, n=1)), "")
+    return error
 
 
 def missing_key(parent: Node, key: str, hint: str) -> ScenarioError:
     """The error for a key that is not there; points to the mapping it belongs into."""
-    return parent.error(f"the key {key!r} is missing", hint)
+    error = MissingKeyError(parent.file, parent.line, parent.path, f"the key {key!r} is missing", hint)
+    error.key = key
+    return error
+
+
+def without_consequences(mistakes: Sequence[ScenarioError]) -> Sequence[ScenarioError]:
+    """Mistakes without those that others bring about.
+
+    A key is missing because it is misspelt; a value is of the wrong type because it could not be read.
+    """
+    meant = {one.meant for one in mistakes if isinstance(one, UnknownKeyError)}
+    unread = {(one.file, one.line, one.path) for one in mistakes if isinstance(one, UnreadValueError)}
+    return [
+        one
+        for one in mistakes
+        if isinstance(one, UnreadValueError)
+        or (
+            not (isinstance(one, MissingKeyError) and one.key in meant)
+            and (one.file, one.line, one.path) not in unread
+        )
+    ]
 
 
 def _nearest(found: object, allowed: Sequence[str]) -> str:
+    if str(found) in allowed:  # right but for its type
+        return f"write it without quotes; allowed: {', '.join(allowed)}"
     close = get_close_matches(str(found), allowed, n=1)
     return (f"did you mean {close[0]!r}? " if close else "") + f"allowed: {', '.join(allowed)}"
 

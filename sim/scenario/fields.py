@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
@@ -62,6 +63,11 @@ Share = Annotated[
 def _whole(value: object) -> object:
     """A count such as 1e6, which YAML reads as a float; others are left for pydantic to refuse."""
     return int(value) if isinstance(value, float) and abs(value) <= 2**53 and value.is_integer() else value
+
+
+def is_name(value: object) -> bool:
+    """Whether a value can name a scenario or a variant."""
+    return isinstance(value, str) and re.fullmatch(NAME_PATTERN, value) is not None
 
 
 Count = Annotated[int, Field(ge=1), BeforeValidator(_whole)]

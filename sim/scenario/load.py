@@ -7,15 +7,19 @@ the file; `--set variants.NAME.PATH=VALUE` changes one. Later ones win over earl
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import ValidationError
 
-from sim.errors import ScenarioError, shown
-from sim.scenario.explain import explain, missing_key, unknown_key
+from sim.errors import MissingKeyError, Mistakes, ScenarioError, shown, together
+from sim.foreign import UnreadableError, read_bytes, read_standard_input, text_of
+from sim.scenario.explain import explain, missing_key, unknown_key, without_consequences
+from sim.scenario.fields import is_name
 from sim.scenario.merge import merge, override_at, parse_set
 from sim.scenario.models import Header, JobSections, Settings, Variant
 from sim.scenario.node import COMMAND_LINE, Node, already, parse
@@ -28,6 +32,10 @@ _HEADER = tuple(Header.model_fields)
 _SETTINGS = tuple(Settings.model_fields)
 _JOB_SECTIONS = tuple(JobSections.model_fields)
 _KEYS = (*_HEADER, *_SETTINGS, "variants")
+SCENARIO_BYTES_MAX = 2**20
+STANDARD_INPUT = "-"
+_LISTED_MAX = 1000  # files of a folder among which the nearest name is looked for
+_NAMELESS = "x"  # stands for a name that is missing
 _EACH_HAS = "each {} has a name and the keys it changes"
 
 
@@ -71,29 +79,37 @@ class Scenario:
 def load(path: str | Path, sets: Iterable[str] = (), seed: int | None = None) -> Scenario:
     """Read a scenario file; `sets` are texts "PATH=VALUE", and `seed` wins over the file's.
 
+    The path "-" is standard input; what such a scenario names is relative to the working folder.
+
     Raises
     ------
     ScenarioError
-        The first mistake found, with its place in the file.
+        All mistakes in keys and values, each with its place in the file; broken syntax comes alone.
     """
-    file, sets = str(path), tuple(sets)
-    source_text = _read(Path(path))
-    folder = Path(path).parent
-    document = with_files(_document(file, source_text), folder)
-    changes = [parse_set(text) for text in sets]
-    if seed is not None:
-        changes.append(parse_set(f"seed={seed}"))
+    sets, mistakes = tuple(sets), Mistakes()
+    file, folder, source_text = _source(path)
+    document = _document(file, source_text, mistakes)
+    document = with_files(document, folder, mistakes)
+    changes = _changes(sets, seed, mistakes)
     for change, value in changes:
         if change[0] in _HEADER:
-            document = with_files(merge(document, override_at(document, change, value)), folder)
-    header = _validate(Header, _only(document, _HEADER))
-    trees = _change({name: _merged(document, item) for name, item in _items(document).items()}, changes)
+            with mistakes.kept():
+                document = with_files(merge(document, override_at(document, change, value)), folder, mistakes)
+    header: Header | None = None
+    with mistakes.kept():
+        header = _validate(Header, _only(document, _HEADER))
+    profiles = own_profiles(header.profiles, document, mistakes) if header else {}
+    trees = {name: _merged(document, item, mistakes) for name, item in _items(document, mistakes).items()}
+    _change(trees, changes, mistakes)
+    variants = _variants(trees, mistakes)
+    if mistakes.found or header is None:
+        raise together(without_consequences(mistakes.found))
     return Scenario(
         header.name,
         header.description,
         header.seed,
-        own_profiles(header.profiles, document),
-        _variants(trees),
+        profiles,
+        variants,
         file,
         sets,
         source_text,
@@ -102,68 +118,101 @@ def load(path: str | Path, sets: Iterable[str] = (), seed: int | None = None) ->
     )
 
 
-def _read(path: Path) -> bytes:
+def _source(path: str | Path) -> tuple[str, Path, bytes]:
+    """What errors call a scenario, the folder of what it names, and its text."""
     try:
-        return path.read_bytes()
-    except OSError as error:
-        siblings = [str(other) for other in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
-        close = get_close_matches(str(path), siblings, n=1)
-        hint = f"did you mean {close[0]}?" if close else "give the path of a scenario file"
-        raise ScenarioError(str(path), 0, "", f"cannot be read: {error.strerror}", hint) from None
+        if str(path) == STANDARD_INPUT:
+            return "<stdin>", Path(), read_standard_input(SCENARIO_BYTES_MAX)
+        return str(path), Path(path).parent, read_bytes(path, SCENARIO_BYTES_MAX)
+    except UnreadableError as error:
+        hint = error.hint or _near(Path(path), error.is_missing)
+        raise ScenarioError(str(path), 0, "", f"cannot be read: {error.message}", hint) from None
 
 
-def _document(file: str, source_text: bytes) -> Node:
+def _near(path: Path, is_missing: bool) -> str:
+    """A hint that names another file."""
+    if path.is_dir():
+        inside = sorted(str(file) for file in islice(path.glob("*.yaml"), _LISTED_MAX))
+        return f"give a file, for example {inside[0]}" if inside else "give the path of a scenario file"
+    if not is_missing or not path.parent.is_dir():
+        return "give the path of a scenario file"
+    siblings = [str(other) for other in islice(path.parent.glob("*.yaml"), _LISTED_MAX) if other.is_file()]
+    close = get_close_matches(str(path), siblings, n=1)
+    return f"did you mean {close[0]}?" if close else "give the path of a scenario file"
+
+
+def _changes(sets: Sequence[str], seed: int | None, mistakes: Mistakes) -> list[tuple[tuple[str, ...], Node]]:
+    """Paths and values from the command line."""
+    changes = []
+    for text in (*sets, *(() if seed is None else (f"seed={seed}",))):
+        with mistakes.kept():
+            changes.append(parse_set(text))
+    return changes
+
+
+def _document(file: str, source_text: bytes, mistakes: Mistakes) -> Node:
     try:
-        text = source_text.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = source_text.count(b"\n", 0, error.start) + 1
-        raise ScenarioError(file, line, "", "is not UTF-8 text", "save the file as UTF-8") from None
-    document = parse(file, text)
+        text = text_of(source_text)
+    except UnreadableError as error:
+        raise ScenarioError(file, error.line, "", "is not UTF-8 text", error.hint) from None
+    document = parse(file, text, mistakes=mistakes)
     if not isinstance(document.value, Mapping):
         needed = [key for key, field in Variant.model_fields.items() if field.is_required()]
         hint = f"it needs the keys {', '.join(needed)}"
+        mistakes.raise_any()
         raise document.error(f"a scenario must be a mapping, found {shown(document.plain)}", hint)
-    _refuse_unknown(document, _KEYS)
+    _refuse_unknown(document, _KEYS, mistakes)
     return document
 
 
-def _items(document: Node) -> dict[str, Node]:
+def _items(document: Node, mistakes: Mistakes) -> dict[str, Node]:
     """What each variant changes, by name; a file without variants has one, called like the scenario."""
     variants = document.children.get("variants")
     if variants is None:
-        return {str(document.children["name"].value): _only(document, ("name",))}
+        name = document.children.get("name")
+        named = name if name is not None and is_name(name.value) else None  # else its mistake is known
+        item = _only(document, ())
+        return {
+            str(named.value) if named else _NAMELESS: _with(
+                item, "name", named or replace(item, value=_NAMELESS)
+            )
+        }
     if not variants.value:
-        raise variants.error(
-            f"must be a list of variants, found {shown(variants.plain)}", _EACH_HAS.format("variant")
+        mistakes.add(
+            variants.error(
+                f"must be a list of variants, found {shown(variants.plain)}", _EACH_HAS.format("variant")
+            )
         )
-    return _by_name(variants, "variant", _SETTINGS)
+    return _by_name(variants, "variant", _SETTINGS, mistakes)
 
 
-def _by_name(items: Node, what: str, allowed: Sequence[str]) -> dict[str, Node]:
-    """The mappings of a list by their `name`, each with allowed keys only."""
+def _by_name(items: Node, what: str, allowed: Sequence[str], mistakes: Mistakes) -> dict[str, Node]:
+    """The mappings of a list by their `name`, with allowed keys only; those that are none are left out."""
     hint = _EACH_HAS.format(what)
     if not isinstance(items.value, tuple):
-        raise items.error(f"must be a list of {what}s, found {shown(items.plain)}", hint)
+        mistakes.add(items.error(f"must be a list of {what}s, found {shown(items.plain)}", hint))
+        return {}
     named: dict[str, Node] = {}
     for item in items.value:
         if not isinstance(item.value, Mapping):
-            raise item.error(f"must be a mapping, found {shown(item.plain)}", hint)
-        if "name" not in item.value:
-            raise missing_key(item, "name", hint)
-        name = str(item.value["name"].plain)
-        if name in named:
-            raise item.error(f"the name {name!r} appears twice", already(named[name], items.path))
-        _refuse_unknown(item, ("name", *allowed))
-        named[name] = item
+            mistakes.add(item.error(f"must be a mapping, found {shown(item.plain)}", hint))
+        elif "name" not in item.value:
+            mistakes.add(missing_key(item, "name", hint))
+        elif (name := str(item.value["name"].plain)) in named:
+            first = already(named[name], items.path)
+            mistakes.add(item.error(f"the name {shown(name)} appears twice", first))
+        else:
+            named[name] = _refuse_unknown(item, ("name", *allowed), mistakes)
     return named
 
 
-def _merged(document: Node, item: Node) -> Node:
+def _merged(document: Node, item: Node, mistakes: Mistakes) -> Node:
     merged = merge(_expand(_only(document, _SETTINGS)), _expand(item))
-    return _with_jobs(replace(merged, line=item.line, path=item.path))  # where a missing section can be added
+    whole = replace(merged, line=item.line, path=item.path)  # where a missing section can be added
+    return _with_jobs(whole, mistakes)
 
 
-def _with_jobs(settings: Node) -> Node:
+def _with_jobs(settings: Node, mistakes: Mistakes) -> Node:
     """Settings whose jobs say all that they are: what they leave out is as the settings say."""
     jobs = settings.children.get("jobs")
     if jobs is None:
@@ -171,28 +220,30 @@ def _with_jobs(settings: Node) -> Node:
     common = _only(settings, _JOB_SECTIONS)
     complete = tuple(
         replace(merge(common, _expand(job)), line=job.line, path=job.path)
-        for job in _by_name(jobs, "job", ("start", *_JOB_SECTIONS)).values()
+        for job in _by_name(jobs, "job", ("start", *_JOB_SECTIONS), mistakes).values()
     )
     return _with(settings, "jobs", replace(jobs, value=complete))
 
 
-def _change(trees: dict[str, Node], changes: Iterable[tuple[tuple[str, ...], Node]]) -> dict[str, Node]:
-    """The variants' trees with what the command line says."""
+def _change(
+    trees: dict[str, Node], changes: Iterable[tuple[tuple[str, ...], Node]], mistakes: Mistakes
+) -> None:
+    """Change the variants' trees to what the command line says."""
     for path, value in changes:
         if path[0] in _HEADER:
             continue
-        if path[0] == "variants":
-            names, inner = _addressed(path, value, trees), path[2:]
-        else:
-            names, inner = tuple(trees), path
-        if inner[0] not in _SETTINGS:
-            raise unknown_key(value, inner[0], _SETTINGS if path[0] == "variants" else _KEYS)
-        for name in names:
-            trees[name] = _changed(trees[name], inner, value)
-    return trees
+        with mistakes.kept():
+            if path[0] == "variants":
+                names, inner = _addressed(path, value, trees), path[2:]
+            else:
+                names, inner = tuple(trees), path
+            if inner[0] not in _SETTINGS:
+                raise unknown_key(value, inner[0], _SETTINGS if path[0] == "variants" else _KEYS)
+            for name in names:
+                trees[name] = _changed(trees[name], inner, value, mistakes)
 
 
-def _changed(settings: Node, path: tuple[str, ...], value: Node) -> Node:
+def _changed(settings: Node, path: tuple[str, ...], value: Node, mistakes: Mistakes) -> Node:
     """Settings with another value at a path; what holds for all jobs is changed in each of them too."""
     jobs = settings.children.get("jobs")
     if path[0] == "jobs" and len(path) > 1:
@@ -201,7 +252,7 @@ def _changed(settings: Node, path: tuple[str, ...], value: Node) -> Node:
         settings = merge(settings, _expand(override_at(settings, path, value)))
         names, inner = tuple(jobs.children) if jobs is not None else (), path
     if path[0] == "jobs" and len(path) == 1:
-        return _with_jobs(settings)
+        return _with_jobs(settings, mistakes)
     if jobs is None or inner[0] not in ("start", *_JOB_SECTIONS):
         return settings
     changed = tuple(
@@ -248,23 +299,33 @@ def _only(mapping: Node, keys: Sequence[str]) -> Node:
     return Node(children, mapping.file, mapping.line, mapping.path)
 
 
-def _refuse_unknown(mapping: Node, allowed: Sequence[str]) -> None:
+def _refuse_unknown(mapping: Node, allowed: Sequence[str], mistakes: Mistakes) -> Node:
+    """The mapping without keys that are not allowed, which are mistakes."""
     for key, child in mapping.children.items():
         if key not in allowed:
-            raise unknown_key(child, key, allowed)
+            mistakes.add(unknown_key(child, key, allowed))
+    return _only(mapping, allowed)
 
 
-def _variants(trees: Mapping[str, Node]) -> tuple[Variant, ...]:
+def _variants(trees: Mapping[str, Node], mistakes: Mistakes) -> tuple[Variant, ...]:
     variants: list[Variant] = []
-    errors: dict[str, ScenarioError] = {}
+    found: dict[str, dict[str, ScenarioError]] = {}  # the same mistake of every variant that has it
     for name, tree in trees.items():
-        try:
+        own = Mistakes()
+        with own.kept():
             variants.append(_validate(Variant, _as_its_first_job(tree)))
-        except ScenarioError as error:
-            errors[name] = error
-    if errors:
-        name, first = next(iter(errors.items()))
-        raise first if len(errors) == len(trees) else _naming(name, first)
+        for error in own.found:
+            is_section = isinstance(error, MissingKeyError) and error.path == tree.path
+            found.setdefault(error.message if is_section else str(error), {})[name] = error
+    for text, by_variant in found.items():
+        name, first = next(iter(by_variant.items()))
+        if len(by_variant) == len(trees):
+            mistakes.add(first)
+        elif text == str(first):
+            mistakes.add(_naming(name, first))
+        else:
+            for error in by_variant.values():
+                mistakes.add(error)
     return tuple(variants)
 
 
@@ -284,7 +345,9 @@ def _naming(variant: str, error: ScenarioError) -> ScenarioError:
     place = f"in variant {variant!r}"
     if error.file == COMMAND_LINE:
         place += f"; to change one variant, set variants.NAME.{error.path}"
-    return ScenarioError(error.file, error.line, error.path, error.message, f"{error.hint} ({place})")
+    named = copy(error)
+    named.hint = f"{error.hint} ({place})".strip()
+    return named
 
 
 def _validate(section: type[S], tree: Node) -> S:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sim.errors import ScenarioError
-from sim.scenario.node import COMMAND_LINE, Node, parse
+from sim.errors import ScenarioError, shown
+from sim.scenario.node import COMMAND_LINE, EXTENSION, Node, parse
 
 _WHOLE_LIST = "write the list whole, for example --set 'faults=[{kind: loss, rate: 1%}]'"
 
@@ -39,9 +39,22 @@ def parse_set(text: str) -> tuple[tuple[str, ...], Node]:
     parts = tuple(path.split("."))
     if not equals or not all(parts):
         raise ScenarioError(
-            COMMAND_LINE, 0, "", f"cannot read {text!r}", "use PATH=VALUE, for example topology.rate=10Gbps"
+            COMMAND_LINE,
+            0,
+            "",
+            f"cannot read {shown(text)}",
+            "use PATH=VALUE, for example topology.rate=10Gbps",
         )
+    _require_read(parts, path)
     return parts, parse(COMMAND_LINE, value, first_line=0, path=path)
+
+
+def _require_read(parts: Sequence[str], path: str) -> None:
+    """Refuse a path through a key that nobody reads; variants and jobs may have such names."""
+    for above, part in zip(("", *parts), parts, strict=False):
+        if part.startswith(EXTENSION) and above not in ("variants", "jobs", "profiles"):
+            message = f"keys that begin with {EXTENSION!r} are ignored, so this changes nothing"
+            raise ScenarioError(COMMAND_LINE, 0, path, message, "leave it out")
 
 
 def override_at(node: Node | None, path: Sequence[str], value: Node) -> Node:

@@ -1,26 +1,21 @@
-"""The YAML of a scenario as a tree that knows on which line every value was written.
+"""The YAML of a scenario as a tree that knows on which line every value was written, and its path.
 
-Scalars follow the core schema of YAML 1.2: `on` is text, `1e9` a number, `2024-01-01` text. Aliases work;
-merge keys (`<<`) and custom tags do not: `variants` is the one way to say "like that, but".
+Aliases and merge keys (`<<`) are resolved: what they bring keeps the lines where it stands. Keys that begin
+with `x-` are for people and for anchors: nobody reads them. How much may come of a text is limited.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.nodes import MappingNode, ScalarNode
-from ruamel.yaml.nodes import Node as YamlNode
+from sim.errors import Mistakes, ScenarioError, UnreadValueError, shown
+from sim.scenario.compose import COMMAND_LINE, DEPTH_MAX, Scalar, Written, compose
 
-from sim.errors import ScenarioError, shown
+EXTENSION = "x-"  # how keys begin that are ignored
+NODES_MAX = 100_000  # of a document, with every alias written out
 
-_SCALARS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null")}
-_TEXT_ONLY_IN_1_2 = {"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:merge", "tag:yaml.org,2002:value"}
-COMMAND_LINE = "--set"
-
-Scalar = str | int | float | bool | None
+__all__ = ["COMMAND_LINE", "EXTENSION", "Node", "already", "parse"]
 
 
 @dataclass(frozen=True)
@@ -82,104 +77,122 @@ def _label(item: Node, index: int) -> str:
     return name.value if name is not None and isinstance(name.value, str) else str(index)
 
 
-def _yaml_name(item: YamlNode) -> str:
-    if not isinstance(item, MappingNode):
-        return ""
-    return next(
-        (value.value for key, value in item.value if key.value == "name" and isinstance(value, ScalarNode)),
-        "",
-    )
-
-
-def parse(file: str, text: str, first_line: int = 1, path: str = "") -> Node:
+def parse(
+    file: str, text: str, first_line: int = 1, path: str = "", mistakes: Mistakes | None = None
+) -> Node:
     """Read one YAML document.
+
+    What is wrong with single values goes to `mistakes` if there is one, and they are left out.
 
     Raises
     ------
     ScenarioError
-        Broken syntax, several documents, a key that appears twice or is no text, a custom tag, a circle.
+        Broken syntax, several documents, too many levels or values, and without `mistakes`: a key that
+        appears twice or is no text, a custom tag, a circle, a merge key without a mapping.
     """
-    try:
-        document = YAML(typ="safe", pure=True).compose(text)
-    except MarkedYAMLError as error:
-        problem = str(error.problem).removeprefix("but ")
-        line = error.problem_mark.line + first_line if error.problem_mark and first_line else first_line
-        raise ScenarioError(file, line, path, f"broken YAML: {problem}", _syntax_hint(error, file)) from None
-    except YAMLError as error:
-        raise ScenarioError(file, first_line, path, f"broken YAML: {str(error).splitlines()[0]}") from None
-    if document is None:
-        return Node(None, file, first_line, path)
-    return _Reader(file, first_line, path).read(document, path, first_line)
-
-
-def _syntax_hint(error: MarkedYAMLError, file: str) -> str:
-    if "'\\t'" in str(error.problem):
-        return "indent with spaces, YAML does not allow tabs"
-    if "another document" in str(error.problem):
-        return "a scenario file holds one document: remove the line '---' or split the file"
-    if "undefined alias" in str(error.problem):
-        return "a word that starts with '*' refers to an anchor; quote it if it is text, for example '*->s0'"
-    if file == COMMAND_LINE:
-        return "check the brackets and quotes of the value in --set"
-    mark = error.context_mark or error.problem_mark
-    return f"check the indentation, brackets and quotes from line {mark.line + 1} on"
+    found = Mistakes() if mistakes is None else mistakes
+    node = _Reader(file, path, found).read(compose(file, text, first_line, path), path)
+    if mistakes is None:
+        found.raise_any()
+    return node
 
 
 class _Reader:
-    """Turns composed YAML nodes into `Node`s."""
+    """Writes out what was composed: aliases, merge keys and paths."""
 
-    def __init__(self, file: str, first_line: int, written: str) -> None:
+    def __init__(self, file: str, path: str, mistakes: Mistakes) -> None:
         self._file = file
-        self._written = written  # path of the whole document
-        self._first_line = first_line
-        self._construct = YAML(typ="safe", pure=True).constructor.construct_object
+        self._written = path  # of the whole document
+        self._mistakes = mistakes
         self._open: set[int] = set()  # containers being read, to notice an alias inside its own anchor
+        self._count = 0
 
-    def read(self, yaml: YamlNode, path: str, line: int) -> Node:
-        if id(yaml) in self._open:
-            raise ScenarioError(self._file, line, path, "an alias refers to the value it is part of")
-        if isinstance(yaml, ScalarNode):
-            return Node(self._scalar(yaml, path, line), self._file, line, path)
-        self._open.add(id(yaml))
-        read = self._mapping if isinstance(yaml, MappingNode) else self._sequence
-        value = read(yaml, path)
-        self._open.remove(id(yaml))
+    def read(self, written: Written, path: str, line: int | None = None) -> Node:
+        """What was written at a path; a value of a mapping has the line of its key."""
+        line = written.line if line is None else line
+        self._count += 1
+        if self._count > NODES_MAX:
+            raise ScenarioError(
+                self._file,
+                line,
+                path,
+                f"more than {NODES_MAX} values, with all aliases written out",
+                "use fewer aliases of aliases, or fewer variants",
+            )
+        if written.wrong:
+            message, _, hint = written.wrong.partition("\n")
+            self._mistakes.add(UnreadValueError(self._file, line, path, message, hint))
+            return Node(None, self._file, line, path)
+        if written.kind == "scalar":
+            return Node(written.scalar, self._file, line, path)
+        if id(written) in self._open:
+            message = "an alias refers to the value it is part of"
+            self._mistakes.add(UnreadValueError(self._file, line, path, message))
+            return Node(None, self._file, line, path)
+        if len(self._open) == DEPTH_MAX:
+            message = f"more than {DEPTH_MAX} mappings and lists inside of each other"
+            raise ScenarioError(self._file, line, path, message, "use fewer aliases inside of aliases")
+        self._open.add(id(written))
+        value = self._mapping(written, path) if written.kind == "mapping" else self._list(written, path)
+        self._open.remove(id(written))
         return Node(value, self._file, line, path)
 
-    def _mapping(self, yaml: YamlNode, path: str) -> dict[str, Node]:
+    def _add(self, line: int, path: str, message: str, hint: str = "") -> None:
+        self._mistakes.add(ScenarioError(self._file, line, path, message, hint))
+
+    def _mapping(self, written: Written, path: str) -> dict[str, Node]:
         children: dict[str, Node] = {}
-        for key_node, value_node in yaml.value:
-            line = self._line(key_node)
-            key = self._scalar(key_node, path, line) if isinstance(key_node, ScalarNode) else [key_node]
-            if not isinstance(key, str):
-                raise ScenarioError(
-                    self._file, line, path, f"a key must be text, found {shown(key)}", "quote it"
-                )
-            if key in children:
-                hint = already(children[key], self._written)
-                raise ScenarioError(self._file, line, path, f"the key {key!r} appears twice", hint)
-            children[key] = self.read(value_node, f"{path}.{key}".lstrip("."), line)
+        merged: list[Written] = []
+        for key, value in self._own(written, path):
+            if key.is_merge:
+                merged += self._merged(value, key.line, path)
+                continue
+            name = str(key.scalar)
+            if name in children:
+                first = already(children[name], self._written)
+                self._add(key.line, path, f"the key {shown(name)} appears twice", first)
+                continue
+            children[name] = self.read(value, f"{path}.{name}".lstrip("."), key.line)
+        for mapping in merged:  # what stands here wins, and of several mappings the first
+            for name, child in self._brought(mapping, path).items():
+                children.setdefault(name, child)
         return children
 
-    def _sequence(self, yaml: YamlNode, path: str) -> tuple[Node, ...]:
+    def _own(self, written: Written, path: str) -> Iterator[tuple[Written, Written]]:
+        """Keys and values of a mapping that somebody reads."""
+        for key, value in written.pairs:
+            name = key.scalar
+            if key.wrong:
+                self._add(key.line, path, *key.wrong.split("\n"))
+            elif not isinstance(name, str):
+                what = shown(name) if key.kind == "scalar" else f"a {key.kind}"
+                self._add(key.line, path, f"a key must be text, found {what}", "quote it")
+            elif not name.startswith(EXTENSION):
+                yield key, value
+
+    def _merged(self, value: Written, line: int, path: str) -> list[Written]:
+        """The mappings that a merge key names."""
+        found = value.items if value.kind == "list" else [value]
+        for one in found:
+            if one.kind != "mapping":
+                what = "a list" if one.kind == "list" else shown(one.scalar)
+                message = f"the merge key << takes a mapping or a list of mappings, found {what}"
+                self._add(line, path, message, "give it an alias of a mapping, for example <<: *shared")
+        return [one for one in found if one.kind == "mapping"]
+
+    def _brought(self, mapping: Written, path: str) -> dict[str, Node]:
+        node = self.read(mapping, path)
+        return node.children if isinstance(node.value, Mapping) else {}
+
+    def _list(self, written: Written, path: str) -> tuple[Node, ...]:
         return tuple(
-            self.read(item, f"{path}.{_yaml_name(item) or index}", self._line(item))
-            for index, item in enumerate(yaml.value)
+            self.read(item, f"{path}.{_written_name(item) or index}")
+            for index, item in enumerate(written.items)
         )
 
-    def _scalar(self, yaml: ScalarNode, path: str, line: int) -> Scalar:
-        if yaml.tag in _TEXT_ONLY_IN_1_2:
-            return str(yaml.value)
-        if yaml.tag not in _SCALARS:
-            raise ScenarioError(
-                self._file, line, path, f"unknown tag {str(yaml.tag)!r}", "quote text that starts with '!'"
-            )
-        try:
-            scalar: Scalar = self._construct(yaml)
-        except ValueError:  # Python reads no whole number of more than 4300 digits
-            message = f"cannot read a number of {len(yaml.value)} digits"
-            raise ScenarioError(self._file, line, path, message, "write a shorter one") from None
-        return scalar
 
-    def _line(self, yaml: YamlNode) -> int:
-        return yaml.start_mark.line + self._first_line if self._first_line else 0
+def _written_name(item: Written) -> str:
+    return next(
+        (str(value.scalar) for key, value in item.pairs if key.scalar == "name" and value.kind == "scalar"),
+        "",
+    )

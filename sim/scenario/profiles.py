@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError, WithJsonSchema
 
-from sim.errors import shown
+from sim.errors import Mistakes, shown
+from sim.foreign import UnreadableError, read_text
 from sim.scenario.explain import explain
 from sim.scenario.fields import Name
 from sim.scenario.node import Node, parse
@@ -19,6 +20,7 @@ from switch.custom import profile_from
 from switch.limits import Profile, ProfileError
 
 SUFFIXES = (".yaml", ".yml")  # of files that hold a profile
+PROFILE_BYTES_MAX = 2**20
 
 
 def _limit(quantity: Quantity) -> tuple[BeforeValidator, PlainSerializer, WithJsonSchema]:
@@ -103,48 +105,47 @@ class SwitchProfile(Section):
 _FIELDS = {re.sub("_(bps|ps|bytes)$", "", field.name): field.name for field in fields(Profile)}
 
 
-def with_files(document: Node, folder: Path) -> Node:
+def with_files(document: Node, folder: Path, mistakes: Mistakes) -> Node:
     """A scenario whose profiles are all mappings: for a path stands what its file says.
 
-    Raises
-    ------
-    ScenarioError
-        A file cannot be read, or is broken YAML.
+    Files that cannot be read, or are broken YAML, go to `mistakes` and are left out.
     """
     listed = document.children.get("profiles")
     if listed is None or not isinstance(listed.value, tuple):
         return document
-    items = tuple(_from_file(item, folder) if isinstance(item.value, str) else item for item in listed.value)
-    read = Node(items, listed.file, listed.line, listed.path)
+    items = []
+    for item in listed.value:
+        if not isinstance(item.value, str):
+            items.append(item)
+            continue
+        with mistakes.kept():
+            items.append(_from_file(item, folder))
+    read = Node(tuple(items), listed.file, listed.line, listed.path)
     return Node({**document.children, "profiles": read}, document.file, document.line, document.path)
 
 
 def _from_file(item: Node, folder: Path) -> Node:
     path = folder / str(item.value)
     try:
-        text = path.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        text = read_text(path, PROFILE_BYTES_MAX)
+    except UnreadableError as error:
         hint = "give a mapping, or the path of a YAML file that holds one, relative to the scenario file"
-        raise item.error(f"cannot read {shown(item.value)}: {reason}", hint) from None
+        raise item.error(f"cannot read {shown(item.value)}: {error.message}", hint) from None
     return parse(str(path), text)
 
 
-def own_profiles(sections: tuple[SwitchProfile, ...], document: Node) -> dict[str, Profile]:
-    """Profiles of a scenario by name.
-
-    Raises
-    ------
-    ScenarioError
-        A name that is taken, or a profile that cannot be.
-    """
+def own_profiles(
+    sections: tuple[SwitchProfile, ...], document: Node, mistakes: Mistakes
+) -> dict[str, Profile]:
+    """Profiles of a scenario by name; a name that is taken, and a profile that cannot be, is a mistake."""
     made: dict[str, Profile] = {}
     nodes = document.children["profiles"].value if sections else ()
     assert isinstance(nodes, tuple)
     for section, node in zip(sections, nodes, strict=True):
-        if section.name in made:
-            raise node.error(f"the name {section.name!r} appears twice", "use another name")
-        made[section.name] = _made(section, node)
+        with mistakes.kept():
+            if section.name in made:
+                raise node.error(f"the name {section.name!r} appears twice", "use another name")
+            made[section.name] = _made(section, node)
     return made
 
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from sim.scenario.models import Header, Settings, Variant
+from sim.scenario.node import EXTENSION
+
+_EXTENSIONS: dict[str, Any] = {f"^{EXTENSION}": {}}  # keys that nobody reads
 
 
 def schema() -> dict[str, Any]:
@@ -34,6 +37,7 @@ def schema() -> dict[str, Any]:
         "properties": _partial(properties) | {"variants": variants},
         "required": ["name"],
         "additionalProperties": False,
+        "patternProperties": _EXTENSIONS,
         "$defs": _partial(definitions),
     }
 
@@ -46,4 +50,7 @@ def _partial(schema: Any) -> Any:
         return schema
     noise = {"title"} if isinstance(schema.get("title"), str) else set()
     kept = {key: value for key, value in schema.items() if key not in noise | {"required", "discriminator"}}
-    return {"anyOf" if key == "oneOf" else key: _partial(value) for key, value in kept.items()}
+    partial = {"anyOf" if key == "oneOf" else key: _partial(value) for key, value in kept.items()}
+    if partial.get("additionalProperties") is False:
+        partial["patternProperties"] = _EXTENSIONS
+    return partial

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import networkx as nx
 
-from sim.errors import shown
+from sim.errors import ScenarioError, shown, together
+from sim.foreign import UnreadableError, read_text
 from sim.scenario.load import Scenario
 from sim.scenario.models import LeafSpine, Links, Star, TopologyFile, Variant
+from sim.units import RATE, SIZE, TIME, Quantity, UnitError
 from topologies.exchange import from_json
-from topologies.graph import LinkSpec, TopologyError
-from topologies.leaf_spine import leaf_spine
-from topologies.star import star
+from topologies.graph import LINKS_MAX, NODES_MAX, LinkSpec, TopologyError
+from topologies.leaf_spine import leaf_spine, leaf_spine_size
+from topologies.star import star, star_size
+
+GRAPH_BYTES_MAX = 2**26  # of a file: some 400 bytes for each of the most links
 
 
 def build_topology(scenario: Scenario, variant: Variant) -> nx.Graph:
@@ -21,9 +26,14 @@ def build_topology(scenario: Scenario, variant: Variant) -> nx.Graph:
     Raises
     ------
     ScenarioError
-        The file cannot be read, or the graph breaks the contract of `topologies.graph.validate`.
+        The file cannot be read, or the graph is too large or breaks the contract of
+        `topologies.graph.validate`.
     """
     section = variant.topology
+    too_large = _too_large(section)
+    if too_large:
+        key, message, hint = too_large
+        raise scenario.error(f"topology.{key}", message, hint, variant.name)
     try:
         match section:
             case Star():
@@ -33,21 +43,64 @@ def build_topology(scenario: Scenario, variant: Variant) -> nx.Graph:
                 counts = section.leaves, section.spines, section.hosts_per_leaf
                 return leaf_spine(*counts, link, uplink, section.switch)
             case TopologyFile():
-                return from_json(_read(section, scenario, variant))
+                return from_json(_read(section, scenario, variant), _UNITS)
     except TopologyError as error:
-        path, message = "topology", str(error)
+        path, prefix = "topology", ""
         if isinstance(section, TopologyFile):
-            path, message = "topology.path", f"{section.path}: {error}"
-        raise scenario.error(path, message, variant=variant.name) from None
+            path, prefix = "topology.path", f"{section.path}: "
+        raise together(
+            _refused(scenario, variant, path, prefix + mistake) for mistake in error.mistakes
+        ) from None
+
+
+def _refused(scenario: Scenario, variant: Variant, path: str, text: str) -> ScenarioError:
+    """A mistake of a graph in the words of a scenario; those with a next step have it behind a semicolon."""
+    message, _, hint = text.partition("; ")
+    return scenario.error(path, message, hint, variant.name)
+
+
+def _too_large(section: Star | LeafSpine | TopologyFile) -> tuple[str, str, str] | None:
+    """Key, message and hint where a generator would make more than the packet engine takes."""
+    match section:
+        case Star():
+            nodes, links = star_size(section.hosts)
+            key, hint = "hosts", f"use {NODES_MAX - 1} hosts at most"
+        case LeafSpine():
+            leaves, spines = section.leaves, section.spines
+            nodes, links = leaf_spine_size(leaves, spines, section.hosts_per_leaf)
+            most = min((NODES_MAX - spines) // leaves - 1, LINKS_MAX // (2 * leaves) - spines)
+            if most >= 1:
+                key, hint = "hosts_per_leaf", f"use {most} hosts_per_leaf at most, or fewer leaves"
+            else:
+                key, hint = "leaves", "use fewer leaves or spines"
+        case TopologyFile():  # which is counted when it is read
+            return None
+    if nodes > NODES_MAX:
+        return key, f"{nodes} nodes are too many: the packet engine takes up to {NODES_MAX}", hint
+    if links > LINKS_MAX:
+        return key, f"{links} links are too many: the packet engine takes up to {LINKS_MAX}", hint
+    return None
+
+
+def _reader(quantity: Quantity) -> Callable[[object], int]:
+    def read(text: object) -> int:
+        try:
+            return quantity.parse(text)
+        except UnitError as error:
+            raise ValueError(f"{error.message}; {error.hint}") from None
+
+    return read
+
+
+_UNITS = {"rate_bps": _reader(RATE), "delay_ps": _reader(TIME), "buffer_bytes": _reader(SIZE)}
 
 
 def _read(section: TopologyFile, scenario: Scenario, variant: Variant) -> str:
     try:
-        return (Path(scenario.file).parent / section.path).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        return read_text(Path(scenario.file).parent / section.path, GRAPH_BYTES_MAX)
+    except UnreadableError as error:
         hint = "give the path of a node-link JSON file, relative to the scenario file"
-        message = f"cannot read {shown(section.path)}: {reason}"
+        message = f"cannot read {shown(section.path)}: {error.message}"
         raise scenario.error("topology.path", message, hint, variant.name) from None
 
 

@@ -1,5 +1,7 @@
 """How variants and the command line change a scenario, and what defaults there are."""
 
+import io
+import sys
 from pathlib import Path
 
 import pytest
@@ -198,6 +200,102 @@ def test_a_value_wrong_in_one_variant_names_it(tmp_path: Path) -> None:
 
 def test_the_text_is_kept_as_given(tmp_path: Path) -> None:
     assert GOOD.encode() == load(write(tmp_path, GOOD), ["workers=2"]).source_text
+
+
+SHARED = """\
+x-links: &links
+  rate: 25Gbps
+  delay: 2us
+  buffer: 1MiB
+x-slow: &slow {rate: 1Gbps, delay: 9us}
+name: minimal
+topology:
+  <<: [*links, *slow]
+  kind: star
+  hosts: 2
+  delay: 3us
+  x-note: {why: 1, why-not: [2]}
+workers: 2
+workload: {kind: synthetic, elements: 10}
+codec: {kind: none, x-todo: another}
+collective: {kind: ring}
+variants:
+  - {name: a, x-owner: me}
+"""
+
+
+def test_merge_keys_bring_what_is_not_written_and_the_first_mapping_wins(tmp_path: Path) -> None:
+    path = write(tmp_path, SHARED)
+    scenario = load(path)
+
+    (variant,) = scenario.variants
+    assert isinstance(variant.topology, Star)
+    topology = variant.topology
+    assert (topology.rate, topology.delay, topology.buffer, topology.hosts) == (
+        25 * 10**9,
+        3 * 10**6,
+        2**20,
+        2,
+    )
+    assert f"{path}:2" == scenario.locate("topology.rate", "a"), "where it was written"
+    assert f"{path}:11" == scenario.locate("topology.delay", "a")
+
+
+def test_merged_mappings_may_merge_others(tmp_path: Path) -> None:
+    text = SHARED.replace("x-slow: &slow {rate: 1Gbps, delay: 9us}", "x-slow: &slow {<<: *links, hosts: 7}")
+    text = text.replace("  <<: [*links, *slow]\n", "  <<: *slow\n").replace("  hosts: 2\n", "")
+
+    (variant,) = load(write(tmp_path, text)).variants
+
+    assert isinstance(variant.topology, Star)
+    assert (variant.topology.rate, variant.topology.hosts) == (25 * 10**9, 7)
+
+
+@pytest.mark.parametrize("path", ["x-note=1", "topology.x-note=1", "variants.a.x-note=1", "profiles=[]"])
+def test_what_is_ignored_cannot_be_set(tmp_path: Path, path: str) -> None:
+    file = write(tmp_path, SHARED)
+    if path.startswith("profiles"):
+        assert load(file, [path]).profiles == {}
+        return
+    with pytest.raises(ScenarioError, match=r"^--set: .*: keys that begin with 'x-' are ignored, "):
+        load(file, [path])
+
+
+def test_a_variant_may_be_called_like_an_ignored_key(tmp_path: Path) -> None:
+    file = write(tmp_path, SHARED.replace("name: a,", "name: x-a,"))
+
+    assert load(file, ["variants.x-a.workers=1"]).variants[0].workers.count == 1
+
+
+def test_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it names is relative to the working folder."""
+    (tmp_path / "profile.yaml").write_text("name: own\nlike: tofino1\n")
+    text = changed("topology:", "profiles: [profile.yaml]\ntopology:").replace("hosts: 8", "hosts: 0")
+    monkeypatch.chdir(tmp_path)
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    with pytest.raises(ScenarioError) as caught:
+        load("-")
+    assert str(caught.value).startswith("<stdin>:6: topology.hosts: must be at least 1, found 0\n")
+
+    monkeypatch.setattr(
+        sys, "stdin", io.TextIOWrapper(io.BytesIO(text.replace("hosts: 0", "hosts: 8").encode()))
+    )
+    scenario = load("-", ["topology.switch=own"])
+    assert (scenario.file, list(scenario.profiles)) == ("<stdin>", ["own"])
+    assert scenario.source_text == text.replace("hosts: 0", "hosts: 8").encode()
+
+
+def test_standard_input_has_limits_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/zero", encoding="utf-8") as zeros:
+        monkeypatch.setattr(sys, "stdin", zeros)
+        with pytest.raises(ScenarioError, match=r"^-: cannot be read: it is too large: it goes on, "):
+            load("-")
+    with pytest.raises(ScenarioError, match=r"^-: cannot be read: standard input is closed"):
+        load("-")
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(ScenarioError, match=r"^-: cannot be read: standard input is closed"):
+        load("-")
 
 
 def node(value: object) -> Node:

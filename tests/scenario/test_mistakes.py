@@ -1,6 +1,7 @@
 """Every kind of mistake in a scenario file, and the whole text of what a person is told."""
 
 import contextlib
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from ruamel.yaml import YAML
 from homomorphic.codec import codecs
 from sim.errors import ScenarioError
 from sim.scenario import load
+from sim.scenario.load import SCENARIO_BYTES_MAX
 from tests.scenario.files import GOOD, changed, write
 
 MISTAKES: list[dict[str, Any]] = YAML(typ="safe", pure=True).load(Path(__file__).with_name("mistakes.yaml"))
@@ -28,7 +30,10 @@ def told(path: Path, *sets: str) -> str:
 
 @pytest.mark.parametrize("case", MISTAKES, ids=[case["mistake"] for case in MISTAKES])
 def test_mistakes_are_told_with_their_line_and_the_nearest_fix(tmp_path: Path, case: dict[str, Any]) -> None:
-    assert case["error"] == told(write(tmp_path, changed(case["change"], case["into"])))
+    found = told(write(tmp_path, case.get("before", "") + changed(case["change"], case["into"])))
+
+    assert found.endswith(case.get("ends", ""))
+    assert case.get("error", found) == found
 
 
 SETS = [
@@ -92,7 +97,10 @@ SETS = [
     ),
     (
         "topology.kind=leaf_spine",
-        "--set: topology: the key 'leaves' is missing\n  leaves: Number of leaf switches.",
+        "--set: topology: the key 'leaves' is missing\n  leaves: Number of leaf switches.\n"
+        "--set: topology: the key 'spines' is missing\n  spines: Number of spine switches.\n"
+        "--set: topology: the key 'hosts_per_leaf' is missing\n"
+        "  hosts_per_leaf: Number of hosts on each leaf.",
     ),
     (
         "variants.rnig.codec.kind=none",
@@ -124,7 +132,7 @@ def test_mistakes_on_the_command_line_are_told(tmp_path: Path, text: str, error:
     assert error == told(write(tmp_path, GOOD), text)
 
 
-@pytest.mark.parametrize("written", ["", "faults: []\n", "faults:\n"])
+@pytest.mark.parametrize("written", ["", "faults: []\n"])
 def test_an_item_of_a_list_that_is_not_there(tmp_path: Path, written: str) -> None:
     path = write(tmp_path, changed("faults:\n  - kind: loss\n    rate: 1%\n", written))
 
@@ -152,10 +160,48 @@ def test_a_file_that_is_not_there_names_the_nearest(tmp_path: Path) -> None:
     near = write(tmp_path, GOOD)
     missing = tmp_path / "scenaro.yaml"
 
-    assert f"FILE: cannot be read: No such file or directory\n  did you mean {near}?" == told(missing)
+    assert f"FILE: cannot be read: there is no such file\n  did you mean {near}?" == told(missing)
     assert (
         told(tmp_path / "nowhere" / "scenario.yaml")
-        == "FILE: cannot be read: No such file or directory\n  give the path of a scenario file"
+        == "FILE: cannot be read: there is no such file\n  give the path of a scenario file"
+    )
+
+
+def test_what_cannot_be_read_is_not_proposed(tmp_path: Path) -> None:
+    """There may well be something of that very name."""
+    path = tmp_path / "scenario.yaml"
+    path.symlink_to("nothing.yaml")
+    assert told(path) == (
+        "FILE: cannot be read: it is a link to 'nothing.yaml', which is not there\n"
+        "  give the path of a scenario file"
+    )
+    path.unlink()
+    path.symlink_to("scenario.yaml")
+    assert told(path) == (
+        "FILE: cannot be read: it is a link that leads back to itself\n  give the path of a scenario file"
+    )
+    path.unlink()
+    path.mkdir()
+    assert told(path) == "FILE: cannot be read: it is a directory\n  give the path of a scenario file"
+    (path / "b.yaml").write_text(GOOD)
+    (path / "a.yaml").write_text(GOOD)
+    assert told(path) == "FILE: cannot be read: it is a directory\n  give a file, for example FILE/a.yaml"
+
+
+def test_what_never_ends_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+
+    assert told(Path("/dev/zero")).startswith("FILE: cannot be read: it is a device\n")
+    assert told(tmp_path / "pipe.yaml").startswith("FILE: cannot be read: it is a pipe\n")
+
+
+def test_a_scenario_has_a_largest_size(tmp_path: Path) -> None:
+    filled = GOOD + "#" * (SCENARIO_BYTES_MAX - len(GOOD.encode()))
+
+    assert load(write(tmp_path, filled)).name == "quick"
+    assert told(write(tmp_path, filled + "#")) == (
+        "FILE: cannot be read: it is too large: it has 1048577 bytes, up to 1048576 are read\n"
+        "  give the path of a scenario file"
     )
 
 

@@ -125,7 +125,7 @@ def test_commands_take_a_file(tmp_path: Path) -> None:
     assert "│ map_rams_per_stage " in netfold("switch", "profiles", str(path))
     missing = str(tmp_path / "none.yaml")
     assert netfold("switch", "fit", "switchml", "--profile", missing) == (
-        f"{missing}: cannot read '{missing}': No such file or directory\n"
+        f"{missing}: cannot read '{missing}': there is no such file\n"
         "  give a mapping, or the path of a YAML file that holds one, relative to the scenario file\n"
     )
 

@@ -56,6 +56,19 @@ def test_mistakes_do_not_match(old: str, new: str) -> None:
     assert not VALIDATOR.is_valid(read(changed(old, new)))
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("seed: 7", "x-seed: [7]"),
+        ("  hosts: 8", "  hosts: 8\n  x-hosts: [9]"),
+        ("kind: fixed_point", "kind: fixed_point\n  x-why: fast"),
+        ("  - name: switch", "  - name: switch\n    x-why: fast"),
+    ],
+)
+def test_keys_that_nobody_reads_match(old: str, new: str) -> None:
+    VALIDATOR.validate(read(changed(old, new)))
+
+
 def test_parts_of_a_section_match_where_they_are_shared() -> None:
     VALIDATOR.validate(
         {

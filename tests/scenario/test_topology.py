@@ -46,7 +46,7 @@ def test_a_file_that_is_missing_or_breaks_the_contract(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError) as caught:
         build_topology(scenario, scenario.variants[0])
     assert str(caught.value) == (
-        f"{path}:5: topology.path: cannot read 'net.json': No such file or directory\n"
+        f"{path}:5: topology.path: cannot read 'net.json': there is no such file\n"
         "  give the path of a node-link JSON file, relative to the scenario file"
     )
 
@@ -55,7 +55,7 @@ def test_a_file_that_is_missing_or_breaks_the_contract(tmp_path: Path) -> None:
         build_topology(scenario, scenario.variants[0])
     assert str(caught.value) == (
         f"{path}:5: topology.path: net.json: "
-        "not node-link JSON: must have lists 'nodes' and 'edges'; 'nodes' is missing or not a list"
+        "not node-link JSON: 'nodes' is missing or not a list\n  it must have lists 'nodes' and 'edges'"
     )
 
     (tmp_path / "net.json").write_text('{"nodes": [{"id": "s0", "kind": "switch", "tier": 1}], "edges": []}')

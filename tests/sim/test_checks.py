@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -271,3 +272,33 @@ def test_a_switch_that_does_not_add_up(
     monkeypatch.setattr(InNetwork, "switch_counters", wrong)
 
     assert failures(tmp_path) == {"switches_add_up": told}
+
+
+def test_workers_that_read_different_words_send_different_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bit more in one worker's copy of the index: it sends one value more than the others."""
+    original = InNetwork.exchange
+
+    def exchange(self: InNetwork, worker: int, messages: tuple[Message, ...]) -> Wait:
+        merged: tuple[Merged, ...] = yield from original(self, worker, messages)
+        if worker == 1 and messages[0].label == "index":
+            words = merged[0].words.copy()
+            words[3] |= words[3] + np.uint32(1)  # the lowest bit that is not set
+            merged = (dataclasses.replace(merged[0], words=words), *merged[1:])
+        return merged
+
+    monkeypatch.setattr(InNetwork, "exchange", exchange)
+
+    told = failures(tmp_path, "codec={kind: packed}", "workload.density=5%")
+
+    assert set(told) == {"finishes", "decodes", "sum_is_right", "nothing_lost"}
+    found = re.fullmatch(
+        r"worker (\d) sends (\d+) words of 'values' where worker (\d) sends (\d+) words of 'values': they "
+        r"read different words from the operations before, so some were damaged on the way",
+        told["finishes"],
+    )
+    assert found is not None
+    counts = {int(found[1]): int(found[2]), int(found[3]): int(found[4])}
+    assert 1 in counts
+    assert sorted(counts.values()) == [counts[1] - 1, counts[1]]

@@ -117,6 +117,23 @@ def test_a_sum_that_may_overflow_does_not_hide_another_element() -> None:
     assert findings.max_error_over_bound > 1
 
 
+@pytest.mark.parametrize("worker", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("off_by", "over"), [(0.5, 1.0), (-0.5, 1.0), (0.5 + 2.0**-20, 1.1), (-0.5 - 2.0**-20, 1.1)]
+)
+def test_every_worker_s_sum_is_held_to_the_bound(worker: int, off_by: float, over: float) -> None:
+    """Just inside and just outside, on both sides."""
+    gradients = [floats(1, 2), floats(3, 4), floats(0, 0)]
+    decoded = [floats(4, 6) for _ in range(3)]
+    decoded[worker][1] += np.float32(off_by)
+
+    findings = found((0.5, 0.5), gradients, decoded)
+
+    assert (findings.max_error_over_bound > 1.0) == (over > 1)
+    assert findings.max_error_over_bound >= 1.0
+    assert (findings.worst_element, findings.replicas_agree) == (1, False)
+
+
 def test_a_long_gradient_is_looked_at_to_its_end() -> None:
     elements = (1 << 20) + 5
     gradient, decoded = np.ones(elements, np.float32), np.ones(elements, np.float32)

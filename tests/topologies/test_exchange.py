@@ -14,7 +14,7 @@ from hypothesis import given
 
 from tests.topologies.graphs import pair, topologies
 from topologies.exchange import from_json, to_graphml, to_json
-from topologies.graph import TopologyError
+from topologies.graph import TooLargeError, TopologyError
 from topologies.routing import compile_network
 
 
@@ -72,7 +72,7 @@ def test_not_an_object(written: str) -> None:
 
 @pytest.mark.parametrize("key", ["nodes", "edges"])
 def test_lists_are_there(key: str) -> None:
-    text = f"not node-link JSON: must have lists 'nodes' and 'edges'; {key!r} is missing or not a list"
+    text = f"not node-link JSON: {key!r} is missing or not a list; it must have lists 'nodes' and 'edges'"
     refused(text, changed(lambda data: data.pop(key)))
     refused(text, changed(lambda data: data.update({key: {}})))
 
@@ -95,8 +95,8 @@ def test_edges_have_ends(edge: Any) -> None:
 
 def test_edges_lead_to_nodes() -> None:
     refused(
-        "node-link JSON: edge h0 - s1 leads to 's1', which is not a node",
-        changed(lambda data: data["edges"].append({"source": "h0", "target": "s1"})),
+        "node-link JSON: edge 'h0' - 's1' leads to 's1', which is not a node",
+        changed(lambda data: data["edges"].append({**data["edges"][0], "target": "s1"})),
     )
 
 
@@ -111,7 +111,7 @@ def test_edges_are_there_once() -> None:
     """The other direction is the same edge."""
     refused(
         "node-link JSON: edge 'h1 - s0' is there 2 times, must be there once",
-        changed(lambda data: data["edges"].append({"source": "s0", "target": "h1"})),
+        changed(lambda data: data["edges"].append({**data["edges"][1], "source": "s0", "target": "h1"})),
     )
 
 
@@ -141,7 +141,102 @@ def test_what_is_read_is_checked() -> None:
         changed(lambda data: data["nodes"][2].pop("tier")),
     )
     refused(
-        "topology 'pair': is a DiGraph, must be an undirected networkx.Graph; "
-        "one edge already stands for a link each way",
+        "topology 'pair': 'directed' is True, must be false; one edge already stands for a link each way",
         changed(lambda data: data.update(directed=True)),
     )
+
+
+def test_all_that_is_wrong_with_nodes_and_edges_is_told_at_once() -> None:
+    def spoil(data: dict[str, Any]) -> None:
+        del data["nodes"][2]["tier"], data["nodes"][2]["profile"]
+        data["nodes"][0]["kind"] = "router"
+        data["edges"][1]["rate_bps"] = 0
+        del data["edges"][1]["delay_ps"]
+
+    refused(
+        "topology 'pair': node 'h0': kind is 'router', must be 'host' or 'switch'\n"
+        "topology 'pair': node 's0': tier is missing, must be an int of at least 1 for a switch\n"
+        "topology 'pair': node 's0': profile is missing, "
+        "must be the name of a switch profile, such as 'plain'\n"
+        f"topology 'pair': link 'h1' - 's0': rate_bps is 0, must be an int from 1 to {10**15}\n"
+        f"topology 'pair': link 'h1' - 's0': delay_ps is missing, must be an int from 0 to {10**15}",
+        changed(spoil),
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        ("[" * 100_000, "not node-link JSON: too many lists and objects inside of each other"),
+        ('{"a":' * 100_000, "not node-link JSON: too many lists and objects inside of each other"),
+        ('{"nodes": [' + "9" * 5000 + "]}", "not node-link JSON: a number in it has too many digits"),
+        ('{"nodes": [NaN]}', "not JSON: NaN is no number"),
+        ('{"nodes": [], "nodes": []}', "JSON: the key 'nodes' is there 2 times, must be there once"),
+        (
+            '{"nodes": [{"id": "h0", "kind": "host", "kind": "switch"}]}',
+            "JSON: the key 'kind' of 'h0' is there 2 times, must be there once",
+        ),
+        ('{"graph": {"name": 5}}', "node-link JSON: the graph's name is 5, must be text"),
+    ],
+)
+def test_json_that_is_meant_ill(written: str, text: str) -> None:
+    refused(text, written)
+
+
+@pytest.mark.parametrize("name", ["a\nb", "\x1b[2J", "\ud800", "a" * 101])
+def test_names_that_a_terminal_cannot_show(name: str) -> None:
+    with pytest.raises(TopologyError, match=r"use up to 100 printable characters\n"):
+        from_json(changed(lambda data: data["nodes"][0].update(id=name)))
+
+
+def test_the_number_of_nodes_and_links_is_limited() -> None:
+    node, edge = {"id": "x"}, {"source": "x", "target": "x"}
+
+    def too_large(nodes: int, edges: int) -> bool:
+        try:
+            from_json(json.dumps({"nodes": [node] * nodes, "edges": [edge] * edges}))
+        except TopologyError as error:
+            return isinstance(error, TooLargeError)
+        raise AssertionError("these are no nodes")
+
+    assert not too_large(4096, 2**17)
+    assert too_large(4097, 0)
+    assert too_large(1, 2**17 + 1)
+
+
+def unit(text: object) -> int:
+    """Kilo-units."""
+    if not isinstance(text, str) or not text.endswith("k"):
+        raise ValueError(f"cannot read {text!r}; write '1k'")
+    return int(text[:-1]) * 1000
+
+
+def with_units(change: Callable[[dict[str, Any]], object]) -> nx.Graph:
+    data = json.loads(to_json(pair()))
+    change(data["edges"][0])
+    return from_json(json.dumps(data), {"rate_bps": unit, "delay_ps": unit})
+
+
+def test_links_may_be_written_with_units() -> None:
+    def shorter(edge: dict[str, Any]) -> None:
+        del edge["rate_bps"]
+        edge.update(rate="5k", delay_ps="7k")
+
+    graph = with_units(shorter)
+
+    assert graph.edges["h0", "s0"] == {**pair().edges["h0", "s0"], "rate_bps": 5000, "delay_ps": 7000}
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"rate": "5k"}, "has both rate and rate_bps; leave out one of them"),
+        ({"delay_ps": "5"}, "delay_ps: cannot read '5'; write '1k'"),
+        ({"rate_bps": "0k"}, f"rate_bps is 0, must be an int from 1 to {10**15}"),
+        ({"buffer_bytes": "5k"}, f"buffer_bytes is '5k', must be an int from 1 to {2**40}"),
+    ],
+)
+def test_units_that_cannot_be_read(change: dict[str, str], text: str) -> None:
+    whole = re.escape(f"topology 'pair': link 'h0' - 's0': {text}")
+    with pytest.raises(TopologyError, match=f"^{whole}$"):
+        with_units(lambda edge: edge.update(change))

@@ -1,0 +1,188 @@
+"""Faults of what verifies a run, and of the bounds that it is held to."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant, faults
+
+LIMITS = ["tests/sim/test_checks_limits.py", "tests/sim/test_checks.py"]
+VERIFY = ["tests/sim/test_verify_words.py", "tests/sim/test_verify.py"]
+
+MUTANTS: list[Mutant] = [
+    *faults(
+        "sim/checks/network.py",
+        LIMITS,
+        [
+            (
+                "links out of switches need not conserve bytes",
+                "if link.bytes != accounted:",
+                "if link.bytes != accounted and link.source.startswith('h'):",
+            ),
+            (
+                "a link may be busy for half of its bytes",
+                "< link.bytes * 8 * 10**12",
+                "< link.bytes * 4 * 10**12",
+            ),
+            (
+                "what is in flight need not be accounted for",
+                "link.lost_bytes + link.in_flight_bytes\n",
+                "link.lost_bytes + max(link.in_flight_bytes, link.bytes - link.delivered_bytes - link.lost_bytes)\n",
+            ),
+            (
+                "a switch may send one packet too many",
+                "if not least <= left <= most:",
+                "if not least <= left <= most + 1:",
+            ),
+            (
+                "a switch may swallow one packet",
+                "if not least <= left <= most:",
+                "if not least - 1 <= left <= most:",
+            ),
+            ("a result counts as one packet", "to_one + to_all * children", "to_one + to_all"),
+        ],
+    ),
+    *faults(
+        "sim/checks/job.py",
+        LIMITS,
+        [
+            (
+                "sums may be ten times off the bound",
+                "if record.max_error_over_bound <= 1.0:",
+                "if record.max_error_over_bound <= 10.0:",
+            ),
+            (
+                "a sum at its bound is wrong",
+                "if record.max_error_over_bound <= 1.0:",
+                "if record.max_error_over_bound < 1.0:",
+            ),
+            (
+                "any failed check of an unfinished job is stuck",
+                "if check.name in unfinished and check.verdict",
+                "if check.verdict",
+            ),
+            (
+                "one lost round is none",
+                "Finding(len(journal.rounds) == expected, detail)",
+                "Finding(len(journal.rounds) >= expected - 1, detail)",
+            ),
+            ("notes need not agree", "    if unlike and not bad:\n", "    if unlike and bad:\n"),
+            (
+                "words that adders clipped are never wrong",
+                "return 0 if record.redone_parts or record.forecast_misses else findings.clipped_words",
+                "return 0",
+            ),
+            (
+                "float words are never wrong",
+                '    if not wrong:\n        return Finding(True, f"all {words} merged',
+                '    if not wrong or words:\n        return Finding(True, f"all {words} merged',
+            ),
+        ],
+    ),
+    *faults(
+        "sim/checks/leaks.py",
+        LIMITS,
+        [
+            (
+                "what no fault explains is no failure",
+                "    if not ending.leak_causes:\n",
+                "    if not ending.leak_causes and not ending.leaks:\n",
+            ),
+            ("copies on any link explain what is left", "and links & set(planned.effect.links):", ":"),
+        ],
+    ),
+    *faults(
+        "sim/verify/integers.py",
+        VERIFY,
+        [
+            (
+                "wrong exponents are not counted",
+                "        result.wrong.add(count, result.mistake(place, word, (None, None)))\n\n\nclass",
+                "        result.wrong.add(0, result.mistake(place, word, (None, None)))\n\n\nclass",
+            ),
+            (
+                "words sent as floats hide their packets' integers",
+                "found = np.where(merged.is_float[own.merged], right, found)",
+                "found = right",
+            ),
+            (
+                "what saturates may be anything",
+                "return np.asarray((above & below) | ((above | below) & is_between))",
+                "return np.asarray(above | below)",
+            ),
+            (
+                "a maximum begins at zero",
+                "            elif rank:\n                np.maximum",
+                "            elif rank >= 0:\n                np.maximum",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/verify/floats.py",
+        VERIFY,
+        [
+            (
+                "float sums are held to all workers' additions",
+                "np.maximum(held.astype(np.float64) - 1, 0)",
+                "np.maximum(held.astype(np.float64) + 2, 0)",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/verify/kernels.py",
+        VERIFY,
+        [
+            (
+                "a lost NaN is right",
+                "if np.isfinite(found[i]) or not may_overflow or is_lost_nan:",
+                "if np.isfinite(found[i]) and not np.isnan(total[i]) or not may_overflow:",
+            ),
+            (
+                "scaled words are cut off, not rounded",
+                "np.int64(np.rint(own[i] * scale))",
+                "np.int64(np.trunc(own[i] * scale))",
+            ),
+        ],
+    ),
+    *faults(
+        "homomorphic/bounds.py",
+        ["tests/homomorphic/test_bounds.py"],
+        [
+            (
+                "float sums may be 16 times off the bound",
+                "(additions * ((_U + _V) * (1 + 2.0**-40)))",
+                "(additions * ((16 * _U + _V) * (1 + 2.0**-40)))",
+            ),
+            (
+                "a float sum of n has n additions",
+                "addition_error(self.workers - 1, sums.magnitude)",
+                "addition_error(2 * self.workers, sums.magnitude)",
+            ),
+            ("an addition has no smallest denormal", "    allowed += additions * TINY\n", ""),
+            (
+                "block sums may be 16 times off the bound",
+                "off_by = half_step + 2.0**-24 * magnitudes[i]",
+                "off_by = 16 * half_step + 2.0**-24 * magnitudes[i]",
+            ),
+            (
+                "a constant factor rounds by a whole unit",
+                "self.workers / (2 * self.factor)",
+                "self.workers / self.factor * 4",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/verify/examine.py",
+        VERIFY,
+        [
+            (
+                "replicas are compared with the next one's first part",
+                "return not any(\n        kernels",
+                "return not all(\n        kernels",
+            ),
+            (
+                "only worker 0's sum is held to the bound",
+                "if worker == 0 or held is not None or differs[worker - 1]",
+                "if worker == 0 or held is not None",
+            ),
+        ],
+    ),
+]

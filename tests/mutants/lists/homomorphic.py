@@ -1,0 +1,414 @@
+"""Faults of encodings."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Harmless, Mutant, faults
+
+H = "tests/homomorphic/"
+
+MUTANTS: list[Mutant] = [
+    *faults(
+        "homomorphic/numbers/digits.py",
+        [H + "test_digits.py"],
+        [
+            (
+                "the limit of infinite sums is one exponent too high",
+                "ranges.tops[block] + ranges.sum_bits >= _INFINITE_EXPONENT",
+                "ranges.tops[block] + ranges.sum_bits > _INFINITE_EXPONENT",
+            ),
+            ("a value's lowest bit is one too high", "+ zeros - np.int32(150)", "+ zeros - np.int32(149)"),
+            (
+                "a digit has no sign",
+                "np.trunc(value * scale) - radix * np.trunc(value * above)",
+                "np.trunc(value * scale) - radix * np.floor(value * above)",
+            ),
+            (
+                "sums are rounded twice",
+                "np.int64(0) if error == 0 or is_odd else step",
+                "np.int64(0) if error == 0 or not is_odd else step",
+            ),
+            (
+                "carries of three digits go one plane too low",
+                "top = np.int32(high[i] + (above >> bits))",
+                "top = np.int32(high[i] + (digit >> bits))",
+            ),
+            (
+                "a carry leaves its digit as it was",
+                "below[i] = np.int32(digit & mask)",
+                "below[i] = np.int32(digit)",
+            ),
+            (
+                "digits a block does not need are left as they were",
+                "                    block_words[:] = 0\n",
+                "                    pass\n",
+            ),
+            (
+                "a group's words begin at those of the group before",
+                "        position += planes * members",
+                "        position += members",
+            ),
+        ],
+    ),
+    *faults(
+        "homomorphic/numbers/exact.py",
+        [H + "test_digits.py", H + "test_concurrent.py"],
+        [
+            (
+                "digits leave no room for the last worker",
+                "sum_bits = (workers - 1).bit_length()",
+                "sum_bits = max(workers - 2, 0).bit_length()",
+            ),
+            (
+                "a forecast covers what is lower than it",
+                "(mine.lows <= other.lows)",
+                "(mine.lows <= other.lows + 1)",
+            ),
+            ("NaN is announced", ">= _INFINITY_BITS:", "> _INFINITY_BITS + (1 << 22):"),
+        ],
+    ),
+    *faults(
+        "homomorphic/fixed_point.py",
+        [H + "test_fixed_point.py"],
+        [
+            (
+                "256 workers have the scale of 255",
+                "2147483647.0 if workers <= 255 else",
+                "2147483647.0 if workers <= 256 else",
+            ),
+            (
+                "an exponent is one too small",
+                "(largest >> 23) - np.int32(_EXPONENT_BIAS)",
+                "(largest >> 23) - np.int32(_EXPONENT_BIAS + 1)",
+            ),
+            (
+                "values are cut off, not rounded",
+                "np.int32(np.rint(value * scale))",
+                "np.int32(np.trunc(value * scale))",
+            ),
+            (
+                "the last exponent that fits is refused",
+                "exponents.max() > largest_exponent(workers)",
+                "exponents.max() >= largest_exponent(workers)",
+            ),
+            (
+                "a block of zeros announces the smallest exponent",
+                "    exponents[largest == 0] = empty_exponent(workers)\n",
+                "",
+            ),
+            (
+                "the smallest exponent has no finite scale",
+                "return -96 - (workers - 1).bit_length()",
+                "return -98 - (workers - 1).bit_length()",
+            ),
+            (
+                "half a step per worker counts once",
+                "workers * 2.0 ** (spare_bits - 1) / scale_of",
+                "2.0 ** (spare_bits - 1) / scale_of",
+            ),
+        ],
+    ),
+    *faults(
+        "homomorphic/numbers/block_exponent.py",
+        [H + "test_values.py", H + "test_concurrent.py", H + "test_numbers.py"],
+        [
+            (
+                "a forecast covers exponents that are larger than it",
+                "(excess >= 0) & (excess <= SPARE_BITS)",
+                "(excess >= -1) & (excess <= SPARE_BITS)",
+            ),
+            (
+                "a forecast is as small as the last exponent",
+                "largest + np.int32(1), np.int32(fixed_point",
+                "largest, np.int32(fixed_point",
+            ),
+            (
+                "blocks begin where the first one does",
+                "first, last = starts[block] - starts[0], starts[block + 1] - starts[0]\n        block_values = values",
+                "first, last = starts[block], starts[block + 1]\n        block_values = values",
+            ),
+        ],
+    ),
+    *faults(
+        "homomorphic/numbers/maxima.py",
+        [H + "test_forecast.py", H + "test_damage.py", H + "test_digits.py", H + "test_fixed_point.py"],
+        [
+            ("a maximum at its limit is refused", "(merged > limit)", "(merged >= limit)"),
+            (
+                "an empty block takes its left neighbour's maximum alone",
+                "np.maximum(largest[before], largest[known[np.minimum(after, known.size - 1)]])",
+                "largest[before]",
+            ),
+        ],
+    ),
+    *faults(
+        "homomorphic/keyed.py",
+        [H + "test_keyed.py"],
+        [
+            (
+                "the mixer's last shift is 30",
+                "    return z ^ (z >> np.uint64(31))",
+                "    return z ^ (z >> np.uint64(30))",
+            ),
+            (
+                "values count without their order",
+                "state = splitmix64(state ^ np.uint64(value))",
+                "state = state ^ splitmix64(np.uint64(value))",
+            ),
+        ],
+    ),
+    *faults(
+        "homomorphic/merge.py",
+        [H + "test_merge.py", H + "test_sign.py"],
+        [
+            ("MAX keeps the smaller", "max(accumulator[i], words[i])", "min(accumulator[i], words[i])"),
+            (
+                "SIGN keeps what it should take",
+                "taken = differing & ~random_lanes",
+                "taken = differing & random_lanes",
+            ),
+            (
+                "one binary digit of a probability is left out",
+                "    for digit in range(32):\n        if (threshold",
+                "    for digit in range(1, 32):\n        if (threshold",
+            ),
+            (
+                "the highest code of a word is that of the seventh",
+                "table[(word >> np.uint32(4 * j)) & np.uint32(15)]",
+                "table[(word >> np.uint32(4 * min(j, 6))) & np.uint32(15)]",
+            ),
+            (
+                "a merge of many counts one worker at a time",
+                "_merge_into(merge, accumulator, words, (workers, 1, mix_plain(key, workers)))",
+                "_merge_into(merge, accumulator, words, (1, 1, mix_plain(key, workers)))",
+            ),
+        ],
+    ),
+    *faults(
+        "homomorphic/sketch/sketch.py",
+        [H + "test_lossless.py", H + "test_tables.py"],
+        [
+            (
+                "tables of any size go through the fast kernels",
+                "and self._is_single and is_small",
+                "and self._is_single",
+            ),
+            (
+                "floats go through the fast kernels if they are single",
+                "return words.dtype == np.int32 and self._is_single",
+                "return self._is_single",
+            ),
+            (
+                "a tile's table has the bucket's key",
+                "splitmix64_plain(int(mine.key) + tile)",
+                "splitmix64_plain(int(mine.key))",
+            ),
+        ],
+    ),
+    *faults(
+        "homomorphic/sketch/tables.py",
+        [H + "test_tables.py", H + "test_lossless.py"],
+        [
+            (
+                "32 members fit a cell",
+                "return bool((seen & _CROWDED) == 0)",
+                "return bool((seen & (_CROWDED << _ONE)) == 0)",
+            ),
+            (
+                "a tile passes with something left",
+                "    return bool(left == 0)",
+                "    return bool((left & _DEGREE) == 0)",
+            ),
+            (
+                "a member leaves its third counter as it was",
+                "            cells[c] -= single\n",
+                "            cells[c] -= single & (_DEGREE | _NUMBER)\n",
+            ),
+            (
+                "small tables have no spare counters",
+                "np.ceil(members / load) + EXTRA_COUNTERS",
+                "np.ceil(members / load)",
+            ),
+            ("tiles share a key", "splitmix64(tables.key + np.uint64(tile))", "splitmix64(tables.key)"),
+        ],
+    ),
+    *faults(
+        "homomorphic/sketch/hashing.py",
+        [H + "test_hashing.py"],
+        [
+            ("MurmurHash has another last multiplier", "np.uint32(0xC2B2AE35)", "np.uint32(0xC2B2AE3D)"),
+            (
+                "second and third segment coincide",
+                "np.uint32(size + size + _scaled",
+                "np.uint32(size + _scaled",
+            ),
+            ("lanes do not turn", "_TURN_SEED) + number", "_TURN_SEED) + np.uint64(0) * number"),
+            (
+                "signs come from the second bit",
+                "(murmur3(block, j) >> np.uint32(31))",
+                "((murmur3(block, j) >> np.uint32(30)) & np.uint32(1))",
+            ),
+        ],
+    ),
+    *faults(
+        "homomorphic/sketch/hypergraph.py",
+        [H + "test_hypergraph.py", H + "test_released.py"],
+        [
+            ("estimates are the largest of three", "max(min(a, b), min(max(a, b), c))", "max(a, b, c)"),
+            ("flags of members are not cleared", "0xFFFFFFFE if is_flagged", "0xFFFFFFFF if is_flagged"),
+            (
+                "rounds count those in which nothing comes out",
+                "rounds += int(recovered > recovered_before)",
+                "rounds += 1",
+            ),
+            (
+                "a negated word is taken out as it stands",
+                "sums[m] = -alone if (negative >> order.hashes[i]) & 1 else alone",
+                "sums[m] = -alone if negative & 1 else alone",
+            ),
+        ],
+    ),
+    *faults(
+        "homomorphic/sketch/tiled.py",
+        [H + "test_concurrent.py", H + "test_lossless.py", H + "test_auto.py"],
+        [
+            (
+                "a tile that fails is not sent again",
+                "layout.within(failed | missed, union)",
+                "layout.within(missed, union)",
+            ),
+            (
+                "tiles whose numbers do not suit them are kept",
+                "layout.per_tile(np.where(is_covered, 0, members)) > 0",
+                "layout.per_tile(np.where(is_covered, 0, 0)) > 0",
+            ),
+            (
+                "a tile is sent whole only where that is smaller",
+                "rows[table_words >= whole_words] = 0",
+                "rows[table_words > whole_words + 1] = 0",
+            ),
+            (
+                "rounds share a key",
+                "key = mix_plain(round.seed, round.step, round.bucket)",
+                "key = mix_plain(round.seed, 0, round.bucket)",
+            ),
+        ],
+    ),
+    *faults(
+        "homomorphic/sketch/forecast.py",
+        [H + "test_forecast.py"],
+        [
+            (
+                "a round eight steps ago counts",
+                "round.step - record.step < STEPS",
+                "round.step - record.step <= STEPS",
+            ),
+            ("margins are two standard deviations", "3 * np.sqrt(members)", "2 * np.sqrt(members)"),
+        ],
+    ),
+    *faults(
+        "homomorphic/index/bloom.py",
+        [H + "test_bloom.py"],
+        [
+            (
+                "a turn of 0 loses a word",
+                "(word >> (-turn & np.uint64(63)))",
+                "(word >> (np.uint64(63) - turn))",
+            ),
+            (
+                "a slice is hashed as if it were the first",
+                "splitmix64(key + np.uint64(first_word + w))\n            for",
+                "splitmix64(key + np.uint64(w))\n            for",
+            ),
+        ],
+    ),
+    *faults(
+        "homomorphic/index/membership.py",
+        [H + "test_membership.py", H + "test_damage.py"],
+        [
+            ("bits beyond the last element count", "    union[-1] &= ~_beyond(scan.elements)\n", ""),
+            (
+                "the last word's bits beyond the end are one too few",
+                "2 ** ((count - 1) % WORD_ELEMENTS + 1)",
+                "2 ** (count % WORD_ELEMENTS + 1)",
+            ),
+            (
+                "a merged index that lacks members passes",
+                "    if missing < sent.size:\n",
+                "    if missing < sent.size - 1:\n",
+            ),
+        ],
+    ),
+    *faults(
+        "homomorphic/index/members.py",
+        [H + "test_members.py", H + "test_packed.py"],
+        [
+            (
+                "members before a block are counted with it",
+                "        starts[block] = members\n        words = index[block * block_words : (block + 1) * block_words]\n        for w in range(words.size):\n            members += int(popcount(words[w]))  # type: ignore[call-arg]  # Numba passes the first one\n",
+                "        words = index[block * block_words : (block + 1) * block_words]\n        for w in range(words.size):\n            members += int(popcount(words[w]))\n        starts[block] = members\n",
+            ),
+            (
+                "zero is not written where no member is",
+                "                    own[i] = np.float32(0)\n",
+                "                    own[i] = own[i]\n",
+            ),
+            (
+                "an infinity is told of every chunk's last alone",
+                "return int(infinite.sum())",
+                "return int(infinite[-1:].sum())",
+            ),
+        ],
+    ),
+    *faults(
+        "homomorphic/factor.py",
+        [H + "test_factor.py"],
+        [
+            ("the largest word that fits is refused", "np.abs(scaled) <= limit", "np.abs(scaled) < limit"),
+            (
+                "decoded floats are scaled",
+                "merged.words.view(np.float32)[merged.is_float]",
+                "merged.words.view(np.float32)[merged.is_float] / np.float32(self.factor)",
+            ),
+        ],
+    ),
+    *faults(
+        "homomorphic/fold.py",
+        [H + "test_fold.py"],
+        [
+            (
+                "a sum at the limit is sent as an integer",
+                "is_float |= np.abs(total) >= WORD_MAX",
+                "is_float |= np.abs(total) > WORD_MAX",
+            ),
+        ],
+    ),
+    *faults(
+        "homomorphic/block_sparse.py",
+        [H + "test_block_sparse.py", H + "test_damage.py"],
+        [
+            ("the next block may be the current one", 'side="right")', 'side="left")'),
+            (
+                "a next block that would leave one out passes",
+                "(current < chosen) & (chosen < own)",
+                "(current < chosen) & (chosen != own)",
+            ),
+        ],
+    ),
+    *faults(
+        "homomorphic/choice/costs.py",
+        [H + "test_auto.py"],
+        [
+            (
+                "the last window waits for its answer",
+                "full = math.ceil(words / window) - 1",
+                "full = math.ceil(words / window)",
+            ),
+            (
+                "an index costs a bit per 31 elements",
+                "((-(-counts.elements // 32), counts.agreed_words), (counts.member_words,)),\n        counts.scanned_bytes + 6",
+                "((-(-counts.elements // 31), counts.agreed_words), (counts.member_words,)),\n        counts.scanned_bytes + 6",
+            ),
+        ],
+    ),
+]
+HARMLESS: list[Harmless] = []

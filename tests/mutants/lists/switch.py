@@ -1,0 +1,118 @@
+"""Faults of switch programs, their arithmetic, and what fits."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant, faults
+
+MUTANTS: list[Mutant] = [
+    *faults(
+        "switch/programs/switchml.py",
+        ["tests/switch/test_switchml.py", "tests/switch/test_switchml_stateful.py"],
+        [
+            ("a packet leaves the other version's bit", "    slots[row ^ 1].bitmap &= ~bit\n", ""),
+            (
+                "a duplicate completes a slot",
+                "return ANSWER if count == 0 else DROPPED",
+                "return ANSWER if count <= 1 else DROPPED",
+            ),
+            (
+                "the first packet counts from n",
+                "children - 1 if count == 0 else count - 1",
+                "children if count == 0 else count - 1",
+            ),
+            ("a reused slot stays answered", "        slots[row].is_answered = 0\n", ""),
+            (
+                "exponents merge by minimum",
+                "max(slots[row].exponent, exponent)\n    return verdict, MERGE",
+                "min(slots[row].exponent, exponent)\n    return verdict, MERGE",
+            ),
+        ],
+    ),
+    *faults(
+        "switch/programs/tree.py",
+        ["tests/switch/test_tree.py"],
+        [
+            (
+                "a slot is not free when it is complete",
+                "    slot.bitmap = np.uint32(0)\n    return COMPLETE",
+                "    return COMPLETE",
+            ),
+            ("a duplicate is merged", "        return DROPPED, READ", "        return DROPPED, MERGE"),
+        ],
+    ),
+    *faults(
+        "switch/programs/timed.py",
+        ["tests/switch/test_timed.py", "tests/switch/test_timed_stateful.py"],
+        [
+            (
+                "a packet of an older turn starts the row anew",
+                "    if turn < slot.turn:\n",
+                "    if turn < slot.turn - 1:\n",
+            ),
+            ("a row that starts anew has answered", "        slot.is_emitted = 0\n", ""),
+            (
+                "a late packet is answered as a lost one",
+                "(ANSWER if is_seen else LATE)",
+                "(ANSWER if is_seen else ANSWER)",
+            ),
+        ],
+    ),
+    *faults(
+        "switch/programs/atp.py",
+        ["tests/switch/test_atp.py", "tests/switch/test_atp_reference.py"],
+        [
+            (
+                "a resend claims a free entry",
+                "if entry.identity != identity and (is_resend or entry.identity != FREE):",
+                "if entry.identity != identity and entry.identity != FREE:",
+            ),
+            (
+                "an acknowledgement frees any entry",
+                "    if entries.rows[row].identity == identity:\n",
+                "    if entries.rows[row].identity != FREE:\n",
+            ),
+            (
+                "a freed entry keeps its count",
+                "    entry.bitmap = np.uint32(0)\n    entry.count = 0",
+                "    entry.bitmap = np.uint32(0)",
+            ),
+        ],
+    ),
+    *faults(
+        "switch/arithmetic.py",
+        ["tests/switch/test_arithmetic.py"],
+        [
+            (
+                "saturation stops one short of the smallest word",
+                "        total = np.int64(values[i]) + np.int64(words[i])\n        clamped = min(max(total, np.int64(-(2**31)))",
+                "        total = np.int64(values[i]) + np.int64(words[i])\n        clamped = min(max(total, np.int64(1 - 2**31))",
+            ),
+            (
+                "a word sticks only at the top",
+                "if old >= LIMIT or old <= -LIMIT:",
+                "if old >= LIMIT or old < -LIMIT:",
+            ),
+            (
+                "wrapping counts sums of unlike signs",
+                "np.int32((old ^ total) & (word ^ total))",
+                "np.int32((old ^ total) | (word ^ total))",
+            ),
+        ],
+    ),
+    *faults(
+        "switch/registers.py",
+        ["tests/engine/test_equivalence.py"],
+        [
+            (
+                "cleared rows have had a first turn",
+                'registers.slots["turn"][rows] = -1',
+                'registers.slots["turn"][rows] = 0',
+            ),
+            (
+                "timers of cleared rows still fire",
+                'registers.slots["timer_order"][rows] = -1\n',
+                'registers.slots["timer_order"][rows] = registers.slots["timer_order"][rows]\n',
+            ),
+        ],
+    ),
+]
