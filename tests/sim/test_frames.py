@@ -20,7 +20,8 @@ collective: {kind: in_network, frame: {words: 256, overhead: 82B}}
 """
 RACKS = "topology={kind: leaf_spine, leaves: 2, spines: 1, hosts_per_leaf: 4, rate: 100Gbps, delay: 1us, "
 RACKS += "switch: ideal}"
-OWN = "collective.frame={words: 100, overhead: 70B, first: 16B, last: 4B, ack: 90B}"
+TREE = ("collective.aggregators=tree", "collective.switch=spine0")
+OWN = "collective.frame={words: 64, overhead: 70B, first: 16B, last: 4B, ack: 90B}"
 
 
 def end_ps(folder: Path, elements: int, *sets: str) -> int:
@@ -41,7 +42,7 @@ def two_racks_ps(packets: int) -> int:
 
 def test_w4_takes_what_the_wire_allows(tmp_path: Path) -> None:
     assert end_ps(tmp_path, 1000 * 256) == one_switch_ps(1000)
-    assert end_ps(tmp_path, 1000 * 256, RACKS, "collective.aggregators=tree") == two_racks_ps(1000)
+    assert end_ps(tmp_path, 1000 * 256, RACKS, *TREE) == two_racks_ps(1000)
 
 
 def test_the_same_bounds_give_the_figures_that_switchml_omnetpp_measures() -> None:
@@ -53,21 +54,20 @@ def test_the_same_bounds_give_the_figures_that_switchml_omnetpp_measures() -> No
 
 
 def test_every_part_of_a_frame_reaches_the_wire(tmp_path: Path) -> None:
-    """10,000 words are 100 packets: 25 messages of 4, with 16 B more on their first and 4 B on their last."""
-    result = simulate(
-        tmp_path, "codec={kind: none}", "workload.elements=10000", OWN, "collective.message_packets=4"
-    )
+    """6400 words are 100 packets: 25 messages of 4, with 16 B more on their first and 4 B on their last."""
+    codec = "codec={kind: fixed_point, factor: 1e6}"
+    result = simulate(tmp_path, codec, "workload.elements=6400", OWN, "collective.message_packets=4")
     sent = next(link for link in result.links if link.link == "h0->s0")
 
-    assert (sent.packets, sent.bytes) == (100, 100 * 470 + 25 * 20)
+    assert (sent.packets, sent.bytes) == (100, 100 * 326 + 25 * 20)
 
 
 def test_reliable_messages_use_it_too(tmp_path: Path) -> None:
-    """A ring of 3 sends 4 chunks of 3334 words or less: 34 packets each, and as many acknowledgements."""
+    """A ring of 3 sends 4 chunks of 3333 words: 53 packets each, and as many acknowledgements."""
     ring = OWN.replace("collective.frame=", "collective={kind: ring, ack_every: 1, frame: ") + "}"
     result = simulate(tmp_path, ring, "codec={kind: none}", "workload.elements=9999")
     link = next(link for link in result.links if link.link == "h0->s0")
-    data = 4 * 34
+    data = 4 * 53
 
     assert link.packets == 2 * data
     assert link.bytes == data * 70 + 4 * 4 * 3333 + 4 * 20 + data * 90
@@ -77,7 +77,7 @@ def test_message_packets_default_to_one(tmp_path: Path) -> None:
     job = plan(tmp_path, OWN).variants[0].jobs[0].collective
 
     assert job.unit_packets == 1  # type: ignore[union-attr]
-    assert (job.frame.elements, job.frame.ack_bytes) == (100, 90)
+    assert (job.frame.elements, job.frame.ack_bytes) == (64, 90)
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_message_packets_default_to_one(tmp_path: Path) -> None:
             "collective.frame: a full packet of 65537B is too long\n  use 65536B on the wire at most",
         ),
         (
-            "{words: 256, overhead: 82B, head: 16B}",
-            "collective.frame.head: unknown key 'head'\n  allowed: words, overhead, first, last, ack",
+            "{words: 256, overhead: 82B, mtu: 16B}",
+            "collective.frame.mtu: unknown key 'mtu'\n  allowed: words, overhead, first, last, ack",
         ),
         (
             "{words: 256}",
