@@ -45,6 +45,7 @@ clean:
 	touch $@
 
 .venv/installed: .venv/python pyproject.toml constraints.txt
+	@$(BIN)/python tools/torch_notice.py
 	@echo "installing into .venv: about 1.5 GB, a minute or two"
 	@$(PIP) --editable .
 	touch $@

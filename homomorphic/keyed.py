@@ -10,9 +10,8 @@ The mixer is SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom numbe
 from __future__ import annotations
 
 import numpy as np
-from numba import literal_unroll
 
-from homomorphic.compiled import kernel
+from homomorphic.compiled import kernel, literal_unroll
 
 Integer = int | np.integer
 

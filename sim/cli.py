@@ -56,7 +56,7 @@ app.add_typer(data, name="data")
 app.add_typer(switch, name="switch")
 app.add_typer(codecs, name="codecs")
 
-ScenarioFile = Annotated[Path, typer.Argument(metavar="FILE", help="Scenario file.")]
+ScenarioFile = Annotated[Path, typer.Argument(metavar="FILE", help="Scenario file; - is standard input.")]
 Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="PATH=VALUE", help="Change a value, for example topology.rate=10Gbps."),
@@ -114,7 +114,10 @@ def run(
 
 @app.command()
 def validate(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Scenario files.")], sets: Sets = None
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Scenario files; - is standard input.")
+    ],
+    sets: Sets = None,
 ) -> None:
     """Check scenario files without running them."""
     from sim.resolve import resolve
@@ -220,8 +223,10 @@ def _command(file: Path, sets: list[str] | None, seed: int | None) -> str:
     words = ["netfold", "run", str(file)]
     words += [word for text in sets or () for word in ("--set", text)]
     words += [] if seed is None else ["--seed", str(seed)]
-    sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
-    return f"{shlex.join(words)}   # netfold {_installed_version()}, scenario sha256 {sha256}"
+    version = f"# netfold {_installed_version()}"
+    if not file.is_file():  # standard input: it is gone
+        return f"{shlex.join(words)}   {version}"
+    return f"{shlex.join(words)}   {version}, scenario sha256 {hashlib.sha256(file.read_bytes()).hexdigest()}"
 
 
 def _print_result(result: dict[str, Any], approximations: Sequence[str]) -> None:

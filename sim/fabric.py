@@ -16,12 +16,11 @@ import simpy
 from sim.diagnose import diagnose
 from sim.diagnosis import Diagnosis
 from sim.engine.engine import Engine
-from sim.engine.model import Completion, Flow, Job, Scaled, Segment
+from sim.engine.model import TIME_MAX_PS, Completion, Flow, Job, Scaled, Segment
 from sim.errors import StuckError
 from sim.evidence import fates
 from sim.standstill import Note, Opened, Scene, Tenant, WaitingFlow
 
-TIME_MAX_PS = 2**61  # 26 days; delays and timeouts are far shorter, so their sums fit int64
 PATIENCE_TIMEOUTS = 100
 PATIENCE_MIN_PS = 10**12
 WATCHED_SHARE = 10  # what becomes of packets in the last tenth of patience is what a diagnosis goes by
@@ -107,7 +106,7 @@ class Fabric:
             It never will, as far as anybody can tell.
         """
         while not event.processed:
-            if self._environment.peek() == math.inf:
+            if self._environment.peek() > TIME_MAX_PS:  # infinite where nothing will happen
                 raise StuckError(self._diagnosis())
             self._environment.step()
 
@@ -119,7 +118,7 @@ class Fabric:
         progress = -1
         while self.engine.next_event_ps() is not None and progress != self.engine.progress:
             progress = self.engine.progress
-            self._run_engine(self.engine.now_ps + self._patience_ps)
+            self._run_engine(min(self.engine.now_ps + self._patience_ps, TIME_MAX_PS))
 
     def _expect(self, kind: str, job: int, worker: int) -> simpy.Event:
         self._seems_alive(int(self._environment.now))

@@ -10,8 +10,7 @@ from typing import NamedTuple, assert_never
 
 import numpy as np
 
-from sim.engine.model import NEVER_PS, Burst, Fate, Rule
-from sim.engine.tables import RULES_MAX
+from sim.engine.model import NEVER_PS, RULES_MAX, Burst, Fate, Rule
 from sim.errors import Mistakes
 from sim.fault_plan import (
     Change,
@@ -60,6 +59,7 @@ def plan_faults(
             planned.append(_Resolver(network, teams, index, error).resolve(fault))
     mistakes.raise_any()
     plan = FaultPlan(tuple(planned))
+    _check_factors(plan, teams, error)
     if len(plan.rules) > RULES_MAX:
         raise error(
             "faults",
@@ -67,6 +67,20 @@ def plan_faults(
             f"use {RULES_MAX} at most; a pattern such as 'h*->s0' names many links at once",
         )
     return plan
+
+
+def _check_factors(plan: FaultPlan, teams: Sequence[Team], error: ErrorAt) -> None:
+    """Several faults that slow down one host multiply."""
+    for index, team in enumerate(teams):
+        conditions = plan.conditions(index, len(team.hosts)) if plan.faults else ()
+        for worker, condition in enumerate(conditions):
+            if condition.factor > written.FACTOR_MAX:
+                factor = f"{float(condition.factor):.6g}"
+                raise error(
+                    "faults",
+                    f"worker {worker} becomes {factor} times as slow, by all of its faults together",
+                    f"use factors whose product is {written.FACTOR_MAX} at most",
+                )
 
 
 class _Resolver:

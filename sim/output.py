@@ -31,13 +31,19 @@ def folder(text: str | Path) -> Path:
 def print_line(text: object) -> None:
     """Write a line to stdout; a reader that went away is none of our business, a full disk is the user's."""
     try:
-        typer.echo(text, color=True)  # as it is: whoever coloured it knew where it goes
+        typer.echo(_encodable(str(text)), color=True)  # as it is: whoever coloured it knew where it goes
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # takes what is left when Python ends
         if isinstance(error, BrokenPipeError):
             raise typer.Exit(EXIT_BROKEN_PIPE) from None
         typer.echo(f"cannot write the result: {error.strerror}", err=True)
         raise typer.Exit(EXIT_CANNOT_WRITE) from None
+
+
+def _encodable(text: str) -> str:
+    """Text with escapes for what stdout cannot show, such as a file name that is no text."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def print_json(value: object) -> None:

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from homomorphic.codec import Codec
-from sim.engine.flow import BACKOFF_MAX
-from sim.engine.model import Frame, Job
+from sim.engine.model import BACKOFF_MAX, Frame, Job
 from sim.fault_plan import FaultPlan
-from sim.results.summary import Reference
+from sim.reference import Reference
 from sim.scenario import Scenario
 from sim.workload import SyntheticSpec, TrainingSpec
 from sim.workload.device import Device

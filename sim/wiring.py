@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sim.engine.model import Frame, Job
-from sim.results.summary import Reference
+from sim.reference import Reference
 from sim.units import transmit_time_ps
 from switch.profiles import Profile
 from topologies.routing import Network, path

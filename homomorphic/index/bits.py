@@ -11,12 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from homomorphic.compiled import kernel
+from homomorphic.compiled import intrinsic, kernel
 
 WORD_ELEMENTS = 64
 
@@ -27,8 +24,9 @@ WideIndex = NDArray[np.uint64]  # bit j of word w is element 64·w + j
 @intrinsic
 def popcount(typing_context: Any, word: Any) -> Any:
     """Number of set bits of a uint64."""
+    from numba import types
 
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.ctpop(arguments[0])
 
     return types.uint64(types.uint64), generate
@@ -37,8 +35,10 @@ def popcount(typing_context: Any, word: Any) -> Any:
 @intrinsic
 def trailing_zeros(typing_context: Any, word: Any) -> Any:
     """Position of the lowest set bit of a uint64; 64 if there is none."""
+    from llvmlite import ir
+    from numba import types
 
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
 
     return types.uint64(types.uint64), generate
@@ -63,7 +63,7 @@ def count_members(index: WideIndex) -> int:
     """How many bits are set."""
     members = 0
     for w in range(index.size):
-        members += int(popcount(index[w]))  # type: ignore[call-arg]  # Numba passes the first one
+        members += int(popcount(index[w]))
     return members
 
 
@@ -84,7 +84,7 @@ def gather_words(chosen: WideIndex, words: WideIndex, gathered: WideIndex) -> No
         first = np.uint64(WORD_ELEMENTS * w)
         word = chosen[w]
         while word:
-            gathered[position] = words[first + trailing_zeros(word)]  # type: ignore[call-arg]
+            gathered[position] = words[first + trailing_zeros(word)]
             position += np.uint64(1)
             word &= word - np.uint64(1)
 
@@ -97,6 +97,6 @@ def scatter_words(chosen: WideIndex, gathered: WideIndex, words: WideIndex) -> N
         first = np.uint64(WORD_ELEMENTS * w)
         word = chosen[w]
         while word:
-            words[first + trailing_zeros(word)] = gathered[position]  # type: ignore[call-arg]
+            words[first + trailing_zeros(word)] = gathered[position]
             position += np.uint64(1)
             word &= word - np.uint64(1)

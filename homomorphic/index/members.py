@@ -34,7 +34,7 @@ def count_members(index: WideIndex, block_words: int, starts: NDArray[np.int64])
         starts[block] = members
         words = index[block * block_words : (block + 1) * block_words]
         for w in range(words.size):
-            members += int(popcount(words[w]))  # type: ignore[call-arg]  # Numba passes the first one
+            members += int(popcount(words[w]))
     starts[-1] = members
 
 
@@ -50,7 +50,7 @@ def gather(index: WideIndex, gradient: Gradient, values: Gradient) -> None:
             position += np.uint64(WORD_ELEMENTS)
         else:
             while word:
-                values[position] = gradient[first + trailing_zeros(word)]  # type: ignore[call-arg]
+                values[position] = gradient[first + trailing_zeros(word)]
                 position += np.uint64(1)
                 word &= word - np.uint64(1)
         first += np.uint64(WORD_ELEMENTS)
@@ -77,7 +77,7 @@ def scatter(index: WideIndex, values: Gradient, decoded: Gradient, clear: bool) 
                 for i in range(own.size):
                     own[i] = np.float32(0)
             while word:
-                element: np.uint64 = trailing_zeros(word)  # type: ignore[call-arg]
+                element: np.uint64 = trailing_zeros(word)
                 own[element] = values[position]
                 position += np.uint64(1)
                 word &= word - np.uint64(1)

@@ -17,13 +17,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from homomorphic.codec import Gradient
-from homomorphic.compiled import inlined, kernel
+from homomorphic.compiled import inlined, intrinsic, kernel
 from homomorphic.index.bits import trailing_zeros
 
 CHUNK_ELEMENTS = 512  # decoded at a time: their digits and partial sums stay in the nearest cache
@@ -49,8 +46,10 @@ class Ranges(NamedTuple):
 @intrinsic
 def _bits_of(typing_context: Any, number: Any) -> Any:
     """The bits of a float64, as int64."""
+    from llvmlite import ir
+    from numba import types
 
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.IntType(64))
 
     return types.int64(types.float64), generate
@@ -59,8 +58,10 @@ def _bits_of(typing_context: Any, number: Any) -> Any:
 @intrinsic
 def _double_of(typing_context: Any, bits: Any) -> Any:
     """The float64 with these bits, an int64."""
+    from llvmlite import ir
+    from numba import types
 
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.DoubleType())
 
     return types.float64(types.int64), generate
@@ -69,7 +70,7 @@ def _double_of(typing_context: Any, bits: Any) -> Any:
 @inlined
 def _power_of_two(exponent: int) -> float:
     """2**exponent as a float64, for exponents from −1022 to 1023."""
-    power: float = _double_of(np.int64(exponent + 1023) << np.int64(52))  # type: ignore[call-arg]
+    power: float = _double_of(np.int64(exponent + 1023) << np.int64(52))
     return power
 
 
@@ -88,7 +89,7 @@ def block_ranges(bits: Int32s, starts: NDArray[np.int64], largest: Int32s, lows:
             high = max(high, magnitude)
             # The implicit bit may stand in a denormal too: one below it is set.
             mantissa = np.uint64(np.uint32(magnitude) | np.uint32(0x800000))
-            zeros = np.int32(trailing_zeros(mantissa))  # type: ignore[call-arg]
+            zeros = np.int32(trailing_zeros(mantissa))
             exponent = max(magnitude >> np.int32(23), np.int32(1)) + zeros - np.int32(150)
             low = min(low, exponent if magnitude else np.int32(EMPTY_LOW))
         largest[block] = high
@@ -208,7 +209,7 @@ def _sum_to_odd(large: float, small: float) -> float:
     total = large + small
     taken = total - large
     error = (large - (total - taken)) + (small - taken)
-    bits: np.int64 = _bits_of(total)  # type: ignore[call-arg]
+    bits: np.int64 = _bits_of(total)
     # Away from zero where the error has the sign of the sum, else towards it; not where the bit is odd.
     step = ((bits ^ _bits_of(error)) >> np.int64(63)) | np.int64(1)
     is_odd = bits & np.int64(1)

@@ -77,7 +77,7 @@ def find_positions(index: WideIndex, positions: Positions) -> int:
     for w in range(index.size):
         word = index[w]
         first = np.uint64(WORD_ELEMENTS * w)
-        end = count + popcount(word)  # type: ignore[call-arg]  # Numba passes the first one
+        end = count + popcount(word)
         for i in range(POSITIONS_SPARE):
             positions[count + np.uint64(i)] = np.uint32(first + trailing_zeros(word))
             word &= word - _ONE
@@ -171,7 +171,7 @@ def _place_elements(hashing: Hashing, positions: Positions, counters: Counters) 
 @kernel
 def _place_blocks(hashing: Hashing, positions: Positions, counters: Counters) -> None:
     """A hash per block that has any of the elements."""
-    shift: np.uint64 = trailing_zeros(np.uint64(hashing.lanes))  # type: ignore[call-arg]
+    shift: np.uint64 = trailing_zeros(np.uint64(hashing.lanes))
     mask = np.uint64(hashing.lanes - 1)
     segment = np.uint64(0 if hashing.setting == PUBLISHED else hashing.rows * hashing.lanes)
     hashed = ~np.uint64(0)
@@ -191,7 +191,7 @@ def _place_blocks(hashing: Hashing, positions: Positions, counters: Counters) ->
 @kernel
 def find_signs(hashing: Hashing, positions: Positions, negative: NDArray[np.uint8]) -> None:
     """Write which counters take an element's negated value: bit j for hash j. Only PUBLISHED has any."""
-    shift: np.uint64 = trailing_zeros(np.uint64(hashing.lanes))  # type: ignore[call-arg]
+    shift: np.uint64 = trailing_zeros(np.uint64(hashing.lanes))
     for k in range(positions.size):
         block = np.uint64(positions[k]) >> shift
         signs = np.uint32(0)

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import simpy
 
-from homomorphic.codec import Merge, Merged, Message, Words
+from homomorphic.codec import Merged, Message, Words
 from homomorphic.keyed import mix_plain
 from homomorphic.merge import combine, merge_all
 from sim.collectives.collective import Wait
+from sim.collectives.ring_rules import MERGES, ring_route
 from sim.engine.model import Flow, Frame, Overflow
 from sim.fabric import Fabric
 from sim.hosts import Hosts
@@ -40,7 +41,7 @@ class RingOptions:
 class Ring:
     """One job's ring, in rank order."""
 
-    merges = frozenset(Merge) - {Merge.GATHER}
+    merges = MERGES
     takes_floats = False
     overflow = Overflow.WRAP
 
@@ -135,11 +136,6 @@ class Ring:
     def retransmitted_packets(self) -> int:
         """See `Collective`."""
         return self._fabric.engine.flow_retransmissions(self._options.job)
-
-
-def ring_route(seed: int, job: int, worker: int) -> int:
-    """What picks a worker's path to the next among equal ones."""
-    return mix_plain(seed, 7, job, worker) >> 33
 
 
 def _pass_on(

@@ -14,10 +14,9 @@ from sim.engine.entering import kept_at, world_at
 from sim.engine.heap import push
 from sim.engine.link import take_packet
 from sim.engine.memory import copy_words, words_at
+from sim.engine.model import BACKOFF_MAX
 from sim.engine.send import send_towards
 from sim.engine.state import FLOW_ACK, FLOW_DATA, FLOW_TIMER, World
-
-BACKOFF_MAX = 6  # the timeout doubles at most so often
 
 
 @kernel

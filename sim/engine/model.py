@@ -11,6 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 NEVER_PS = 2**63 - 1
+TIME_MAX_PS = 2**61  # 26 days; delays and timeouts are far shorter, so their sums fit int64
+BACKOFF_MAX = 6  # a flow's timeout doubles at most so often
+RULES_MAX = 64  # a link's rules are one word of bits
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 from sim.engine import flow_rows, rows
 from sim.engine.handlers import rare_handler
 from sim.engine.link import BACKLOG_MAX_PS, PS_BYTES
-from sim.engine.model import Flow, Rule
+from sim.engine.model import RULES_MAX, Flow, Rule
 from sim.engine.state import NEVER, Table, World, empty_world, records
 from topologies.routing import Network
-
-RULES_MAX = 64  # a link's rules are one word of bits
 
 
 def new_world(network: Network, rules: Sequence[Rule], seed: int) -> World:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from homomorphic.codec import Codec
-from sim.collectives.ring import Ring, ring_route
+from sim.collectives.ring_rules import MERGES, ring_route
 from sim.frames import frame_of
 from sim.plan import RingPlan
 from sim.resolve.carrier import fitted, ring_carrier
@@ -45,7 +45,7 @@ def resolve_ring(
         Messages that cannot be merged, an index that does not count so many workers, a window that is never
         acknowledged, a timeout that is too short.
     """
-    refused = sorted(merge.value for merge in job.codec.merges - Ring.merges)
+    refused = sorted(merge.value for merge in job.codec.merges - MERGES)
     if refused:
         raise place.job_error(
             "codec",

@@ -9,6 +9,8 @@ from sim.engine.model import Job, Program
 from sim.errors import Mistakes
 from sim.fault_resolve import Team, plan_faults
 from sim.plan import JobPlan, Passes, Plan, RingPlan, VariantPlan
+from sim.reference import Reference
+from sim.resolve.duration import check_duration
 from sim.resolve.in_network import InNetworkResolver
 from sim.resolve.place import Place
 from sim.resolve.placement import Hosts, told
@@ -16,7 +18,6 @@ from sim.resolve.ring import resolve_ring
 from sim.resolve.sections import device_of, workload_of
 from sim.resolve.switches import Switches
 from sim.resolve.warnings import warnings_of
-from sim.results.summary import Reference
 from sim.scenario import Scenario
 from sim.scenario import models as written
 from sim.scenario.collectives import Ring
@@ -71,6 +72,8 @@ class _Resolver:
             network = without_drops(network)
         teams = [self._team(index, job) for index, job in enumerate(jobs)]
         faults = plan_faults(self.variant.faults, network, teams, self.place.error)
+        for index, (job, (_, place)) in enumerate(zip(jobs, self.jobs, strict=True)):
+            check_duration(job, place, network, faults, index, self._rate_key())
         return VariantPlan(self.variant.name, network, faults, jobs)
 
     def _network(self) -> Network:
@@ -152,6 +155,11 @@ class _Resolver:
                 hint = f"use {most} elements at most, or fewer workers"
                 raise place.job_error("workload.elements", message, hint)
             taken += needed
+
+    def _rate_key(self) -> str:
+        """Where a scenario says how fast links are."""
+        is_file = isinstance(self.variant.topology, written.TopologyFile)
+        return "topology.path" if is_file else "topology.rate"
 
     def _profile_key(self) -> str:
         """Where a scenario names the switches' profile: a topology from a file has its own."""

@@ -10,21 +10,13 @@ from typing import Any
 
 from sim.errors import InvariantError
 from sim.record import CheckRecord, LinkRecord, Records, RoundRecord, StepRecord
+from sim.reference import Reference
 from sim.results.breakdown import breakdown
 from sim.results.verdicts import of_checks, worst
 
 PS_PER_US = 1_000_000
 PS_PER_S = 1_000_000_000_000
 DENSE_ELEMENT_BYTES = 4  # float32
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """A throughput to show beside ours, never mixed into it: a published figure or a bound of the wire."""
-
-    label: str
-    elements_per_s: float
-    source: str  # where the number comes from: a paper and its figure, or the formula
 
 
 @dataclass(frozen=True, slots=True)

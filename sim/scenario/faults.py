@@ -17,6 +17,7 @@ from sim.units import TIME, format_fraction
 Links = Annotated[tuple[str, ...], Field(min_length=1)]
 Duration = Annotated[Time, Field(gt=0)]
 Change = Annotated[Share, Field(gt=0)]
+FACTOR_MAX = 10_000  # of one host; a slower one might as well have crashed
 WorkerIndex = Annotated[int, Field(ge=0)]
 
 
@@ -206,8 +207,8 @@ class SlowHost(OnWorker):
     """A worker whose computing, encoding and decoding takes longer; several of one worker multiply."""
 
     kind: Literal["slow_host"]
-    factor: Annotated[float, Field(gt=1)]
-    """How many times longer."""
+    factor: Annotated[float, Field(gt=1, le=FACTOR_MAX)]
+    """How many times longer, up to 10000."""
 
 
 Fault = Annotated[

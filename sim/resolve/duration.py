@@ -1,0 +1,100 @@
+"""How much simulated time a plan may take: more than int64 holds is refused before it begins.
+
+The estimate is an upper one for a run in which nothing is lost: every worker's dense gradient over the
+slowest link that there ever is, one after the other, twice. What a run needs beyond it, because much is lost
+or waits, ends at the same limit with a verdict (`sim.fabric`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sim.engine.model import NEVER_PS, TIME_MAX_PS
+from sim.errors import ScenarioError
+from sim.fault_plan import FaultPlan, LinksSlower
+from sim.plan import JobPlan
+from sim.resolve.place import Place
+from sim.units import PS_PER_S, RATE, TIME, transmit_time_ps
+from sim.workload import SyntheticSpec
+from sim.workload.device import FixedDevice
+from topologies.routing import Network
+
+LIMIT = "26 days of simulated time"  # TIME_MAX_PS
+_TIMES = 2  # a gradient passes a link up and down
+_FRAME_SHARE = 2  # headers are no more than what they carry
+_PASSES = 16  # over a gradient in memory, to encode and to decode it
+
+
+class Estimate(NamedTuple):
+    """What one step takes, at most and about."""
+
+    compute_ps: int
+    memory_ps: int
+    network_ps: int
+
+    @property
+    def step_ps(self) -> int:
+        """All of it, one after the other."""
+        return sum(self)
+
+
+def check_duration(
+    job: JobPlan, place: Place, network: Network, faults: FaultPlan, index: int, rate_key: str
+) -> None:
+    """Check what job number `index` may take; `rate_key` is where a scenario says how fast links are.
+
+    Raises
+    ------
+    ScenarioError
+        Timeouts, a step, or all steps together leave the time that can be simulated.
+    """
+    rate_bps = slowest_bps(network, faults)
+    if job.timeout_max_ps > TIME_MAX_PS:
+        raise place.error(
+            rate_key,
+            f"at {RATE.format(rate_bps)} a full window waits for more than {LIMIT}",
+            "use a higher rate, or a smaller window",
+        )
+    estimate = _estimate(job, rate_bps, faults, index)
+    if estimate.step_ps > TIME_MAX_PS:
+        raise _too_long(estimate, place, rate_bps, rate_key)
+    if job.start_ps + job.steps * estimate.step_ps > TIME_MAX_PS:
+        most = (TIME_MAX_PS - job.start_ps) // estimate.step_ps
+        raise place.job_error(
+            "workload.steps",
+            f"{job.steps} steps of up to {TIME.rough(estimate.step_ps)} each are more than {LIMIT}",
+            f"use {most} steps at most",
+        )
+
+
+def slowest_bps(network: Network, faults: FaultPlan) -> int:
+    """Rate of the slowest link, faults that never end included."""
+    slowed = (fault.effect for fault in faults.faults)
+    rates = [one.rate_bps for one in slowed if isinstance(one, LinksSlower) and one.until_ps == NEVER_PS]
+    return min([int(network.rate_bps.min()), *rates])
+
+
+def _estimate(job: JobPlan, rate_bps: int, faults: FaultPlan, index: int) -> Estimate:
+    """Of a training job only what the scenario says of its time: its gradients fit a machine's memory."""
+    factor = max((one.factor for one in faults.conditions(index, len(job.hosts))), default=1)
+    elements = job.workload.elements if isinstance(job.workload, SyntheticSpec) else 0
+    compute_ps = job.device.forward_ps + job.device.backward_ps if isinstance(job.device, FixedDevice) else 0
+    memory_ps = job.device.work_ps(4 * elements * _PASSES, 0)
+    size_bytes = 4 * elements * _TIMES * _FRAME_SHARE * len(job.hosts)
+    return Estimate(
+        compute_ps=-(-compute_ps * factor // 1),
+        memory_ps=-(-memory_ps * factor // 1),
+        network_ps=transmit_time_ps(size_bytes, rate_bps),
+    )
+
+
+def _too_long(estimate: Estimate, place: Place, rate_bps: int, rate_key: str) -> ScenarioError:
+    """A single step leaves the limit: what takes the longest is to blame."""
+    seconds = f"a step takes up to {estimate.step_ps // PS_PER_S} s, which is more than {LIMIT}"
+    if estimate.network_ps == max(estimate):
+        needed = RATE.rough(-(-rate_bps * estimate.network_ps // TIME_MAX_PS))
+        hint = f"use fewer elements, or links of {needed} or more"
+        return place.error(rate_key, f"at {RATE.format(rate_bps)} {seconds}", hint)
+    if estimate.memory_ps == max(estimate):
+        return place.job_error("device", seconds, "use fewer elements, or a higher memory_rate")
+    return place.job_error("device", seconds, "use shorter times, or a smaller factor of slow_host")

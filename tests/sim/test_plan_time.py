@@ -1,0 +1,94 @@
+"""What a plan may take of simulated time: up to 2**61 ps, and beyond it a reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.sim.scenes import TINY, plan, refused
+
+LIMIT_PS = 2**61
+FIXED = "device={kind: fixed, forward: 1000s, backward: 1000s}"
+SLOW = "faults=[{kind: slow_host, worker: 1, factor: 10000}]"
+
+
+def test_a_rate_at_which_a_window_outlasts_all_time(tmp_path: Path) -> None:
+    assert refused(tmp_path, "topology.rate=1bps") == (
+        "--set: topology.rate: at 1bps a full window waits for more than 26 days of simulated time\n"
+        "  use a higher rate, or a smaller window"
+    )
+    assert refused(tmp_path, "topology.rate=1bps", "collective.slots=1", "workload.elements=1e6") == (
+        "--set: topology.rate: at 1bps a step takes up to 384000000 s, "
+        "which is more than 26 days of simulated time\n"
+        "  use fewer elements, or links of 167bps or more"
+    )
+
+
+def test_just_inside_and_just_outside(tmp_path: Path) -> None:
+    """3 workers send 4 · 2 · 2 bytes for an element, at 1 Kbps: 0.384 s."""
+    most = LIMIT_PS // (3 * 16 * 8 * 10**9)
+    rate = ("topology.rate=1Kbps", "collective.slots=1")
+
+    assert plan(tmp_path, *rate, f"workload.elements={most}")
+    assert "use fewer elements, or links of 1010bps or more" in refused(
+        tmp_path, *rate, f"workload.elements={most + 1}"
+    )
+
+
+def test_steps(tmp_path: Path) -> None:
+    """Each takes 2000 s, and 1000 elements of 3 workers at 100 Gbps 3.84 us at most."""
+    most = LIMIT_PS // (2000 * 10**12 + 3_840_000)
+
+    assert most == 1152
+    assert plan(tmp_path, FIXED, f"workload.steps={most}")
+    assert refused(tmp_path, FIXED, f"workload.steps={most + 1}") == (
+        "--set: workload.steps: 1153 steps of up to 2010s each are more than 26 days of simulated time\n"
+        "  use 1152 steps at most"
+    )
+
+
+def test_a_slow_host(tmp_path: Path) -> None:
+    assert refused(tmp_path, FIXED, SLOW) == (
+        "--set: device: a step takes up to 20000000 s, which is more than 26 days of simulated time\n"
+        "  use shorter times, or a smaller factor of slow_host"
+    )
+    assert plan(tmp_path, "device={kind: fixed, forward: 1ms, backward: 1ms}", SLOW)
+
+
+@pytest.mark.parametrize("factor", ["10001", "1e5", "1e300"])
+def test_a_factor_beyond_reason(tmp_path: Path, factor: str) -> None:
+    found = refused(tmp_path, FIXED, SLOW.replace("10000", factor))
+
+    assert found.startswith("--set: faults.0.factor: must be at most 10000")
+
+
+def test_factors_multiply(tmp_path: Path) -> None:
+    twice = (
+        "faults=[{{kind: slow_host, worker: 1, factor: 100}}, {{kind: slow_host, worker: {}, factor: 101}}]"
+    )
+    device = "device={kind: fixed, forward: 1ms, backward: 1ms}"
+
+    assert plan(tmp_path, device, twice.format(2))
+    assert refused(tmp_path, device, twice.format(1)) == (
+        "--set: faults: worker 1 becomes 10100 times as slow, by all of its faults together\n"
+        "  use factors whose product is 10000 at most"
+    )
+
+
+def test_memory_that_is_slow(tmp_path: Path) -> None:
+    slow = "device={kind: fixed, forward: 0s, backward: 0s, memory_rate: 1bps}"
+
+    assert refused(tmp_path, slow, "workload.elements=1e6") == (
+        "--set: device: a step takes up to 512000000 s, which is more than 26 days of simulated time\n"
+        "  use fewer elements, or a higher memory_rate"
+    )
+
+
+def test_a_link_that_stays_slow(tmp_path: Path) -> None:
+    fault = "faults: [{{kind: link_rate, at: 0s, rate: 1bps{}}}]\n"
+
+    assert plan(tmp_path, "workload.elements=1e6", text=TINY + fault.format(", for: 1ms"))
+    assert "links of 167bps or more" in refused(
+        tmp_path, "workload.elements=1e6", text=TINY + fault.format("")
+    )
