@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 
-.PHONY: demo test check bounds nightly mutants bench clean
+.PHONY: demo test check bounds nightly mutants docs bench clean
 
 demo: .venv/installed
 	$(BIN)/netfold run scenarios/01-quickstart.yaml
@@ -33,6 +33,10 @@ nightly: .venv/installed-test
 # Deliberate faults, each with the tests that must notice it; below 97 % noticed it fails. Half an hour on two cores.
 mutants: .venv/installed-test
 	$(BIN)/python -m tests.mutants --jobs 2
+
+# Every command in a document prints what the document shows; minutes, and 6 GB of memory.
+docs: .venv/installed-test
+	$(BIN)/python -m tests.docs
 
 bench: .venv/installed-test
 	$(BIN)/python -m tests.bench

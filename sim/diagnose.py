@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from sim import evidence
 from sim.diagnosis import CRASH_ADVICE, Cause, Diagnosis, IdleWorker, StuckSlot, workers_listed
 from sim.engine.model import Outstanding, Program, SlotState
 from sim.evidence import closed, once_only, trouble
@@ -141,10 +142,10 @@ class _JobScene:
             "",
         )
         cause = None if cleared else closed(scene.network, scene.totals, links, self._packet_bytes)
-        cause = cause or once_only(scene.network, scene.totals, scene.copies, links, cleared)
-        late = [worker for worker in others if self._opened(worker) <= unit.stream]
-        if not cause and late:
-            return self._why(ROOT, unit, ("worker", late[0]))[1]
+        cause = cause or once_only(scene.network, scene.totals, scene.disturbances, links, cleared)
+        absent = [worker for worker in others if self._opened(worker) <= unit.stream]
+        if not cause and absent:
+            return self._why(ROOT, unit, ("worker", absent[0]))[1]
         return cause or unknown(f"of {workers_listed(waiting)} through the tree and back")
 
     def _below(self, point: int) -> dict[int, Child]:
@@ -201,7 +202,8 @@ class _JobScene:
         if child[0] == "point":
             branch = job.branches[child[1] - 1]
             way = path(scene.network, branch.switch, self._points[point].switch, branch.route)
-            return 1, self._trouble(way) or unknown(f"from {self._named(child)} to {self._switch(point)}")
+            words = f"from {self._named(child)} to {self._switch(point)}"
+            return 1, self._trouble(way) or self._unknown(way, words)
         worker = child[1]
         own = [one for one in self._outstanding if one.worker == worker]
         if any(one.is_crashed for one in own) or has_crashed(scene, job.hosts[worker]):
@@ -211,7 +213,7 @@ class _JobScene:
             )
         if any((one.stream, one.unit) == (unit.stream, unit.unit) for one in own):
             way = path(scene.network, job.hosts[worker], self._points[point].switch, job.routes[worker])
-            return 1, self._trouble(way) or unknown(f"of worker {worker} to {self._switch(point)}")
+            return 1, self._trouble(way) or self._unknown(way, f"of worker {worker} to {self._switch(point)}")
         if self._opened(worker) <= unit.stream:
             doing = scene.doing.get((self.owner, worker), "is elsewhere")
             return 0, Cause(
@@ -229,32 +231,24 @@ class _JobScene:
         return opened.streams_count if opened else 0
 
     def _has_it_already(self, worker: int, switch: int) -> Cause:
-        has_it = f"worker {worker} already has this result, so it never sends the unit again"
-        name = self.scene.network.nodes[switch]
-        cleared = [note for note in self.scene.notes if note.node == switch and note.what == CLEARED]
-        if not cleared:
-            return Cause(
-                f"{has_it}, and {name} does not hold it for the others",
-                "fewer `faults`, or a program whose results survive in a server (atp)",
-            )
-        return Cause(
-            f"{has_it}: {name} lost the slot after it was complete ({CLEARED} at "
-            f"{TIME.format(cleared[-1].time_ps)}), before every worker had the result",
-            "no switch_reboot, no loss beside it, or a program whose results survive in a server (atp)",
-        )
+        cleared = self._cleared(switch)
+        late = None if cleared else self._late()
+        return late or evidence.gone(worker, self.scene.network.nodes[switch], cleared)
 
     def _disagreeing(self, point: int, state: SlotState) -> Cause:
-        return Cause(
-            f"bitmap and counter of {self._switch(point)} disagree after a fault: all {state.children_count} "
-            f"children are marked, the counter waits for {state.missing_count} more",
-            "take the fault out: late duplicates and cleared registers do this",
-        )
+        cleared = self._cleared(self._points[point].switch)
+        return self._late() or evidence.disagreement(self._switch(point), state, cleared)
+
+    def _cleared(self, switch: int) -> str:
+        """When a switch last lost its registers, in words; empty if it never did."""
+        notes = [note for note in self.scene.notes if note.node == switch and note.what == CLEARED]
+        return f"{CLEARED} at {TIME.format(notes[-1].time_ps)}" if notes else ""
 
     def _undelivered(self, waiting: list[int]) -> Cause:
         """Complete at the root: the results do not get to those who wait."""
         ways = [link for worker in waiting for link in self._round_trip(worker)]
         ways += [self.job.loopback_link] if self.job.loopback_link >= 0 else []
-        return self._trouble(ways) or unknown(f"of the results to {workers_listed(waiting)}")
+        return self._trouble(ways) or self._unknown(ways, f"of the results to {workers_listed(waiting)}")
 
     def _round_trip(self, worker: int) -> list[int]:
         """Links from a worker to the root and back, switch by switch of the tree."""
@@ -268,6 +262,17 @@ class _JobScene:
                 return links
             branch = job.branches[point - 1]
             node, route, point = branch.switch, branch.route, branch.parent
+
+    def _unknown(self, links: Sequence[int], way: str) -> Cause:
+        """Where nothing is lost on a way: packets that came twice or too late, or nobody knows."""
+        network, disturbances = self.scene.network, self.scene.disturbances
+        cause = evidence.broken(network, disturbances, links) if self.job.unit_packets > 1 else None
+        return cause or self._late() or unknown(way)
+
+    def _late(self) -> Cause | None:
+        """Packets that came when their slot was at a later unit, on any link of the job."""
+        links = [link for worker in range(len(self.job.hosts)) for link in self._round_trip(worker)]
+        return evidence.late(self.scene.network, self.scene.disturbances, links)
 
     def _trouble(self, links: Sequence[int]) -> Cause | None:
         return trouble(self.scene.network, self.scene.fates, links, self._packet_bytes)

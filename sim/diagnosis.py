@@ -22,6 +22,7 @@ class Cause:
     why: str
     advice: str
     is_consequence: bool = False  # of what other rows say
+    is_unknown: bool = False  # nothing points to one
 
 
 @dataclass(frozen=True)
@@ -97,38 +98,43 @@ class Diagnosis:
         )
 
     def __str__(self) -> str:
-        """One paragraph: how long, then for every cause who waits for what, why, and what to try."""
+        """The likely cause in the first line; below it what to try, who waits for what, and the rest."""
+        roots = [row for row in self.slots if not row.cause.is_consequence]
+        groups = sorted(_by_cause([*roots, *self.messages]), key=lambda group: group[0].is_unknown)
+        lines = self._without_traffic() if not groups else []
+        for number, (cause, rows) in enumerate(groups[:GROUPS_MAX]):
+            lines += [
+                f"{'another' if number else 'likely'} cause: {cause.why}",
+                f"try: {cause.advice}",
+                _waiting(rows, has_example=not number),
+            ]
+        if len(groups) > GROUPS_MAX:
+            more = len(groups) - GROUPS_MAX
+            lines.append(f"{more} more {'causes are' if more > 1 else 'cause is'} in summary.json")
+        if later := len(self.slots) - len(roots):
+            lines.append(f"{later} more wait behind these, as the workers they lack are stuck in them")
+        if not self.messages:  # whose senders and receivers are told already
+            lines += self._idle_told()
         quiet = "nothing gets anywhere any more"
         if self.quiet_ps:
             quiet = f"nothing has got anywhere for {TIME.rough(self.quiet_ps)} of simulated time"
-        sentences = [quiet]
-        roots = [row for row in self.slots if not row.cause.is_consequence]
-        groups = list(_by_cause([*roots, *self.messages]))
-        sentences += [
-            _told(cause, rows, has_example=not number)
-            for number, (cause, rows) in enumerate(groups[:GROUPS_MAX])
-        ]
-        if len(groups) > GROUPS_MAX:
-            more = len(groups) - GROUPS_MAX
-            sentences.append(f"{more} more {'causes are' if more > 1 else 'cause is'} in summary.json")
-        if later := len(self.slots) - len(roots):
-            sentences.append(f"{later} more wait behind these, as the workers they lack are stuck in them")
-        if not groups:
-            sentences.append("nothing is on its way and nothing is left to happen")
-        if not self.messages:  # whose senders and receivers are told already
-            sentences += self._idle_told(is_all=not groups)
-        return ". ".join(one[0].upper() + one[1:] if number else one for number, one in enumerate(sentences))
+        return "\n  ".join([*lines, quiet])
 
-    def _idle_told(self, is_all: bool) -> list[str]:
-        """What the first workers do that wait for no slot; the cause too, if that is all there is to tell."""
+    def _without_traffic(self) -> list[str]:
+        """Where nothing is on its way: who has crashed, if anybody has."""
+        crashed = [worker.worker for worker in self.idle if worker.is_crashed]
+        nothing = "nothing is on its way and nothing is left to happen"
+        if not crashed:
+            return [nothing]
+        has = "have" if len(set(crashed)) > 1 else "has"
+        why = f"{workers_listed(crashed)} {has} crashed, and a step is over when all workers are"
+        return [f"likely cause: {why}", f"try: {CRASH_ADVICE}", nothing]
+
+    def _idle_told(self) -> list[str]:
+        """What the first workers do that wait for no slot."""
         told = [str(worker) for worker in self.idle[:IDLE_MAX]]
         if more := len(self.idle) - len(told):
             told.append(f"{more} more {'are' if more > 1 else 'is'} not in an exchange")
-        crashed = [worker.worker for worker in self.idle if worker.is_crashed]
-        if is_all and crashed:
-            has = "have" if len(set(crashed)) > 1 else "has"
-            why = f"{workers_listed(crashed)} {has} crashed, and a step is over when all workers are"
-            told += [f"Likely cause: {why}", f"Try: {CRASH_ADVICE}"]
         return told
 
     def as_dict(self) -> dict[str, Any]:
@@ -145,7 +151,7 @@ class Diagnosis:
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
     """A row as JSON gives it back, its cause beside the rest."""
     flat = {**row, **row["cause"]}
-    del flat["cause"]
+    del flat["cause"], flat["is_unknown"]  # the text says so
     return {name: list(value) if isinstance(value, tuple) else value for name, value in flat.items()}
 
 
@@ -177,8 +183,8 @@ def _by_cause(
     return groups.items()
 
 
-def _told(cause: Cause, rows: list[StuckSlot | StuckMessage], has_example: bool) -> str:
-    """Who waits for what, perhaps with the first row as an example; why; what to try."""
+def _waiting(rows: list[StuckSlot | StuckMessage], has_example: bool) -> str:
+    """Who waits for what, perhaps with the first row as an example."""
     slots = [row for row in rows if isinstance(row, StuckSlot)]
     of_jobs = _of_jobs(row.job for row in rows)
     if slots:
@@ -187,8 +193,7 @@ def _told(cause: Cause, rows: list[StuckSlot | StuckMessage], has_example: bool)
         waiting = f"{who}{of_jobs} {verb} for {_counted(slots, 'slot')}"
     else:
         waiting = f"{_counted(rows, 'message')}{of_jobs} on the way"
-    example = f", first {rows[0]}" if has_example else ""
-    return f"{waiting}{example}. Likely cause: {cause.why}. Try: {cause.advice}"
+    return f"{waiting}, first {rows[0]}" if has_example else waiting
 
 
 def _counted(rows: Sequence[object], noun: str) -> str:

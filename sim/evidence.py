@@ -6,8 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from sim.diagnosis import Cause, listed
-from sim.engine.model import Copies
+from sim.engine.model import Disturbance, Fate, SlotState
 from topologies.routing import Network
+
+_NAMES = {Fate.DUPLICATE: "duplicate", Fate.REORDER: "reorder"}
+_DID = {Fate.DUPLICATE: "copied", Fate.REORDER: "held up"}
 
 
 class LinkFate(NamedTuple):
@@ -66,12 +69,16 @@ def closed(
 
 
 def once_only(
-    network: Network, fates: Sequence[LinkFate], copies: Sequence[Copies], links: Sequence[int], cleared: str
+    network: Network,
+    fates: Sequence[LinkFate],
+    disturbances: Sequence[Disturbance],
+    links: Sequence[int],
+    cleared: str,
 ) -> Cause | None:
     """What a program that sends everything once does not survive; None if there was nothing of the kind.
 
-    `fates` and `copies` are those since the start: what is sent once can be lost at any time. `cleared` says
-    which switch lost its registers and when, or is empty.
+    `fates` and `disturbances` are those since the start: what is sent once can be lost at any time. `cleared`
+    says which switch lost its registers and when, or is empty.
     """
     facts, advice = [], []
     if cleared:
@@ -84,17 +91,78 @@ def once_only(
         lost = f"{fate.lost + fate.dropped} of {fate.tried} packets"
         facts.append(f"link {network.link_names[worst]} lost {lost}")
         advice.append("a network that loses nothing")
-    for copied in copies:
-        if met := [network.link_names[link] for link in copied.links if link in links]:
-            facts.append(
-                f"`duplicate` copied {copied.packets_count} packets on {listed(met)}, "
-                "where a late copy counts as the slot's next packet"
-            )
-            advice.append("no duplicate")
+    for fact in _disturbed(network, [one for one in disturbances if one.fate == Fate.DUPLICATE], links):
+        facts.append(f"{fact}, where a late copy counts as the slot's next packet")
+        advice.append("no duplicate")
     if not facts:
         return None
     tried = ", ".join(dict.fromkeys(advice))
     return Cause(f"{listed(facts)}, and program tree never sends again", f"{tried}, or program switchml")
+
+
+def broken(network: Network, disturbances: Sequence[Disturbance], links: Sequence[int]) -> Cause | None:
+    """What keeps messages of several packets from getting through links whole; None if nothing does.
+
+    A front end, or a worker's network card, discards what is left of a message after a gap in its numbers.
+    """
+    rule = "a message counts only if its packets come one right behind the other"
+    return _disturbing(network, disturbances, links, (rule, "message_packets: 1"))
+
+
+def late(network: Network, disturbances: Sequence[Disturbance], links: Sequence[int]) -> Cause | None:
+    """What lets packets of a unit come when its slot is at a later one; None if nothing does."""
+    rule = "a packet that comes late counts for a later unit of its slot"
+    return _disturbing(network, disturbances, links, (rule, "a shorter delay of it"))
+
+
+def gone(worker: int, switch: str, cleared: str) -> Cause:
+    """A result that one worker has, and the switch has not for the others; `cleared` says since when."""
+    has_it = f"worker {worker} already has this result, so it never sends the unit again"
+    if not cleared:
+        return Cause(
+            f"{has_it}, and {switch} does not hold it for the others",
+            "fewer `faults`, or a program whose results survive in a server (atp)",
+        )
+    return Cause(
+        f"{has_it}: {switch} lost the slot after it was complete ({cleared}), before every worker had the "
+        "result",
+        "no switch_reboot, no loss beside it, or a program whose results survive in a server (atp)",
+    )
+
+
+def disagreement(switch: str, state: SlotState, cleared: str) -> Cause:
+    """A bitmap that is full beside a counter that is not; `cleared` says when the registers were."""
+    found = (
+        f"bitmap and counter of {switch} disagree after a fault: all {state.children_count} "
+        f"children are marked, the counter waits for {state.missing_count} more"
+    )
+    if cleared:
+        return Cause(f"{found} ({cleared})", "no switch_reboot in `faults`")
+    return Cause(found, "fewer `faults`, until the one that does it is found")
+
+
+def _disturbing(
+    network: Network, disturbances: Sequence[Disturbance], links: Sequence[int], says: tuple[str, str]
+) -> Cause | None:
+    """What faults did on some links, by which rule it matters, and what else than no fault helps."""
+    rule, help = says
+    met = [one for one in disturbances if set(one.links) & set(links)]
+    if not met:
+        return None
+    kinds = dict.fromkeys(_NAMES[one.fate] for one in met)
+    advice = f"no {' and no '.join(kinds)} in `faults`, or {help}"
+    return Cause(f"{listed(_disturbed(network, met, links))}, and {rule}", advice)
+
+
+def _disturbed(network: Network, disturbances: Sequence[Disturbance], links: Sequence[int]) -> list[str]:
+    """What faults did to packets that arrived, of those faults that name one of some links."""
+    facts = []
+    for one in disturbances:
+        names = [network.link_names[link] for link in one.links if link in set(links)]
+        count = f"{one.packets_count} packet{'s' if one.packets_count > 1 else ''}"
+        if names:
+            facts.append(f"`{_NAMES[one.fate]}` {_DID[one.fate]} {count} on {listed(names)}")
+    return facts
 
 
 def _closed(network: Network, link: int, fate: LinkFate, packet_bytes: int) -> Cause | None:

@@ -194,7 +194,7 @@ class Fabric:
             quiet_ps=engine.now_ps - max(self._progress_ps, opened_ps),
             fates=fates(self._watched, engine.link_counters(), engine.down_links()),
             totals=fates(None, engine.link_counters(), engine.down_links()),
-            copies=engine.copies(),
+            disturbances=engine.disturbances(),
             opened=self._opened,
             flows=list(self._flows.values()),
             notes=self._notes,

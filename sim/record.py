@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+PHASES = ("forward", "backward", "encode", "network", "decode")  # what a worker does, in this order
+
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
@@ -79,7 +81,7 @@ class PhaseRecord:
     step: int
     bucket: int  # -1 for forward and backward
     worker: int
-    phase: str  # forward, backward, encode, network, decode
+    phase: str  # one of PHASES
     label: str  # the message's label, "" for compute
     start_ps: int
     end_ps: int

@@ -36,6 +36,7 @@ from sim.results import RunData, write_run
 from sim.results.summary import VariantFacts
 from sim.scenario import load
 from sim.scenario.models import TopologyFile
+from sim.setup import with_setups
 from sim.standstill import CLEARED, CRASHED, HAS_CRASHED
 from sim.workload import SyntheticSpec, Workload, synthetic_workload, training_workload
 
@@ -77,7 +78,7 @@ def run_scenario(
         results.append(run_variant(plan, variant, tell))
         done += variant.steps
     progress("writing the report", done, total)
-    summary, engine = summary_of(results), engine_of(results)
+    summary, engine = with_setups(summary_of(results), plan), engine_of(results)
     scenario = plan.scenario
     run_dir = write_run(
         out_dir,

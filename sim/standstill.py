@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from sim.engine.model import Copies, Job, Outstanding, PointView, SlotState
+from sim.engine.model import Disturbance, Job, Outstanding, PointView, SlotState
 from sim.evidence import LinkFate
 from topologies.routing import Network
 
@@ -75,7 +75,7 @@ class Scene:
     quiet_ps: int
     fates: Sequence[LinkFate]  # of each link, over the last part of the quiet
     totals: Sequence[LinkFate]  # of each link, since the start
-    copies: Sequence[Copies]  # since the start
+    disturbances: Sequence[Disturbance]  # since the start
     opened: Mapping[tuple[int, int], Opened]  # by the engine's number and worker
     flows: Sequence[WaitingFlow]
     notes: Sequence[Note]

@@ -37,4 +37,5 @@ def unknown(way: str) -> Cause:
     return Cause(
         f"unknown: no link on the way {way} refuses or loses packets",
         "fewer `faults`, until the one that does it is found",
+        is_unknown=True,
     )

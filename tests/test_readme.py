@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import pytest
@@ -25,14 +25,15 @@ from sim.scenario import load
 from sim.scenario.fields import NAME_PATTERN
 from sim.scenario.models import Header, Variant
 from sim.units import FRACTION_PATTERN, RATE, SIZE, TIME
+from tests.docs import DOCUMENTS, ROOT, blocks, missing, prepare, renewed, steps
 
-ROOT = Path(__file__).parents[1]
-DOCUMENTS = sorted(
-    [*ROOT.glob("*.md"), *(path for path in ROOT.glob("*/**/*.md") if ".venv" not in path.parts)]
-)
 README, GUIDE = ROOT / "README.md", ROOT / "scenarios" / "README.md"
 BEGIN, END = "<!-- all keys: written by `python -m tests.test_readme` -->", "<!-- end of keys -->"
-SLOW = ("01-quickstart.yaml", "07-lossless.yaml", "switchml-rate.yaml")  # takes many seconds
+SLOW = (
+    "01-quickstart.yaml",
+    "07-lossless.yaml",
+    "switchml-rate.yaml",
+)  # many seconds: `make docs` runs them
 PATTERNS = {
     RATE.pattern: "rate",
     TIME.pattern: "time",
@@ -48,25 +49,6 @@ TYPES = {
     "boolean": "true or false",
 }
 EVERY_DOCUMENT = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-
-
-class Step(NamedTuple):
-    """A command in a document and the output shown below it."""
-
-    command: str
-    output: str
-
-
-def blocks(document: Path, language: str) -> list[str]:
-    """Code blocks of one language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", document.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-
-
-def steps(document: Path) -> list[Step]:
-    """Everything typed in a document, in order."""
-    text = "".join(blocks(document, "console"))
-    found = re.split(r"^\$ (.*)\n", text, flags=re.MULTILINE)
-    return [Step(*pair) for pair in zip(found[1::2], found[2::2], strict=True)]
 
 
 def command_of(words: list[str]) -> tuple[click.Command, list[str]]:
@@ -132,9 +114,7 @@ def test_commands_print_what_is_shown(
     document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Type what a document types, where its own file is `mine.yaml`."""
-    for text in blocks(document, "yaml"):
-        (tmp_path / "mine.yaml").write_text(text, "utf-8")
-    (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
+    prepare(document, tmp_path)
     monkeypatch.chdir(tmp_path)
     for step in steps(document):
         if not any(name in step.command for name in SLOW):
@@ -143,21 +123,12 @@ def test_commands_print_what_is_shown(
             assert missing(step.output, result.output) == []
 
 
-def missing(shown: str, printed: str) -> list[str]:
-    """Parts of what is shown that were not printed one after the other; "…" stands for anything."""
-    rest, absent = _plain(printed), []
-    for part in re.split(r"^…\n", shown, flags=re.MULTILINE):
-        _, found, after = rest.partition(_plain(part)) if part else ("", "", rest)
-        if part and not found:
-            absent.append(part)
-        else:
-            rest = after
-    return absent
+def test_lines_are_renewed_by_name_and_by_kind() -> None:
+    shown = "…\n│ a │ 1 s │\n│ b │ 2 s │\ntook 12 seconds\ngone for good\n"
+    printed = "note\n│ a │ 3 s │\n│ c │ 4 s │\n│ b │ 5 s │\ntook 7 seconds\n"
 
-
-def _plain(text: str) -> str:
-    """Text without spaces at the ends of its lines."""
-    return re.sub(r" +$", "", text, flags=re.MULTILINE)
+    assert missing(shown, printed) != []
+    assert renewed(shown, printed) == "…\n│ a │ 3 s │\n│ b │ 5 s │\ntook 7 seconds\ngone for good\n"
 
 
 def test_quickstart_is_told_the_same_twice() -> None:

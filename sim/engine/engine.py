@@ -18,7 +18,7 @@ from sim.engine.lock_step import LockStep, Shape
 from sim.engine.memory import address_of
 from sim.engine.model import (
     Completion,
-    Copies,
+    Disturbance,
     Fate,
     Flow,
     Frame,
@@ -268,9 +268,9 @@ class Engine:
         """Slots that are neither idle nor complete, and entries that are claimed; of a job that is over."""
         return inspection.leaks(self.world, job, self.network.nodes)
 
-    def copies(self) -> list[Copies]:
-        """Packets that faults have duplicated since the start, by fault."""
-        return inspection.copies(self.world)
+    def disturbances(self) -> list[Disturbance]:
+        """Packets that faults have duplicated or held up since the start, by fault."""
+        return inspection.disturbances(self.world)
 
     def rule_counters(self) -> list[int]:
         """Packets that each rule has struck."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from sim.engine import rows
 from sim.engine.link import PS_BYTES
-from sim.engine.model import Copies, Fate, Outstanding, PointView, Program, SlotState
+from sim.engine.model import Disturbance, Fate, Outstanding, PointView, Program, SlotState
 from sim.engine.state import DOWN, NEVER, World
 from switch.programs.atp import FREE
 from switch.registers import VERDICTS
@@ -145,14 +145,16 @@ def slot_state(world: World, job: int, point: int, slot: int, version: int) -> S
     )
 
 
-def copies(world: World) -> list[Copies]:
-    """Packets that each rule has duplicated, of those that did, and the links that it names."""
+def disturbances(world: World) -> list[Disturbance]:
+    """Packets that each rule has duplicated or held up, of those that did, and the links that it names."""
     return [
-        Copies(
-            int(rule.struck), tuple(np.flatnonzero(world.links["rules"] >> np.uint64(number) & 1).tolist())
+        Disturbance(
+            Fate(int(rule.fate)),
+            int(rule.struck),
+            tuple(np.flatnonzero(world.links["rules"] >> np.uint64(number) & 1).tolist()),
         )
         for number, rule in enumerate(world.rules)
-        if rule.fate == Fate.DUPLICATE and rule.struck
+        if rule.fate in (Fate.DUPLICATE, Fate.REORDER) and rule.struck
     ]
 
 
@@ -172,11 +174,17 @@ def leaks(world: World, job: int, nodes: Sequence[str]) -> list[str]:
                 at = 2 * (int(point.register_base) + slot) + version
                 state = world.registers.slots[at]
                 if is_waiting(int(row.program), state):
-                    missing = int(point.children_count) - int(state.bitmap).bit_count()
-                    found.append(
-                        f"slot {slot}, version {version} at {nodes[point.switch]} waits for {missing} more"
-                    )
+                    name = f"slot {slot}, version {version} at {nodes[point.switch]}"
+                    found.append(f"{name} {_waiting_for(int(row.program), int(point.children_count), state)}")
     return found
+
+
+def _waiting_for(program: int, children_count: int, state: np.record) -> str:
+    """How many more a slot waits for; a fault can part its counter, where it has one, from its bitmap."""
+    marked = int(state.bitmap).bit_count()
+    if program != Program.SWITCHML or int(state.counter) == children_count - marked:
+        return f"waits for {children_count - marked} more"
+    return f"waits for {int(state.counter)} more, though {marked} of {children_count} are marked"
 
 
 def is_waiting(program: int, state: np.record) -> bool:

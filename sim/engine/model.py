@@ -225,9 +225,10 @@ class SlotState:
     is_answered: bool  # it holds its parent's result
 
 
-class Copies(NamedTuple):
-    """Packets that a fault has duplicated."""
+class Disturbance(NamedTuple):
+    """Packets that arrived, but not once and in order: a fault has duplicated them, or held them up."""
 
+    fate: Fate  # DUPLICATE or REORDER
     packets_count: int
     links: tuple[int, ...]  # on some of these
 

@@ -12,6 +12,7 @@ import polars as pl
 
 from sim.report import words
 from sim.report.figures import figures
+from sim.report.setup import setup
 from sim.results import files
 from sim.results.reader import Run, load
 from sim.results.verdicts import GOOD, kind
@@ -74,6 +75,7 @@ def render(run: Run, drawn: dict[str, bytes]) -> str:
         unheld=[check for check in run.checks if check["verdict"] != "pass"],
         checks=run.checks,
         variants=variants,
+        setup=setup(variants),
         verdict=kind(run.summary["verdict"]),
         kind=kind,
         notes=_notes(run),
@@ -87,6 +89,7 @@ def render(run: Run, drawn: dict[str, bytes]) -> str:
         references=[(variant["name"], entry) for variant in variants for entry in variant["references"]],
         figures=[{"alt": _CAPTIONS[name], "address": _data_address(svg)} for name, svg in drawn.items()],
         links=_busiest_links(run),
+        links_max=LINKS_MAX,
         rows_max=ROWS_MAX,
         command=_command(run),
         version=run.circumstances["version"],

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import colorsys
 import io
 import itertools
+import math
 import textwrap
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,8 +31,12 @@ _KNOWN_LABELS = {
     "index + exponents": YELLOW,
     "redo": VERMILION,
 }
-_OTHER_LABELS = (BLACK, "#8c6bb1", "#8b5a2b", "#7fbf7b", "#c51b7d")
+_OTHER_LABELS = (
+    *(BLACK, "#8c6bb1", "#8b5a2b", "#7fbf7b", "#c51b7d", "#80cdc1"),
+    *("#fb9a99", "#003c6b", "#35978f", "#c9b18b", "#4d9221", "#a50f15"),
+)
 _LEGEND_CHARACTERS = 125  # of a legend below a figure, a coloured patch being as wide as 8
+_LEGEND_ROW_INCHES = 0.19
 _NAME_CHARACTERS, _NAME_LINES = 26, 3  # of a variant beside a bar
 _SETTINGS: Any = {
     "svg.fonttype": "none",  # text stays text: searchable, small, and no font is copied into the file
@@ -73,11 +79,25 @@ def to_svg(figure: Figure) -> bytes:
 
 
 def label_colours(labels: Iterable[str]) -> dict[str, str]:
-    """Colour of each message label; it depends on the label alone, so it is the same in every report."""
-    return {
-        label: _KNOWN_LABELS.get(label, _OTHER_LABELS[zlib.crc32(label.encode()) % len(_OTHER_LABELS)])
-        for label in labels
-    }
+    """Colour of each message label, no two alike.
+
+    That of a known label is the same in every report, that of another in every report whose other labels
+    do not begin their search for a free colour at the same place.
+    """
+    present = dict.fromkeys(labels)
+    colours = {label: _KNOWN_LABELS[label] for label in present if label in _KNOWN_LABELS}
+    for label in sorted(present.keys() - colours.keys()):
+        start = zlib.crc32(label.encode()) % len(_OTHER_LABELS)
+        free = itertools.chain(_OTHER_LABELS[start:], _OTHER_LABELS[:start], _more_colours())
+        colours[label] = next(colour for colour in free if colour not in colours.values())
+    return {label: colours[label] for label in present}
+
+
+def _more_colours() -> Iterator[str]:
+    """Colours without end, each far from the one before: hues by the golden ratio."""
+    for number in itertools.count(1):
+        red, green, blue = colorsys.hsv_to_rgb(number * 0.618034 % 1, 0.5, 0.8)
+        yield f"#{round(255 * red):02x}{round(255 * green):02x}{round(255 * blue):02x}"
 
 
 def phase_colours(names: Iterable[str]) -> dict[str, str]:
@@ -106,12 +126,17 @@ def _in_lines(name: str) -> str:
 
 
 def legend_below(figure: Figure, handles: Sequence[Any], names: Sequence[str]) -> None:
-    """Legend under the figure, in as few rows as fit, read row by row as far as matplotlib lets it."""
+    """Legend under the figure, in as few rows as fit, read row by row as far as matplotlib lets it.
+
+    The figure has room for one row, and grows by the others.
+    """
     columns_count = next(
         count
         for count in range(len(names), 0, -1)
         if count == 1 or _legend_characters(names, count) <= _LEGEND_CHARACTERS
     )
+    more_rows = math.ceil(len(names) / columns_count) - 1
+    figure.set_figheight(figure.get_figheight() + _LEGEND_ROW_INCHES * more_rows)
     figure.legend(handles, names, loc="outside lower left", ncols=columns_count)
 
 

@@ -148,7 +148,7 @@ class _Variant(_Form):
     metrics: _Metrics
     references: list[_Reference]
     switches: list[dict[str, Any]]
-    setup: dict[str, str] = {}
+    setup: dict[str, dict[str, Any] | list[dict[str, Any]]] = {}
     diagnosis: _Diagnosis = Field(default_factory=dict)  # type: ignore[assignment]  # left out: not stuck
 
 

@@ -14,6 +14,7 @@ import polars as pl
 
 from sim.errors import DataError
 from sim.foreign import UnreadableError, read_bytes
+from sim.record import PHASES
 from sim.results import format
 from sim.results.files import PARTIAL_PREFIX
 from sim.results.tables import TABLES, nullable, schema
@@ -85,6 +86,7 @@ def read(folder: Path) -> Run:
             for name, record in TABLES.items()
         },
     )
+    _require_known_phases(folder / "phases.parquet", run.phases)
     _require_agreement(run)
     return run
 
@@ -155,6 +157,14 @@ def _table(path: Path, record: type, sha256: str) -> pl.DataFrame:
     return frame
 
 
+def _require_known_phases(path: Path, phases: pl.DataFrame) -> None:
+    unknown = sorted(set(phases["phase"].unique()) - set(PHASES))
+    if unknown:
+        raise DataError(
+            f"{path}: phase: must be one of {', '.join(PHASES)}, found {unknown[0][:60]!r}", _DAMAGED
+        )
+
+
 def _require_sound(path: Path, column: pl.Series, may_be_null: bool) -> None:
     """Refuse nothing where nothing may be, and negative numbers."""
     if not may_be_null and column.null_count():
@@ -189,7 +199,8 @@ def _require_agreement(run: Run) -> None:
         unknown = sorted(set(frame["variant"].unique()) - known)
         if unknown:
             raise DataError(
-                f"{run.path / table}.parquet: variant: {unknown[0]!r} is none of summary.json's", _DAMAGED
+                f"{run.path / table}.parquet: variant: {unknown[0][:60]!r} is none of summary.json's",
+                _DAMAGED,
             )
     for entry in run.summary["variants"]:
         steps = run.steps.filter(pl.col("variant") == entry["name"]).height

@@ -145,10 +145,11 @@ class InNetwork(Section):
     """switchml: packets per RDMA message: by default 4 with RoCE; 1 with UDP, which has no messages, and with
     a frame of your own."""
     switch: str = "auto"
-    """Name of the switch; auto takes the nearest to all workers that can run the program."""
-    aggregators: Literal["one", "tree"] = "one"
+    """Name of the switch; auto takes the one that adds up fastest by the links' rates, of several the
+    nearest to all workers, among those that can run the program and have room for it."""
+    aggregators: Literal["auto", "one", "tree"] = "auto"
     """switchml, tree: which switches add up. one: the switch above; tree: also every switch where workers'
-    ways to it meet, if its profile can."""
+    ways to it meet, if its profile can; auto: tree where that is faster by the links' rates, else one."""
     overflow: Literal["auto", "wrap", "saturate", "sticky"] = "auto"
     """What becomes of a sum that leaves int32; auto is wrap for switchml, sticky for atp (which can nothing
     else), and the first that the switch can for others."""

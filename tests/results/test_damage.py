@@ -264,6 +264,11 @@ def forge(folder: Path, name: str, frame: pl.DataFrame) -> None:
             {"bucket": pl.lit(-2, pl.Int64)},
             "phases.parquet: bucket: row 0 is -2, must be -1 or more",
         ),
+        (
+            "phases",
+            {"phase": pl.lit("sleep")},
+            "phases.parquet: phase: must be one of forward, backward, encode, network, decode, found 'sleep'",
+        ),
         ("notes", {"variant": pl.lit("x")}, "notes.parquet: variant: 'x' is none of summary.json's"),
     ],
 )

@@ -17,9 +17,9 @@ import pytest
 from sim.errors import DataError
 from sim.record import CheckRecord
 from sim.report.html import build_report
-from sim.report.style import _legend_characters, label_colours
+from sim.report.style import PHASE_COLOURS, _legend_characters, label_colours
 from sim.report.timeline import Bar, _chosen, _longer_at_once, _tracks
-from sim.results import Reference, write_run
+from sim.results import Reference, RunData, write_run
 from tests.results.builders import LOSSLESS, RING, Fake, checks, run_data
 
 
@@ -67,7 +67,9 @@ def test_every_variant_and_check_is_in_the_report(report: Callable[..., str]) ->
     for word in (*("ring", "lossless", "sum_is_right", "conservation"), "20 packets sent, 20 accounted for"):
         assert word in text
     assert "1 of 4 checks failed" in text
-    assert "<li><b>lossless</b>, sum_is_right: round 3: element 17 is 5, should be 4</li>" in text
+    assert (
+        '<li class="detail"><b>lossless</b>, sum_is_right: round 3: element 17 is 5, should be 4</li>' in text
+    )
     assert "<li>hosts forward nothing</li>" in text
     assert "<pre>netfold run scenario.yaml --seed 7 --set workers=2 --set seed=7</pre>" in text
     assert "h0-&gt;s0" in text
@@ -76,7 +78,7 @@ def test_every_variant_and_check_is_in_the_report(report: Callable[..., str]) ->
 def test_verdict_comes_first(report: Callable[..., str]) -> None:
     text = report()
     places = [
-        text.index(f">{title}<") for title in ("Pass", "Variants", "Figures", "Checks", "Busiest links")
+        text.index(f">{title}<") for title in ("Pass", "Variants", "Checks", "Busiest links", "Figures")
     ]
 
     assert places == sorted(places)
@@ -111,7 +113,7 @@ def test_html_is_balanced_and_its_tables_are_rectangular(report: Callable[..., s
     balance.feed(report(replace(RING, losses=(0.7, 0.6)), LOSSLESS))
 
     assert balance.open == []
-    assert sorted(set(balance.rows)) == [4, 6, 8, 13]
+    assert sorted(set(balance.rows)) == [4, 6, 8]
 
 
 def test_the_report_needs_no_other_file(report: Callable[..., str]) -> None:
@@ -198,7 +200,48 @@ def test_a_panel_says_how_many_of_its_workers_it_shows(tmp_path: Path) -> None:
 
 
 def test_steps_and_workers_are_said_of_all_variants(report: Callable[..., str]) -> None:
-    assert "means over steps (2) and workers (2 to 16)" in report(RING, replace(LOSSLESS, workers=16))
+    text = " ".join(report(RING, replace(LOSSLESS, workers=16)).split())
+
+    assert "the mean over workers (2 to 16). All three are means over steps (2)." in text
+
+
+SETUP: dict[str, Any] = {
+    "topology": {"kind": "star", "rate": "25Gbps", "hosts": 4},
+    "workers": {"count": 4},
+    "codec": {"kind": "none"},
+    "collective": {"kind": "ring", "frame": {"words": 256, "overhead": "82B"}},
+    "faults": [],
+}
+LOSS = {"kind": "loss", "rate": "1%", "links": ["h0->s0", "s0->*"]}
+
+
+def told(data: RunData, *setups: dict[str, Any]) -> dict[str, Any]:
+    """A summary whose variants say what they ran, and whose scenario has a description."""
+    variants = [entry | {"setup": one} for entry, one in zip(data.summary["variants"], setups, strict=True)]
+    return {**data.summary, "variants": variants, "description": "A <b>question</b>."}
+
+
+def test_what_was_run_is_told_once_where_variants_share_it(report: Callable[..., str]) -> None:
+    other = SETUP | {"codec": {"kind": "lossless", "load": 0.7}, "faults": [LOSS]}
+    text = report(RING, LOSSLESS, summary=told(run_data(RING, LOSSLESS), SETUP, other), sets=("seed=7",))
+
+    assert "<p>A &lt;b&gt;question&lt;/b&gt;.</p>" in text
+    assert "<tr><td>topology</td><td>star: hosts 4, rate 25Gbps</td></tr>" in text
+    assert "<tr><td>collective</td><td>ring: frame {overhead 82B, words 256}</td></tr>" in text
+    assert "<tr><td>--set</td><td>seed=7</td></tr>" in text
+    assert "<tr><th>variant</th><th>codec</th><th>faults</th></tr>" in text
+    assert "<tr><td>ring</td><td>none</td><td>none</td></tr>" in text
+    assert (
+        "<tr><td>lossless</td><td>lossless: load 0.7</td>"
+        "<td>loss: rate 1%, links [h0-&gt;s0, s0-&gt;*]</td></tr>"
+    ) in text
+
+
+def test_variants_that_ran_the_same_have_no_table_of_differences(report: Callable[..., str]) -> None:
+    text = report(RING, LOSSLESS, summary=told(run_data(RING, LOSSLESS), SETUP, SETUP))
+
+    assert "<td>star: hosts 4, rate 25Gbps</td>" in text
+    assert "<tr><th>variant</th></tr>" not in text
 
 
 def test_colours_depend_on_the_label_alone() -> None:
@@ -207,7 +250,19 @@ def test_colours_depend_on_the_label_alone() -> None:
 
     assert len(set(colours.values())) == len(labels)
     assert colours["values"] == "#0072B2"
-    assert label_colours(["mine", "yours"])["yours"] == label_colours(["yours"])["yours"]
+    assert label_colours(["values", "mine"])["values"] == "#0072B2"
+    assert label_colours(["mine", "yours"]) == label_colours(["yours", "mine"])
+
+
+@pytest.mark.parametrize("count", [9, 20, 60])
+def test_no_two_labels_have_one_colour(count: int) -> None:
+    labels = [f"table {number}" for number in range(count)]
+    colours = label_colours([*labels, "values", "redo"])
+
+    assert list(colours) == [*labels, "values", "redo"]
+    assert len(set(colours.values())) == count + 2
+    assert not set(colours.values()) & set(PHASE_COLOURS.values())
+    assert all(re.fullmatch("#[0-9a-fA-F]{6}", colour) for colour in colours.values())
 
 
 @pytest.mark.parametrize("columns_count", [1, 2, 3, 4, 5])
@@ -265,3 +320,17 @@ def test_a_variant_that_was_not_checked_is_said_so(report: Callable[..., str]) -
     unchecked = {**data.summary, "verdict": "fail"}
 
     assert "A variant was not checked at all." in report(RING, summary=unchecked, checks=checks(RING))
+
+
+def test_a_legend_of_many_labels_leaves_room_for_the_bars(tmp_path: Path) -> None:
+    """Every row of the legend makes the figure higher, so that bars keep the height that they have."""
+    many = replace(LOSSLESS, messages=tuple((f"a table of part {number}", 9, 90) for number in range(14)))
+
+    def height_points(*fakes: Fake) -> float:
+        svg = (write_run(tmp_path, run_data(*fakes)) / "figures" / "breakdown.svg").read_text("utf-8")
+        found = re.search(r'height="([\d.]+)pt"', svg)
+        assert found
+        return float(found[1])
+
+    rows_more = 6  # 17 names of up to 25 characters: 3 columns of 6 rows; one more at most than fits
+    assert height_points(RING, many) - height_points(RING, LOSSLESS) >= 72 * 0.19 * (rows_more - 2)

@@ -12,7 +12,7 @@ import pytest
 from sim.errors import InvariantError
 from sim.record import CheckRecord
 from sim.results import Reference, VariantFacts, summarize
-from tests.results.builders import LOSSLESS, RING, Fake, links, records, rounds, steps, summary
+from tests.results.builders import LOSSLESS, RING, US, Fake, links, records, rounds, steps, summary
 
 
 def part(phase: str, label: str, times_us: float, payload_bytes: float = 0.0) -> dict[str, Any]:
@@ -100,6 +100,21 @@ def test_what_is_counted_is_an_int_where_it_is_whole() -> None:
     uneven[0] = replace(uneven[0], wire_bytes_down=2)
     found = summary(RING, rounds=uneven)
     assert found["variants"][0]["metrics"]["wire_bytes_down"] == 2.5
+
+
+def test_loopback_is_that_of_the_busiest_port() -> None:
+    """Two switches' ports are busy for 30 and 20 µs of 100 µs; links between nodes do not count."""
+    (first, *_) = links(RING)
+    ports = [
+        replace(
+            first, link=f"s{number}->s{number}", source=f"s{number}", target=f"s{number}", busy_ps=busy_ps
+        )
+        for number, busy_ps in enumerate((30 * US, 20 * US))
+    ]
+    facts = {"ring": VariantFacts(2, duration_ps=100 * US)}
+    left = records(RING, links=[replace(first, busy_ps=90 * US), *ports])
+
+    assert summarize(facts, left)["variants"][0]["metrics"]["loopback_busy"] == 0.3
 
 
 def test_variants_keep_their_order_and_their_checks() -> None:

@@ -11,7 +11,18 @@ import pytest
 
 from sim.diagnose import diagnose
 from sim.diagnosis import Diagnosis, IdleWorker, StuckSlot, listed, workers_listed
-from sim.engine.model import Branch, Copies, Frame, Job, Outstanding, PointView, Program, Server, SlotState
+from sim.engine.model import (
+    Branch,
+    Disturbance,
+    Fate,
+    Frame,
+    Job,
+    Outstanding,
+    PointView,
+    Program,
+    Server,
+    SlotState,
+)
 from sim.evidence import LinkFate, fates
 from sim.standstill import CLEARED, CRASHED, Note, Opened, Scene, Tenant, WaitingFlow
 from tests.sim.scenes import small_star
@@ -78,7 +89,7 @@ def scene(job: Job = JOB, network: Network = NETWORK, **changes: object) -> Scen
         "flows": (),
         "notes": (),
         "totals": fates,
-        "copies": (),
+        "disturbances": (),
         "doing": {},
         "opened": opened,
         **changes,
@@ -210,10 +221,12 @@ def test_one_that_crashed_does_not_wait() -> None:
     diagnosis = diagnose(Inside([crashed], {(0, 8, 0): state(1, missing=0)}), dead)
 
     assert diagnosis.slots == ()
-    assert str(diagnosis).endswith(
-        ". Nothing is on its way and nothing is left to happen. Worker 1 has crashed. "
-        "Likely cause: worker 1 has crashed, and a step is over when all workers are. "
-        "Try: take the crash out of `faults`: a job needs every worker"
+    assert str(diagnosis) == (
+        "likely cause: worker 1 has crashed, and a step is over when all workers are\n"
+        "  try: take the crash out of `faults`: a job needs every worker\n"
+        "  nothing is on its way and nothing is left to happen\n"
+        "  worker 1 has crashed\n"
+        "  nothing has got anywhere for 1s of simulated time"
     )
 
 
@@ -318,7 +331,7 @@ def test_what_a_program_that_sends_once_does_not_survive() -> None:
     begun_ps = NOW_PS - 10**12
     cleared = (Note(begun_ps - 1, 4, CLEARED), Note(begun_ps, 4, CLEARED), Note(NOW_PS, 3, CLEARED))
 
-    by_copy = only(inside, scene(job, copies=[Copies(7, (link,))])).cause
+    by_copy = only(inside, scene(job, disturbances=[Disturbance(Fate.DUPLICATE, 7, (link,))])).cause
     by_reboot = only(inside, scene(job, notes=cleared, links={"h1->s0": LinkFate(2, 0, 2)})).cause
     before = only(inside, scene(job, notes=cleared[:1])).cause
 
@@ -353,18 +366,22 @@ def test_a_text_of_many_causes_is_short() -> None:
 
     told = str(diagnose(Inside([waits(0), waits(1), waits(2)], MISSING_1), scene(flows=flows, links=links)))
 
-    assert told.count("Likely cause: ") == 3
+    assert told.count("likely cause: ") == 1
+    assert told.count("\n  another cause: ") == 2
     assert told.count(", first ") == 1
-    assert told.endswith(". 1 more cause is in summary.json")
+    assert "\n  1 more cause is in summary.json\n" in told
     assert len(told) < 1000
 
 
 def test_many_idle_workers_are_counted() -> None:
     idle = tuple(IdleWorker("", worker, "is done with step 0") for worker in range(5))
 
-    assert str(Diagnosis(0, 0, (), (), idle)).endswith(
-        ". Worker 2 is done with step 0. 2 more are not in an exchange"
-    )
+    assert str(Diagnosis(0, 0, (), (), idle)).splitlines() == [
+        "nothing is on its way and nothing is left to happen",
+        *(f"  worker {worker} is done with step 0" for worker in range(3)),
+        "  2 more are not in an exchange",
+        "  nothing gets anywhere any more",
+    ]
 
 
 def test_a_server_that_hears_nothing() -> None:
@@ -394,15 +411,15 @@ def test_the_whole_text() -> None:
     told = str(diagnose(inside, scene(doing={(0, 0): "waits for 'values'", (0, 2): "is done with step 0"})))
 
     assert told == (
-        "nothing has got anywhere for 1s of simulated time. "
-        "Worker 0 waits for 1 slot, first slot 8, version 0, unit 0 of stream 0 at s0: worker 1 and worker 2 "
-        "missing, last event 2ms ago: a packet of worker 0, DROPPED. "
-        f"Likely cause: {NOT_HELD}. "
-        "Try: fewer `faults`, or a program whose results survive in a server (atp). "
-        "Worker 1 waits for 1 slot. "
-        "Likely cause: unknown: no link on the way of worker 1 to s0 refuses or loses packets. "
-        "Try: fewer `faults`, until the one that does it is found. "
-        "Worker 2 is done with step 0"
+        f"likely cause: {NOT_HELD}\n"
+        "  try: fewer `faults`, or a program whose results survive in a server (atp)\n"
+        "  worker 0 waits for 1 slot, first slot 8, version 0, unit 0 of stream 0 at s0: "
+        "worker 1 and worker 2 missing, last event 2ms ago: a packet of worker 0, DROPPED\n"
+        "  another cause: unknown: no link on the way of worker 1 to s0 refuses or loses packets\n"
+        "  try: fewer `faults`, until the one that does it is found\n"
+        "  worker 1 waits for 1 slot\n"
+        "  worker 2 is done with step 0\n"
+        "  nothing has got anywhere for 1s of simulated time"
     )
 
 
@@ -419,19 +436,20 @@ def test_jobs_are_told_apart() -> None:
     diagnosis = diagnose(inside, seen)
 
     assert str(diagnosis.of("b")) == (
-        "nothing has got anywhere for 1s of simulated time. "
-        "Workers 0, 1 and 2 of job b wait for 1 slot, first slot 8, version 0, unit 0 of stream 0 at s0: "
-        "worker 1 missing, last event 2ms ago: a packet of worker 2, DROPPED. "
-        "Likely cause: unknown: no link on the way of worker 1 to s0 refuses or loses packets. "
-        "Try: fewer `faults`, until the one that does it is found"
+        "likely cause: unknown: no link on the way of worker 1 to s0 refuses or loses packets\n"
+        "  try: fewer `faults`, until the one that does it is found\n"
+        "  workers 0, 1 and 2 of job b wait for 1 slot, first slot 8, version 0, unit 0 of stream 0 at s0: "
+        "worker 1 missing, last event 2ms ago: a packet of worker 2, DROPPED\n"
+        "  nothing has got anywhere for 1s of simulated time"
     )
     assert str(diagnosis.of("a")) == (
-        "nothing has got anywhere for 1s of simulated time. "
-        "Nothing is on its way and nothing is left to happen. Worker 5 of job a has crashed. "
-        "Likely cause: worker 5 has crashed, and a step is over when all workers are. "
-        "Try: take the crash out of `faults`: a job needs every worker"
+        "likely cause: worker 5 has crashed, and a step is over when all workers are\n"
+        "  try: take the crash out of `faults`: a job needs every worker\n"
+        "  nothing is on its way and nothing is left to happen\n"
+        "  worker 5 of job a has crashed\n"
+        "  nothing has got anywhere for 1s of simulated time"
     )
-    assert ". 1 message of job c on the way, first a message from h0 to h1, " in str(diagnosis.of("c"))
+    assert "\n  1 message of job c on the way, first a message from h0 to h1, " in str(diagnosis.of("c"))
     assert diagnosis.of("c").as_dict()["idle"] == ["worker 0 of job c waits for 'values'"]
 
 
@@ -458,3 +476,74 @@ def test_fates_are_what_happened_in_between() -> None:
     assert fates(before, after, [0]) == [LinkFate(4, 1, 0, 3, True)]
     assert fates(None, after) == [LinkFate(9, 2, 2)]
     assert LinkFate(9, 2, 3).tried == 12
+
+
+def copied(*names: str, fate: Fate = Fate.DUPLICATE, count: int = 7) -> Disturbance:
+    return Disturbance(fate, count, tuple(NETWORK.link_names.index(name) for name in names))
+
+
+LATE = ", and a packet that comes late counts for a later unit of its slot"
+
+
+def test_late_copies_are_named_where_a_result_is_gone() -> None:
+    """Seven copies on one link, and nothing else that could be it."""
+    inside = Inside([waits(0)], {(0, 8, 0): state(0, missing=2)})
+
+    row = only(inside, scene(disturbances=[copied("h1->s0")]))
+
+    assert row.cause.why == f"`duplicate` copied 7 packets on h1->s0{LATE}"
+    assert row.cause.advice == "no duplicate in `faults`, or a shorter delay of it"
+
+
+def test_a_reboot_comes_before_late_copies() -> None:
+    inside = Inside([waits(0)], {(0, 8, 0): state(0, missing=2)})
+
+    row = only(inside, scene(disturbances=[copied("h1->s0")], notes=(Note(10**9, 4, CLEARED),)))
+
+    assert row.cause.why == LOST_SLOT
+
+
+def test_copies_elsewhere_are_not_blamed() -> None:
+    """Host 3 is none of the job's."""
+    inside = Inside([waits(0)], {(0, 8, 0): state(0, missing=2)})
+
+    assert only(inside, scene(disturbances=[copied("h3->s0")])).cause.why == NOT_HELD
+
+
+def test_a_counter_that_is_wrong_has_a_fault_for_it() -> None:
+    inside = Inside([waits(0)], {(0, 8, 0): state(0, 1, 2, missing=2)})
+    both = [copied("h1->s0"), copied("s0->h2", fate=Fate.REORDER, count=1)]
+
+    late = only(inside, scene(disturbances=both))
+    rebooted = only(inside, scene(notes=(Note(10**9, 4, CLEARED),)))
+
+    assert late.cause.why == (
+        f"`duplicate` copied 7 packets on h1->s0 and `reorder` held up 1 packet on s0->h2{LATE}"
+    )
+    assert late.cause.advice == "no duplicate and no reorder in `faults`, or a shorter delay of it"
+    assert rebooted.cause.why.endswith(", the counter waits for 2 more (registers cleared at 1ms)")
+    assert rebooted.cause.advice == "no switch_reboot in `faults`"
+
+
+def test_what_links_lose_comes_before_what_they_disturb() -> None:
+    inside = Inside([waits(0), waits(1), waits(2)], MISSING_1)
+    job = dataclasses.replace(JOB, slots_count=8, unit_packets=2)
+    disturbed = [copied("h1->s0")]
+
+    lost = only(inside, scene(job, links={"h1->s0": LinkFate(9, 9, 0)}, disturbances=disturbed))
+    broken = only(inside, scene(job, disturbances=disturbed))
+
+    assert lost.cause.why == "link h1->s0 loses every packet (9 of 9)"
+    assert broken.cause.why == (
+        "`duplicate` copied 7 packets on h1->s0, "
+        "and a message counts only if its packets come one right behind the other"
+    )
+
+
+def test_a_known_cause_is_told_before_an_unknown_one() -> None:
+    flows = [WaitingFlow(0, 1, 0, NOW_PS - 10**12, 100), WaitingFlow(2, 3, 0, NOW_PS - 10**12, 100)]
+
+    told = str(diagnose(Inside(), scene(flows=flows, links={"h2->s0": LinkFate(3, 3, 0)}))).splitlines()
+
+    assert told[0] == "likely cause: link h2->s0 loses every packet (3 of 3)"
+    assert told[3].startswith("  another cause: unknown: ")

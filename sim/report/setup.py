@@ -1,0 +1,59 @@
+"""What was run, in words: what all variants share once, and what each has of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+NONE = "none"
+_FIRST = ("program", "model", "hosts", "elements", "density", "rate", "switch", "count")  # of keys
+_SECTIONS = ("topology", "workers", "workload", "device", "codec", "collective", "faults")
+
+
+class Setup(NamedTuple):
+    """What a report says of the settings."""
+
+    shared: list[tuple[str, str]]  # section and its words
+    headings: list[str]  # sections in which variants differ
+    rows: list[tuple[str, list[str]]]  # variant, and words by heading
+
+
+def setup(variants: Sequence[Mapping[str, Any]]) -> Setup:
+    """Settings of a summary's variants; nothing at all where none says what it ran."""
+    told = {entry["name"]: _words(entry.get("setup", {})) for entry in variants}
+    sections = [name for name in _SECTIONS if any(name in own for own in told.values())]
+    same = {name for name in sections if len({own.get(name, NONE) for own in told.values()}) == 1}
+    first = next(iter(told.values()))
+    headings = [name for name in sections if name not in same]
+    rows = [(variant, [own.get(name, NONE) for name in headings]) for variant, own in told.items()]
+    shared = [(name, first[name]) for name in sections if name in same and first[name] != NONE]
+    return Setup(shared, headings, rows if headings else [])
+
+
+def _words(sections: Mapping[str, Any]) -> dict[str, str]:
+    return {name: _section(value) for name, value in sections.items()}
+
+
+def _section(value: Any) -> str:
+    """A section's kind, and its options with their names; of a list, one after the other."""
+    if isinstance(value, list):
+        return "; ".join(map(_section, value)) or NONE
+    if not isinstance(value, dict):
+        return _value(value)
+    kind = _value(value["kind"]) if "kind" in value else ""
+    keys = [key for key in _FIRST if key in value] + [key for key in value if key not in _FIRST]
+    options = ", ".join(f"{key} {_value(value[key])}" for key in keys if key != "kind")
+    return ": ".join(part for part in (kind, options) if part) or NONE
+
+
+def _value(value: Any) -> str:
+    """A value as a scenario file writes it, a list with commas."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key} {_value(one)}' for key, one in value.items())}}}"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)

@@ -1,0 +1,88 @@
+"""What was run: the settings of every variant, or job of it, as plain data in a scenario's words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Any
+
+from homomorphic.codec import Codec, codecs
+from sim.engine.model import Job, Program
+from sim.plan import JobPlan, Plan, VariantPlan
+from sim.scenario import models
+from sim.scenario.section import Section
+from sim.units import TIME
+
+# Told even where they have their default value: what a reader asks for first.
+_ALWAYS = {
+    "topology": ("kind", "hosts", "rate", "delay", "switch"),
+    "workload": ("kind", "model", "elements", "density", "steps"),
+    "collective": ("kind", "program", "frame", "window"),
+}
+
+
+def with_setups(summary: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
+    """A run's summary with the scenario's description, and with `setup` in every variant.
+
+    A `setup` holds the sections `topology`, `workers`, `workload`, `device`, `codec`, `collective` and
+    `faults` (a list), each with what differs from its default, and with a few keys always; `timeout` and
+    `switch` of the collective are those found when the scenario was resolved.
+    """
+    found = setups(plan)
+    variants = [entry | {"setup": found[entry["name"]]} for entry in summary["variants"]]
+    return {**summary, "description": plan.scenario.description, "variants": variants}
+
+
+def setups(plan: Plan) -> dict[str, dict[str, Any]]:
+    """Settings by label of the job."""
+    written = {variant.name: variant for variant in plan.scenario.variants}
+    return {
+        job.label: _setup(written[variant.name], variant, index)
+        for variant in plan.variants
+        for index, job in enumerate(variant.jobs)
+    }
+
+
+def _setup(written: models.Variant, variant: VariantPlan, index: int) -> dict[str, Any]:
+    sections: models.JobSections = written.jobs[index] if written.jobs else written
+    job = variant.jobs[index]
+    start = {"start": TIME.format(job.start_ps)} if job.start_ps else {}
+    return {
+        "topology": _section("topology", written.topology),
+        "workers": {**_section("workers", sections.workers), **start},
+        "workload": _section("workload", sections.workload),
+        "device": _section("device", sections.device),
+        "codec": _codec(job.codec),
+        "collective": _section("collective", sections.collective) | _resolved(variant, job),
+        "faults": [_section("faults", fault) for fault in written.faults],
+    }
+
+
+def _section(name: str, section: Section) -> dict[str, Any]:
+    """What a section of the file says beyond its defaults, `kind` first."""
+    said = section.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    whole = section.model_dump(mode="json", by_alias=True)
+    always = {key: whole[key] for key in _ALWAYS.get(name, ()) if whole.get(key) is not None}
+    kind = {"kind": whole["kind"]} if "kind" in whole else {}
+    return {**kind, **always, **said}
+
+
+def _codec(codec: Codec) -> dict[str, Any]:
+    """A codec's kind and its options beyond the defaults, those that the network decided included."""
+    kind = next(name for name, made in codecs().items() if made is type(codec))
+    options = {
+        field.name: value
+        for field in fields(codec)  # type: ignore[arg-type]  # all codecs are dataclasses
+        if (value := getattr(codec, field.name)) != (None if field.default is MISSING else field.default)
+        and isinstance(value, str | int | float)
+    }
+    return {"kind": kind, **options}
+
+
+def _resolved(variant: VariantPlan, job: JobPlan) -> dict[str, Any]:
+    """What a collective's defaults came to."""
+    plan = job.collective
+    if not isinstance(plan, Job):
+        return {"timeout": TIME.format(plan.timeout_ps)}
+    switch = {"switch": variant.network.nodes[plan.switch]}
+    return switch if plan.program is Program.TREE else {**switch, "timeout": TIME.format(plan.timeout_ps)}

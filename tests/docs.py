@@ -1,0 +1,140 @@
+"""Program: type everything that the documents type, and compare what is printed with what they show.
+
+    python -m tests.docs [--write] [DOCUMENT...]
+
+Without documents, all that show output. Exit status 1 if any shows something else than is printed. `--write`
+puts what is printed into the documents, line by line; lines that came or went are left to a person. It takes
+minutes, and 6 GB of memory for the quickstart. The tests do the same with what is quick.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = sorted(
+    [*ROOT.glob("*.md"), *(path for path in ROOT.glob("*/**/*.md") if ".venv" not in path.parts)]
+)
+SIMILAR_MIN = 0.6  # of a shown and a printed line, digits aside: less, and they are different lines
+
+
+class Step(NamedTuple):
+    """A command in a document and the output shown below it."""
+
+    command: str
+    output: str
+
+
+def blocks(document: Path, language: str) -> list[str]:
+    """Code blocks of one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", document.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def steps(document: Path) -> list[Step]:
+    """Everything typed in a document, in order."""
+    text = "".join(blocks(document, "console"))
+    found = re.split(r"^\$ (.*)\n", text, flags=re.MULTILINE)
+    return [Step(*pair) for pair in zip(found[1::2], found[2::2], strict=True)]
+
+
+def prepare(document: Path, folder: Path) -> None:
+    """Make a folder in which a document's commands run: its own scenario is `mine.yaml`."""
+    for text in blocks(document, "yaml"):
+        (folder / "mine.yaml").write_text(text, "utf-8")
+    (folder / "scenarios").symlink_to(ROOT / "scenarios")
+
+
+def missing(shown: str, printed: str) -> list[str]:
+    """Parts of what is shown that were not printed one after the other; "…" stands for anything."""
+    rest, absent = _plain(printed), []
+    for part in re.split(r"^…\n", shown, flags=re.MULTILINE):
+        _, found, after = rest.partition(_plain(part)) if part else ("", "", rest)
+        if part and not found:
+            absent.append(part)
+        else:
+            rest = after
+    return absent
+
+
+def renewed(shown: str, printed: str) -> str:
+    """What is shown, every line replaced by the line most like it that was printed, in the same order."""
+    rest = _plain(printed).splitlines()
+    lines = []
+    for line in shown.splitlines():
+        if line == "…":
+            lines.append(line)
+            continue
+        alike = [_alike(line, one) for one in rest]
+        best = max(range(len(rest)), key=alike.__getitem__, default=0)
+        if alike and alike[best] >= SIMILAR_MIN:
+            lines.append(rest[best])
+            rest = rest[best + 1 :]
+        else:
+            lines.append(line)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _alike(shown: str, printed: str) -> float:
+    """From 0 to 1; rows of tables are alike if they have one name."""
+    if shown.startswith("│") and printed.startswith("│"):
+        same_name = shown.split("│")[1].strip() == printed.split("│")[1].strip()
+        return 1.0 if same_name else 0.0
+    return difflib.SequenceMatcher(None, *(re.sub(r"[\d.]+", "#", line) for line in (shown, printed))).ratio()
+
+
+def _plain(text: str) -> str:
+    """Text without spaces at the ends of its lines."""
+    return re.sub(r" +$", "", text, flags=re.MULTILINE)
+
+
+def printed(command: str, folder: Path) -> str:
+    """What a command prints, in a process of its own."""
+    words = [sys.executable, "-m", "sim", *shlex.split(command)[1:]]
+    done = subprocess.run(
+        words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    return done.stdout
+
+
+def _wrong(document: Path, known: dict[str, str]) -> Iterator[tuple[Step, str, list[str]]]:
+    """Steps of a document that show something else than is printed; `known` is kept for other documents."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        prepare(document, folder)
+        for step in steps(document):
+            print(f"$ {step.command}", flush=True)
+            if step.command not in known or "mine.yaml" in step.command:
+                known[step.command] = printed(step.command, folder)
+            if absent := missing(step.output, known[step.command]):
+                yield step, known[step.command], absent
+
+
+def main(arguments: list[str]) -> int:
+    """See the module; returns the exit status."""
+    documents = [Path(word).resolve() for word in arguments if word != "--write"] or DOCUMENTS
+    known: dict[str, str] = {}
+    status = 0
+    for document in documents:
+        for step, output, absent in _wrong(document, known):
+            status = 1
+            print(f"{document.relative_to(ROOT)}: shown, and not printed:\n{''.join(absent)}", end="")
+            print(f"it prints:\n{output}")
+            if "--write" in arguments:
+                text = document.read_text("utf-8")
+                before = f"$ {step.command}\n{step.output}"
+                after = f"$ {step.command}\n{renewed(step.output, output)}"
+                document.write_text(text.replace(before, after), "utf-8")
+    print("documents differ from what is printed" if status else "documents show what is printed")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
