@@ -11,7 +11,7 @@ import numpy as np
 
 from sim.engine.model import Frame, Job
 from sim.reference import Reference
-from sim.units import transmit_time_ps
+from sim.units import PS_PER_S, transmit_time_ps
 from switch.profiles import Profile
 from topologies.routing import Network, path
 
@@ -153,12 +153,69 @@ def one_way_ps(network: Network, traffic: Traffic, packet_bytes: int) -> int:
     )
 
 
+class Busiest(NamedTuple):
+    """The link that limits a job, how many packets of every step of its workers it carries, and its rate."""
+
+    link: int
+    streams: int
+    rate_bps: int
+
+    @property
+    def stream_bps(self) -> int:
+        """What is left for every worker: none is ahead of another by more than a window."""
+        return self.rate_bps // self.streams
+
+
+def busiest_link(network: Network, load: Counter[int]) -> Busiest:
+    """The first of the links with the lowest rate for what they carry."""
+    link = min(load, key=lambda one: int(network.rate_bps[one]) / load[one])
+    return Busiest(link, load[link], int(network.rate_bps[link]))
+
+
+def words_per_s(frame: Frame, stream_bps: float) -> float:
+    """Words that packets of a frame carry at a rate on the wire."""
+    return stream_bps * frame.elements / (8 * frame.wire_bytes(frame.elements, first=False, last=False))
+
+
 def wire_bound(network: Network, job: Job) -> Reference:
     """Dense elements per second that the busiest link of a job can carry: its rate over what shares it."""
-    load = job_traffic(network, job).load
-    busiest = min(load, key=lambda link: int(network.rate_bps[link]) / load[link])
+    found = busiest_link(network, job_traffic(network, job).load)
     words = job.frame.elements
     size_bytes = job.frame.wire_bytes(words, first=False, last=False)
-    shared = f", {load[busiest]} streams on {network.link_names[busiest]}" if load[busiest] > 1 else ""
-    bound = int(network.rate_bps[busiest]) * words / (8 * size_bytes * load[busiest])
+    shared = f", {found.streams} streams on {network.link_names[found.link]}" if found.streams > 1 else ""
+    bound = words_per_s(job.frame, found.rate_bps / found.streams)
     return Reference("wire bound, dense", bound, f"{words} words per {size_bytes} B{shared}")
+
+
+class Pace(NamedTuple):
+    """What a collective needs for a sum of dense words on an idle network, in closed form."""
+
+    elements_per_s: float  # for long gradients
+    latency_ps: int  # besides
+    busiest: Busiest
+    is_windowed: bool = False  # it waits for its window, and no link is busy all the time
+
+    def time_ps(self, elements: float) -> float:
+        """Of one operation."""
+        return self.latency_ps + elements / self.elements_per_s * PS_PER_S
+
+
+def job_pace(network: Network, job: Job) -> Pace:
+    """A job on its switches: as fast as its busiest link, or as a window of packets comes back."""
+    traffic = job_traffic(network, job)
+    busiest = busiest_link(network, traffic.load)
+    packet_bytes = job.frame.wire_bytes(job.frame.elements, first=True, last=True)
+    trip_ps = full_window_trip_ps(network, traffic, Window(job.frame, 1, packet_bytes))
+    on_the_wire = words_per_s(job.frame, busiest.rate_bps / busiest.streams)
+    in_windows = job.slots_count * job.frame.elements * PS_PER_S / max(1, trip_ps)
+    return Pace(min(on_the_wire, in_windows), trip_ps, busiest, in_windows < on_the_wire)
+
+
+def ring_pace(network: Network, traffic: Traffic, frame: Frame) -> Pace:
+    """A ring: 2 (n − 1) steps one after the other, each with an n-th of the words."""
+    workers = len(traffic.ways)
+    steps = 2 * (workers - 1)
+    busiest = busiest_link(network, traffic.load)
+    packet_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
+    on_the_wire = words_per_s(frame, busiest.rate_bps / busiest.streams)
+    return Pace(on_the_wire * workers / steps, steps * one_way_ps(network, traffic, packet_bytes), busiest)

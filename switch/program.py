@@ -16,7 +16,8 @@ class Demand:
     words: int  # of a packet
     words_per_pass: int | None = None  # that one pass adds; None: as the released program does
     jobs: int = 1
-    rate_bps: int | None = None  # of a worker's link; None: of the switch's fastest port
+    rate_bps: int | None = None  # of a worker's packets; None: of the switch's fastest port
+    others_bps: int = 0  # that other jobs on the switch bring to its loopback ports
 
 
 @dataclass(frozen=True)

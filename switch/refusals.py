@@ -172,9 +172,10 @@ def _loopback(profile: Profile, program: Program) -> Refusal | None:
         return None
     sent = "packets" if needed_bps is None else _gbps(needed_bps)
     ports = f"{profile.loopback_ports} of {_gbps(profile.loopback_rate_bps)}"
+    others = " and those of other jobs" if program.demand.others_bps else ""
     return Refusal(
         "workers",
-        f"{program.demand.workers} workers send {sent} through loopback ports with "
+        f"{program.demand.workers} workers{others} send {sent} through loopback ports with "
         f"{program.title}, {profile.name} has {ports}",
     )
 
@@ -242,6 +243,14 @@ def loopback_streams(profile: Profile, program: Program) -> int:
 
 
 def loopback_bps(profile: Profile, program: Program) -> int | None:
-    """What all workers sending as fast as their links bring to loopback ports; None for links of any rate."""
-    rate_bps = program.demand.rate_bps or profile.port_rate_bps
-    return loopback_streams(profile, program) * rate_bps if rate_bps else None
+    """What all workers sending at their rate bring to loopback ports; None for links of any rate.
+
+    With n workers and nothing lost, a slot's packets take n · (pipes − 1) further passes to be added up, and
+    its result `read_passes` more: each is a stream as fast as one worker's, as no worker is ahead of another
+    by more than a window.
+    """
+    demand = program.demand
+    rate_bps = profile.port_rate_bps if demand.rate_bps is None else demand.rate_bps
+    if rate_bps == 0 and demand.rate_bps is None:
+        return None
+    return loopback_streams(profile, program) * rate_bps + demand.others_bps

@@ -48,10 +48,12 @@ def place_workers(graph: nx.Graph, count: int, policy: str | Sequence[str]) -> l
     return order[:count]
 
 
-def place_aggregator(graph: nx.Graph, worker_hosts: Sequence[str], capable: Callable[[str], bool]) -> str:
-    """The switch, among those whose profile is capable, with the fewest hops to all workers in total.
+def place_aggregators(
+    graph: nx.Graph, worker_hosts: Sequence[str], capable: Callable[[str], bool]
+) -> list[str]:
+    """All switches whose profile is capable, those with the fewest hops to all workers in total first.
 
-    Ties go to the first in the graph's order.
+    Ties go by the graph's order.
 
     Raises
     ------
@@ -74,7 +76,7 @@ def place_aggregator(graph: nx.Graph, worker_hosts: Sequence[str], capable: Call
         hops = nx.single_source_shortest_path_length(graph, rack)
         for name in candidates:
             hops_total[name] += workers * (hops[name] + 1)
-    return min(candidates, key=lambda name: hops_total[name])
+    return sorted(candidates, key=lambda name: hops_total[name])
 
 
 def _check_named(graph: nx.Graph, count: int, names: Sequence[str]) -> list[str]:

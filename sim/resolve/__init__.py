@@ -1,7 +1,7 @@
 """From a scenario to a plan, or to the reason why it cannot be run, with the line it comes from.
 
-`variant.py` resolves what a variant's jobs share, `placement.py` who runs where, `switches.py` what jobs ask
-of each switch; `in_network.py`, `aggregation_tree.py` and `ring.py` are about collectives.
+`variant.py` resolves what a variant's jobs share, `placement.py` who runs where, `ring.py` rings, and
+`aggregation/` which switches add up and what they can take.
 """
 
 from sim.resolve.variant import resolve

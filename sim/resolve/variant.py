@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 
-from sim.engine.model import Job, Program
+from sim.engine.model import Fate, Job, Program
 from sim.errors import Mistakes
 from sim.fault_resolve import Team, plan_faults
 from sim.plan import JobPlan, Passes, Plan, RingPlan, VariantPlan
 from sim.reference import Reference
+from sim.resolve.aggregation.in_network import InNetworkResolver
+from sim.resolve.aggregation.switches import Switches
 from sim.resolve.duration import check_duration
-from sim.resolve.in_network import InNetworkResolver
 from sim.resolve.place import Place
 from sim.resolve.placement import Hosts, told
 from sim.resolve.ring import resolve_ring
 from sim.resolve.sections import device_of, workload_of
-from sim.resolve.switches import Switches
-from sim.resolve.warnings import warnings_of
+from sim.resolve.warnings import timer_warning, warnings_of
 from sim.scenario import Scenario
 from sim.scenario import models as written
 from sim.scenario.collectives import Ring
@@ -29,6 +30,7 @@ from topologies.graph import TopologyError, switches
 from topologies.routing import Network, compile_network
 
 COPIES_HELD = 4  # of every worker's gradient, at most, in float32 sizes
+_LOSING = (Fate.LOSS, Fate.CORRUPTION)
 
 
 def resolve(scenario: Scenario) -> Plan:
@@ -45,7 +47,33 @@ def resolve(scenario: Scenario) -> Plan:
         with mistakes.kept():
             plans.append(_Resolver(scenario, variant).resolve())
     mistakes.raise_any()
-    return Plan(scenario, tuple(plans))
+    return Plan(scenario, _with_timer_warnings(scenario, tuple(plans)))
+
+
+def _with_timer_warnings(scenario: Scenario, variants: tuple[VariantPlan, ...]) -> tuple[VariantPlan, ...]:
+    """Tell the first job that loses packets if others wait longer or shorter for them by default."""
+    timeouts_ps: dict[str, int] = {}
+    defaults = []
+    for variant, written_variant in zip(variants, scenario.variants, strict=True):
+        if not any(rule.fate in _LOSING and rule.probability > 0 for rule in variant.faults.rules):
+            continue
+        for job, section in zip(variant.jobs, written_variant.jobs or (written_variant,), strict=True):
+            if timeout_ps := job.collective.timeout_ps:
+                timeouts_ps[job.label] = timeout_ps
+                defaults += [job.label] if section.collective.timeout is None else []
+    if not (sentence := timer_warning(timeouts_ps, defaults)):
+        return variants
+    first = next(iter(timeouts_ps))
+    return tuple(
+        replace(
+            variant,
+            jobs=tuple(
+                replace(job, warnings=(*job.warnings, sentence)) if job.label == first else job
+                for job in variant.jobs
+            ),
+        )
+        for variant in variants
+    )
 
 
 class _Resolver:
@@ -89,6 +117,7 @@ class _Resolver:
         collective: RingPlan | Job
         bounds: tuple[Reference, ...] = ()
         passes = Passes()
+        warnings: tuple[str, ...] = ()
         if isinstance(section, Ring):
             found_ring = resolve_ring(section, sections, place, on_switches.network, nodes, index)
             collective, codec = found_ring.plan, found_ring.codec
@@ -98,7 +127,7 @@ class _Resolver:
             ).resolve()
             collective, codec = found.job, found.codec
             bounds = (wire_bound(on_switches.network, collective),)
-            passes = found.passes
+            passes, warnings = found.passes, found.warnings
         return JobPlan(
             label=place.label,
             hosts=nodes,
@@ -110,7 +139,7 @@ class _Resolver:
             references=(*(Reference(**dict(one)) for one in sections.published), *bounds),
             start_ps=sections.start if isinstance(sections, written.Job) else 0,
             passes=passes,
-            warnings=warnings_of(codec, collective),
+            warnings=(*warnings, *warnings_of(codec, collective)),
         )
 
     def _team(self, index: int, job: JobPlan) -> Team:
@@ -134,7 +163,7 @@ class _Resolver:
                     rates = RATE.format(edge["rate_bps"]), RATE.format(kind.port_rate_bps)
                     message = f"link {a}–{b} has {rates[0]}, a port of {kind.name} {rates[1]}"
                     raise self.place.error(
-                        "topology.rate", message, "use a lower rate, or the switch profile ideal"
+                        "topology.rate", message, "use a lower rate, or topology.switch: ideal"
                     )
         return found
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from homomorphic.auto import Auto
 from homomorphic.codec import Codec
 from homomorphic.lossless import Lossless
 from sim.engine.model import Job, Overflow
 from sim.plan import JobPlan, RingPlan
+from sim.units import TIME
+from sim.wiring import Pace
 
 _DONE = {Overflow.WRAP: "wrapped", Overflow.SATURATE: "saturated", Overflow.STICKY: "stuck at the limit"}
+RING_MARGIN = 0.98  # closed forms are no better than that
 _SKETCHES = (Lossless, Auto)  # counters of a sketch may leave int32 and lose nothing, if they wrap
 
 
@@ -25,6 +28,44 @@ def warnings_of(codec: Codec, collective: RingPlan | Job) -> tuple[str, ...]:
             "where a counter overflows",
         )
     return ()
+
+
+def is_ring_faster(own: Pace, ring: Pace, elements: float) -> bool:
+    """Whether a ring between the hosts sums so many dense elements sooner, by closed forms of the network."""
+    if elements == float("inf"):
+        return own.elements_per_s < RING_MARGIN * ring.elements_per_s
+    return RING_MARGIN * own.time_ps(elements) > ring.time_ps(elements)
+
+
+def slower_than_ring(own: Pace, ring: Pace, names: Sequence[str], remedy: str) -> str:
+    """What to know where a ring is faster; `names` are those of links, `remedy` is what to change."""
+    if own.is_windowed:
+        why = f"its slots are too few for a round trip of {TIME.rough(own.latency_ps)}"
+    else:
+        why = f"{own.busiest.streams} streams share {names[own.busiest.link]}"
+    rates = f"{ring.elements_per_s / 1e9:.3g} G against {own.elements_per_s / 1e9:.3g} G dense elements/s"
+    return f"a ring would be faster here, with about {rates}: {why}; {remedy}"
+
+
+def timer_warning(timeouts_ps: Mapping[str, int], defaults: Collection[str]) -> str:
+    """What to know where packets get lost and jobs wait differently long, some by default; else nothing.
+
+    `timeouts_ps` is by label of the job, of those that lose packets; `defaults` are the labels of those whose
+    scenario gives no timeout.
+    """
+    if len(set(timeouts_ps.values())) < 2 or not defaults:
+        return ""
+    by_time: dict[int, list[str]] = {}
+    for label, timeout_ps in timeouts_ps.items():
+        by_time.setdefault(timeout_ps, []).append(label)
+    told = [
+        f"{TIME.format(timeout_ps)} ({', '.join(labels[:3])}{', …' if len(labels) > 3 else ''})"
+        for timeout_ps, labels in sorted(by_time.items())
+    ]
+    return (
+        f"packets get lost and timeouts differ, some by default: {', '.join(told)}; timers decide such "
+        "comparisons, give all the same collective.timeout if that is not what you ask"
+    )
 
 
 def overflow_warnings(job: JobPlan, points: Sequence[Mapping[str, int]]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ Frame = Literal["udp-256", "udp-1024", "roce-1024", "roce-2048"]
 
 AnyFrame = Literal[Frame, "atp"]
 
-_FRAMES = {
+FRAMES_OF = {
     "switchml": ("udp-256", "udp-1024", "roce-1024"),
     "tree": ("roce-1024", "roce-2048"),
     "timed": ("udp-256", "udp-1024"),
@@ -77,10 +77,11 @@ class InNetwork(Section):
     )
     """switchml: packets per RDMA message: by default 4 with RoCE; 1 with UDP, which has no messages."""
     switch: str = "auto"
-    """Name of the switch; auto takes the nearest to all workers that can run the program."""
-    aggregators: Literal["one", "tree"] = "one"
+    """Name of the switch; auto takes the one that adds up fastest by the links' rates, of several the
+    nearest to all workers, among those that can run the program and have room for it."""
+    aggregators: Literal["auto", "one", "tree"] = "auto"
     """switchml, tree: which switches add up. one: the switch above; tree: also every switch where workers'
-    ways to it meet, if its profile can."""
+    ways to it meet, if its profile can; auto: tree where that is faster by the links' rates, else one."""
     overflow: Literal["auto", "wrap", "saturate", "sticky"] = "auto"
     """What becomes of a sum that leaves int32; auto is wrap for switchml, sticky for atp (which can nothing
     else), and the first that the switch can for others."""
@@ -109,9 +110,11 @@ class InNetwork(Section):
         program = info.data.get("program")
         if program is None:  # a mistake of its own
             return frame
-        if frame not in _FRAMES[program]:
-            near = get_close_matches(str(frame), _FRAMES[program], 1)
-            hint = (f"did you mean {near[0]!r}? " if near else "") + f"allowed: {', '.join(_FRAMES[program])}"
+        if frame not in FRAMES_OF[program]:
+            near = get_close_matches(str(frame), FRAMES_OF[program], 1)
+            hint = (
+                f"did you mean {near[0]!r}? " if near else ""
+            ) + f"allowed: {', '.join(FRAMES_OF[program])}"
             raise ValueError(f"cannot use {shown(frame)} with program {program}\n{hint}")
         return frame
 

@@ -46,7 +46,7 @@ def test_defaults(tmp_path: Path, program: str, expected: tuple[str, int, int]) 
     found = collective(tmp_path, f"program: {program}")
 
     assert (found.frame, found.slots, found.message_packets) == expected
-    assert (found.aggregators, found.overflow, found.switch, found.server) == ("one", "auto", "auto", "auto")
+    assert (found.aggregators, found.overflow, found.switch, found.server) == ("auto", "auto", "auto", "auto")
     assert (found.entries, found.ecn_threshold, found.adaptive) == (20_000, 80_000, True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -75,7 +76,8 @@ def test_the_first_timeout_may_differ(tmp_path: Path) -> None:
 
 
 def test_a_job_gets_the_nearest_switch_that_can_aggregate(tmp_path: Path) -> None:
-    graph = leaf_spine(2, 2, 2, LINK, LINK, "plain")
+    """Uplinks carry what the hosts of a rack send, so all switches are equally fast."""
+    graph = leaf_spine(2, 2, 2, LINK, dataclasses.replace(LINK, rate_bps=2 * LINK.rate_bps), "plain")
     graph.nodes["leaf1"]["profile"] = graph.nodes["spine1"]["profile"] = "ideal"
     (tmp_path / "net.json").write_text(to_json(graph))
 

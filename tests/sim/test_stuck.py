@@ -309,7 +309,7 @@ topology: {kind: leaf_spine, leaves: 2, spines: 1, hosts_per_leaf: 2, switch: sh
 workers: {count: 4}
 workload: {kind: synthetic, elements: 20000}
 codec: {kind: none}
-collective: {kind: in_network, aggregators: tree, program: tree, frame: roce-2048}
+collective: {kind: in_network, switch: leaf0, aggregators: tree, program: tree, frame: roce-2048}
 """
 LOSING = r"link {} lost \d+ of \d+ packets, and program tree never sends again\n"
 

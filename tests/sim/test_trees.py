@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.engine.model import Overflow, Program
-from sim.resolve.aggregation_tree import Tree, build_tree, one_switch
+from sim.resolve.aggregation.tree import Tree, build_tree, one_switch
 from sim.wiring import NO_LIMIT_BYTES, job_traffic
 from tests.examples import examples
 from tests.sim.scenes import LINK, TINY, job_of, job_plan, only, refused
@@ -24,6 +24,7 @@ RACKS = TINY.replace(
     "{kind: leaf_spine, leaves: 2, spines: 2, hosts_per_leaf: 4, switch: tofino1}",
 ).replace("workers: 3", "workers: {count: 6, placement: spread}")
 TREE = "collective.aggregators=tree"
+ONE = "collective.aggregators=one"
 SPINE = "collective.switch=spine0"
 SHARP = "collective={kind: in_network, program: tree, frame: roce-2048}"
 
@@ -95,7 +96,7 @@ def test_a_lonely_worker_in_a_rack_goes_to_the_root(tmp_path: Path) -> None:
 
 def test_the_bound_of_the_wire_counts_streams(tmp_path: Path) -> None:
     """6 workers on two uplinks: three streams each to one switch, one each in a tree."""
-    (one,) = job_plan(only(tmp_path, SPINE, text=RACKS)).references
+    (one,) = job_plan(only(tmp_path, SPINE, ONE, text=RACKS)).references
     (tree,) = job_plan(only(tmp_path, SPINE, TREE, text=RACKS)).references
 
     line_rate = 64 / 332 * 12.5e9
@@ -131,7 +132,7 @@ def test_a_tree_has_no_more_children_at_a_point_than_bits(tmp_path: Path) -> Non
     wide = RACKS.replace("hosts_per_leaf: 4", "hosts_per_leaf: 30").replace("count: 6", "count: 60")
 
     assert only(tmp_path, TREE, SPINE, text=wide)
-    assert "SwitchML cannot tell 60 workers apart" in refused(tmp_path, SPINE, text=wide)
+    assert "SwitchML cannot tell 60 workers apart" in refused(tmp_path, SPINE, ONE, text=wide)
 
 
 def walk(network: Network, node: int, root: int, route: int) -> list[int]:

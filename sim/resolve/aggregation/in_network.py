@@ -9,29 +9,30 @@ import networkx as nx
 
 from homomorphic.codec import Codec, Merge
 from homomorphic.keyed import mix_plain
+from sim.collectives.ring_rules import ring_route
 from sim.engine.model import Branch, Job, Overflow, Program, Server
+from sim.errors import ScenarioError
 from sim.frames import FRAMES
 from sim.plan import Passes
-from sim.resolve.aggregation_tree import Tree, build_tree, one_switch
+from sim.resolve.aggregation.candidates import Candidate, Candidates, none_fits
+from sim.resolve.aggregation.switches import Request, Switches
+from sim.resolve.aggregation.tree import Tree
 from sim.resolve.carrier import fitted, switch_carrier
 from sim.resolve.cells import check_cells
 from sim.resolve.place import Place
-from sim.resolve.placement import Hosts, told
+from sim.resolve.placement import Hosts
 from sim.resolve.sections import device_of
-from sim.resolve.switches import Grant, Request, Switches
 from sim.resolve.timeouts import check_timeout
+from sim.resolve.warnings import is_ring_faster, slower_than_ring
 from sim.scenario.collectives import InNetwork
-from sim.scenario.models import JobSections
+from sim.scenario.models import JobSections, Synthetic
 from sim.units import TIME
-from sim.wiring import Window, full_window_trip_ps, job_traffic
+from sim.wiring import Pace, Window, full_window_trip_ps, job_pace, job_traffic, ring_pace, ring_traffic
 from switch.declare import MERGES
-from switch.fit import can_run, suits
-from switch.profiles import PROFILES
-from topologies.graph import TopologyError
-from topologies.placement import place_aggregator
 
 TIMEOUT_PS = TIME.parse("10ms")  # of SwitchML's released client
 ATP_TIMEOUT_PS, ATP_FIRST_TIMEOUT_PS = TIME.parse("200us"), TIME.parse("50ms")  # in-ATP/ATP, p4ml_manager.cc
+RING_FRAME = "roce-1024"  # of the ring that a job is compared with: a ring's default
 TABLE_LANES = 8  # result words per word of TABLE_ADD
 _NEEDS_LINEAR = ("timed", "atp")  # a result may hold some workers only, or be asked for again as floats
 _OVERFLOWS = {"switchml": "wrap", "atp": "sticky"}  # others: what the switch does by default
@@ -44,6 +45,7 @@ class Resolved:
     job: Job
     codec: Codec
     passes: Passes  # at the root
+    warnings: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,15 +78,68 @@ class InNetworkResolver:
                 f"{section.slots} slots cannot be divided into messages of {section.message_packets} packets",
                 f"use a multiple of {section.message_packets}",
             )
-        root = self._root()
-        tree = self._tree(root)
-        frame = FRAMES[section.frame]
-        overflow = self._overflow(root)
-        check_cells(self.place, self.sections.codec, len(self.hosts), overflow)
-        grant = self.switches.admit(
-            Request(self.place, section, frame.elements, self.sections.codec.merges, overflow), tree
+        refused = []
+        for candidate in self._candidates():
+            switches = self.switches.copy()
+            try:
+                found = dataclasses.replace(self, switches=switches)._placed(candidate)
+            except ScenarioError as error:
+                refused.append((candidate, error))
+                continue
+            self.switches.become(switches)
+            return dataclasses.replace(found, warnings=self._warnings(found.job))
+        raise none_fits(refused)
+
+    def _candidates(self) -> Candidates:
+        return Candidates(
+            self.graph,
+            self.switches,
+            self.section,
+            self.place,
+            self.hosts,
+            self._route(0),
+            self._job,
         )
-        job = self._with_timeouts(self._job(tree, grant, Overflow[overflow.upper()]))
+
+    def _warnings(self, job: Job) -> tuple[str, ...]:
+        """Whether a ring would have been faster, and what to change then."""
+        if len(job.hosts) == 1:
+            return ()
+        network, seed = self.switches.network, self.place.scenario.seed
+        routes = [ring_route(seed, self.index, worker) for worker in range(len(job.hosts))]
+        ring = ring_pace(network, ring_traffic(network, job.hosts, routes), FRAMES[RING_FRAME])
+        own, workload = job_pace(network, job), self.sections.workload
+        elements = workload.elements if isinstance(workload, Synthetic) else float("inf")
+        if not is_ring_faster(own, ring, elements):
+            return ()
+        return (slower_than_ring(own, ring, network.link_names, self._remedy(own, ring)),)
+
+    def _remedy(self, own: Pace, ring: Pace) -> str:
+        """What to change so that it is no slower than a ring."""
+        section = self.section
+        closed = [key for key in ("aggregators", "switch") if getattr(section, key) != "auto"]
+        for keys in (*([key] for key in closed), closed):
+            open_section = section.model_copy(update=dict.fromkeys(keys, "auto"))
+            places = dataclasses.replace(self, section=open_section)._candidates()
+            best = max(one.pace.elements_per_s for one in places)
+            if best > max(ring.elements_per_s, own.elements_per_s):
+                changes = " and ".join(f"collective.{key}: auto" for key in keys)
+                return f"use {changes} ({best / 1e9:.3g} G)"
+        return "use more collective.slots" if own.is_windowed else "use collective: {kind: ring}"
+
+    def _placed(self, candidate: Candidate) -> Resolved:
+        """The job where it is to be; fails as `resolve`."""
+        section, tree = self.section, candidate.tree
+        overflow = self._overflow(candidate.root)
+        check_cells(self.place, self.sections.codec, len(self.hosts), overflow)
+        stream_bps = candidate.pace.busiest.stream_bps
+        words = FRAMES[section.frame].elements
+        request = Request(self.place, section, words, self.sections.codec.merges, overflow, stream_bps)
+        grant = self.switches.admit(request, tree)
+        job = dataclasses.replace(
+            self._job(tree, grant.slot_base, grant.loopback_links), overflow=Overflow[overflow.upper()]
+        )
+        job = self._with_timeouts(job)
         codec = fitted(
             self.sections.codec, switch_carrier(self.switches.network, job, device_of(self.sections.device))
         )
@@ -108,49 +163,6 @@ class InNetworkResolver:
                 "use codec fixed_point with a factor, another program, or a collective between hosts",
             )
 
-    def _root(self) -> str:
-        section, profiles = self.section, self.switches.profiles
-        if section.switch != "auto":
-            if section.switch not in profiles:
-                near = difflib.get_close_matches(section.switch, profiles, 1)
-                hint = f"did you mean {near[0]!r}? " if near else ""
-                names = ", ".join(list(profiles)[:8])
-                raise self.place.job_error(
-                    "collective.switch", f"there is no switch {section.switch!r}", f"{hint}switches: {names}"
-                )
-            return section.switch
-        kinds = {kind.name: kind for kind in profiles.values()}
-        able = (
-            {name for name, kind in kinds.items() if suits(kind, section.program)}
-            or {name for name, kind in kinds.items() if can_run(kind, section.program)}  # told why it cannot
-            or {name for name, kind in kinds.items() if kind.is_programmable}  # too
-        )
-        try:
-            return place_aggregator(self.graph, self.hosts, able.__contains__)
-        except TopologyError as error:
-            known = {**PROFILES, **self.place.scenario.profiles}
-            programmable = ", ".join(name for name, kind in known.items() if kind.is_programmable)
-            message, hint = told(self.graph, error)
-            raise self.place.error(self.switches.profile_key, message, f"{hint}: {programmable}") from None
-
-    def _tree(self, root: str) -> Tree:
-        network = self.switches.network
-        node = network.nodes.index(root)
-        if self.section.aggregators == "one":
-            return one_switch(node, len(self.hosts))
-        nodes = [network.nodes.index(host) for host in self.hosts]
-        return build_tree(
-            network,
-            nodes,
-            node,
-            self._tree_route,
-            lambda at: can_run(self.switches.profile_of(at), self.section.program),
-        )
-
-    @property
-    def _tree_route(self) -> int:
-        return self._route(0)
-
     def _route(self, worker: int) -> int:
         """What picks a worker's way among equal ones; on a tree it is the same for all."""
         return mix_plain(self.place.scenario.seed, 8, self.index, worker) >> 33
@@ -162,14 +174,15 @@ class InNetworkResolver:
         usual = next(iter(self.switches.profiles[root].overflows), "wrap")
         return _OVERFLOWS.get(self.section.program, usual)
 
-    def _job(self, tree: Tree, grant: Grant, overflow: Overflow) -> Job:
+    def _job(self, tree: Tree, slot_base: int = 0, loopbacks: tuple[int, ...] = ()) -> Job:
         section, network = self.section, self.switches.network
-        is_tree = section.aggregators == "tree"
+        links = loopbacks or (-1,) * len(tree.switches)
         below = range(1, len(tree.switches))
+        is_tree = bool(below) or section.aggregators == "tree"
         return Job(
             hosts=tuple(network.nodes.index(host) for host in self.hosts),
             switch=tree.switches[0],
-            slot_base=grant.slot_base,
+            slot_base=slot_base,
             slots_count=section.slots,
             unit_packets=section.message_packets,
             frame=FRAMES[section.frame],
@@ -177,12 +190,10 @@ class InNetworkResolver:
             first_timeout_ps=0,
             timeout_max_ps=section.timeout_max,
             routes=tuple(self._route(0 if is_tree else worker) for worker in range(len(self.hosts))),
-            loopback_link=grant.loopback_links[0],
+            loopback_link=links[0],
             program=Program[section.program.upper()],
-            overflow=overflow,
             branches=tuple(
-                Branch(tree.switches[i], tree.parents[i], grant.loopback_links[i], self._tree_route)
-                for i in below
+                Branch(tree.switches[i], tree.parents[i], links[i], self._route(0)) for i in below
             ),
             homes=tree.homes if below else (),
             slot_timer_ps=section.slot_timer or 0,

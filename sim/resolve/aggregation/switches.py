@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from homomorphic.codec import Merge
 from sim.errors import ScenarioError
-from sim.resolve.aggregation_tree import Tree
+from sim.frames import FRAMES
+from sim.resolve.aggregation.tree import Tree
 from sim.resolve.place import Place
-from sim.scenario.collectives import InNetwork
+from sim.scenario.collectives import FRAMES_OF, InNetwork
 from sim.wiring import with_loopback
 from switch.fit import Fit, FitError, check_merges, check_overflow, fit
+from switch.limits import PIPELINE
 from switch.profiles import Profile
 from switch.program import Demand
+from switch.refusals import declare_on, loopback_streams
 from topologies.routing import Network
 
 
@@ -37,6 +38,7 @@ class Request:
     words: int  # of a packet
     merges: Collection[Merge]
     overflow: str  # one of `switch.limits.OVERFLOWS`
+    stream_bps: int  # of every worker's packets, as the links of the whole job let them through
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class _Tenant:
     request: Request
     children: int
     slots_end: int
+    loopback_streams: int = 0
 
     @property
     def called(self) -> str:
@@ -61,6 +64,17 @@ class Switches:
         self.profile_key = profile_key  # where a scenario names the switches' profile
         self._tenants: dict[int, list[_Tenant]] = {}  # by node
         self._loopbacks: dict[int, int] = {}
+
+    def copy(self) -> Switches:
+        """The same, to try something that may be refused."""
+        copied = Switches(self.network, self.profiles, self.profile_key)
+        copied._tenants = {node: list(tenants) for node, tenants in self._tenants.items()}
+        copied._loopbacks = dict(self._loopbacks)
+        return copied
+
+    def become(self, other: Switches) -> None:
+        """Take over what a copy has granted."""
+        self.network, self._tenants, self._loopbacks = other.network, other._tenants, other._loopbacks
 
     def profile_of(self, node: int) -> Profile:
         """Profile of a switch."""
@@ -80,8 +94,8 @@ class Switches:
             (tenant.slots_end for node in tree.switches for tenant in self._tenants.get(node, ())), default=0
         )
         tenants = [
-            _Tenant(request, tree.children_count(point), base + section.slots)
-            for point in range(len(tree.switches))
+            self._tenant(request, node, tree.children_count(point), base + section.slots)
+            for point, node in enumerate(tree.switches)
         ]
         fits = []
         for node, tenant in zip(tree.switches, tenants, strict=True):
@@ -99,25 +113,36 @@ class Switches:
         )
         return Grant(base, links, fits[0])
 
+    def _tenant(self, request: Request, node: int, children: int, slots_end: int) -> _Tenant:
+        kind = self.profile_of(node)
+        demand = Demand(workers=children, slots=1, words=request.words)
+        program = declare_on(kind, request.section.program, demand)
+        streams = loopback_streams(kind, program) if kind.kind == PIPELINE else 0
+        return _Tenant(request, children, slots_end, streams)
+
     def _fit(self, node: int, tenant: _Tenant, base: int) -> Fit:
         """What the program takes of a switch together with the jobs that are there already."""
         others = self._tenants.get(node, [])
         kind, section = self.profile_of(node), tenant.request.section
         self._check_company(node, tenant.request)
+        own_bps, *others_bps = self._loopback_rates(kind, [tenant, *others])
         alone = Demand(
             workers=tenant.children,
             slots=section.entries if section.program == "atp" else section.slots,
             words=tenant.request.words,
-            rate_bps=self._rate_bps(node),
+            rate_bps=self._loopback_rates(kind, [tenant])[0],
         )
         found = fit(kind, section.program, alone, any_words=False)
         if not others:
             return found
         together = replace(
             alone,
-            workers=max(tenant.children, *(other.children for other in others)),
             slots=section.entries if section.program == "atp" else tenant.slots_end,
             jobs=len(others) + 1,
+            rate_bps=own_bps,
+            others_bps=sum(
+                rate_bps * other.loopback_streams for rate_bps, other in zip(others_bps, others, strict=True)
+            ),
         )
         try:
             return fit(kind, section.program, together, any_words=False)
@@ -126,19 +151,28 @@ class Switches:
                 raise
         raise self._no_room(node, tenant, base, together)
 
-    def _rate_bps(self, node: int) -> int:
-        """Rate of the fastest link at a switch."""
-        network = self.network
-        ends_here = (network.link_source == node) ^ (network.link_target == node)  # not its loopback
-        return int(np.max(network.rate_bps, where=ends_here, initial=0))
+    def _loopback_rates(self, kind: Profile, tenants: Sequence[_Tenant]) -> list[int]:
+        """Rate of one worker's packets of each job, where they load loopback ports the most together.
+
+        Results of all jobs pass the same loopback port once, so jobs that share it add up to its rate.
+        """
+        room_bps = kind.loopback_rate_bps
+        if room_bps == 0:
+            return [tenant.request.stream_bps for tenant in tenants]
+        rates_bps = [0] * len(tenants)
+        for index in sorted(range(len(tenants)), key=lambda one: -tenants[one].loopback_streams):
+            rates_bps[index] = min(room_bps, tenants[index].request.stream_bps)
+            room_bps -= rates_bps[index]
+        return rates_bps
 
     def _refused(self, request: Request, error: FitError, where: str) -> ScenarioError:
         """The error at the key that has to change."""
         section, place, message = request.section, request.place, where + error.message
+        hint = error.hint if error.about == "words" else _with_frame(error.hint, section.program)
         if error.about == "profile" and section.switch == "auto":
-            return place.error(self.profile_key, message, error.hint)
+            return place.error(self.profile_key, message, hint)
         if error.about == "jobs":
-            return place.error("jobs", message, error.hint)
+            return place.error("jobs", message, hint)
         key = {
             "profile": "collective.switch",
             "program": "collective.program",
@@ -148,7 +182,7 @@ class Switches:
             "merges": "codec",
             "overflow": "collective.overflow",
         }[error.about]
-        return place.job_error(key, message, error.hint)
+        return place.job_error(key, message, hint)
 
     def _check_company(self, node: int, request: Request) -> None:
         """All jobs on a switch run the same program on packets of the same size."""
@@ -205,3 +239,13 @@ class Switches:
             self.network, link = with_loopback(self.network, name, self.profiles[name], passes)
             self._loopbacks[node] = link
         return self._loopbacks[node]
+
+
+def _with_frame(hint: str, program: str) -> str:
+    """A hint that names a number of words, with the frame of a scenario that has so many."""
+    for name in FRAMES_OF[program]:
+        words = FRAMES[name].elements
+        text = f"{words} words ({4 * words} B) a packet"
+        if text in hint:
+            return hint.replace(text, f"{text} (collective.frame: {name})")
+    return hint

@@ -1,0 +1,137 @@
+"""Where a job's packets could be added up, the fastest way first: a switch alone, or a tree below it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import networkx as nx
+import numpy as np
+
+from sim.engine.model import Job
+from sim.errors import ScenarioError
+from sim.resolve.aggregation.switches import Switches
+from sim.resolve.aggregation.tree import Tree, build_tree, one_switch
+from sim.resolve.place import Place
+from sim.resolve.placement import told
+from sim.scenario.collectives import InNetwork
+from sim.wiring import Pace, job_pace, words_per_s
+from switch.fit import can_run, suits
+from switch.profiles import PROFILES
+from topologies.graph import TopologyError
+from topologies.placement import place_aggregators
+
+COMPARED_MAX = 64  # roots whose pace is worked out; further ones are tried where none of these fits
+NAMED_MAX = 8  # places that an error lists
+_WITH_TREES = ("switchml", "tree")  # programs
+
+
+class Candidate(NamedTuple):
+    """A place for a job, which may not fit; `job` has no slots, loopback links and timeouts yet."""
+
+    root: str
+    tree: Tree
+    job: Job
+    pace: Pace
+
+    @property
+    def called(self) -> str:
+        """How errors call it."""
+        return f"{self.root} with a tree below" if self.tree.parents[1:] else self.root
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """All places that a scenario leaves open for one job."""
+
+    graph: nx.Graph
+    switches: Switches
+    section: InNetwork
+    place: Place
+    hosts: tuple[str, ...]  # of the workers, in rank order
+    tree_route: int
+    job_on: Callable[[Tree], Job]
+
+    def __iter__(self) -> Iterator[Candidate]:
+        """One after the other, the fastest first.
+
+        As fast as the workers' own links is the best there is, so the first such place is handed out at once.
+        Of places that are equally fast the nearest comes first, and one switch before a tree.
+        """
+        roots = self._roots()
+        best = self._of_own_links()
+        slower = []
+        for root in roots[:COMPARED_MAX]:
+            for candidate in self._at(root):
+                if candidate.pace.elements_per_s >= 0.9999 * best:
+                    yield candidate
+                else:
+                    slower.append(candidate)
+        yield from sorted(slower, key=lambda one: -float(f"{one.pace.elements_per_s:.3e}"))
+        for root in roots[COMPARED_MAX:]:
+            yield from self._at(root)
+
+    def _at(self, root: str) -> Iterator[Candidate]:
+        """A switch alone and as the root of a tree, as far as both are allowed and differ."""
+        network = self.switches.network
+        node = network.nodes.index(root)
+        wanted = self.section.aggregators if self.section.program in _WITH_TREES else "one"
+        trees = [] if wanted == "tree" else [one_switch(node, len(self.hosts))]
+        if wanted != "one":
+            nodes = [network.nodes.index(host) for host in self.hosts]
+            tree = build_tree(network, nodes, node, self.tree_route, self._can_add_up)
+            trees += [tree] if wanted == "tree" or len(tree.switches) > 1 else []
+        for tree in trees:
+            job = self.job_on(tree)
+            yield Candidate(root, tree, job, job_pace(network, job))
+
+    def _can_add_up(self, node: int) -> bool:
+        return can_run(self.switches.profile_of(node), self.section.program)
+
+    def _of_own_links(self) -> float:
+        """Words per second that the slowest worker's own link carries."""
+        network = self.switches.network
+        nodes = [network.nodes.index(host) for host in self.hosts]
+        slowest_bps = int(network.rate_bps[np.isin(network.link_source, nodes)].min())
+        return words_per_s(self.job_on(one_switch(nodes[0], len(nodes))).frame, slowest_bps)
+
+    def _roots(self) -> list[str]:
+        """Switches that may be the root, the nearest first."""
+        section, profiles = self.section, self.switches.profiles
+        if section.switch != "auto":
+            if section.switch not in profiles:
+                near = difflib.get_close_matches(section.switch, profiles, 1)
+                hint = f"did you mean {near[0]!r}? " if near else ""
+                names = ", ".join(list(profiles)[:8])
+                raise self.place.job_error(
+                    "collective.switch", f"there is no switch {section.switch!r}", f"{hint}switches: {names}"
+                )
+            return [section.switch]
+        kinds = {kind.name: kind for kind in profiles.values()}
+        able = (
+            {name for name, kind in kinds.items() if suits(kind, section.program)}
+            or {name for name, kind in kinds.items() if can_run(kind, section.program)}  # told why it cannot
+            or {name for name, kind in kinds.items() if kind.is_programmable}  # too
+        )
+        try:
+            return place_aggregators(self.graph, self.hosts, able.__contains__)
+        except TopologyError as error:
+            known = {**PROFILES, **self.place.scenario.profiles}
+            programmable = ", ".join(name for name, kind in known.items() if kind.is_programmable)
+            message, hint = told(self.graph, error)
+            raise self.place.error(self.switches.profile_key, message, f"{hint}: {programmable}") from None
+
+
+def none_fits(refused: Sequence[tuple[Candidate, ScenarioError]]) -> ScenarioError:
+    """Why no place fits: the reason of the fastest, and what else was tried."""
+    (first, error), *others = refused
+    if not others or all(str(other) == str(error) for _, other in others):
+        return error
+    names = [candidate.called for candidate, _ in others]
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    tried = f"tried in vain: {first.called} (as told), {', '.join(names[:NAMED_MAX])}{more}"
+    return ScenarioError(
+        error.file, error.line, error.path, f"{first.called}: {error.message}", f"{error.hint}; {tried}"
+    )

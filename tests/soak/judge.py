@@ -1,0 +1,106 @@
+"""What decoded sums should be, by plain NumPy and exact fractions, without netfold's own verification.
+
+Bounds come from what a codec promises in its documentation, not from its `error_bound`. The largest error of
+an element of which n workers have the values x, where M is the largest magnitude of the round:
+
+    floats, dense          n · 2^-24 · Σ|x|, and the smallest denormal for each addition
+    floats of a sketch     n · 2^-12 · M: counters lose what is small beside what is large
+    a constant factor f    n / (2 f), and the rounding of the sum to float32
+    block exponents        n² · 2^-30 · M: words of 32 bits, n of which cannot leave them, each rounded once
+                           to a step that is never finer than n · 2^-127
+    exact                  the correctly rounded sum
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+TINY = 2.0**-149
+LARGEST = float(np.finfo(np.float32).max)
+Doubles = NDArray[np.float64]
+
+
+def wrong_elements(
+    codec: Any,
+    gradients: Sequence[NDArray[Any]],
+    own: NDArray[Any],
+    holds: NDArray[np.bool_] | None,
+    known: NDArray[np.int64],
+) -> NDArray[np.bool_]:
+    """Which elements of one worker's decoded sum are wrong, `(elements,)`.
+
+    `holds[worker, element]` says who is in a partial sum; None: all are. `known` are elements that the codec
+    calls estimates or infinite.
+    """
+    wide = np.array([np.asarray(one, np.float64) for one in gradients])
+    if own.shape != wide.shape[1:]:
+        return np.ones(wide.shape[1:], bool)
+    if holds is not None:
+        wide = wide * holds
+    true = np.array([math.fsum(column) for column in wide.T])
+    slack = slack_of(codec, wide)
+    decoded = own.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        wrong: NDArray[np.bool_] = ~(np.abs(decoded - true) <= slack)
+    if slack_is_rounding(codec):
+        for element in np.flatnonzero(decoded != true.astype(np.float32)):
+            wrong[element] = not is_rounded(float(decoded[element]), wide[:, element])
+    beyond = np.abs(true) + slack >= LARGEST
+    wrong[beyond & ~np.isfinite(decoded)] = False  # a sum beyond float32 has no number
+    if is_float(codec) or getattr(codec, "factor", None):  # nor has one whose partial sums are, in some order
+        wrong[(np.abs(wide).sum(axis=0) >= LARGEST) & ~np.isfinite(decoded)] = False
+    wrong[known] = False
+    return wrong
+
+
+def slack_of(codec: Any, wide: Doubles) -> Doubles:
+    """Largest error of each element that the codec's words allow."""
+    workers = len(wide)
+    magnitude: Doubles = np.abs(wide).sum(axis=0)
+    largest = float(np.abs(wide).max(initial=0.0))
+    rounded = magnitude * 2.0**-23 + TINY
+    if factor := float(getattr(codec, "factor", None) or 0):
+        return rounded + workers / (2 * factor)
+    if codec.kind == "none":
+        return workers * (2.0**-24 * magnitude + TINY)
+    if is_float(codec):
+        return np.full_like(magnitude, 2.0**-12 * largest * workers + workers * TINY)
+    return rounded + workers**2 * (2.0**-30 * largest + 2.0**-127)
+
+
+def is_float(codec: Any) -> bool:
+    """Whether words are floats; those of the published sketch are unless it is told otherwise."""
+    values = getattr(codec, "values", None)
+    by_default = values is None and getattr(codec, "setting", "") == "published"
+    return bool(codec.kind == "none" or values == "float32" or by_default)
+
+
+def slack_is_rounding(codec: Any) -> bool:
+    """Whether sums have to be the correctly rounded ones."""
+    return bool(codec.kind == "exact" or getattr(codec, "values", None) == "exact")
+
+
+def is_rounded(found: float, values: Doubles) -> bool:
+    """Whether a float32 is one of the nearest to the exact sum of doubles."""
+    if not math.isfinite(found):
+        return abs(sum(map(Fraction, values), Fraction(0))) > Fraction(LARGEST)
+    exact = sum(map(Fraction, values), Fraction(0))
+    single = np.float32(found)
+    error = abs(Fraction(found) - exact)
+    below, above = (np.nextafter(single, np.float32(side)) for side in (-np.inf, np.inf))
+    others = [float(one) for one in (below, above) if np.isfinite(one)]
+    return all(error <= abs(Fraction(other) - exact) for other in others)
+
+
+def is_exact(gradients: Sequence[NDArray[Any]], decoded: Sequence[NDArray[Any]]) -> bool:
+    """Whether every worker has the sum of all, correctly rounded."""
+    wide = np.array([np.asarray(one, np.float64) for one in gradients])
+    with np.errstate(over="ignore"):
+        true = np.array([math.fsum(column) for column in wide.T]).astype(np.float32)
+    return all(np.array_equal(own, true, equal_nan=True) for own in decoded)

@@ -1,0 +1,262 @@
+"""One drawn scenario: resolved, run, judged, and what it came to."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+import traceback
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+import sim.job
+import sim.run
+import sim.verify
+import sim.workload
+from sim.errors import NetfoldError
+from sim.outcome import VariantResult
+from sim.plan import VariantPlan
+from sim.resolve import resolve
+from sim.run import run_variant
+from sim.scenario import load
+from tests.soak.draw import Drawn
+from tests.soak.judge import is_exact, wrong_elements
+
+# Ends that are fine …
+EXACT, WITHIN, APPROXIMATE = "exact", "within the bound", "approximate, and told"
+STUCK, FAIL, GIVEN_UP, REFUSED = (
+    "stuck, and told why",
+    "fail, and told where",
+    "codec gives up",
+    "refused in words",
+)
+# … and those that are not.
+SILENT, FALSE_ALARM, TRACEBACK, HUNG = "SILENT WRONG", "FALSE ALARM", "TRACEBACK", "HUNG"
+UNTOLD = "UNTOLD"  # an end without its reason
+FINE = (EXACT, WITHIN, APPROXIMATE, STUCK, FAIL, GIVEN_UP, REFUSED)
+FINDINGS = (SILENT, HUNG, TRACEBACK, FALSE_ALARM, UNTOLD)
+
+OF_SUMS = ("sum_is_right", "merges_are_exact", "merges_are_right", "replicas_agree", "decodes")
+HARMLESS = ("loss", "burst_loss", "link_rate", "worker_pause", "start_skew", "slow_host")  # cost time alone
+PLACES = ("element", "slot", "unit", "message", "worker", "word", "part")
+
+
+@dataclass
+class Verdict:
+    """What a scenario came to, and the reason in words."""
+
+    kind: str
+    text: str = ""
+
+    def as_dict(self) -> dict[str, str]:
+        """For a line of JSON."""
+        return {"kind": self.kind, "text": self.text}
+
+
+@dataclass
+class Witness:
+    """Judges every round of every job as it is closed."""
+
+    wrong: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # by job: where
+    rounds: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    exact: dict[str, bool] = field(default_factory=lambda: defaultdict(lambda: True))
+    label: str = ""
+
+    def __call__(
+        self, codec: Any, gradients: Any, decoded: Any, operations: Any, exempt: Any, *rest: Any
+    ) -> Any:
+        label = self.label
+        self.rounds[label] += 1
+        known = np.concatenate([exempt.estimates, exempt.infinities]).astype(np.int64)
+        for worker, own in enumerate(decoded):
+            wrong = wrong_elements(codec, gradients, own, _holds(operations, worker, gradients), known)
+            if wrong.any():
+                first = int(np.argmax(wrong))
+                where = f"worker {worker}: {int(wrong.sum())} elements, the first {first}: {own[first]!r}"
+                where += f" of {[float(one[first]) for one in gradients]}"
+                self.wrong[label].append(where)
+        self.exact[label] &= is_exact(gradients, decoded)
+        return _examine(codec, gradients, decoded, operations, exempt, *rest)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Sees the rounds that are closed meanwhile."""
+
+        def close(job: Any, *arguments: Any) -> Any:
+            self.label = job._parts.label
+            return _close(job, *arguments)
+
+        with (
+            mock.patch.object(sim.job, "examine", self),
+            mock.patch.object(sim.job.TrainingJob, "_close", close),
+        ):
+            yield
+
+
+_examine, _close = sim.verify.examine, sim.job.TrainingJob._close
+
+
+def _holds(operations: Any, worker: int, gradients: Any) -> Any:
+    """Who is in each element of a partial sum, `(workers, elements)`, or None."""
+    if not operations or not operations[0].sent[0]:
+        return None
+    holders = operations[0].received[worker][0].holders
+    if holders is None:
+        return None
+    bitmaps = np.repeat(holders.bitmaps, holders.unit_words)[: len(gradients[0])]
+    return np.array([(bitmaps >> np.uint32(rank)) & 1 for rank in range(len(gradients))], bool)
+
+
+class _Transformed:
+    """A workload whose gradients are denormal, huge, cancelling, or of very different size."""
+
+    def __init__(self, workload: Any, how: str) -> None:
+        self._workload, self._how = workload, how
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._workload, name)
+
+    def gradients(self, step: int) -> Any:
+        found = self._workload.gradients(step)
+        changed = [
+            [self._change(part.copy(), worker, found[0][i]) for i, part in enumerate(parts)]
+            for worker, parts in enumerate(found)
+        ]
+        return [[np.ascontiguousarray(part, np.float32) for part in parts] for parts in changed]
+
+    def _change(self, part: Any, worker: int, first: Any) -> Any:
+        with np.errstate(over="ignore", under="ignore"):
+            match self._how:
+                case "denormal":
+                    return part * np.float32(1e-42)
+                case "huge":
+                    return np.clip(part * np.float32(3e37), -3e38, 3e38)
+                case "cancelling":
+                    return (first if worker % 2 == 0 else -first) + part * np.float32(1e-6)
+                case "wide":
+                    return part * np.exp2((np.arange(part.size) * 7919 % 80 - 40).astype(np.float32))
+                case "zero":
+                    return part * np.float32(0)
+                case "spike":
+                    part[: 1 if worker == 0 else 0] = np.float32(1e30)
+        return part
+
+
+def play(drawn: Drawn) -> Verdict:
+    """Run one scenario; never raises."""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            return _played(drawn, Path(folder))
+    except Exception:
+        return Verdict(TRACEBACK, traceback.format_exc(limit=-6))
+
+
+def _played(drawn: Drawn, folder: Path) -> Verdict:
+    for name, text in drawn.files.items():
+        (folder / name).write_text(text)
+    file = folder / "soak.yaml"
+    file.write_text(json.dumps(drawn.scenario))
+    try:
+        plan = resolve(load(file))
+    except NetfoldError as error:
+        kind = REFUSED if error.exit_code == 2 and len(str(error)) > 20 else TRACEBACK
+        return Verdict(kind, str(error).replace(f"{folder}/", ""))
+    witness, made = Witness(), sim.workload.synthetic_workload
+    with (
+        witness.watching(),
+        mock.patch.object(
+            sim.run, "synthetic_workload", lambda *given: _Transformed(made(*given), drawn.transform)
+        ),
+    ):
+        result = run_variant(plan, plan.variants[0])
+    return _worst(
+        [*_of_network(result), *(_of_job(job, plan.variants[0], witness, drawn) for job in result.jobs)]
+    )
+
+
+def _worst(verdicts: list[Verdict]) -> Verdict:
+    order = [*FINDINGS, FAIL, GIVEN_UP, STUCK, APPROXIMATE, WITHIN, EXACT]
+    return min(verdicts, key=lambda one: order.index(one.kind))
+
+
+def _of_network(result: VariantResult) -> list[Verdict]:
+    """Packets on links add up, whatever goes wrong."""
+    found = []
+    for link in result.links:
+        for unit in ("packets", "bytes"):
+            sent = getattr(link, unit)
+            parts = {what: getattr(link, f"{what}_{unit}") for what in ("delivered", "lost", "in_flight")}
+            if sent != sum(parts.values()):
+                found.append(Verdict(SILENT, f"{link.link}: {unit}: sent {sent}, of which {parts}"))
+    bad = [
+        one
+        for one in result.checks
+        if one.name in ("conservation", "switches_add_up") and one.verdict == "fail"
+    ]
+    return found[:1] + [Verdict(FALSE_ALARM, f"{one.name}: {one.detail}") for one in bad[:1]]
+
+
+def _of_job(job: Any, variant: VariantPlan, witness: Witness, drawn: Drawn) -> Verdict:
+    checks = {one.name: one for one in job.checks}
+    failed = {name: one.detail for name, one in checks.items() if one.verdict not in ("pass", "stuck")}
+    plan = next(one for one in variant.jobs if one.label == job.label)
+    finishes = checks["finishes"]
+    wrong = witness.wrong.get(job.label, [])
+    if wrong:
+        told = " ".join(failed.get(name, "") for name in OF_SUMS)
+        if not told.strip():
+            return Verdict(SILENT, f"{wrong[0]}; verdicts {_verdicts(checks)}")
+        return Verdict(FAIL if any(place in told for place in PLACES) else UNTOLD, told)
+    if finishes.verdict == "stuck":
+        if not drawn.faults:
+            return Verdict(FALSE_ALARM, f"stuck without a fault: {finishes.detail}")
+        is_told = any(word in finishes.detail.lower() for word in ("cause", "crash"))
+        return Verdict(STUCK if is_told and job.facts.diagnosis else UNTOLD, finishes.detail)
+    if finishes.verdict == "fail":
+        explained = not all(map(is_harmless, drawn.faults)) or _is_too_large(finishes.detail)
+        return Verdict(
+            GIVEN_UP if explained and finishes.detail else FALSE_ALARM, f"finishes: {finishes.detail}"
+        )
+    if failed:
+        explained = _explains(drawn, plan, failed)
+        return Verdict(FAIL if explained else FALSE_ALARM, "; ".join(f"{n}: {d}" for n, d in failed.items()))
+    if witness.rounds[job.label] == 0:
+        return Verdict(SILENT, "it passed, and no round was closed")
+    estimates = sum(one.estimated_elements for one in job.journal.rounds)
+    if estimates:
+        return Verdict(APPROXIMATE, f"{estimates} elements")
+    return Verdict(EXACT if witness.exact[job.label] else WITHIN)
+
+
+def is_harmless(fault: dict[str, Any]) -> bool:
+    """Whether it costs time and nothing else: packets stay in order, and everything comes back unchanged."""
+    if fault["kind"] == "duplicate":
+        return bool(fault["delay"] == "0us")
+    if fault["kind"] == "corruption":
+        return bool(fault["detected"])
+    return fault["kind"] in HARMLESS or (fault["kind"] == "link_down" and "for" in fault)
+
+
+def _explains(drawn: Drawn, plan: Any, failed: dict[str, str]) -> bool:
+    """Whether an injected fault may fail a check although all sums are within their bounds."""
+    if not all(map(is_harmless, drawn.faults)):
+        return True  # a flipped bit within the bound, replicas that differ, what a reboot leaves …
+    program = getattr(getattr(plan.collective, "program", None), "name", "")
+    return program == "TIMED" and bool(drawn.faults) and set(failed) <= {"replicas_agree"}
+
+
+def _is_too_large(told: str) -> bool:
+    """Whether a codec says of an element that it is larger than it can carry, and the numbers say so too."""
+    numbers = re.search(r"gradient\[\d+\] is (\S+):.* (?:up to|below) (\S+?)[;,]", told)
+    return numbers is not None and abs(float(numbers[1])) >= float(numbers[2])
+
+
+def _verdicts(checks: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {one.verdict}" for name, one in checks.items())
