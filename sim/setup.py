@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
 from homomorphic.codec import Codec
@@ -69,7 +69,7 @@ def _section(name: str, section: Section) -> dict[str, Any]:
 
 def _codec(codec: Codec) -> dict[str, Any]:
     """A codec's kind and its options beyond the defaults, those that the network decided included."""
-    known = fields(codec) if is_dataclass(codec) else ()
+    known: tuple[Field[Any], ...] = fields(codec) if is_dataclass(codec) else ()
     defaults: dict[str, Any] = {one.name: None if one.default is MISSING else one.default for one in known}
     values = {name: getattr(codec, name) for name in defaults}
     options = {
