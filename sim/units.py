@@ -138,6 +138,12 @@ SIZE = Quantity(
     "64KiB",
     {
         "bytes": 1,
+        "Kb": 10**3 // 8,  # bits: a small b is no byte
+        "Mb": 10**6 // 8,
+        "Gb": 10**9 // 8,
+        "Kbit": 10**3 // 8,
+        "Mbit": 10**6 // 8,
+        "Gbit": 10**9 // 8,
         "K": 10**3,
         "M": 10**6,
         "G": 10**9,

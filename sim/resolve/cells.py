@@ -24,13 +24,13 @@ def check_cells(place: Place, codec: Codec, workers: int, overflow: str) -> None
         return
     if workers > WORKERS_MAX:
         message = f"{workers} workers overflow the index's cells of 4 bits, which count to {WORKERS_MAX}"
-        hint = f"use index_bits: 1, or {WORKERS_MAX} workers at most"
+        hint = f"use codec.index_bits: 1, or {WORKERS_MAX} workers at most"
     elif overflow != "wrap" and workers > _INT32_WORKERS_MAX:
         message = (
             f"{workers} workers in the index's cells of 4 bits leave int32, and with overflow {overflow} "
             f"the index would be wrong; up to {_INT32_WORKERS_MAX} fit"
         )
-        hint = "use index_bits: 1, or overflow wrap"
+        hint = "use codec.index_bits: 1, or collective.overflow: wrap"
     else:
         return
     raise place.job_error("codec.index_bits", message, hint)

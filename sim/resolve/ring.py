@@ -65,7 +65,7 @@ def resolve_ring(
     window, traffic = Window(frame, section.window, frame.ack_bytes), ring_traffic(network, hosts, routes)
     trip_ps = full_window_trip_ps(network, traffic, window)
     timeout_ps = max(TIMEOUT_PS, 2 * trip_ps) if section.timeout is None else section.timeout
-    check_timeout(place, "timeout", timeout_ps, trip_ps)
+    check_timeout(place, "timeout", timeout_ps, trip_ps, "window")
     carrier = ring_carrier(network, traffic, frame, device_of(job.device))
     return ResolvedRing(
         RingPlan(frame, section.window, timeout_ps, section.ack_every), fitted(job.codec, carrier)

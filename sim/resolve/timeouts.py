@@ -6,8 +6,8 @@ from sim.resolve.place import Place
 from sim.units import TIME
 
 
-def check_timeout(place: Place, key: str, timeout_ps: int, trip_ps: int) -> None:
-    """Check a timeout of a job's collective against the round trip of a full window.
+def check_timeout(place: Place, key: str, timeout_ps: int, trip_ps: int, window_key: str = "slots") -> None:
+    """Check a timeout of a job's collective against the round trip of a full window, the value of a key.
 
     Raises
     ------
@@ -19,5 +19,5 @@ def check_timeout(place: Place, key: str, timeout_ps: int, trip_ps: int) -> None
             f"collective.{key}",
             f"{TIME.format(timeout_ps)} is too short: a full window's round trip takes "
             f"{TIME.rough(trip_ps)} on the idle network, so packets would be sent again without need",
-            f"use more than {TIME.rough(trip_ps)}, or a smaller window",
+            f"use more than {TIME.rough(trip_ps)}, or a smaller window (collective.{window_key})",
         )

@@ -163,7 +163,7 @@ class _Resolver:
                     rates = RATE.format(edge["rate_bps"]), RATE.format(kind.port_rate_bps)
                     message = f"link {a}–{b} has {rates[0]}, a port of {kind.name} {rates[1]}"
                     raise self.place.error(
-                        "topology.rate", message, "use a lower rate, or the switch profile ideal"
+                        "topology.rate", message, "use a lower rate, or topology.switch: ideal"
                     )
         return found
 

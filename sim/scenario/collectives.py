@@ -16,7 +16,7 @@ Frame = Literal["udp-256", "udp-1024", "roce-1024", "roce-2048"]
 
 AnyFrame = Literal[Frame, "atp"]
 
-_FRAMES = {
+FRAMES_OF = {
     "switchml": ("udp-256", "udp-1024", "roce-1024"),
     "tree": ("roce-1024", "roce-2048"),
     "timed": ("udp-256", "udp-1024"),
@@ -110,9 +110,11 @@ class InNetwork(Section):
         program = info.data.get("program")
         if program is None:  # a mistake of its own
             return frame
-        if frame not in _FRAMES[program]:
-            near = get_close_matches(str(frame), _FRAMES[program], 1)
-            hint = (f"did you mean {near[0]!r}? " if near else "") + f"allowed: {', '.join(_FRAMES[program])}"
+        if frame not in FRAMES_OF[program]:
+            near = get_close_matches(str(frame), FRAMES_OF[program], 1)
+            hint = (
+                f"did you mean {near[0]!r}? " if near else ""
+            ) + f"allowed: {', '.join(FRAMES_OF[program])}"
             raise ValueError(f"cannot use {shown(frame)} with program {program}\n{hint}")
         return frame
 

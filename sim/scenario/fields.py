@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     GetCoreSchemaHandler,
@@ -23,6 +24,7 @@ import homomorphic  # noqa: F401  registers the codecs
 from homomorphic.codec import Codec, codecs
 from sim.errors import shown
 from sim.units import FRACTION_PATTERN, RATE, SIZE, TIME, Quantity, format_fraction, parse_fraction
+from topologies.graph import LINK_RANGES
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9-]*$"
 
@@ -31,18 +33,42 @@ def _json(quantity: Quantity) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": quantity.pattern, "examples": [quantity.example]})
 
 
+def _up_to(quantity: Quantity, highest: int) -> AfterValidator:
+    """Refuse more, in the units of the quantity."""
+
+    def check(value: int) -> int:
+        if value > highest:
+            raise ValueError(
+                f"must be at most {quantity.format(highest)}, found {shown(quantity.format(value))}"
+            )
+        return value
+
+    return AfterValidator(check)
+
+
 Rate = Annotated[
-    int, BeforeValidator(RATE.parse), Field(gt=0), PlainSerializer(RATE.format, return_type=str), _json(RATE)
+    int,
+    BeforeValidator(RATE.parse),
+    Field(gt=0),
+    _up_to(RATE, LINK_RANGES["rate_bps"][1]),
+    PlainSerializer(RATE.format, return_type=str),
+    _json(RATE),
 ]
 Time = Annotated[
     int,
     BeforeValidator(TIME.parse),
-    Field(ge=0, le=10**15),
+    Field(ge=0),
+    _up_to(TIME, LINK_RANGES["delay_ps"][1]),
     PlainSerializer(TIME.format, return_type=str),
     _json(TIME),
 ]
 Size = Annotated[
-    int, BeforeValidator(SIZE.parse), Field(gt=0), PlainSerializer(SIZE.format, return_type=str), _json(SIZE)
+    int,
+    BeforeValidator(SIZE.parse),
+    Field(gt=0),
+    _up_to(SIZE, LINK_RANGES["buffer_bytes"][1]),
+    PlainSerializer(SIZE.format, return_type=str),
+    _json(SIZE),
 ]
 Share = Annotated[
     float,

@@ -112,7 +112,9 @@ def _units(spec: SyntheticSpec) -> int:
 
 def _unit_elements(spec: SyntheticSpec) -> int:
     """Consecutive elements of a unit."""
-    return {"iid": 1, "columns": 1, "rows": spec.row_elements, "blocks": BLOCK_ELEMENTS}[spec.pattern]
+    return {"iid": 1, "columns": 1, "rows": min(spec.row_elements, spec.elements), "blocks": BLOCK_ELEMENTS}[
+        spec.pattern
+    ]
 
 
 def _choose(units: int, count: int, generator: np.random.Generator) -> NDArray[np.bool_]:

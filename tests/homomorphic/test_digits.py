@@ -98,6 +98,21 @@ def test_what_decides_a_tie_may_be_far_below_float64(low: int, digits: int) -> N
     assert same(summed(agreement, gradients, starts_of(12, 16), 1)[0], expected(gradients))
 
 
+@pytest.mark.parametrize("workers", [2, 3, 4, 5, 8, 9, 64])
+def test_infinite_sums_are_counted_from_the_smallest_on(workers: int) -> None:
+    """Of values below 2**top, n <= 2**b add up to infinity from top + b = 129 on, and never below."""
+    top = 129 - (workers - 1).bit_length()
+    largest = np.ldexp(1 - 2.0**-24, [top, top - 1]).astype(np.float32)
+    gradients = [np.array([largest[0], -largest[0], largest[1], -largest[1]])] * workers
+    for count, starts in ((2, [0, 2, 4]), (2, [0, 4])):
+        with np.errstate(over="ignore"):
+            decoded, infinite = summed(
+                agreed(Exact(4 // (len(starts) - 1)), gradients), gradients, np.array(starts), 1
+            )
+        assert same(decoded, expected(gradients))
+        assert int(np.isinf(decoded).sum()) == infinite == count
+
+
 @pytest.mark.parametrize("workers", [255, 256, 1000, 4096])
 @pytest.mark.parametrize("spread", [0, 6, 30])
 def test_many_workers(workers: int, spread: int) -> None:
@@ -156,6 +171,16 @@ def test_ranges_are_no_wider_than_the_values(block: list[float]) -> None:
     else:
         assert ranges.digits.tolist() == [0]
         assert (ranges.tops[0], ranges.lows[0]) == (EMPTY_TOP, EMPTY_LOW)
+
+
+@pytest.mark.parametrize(("top", "low"), [(top, low) for top in (4, 5, 6) for low in (-4, -3, -2)])
+def test_a_forecast_covers_what_lies_within_it_and_no_more(top: int, low: int) -> None:
+    """Values of 2**(top − 1) and 2**low, where bits from −3 up to below 5 were expected."""
+    forecast, found = (
+        agreed(Exact(4), [np.array([2.0 ** (above - 1), 2.0**lowest], np.float32)])
+        for above, lowest in ((5, -3), (top, low))
+    )
+    assert forecast.covers(found).tolist() == [top <= 5 and low >= -3]
 
 
 def test_blocks_longer_than_a_buffer_and_of_many_digits() -> None:

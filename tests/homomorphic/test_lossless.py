@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -162,6 +163,26 @@ def test_fast_and_general_kernels_make_the_same_messages(
     assert labels(expected) == labels(result)
     for one, other in zip(expected.messages[1], result.messages[1], strict=True):
         assert one[0].words.tobytes() == other[0].words.tobytes()
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_table_of_more_members_than_fast_kernels_number_goes_the_general_way(
+    more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One table for the bucket: it may have any number of members, and the fast kernels would refuse it."""
+    gradients = sparse(20_000, 0.02, 3)
+    members = int(np.any(gradients, axis=0).sum())
+    for module in (sketch, tables):
+        monkeypatch.setattr(module, "MEMBERS_MAX", members - more)
+    ways: list[str] = []
+    for name, module, function in (("fast", tables, "peel"), ("general", sketch.hypergraph, "replay")):
+        inner = getattr(module, function)
+        spy = partial(lambda name, inner, *arguments: (ways.append(name), inner(*arguments))[1], name, inner)
+        monkeypatch.setattr(module, function, spy)
+    decoded = folded(Lossless("rotated"), gradients).decoded[0]
+
+    assert set(ways) == {"general" if more else "fast"}
+    assert decoded.tobytes() == folded(FixedPoint(4096), gradients).decoded[0].tobytes()
 
 
 @pytest.mark.parametrize("fault", [1, -1, 12_345, 2**30])

@@ -20,6 +20,9 @@ COMPILED_LATER = {"_rare", "_atp"}  # given to `numba.cfunc` in `sim/engine/hand
 IMPORT = "from netfold_switch import is_on as _is_on, is_on_compiled as _is_on_compiled"
 NEVER_SWITCHED = {"annotation", "returns", "decorator_list", "ctx", "op", "ops", "target", "targets"}
 
+# Compiled code cannot choose at run time what an attribute is of, as rows of unlike tables have unlike types.
+NEVER_CHOSEN = {(ast.Attribute, "value"), (ast.Subscript, "value"), (ast.Call, "func")}
+
 
 class AnchorError(ValueError):
     """A fault's text is not in its file, or not once."""
@@ -143,6 +146,8 @@ def _difference(before: ast.AST, after: ast.AST, where: Where) -> Edit | None:
     if len(differing) != 1 or differing[0] in NEVER_SWITCHED:
         return None
     (name,) = differing
+    if (type(before), name) in NEVER_CHOSEN:
+        return None
     old, new = getattr(before, name), getattr(after, name)
     if isinstance(old, list):
         return _difference_of_lists(old, new, before, where)

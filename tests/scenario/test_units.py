@@ -126,6 +126,12 @@ RATES = "use a number and one of bps, Kbps, Mbps, Gbps, Tbps"
         ),
         (
             SIZE,
+            "1Mb",
+            "cannot read '1Mb' as a size\n"
+            "  use a number and one of B, KB, KiB, MB, MiB, GB, GiB (1Mb = '125KB')",
+        ),
+        (
+            SIZE,
             "99999999999GiB",
             "'99999999999GiB' is too large\n  the largest size is 9223372036854775807B",
         ),

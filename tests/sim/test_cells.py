@@ -13,7 +13,7 @@ ONE_BIT = "codec={kind: lossless, setting: published, values: block_exponent, in
 WRAP = "collective.overflow=wrap"
 TOO_MANY = (
     "--set: codec.index_bits (default): 16 workers overflow the index's cells of 4 bits, which count to 15\n"
-    "  use index_bits: 1, or 15 workers at most"
+    "  use codec.index_bits: 1, or 15 workers at most"
 )
 
 
@@ -33,7 +33,7 @@ def test_words_that_leave_int32_where_they_must_not(tmp_path: Path, overflow: st
     assert refused(tmp_path, *sets, *of(8)) == (
         "--set: codec.index_bits (default): 8 workers in the index's cells of 4 bits leave int32, and with "
         f"overflow {overflow} the index would be wrong; up to 7 fit\n"
-        "  use index_bits: 1, or overflow wrap"
+        "  use codec.index_bits: 1, or collective.overflow: wrap"
     )
 
 

@@ -187,3 +187,20 @@ def test_one_of_two_jobs_cannot_encode(tmp_path: Path) -> None:
     assert told.checks("tiny/sick")["nothing_lost"] == "fail"
     assert "diagnosis" not in told.variants["tiny/sick"]
     assert set(told.checks("tiny/sound").values()) == {"pass"}
+
+
+def test_what_late_packets_leave_in_switches_is_told_and_no_failure(tmp_path: Path) -> None:
+    """They arrive when all is done: the sums are right, and slots are opened that nobody will close."""
+    fault = "faults=[{kind: reorder, rate: 1%, delay: 50ms, links: ['h*->s0']}]"
+    left = r"\d+ left behind in switches: slot .*; "
+    left += r"injected faults explain it: reorder delayed \d+ packets on h\*->s0"
+
+    told = netfold(tmp_path, write(tmp_path, SWITCHML), fault)
+    words = ["run", str(write(tmp_path, SWITCHML)), "--set", fault, "--out", str(tmp_path / "more")]
+    printed = CliRunner().invoke(app, words, env={"COLUMNS": "400"}).stdout
+
+    assert (told.exit_code, told.verdict, set(told.checks("tiny").values())) == (0, "pass", {"pass"})
+    assert re.fullmatch(left, told.detail("tiny", "nothing_leaked"))
+    (warning,) = load(tmp_path / "runs" / "latest").summary["warnings"]
+    assert warning == f"tiny: {told.detail('tiny', 'nothing_leaked')}"
+    assert f"note: {warning}" in " ".join(printed.split())

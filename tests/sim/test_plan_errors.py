@@ -145,7 +145,7 @@ def test_more_workers_than_folded_packets_have_rules_for(tmp_path: Path) -> None
 
     assert refused(tmp_path, *large, "workers=17") == (
         "--set: workers: SwitchML cannot fold packets of 256 words over 4 pipelines for 17 workers\n"
-        "  use 16 workers at most, or 64 words (256 B) a packet"
+        "  use 16 workers at most, or 64 words (256 B) a packet (collective.frame: udp-256)"
     )
 
 
@@ -163,7 +163,8 @@ def test_loopback_ports_are_as_busy_as_links_are_fast(tmp_path: Path) -> None:
 
     assert refused(tmp_path, *many, "topology.rate=400Gbps") == (
         "--set: workers: 16 workers send 20400 Gbps through loopback ports with SwitchML, "
-        "tofino2 has 32 of 400 Gbps\n  use 9 workers at most, or 64 words (256 B) a packet"
+        "tofino2 has 32 of 400 Gbps\n  use 9 workers at most, "
+        "or 64 words (256 B) a packet (collective.frame: udp-256)"
     )
 
 
@@ -212,7 +213,7 @@ def test_a_timeout_that_expires_while_all_is_well(tmp_path: Path, written: str, 
         assert refused(tmp_path, f"collective.{key}={written}") == (
             f"--set: collective.{key}: {found} is too short: a full window's round trip takes 16.9us "
             "on the idle network, so packets would be sent again without need\n"
-            "  use more than 16.9us, or a smaller window"
+            "  use more than 16.9us, or a smaller window (collective.slots)"
         )
     assert plan(tmp_path, "collective.timeout=16851841ps")
 
@@ -248,7 +249,7 @@ def test_a_ring_has_as_little_use_for_a_short_timeout(tmp_path: Path) -> None:
     assert refused(tmp_path, ring.format(trip_ps), DENSE) == (
         f"--set: collective.timeout: {TIME.format(trip_ps)} is too short: a full window's round trip takes "
         f"{TIME.rough(trip_ps)} on the idle network, so packets would be sent again without need\n"
-        f"  use more than {TIME.rough(trip_ps)}, or a smaller window"
+        f"  use more than {TIME.rough(trip_ps)}, or a smaller window (collective.window)"
     )
     assert plan(tmp_path, ring.format(trip_ps + 1), DENSE)
 
@@ -256,7 +257,7 @@ def test_a_ring_has_as_little_use_for_a_short_timeout(tmp_path: Path) -> None:
 def test_a_link_faster_than_the_switchs_ports(tmp_path: Path) -> None:
     assert refused(tmp_path, "topology.rate=200Gbps") == (
         "--set: topology.rate: link h0–s0 has 200Gbps, a port of tofino1 100Gbps\n"
-        "  use a lower rate, or the switch profile ideal"
+        "  use a lower rate, or topology.switch: ideal"
     )
     assert plan(tmp_path, "topology.rate=200Gbps", "topology.switch=ideal")
 

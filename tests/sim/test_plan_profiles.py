@@ -200,7 +200,8 @@ def test_a_point_of_a_tree_that_does_not_fit_is_named(tmp_path: Path) -> None:
 
     assert refused(tmp_path, *sets, "profiles.mine.loopback_ports=18", text=OWN) == (
         "--set: workers: switch leaf1: 4 workers send 1900 Gbps through loopback ports with SwitchML, "
-        "mine has 18 of 100 Gbps\n  use 3 workers at most, or 64 words (256 B) a packet"
+        "mine has 18 of 100 Gbps\n  use 3 workers at most, "
+        "or 64 words (256 B) a packet (collective.frame: udp-256)"
     )
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from homomorphic.bounds import Sums
+from homomorphic.bounds import PART_ELEMENTS, Sums
 from homomorphic.codec import Gradient, Holders, Merge, Merged, Message, Words
 from homomorphic.fixed_point import FixedPoint
 from homomorphic.fold import LockStepError
@@ -152,6 +152,17 @@ def test_replicas_agree_bit_for_bit() -> None:
         (nan, nan.copy(), True),
     ):
         assert agree == found((10.0,), gradients, [one, other]).replicas_agree
+
+
+@pytest.mark.parametrize("element", [0, PART_ELEMENTS - 1, PART_ELEMENTS, 2 * PART_ELEMENTS])
+def test_replicas_that_differ_in_one_bit_of_one_part(element: int) -> None:
+    size = 2 * PART_ELEMENTS + 1
+    gradients, decoded = [np.ones(size, np.float32)] * 3, [np.full(size, 3, np.float32) for _ in range(3)]
+    assert examine(Uncompressed(), gradients, decoded, []).replicas_agree
+
+    decoded[2].view(np.int32)[element] ^= 1
+
+    assert not examine(Uncompressed(), gradients, decoded, []).replicas_agree
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random as rnd
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -15,9 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from homomorphic.auto import Auto
 from homomorphic.bounds import PART_ELEMENTS
-from homomorphic.codec import Holders, Merge, Merged, Message, Scaling, Words
-from homomorphic.fixed_point import block_exponents
+from homomorphic.codec import Codec, Holders, Merge, Merged, Message, Scaling, Words
+from homomorphic.dense import DenseExact
+from homomorphic.fixed_point import FixedPoint, block_exponents
 from homomorphic.none import Uncompressed
 from sim.engine.model import Overflow
 from sim.verify import Findings, Operation, examine
@@ -367,3 +370,37 @@ def test_nothing_sent_is_nothing_wrong() -> None:
         sent = [Message(empty.view(np.float32 if merge is Merge.FLOAT_ADD else dtype), merge, "values")] * 2
         found = examined(sent, [Merged(sent[0].words, 2)] * 2)
         assert (found.wrong_words, found.wrong_floats) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "codec", [FixedPoint(256), Uncompressed(), DenseExact(), Auto()], ids=lambda one: one.kind
+)
+def test_nothing_of_the_gradients_size_is_allocated(codec: Codec) -> None:
+    """Beside 4 MB per worker and array: less than 2 MB, exponents and scratch together."""
+    size = 1 << 20
+    random = np.random.default_rng(1)
+    gradients = [random.standard_normal(size).astype(np.float32) for _ in range(4)]
+    total = np.sum(gradients, axis=0, dtype=np.float32)
+    decoded = [total, *[total.copy() for _ in range(3)]]
+    exponents = [block_exponents(one, 256, 4) for one in gradients]
+    scaled = {
+        rank: (Message(one, Merge.ADD, "values", scaling=Scaling(exponents[rank], 256, 4)),)
+        for rank, one in enumerate(gradients)
+    }
+    plain = {rank: (Message(one, Merge.FLOAT_ADD, "values"),) for rank, one in enumerate(gradients)}
+    integers = [Merged(np.zeros(size, np.int32), 4, exponents[0]) for _ in range(4)]
+    operations = [
+        Operation(scaled, {rank: (one,) for rank, one in enumerate(integers)}),
+        Operation(plain, {rank: (Merged(decoded[rank], 4),) for rank in range(4)}),
+    ]
+
+    examine(codec, gradients, decoded, operations)  # what is compiled or imported is not counted
+    tracemalloc.start()
+    try:
+        found = examine(codec, gradients, decoded, operations)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert (found.wrong_floats, found.replicas_agree) == (0, True)
+    assert peak_bytes < 2 << 20

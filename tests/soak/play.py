@@ -20,12 +20,14 @@ import sim.job
 import sim.run
 import sim.verify
 import sim.workload
+from sim.engine.model import Overflow
 from sim.errors import NetfoldError
 from sim.outcome import VariantResult
 from sim.plan import VariantPlan
 from sim.resolve import resolve
 from sim.run import run_variant
 from sim.scenario import load
+from tests.sim.test_soak import has_wrong_words
 from tests.soak.draw import Drawn
 from tests.soak.judge import is_exact, wrong_elements
 
@@ -84,6 +86,8 @@ class Witness:
                 where = f"worker {worker}: {int(wrong.sum())} elements, the first {first}: {own[first]!r}"
                 where += f" of {[float(one[first]) for one in gradients]}"
                 self.wrong[label].append(where)
+        if others[2:] == (Overflow.WRAP,) and any(map(has_wrong_words, operations)):
+            self.wrong[label].append("a merged word is not the sum of those that were sent")
         self.exact[label] &= is_exact(gradients, decoded)
         return _examine(codec, gradients, decoded, operations, exempt, *rest)
 

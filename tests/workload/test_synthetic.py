@@ -71,6 +71,13 @@ def test_union_of_workers_is_as_announced(overlap: float) -> None:
     assert union == pytest.approx(expected, abs=5 * math.sqrt(units) / 2)
 
 
+@pytest.mark.parametrize("density", [0.0, 1.0])
+def test_a_row_longer_than_the_gradient_is_all_of_it(density: float) -> None:
+    """However long: nothing of its length is ever made."""
+    spec = SyntheticSpec(elements=10, density=density, pattern="rows", row_elements=10**12)
+    assert np.count_nonzero(flat(synthetic_workload(spec, 1, 1))) == 10 * density
+
+
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_signs_are_even(distribution: Distribution) -> None:
     values = flat(synthetic_workload(SyntheticSpec(40_000, distribution=distribution), 1, 1))

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 from homomorphic.codec import Merge
 from sim.errors import ScenarioError
+from sim.frames import FRAMES
 from sim.resolve.aggregation.tree import Tree
 from sim.resolve.place import Place
-from sim.scenario.collectives import InNetwork
+from sim.scenario.collectives import FRAMES_OF, InNetwork
 from sim.wiring import with_loopback
 from switch.fit import Fit, FitError, check_merges, check_overflow, fit
 from switch.limits import PIPELINE
@@ -167,10 +168,11 @@ class Switches:
     def _refused(self, request: Request, error: FitError, where: str) -> ScenarioError:
         """The error at the key that has to change."""
         section, place, message = request.section, request.place, where + error.message
+        hint = error.hint if error.about == "words" else _with_frame(error.hint, section.program)
         if error.about == "profile" and section.switch == "auto":
-            return place.error(self.profile_key, message, error.hint)
+            return place.error(self.profile_key, message, hint)
         if error.about == "jobs":
-            return place.error("jobs", message, error.hint)
+            return place.error("jobs", message, hint)
         key = {
             "profile": "collective.switch",
             "program": "collective.program",
@@ -180,7 +182,7 @@ class Switches:
             "merges": "codec",
             "overflow": "collective.overflow",
         }[error.about]
-        return place.job_error(key, message, error.hint)
+        return place.job_error(key, message, hint)
 
     def _check_company(self, node: int, request: Request) -> None:
         """All jobs on a switch run the same program on packets of the same size."""
@@ -237,3 +239,13 @@ class Switches:
             self.network, link = with_loopback(self.network, name, self.profiles[name], passes)
             self._loopbacks[node] = link
         return self._loopbacks[node]
+
+
+def _with_frame(hint: str, program: str) -> str:
+    """A hint that names a number of words, with the frame of a scenario that has so many."""
+    for name in FRAMES_OF[program]:
+        words = FRAMES[name].elements
+        text = f"{words} words ({4 * words} B) a packet"
+        if text in hint:
+            return hint.replace(text, f"{text} (collective.frame: {name})")
+    return hint

@@ -87,6 +87,12 @@ MUTANTS: list[Mutant] = [
                 "    if not ending.leak_causes and not ending.leaks:\n",
             ),
             ("copies on any link explain what is left", "and links & set(planned.effect.links):", ":"),
+            ("a fault that struck nothing explains it", "        if record.count\n", "        if True\n"),
+            (
+                "a tree overtakes itself",
+                '    Program.TREE: {Fate.DUPLICATE: "copied"},',
+                '    Program.TREE: {Fate.DUPLICATE: "copied", Fate.REORDER: "delayed"},',
+            ),
         ],
     ),
     *faults(
@@ -166,6 +172,55 @@ MUTANTS: list[Mutant] = [
                 "a constant factor rounds by a whole unit",
                 "self.workers / (2 * self.factor)",
                 "self.workers / self.factor * 4",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/verify/kernels.py",
+        VERIFY,
+        [
+            (
+                "any number will do where an infinity was sent",
+                "if not off_by <= allowed[i] < np.inf:",
+                "if not off_by <= allowed[i]:",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/verify/words.py",
+        VERIFY,
+        [
+            (
+                "what several workers share counts once",
+                "sum(tally.count * len(result.workers) for result, tally in found)",
+                "sum(tally.count for result, tally in found)",
+            ),
+            (
+                "float units of integers are not looked at",
+                "            check_floats(place, floats, mixed)\n",
+                "",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/verify/sums.py",
+        VERIFY,
+        [
+            (
+                "partial results are held to the sum of all workers",
+                "sums_of_parts(gradients, holders.bitmaps, holders.unit_words)",
+                "sums_of_parts(gradients)",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/alike.py",
+        ["tests/sim/test_checks.py::test_workers_that_read_different_words_send_different_messages"],
+        [
+            (
+                "messages of different lengths are alike",
+                "0 if one.merge is Merge.GATHER else one.words.size",
+                "0",
             ),
         ],
     ),

@@ -1,7 +1,145 @@
-"""Faults."""
+"""Faults of metrics, tables and comparisons."""
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import Mutant, faults
 
-MUTANTS: list[Mutant] = []
+R = "tests/results/"
+
+MUTANTS: list[Mutant] = [
+    *faults(
+        "sim/results/summary.py",
+        [R + "test_summary.py"],
+        [
+            (
+                "loopback time is that of all ports together",
+                "_ratio(max(inside), fact.duration_ps)",
+                "_ratio(sum(inside), fact.duration_ps)",
+            ),
+            (
+                "bytes per worker are those of all workers",
+                "_mean(wire_bytes_up, steps_count * workers_count)",
+                "_mean(wire_bytes_up, steps_count)",
+            ),
+            (
+                "compression is the wrong way round",
+                "_ratio(dense_bytes, payload_bytes_up)",
+                "_ratio(payload_bytes_up, dense_bytes)",
+            ),
+            (
+                "time of aggregation is the total",
+                '"aggregation_time_us": _mean_us(aggregation_ps, len(steps))',
+                '"aggregation_time_us": _mean_us(aggregation_ps, 1)',
+            ),
+            ("the last loss is the first", "_finite(steps[-1].loss)", "_finite(steps[0].loss)"),
+            (
+                "drops count as losses",
+                "sum(link.lost_packets for link in links)",
+                "sum(link.lost_packets + link.dropped_packets for link in links)",
+            ),
+            (
+                "one exact round makes a variant exact",
+                "all(record.exact for record in rounds)",
+                "any(record.exact for record in rounds)",
+            ),
+            (
+                "forecast misses are redone parts",
+                '"forecast_misses": sum(record.forecast_misses',
+                '"forecast_misses": sum(record.redone_parts',
+            ),
+        ],
+    ),
+    *faults(
+        "sim/results/verdicts.py",
+        [R + "test_verdicts.py", R + "test_summary.py"],
+        [
+            (
+                "stuck is worse than wrong",
+                '    if not kinds or not kinds <= {*GOOD, "stuck"}:',
+                '    if not kinds or "stuck" not in kinds and not kinds <= {*GOOD, "stuck"}:',
+            ),
+            ("what was not checked passes", "    if not kinds or not kinds <=", "    if not kinds <="),
+        ],
+    ),
+    *faults(
+        "sim/results/breakdown.py",
+        [R + "test_breakdown.py"],
+        [
+            (
+                "the first worker tells of a round",
+                "return max(by_worker.values()",
+                "return min(by_worker.values()",
+            ),
+            (
+                "overlapping rounds count twice",
+                "max(record.start_ps, reached_ps), record.end_ps)",
+                "record.start_ps, record.end_ps)",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/compare.py",
+        [R + "test_compare.py"],
+        [
+            (
+                "variants are compared with the baseline's first",
+                'if entry["name"] == variant["name"]), candidates[0])',
+                'if entry["name"] != variant["name"]), candidates[0])',
+            ),
+            (
+                "the baseline's number counts from 0",
+                "return loaded[int(text) - 1]",
+                "return loaded[int(text) % len(loaded)]",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/collectives/in_network.py",
+        ["tests/sim/test_in_network.py", "tests/sim/test_run.py"],
+        [
+            (
+                "retransmissions are those of worker 0",
+                '"retransmitted_packets") for worker in range(self._workers))',
+                '"retransmitted_packets") for worker in range(1))',
+            ),
+        ],
+    ),
+    *faults(
+        "sim/journal.py",
+        ["tests/sim/test_run.py", "tests/sim/test_notes.py"],
+        [
+            (
+                "time that two spans share counts twice",
+                "covered += max(0, end - max(start, reached))",
+                "covered += max(0, end - start)",
+            ),
+            (
+                "messages up are bytes down",
+                "wire_bytes_down=int(self.wire_bytes[1])",
+                "wire_bytes_down=int(self.wire_bytes[0])",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/outcome.py",
+        ["tests/sim/test_run.py", "tests/sim/test_checks.py"],
+        [
+            (
+                "packets delivered are reported as sent",
+                'packets=counters["sent_packets"]',
+                'packets=counters["delivered_packets"]',
+            ),
+        ],
+    ),
+    *faults(
+        "sim/job.py",
+        ["tests/sim/test_run.py", "tests/sim/test_training.py"],
+        [
+            (
+                "encoding takes as long as its largest message",
+                "encode_ps = sum(self._parts.device.work_ps(m.work.read_bytes, m.work.written_bytes) for m in messages)",
+                "encode_ps = max(self._parts.device.work_ps(m.work.read_bytes, m.work.written_bytes) for m in messages)",
+            ),
+        ],
+    ),
+]

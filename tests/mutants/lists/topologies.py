@@ -13,18 +13,23 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "links of equal length count as shortest",
-                "closer = distance[neighbours] < distance[node]",
-                "closer = distance[neighbours] <= distance[node]",
+                "< distance[node]  # (links of node, targets)",
+                "<= distance[node]  # (links of node, targets)",
+            ),
+            (
+                "hosts are targets of the switch beside theirs",
+                "next_link[hosts_count + node] = rows[home]",
+                "next_link[hosts_count + node] = rows[home[::-1]]",
+            ),
+            (
+                "a node has a link to itself",
+                "next_link[same, same], next_count[same, same] = -1, 0",
+                "next_link[same, same], next_count[same, same] = -1, 1",
             ),
             (
                 "routes pick among all but the last way",
                 "key % int(network.next_count[node, target])",
                 "key % max(1, int(network.next_count[node, target]) - 1)",
-            ),
-            (
-                "hops are one too few beyond the first",
-                "        hops += 1\n",
-                "        hops += 1 if hops < 2 else 0\n",
             ),
         ],
     ),
