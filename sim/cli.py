@@ -98,6 +98,7 @@ def run(
     says who waits for what). The run's verdict is the worst of its variants': wrong numbers are worse than
     none, so fail comes before stuck. Exit status 0 only if all pass or are approximate, 1 if not.
     """
+    _tell_mistakes(file, sets, seed)
     from sim.results.verdicts import GOOD, kind
     from sim.run import APPROXIMATIONS, run_scenario
 
@@ -204,6 +205,14 @@ def data_fetch(name: Annotated[str, typer.Argument(metavar="NAME", help="See `ne
     from sim.workload.data import fetch
 
     print_line(fetch(name))
+
+
+def _tell_mistakes(file: Path, sets: list[str] | None, seed: int | None) -> None:
+    """Tell of mistakes in a file before what takes long is imported; standard input can be read only once."""
+    from sim.scenario import load
+
+    if str(file) != "-":
+        load(file, sets or (), seed)
 
 
 def _installed_version() -> str:

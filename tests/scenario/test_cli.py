@@ -66,6 +66,7 @@ def run_returns(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[tuple[A
             return result
 
         monkeypatch.setattr(sim.run, "run_scenario", run_scenario)
+        monkeypatch.setattr(sim.cli, "_tell_mistakes", lambda *arguments: None)
         return calls
 
     return replace

@@ -91,6 +91,8 @@ def test_the_list_of_commands_is_whole() -> None:
     assert sorted(COMMANDS) == sorted(walk(typer.main.get_command(sim.cli.app), []))
 
 
-@pytest.mark.parametrize("words", [["vlidate"], ["validate", "--st", "a=1", "x"], ["validate", "none.yaml"]])
+@pytest.mark.parametrize(
+    "words", [["vlidate"], ["validate", "--st", "a=1", "x"], ["validate", "none.yaml"], ["run", "none.yaml"]]
+)
 def test_mistakes_in_typing(words: list[str]) -> None:
     assert loaded_by([words], HEAVY)[1] == "[2] []"

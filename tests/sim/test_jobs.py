@@ -95,7 +95,7 @@ REFUSED = [
         ("jobs.b.collective.timeout=1us",),
         "--set: jobs.b.collective.timeout: 1us is too short: a full window's round trip takes 16.9us "
         "on the idle network, so packets would be sent again without need\n"
-        "  use more than 16.9us, or a smaller window",
+        "  use more than 16.9us, or a smaller window (collective.slots)",
     ),
 ]
 

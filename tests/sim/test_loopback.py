@@ -108,7 +108,8 @@ def test_jobs_on_one_switch_add_up(tmp_path: Path) -> None:
     assert only(tmp_path, PORTS.format(16), text=STAR)
     assert refused(tmp_path, PORTS.format(15), text=STAR) == (
         "tiny.yaml:5: workers: 8 workers and those of other jobs send 1550 Gbps through loopback ports "
-        "with SwitchML, mine has 15 of 100 Gbps\n  use 7 workers at most, or 64 words (256 B) a packet"
+        "with SwitchML, mine has 15 of 100 Gbps\n  use 7 workers at most, "
+        "or 64 words (256 B) a packet (collective.frame: udp-256)"
     )
 
 
