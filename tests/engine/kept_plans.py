@@ -78,5 +78,13 @@ def timer_of_a_filling_slot() -> Plan:
     return Plan(network, 1, [(timed, [one_by_one])], [])
 
 
-MAKERS = (inner_switch_answers, reboot_of_a_busy_switch, timer_of_a_filling_slot)
+def timeouts_that_grow() -> Plan:
+    """Nothing arrives: timeouts double every hundred, up to their bound, and the next stream's begin anew."""
+    network = with_loopbacks(compile_network(star(2, LINK)), LINK)
+    impatient = job(2, 8, timeout_ps=1_000_000, first_timeout_ps=1_000_000, timeout_max_ps=3_000_000)
+    nothing = Rule(Fate.LOSS, 1.0, (0,), until_ps=200_000_000)
+    return Plan(network, 1, [(impatient, [integers(2, 32), integers(2, 32)])], [], [nothing])
+
+
+MAKERS = (inner_switch_answers, reboot_of_a_busy_switch, timer_of_a_filling_slot, timeouts_that_grow)
 KEPT = {make.__name__: make for make in MAKERS}

@@ -22,6 +22,11 @@ HORIZON_PS = 300 * 10**6  # plans with faults may never end
 END_PS = 20 * 10**9  # plans without end long before
 
 
+@pytest.mark.parametrize("name", KEPT)
+def test_kept_plans(name: str) -> None:
+    assert_same(KEPT[name]())
+
+
 @drawn_anew
 @examples(200)
 @given(plans())
@@ -62,11 +67,6 @@ def test_atp(plan: Plan) -> None:
 @given(several_jobs())
 def test_several_jobs_and_flows(plan: Plan) -> None:
     assert_same(plan)
-
-
-@pytest.mark.parametrize("name", KEPT)
-def test_kept_plans(name: str) -> None:
-    assert_same(KEPT[name]())
 
 
 def assert_same(plan: Plan) -> None:

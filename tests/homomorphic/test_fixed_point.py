@@ -13,6 +13,7 @@ from hypothesis.extra.numpy import arrays
 from homomorphic.codec import EncodeError, Gradient
 from homomorphic.fixed_point import (
     FixedPoint,
+    announced_exponents,
     block_exponents,
     dequantize,
     largest_exponent,
@@ -21,6 +22,7 @@ from homomorphic.fixed_point import (
     scale_of,
     smallest_exponent,
 )
+from homomorphic.numbers.compact import all_of
 from tests.homomorphic.gradients import bound_of, folded
 from tests.reference.codecs import quantise_exactly
 
@@ -116,6 +118,17 @@ def test_tiny_blocks_never_become_nan(workers: int, value: float) -> None:
     assert not np.signbit(decoded[decoded == 0]).any()
     if abs(value) > 1e-33:
         assert decoded == pytest.approx(workers * value, rel=1e-4)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 255, 256])
+def test_a_block_of_zeros_announces_less_than_the_tiniest_value(workers: int) -> None:
+    """So that it does not count in a maximum, and all workers know where there is nothing at all."""
+    values = np.array([0, -0.0, 2.0**-149, 0, 0, 1.5], np.float32)
+    zeros, tiny, ones = announced_exponents(all_of(values, 2), workers).tolist()
+
+    assert zeros == tiny - 1
+    assert np.isfinite(scale_of(tiny, workers))
+    assert ones == 1
 
 
 def test_values_below_half_a_step_become_zero_next_to_large_ones() -> None:

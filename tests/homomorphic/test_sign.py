@@ -96,6 +96,17 @@ def test_bits_survive_as_often_as_they_should(held: int, arriving: int) -> None:
     assert merged.workers == held + arriving
 
 
+@pytest.mark.parametrize("workers", [2, 3, 5])
+@pytest.mark.parametrize("rank", [0, -1])
+def test_a_merge_of_many_takes_each_worker_as_often(workers: int, rank: int) -> None:
+    """One worker's bits are all set: of 131,072 of the merged ones, an n-th is, within five deviations."""
+    parts = [np.zeros(4096, np.uint32) for _ in range(workers)]
+    parts[rank][:] = 0xFFFFFFFF
+    share = int(np.bitwise_count(merge_all(Merge.SIGN, parts, key=5)).sum()) / 131_072
+
+    assert abs(share - 1 / workers) < 5 * (1 / workers * (1 - 1 / workers) / 131_072) ** 0.5
+
+
 def test_unanimous_bits_are_certain_and_one_worker_is_the_identity() -> None:
     words = np.array([0xF0F0F0F0, 0, 2**32 - 1], np.uint32)
 

@@ -167,9 +167,9 @@ MUTANTS: list[Mutant] = [
                 "taken = differing & random_lanes",
             ),
             (
-                "one binary digit of a probability is left out",
+                "the highest binary digit of a probability is left out",
                 "    for digit in range(32):\n        if (threshold",
-                "    for digit in range(1, 32):\n        if (threshold",
+                "    for digit in range(31):\n        if (threshold",
             ),
             (
                 "the highest code of a word is that of the seventh",

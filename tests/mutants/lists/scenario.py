@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant, faults
 
 S = "tests/scenario/"
+ROUTES, ERRORS = "tests/sim/test_plan_routes.py", "tests/sim/test_plan_errors.py"
 
 MUTANTS: list[Mutant] = [
     *faults(
@@ -49,6 +50,83 @@ MUTANTS: list[Mutant] = [
                 "the base wins",
                 "merge(children[key], child) if key in children else child",
                 "merge(child, children[key]) if key in children else child",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/resolve/ring.py",
+        [ROUTES],
+        [
+            (
+                "a ring waits ten milliseconds",
+                'TIMEOUT_PS = TIME.parse("1ms")',
+                'TIMEOUT_PS = TIME.parse("10ms")',
+            ),
+            (
+                "a ring's timeout is one round trip",
+                "max(TIMEOUT_PS, 2 * trip_ps)",
+                "max(TIMEOUT_PS, trip_ps + 1)",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/collectives/ring_rules.py",
+        [ROUTES],
+        [
+            ("all rings use route 0", "return mix_plain(seed, 7, job, worker) >> 33", "return 0"),
+            (
+                "rings of all jobs go the same ways",
+                "mix_plain(seed, 7, job, worker)",
+                "mix_plain(seed, 7, 0, worker)",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/resolve/aggregation/in_network.py",
+        [ROUTES, ERRORS],
+        [
+            (
+                "the workers of a tree go different ways",
+                "routes=tuple(self._route(0 if is_tree else worker)",
+                "routes=tuple(self._route(worker)",
+            ),
+            (
+                "the workers of one switch go the same way",
+                "routes=tuple(self._route(0 if is_tree else worker)",
+                "routes=tuple(self._route(0)",
+            ),
+            (
+                "a timeout is one round trip",
+                "max(usual_ps, 2 * trip_ps) if section.timeout",
+                "max(usual_ps, trip_ps + 1) if section.timeout",
+            ),
+            (
+                "the first timeout is not checked",
+                '        check_timeout(self.place, "first_timeout", first_timeout_ps, trip_ps)\n',
+                "",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/resolve/timeouts.py",
+        [ERRORS],
+        [
+            (
+                "a timeout as long as a round trip passes",
+                "if timeout_ps <= trip_ps:",
+                "if timeout_ps < trip_ps:",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/resolve/aggregation/switches.py",
+        ["tests/sim/test_plan_profiles.py", ERRORS, "tests/scenario/test_jobs.py"],
+        [
+            ("several jobs are fitted as one", "jobs=len(others) + 1,", "jobs=1,"),
+            (
+                "a job's slots begin at those of the others",
+                "self._tenants.get(node, ())), default=0\n        )\n        tenants",
+                "()), default=0\n        )\n        tenants",
             ),
         ],
     ),
