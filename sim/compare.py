@@ -127,7 +127,8 @@ def _baseline(baseline: Path, loaded: Sequence[Run]) -> Run:
         return load(baseline)
     if not 1 <= int(text) <= len(loaded):
         raise DataError(
-            f"--baseline {text}: there is no run of this number", f"give 1 to {len(loaded)}, or a run folder"
+            f"--baseline {text}: there is no run of this number",
+            f"give 1{f' to {len(loaded)}' if len(loaded) > 1 else ''}, or a run folder",
         )
     return loaded[int(text) - 1]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from sim.diagnosis import Cause, listed
@@ -19,6 +19,8 @@ class LinkFate(NamedTuple):
     sent: int
     lost: int  # of those sent
     dropped: int  # refused, not sent
+    waiting: int = 0  # on a link that is down at the end of the stretch: what it has taken and not sent
+    is_down: bool = False
 
     @property
     def tried(self) -> int:
@@ -26,13 +28,23 @@ class LinkFate(NamedTuple):
         return self.sent + self.dropped
 
 
-def fates(before: Sequence[Mapping[str, int]] | None, after: Sequence[Mapping[str, int]]) -> list[LinkFate]:
-    """What happened on each link between two readings of its counters; `before` None: since the start."""
+def fates(
+    before: Sequence[Mapping[str, int]] | None,
+    after: Sequence[Mapping[str, int]],
+    down: Collection[int] = (),
+) -> list[LinkFate]:
+    """What happened on each link between two readings of its counters; `before` None: since the start.
+
+    `down` are the links that are down at the second reading.
+    """
     names = ("sent_packets", "lost_packets", "dropped_packets")
     start = before or [dict.fromkeys(names, 0)] * len(after)
-    return [
-        LinkFate(*(now[name] - then[name] for name in names)) for then, now in zip(start, after, strict=True)
-    ]
+    found = []
+    for link, (then, now) in enumerate(zip(start, after, strict=True)):
+        sent, lost, dropped = (now[name] - then[name] for name in names)
+        is_down = link in down
+        found.append(LinkFate(sent, lost, dropped, now["in_flight_packets"] if is_down else 0, is_down))
+    return found
 
 
 def trouble(
@@ -156,6 +168,13 @@ def _disturbed(network: Network, disturbances: Sequence[Disturbance], links: Seq
 def _closed(network: Network, link: int, fate: LinkFate, packet_bytes: int) -> Cause | None:
     """A link that nothing passes."""
     name = network.link_names[link]
+    if fate.is_down and fate.waiting + fate.dropped:
+        refused = f", and it refused {fate.dropped} for want of room" if fate.dropped else ""
+        packets = "packet waits" if fate.waiting == 1 else "packets wait"
+        return Cause(
+            f"link {name} is down: {fate.waiting} {packets} for it{refused}",
+            "an end to its link_down or switch_reboot in `faults` (`for`)",
+        )
     if fate.sent and fate.lost == fate.sent:
         return Cause(
             f"link {name} loses every packet ({fate.lost} of {fate.sent})",
@@ -169,10 +188,7 @@ def _closed(network: Network, link: int, fate: LinkFate, packet_bytes: int) -> C
             f"the buffer of link {name}, {buffer_bytes}B, is smaller than one packet, {packet_bytes}B",
             f"topology.buffer of {packet_bytes}B or more, better a full window",
         )
-    return Cause(
-        f"link {name} is down: it refused all {fate.dropped} packets",
-        "an end to its link_down or switch_reboot in `faults` (`for`)",
-    )
+    return None
 
 
 def _leaky(name: str, fate: LinkFate) -> Cause | None:

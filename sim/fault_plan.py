@@ -41,6 +41,7 @@ class Reboot:
     switch: int  # node
     clears_registers: bool
     links: tuple[int, ...]  # down in [from, until): all that lead to or from it, or none
+    queues: tuple[int, ...]  # those of them that lead from it: their packets wait in its memory
     from_ps: int
     until_ps: int
 

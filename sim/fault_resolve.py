@@ -10,7 +10,7 @@ from typing import NamedTuple, assert_never
 
 import numpy as np
 
-from sim.engine.model import NEVER_PS, RULES_MAX, Fate, Rule
+from sim.engine.model import NEVER_PS, RULES_MAX, Burst, Fate, Rule
 from sim.errors import Mistakes
 from sim.fault_plan import (
     Change,
@@ -29,6 +29,7 @@ from sim.scenario import faults as written
 from sim.units import RATE
 from topologies.routing import Network
 
+OnPackets = written.Loss | written.BurstLoss | written.Corruption | written.Duplicate | written.Reorder
 ErrorAt = Callable[[str, str, str], Exception]  # path in the variant, message, hint
 
 
@@ -90,7 +91,13 @@ class _Resolver:
 
     def resolve(self, fault: written.Fault) -> PlannedFault:
         match fault:
-            case written.Loss() | written.Corruption() | written.Duplicate() | written.Reorder():
+            case (
+                written.Loss()
+                | written.BurstLoss()
+                | written.Corruption()
+                | written.Duplicate()
+                | written.Reorder()
+            ):
                 return PlannedFault(fault.kind, ", ".join(fault.links), self._rule(fault))
             case written.LinkDown() | written.LinkRate():
                 return PlannedFault(fault.kind, ", ".join(fault.links), self._change(fault))
@@ -107,19 +114,24 @@ class _Resolver:
     def _error(self, key: str, message: str, hint: str) -> Exception:
         return self._error_at(f"faults.{self._index}.{key}", message, hint)
 
-    def _rule(self, fault: written.Loss | written.Corruption | written.Duplicate | written.Reorder) -> Rule:
+    def _rule(self, fault: OnPackets) -> Rule:
+        burst, delay_ps = None, 0
         match fault:
             case written.Loss():
-                fate, delay_ps = Fate.LOSS, 0
+                fate = Fate.LOSS
+            case written.BurstLoss():
+                fate = Fate.BURST_LOSS
+                burst = Burst(fault.good_to_bad, fault.bad_to_good, fault.loss_good)
             case written.Corruption():
-                fate, delay_ps = Fate.CORRUPTION if fault.detected else Fate.FLIP, 0
+                fate = Fate.CORRUPTION if fault.detected else Fate.FLIP
             case written.Duplicate():
                 fate, delay_ps = Fate.DUPLICATE, fault.delay
             case written.Reorder():
                 fate, delay_ps = Fate.REORDER, fault.delay
         return Rule(
             fate=fate,
-            probability=fault.rate,
+            probability=fault.loss_bad if isinstance(fault, written.BurstLoss) else fault.rate,
+            burst=burst,
             links=self._links(fault.links),
             delay_ps=delay_ps,
             from_ps=fault.begin,
@@ -151,10 +163,12 @@ class _Resolver:
             )
         switch = network.nodes.index(fault.switch)
         touching = np.flatnonzero((network.link_source == switch) | (network.link_target == switch))
+        leading = np.flatnonzero(network.link_source == switch)
         return Reboot(
             switch=switch,
             clears_registers=fault.clears != "tables",
             links=() if fault.clears == "registers" else tuple(touching.tolist()),
+            queues=() if fault.clears == "registers" else tuple(leading.tolist()),
             from_ps=fault.at,
             until_ps=fault.at + fault.duration,
         )

@@ -26,7 +26,11 @@ class Changeable(Protocol):
         ...
 
     def cut(self, link: int) -> None:
-        """Lose what is on a link, and drop what is put on it."""
+        """Lose what is on the wire of a link; the rest, and what is put on it, waits."""
+        ...
+
+    def flush(self, link: int) -> None:
+        """Lose what waits on a link that is cut."""
         ...
 
     def restore(self, link: int) -> None:
@@ -116,6 +120,7 @@ class FaultDriver:
                     self._engine.set_rate(link, change.rate_bps)
             case Reboot():
                 self._hold_down(change.links)
+                self._flush(change)
                 if change.clears_registers:
                     self._engine.clear(change.switch)
             case Crash():
@@ -126,6 +131,8 @@ class FaultDriver:
     def _end(self, change: Change) -> None:
         match change:
             case LinksDown() | Reboot():
+                if isinstance(change, Reboot):
+                    self._flush(change)
                 for link in change.links:
                     self._holds[link] -= 1
                     if self._holds[link] == 0:
@@ -144,6 +151,11 @@ class FaultDriver:
             self._holds[link] += 1
             if self._holds[link] == 1:
                 self._engine.cut(link)
+
+    def _flush(self, reboot: Reboot) -> None:
+        """What waits inside the switch is lost: what did when it went down, and what came until it is up."""
+        for link in reboot.queues:
+            self._engine.flush(link)
 
     def records(self, variant: str) -> list[FaultRecord]:
         """What each fault came to so far, in the order of the plan."""

@@ -18,6 +18,7 @@ Acknowledgements: RoCE Ethernet 14, IPv4 20, UDP 8, BTH 12, AETH 4, ICRC 4; UDP 
 from __future__ import annotations
 
 from sim.engine.model import Frame
+from sim.scenario.collectives import OwnFrame
 
 _WIRE_BYTES = 4 + 20  # FCS, preamble and gap
 _UDP_BYTES = 14 + 20 + 8 + 8 + 2 + _WIRE_BYTES
@@ -34,3 +35,17 @@ FRAMES = {
         Frame("atp", 62, _ATP_BYTES),
     )
 }
+
+
+def frame_of(chosen: str | OwnFrame) -> Frame:
+    """The packet format that a scenario names or writes out."""
+    if isinstance(chosen, str):
+        return FRAMES[chosen]
+    return Frame("own", chosen.words, chosen.overhead, chosen.first, chosen.last, chosen.ack)
+
+
+def own_header_bytes(chosen: str | OwnFrame) -> int | None:
+    """Bytes of headers of a packet format of one's own; None for those that programs are known to have."""
+    if isinstance(chosen, str):
+        return None
+    return max(0, chosen.overhead + chosen.first + chosen.last - _WIRE_BYTES)

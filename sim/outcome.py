@@ -110,7 +110,7 @@ def link_records(variant: VariantPlan, engine: Engine) -> list[LinkRecord]:
                     for unit in ("packets", "bytes")
                 },
                 busy_ps=counters["busy_ps"],
-                backlog_bytes_max=counters["backlog_ps_max"] * rate_bps // (8 * 10**12),
+                backlog_bytes_max=counters["backlog_bytes_max"],
             )
         )
     return records

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
-from homomorphic.codec import Codec, codecs
+from homomorphic.codec import Codec
 from sim.engine.model import Job, Program
 from sim.plan import JobPlan, Plan, VariantPlan
 from sim.scenario import models
@@ -69,14 +69,15 @@ def _section(name: str, section: Section) -> dict[str, Any]:
 
 def _codec(codec: Codec) -> dict[str, Any]:
     """A codec's kind and its options beyond the defaults, those that the network decided included."""
-    kind = next(name for name, made in codecs().items() if made is type(codec))
+    known: tuple[Field[Any], ...] = fields(codec) if is_dataclass(codec) else ()
+    defaults: dict[str, Any] = {one.name: None if one.default is MISSING else one.default for one in known}
+    values = {name: getattr(codec, name) for name in defaults}
     options = {
-        field.name: value
-        for field in fields(codec)  # type: ignore[arg-type]  # all codecs are dataclasses
-        if (value := getattr(codec, field.name)) != (None if field.default is MISSING else field.default)
-        and isinstance(value, str | int | float)
+        name: value
+        for name, value in values.items()
+        if value != defaults[name] and isinstance(value, str | int | float)
     }
-    return {"kind": kind, **options}
+    return {"kind": codec.kind, **options}
 
 
 def _resolved(variant: VariantPlan, job: JobPlan) -> dict[str, Any]:

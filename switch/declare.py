@@ -192,6 +192,6 @@ def declare(name: str, demand: Demand, *, in_one_pass: bool = False) -> Program:
     """
     if name not in _DECLARATIONS:
         raise UnknownProgramError(f"there is no program {name!r}; {nearest(name, PROGRAMS)}")
-    if in_one_pass:
-        return replace(_DECLARATIONS[name](replace(demand, words_per_pass=demand.words)), demand=demand)
-    return _DECLARATIONS[name](demand)
+    asked = replace(demand, words_per_pass=demand.words) if in_one_pass else demand
+    declared = replace(_DECLARATIONS[name](asked), demand=demand)
+    return declared if demand.header_bytes is None else replace(declared, header_bytes=demand.header_bytes)

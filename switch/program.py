@@ -18,6 +18,7 @@ class Demand:
     jobs: int = 1
     rate_bps: int | None = None  # of a worker's packets; None: of the switch's fastest port
     others_bps: int = 0  # that other jobs on the switch bring to its loopback ports
+    header_bytes: int | None = None  # in front of the words; None: as the released program has them
 
 
 @dataclass(frozen=True)

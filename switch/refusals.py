@@ -154,7 +154,7 @@ def _headers(profile: Profile, program: Program) -> Refusal | None:
         )
     if 0 < profile.parser_limit_bytes < program.header_bytes:
         return Refusal(
-            "profile",
+            "profile" if program.demand.header_bytes is None else "words",
             f"{program.title} has headers of {program.header_bytes} B, {profile.name} parses "
             f"{profile.parser_limit_bytes} B",
         )

@@ -170,6 +170,9 @@ def all_keys() -> str:
                 members = [{**members[0], "properties": own}]
             default = f" Default: {_written(section['default'])}." if "default" in section else ""
             parts.append(_section(f"`{name}`", section["description"] + default, members))
+        if name == "collective":
+            own_frame = variant["$defs"]["OwnFrame"]
+            parts.append(_section("`collective.frame`, if it is your own", "", [own_frame]))
     return "\n\n".join(parts)
 
 
@@ -214,6 +217,8 @@ def _value(option: Any) -> str:
     if "anyOf" in option:
         kinds = [_value(one) for one in option["anyOf"] if one.get("type") != "null"]
         return "share" if "share" in kinds else " or ".join(kinds)
+    if "$ref" in option:
+        return "mapping"
     if "enum" in option:
         return ", ".join(f"`{one}`" for one in option["enum"])
     if "const" in option:

@@ -13,6 +13,7 @@ from sim.engine.atp_worker import open_atp_stream
 from sim.engine.flow import open_flow
 from sim.engine.kernel import run_until
 from sim.engine.lent import Lent
+from sim.engine.link import BACKLOG_MAX_PS, PACKET_BYTES_MAX
 from sim.engine.lock_step import LockStep, Shape
 from sim.engine.memory import address_of
 from sim.engine.model import (
@@ -20,6 +21,7 @@ from sim.engine.model import (
     Disturbance,
     Fate,
     Flow,
+    Frame,
     Job,
     Outstanding,
     PointView,
@@ -33,6 +35,8 @@ from sim.engine.segments import write_segments
 from sim.engine.stream import open_stream
 from sim.engine.tables import check_words
 from topologies.routing import Network
+
+COPYING = (Fate.FLIP, Fate.DUPLICATE, Fate.REORDER)
 
 
 class Engine:
@@ -52,7 +56,7 @@ class Engine:
         self.network = network
         self.world = tables.new_world(network, rules, seed)
         # A fault may double every packet that an event sends, or give it words of its own.
-        self._copies = 2 if any(rule.fate not in (Fate.LOSS, Fate.CORRUPTION) for rule in rules) else 1
+        self._copies = 2 if any(rule.fate in COPYING for rule in rules) else 1
         self._lent = Lent()
         self._lock_step = LockStep()
         self._flows_count = 0
@@ -118,6 +122,7 @@ class Engine:
         """Give a job its slots and one stream per worker; only before anything is sent."""
         if self.world.clock[0].order > 0:
             raise RuntimeError("a job cannot be added once packets have been sent")
+        check_size(job.frame, job.lanes)
         self.world = jobs.add_job(self.world, job)
         window = job.slots_count if job.server is None else max(job.slots_count, 2 * job.server.window_max)
         burst = self._copies * (max(window, len(job.hosts) + len(job.branches)) + 8)
@@ -177,6 +182,7 @@ class Engine:
         """
         if not 1 <= flow.ack_every <= flow.window:
             raise ValueError(f"ack_every must be from 1 to the window, {flow.window}; found {flow.ack_every}")
+        check_size(flow.frame)
         is_open = self.world.flows["is_open"]
         row = int(np.argmin(is_open)) if is_open.size and not is_open.all() else is_open.size
         if row == is_open.size or flow.window > self.world.flights.shape[1]:
@@ -212,6 +218,12 @@ class Engine:
         clock = self.world.clock[0]
         if clock.unfinished:
             raise RuntimeError("a compiled handler failed; what it said is printed above")
+        if clock.overflowed_link:
+            name = self.network.link_names[int(clock.overflowed_link) - 1]
+            raise RuntimeError(
+                f"what waits on link {name} takes longer than {BACKLOG_MAX_PS} ps, the longest that fits the "
+                "engine's clock; use a faster link or less traffic"
+            )
         completions = [self._completion(self.world.done[i]) for i in range(clock.done_count)]
         clock.done_count = 0
         return completions
@@ -265,16 +277,31 @@ class Engine:
         return [int(struck) for struck in self.world.rules["struck"]]
 
     def set_rate(self, link: int, rate_bps: int) -> None:
-        """Change a link's rate for what is put on it from now on."""
+        """Change a link's rate: what has not left its transmitter yet goes on at the new one.
+
+        Raises
+        ------
+        ValueError
+            The rate is less than 1 bps.
+        """
         changes.set_rate(self.world, link, rate_bps)
 
     def cut(self, link: int) -> None:
-        """Lose what is in flight on a link; until it is restored, what is put on it is dropped."""
+        """Lose what is on the wire of a link; what waits, and what is put on it, waits for its end."""
         changes.cut(self.world, link)
 
+    def flush(self, link: int) -> None:
+        """Lose what waits on a link that is cut."""
+        changes.flush(self.world, link)
+
     def restore(self, link: int) -> None:
-        """Let a link carry packets again."""
+        """Let a link carry packets again, those first that wait."""
+        self._make_room(self._reserve)
         changes.restore(self.world, link)
+
+    def down_links(self) -> list[int]:
+        """Links that are cut and not restored."""
+        return inspection.down_links(self.world)
 
     def clear(self, switch: int) -> None:
         """Reset all registers of a switch."""
@@ -296,3 +323,10 @@ class Engine:
         """See to it that one event finds room in every table."""
         self._reserve = max(reserve, self._reserve)
         self.world = tables.with_room(self.world, self._reserve, self._payload_reserve)
+
+
+def check_size(frame: Frame, lanes: int = 1) -> None:
+    """Raise ValueError if a packet is too long: the time of one at 1 bps has to fit the clock."""
+    size_bytes = max(frame.wire_bytes(lanes * frame.elements, first=True, last=True), frame.ack_bytes)
+    if size_bytes > PACKET_BYTES_MAX:
+        raise ValueError(f"a packet of {size_bytes}B is too long: {PACKET_BYTES_MAX}B at most on the wire")

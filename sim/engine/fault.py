@@ -7,14 +7,16 @@ import numpy as np
 from homomorphic.compiled import inlined, kernel
 from homomorphic.keyed import mix
 from sim.engine.entering import world_at
-from sim.engine.link import accept, fly, free_packet, own_words, take_packet, take_payload
+from sim.engine.heap import push
+from sim.engine.link import accept, fly, free_packet, join, own_words, take_packet, take_payload
 from sim.engine.memory import copy_words
 from sim.engine.model import Fate
-from sim.engine.state import FLOW_ACK, FLOW_DATA, World
+from sim.engine.state import DELAYED, FLOW_ACK, FLOW_DATA, LOST, World
 
 LOSS, CORRUPTION, FLIP = int(Fate.LOSS), int(Fate.CORRUPTION), int(Fate.FLIP)
-DUPLICATE, REORDER = int(Fate.DUPLICATE), int(Fate.REORDER)
+DUPLICATE, REORDER, BURST_LOSS = int(Fate.DUPLICATE), int(Fate.REORDER), int(Fate.BURST_LOSS)
 ALWAYS = ~np.uint64(0)
+CHAIN_KEY = 19
 
 
 @kernel
@@ -24,28 +26,50 @@ def meet_faults(at: int, index: int, row: int) -> None:
     packet = world.packets[row]
     number = striking_rule(world, index, row)
     if number < 0:
-        fly(world, row, 0)
+        fly(world, row)
         return
     rule = world.rules[number]
     rule.struck += 1
     fate = rule.fate
     if fate == FLIP and not flip_bit(world, row):
         fate = LOSS
-    if fate in (LOSS, CORRUPTION):
+    if fate == DUPLICATE:
+        copy = copy_packet(world, row)
+        fly(world, row)
+        if accept(world, index, copy):
+            delay(world, copy, number)
+            fly(world, copy)
+    elif fate in (FLIP, REORDER):
+        if fate == REORDER:
+            delay(world, row, number)
+        fly(world, row)
+    else:
         world.links[index].lost_packets += 1
         world.links[index].lost_bytes += packet.size_bytes
+        packet.struck = LOST
+        join(world, row)
+
+
+@inlined
+def delay(world: World, row: int, number: int) -> None:
+    """Let a packet arrive later than it would, as a rule says."""
+    if world.rules[number].delay_ps > 0:
+        own_words(world, row)
+        world.packets[row].struck = number + 1
+
+
+@kernel
+def leave_line(at: int, row: int) -> None:
+    """A packet that was struck would arrive now: it was lost, or it arrives later by an event of its own."""
+    world = world_at(at)
+    clock, packet = world.clock[0], world.packets[row]
+    if packet.struck == LOST:
         free_packet(world, row)
-    elif fate == DUPLICATE:
-        copy = copy_packet(world, row)
-        fly(world, row, 0)
-        if accept(world, index, copy):
-            if rule.delay_ps > 0:
-                own_words(world, copy)
-            fly(world, copy, rule.delay_ps)
-    else:
-        if fate == REORDER and rule.delay_ps > 0:
-            own_words(world, row)
-        fly(world, row, rule.delay_ps if fate == REORDER else 0)
+        return
+    arrive_ps = clock.now_ps + world.rules[packet.struck - 1].delay_ps
+    packet.struck = 0
+    push(world.heap, clock.heap_count, arrive_ps, packet.order, DELAYED | row)
+    clock.heap_count += 1
 
 
 @inlined
@@ -62,9 +86,29 @@ def striking_rule(world: World, index: int, row: int) -> int:
             continue
         decided |= 1 << rule.fate
         draw = mix(packet.key, hop) if rule.fate == LOSS else mix(packet.key, hop, 32 + rule.fate)
-        if draw < rule.threshold or rule.threshold == ALWAYS:
+        threshold = rule.threshold
+        if rule.fate == BURST_LOSS and not step_chain(world, index, number):
+            threshold = rule.threshold_good
+        if draw < threshold or threshold == ALWAYS:
             return number
     return -1
+
+
+@inlined
+def step_chain(world: World, index: int, number: int) -> bool:
+    """Let the next packet step a link's chain; returns whether it finds the bad state."""
+    rule = world.rules[number]
+    chain = world.chains[rule.chain, index]
+    draw = mix(world.clock[0].seed, CHAIN_KEY, number, index, chain.packets)
+    if chain.packets == 0:
+        threshold = rule.starts_bad
+    elif chain.is_bad:
+        threshold = ALWAYS - rule.to_good
+    else:
+        threshold = rule.to_bad
+    chain.is_bad = 1 if draw < threshold or threshold == ALWAYS else 0
+    chain.packets += 1
+    return bool(chain.is_bad)
 
 
 @inlined
@@ -93,6 +137,7 @@ def copy_packet(world: World, row: int) -> int:
     world.packets[copy] = world.packets[row]
     packet = world.packets[copy]
     packet.key = mix(world.packets[row].key, 42, packet.hop - 1)
+    packet.copy = np.uint32(packet.key) | np.uint32(1)
     if packet.payload >= 0:
         world.payload_uses[packet.payload] += 1
     return copy

@@ -179,6 +179,9 @@ def acknowledge(world: World, cause: int) -> None:
     ack.size_bytes = flow.ack_bytes
     if world.clock[0].is_keyed:
         ack.key = flow_packet_key(world.clock[0].seed, 4, flow.key, packet.unit, packet.transmission)
+        if packet.copy != 0:
+            ack.key = mix(ack.key, packet.copy)
+        ack.copy = packet.copy
     send_towards(world, flow.target, index)
 
 

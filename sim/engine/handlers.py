@@ -14,7 +14,7 @@ from sim.engine.atp_server import on_atp_forward
 from sim.engine.atp_switch import on_atp_switch
 from sim.engine.atp_worker import on_atp_result, on_atp_timer
 from sim.engine.entering import world_at
-from sim.engine.fault import meet_faults
+from sim.engine.fault import leave_line, meet_faults
 from sim.engine.log import log_packet
 from sim.engine.single import on_single_event
 from sim.engine.slot_timer import answer_nothing, tend_timer
@@ -23,6 +23,7 @@ from sim.engine.state import (
     AT_SERVER,
     AT_SWITCH,
     AT_WORKER,
+    LEAVE_LINE,
     LIFT,
     MEET_FAULTS,
     PARENT_RESULT,
@@ -47,6 +48,8 @@ def _rare(at: int, what: int, row: int, first: int, second: int) -> None:
         on_parent_result(at, row)
     elif what == SINGLE:
         on_single_event(at, row, first)
+    elif what == LEAVE_LINE:
+        leave_line(at, row)
     else:
         log_packet(at, row, first)
     world_at(at).clock[0].unfinished -= 1

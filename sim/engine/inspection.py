@@ -7,19 +7,35 @@ from collections.abc import Sequence
 import numpy as np
 
 from sim.engine import rows
+from sim.engine.link import PS_BYTES
 from sim.engine.model import Disturbance, Fate, Outstanding, PointView, Program, SlotState
-from sim.engine.state import NEVER, World
+from sim.engine.state import DOWN, NEVER, World
 from switch.programs.atp import FREE
 from switch.registers import VERDICTS
 
 _LINK_COUNTERS = [name for name in rows.LINK.names or () if name.endswith(("_packets", "_bytes"))]
-_LINK_COUNTERS += ["busy_ps", "backlog_ps_max"]
+_LINK_COUNTERS += ["busy_ps"]
 
 
 def link_counters(world: World) -> list[dict[str, int]]:
     """Counters of every link, by name."""
     links = world.links[: world.clock[0].links_count]
-    return [{name: int(link[name]) for name in _LINK_COUNTERS} for link in links]
+    return [
+        {name: int(link[name]) for name in _LINK_COUNTERS} | {"backlog_bytes_max": backlog_bytes_max(link)}
+        for link in links
+    ]
+
+
+def backlog_bytes_max(link: np.record) -> int:
+    """Most bytes that a link has had to send at once, those left of the packet on its wire included."""
+    now_bytes = int(link.backlog_ps_max) * int(link.rate_bps) // PS_BYTES
+    return max(int(link.backlog_bytes_max), now_bytes)
+
+
+def down_links(world: World) -> list[int]:
+    """Links that are cut and not restored."""
+    links = world.links[: world.clock[0].links_count]
+    return [int(link) for link in np.flatnonzero(links["buffer_ps"] == DOWN)]
 
 
 def flow_counters(world: World, number: int) -> dict[str, int]:

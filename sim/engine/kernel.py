@@ -6,8 +6,9 @@ from homomorphic.compiled import inlined, kernel
 from sim.engine.arrival import on_arrival
 from sim.engine.entering import ask, kept_at
 from sim.engine.heap import drop_top, replace_top
+from sim.engine.link import due_ps
 from sim.engine.memory import prefetch
-from sim.engine.state import ARRIVAL, COMPLETED, GROW, REACHED, SINGLE, STREAM_TIMER, World
+from sim.engine.state import ARRIVAL, COMPLETED, GROW, LEAVE_LINE, REACHED, SINGLE, STREAM_TIMER, World
 
 
 @kernel
@@ -29,7 +30,9 @@ def run_until(world: World, stop_ps: int, packets: int, payloads: int) -> int:
         clock.now_ps = top.time_ps
         what, order = top.what, top.order
         if what < STREAM_TIMER:
-            on_arrival(world, take_first(world, what), ARRIVAL)
+            row = take_first(world, what)
+            if row >= 0:
+                on_arrival(world, row, ARRIVAL)
         else:
             drop_top(world.heap, clock.heap_count)
             clock.heap_count -= 1
@@ -55,16 +58,23 @@ def has_room(world: World, packets: int, payloads: int) -> bool:
 
 @inlined
 def take_first(world: World, what: int) -> int:
-    """The oldest packet in line on a link or its priority lane, which has arrived."""
+    """The oldest packet in line on a link or its priority lane, which has arrived; −1 if it has not."""
     clock, lane = world.clock[0], world.links[what]
     row = lane.head
+    arrive_ps = due_ps(lane, world.packets[row])
+    if arrive_ps > clock.now_ps:  # acknowledgements went before it, or the rate has changed
+        replace_top(world.heap, clock.heap_count, arrive_ps, world.packets[row].order, what)
+        return -1
     lane.head = world.packets[row].next
     if lane.head >= 0:
         following = world.packets[lane.head]
-        replace_top(world.heap, clock.heap_count, following.arrive_ps, following.order, what)
+        replace_top(world.heap, clock.heap_count, due_ps(lane, following), following.order, what)
         if following.words != 0:
             prefetch(following.words, following.words_count)
     else:
         drop_top(world.heap, clock.heap_count)
         clock.heap_count -= 1
+    if world.packets[row].struck != 0:
+        ask(clock.rare, clock.at, LEAVE_LINE, row, 0, 0)
+        return -1
     return row

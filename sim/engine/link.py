@@ -1,13 +1,24 @@
-"""Links: packets in the queue, on the wire, and in flight; `send.py` puts them there."""
+"""Links: packets in the queue, on the wire, and in flight; `send.py` puts them there.
+
+One event per packet and link: when a packet is put it is known when it will arrive, unless something
+changes. Acknowledgements go before what has not begun yet. Instead of moving each packet that waits, a link
+adds up by how much all of them were moved, and what begins takes its share along (`due_ps`, `note_begun`).
+Changes of the rate are rare, and lay out the queue anew (`transmitter.py`).
+"""
 
 from __future__ import annotations
 
-from homomorphic.compiled import inlined
+from typing import Any
+
+from homomorphic.compiled import inlined, kernel
+from sim.engine.entering import world_at
 from sim.engine.heap import push
 from sim.engine.memory import copy_words, words_at
-from sim.engine.state import DELAYED, FLOW_ACK, FLOW_DATA, Table, World
+from sim.engine.state import DOWN, FLOW_ACK, FLOW_DATA, Table, World
 
 PS_BYTES = 8 * 10**12  # picoseconds · bits per byte: time on the wire is size · PS_BYTES / rate
+PACKET_BYTES_MAX = 1 << 16
+BACKLOG_MAX_PS = 2**59  # 6.7 days; with a packet of the largest size at 1 bps and the time, it fits int64
 
 
 @inlined
@@ -21,7 +32,9 @@ def take_packet(clock: Table, packets: Table) -> int:
     packets[row].words = 0
     packets[row].words_count = 0
     packets[row].hop = 0
+    packets[row].struck = 0
     packets[row].key = 0
+    packets[row].copy = 0
     packets[row].table = 0
     packets[row].is_marked = 0
     packets[row].flags = 0
@@ -56,59 +69,145 @@ def take_payload(world: World) -> int:
 
 
 @inlined
-def transmit_time_ps(size_bytes: int, rate_bps: int) -> int:
+def transmit_time_ps(link: Any, size_bytes: int) -> int:
     """Time on the wire, rounded up so that a link is never too fast; up to 1 MiB fits int64."""
-    return -(-size_bytes * PS_BYTES // rate_bps)
+    if link.byte_ps != 0:
+        return int(size_bytes * link.byte_ps)
+    return int(-(-size_bytes * PS_BYTES // link.rate_bps))
+
+
+@inlined
+def due_ps(lane: Any, packet: Any) -> int:
+    """When a packet in line on a link arrives: what has not begun is moved with all that waits."""
+    return int(packet.arrive_ps + (lane.shift_ps if packet.order > lane.begun_order else 0))
 
 
 @inlined
 def accept(world: World, index: int, row: int) -> bool:
     """Queue a packet on a link and count it as sent; False if the link drops it (README, Links)."""
     clock, link, packet = world.clock[0], world.links[index], world.packets[row]
-    if link.byte_ps != 0:
-        transmit_ps = packet.size_bytes * link.byte_ps
-    else:
-        transmit_ps = transmit_time_ps(packet.size_bytes, link.rate_bps)
+    transmit_ps = transmit_time_ps(link, packet.size_bytes)
     start_ps = max(clock.now_ps, link.free_at_ps)
     backlog_ps = start_ps - clock.now_ps + transmit_ps
-    if packet.kind == FLOW_ACK and link.buffer_ps >= 0:
-        lane = world.links[clock.links_count + index]
-        start_ps = max(clock.now_ps, lane.free_at_ps)
-        lane.free_at_ps = start_ps + transmit_ps
-        link.free_at_ps = max(clock.now_ps, link.free_at_ps) + transmit_ps
-    elif backlog_ps > link.buffer_ps:
-        link.dropped_packets += 1
-        link.dropped_bytes += packet.size_bytes
-        free_packet(world, row)
-        return False
-    else:
-        link.backlog_ps_max = max(link.backlog_ps_max, backlog_ps)
-        if backlog_ps - transmit_ps >= link.ecn_ps:
-            packet.is_marked = 1
-        link.free_at_ps = start_ps + transmit_ps
-    link.busy_ps += transmit_ps
-    link.sent_packets += 1
-    link.sent_bytes += packet.size_bytes
-    packet.link = index
-    packet.arrive_ps = start_ps + transmit_ps + link.delay_ps
+    if packet.kind == FLOW_ACK or backlog_ps > link.buffer_ps:
+        return accept_otherwise(clock.at, index, row, transmit_ps)
+    link.backlog_ps_max = max(link.backlog_ps_max, backlog_ps)
+    if backlog_ps - transmit_ps >= link.ecn_ps:
+        packet.is_marked = 1
+    link.free_at_ps = start_ps + transmit_ps
+    packet.arrive_ps = start_ps + transmit_ps + link.delay_ps - link.shift_ps
+    count_sent(world, index, row, transmit_ps)
     return True
 
 
 @inlined
-def fly(world: World, row: int, delay_ps: int) -> None:
-    """Let a packet be in flight; with a delay it is out of line, and arrives by an event of its own."""
-    clock, packet = world.clock[0], world.packets[row]
+def count_sent(world: World, index: int, row: int, transmit_ps: int) -> None:
+    """A link has taken a packet."""
+    link, packet = world.links[index], world.packets[row]
+    link.busy_ps += transmit_ps
+    link.sent_packets += 1
+    link.sent_bytes += packet.size_bytes
+    packet.link = index
+
+
+@kernel
+def accept_otherwise(at: int, index: int, row: int, transmit_ps: int) -> bool:
+    """`accept` of an acknowledgement, and where the link is down or its buffer full."""
+    world = world_at(at)
+    clock, link, packet = world.clock[0], world.links[index], world.packets[row]
+    lane = world.links[clock.links_count + index]
+    if link.buffer_ps == DOWN:
+        is_over = link.queued_bytes + packet.size_bytes > link.buffer_bytes
+        if is_over and link.buffer_bytes > 0 and packet.kind != FLOW_ACK:
+            return drop(world, index, row)
+        if packet.kind != FLOW_ACK and link.queued_bytes >= link.ecn_bytes >= 0:
+            packet.is_marked = 1
+        link.queued_bytes += packet.size_bytes
+        link.backlog_bytes_max = max(link.backlog_bytes_max, link.queued_bytes)
+        count_sent(world, index, row, transmit_ps)
+        return True
+    backlog_ps = max(0, link.free_at_ps - clock.now_ps) + transmit_ps
+    if backlog_ps > BACKLOG_MAX_PS and (link.buffer_ps == BACKLOG_MAX_PS or packet.kind == FLOW_ACK):
+        clock.overflowed_link = index + 1
+        return drop(world, index, row)
+    if packet.kind != FLOW_ACK:
+        return drop(world, index, row)
+    note_begun(world, index)
+    start_ps = max(clock.now_ps, lane.free_at_ps, link.begun_leaves_ps)
+    lane.free_at_ps = start_ps + transmit_ps
+    link.free_at_ps = max(clock.now_ps, link.free_at_ps) + transmit_ps
+    link.shift_ps += transmit_ps
+    link.backlog_ps_max = max(link.backlog_ps_max, backlog_ps)
+    packet.arrive_ps = start_ps + transmit_ps + link.delay_ps
+    count_sent(world, index, row, transmit_ps)
+    return True
+
+
+@inlined
+def drop(world: World, index: int, row: int) -> bool:
+    """A link refuses a packet."""
+    link = world.links[index]
+    link.dropped_packets += 1
+    link.dropped_bytes += world.packets[row].size_bytes
+    free_packet(world, row)
+    return False
+
+
+@inlined
+def first_waiting(world: World, index: int) -> int:
+    """The first packet on a link that is not known to have begun, acknowledgements aside; −1 if all have."""
+    link = world.links[index]
+    if link.head < 0 or world.packets[link.head].order > link.begun_order:
+        return link.head
+    return world.packets[link.begun].next
+
+
+@inlined
+def note_begun(world: World, index: int) -> None:
+    """Fix when those packets arrive that are on the wire by now: nothing goes before them any more."""
+    clock, link = world.clock[0], world.links[index]
+    row = first_waiting(world, index)
+    while row >= 0:
+        packet = world.packets[row]
+        leaves_ps = packet.arrive_ps + link.shift_ps - link.delay_ps
+        if leaves_ps - transmit_time_ps(link, packet.size_bytes) > clock.now_ps:
+            return
+        packet.arrive_ps += link.shift_ps
+        link.begun = row
+        link.begun_order = packet.order
+        link.begun_leaves_ps = leaves_ps
+        row = packet.next
+
+
+@inlined
+def fly(world: World, row: int) -> None:
+    """Let a packet be in flight, the last in line on its link."""
+    packet = world.packets[row]
     link = world.links[packet.link]
     link.in_flight_packets += 1
     link.in_flight_bytes += packet.size_bytes
-    if delay_ps == 0:
-        lane = packet.link
-        if packet.kind == FLOW_ACK:
-            lane += clock.links_count
-        join(world, lane, row)
-        return
-    packet.arrive_ps += delay_ps
-    schedule(world, row, DELAYED, packet.arrive_ps)
+    join(world, row)
+
+
+@inlined
+def join(world: World, row: int) -> None:
+    """Let a packet be the last in line on its link, or on that link's lane; there they arrive in order."""
+    clock, packet = world.clock[0], world.packets[row]
+    lane = packet.link
+    if packet.kind == FLOW_ACK:
+        lane += clock.links_count
+    link = world.links[lane]
+    packet.order = clock.order
+    packet.next = -1
+    clock.order += 1
+    if link.head >= 0:
+        world.packets[link.tail].next = row
+    else:
+        link.head = row
+        if link.buffer_ps != DOWN:
+            push(world.heap, clock.heap_count, packet.arrive_ps + link.shift_ps, packet.order, lane)
+            clock.heap_count += 1
+    link.tail = row
 
 
 @inlined
@@ -119,22 +218,6 @@ def schedule(world: World, row: int, kind: int, time_ps: int) -> None:
     clock.order += 1
     push(world.heap, clock.heap_count, time_ps, packet.order, kind | row)
     clock.heap_count += 1
-
-
-@inlined
-def join(world: World, lane: int, row: int) -> None:
-    """Let a packet be the last one in flight on a lane, which delivers in order."""
-    clock, link, packet = world.clock[0], world.links[lane], world.packets[row]
-    packet.order = clock.order
-    packet.next = -1
-    clock.order += 1
-    if link.head >= 0:
-        world.packets[link.tail].next = row
-    else:
-        link.head = row
-        push(world.heap, clock.heap_count, packet.arrive_ps, packet.order, lane)
-        clock.heap_count += 1
-    link.tail = row
 
 
 @inlined

@@ -127,6 +127,24 @@ class Fate(IntEnum):
     FLIP = 2  # a bit of its words flips and nobody sees it
     DUPLICATE = 3  # a copy follows it
     REORDER = 4  # it arrives later, and others overtake it
+    BURST_LOSS = 5  # as LOSS, with a probability that depends on a state of the link
+
+
+@dataclass(frozen=True)
+class Burst:
+    """A chain of two states per link (Gilbert 1960, Elliott 1963): each packet is one step of it.
+
+    The first packet finds the stationary distribution.
+    """
+
+    good_to_bad: float  # probabilities, above 0
+    bad_to_good: float
+    loss_good: float = 0.0
+
+    @property
+    def bad_share(self) -> float:
+        """Share of packets that find the bad state."""
+        return self.good_to_bad / (self.good_to_bad + self.bad_to_good)
 
 
 @dataclass(frozen=True)
@@ -142,6 +160,7 @@ class Rule:
     delay_ps: int = 0  # DUPLICATE: of the copy; REORDER: of the packet
     from_ps: int = 0
     until_ps: int = NEVER_PS  # exclusive
+    burst: Burst | None = None  # BURST_LOSS; `probability` is that of the bad state
 
 
 def losses(probabilities: Iterable[float]) -> tuple[Rule, ...]:

@@ -80,6 +80,7 @@ def copy_header(world: World, source: int) -> int:
     new.merge = old.merge
     new.point = old.point
     new.flags = old.flags
+    new.copy = old.copy
     return index
 
 

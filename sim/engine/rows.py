@@ -25,25 +25,26 @@ CLOCK = np.dtype(
         ("rare", "i8"),  # addresses of handlers that are compiled apart (`handlers.py`)
         ("atp", "i8"),
         ("unfinished", "i8"),  # calls of these that have begun and not ended
+        ("overflowed_link", "i8"),  # + 1: a link with more to send than the clock can tell; 0: none
     ],
     align=True,
 )
 
 HEAP = np.dtype([("time_ps", "i8"), ("order", "i8"), ("what", "i8")], align=True)
 
+# A link has two rows: its own, and one for its acknowledgements ("lane"), in which only what says so is used.
 LINK = np.dtype(
     [
-        ("free_at_ps", "i8"),
-        ("rate_bps", "i8"),
+        ("free_at_ps", "i8"),  # when all that is queued has left; lane: all acknowledgements
         ("byte_ps", "i8"),  # time of one byte where that is a whole number, else 0
         ("delay_ps", "i8"),
-        ("buffer_ps", "i8"),  # longest backlog, as time on the wire; NEVER: no limit; −1: the link is cut
+        ("buffer_ps", "i8"),  # longest backlog, as time on the wire; DOWN: the link is down (lane too)
         ("ecn_ps", "i8"),  # backlog from which on packets are marked; NEVER: none
         ("rules", "u8"),  # bit per rule that names the link
-        ("buffer_bytes", "i8"),  # 0: no limit
-        ("ecn_bytes", "i8"),  # −1: no marks
-        ("target", "i4"),
-        ("head", "i4"),  # packets in flight, oldest first
+        ("shift_ps", "i8"),  # `link.due_ps`; lane: always 0
+        ("begun_order", "i8"),
+        ("target", "i4"),  # lane too, and the two below
+        ("head", "i4"),  # packets queued or in flight, oldest first
         ("tail", "i4"),
         ("in_flight_packets", "i4"),
         ("in_flight_bytes", "i8"),
@@ -51,12 +52,23 @@ LINK = np.dtype(
         ("sent_bytes", "i8"),
         ("delivered_packets", "i8"),
         ("delivered_bytes", "i8"),
+        ("busy_ps", "i8"),
+        ("backlog_ps_max", "i8"),  # at the present rate; at earlier ones: the next
+        ("backlog_bytes_max", "i8"),
         ("lost_packets", "i8"),
         ("lost_bytes", "i8"),
         ("dropped_packets", "i8"),
         ("dropped_bytes", "i8"),
-        ("busy_ps", "i8"),
-        ("backlog_ps_max", "i8"),
+        ("rate_bps", "i8"),
+        ("buffer_bytes", "i8"),  # 0: no limit
+        ("ecn_bytes", "i8"),  # −1: no marks
+        ("queued_bytes", "i8"),  # while the link is down
+        ("begun", "i4"),  # the last packet known to have begun, where it is still in line
+        ("wire", "i4"),  # packet that was on the wire when the rate changed last, and its order, …
+        ("begun_leaves_ps", "i8"),
+        ("wire_order", "i8"),  # … −1: none
+        ("wire_work", "i8"),  # what was left of it: bits · 10^12
+        ("changed_ps", "i8"),
     ],
     align=True,
 )
@@ -69,9 +81,18 @@ RULE = np.dtype(
         ("delay_ps", "i8"),
         ("struck", "i8"),
         ("fate", "i8"),
+        # BURST_LOSS
+        ("chain", "i8"),  # row of `chains`
+        ("threshold_good", "u8"),  # as `threshold`, which is that of the bad state
+        ("to_bad", "u8"),  # probabilities times 2^64 of changing the state
+        ("to_good", "u8"),
+        ("starts_bad", "u8"),
     ],
     align=True,
 )
+
+# One row per (rule of BURST_LOSS, link).
+CHAIN = np.dtype([("packets", "i8"), ("is_bad", "i8")], align=True)
 
 # 128 bytes: two cache lines, and in the first what a hop needs. ATP: slot is the unit's place in the window,
 # version the entry, transmission the proposed one.
@@ -89,7 +110,8 @@ PACKET = np.dtype(
         ("unit", "i4"),  # unit of a stream; sequence number of a flow
         ("part", "i4"),  # packet within the unit; ACK: cumulative sequence
         ("transmission", "i4"),  # flows: transmission number; streams: PSN
-        ("kind", "i2"),
+        ("kind", "i1"),
+        ("struck", "i1"),  # what happens to it where it would arrive: LOST, or the rule that delays it + 1
         ("hop", "i2"),
         ("key", "u8"),
         ("table", "i8"),  # TABLE_ADD: address of the table that lifts its words, 0 if they are lanes
@@ -102,12 +124,13 @@ PACKET = np.dtype(
         ("receiver", "i4"),  # results: child, or one of the constants above
         ("point", "i4"),  # where it is added up, or leaves from
         ("bits", "u4"),  # workers it holds, as a bitmap: slots with timers, ATP
-        ("merge", "i2"),
-        ("exponent", "i2"),
-        ("child", "i2"),  # of the point, that sent it
+        ("copy", "u4"),  # which copy of a packet it is or follows from; 0: of none
+        ("merge", "i1"),
+        ("exponent", "i1"),
+        ("child", "i1"),  # of the point, that sent it
+        ("is_marked", "i1"),  # ECN
         ("workers", "i2"),  # how many it holds
         ("flags", "i2"),  # ATP
-        ("is_marked", "i2"),  # ECN
     ],
     align=True,
 )

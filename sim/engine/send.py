@@ -21,7 +21,7 @@ def put(world: World, index: int, row: int) -> None:
     if world.links[index].rules != 0:
         ask(world.clock[0].rare, world.clock[0].at, MEET_FAULTS, index, row, 0)
     else:
-        fly(world, row, 0)
+        fly(world, row)
 
 
 @inlined

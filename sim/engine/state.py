@@ -38,8 +38,11 @@ DELAYED = 5 << 32  # a packet that is not in line with the others of its link
 ROW = (1 << 32) - 1
 
 # What the handlers that are compiled apart are asked for.
-MEET_FAULTS, LIFT, TEND_TIMER, ANSWER_NOTHING, PARENT_RESULT, SINGLE, WRITE_LOG = 0, 1, 2, 3, 4, 5, 6
+MEET_FAULTS, LIFT, TEND_TIMER, ANSWER_NOTHING, PARENT_RESULT, SINGLE, WRITE_LOG, LEAVE_LINE = range(8)
 AT_SWITCH, AT_SERVER, AT_WORKER, ATP_TIMER = 0, 1, 2, 3
+
+DOWN = -1  # a buffer that nothing fits in
+LOST = -1  # struck: it keeps its place in line, and nobody ever sees it
 
 # What run() stopped for.
 REACHED, COMPLETED, GROW = 0, 1, 2
@@ -52,6 +55,7 @@ class World(NamedTuple):
     heap: Table
     links: Table
     rules: Table
+    chains: Table  # (rules of burst loss, links)
     hosts: Table  # by node
     packets: Table
     payloads: NDArray[np.int32]  # (rows, elements)
@@ -96,6 +100,7 @@ def empty_world() -> World:
         heap=records(0, rows.HEAP),
         links=records(0, rows.LINK),
         rules=records(0, rows.RULE),
+        chains=records((0, 1), rows.CHAIN),
         hosts=records(0, rows.HOST),
         packets=records(0, rows.PACKET),
         payloads=np.zeros((0, 1), np.int32),

@@ -120,7 +120,7 @@ def send_unit(world: World, row: int, slot: int, timeout_ps: int) -> None:
 def packet_key(world: World, index: int, purpose: int, who: int) -> np.uint64:
     """What decides a packet's fate: the same for the same packet in every run that is compared."""
     packet = world.packets[index]
-    return mix(
+    key = mix(
         world.clock[0].seed,
         purpose,
         world.streams[packet.owner].job,
@@ -130,6 +130,7 @@ def packet_key(world: World, index: int, purpose: int, who: int) -> np.uint64:
         packet.part,
         packet.attempt,
     )
+    return mix(key, packet.copy) if packet.copy != 0 else key
 
 
 @inlined

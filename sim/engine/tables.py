@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sim.engine import flow_rows, rows
 from sim.engine.handlers import rare_handler
-from sim.engine.link import PS_BYTES
+from sim.engine.link import BACKLOG_MAX_PS, PS_BYTES
 from sim.engine.model import RULES_MAX, Flow, Rule
 from sim.engine.state import NEVER, Table, World, empty_world, records
 from topologies.routing import Network
@@ -23,6 +23,7 @@ def new_world(network: Network, rules: Sequence[Rule], seed: int) -> World:
         heap=records(4 * len(network.link_names) + 64, rows.HEAP),
         links=_links(network, rules),
         rules=_rules(rules),
+        chains=records((sum(rule.burst is not None for rule in rules), len(network.link_names)), rows.CHAIN),
         hosts=records(nodes, rows.HOST),
         next_link=np.ascontiguousarray(network.next_link, np.int32),
         next_count=np.ascontiguousarray(network.next_count, np.int32).reshape(nodes, nodes),
@@ -45,6 +46,7 @@ def _links(network: Network, rules: Sequence[Rule]) -> Table:
         link.buffer_bytes = int(network.buffer_bytes[index]) if is_limited else 0
         link.delay_ps, link.ecn_bytes = int(network.delay_ps[index]), -1
         link.target, link.head, link.tail = int(network.link_target[index]), -1, -1
+        link.begun, link.begun_order, link.wire_order = -1, -1, -1
         set_rate(link, int(network.rate_bps[index]))
     for number, rule in enumerate(rules):
         for index in rule.links:
@@ -54,26 +56,37 @@ def _links(network: Network, rules: Sequence[Rule]) -> Table:
 
 def set_rate(link: Any, rate_bps: int) -> None:
     """Give a link a rate, and its buffer the time that takes."""
+    if rate_bps < 1:
+        raise ValueError(f"a link's rate is 1 bps or more, found {rate_bps}")
     link.rate_bps = rate_bps
     link.byte_ps = PS_BYTES // rate_bps if PS_BYTES % rate_bps == 0 else 0
-    link.buffer_ps = NEVER if link.buffer_bytes == 0 else waiting_ps(int(link.buffer_bytes), rate_bps)
-    link.ecn_ps = NEVER if link.ecn_bytes < 0 else waiting_ps(int(link.ecn_bytes), rate_bps)
-
-
-def waiting_ps(size_bytes: int, rate_bps: int) -> int:
-    """How long so many bytes wait on a link."""
-    return min(NEVER, size_bytes * PS_BYTES // rate_bps)
+    link.buffer_ps = BACKLOG_MAX_PS
+    if link.buffer_bytes > 0:
+        link.buffer_ps = min(BACKLOG_MAX_PS, int(link.buffer_bytes) * PS_BYTES // rate_bps)
+    link.ecn_ps = NEVER if link.ecn_bytes < 0 else min(NEVER, int(link.ecn_bytes) * PS_BYTES // rate_bps)
 
 
 def _rules(rules: Sequence[Rule]) -> Table:
     if len(rules) > RULES_MAX:
         raise ValueError(f"{len(rules)} fault rules are too many; a network takes {RULES_MAX}")
     table = records(len(rules), rows.RULE)
+    chains = 0
     for row, rule in zip(table, rules, strict=True):
-        row.threshold = min(2**64 - 1, int(rule.probability * 2.0**64))
+        row.threshold = threshold(rule.probability)
         row.from_ps, row.until_ps, row.delay_ps = rule.from_ps, rule.until_ps, rule.delay_ps
         row.fate = int(rule.fate)
+        if rule.burst is not None:
+            row.chain = chains
+            row.threshold_good = threshold(rule.burst.loss_good)
+            row.to_bad, row.to_good = threshold(rule.burst.good_to_bad), threshold(rule.burst.bad_to_good)
+            row.starts_bad = threshold(rule.burst.bad_share)
+            chains += 1
     return table
+
+
+def threshold(probability: float) -> int:
+    """What 64 random bits are compared with."""
+    return min(2**64 - 1, int(probability * 2.0**64))
 
 
 def write_flow(world: World, row: int, number: int, flow: Flow) -> None:

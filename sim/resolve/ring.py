@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from homomorphic.codec import Codec
 from sim.collectives.ring_rules import MERGES, ring_route
-from sim.frames import FRAMES
+from sim.frames import frame_of
 from sim.plan import RingPlan
 from sim.resolve.carrier import fitted, ring_carrier
 from sim.resolve.cells import check_cells
@@ -60,7 +60,7 @@ def resolve_ring(
             "it would be full before there is enough to acknowledge",
             f"use at least {section.ack_every}",
         )
-    frame = FRAMES[section.frame]
+    frame = frame_of(section.frame)
     routes = [ring_route(place.scenario.seed, index, worker) for worker in range(len(hosts))]
     window, traffic = Window(frame, section.window, frame.ack_bytes), ring_traffic(network, hosts, routes)
     trip_ps = full_window_trip_ps(network, traffic, window)

@@ -3,18 +3,85 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticKnownError
 
 from sim.errors import shown
 from sim.scenario.fields import Count, Size, Time
 from sim.scenario.section import Section
 from sim.units import SIZE, TIME
 
-Frame = Literal["udp-256", "udp-1024", "roce-1024", "roce-2048"]
+PACKET_MIN_BYTES, PACKET_MAX_BYTES = (
+    84,
+    1 << 16,
+)  # on the wire: Ethernet's least, and what the engine can tell
+Bytes = Annotated[
+    int,
+    BeforeValidator(SIZE.parse),
+    Field(ge=0),
+    PlainSerializer(SIZE.format, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": SIZE.pattern, "examples": ["82B"]}),
+]
 
+
+class OwnFrame(Section):
+    """A packet format of one's own. All sizes are those on the wire: with the frame check sequence (4 B), and
+    with preamble and gap (20 B)."""
+
+    words: Annotated[Count, Field(le=PACKET_MAX_BYTES // 4)]
+    """32-bit words of a full packet."""
+    overhead: Bytes
+    """Everything else in it: headers, frame check sequence, preamble and gap. RoCEv2 has 82B."""
+    first: Bytes = 0
+    """More on the first packet of a message, such as 16B for the RETH of RoCEv2."""
+    last: Bytes = 0
+    """More on the last one, such as 4B for an immediate."""
+    ack: Bytes = PACKET_MIN_BYTES
+    """Acknowledgements between hosts."""
+
+    @model_validator(mode="after")
+    def _fits_ethernet_and_clock(self) -> OwnFrame:
+        least, most = 4 * self.words + self.overhead, PACKET_MAX_BYTES
+        full = least + self.first + self.last
+        for name, size_bytes in (("a full packet", full), ("an acknowledgement", self.ack)):
+            if size_bytes > PACKET_MAX_BYTES:
+                raise ValueError(f"{name} of {size_bytes}B is too long\nuse {most}B on the wire at most")
+        for name, size_bytes in (("a full packet", least), ("an acknowledgement", self.ack)):
+            if size_bytes < PACKET_MIN_BYTES:
+                raise ValueError(
+                    f"{name} of {size_bytes}B is shorter than Ethernet's shortest\n"
+                    f"use {PACKET_MIN_BYTES}B or more: 64B, and 20B of preamble and gap"
+                )
+        return self
+
+
+def _own_or_named(allowed: tuple[str, ...]) -> BeforeValidator:
+    """A mapping is a format of one's own, anything else one of these names."""
+
+    def check(value: object) -> object:
+        if isinstance(value, dict):
+            return OwnFrame.model_validate(value)
+        if not isinstance(value, OwnFrame) and value not in allowed:
+            raise PydanticKnownError("literal_error", {"expected": ", ".join(map(repr, allowed))})
+        return value
+
+    return BeforeValidator(check)
+
+
+Frame = Literal["udp-256", "udp-1024", "roce-1024", "roce-2048"]
 AnyFrame = Literal[Frame, "atp"]
+RingFrame = Annotated[Frame | OwnFrame, _own_or_named(get_args(Frame))]
+SwitchFrame = Annotated[AnyFrame | OwnFrame, _own_or_named((*get_args(Frame), "atp"))]
 
 FRAMES_OF = {
     "switchml": ("udp-256", "udp-1024", "roce-1024"),
@@ -47,8 +114,8 @@ class Ring(Section):
     """Ring all-reduce between the hosts: reduce-scatter, then all-gather."""
 
     kind: Literal["ring"]
-    frame: Frame = "roce-1024"
-    """Packet format: protocol and payload bytes."""
+    frame: RingFrame = "roce-1024"
+    """Packet format: protocol and payload bytes, or one of your own: {words: 256, overhead: 82B}."""
     window: Count = 512
     """Packets a worker may have outstanding."""
     timeout: Time | None = None
@@ -66,16 +133,17 @@ class InNetwork(Section):
     """What switches run. switchml: slots in two versions, workers that send again; tree: one version, a
     network that loses nothing (SHARP); timed: slots that answer with what they have when a timer expires
     (Trio-ML); atp: hashed entries, and a server for what collides."""
-    frame: AnyFrame = Field(default_factory=lambda read: _FRAME[read.get("program", "switchml")])
-    """Packet format: protocol and payload bytes; by default roce-1024 for switchml, roce-2048 for tree,
-    udp-1024 for timed and atp for atp."""
+    frame: SwitchFrame = Field(default_factory=lambda read: _FRAME[read.get("program", "switchml")])
+    """Packet format: protocol and payload bytes, or one of your own: {words: 256, overhead: 82B}; by default
+    roce-1024 for switchml, roce-2048 for tree, udp-1024 for timed and atp for atp."""
     slots: Count = Field(default_factory=lambda read: _SLOTS[read.get("program", "switchml")])
     """Packets a worker may have outstanding, one accumulator of the switch each (with atp, its window); by
     default 512, 16 for tree, 100 for atp."""
     message_packets: Count = Field(
         default_factory=lambda read: 4 if _has_messages(read.get("program"), read.get("frame")) else 1
     )
-    """switchml: packets per RDMA message: by default 4 with RoCE; 1 with UDP, which has no messages."""
+    """switchml: packets per RDMA message: by default 4 with RoCE; 1 with UDP, which has no messages, and with
+    a frame of your own."""
     switch: str = "auto"
     """Name of the switch; auto takes the one that adds up fastest by the links' rates, of several the
     nearest to all workers, among those that can run the program and have room for it."""
@@ -108,7 +176,7 @@ class InNetwork(Section):
     @classmethod
     def _frame_of_program(cls, frame: object, info: ValidationInfo) -> object:
         program = info.data.get("program")
-        if program is None:  # a mistake of its own
+        if program is None or isinstance(frame, dict | OwnFrame):  # None: a mistake of its own
             return frame
         if frame not in FRAMES_OF[program]:
             near = get_close_matches(str(frame), FRAMES_OF[program], 1)

@@ -141,6 +141,9 @@ def _follow(tree: Node, section: type[Section], location: Iterable[str | int]) -
         if member is not None and len(members) > 1:
             annotation = member
             continue
+        sections = [member for member in members if _is_section(member)]
+        if len(members) > 1 and len(sections) == 1:  # a name, or a mapping
+            annotation = sections[0]
         owner, field = annotation, None
         if annotation is Codec:
             owner = codecs()[str(node.children["kind"].value)]

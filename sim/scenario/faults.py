@@ -12,19 +12,25 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from sim.scenario.fields import Name, Rate, Share, Time
 from sim.scenario.section import Section
-from sim.units import TIME
+from sim.units import TIME, format_fraction
 
 Links = Annotated[tuple[str, ...], Field(min_length=1)]
 Duration = Annotated[Time, Field(gt=0)]
+Change = Annotated[Share, Field(gt=0)]
 FACTOR_MAX = 10_000  # of one host; a slower one might as well have crashed
 WorkerIndex = Annotated[int, Field(ge=0)]
 
 
-class OnPackets(Section):
-    """Strikes packets at random while they are put on links."""
+class AtRate(Section):
+    """Strikes each packet by itself."""
 
     rate: Share
     """Probability that a packet is struck on one link."""
+
+
+class WhilePut(Section):
+    """Strikes packets while they are put on links."""
+
     links: Links = ("*",)
     """Which links, one direction each, as patterns over names such as h0->s0."""
     begin: Time = Field(0, alias="from")
@@ -44,10 +50,46 @@ class OnPackets(Section):
         return until
 
 
+class OnPackets(WhilePut, AtRate):
+    """Strikes packets at random while they are put on links."""
+
+
 class Loss(OnPackets):
     """Packets that vanish on the wire."""
 
     kind: Literal["loss"]
+
+
+class Chain(Section):
+    """A chain of two states that a link goes through, packet by packet."""
+
+    good_to_bad: Change
+    """Probability that a packet finds the link bad where the one before found it good (p)."""
+    bad_to_good: Change
+    """Probability that a packet finds it good where the one before found it bad (r); 1/r is how many packets
+    long a bad stretch is, on average."""
+    loss_bad: Share = 1.0
+    """Probability that a packet that finds the link bad is lost (1 - h)."""
+    loss_good: Share = 0.0
+    """Probability that a packet that finds it good is lost (1 - k)."""
+
+    @field_validator("loss_good")
+    @classmethod
+    def _good_is_better(cls, loss_good: float, info: ValidationInfo) -> float:
+        loss_bad = info.data.get("loss_bad", 1.0)
+        if loss_good > loss_bad:
+            raise ValueError(
+                f"{format_fraction(loss_good)} is more than loss_bad, {format_fraction(loss_bad)}\n"
+                "use a smaller one, or exchange the two states"
+            )
+        return loss_good
+
+
+class BurstLoss(WhilePut, Chain):
+    """Packets that vanish in bursts (Gilbert-Elliott): each link is good or bad, and stays so for a while.
+    Its share of bad packets is p / (p + r) from the first packet on."""
+
+    kind: Literal["burst_loss"]
 
 
 class Corruption(OnPackets):
@@ -87,13 +129,14 @@ class OnLinks(Section):
 
 
 class LinkDown(OnLinks):
-    """Links that carry nothing: what is on its way is lost, what comes after is dropped."""
+    """Links that carry nothing: what is on the wire is lost, the rest waits, as far as the buffer goes."""
 
     kind: Literal["link_down"]
 
 
 class LinkRate(OnLinks):
-    """Links that become slower; where such faults overlap, the one that began last counts."""
+    """Links that become slower, for all that has not left yet; where such faults overlap, the one that began
+    last counts."""
 
     kind: Literal["link_rate"]
     rate: Rate
@@ -170,6 +213,7 @@ class SlowHost(OnWorker):
 
 Fault = Annotated[
     Loss
+    | BurstLoss
     | Corruption
     | Duplicate
     | Reorder

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sim.engine.model import (
     NEVER_PS,
     Branch,
+    Burst,
     Fate,
     Flow,
     Frame,
@@ -35,6 +36,13 @@ LARGE_LINKS = st.builds(LinkSpec, RATES, DELAYS, st.sampled_from([2_000, 1 << 20
 SEEDS = st.integers(0, 2**32)  # of what need not shrink
 WORKERS = st.sampled_from([2, 3, 4, 6, 1])
 SOON = st.integers(0, 60_000_000) | st.sampled_from([0, 1_000_000, 10_000_000])  # while plans are busy
+BURSTS = st.builds(
+    Burst, st.sampled_from([0.02, 0.3, 1.0]), st.sampled_from([0.1, 0.5, 1.0]), st.sampled_from([0.0, 0.1])
+)
+CHANGES = (
+    *("cut", "restore", "restore", "flush", "set_rate", "set_rate", "set_rate"),
+    *("clear", "crash", "pause", "pause"),
+)
 LATE_FATES = (Fate.DUPLICATE, Fate.REORDER)  # the only ones with a delay
 FRAME = Frame("test", elements=4, overhead_bytes=40)
 
@@ -314,17 +322,16 @@ def rules(draw: st.DrawFn, network: Network, fates: Sequence[Fate] = tuple(Fate)
         delay_ps=draw(st.sampled_from([0, 1, 200_000, 3_000_000])) if fate in LATE_FATES else 0,
         from_ps=from_ps,
         until_ps=draw(st.just(NEVER_PS) | st.integers(from_ps, from_ps + 40_000_000)),
+        burst=draw(BURSTS) if fate is Fate.BURST_LOSS else None,
     )
 
 
 @st.composite
 def changes(draw: st.DrawFn, network: Network) -> Change:
     """An accident, or an end to one."""
-    name = draw(
-        st.sampled_from(["cut", "restore", "restore", "set_rate", "clear", "crash", "pause", "pause"])
-    )
+    name = draw(st.sampled_from(CHANGES))
     time_ps = draw(SOON)
-    if name in ("cut", "restore", "set_rate"):
+    if name in ("cut", "restore", "flush", "set_rate"):
         link = draw(st.integers(0, len(network.link_names) - 1))
         return Change(time_ps, name, (link, draw(RATES)) if name == "set_rate" else (link,))
     node = draw(st.sampled_from(nodes(network, is_host=name != "clear")))
@@ -346,7 +353,7 @@ def plans(draw: st.DrawFn) -> Plan:
         [*(draw(jobs(network, base, every, Wanted(may_scale))) for base in bases), *atp],
         draw(st.lists(flows(network), max_size=3)),
         struck,
-        draw(st.lists(changes(network), max_size=4)),
+        draw(st.lists(changes(network), max_size=6)),
     )
 
 

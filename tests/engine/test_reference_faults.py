@@ -7,7 +7,20 @@ import pytest
 
 from homomorphic.keyed import mix_plain
 from sim.engine.model import Fate, Rule
-from tests.engine.small import FOREVER, LINK, A, D, X, check_conservation, flow, gradients, job, line, segment
+from tests.engine.small import (
+    FOREVER,
+    LINK,
+    A,
+    D,
+    X,
+    check_conservation,
+    flow,
+    gradients,
+    job,
+    line,
+    run_dry,
+    segment,
+)
 from tests.reference.engine import ReferenceEngine
 from tests.reference.fabric import ARRIVAL, FLOW_TIMER, HELD
 from topologies.routing import compile_network
@@ -110,31 +123,37 @@ def test_flip_inverts_one_bit_of_one_copy() -> None:
     assert not np.array_equal(total, expected)
 
 
-def test_cut_loses_what_is_in_flight_and_drops_until_restored() -> None:
+def test_cut_loses_what_is_on_the_wire_and_lets_the_rest_wait() -> None:
+    """At X the first packet is on its way and the second has begun; the third waits, and so do all copies."""
     sim = struck_line()
     sim.open_flow(flow(4 * 3, timeout_ps=10 * X + 2 * D))
     sim.run(X)
     sim.cut(UP)
     counters = sim.link_counters()[UP]
-    assert (counters["lost_packets"], counters["in_flight_packets"], counters["dropped_packets"]) == (3, 0, 0)
+    assert (counters["lost_packets"], counters["in_flight_packets"], counters["dropped_packets"]) == (2, 1, 0)
 
     sim.run(10 * X + 2 * D)  # the timer sends all three again
-    assert sim.link_counters()[UP]["dropped_packets"] == 3
+    counters = sim.link_counters()[UP]
+    assert (counters["lost_packets"], counters["in_flight_packets"], counters["dropped_packets"]) == (2, 4, 0)
     sim.restore(UP)
     (done,) = sim.run(FOREVER)
 
-    assert done.time_ps == (1 + 2) * (10 * X + 2 * D) + 4 * X + 2 * D
+    assert arrivals(sim, UP) == [(10 * X + 2 * D + n * X + D, q) for n, q in ((1, 2), (2, 0), (3, 1), (4, 2))]
+    assert done.time_ps == 10 * X + 2 * D + 4 * X + 2 * D
+    run_dry(sim)
     check_conservation(sim)
 
 
-def test_rate_holds_for_packets_put_from_now_on() -> None:
+def test_a_rate_holds_for_what_is_left_of_the_packet_on_the_wire_and_all_behind_it() -> None:
+    """A quarter of the first packet is sent; the rest of it, and the second one, take four times as long."""
     sim = struck_line()
-    sim.open_flow(flow(4, key=5))
+    sim.open_flow(flow(8))
+    sim.run(X // 4)
     sim.set_rate(UP, LINK.rate_bps // 4)
-    sim.open_flow(flow(4, key=6))
-    sim.run(5 * X + D)
+    sim.run(8 * X + D)
 
-    assert [time_ps for time_ps, _ in arrivals(sim, UP)] == [X + D, 5 * X + D]
+    first = X // 4 + 4 * (X - X // 4)
+    assert [time_ps for time_ps, _ in arrivals(sim, UP)] == [first + D, first + 4 * X + D]
 
 
 def test_paused_host_holds_packets_and_timers() -> None:

@@ -55,6 +55,7 @@ def test_a_leaf_answers_from_the_result_that_it_keeps() -> None:
     sim.cut(last_link)
     for _ in range(3):
         sim.run(FOREVER)
+    sim.flush(last_link)
     sim.restore(last_link)
     (done,) = sim.run(FOREVER)
 
@@ -110,6 +111,7 @@ def test_late_and_expired_packets_get_what_there_is() -> None:
     sim.cut(down)
     sim.open_stream(number, 0, [own[0]])
     sim.run(FOREVER)
+    sim.flush(down)
     sim.restore(down)
     sim.open_stream(number, 1, [own[1]])
     sim.run(FOREVER)

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sim.engine.engine import Engine
-from sim.engine.model import Job, Merge, Overflow, Program, Segment, Server, losses
+from sim.engine.model import Fate, Job, Merge, Overflow, Program, Rule, Segment, Server, losses
 from tests.engine.compiled import DELAY_PS, LINK, job, run, run_dry
 from tests.engine.small import FRAME
 from topologies.routing import Network, compile_network
@@ -155,3 +155,25 @@ def test_what_is_marked_goes_by_the_bytes_that_wait_whatever_the_rate() -> None:
     for rate_bps in (LINK.rate_bps, LINK.rate_bps // 2, LINK.rate_bps // 3, LINK.rate_bps):
         engine.set_rate(link, rate_bps)
         assert int(engine.world.links[link].ecn_ps) == limit_bytes * 8 * 10**12 // rate_bps
+
+
+def test_words_of_a_late_copy_are_those_it_was_sent_with() -> None:
+    """Its stream has ended with the packet itself, its sender's buffer holds something else by then."""
+    network = compile_network(star(2, LINK))
+    plan = job(network, 1, FRAME)
+    uplink = network.link_names.index("h1->s0")
+    engine = Engine(network, 1, [Rule(Fate.DUPLICATE, 1.0, (uplink,), delay_ps=10**9)])
+    number = engine.add_job(plan)
+    own = [np.full(ELEMENTS, 7, np.int32), np.full(ELEMENTS, 100, np.int32)]
+    segments = [Segment(words, np.zeros_like(words), Merge.ADD) for words in own]
+    for worker, segment in enumerate(segments):
+        engine.open_stream(number, worker, [segment])
+
+    run(engine, 2)
+    assert engine.link_counters()[uplink]["in_flight_packets"] == 1
+    assert [segment.result.tolist() for segment in segments] == [[107] * ELEMENTS] * 2
+    own[1][:] = -1
+    engine.clear(plan.switch)  # or it would be a packet of a worker that the slot has seen
+    run_dry(engine)
+
+    assert engine.world.registers.values[0, :ELEMENTS].tolist() == [100] * ELEMENTS

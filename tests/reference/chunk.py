@@ -23,6 +23,7 @@ class Cause(NamedTuple):
     unit: int
     part: int  # which packet of the unit
     attempt: int
+    copy: int = 0  # which copy of that packet, or of one on the way from it; 0: none
 
 
 class Chunk(NamedTuple):
@@ -96,9 +97,19 @@ def packet_of(fabric: Fabric, job: JobNumber, chunk: Chunk, way: Way) -> Packet:
         route=way.route,
         size_bytes=job.size_bytes(chunk),
         key=fabric.key(
-            way.purpose, job.number, way.party, cause.stream, cause.unit, cause.part, cause.attempt
+            way.purpose,
+            job.number,
+            way.party,
+            cause.stream,
+            cause.unit,
+            cause.part,
+            cause.attempt,
+            copy=cause.copy,
         ),
         label=Label(job.owner(way.owner), cause.unit, cause.part, cause.attempt),
-        deliver=lambda packet: way.deliver(chunk._replace(words=packet.words)),
+        deliver=lambda packet: way.deliver(
+            chunk._replace(words=packet.words, cause=cause._replace(copy=packet.copy))
+        ),
         words=chunk.words,
+        copy=cause.copy,
     )

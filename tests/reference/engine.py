@@ -156,12 +156,16 @@ class ReferenceEngine:
         return completions
 
     def set_rate(self, link: int, rate_bps: int) -> None:
-        """Change a link's rate for packets put on it from now on."""
+        """Change a link's rate for all that has not left its transmitter."""
         self.fabric.set_rate(link, rate_bps)
 
     def cut(self, link: int) -> None:
-        """Lose what is in flight on a link, and drop what is put on it until it is restored."""
+        """Lose what is on the wire of a link; all else waits until it is restored."""
         self.fabric.cut(link)
+
+    def flush(self, link: int) -> None:
+        """Lose what waits on a link that is cut."""
+        self.fabric.flush(link)
 
     def restore(self, link: int) -> None:
         """End a cut."""

@@ -14,10 +14,13 @@ from typing import NamedTuple
 from homomorphic.keyed import mix_plain
 from sim.engine.model import Fate, Rule
 from tests.reference.faults import Faults, copy_key, flipped
-from tests.reference.link import Label, Link, Packet, make_link, transmit_time_ps
+from tests.reference.link import Label, Link, Packet, Queued, Sending, make_link
 from topologies.routing import Network
 
 ARRIVAL, STREAM_TIMER, FLOW_TIMER, HELD, SLOT_TIMER = range(5)  # the log's `what`
+LEAVES = 5  # a packet leaves the transmitter: not in the log
+
+LOSING = (Fate.LOSS, Fate.CORRUPTION, Fate.BURST_LOSS)
 
 LogRow = tuple[int, int, int, int, int, int, int, int]  # time_ps, order, what, where, then a Label
 
@@ -40,7 +43,7 @@ class Event(NamedTuple):
     time_ps: int
     order: int  # unique
     what: int
-    item: Packet | Timer
+    item: Packet | Timer | Sending
     link: Link | None
 
 
@@ -52,17 +55,19 @@ class Fabric:
         self.seed = seed
         self.now_ps = 0
         self.log: list[LogRow] = []
-        self.faults = Faults(rules)
+        self.faults = Faults(rules, seed)
         self.mark_bytes: int | None = None  # a packet that finds so much waiting at a switch's port is marked
         self.crashed: set[int] = set()  # hosts
         self.paused_until_ps = [0] * len(network.nodes)
         self.links = [make_link(network, index) for index in range(len(network.link_source))]
         self._events: list[Event] = []
         self._next_order = 0
+        self._silent = -(2**62)  # order of what comes before all others of its time
 
-    def key(self, purpose: int, *identity: int) -> int:
-        """Key of a packet, the same whenever it is sent."""
-        return mix_plain(self.seed, purpose, *identity)
+    def key(self, purpose: int, *identity: int, copy: int = 0) -> int:
+        """Key of a packet, the same whenever it is sent; what follows from a copy has one of its own."""
+        key = mix_plain(self.seed, purpose, *identity)
+        return mix_plain(key, copy) if copy else key
 
     def forward(self, packet: Packet, node: int) -> None:
         """Put a packet on the next link from `node` towards its target."""
@@ -72,25 +77,22 @@ class Fabric:
     def put(self, packet: Packet, link_index: int) -> None:
         """Put a packet on a link: it is dropped, or sent and then lost, or it will arrive."""
         link = self.links[link_index]
-        departure_ps = self._send(packet, link)
-        if departure_ps is None:
+        if not self._accept(packet, link):
             return
         hop = packet.hops
         packet.hops += 1
         rule = self.faults.strike(link.index, packet.key, hop, self.now_ps)
         fate = rule.fate if rule else None
-        if fate in (Fate.LOSS, Fate.CORRUPTION) or (fate is Fate.FLIP and not packet.words):
-            link.counters.count("lost", packet.size_bytes)
-            return
-        if fate is Fate.FLIP:
+        is_lost = fate in LOSING or (fate is Fate.FLIP and not packet.words)
+        if fate is Fate.FLIP and not is_lost:
             packet.words = flipped(packet.words, packet.key, hop)
         late_ps = rule.delay_ps if rule and fate is Fate.REORDER else 0
-        self._fly(packet, link, departure_ps + late_ps)
+        self._queue(link, packet, late_ps, is_lost=is_lost)
         if rule and fate is Fate.DUPLICATE:
-            copy = replace(packet, key=copy_key(packet.key, hop))
-            departure_ps = self._send(copy, link)
-            if departure_ps is not None:  # no fault strikes it on this link
-                self._fly(copy, link, departure_ps + rule.delay_ps)
+            key = copy_key(packet.key, hop)
+            copy = replace(packet, key=key, copy=key % 2**32 | 1)
+            if self._accept(copy, link):  # no fault strikes it on this link
+                self._queue(link, copy, rule.delay_ps)
 
     def arm(self, timer: Timer, time_ps: int) -> None:
         """Make a timer fire at `time_ps` and at no other time."""
@@ -103,14 +105,18 @@ class Fabric:
         timer.order = -1
 
     def set_rate(self, link_index: int, rate_bps: int) -> None:
-        """Change a link's rate for packets put on it from now on."""
-        self.links[link_index].rate_bps = rate_bps
+        """Change a link's rate for all that has not left its transmitter."""
+        link = self.links[link_index]
+        if sending := link.set_rate(rate_bps, self.now_ps):
+            self._push_silent(sending.ends_ps, sending, link)
 
     def cut(self, link_index: int) -> None:
-        """Lose what is in flight on a link, and drop what is put on it from now on."""
+        """Lose what is on the wire of a link, and let the rest wait until it is restored."""
         link = self.links[link_index]
-        link.is_cut = True
-        link.free_at_ps = link.ack_free_at_ps = self.now_ps
+        link.is_down = True
+        if link.sending:
+            self._lose(link.sending.queued, link)
+        link.sending = None
         for event in self._events:
             if event.what == ARRIVAL and event.link is link:
                 assert isinstance(event.item, Packet)
@@ -119,9 +125,25 @@ class Fabric:
         self._events = [event for event in self._events if event.what != ARRIVAL or event.link is not link]
         heapq.heapify(self._events)
 
+    def flush(self, link_index: int) -> None:
+        """Lose what waits on a link that is down."""
+        link = self.links[link_index]
+        if not link.is_down:
+            return
+        for queued in link.waiting:
+            self._lose(queued, link)
+        link.acks.clear()
+        link.others.clear()
+
     def restore(self, link_index: int) -> None:
         """End a cut."""
-        self.links[link_index].is_cut = False
+        self.links[link_index].is_down = False
+        self._begin(self.links[link_index])
+
+    def _lose(self, queued: Queued, link: Link) -> None:
+        if not queued.is_lost:
+            link.counters.count("in_flight", queued.packet.size_bytes, -1)
+            link.counters.count("lost", queued.packet.size_bytes)
 
     def crash(self, host: int) -> None:
         """A host neither receives nor acts any more."""
@@ -150,6 +172,9 @@ class Fabric:
             self._ring(event, event.item)
             return
         assert event.link is not None
+        if isinstance(event.item, Sending):
+            self._leave(event.item.queued, event.link)
+            return
         self.log.append((time_ps, event.order, event.what, event.link.index, *event.item.label))
         if event.what == ARRIVAL:
             event.link.counters.count("in_flight", event.item.size_bytes, -1)
@@ -178,30 +203,41 @@ class Fabric:
             assert not self.network.is_host[node], "no path passes through a host"
             self.forward(packet, node)
 
-    def _send(self, packet: Packet, link: Link) -> int | None:
-        """Send a packet as soon as the link is free: when it has left, or None if it is dropped."""
-        transmit_ps = transmit_time_ps(packet.size_bytes, link.rate_bps)
-        waiting_ps = max(0, link.free_at_ps - self.now_ps)
-        backlog_ps = waiting_ps + transmit_ps
-        is_full = link.buffer_bytes is not None and backlog_ps > link.hold_ps(link.buffer_bytes)
-        if link.is_cut or (is_full and not packet.has_priority):
+    def _accept(self, packet: Packet, link: Link) -> bool:
+        """Whether a link takes a packet; it is marked if it finds a long queue."""
+        if link.refuses(packet, self.now_ps):
             link.counters.count("dropped", packet.size_bytes)
-            return None
-        link.counters.busy_ps += transmit_ps
-        link.counters.count("sent", packet.size_bytes)
-        link.free_at_ps = self.now_ps + backlog_ps
-        if packet.has_priority:
-            link.ack_free_at_ps = max(self.now_ps, link.ack_free_at_ps) + transmit_ps
-            return link.ack_free_at_ps
-        link.counters.backlog_ps_max = max(link.counters.backlog_ps_max, backlog_ps)
-        if link.buffer_bytes is not None and self.mark_bytes is not None:
-            packet.is_marked |= waiting_ps >= link.hold_ps(self.mark_bytes)
-        return link.free_at_ps
+            return False
+        if link.buffer_bytes is not None and self.mark_bytes is not None and not packet.has_priority:
+            waits_ps = link.backlog_ps(self.now_ps)
+            is_long = waits_ps >= link.hold_ps(self.mark_bytes)
+            packet.is_marked |= link.queued_bytes >= self.mark_bytes if link.is_down else is_long
+        return True
 
-    def _fly(self, packet: Packet, link: Link, departure_ps: int) -> None:
-        """Put a packet in flight."""
-        link.counters.count("in_flight", packet.size_bytes)
-        self._schedule(departure_ps + link.delay_ps, ARRIVAL, packet, link)
+    def _queue(self, link: Link, packet: Packet, late_ps: int = 0, *, is_lost: bool = False) -> None:
+        """Let a link send a packet when its turn comes."""
+        link.counters.count("lost" if is_lost else "in_flight", packet.size_bytes)
+        link.queue(Queued(packet, self._next_order, late_ps, is_lost), self.now_ps)
+        self._next_order += 1
+        self._begin(link)
+
+    def _begin(self, link: Link) -> None:
+        """Let a transmitter begin with what is next."""
+        if sending := link.begin(self.now_ps):
+            self._push_silent(sending.ends_ps, sending, link)
+
+    def _leave(self, queued: Queued, link: Link) -> None:
+        """A packet has left the transmitter: it is under way, and the next one begins."""
+        link.sending = None
+        if not queued.is_lost:
+            time_ps = self.now_ps + link.delay_ps + queued.late_ps
+            heapq.heappush(self._events, Event(time_ps, queued.order, ARRIVAL, queued.packet, link))
+        self._begin(link)
+
+    def _push_silent(self, time_ps: int, sending: Sending, link: Link) -> None:
+        """An event that comes before all others of its time, and is not logged."""
+        self._silent += 1
+        heapq.heappush(self._events, Event(time_ps, self._silent, LEAVES, sending, link))
 
     def _schedule(self, time_ps: int, what: int, item: Packet | Timer, link: Link | None) -> int:
         order = self._next_order
@@ -211,5 +247,8 @@ class Fabric:
 
 
 def is_void(event: Event) -> bool:
-    """Whether an event is of a timer that was armed anew or disarmed since."""
+    """Whether an event is of a timer that was armed anew or disarmed since, or of a rate that was changed."""
+    if isinstance(event.item, Sending):
+        assert event.link is not None
+        return event.link.sending is not event.item
     return isinstance(event.item, Timer) and event.item.order != event.order

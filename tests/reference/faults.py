@@ -9,22 +9,43 @@ from sim.engine.model import Fate, Rule
 
 DRAW_OF_FATE = 32  # plus the fate: what a packet's key is mixed with
 DRAW_WORD, DRAW_BIT, DRAW_COPY = 40, 41, 42
+KEY_CHAIN = 19
 
 
 class Faults:
     """The rules of one network, and how many packets each struck."""
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
+    def __init__(self, rules: Sequence[Rule], seed: int) -> None:
         self.rules = rules
+        self.seed = seed
         self.struck_packets = [0] * len(rules)
+        self.states: dict[tuple[int, int], list[bool]] = {}  # by rule and link: what packets found, "bad"
 
     def strike(self, link: int, key: int, hop: int, now_ps: int) -> Rule | None:
         """The rule that strikes a packet on its hop number `hop`, None if it gets through unharmed."""
         for number, rule in self._counting(link, now_ps):
-            if draw(rule.fate, key, hop) < int(rule.probability * 2.0**64):  # exact: times a power of two
+            probability = rule.probability
+            if rule.burst and not self._is_bad(number, link):
+                probability = rule.burst.loss_good
+            if draw(rule.fate, key, hop) < int(probability * 2.0**64):  # exact: times a power of two
                 self.struck_packets[number] += 1
                 return rule
         return None
+
+    def _is_bad(self, number: int, link: int) -> bool:
+        """Whether the next packet finds a link's chain in its bad state."""
+        burst = self.rules[number].burst
+        assert burst is not None
+        states = self.states.setdefault((number, link), [])
+        chance = mix_plain(self.seed, KEY_CHAIN, number, link, len(states))
+        if not states:
+            is_bad = chance < int(burst.bad_share * 2.0**64)
+        elif states[-1]:
+            is_bad = chance < 2**64 - 1 - min(2**64 - 1, int(burst.bad_to_good * 2.0**64))
+        else:
+            is_bad = chance < int(burst.good_to_bad * 2.0**64)
+        states.append(is_bad)
+        return is_bad
 
     def _counting(self, link: int, now_ps: int) -> Iterator[tuple[int, Rule]]:
         """Rules that count on a link now: of each fate the first, in the order of all rules."""

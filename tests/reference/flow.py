@@ -15,13 +15,13 @@ BACKOFF_MAX = 6  # a timeout grows at most 64-fold
 
 
 class Receiver:
-    """The target's side of a flow; `acknowledge(expected, packet, transmission)` sends an ACK."""
+    """The target's side of a flow; `acknowledge(expected, packet, transmission, copy)` sends an ACK."""
 
     def __init__(
         self,
         flow: Flow,
         packets: int,
-        acknowledge: Callable[[int, int, int], None],
+        acknowledge: Callable[[int, int, int, int], None],
         delivered: Callable[[], None],
     ) -> None:
         self.flow = flow
@@ -32,10 +32,10 @@ class Receiver:
         self.expected = 0
         self.unacknowledged = 0
 
-    def data(self, packet: int, transmission: int) -> None:
+    def data(self, packet: int, transmission: int, copy: int) -> None:
         """Take in one packet; a duplicate is only acknowledged."""
         if self.arrived[packet]:
-            self._acknowledge(packet, transmission)
+            self._acknowledge(packet, transmission, copy)
             return
         self._store(packet)
         self.arrived[packet] = True
@@ -45,12 +45,12 @@ class Receiver:
             self.expected += 1
         complete = self.expected == self.packets
         if self.expected != before + 1 or self.unacknowledged == self.flow.ack_every or complete:
-            self._acknowledge(packet, transmission)
+            self._acknowledge(packet, transmission, copy)
         if complete:
             self.delivered()
 
-    def _acknowledge(self, packet: int, transmission: int) -> None:
-        self.acknowledge(self.expected, packet, transmission)
+    def _acknowledge(self, packet: int, transmission: int, copy: int) -> None:
+        self.acknowledge(self.expected, packet, transmission, copy)
         self.unacknowledged = 0
 
     def _store(self, packet: int) -> None:
@@ -137,15 +137,15 @@ class Sender:
         key = self.fabric.key(KEY_DATA, flow.key, packet, attempt)
         label = Label(self.number, packet, 0, attempt)
 
-        def deliver(_: Packet) -> None:
+        def deliver(arrived: Packet) -> None:
             if not self.closed:
-                self.receiver.data(packet, transmission)
+                self.receiver.data(packet, transmission, arrived.copy)
 
         self.fabric.forward(Packet(flow.target, flow.route, size_bytes, key, label, deliver), flow.source)
 
-    def _send_ack(self, cumulative: int, packet: int, transmission: int) -> None:
+    def _send_ack(self, cumulative: int, packet: int, transmission: int, copy: int) -> None:
         flow = self.flow
-        key = self.fabric.key(KEY_ACK, flow.key, packet, transmission)
+        key = self.fabric.key(KEY_ACK, flow.key, packet, transmission, copy=copy)
         label = Label(self.number, packet, 1, transmission)
 
         def deliver(_: Packet) -> None:
@@ -153,5 +153,5 @@ class Sender:
                 self.ack(cumulative, packet, transmission)
 
         size_bytes = flow.frame.ack_bytes
-        ack = Packet(flow.source, flow.route, size_bytes, key, label, deliver, has_priority=True)
+        ack = Packet(flow.source, flow.route, size_bytes, key, label, deliver, has_priority=True, copy=copy)
         self.fabric.forward(ack, flow.target)

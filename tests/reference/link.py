@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -34,6 +35,7 @@ class Packet:
     has_priority: bool = False  # acknowledgements
     hops: int = 0  # links it was put on
     is_marked: bool = False  # found a long queue (ECN)
+    copy: int = 0  # which copy of a packet it is or follows from; 0: of none
 
 
 @dataclass
@@ -51,7 +53,7 @@ class Counters:
     in_flight_packets: int = 0
     in_flight_bytes: int = 0
     busy_ps: int = 0  # transmit times of all sent packets, those still queued included
-    backlog_ps_max: int = 0  # longest time from a packet's coming to the end of its transmission
+    backlog_bytes_max: int = 0  # most that there was to send, what was left of a packet on the wire included
 
     def count(self, what: str, size_bytes: int, packets: int = 1) -> None:
         """Add a packet of this size, or take it away (`packets` = -1)."""
@@ -60,22 +62,98 @@ class Counters:
 
 
 @dataclass
+class Queued:
+    """A packet that a link has taken and not sent yet."""
+
+    packet: Packet
+    order: int
+    late_ps: int = 0  # how much later than it would it arrives
+    is_lost: bool = False  # it leaves, and never arrives
+
+
+@dataclass
+class Sending:
+    """What a transmitter is at."""
+
+    queued: Queued
+    work: int  # what is left of it at `since_ps`: bits · 10^12
+    since_ps: int
+    ends_ps: int
+
+
+@dataclass
 class Link:
-    """One direction of a wire with the queue in front of it."""
+    """One direction of a wire, with its transmitter and the two queues in front of it."""
 
     index: int
     target: int
     rate_bps: int
     delay_ps: int
     buffer_bytes: int | None  # most that waits, the newest packet included; None: no limit
-    is_cut: bool = False
-    free_at_ps: int = 0
-    ack_free_at_ps: int = 0
+    is_down: bool = False
+    sending: Sending | None = None
+    acks: deque[Queued] = field(default_factory=deque)
+    others: deque[Queued] = field(default_factory=deque)
     counters: Counters = field(default_factory=Counters)
+
+    @property
+    def waiting(self) -> list[Queued]:
+        """What has not begun yet, in the order in which it will."""
+        return [*self.acks, *self.others]
+
+    def backlog_ps(self, now_ps: int) -> int:
+        """How long it takes, at the present rate, to send all that there is."""
+        left_ps = self.sending.ends_ps - now_ps if self.sending else 0
+        return left_ps + sum(transmit_time_ps(each.packet.size_bytes, self.rate_bps) for each in self.waiting)
 
     def hold_ps(self, size_bytes: int) -> int:
         """Longest time, rounded down, that so many bytes in the queue take to leave."""
         return size_bytes * BIT_PS_PER_BYTE // self.rate_bps
+
+    def refuses(self, packet: Packet, now_ps: int) -> bool:
+        """Whether a packet finds no room; acknowledgements always do."""
+        if self.buffer_bytes is None or packet.has_priority:
+            return False
+        if self.is_down:
+            return packet.size_bytes + self.queued_bytes > self.buffer_bytes
+        transmit_ps = transmit_time_ps(packet.size_bytes, self.rate_bps)
+        return self.backlog_ps(now_ps) + transmit_ps > self.hold_ps(self.buffer_bytes)
+
+    @property
+    def queued_bytes(self) -> int:
+        """What has not begun yet."""
+        return sum(each.packet.size_bytes for each in self.waiting)
+
+    def queue(self, queued: Queued, now_ps: int) -> None:
+        """Take a packet."""
+        size_bytes = queued.packet.size_bytes
+        (self.acks if queued.packet.has_priority else self.others).append(queued)
+        self.counters.busy_ps += transmit_time_ps(size_bytes, self.rate_bps)
+        self.counters.count("sent", size_bytes)
+        backlog_bytes = self.queued_bytes
+        if not self.is_down:
+            backlog_bytes = self.backlog_ps(now_ps) * self.rate_bps // BIT_PS_PER_BYTE
+        self.counters.backlog_bytes_max = max(self.counters.backlog_bytes_max, backlog_bytes)
+
+    def begin(self, now_ps: int) -> Sending | None:
+        """Begin to send what is next; None where nothing is, or cannot."""
+        queue = self.acks or self.others
+        if self.is_down or self.sending or not queue:
+            return None
+        queued = queue.popleft()
+        work = queued.packet.size_bytes * BIT_PS_PER_BYTE
+        self.sending = Sending(queued, work, now_ps, now_ps + -(-work // self.rate_bps))
+        return self.sending
+
+    def set_rate(self, rate_bps: int, now_ps: int) -> Sending | None:
+        """Go on at another rate, with what is left of the packet on the wire and all behind it."""
+        self.counters.busy_ps -= self.backlog_ps(now_ps)
+        if self.sending:
+            work = self.sending.work - (now_ps - self.sending.since_ps) * self.rate_bps
+            self.sending = Sending(self.sending.queued, work, now_ps, now_ps + -(-work // rate_bps))
+        self.rate_bps = rate_bps
+        self.counters.busy_ps += self.backlog_ps(now_ps)
+        return self.sending
 
 
 def transmit_time_ps(size_bytes: int, rate_bps: int) -> int:

@@ -126,7 +126,8 @@ class TimedSwitch:
         self.counters["timed_out"] += 1
         row.is_emitted = True
         replicate = partial(self._replicate, KEY_TIMED_RESULT)
-        self.egress.pass_again(row.outgoing(row.cause), replicate, KEY_TIMED_LOOPBACK)
+        cause = row.cause._replace(cause=row.cause.cause._replace(copy=0))  # a row has one timer
+        self.egress.pass_again(row.outgoing(cause), replicate, KEY_TIMED_LOOPBACK)
 
     def _replicate(self, purpose: int, result: Chunk) -> None:
         for worker in self.workers:

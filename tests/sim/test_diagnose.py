@@ -120,16 +120,32 @@ def test_a_row_says_who_waits_for_whom_and_where() -> None:
     assert row.cause.advice == "a loss below 100% for it in `faults`"
 
 
+UNKNOWN = "unknown: no link on the way of worker 1 to s0 refuses or loses packets"
+
+
 @pytest.mark.parametrize(
     ("fate", "why"),
     [
-        (LinkFate(0, 0, 7), "link h1->s0 is down: it refused all 7 packets"),
+        (LinkFate(7, 0, 0, 7, True), "link h1->s0 is down: 7 packets wait for it"),
+        (LinkFate(0, 0, 0, 1, True), "link h1->s0 is down: 1 packet waits for it"),
+        (
+            LinkFate(5, 0, 2, 9, True),
+            "link h1->s0 is down: 9 packets wait for it, and it refused 2 for want of room",
+        ),
+        (
+            LinkFate(0, 0, 0, 0, True),
+            "unknown: no link on the way of worker 1 to s0 refuses or loses packets",
+        ),
+        (
+            LinkFate(0, 0, 7),
+            "the buffer of link h1->s0 is too small for what always meets in it (7 of 7 packets refused)",
+        ),
         (LinkFate(9, 4, 0), "link h1->s0 loses so much that no message gets through whole (4 of 9 packets)"),
         (
             LinkFate(9, 0, 3),
             "the buffer of link h1->s0 is too small for what always meets in it (3 of 12 packets refused)",
         ),
-        (LinkFate(9, 0, 0), "unknown: no link on the way of worker 1 to s0 refuses or loses packets"),
+        (LinkFate(9, 0, 0), UNKNOWN),
     ],
 )
 def test_what_links_do_to_a_packet_that_is_sent_and_does_not_arrive(fate: LinkFate, why: str) -> None:
@@ -454,9 +470,10 @@ def test_lists_in_words() -> None:
 
 def test_fates_are_what_happened_in_between() -> None:
     before = [{"sent_packets": 5, "lost_packets": 1, "dropped_packets": 2, "busy_ps": 9}]
-    after = [{"sent_packets": 9, "lost_packets": 2, "dropped_packets": 2, "busy_ps": 10}]
+    after = [{"sent_packets": 9, "lost_packets": 2, "dropped_packets": 2, "in_flight_packets": 3}]
 
     assert fates(before, after) == [LinkFate(4, 1, 0)]
+    assert fates(before, after, [0]) == [LinkFate(4, 1, 0, 3, True)]
     assert fates(None, after) == [LinkFate(9, 2, 2)]
     assert LinkFate(9, 2, 3).tried == 12
 

@@ -49,6 +49,9 @@ class Told:
     def restore(self, link: int) -> None:
         self.calls.append((self.now_ps, "restore", link))
 
+    def flush(self, link: int) -> None:
+        self.calls.append((self.now_ps, "flush", link))
+
     def clear(self, switch: int) -> None:
         self.calls.append((self.now_ps, "clear", switch))
 
@@ -109,23 +112,26 @@ def test_the_rate_is_that_of_the_fault_that_began_last() -> None:
 
 
 def test_a_reboot_clears_registers_at_once_and_cuts_all_ports_meanwhile() -> None:
-    assert calls(Reboot(7, True, (0, 1), 3, 6)) == [
+    """What waits in the switch is lost, when it goes down and until it is up; what waits for it is not."""
+    assert calls(Reboot(7, True, (0, 1), (1,), 3, 6)) == [
         (3, "cut", 0),
         (3, "cut", 1),
+        (3, "flush", 1),
         (3, "clear", 7),
+        (6, "flush", 1),
         (6, "restore", 0),
         (6, "restore", 1),
     ]
-    assert calls(Reboot(7, False, (1,), 3, 6)) == [(3, "cut", 1), (6, "restore", 1)]
-    assert calls(Reboot(7, True, (), 3, 3)) == [(3, "clear", 7)]
+    assert calls(Reboot(7, False, (1,), (), 3, 6)) == [(3, "cut", 1), (6, "restore", 1)]
+    assert calls(Reboot(7, True, (), (), 3, 3)) == [(3, "clear", 7)]
 
 
 def test_a_reboot_that_takes_no_time_loses_what_is_on_the_links() -> None:
-    assert calls(Reboot(7, False, (0,), 3, 3)) == [(3, "cut", 0), (3, "restore", 0)]
+    assert calls(Reboot(7, False, (0,), (), 3, 3)) == [(3, "cut", 0), (3, "restore", 0)]
 
 
 def test_a_reboot_does_not_bring_back_a_link_that_is_down() -> None:
-    assert calls(Reboot(7, False, (0, 1), 3, 5), LinksDown((0,), 1, 8)) == [
+    assert calls(Reboot(7, False, (0, 1), (), 3, 5), LinksDown((0,), 1, 8)) == [
         (1, "cut", 0),
         (3, "cut", 1),
         (5, "restore", 1),
@@ -138,7 +144,7 @@ def test_hosts_crash_and_pause() -> None:
 
 
 def test_what_happens_at_once_follows_the_scenario() -> None:
-    assert calls(Crash(0, 1, 4, 0), Reboot(7, True, (), 0, 0)) == [(0, "crash", 4), (0, "clear", 7)]
+    assert calls(Crash(0, 1, 4, 0), Reboot(7, True, (), (), 0, 0)) == [(0, "crash", 4), (0, "clear", 7)]
 
 
 def test_what_comes_after_the_end_is_not_applied() -> None:

@@ -11,6 +11,8 @@ from sim.record import FaultRecord, LinkRecord
 from tests.sim.scenes import RING, simulate
 
 US, MS = 10**6, 10**9
+BYTE_PS = 80  # at 100 Gbps
+PASS_AND_WIRE_PS = 1_600_000  # of a link into the switch: 1 us, and 0.6 us of a pass
 SETS = ("workload.elements=100000", "collective.timeout=1ms")
 EITHER = pytest.mark.parametrize("collective", [(), (RING,)], ids=["switch", "ring"])
 FINE = {
@@ -129,8 +131,27 @@ def test_a_link_that_is_down_for_a_while_costs_time(tmp_path: Path, collective: 
 
     assert passed(result) == FINE
     assert (only(result).count, only(result).first_ps) == (1, 10 * US)
-    assert total(result, "lost_packets", "h1->s0") + total(result, "dropped_packets", "h1->s0") > 0
+    link = next(link for link in result.links if link.link == "h1->s0")
+    packet_ps = link.bytes * BYTE_PS // link.packets
+    assert total(result, "lost_packets") == link.lost_packets <= 1 + PASS_AND_WIRE_PS // packet_ps
+    assert total(result, "dropped_packets") == 0  # what comes meanwhile waits at its host
     assert end_ps(result) > 510 * US
+
+
+@EITHER
+def test_a_link_that_is_down_for_a_microsecond_loses_what_is_on_its_wire(
+    tmp_path: Path, collective: tuple[str, ...]
+) -> None:
+    """A window of 512 packets waits at the host by then, and goes on waiting."""
+    sets = ("workload.elements=1e6", "collective.timeout=1ms")
+    for when, least in (("at: 0s", 0), ("at: 50us", 10)):
+        fault = f"faults=[{{kind: link_down, links: ['h1->s0'], {when}, for: 1us}}]"
+        result = simulate(tmp_path, *collective, *sets, "collective.frame=roce-1024", fault)
+        on_wire = 2 + PASS_AND_WIRE_PS // (1106 * BYTE_PS)  # an acknowledgement may be among them
+
+        assert passed(result) == FINE
+        assert least <= total(result, "lost_packets") <= on_wire
+        assert total(result, "dropped_packets") == 0
 
 
 @EITHER
@@ -162,3 +183,18 @@ def test_a_pause_delays_what_arrives_at_the_worker(tmp_path: Path) -> None:
 
     assert passed(result) == FINE
     assert 5020 * US < end_ps(result) < 7 * MS
+
+
+def test_the_longest_queue_is_told_in_bytes(tmp_path: Path) -> None:
+    """A window of 16 packets of 332 B joins the queue of a host at once."""
+    result = simulate(tmp_path, "codec={kind: fixed_point, factor: 1e6}", "workload.elements=1024")
+
+    assert [link.backlog_bytes_max for link in result.links if link.link == "h0->s0"] == [16 * 332]
+
+
+def test_bursts_are_counted_and_overcome(tmp_path: Path) -> None:
+    result = faulty(tmp_path, "kind: burst_loss, good_to_bad: 0.5%, bad_to_good: 20%, links: ['h*->s0']")
+
+    assert passed(result) == FINE
+    assert only(result).count == total(result, "lost_packets") > 0
+    assert (only(result).kind, only(result).counted) == ("burst_loss", "packets")

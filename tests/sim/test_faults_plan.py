@@ -42,9 +42,13 @@ EFFECTS = {
         DOWN, 10**10, MS, 3 * MS
     ),
     "kind: link_rate, rate: 100Gbps, at: 0s": LinksSlower(UP + DOWN, 10**11, 0, NEVER_PS),
-    "kind: switch_reboot, switch: s0, at: 1ms, for: 5ms": Reboot(4, True, (*UP, *DOWN, 8), MS, 6 * MS),
-    "kind: switch_reboot, switch: s0, at: 1ms, clears: tables": Reboot(4, False, (*UP, *DOWN, 8), MS, MS),
-    "kind: switch_reboot, switch: s0, at: 1ms, clears: registers": Reboot(4, True, (), MS, MS),
+    "kind: switch_reboot, switch: s0, at: 1ms, for: 5ms": Reboot(
+        4, True, (*UP, *DOWN, 8), (*DOWN, 8), MS, 6 * MS
+    ),
+    "kind: switch_reboot, switch: s0, at: 1ms, clears: tables": Reboot(
+        4, False, (*UP, *DOWN, 8), (*DOWN, 8), MS, MS
+    ),
+    "kind: switch_reboot, switch: s0, at: 1ms, clears: registers": Reboot(4, True, (), (), MS, MS),
     "kind: worker_crash, worker: 2, at: 1ms": Crash(0, 2, 2, MS),
     "kind: worker_pause, worker: 1, at: 1ms, for: 2ms": Pause(0, 1, 1, MS, 3 * MS),
     "kind: start_skew, worker: 0, delay: 5ms": LateStart(0, 0, 0, 5 * MS),

@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from homomorphic.codec import codecs
 from sim.results import load
 from sim.setup import setups
 from tests.sim.scenes import TINY, plan, run
@@ -60,3 +63,13 @@ def test_jobs_have_settings_of_their_own(tmp_path: Path) -> None:
         "tiny/first": {"count": 2},
         "tiny/second": {"count": 1, "start": "20us"},
     }
+
+
+@pytest.mark.parametrize("kind", list(codecs()))
+def test_every_codec_is_told_by_its_kind(tmp_path: Path, kind: str) -> None:
+    """Some are other objects once a network carries them."""
+    ideal = "topology={kind: star, hosts: 4, switch: ideal}"
+    (found,) = setups(plan(tmp_path, f"codec={{kind: {kind}}}", ideal)).values()
+
+    assert found["codec"]["kind"] == kind
+    assert json.loads(json.dumps(found, allow_nan=False)) == found

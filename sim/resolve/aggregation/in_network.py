@@ -12,7 +12,7 @@ from homomorphic.keyed import mix_plain
 from sim.collectives.ring_rules import ring_route
 from sim.engine.model import Branch, Job, Overflow, Program, Server
 from sim.errors import ScenarioError
-from sim.frames import FRAMES
+from sim.frames import FRAMES, frame_of, own_header_bytes
 from sim.plan import Passes
 from sim.resolve.aggregation.candidates import Candidate, Candidates, none_fits
 from sim.resolve.aggregation.switches import Request, Switches
@@ -133,8 +133,15 @@ class InNetworkResolver:
         overflow = self._overflow(candidate.root)
         check_cells(self.place, self.sections.codec, len(self.hosts), overflow)
         stream_bps = candidate.pace.busiest.stream_bps
-        words = FRAMES[section.frame].elements
-        request = Request(self.place, section, words, self.sections.codec.merges, overflow, stream_bps)
+        request = Request(
+            self.place,
+            section,
+            frame_of(section.frame).elements,
+            self.sections.codec.merges,
+            overflow,
+            stream_bps,
+            own_header_bytes(section.frame),
+        )
         grant = self.switches.admit(request, tree)
         job = dataclasses.replace(
             self._job(tree, grant.slot_base, grant.loopback_links), overflow=Overflow[overflow.upper()]
@@ -185,7 +192,7 @@ class InNetworkResolver:
             slot_base=slot_base,
             slots_count=section.slots,
             unit_packets=section.message_packets,
-            frame=FRAMES[section.frame],
+            frame=frame_of(section.frame),
             timeout_ps=0,
             first_timeout_ps=0,
             timeout_max_ps=section.timeout_max,

@@ -39,6 +39,7 @@ class Request:
     merges: Collection[Merge]
     overflow: str  # one of `switch.limits.OVERFLOWS`
     stream_bps: int  # of every worker's packets, as the links of the whole job let them through
+    header_bytes: int | None = None  # of a frame of one's own
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,7 @@ class Switches:
             slots=section.entries if section.program == "atp" else section.slots,
             words=tenant.request.words,
             rate_bps=self._loopback_rates(kind, [tenant])[0],
+            header_bytes=tenant.request.header_bytes,
         )
         found = fit(kind, section.program, alone, any_words=False)
         if not others:
