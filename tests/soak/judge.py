@@ -46,10 +46,12 @@ def wrong_elements(
     true = np.array([math.fsum(column) for column in wide.T])
     slack = slack_of(codec, wide)
     decoded = own.astype(np.float64)
+    with np.errstate(over="ignore"):
+        nearest = true.astype(np.float32)
     with np.errstate(invalid="ignore"):
         wrong: NDArray[np.bool_] = ~(np.abs(decoded - true) <= slack)
     if slack_is_rounding(codec):
-        for element in np.flatnonzero(decoded != true.astype(np.float32)):
+        for element in np.flatnonzero(decoded != nearest):
             wrong[element] = not is_rounded(float(decoded[element]), wide[:, element])
     beyond = np.abs(true) + slack >= LARGEST
     wrong[beyond & ~np.isfinite(decoded)] = False  # a sum beyond float32 has no number
