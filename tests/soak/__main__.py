@@ -58,8 +58,8 @@ class Child:
         """End it; its exit status if it had ended by itself."""
         status = self.process.poll()
         self.process.kill()
-        self.process.wait()
-        return status
+        with self.process:  # closes its pipes, and waits
+            return status
 
 
 def verdicts(seed: int, numbers: range) -> Iterator[tuple[int, Verdict]]:

@@ -20,14 +20,16 @@ import sim.job
 import sim.run
 import sim.verify
 import sim.workload
+from sim.engine.model import Overflow
 from sim.errors import NetfoldError
 from sim.outcome import VariantResult
 from sim.plan import VariantPlan
 from sim.resolve import resolve
 from sim.run import run_variant
 from sim.scenario import load
+from tests.sim.test_soak import has_wrong_words
 from tests.soak.draw import Drawn
-from tests.soak.judge import is_exact, wrong_elements
+from tests.soak.judge import LARGEST, is_exact, wrong_elements
 
 # Ends that are fine …
 EXACT, WITHIN, APPROXIMATE = "exact", "within the bound", "approximate, and told"
@@ -45,7 +47,9 @@ FINDINGS = (SILENT, HUNG, TRACEBACK, FALSE_ALARM, UNTOLD)
 
 OF_SUMS = ("sum_is_right", "merges_are_exact", "merges_are_right", "replicas_agree", "decodes")
 HARMLESS = ("loss", "burst_loss", "link_rate", "worker_pause", "start_skew", "slow_host")  # cost time alone
-PLACES = ("element", "slot", "unit", "message", "worker", "word", "part")
+PLACES = ("slot", "unit", "message")
+LOSING = ("loss", "corruption")
+SURVIVED = 0.05  # on every link: beyond, a message of several packets may never get through
 
 
 @dataclass
@@ -82,6 +86,10 @@ class Witness:
                 where = f"worker {worker}: {int(wrong.sum())} elements, the first {first}: {own[first]!r}"
                 where += f" of {[float(one[first]) for one in gradients]}"
                 self.wrong[label].append(where)
+        largest = max(float(np.abs(one).max(initial=0.0)) for one in gradients)
+        are_words_judged = rest == (Overflow.WRAP,) and largest * len(gradients) < LARGEST
+        if are_words_judged and any(map(has_wrong_words, operations)):
+            self.wrong[label].append("a merged word is not the sum of those that were sent")
         self.exact[label] &= is_exact(gradients, decoded)
         return _examine(codec, gradients, decoded, operations, exempt, *rest)
 
@@ -215,8 +223,8 @@ def _of_job(job: Any, variant: VariantPlan, witness: Witness, drawn: Drawn) -> V
             return Verdict(SILENT, f"{wrong[0]}; verdicts {_verdicts(checks)}")
         return Verdict(FAIL if any(place in told for place in PLACES) else UNTOLD, told)
     if finishes.verdict == "stuck":
-        if not drawn.faults:
-            return Verdict(FALSE_ALARM, f"stuck without a fault: {finishes.detail}")
+        if not _may_be_stuck(drawn, plan):
+            return Verdict(FALSE_ALARM, f"stuck, and no fault can do that: {finishes.detail}")
         is_told = any(word in finishes.detail.lower() for word in ("cause", "crash"))
         return Verdict(STUCK if is_told and job.facts.diagnosis else UNTOLD, finishes.detail)
     if finishes.verdict == "fail":
@@ -242,6 +250,14 @@ def is_harmless(fault: dict[str, Any]) -> bool:
     if fault["kind"] == "corruption":
         return bool(fault["detected"])
     return fault["kind"] in HARMLESS or (fault["kind"] == "link_down" and "for" in fault)
+
+
+def _may_be_stuck(drawn: Drawn, plan: Any) -> bool:
+    """Whether a fault can stop it for ever: all but those that timers get over, if there are timers."""
+    lost = any(fault.get("rate", 0) > SURVIVED for fault in drawn.faults if fault["kind"] in LOSING)
+    lost |= any(fault["kind"] == "burst_loss" for fault in drawn.faults)
+    has_timers = plan.timeout_max_ps > 0
+    return bool(drawn.faults) and (lost or not has_timers or not all(map(is_harmless, drawn.faults)))
 
 
 def _explains(drawn: Drawn, plan: Any, failed: dict[str, str]) -> bool:
