@@ -120,15 +120,13 @@ def addition_error(additions: int | Doubles, magnitude: Doubles) -> Doubles:
 
 @dataclass(frozen=True)
 class FloatAddBound:
-    """Of n − 1 float32 additions in any order; infinite where a sum may leave float32."""
+    """Of n − 1 float32 additions in any order that does not leave float32 on the way."""
 
     workers: int
 
     def of(self, sums: Sums) -> Doubles:
         """See `addition_error`."""
-        bound = addition_error(self.workers - 1, sums.magnitude)
-        bound[sums.magnitude >= FLOAT_MAX] = np.inf
-        return bound
+        return addition_error(self.workers - 1, sums.magnitude)
 
 
 @dataclass(frozen=True)
@@ -198,8 +196,7 @@ def _block_bound(
 class RoundingBound:
     """Of a true sum that is rounded once: half the distance of float32 numbers there.
 
-    And what the float64 sum, which it is compared with, may be off by: n · v · Σ|x|. Infinite where the true
-    sum may round to infinity.
+    And what the float64 sum, which it is compared with, may be off by: n · v · Σ|x|.
     """
 
     workers: int
@@ -207,9 +204,8 @@ class RoundingBound:
     def of(self, sums: Sums) -> Doubles:
         """See the class."""
         off_by = sums.magnitude * (self.workers * _V * _SECOND_ORDER)
-        with np.errstate(over="ignore", invalid="ignore"):
-            spacing = np.spacing((np.abs(sums.total) + off_by).astype(np.float32)).astype(np.float64)
-        return np.where(np.isfinite(spacing), spacing / 2 + off_by, np.inf)
+        largest = np.minimum(np.abs(sums.total) + off_by, np.nextafter(np.float32(FLOAT_MAX), np.float32(0)))
+        return np.spacing(largest.astype(np.float32)) / 2.0 + off_by
 
 
 @dataclass(frozen=True)

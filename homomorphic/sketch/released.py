@@ -27,7 +27,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.bounds import FLOAT_MAX, TINY, FloatAddBound, Sums, sums_of_parts
+from homomorphic.bounds import TINY, FloatAddBound, Sums, sums_of_parts
 from homomorphic.codec import (
     EncodeError,
     Exchange,
@@ -105,7 +105,8 @@ class FloatSketchBound:
     """Of float32 sketches: what additions may be off by, and what peeling adds to it.
 
     What is small beside others in its counters loses all of its bits, so this goes by L, the largest Σ|x| of
-    an element in the bucket; and sums that leave float32 spoil what they share a counter with.
+    an element in the bucket. Sums that leave float32 spoil what they share a counter with: that is no error
+    which a bound allows.
 
     There is no proof as tight as this: a member takes the errors of all that were peeled before it along, so
     a bound from the worst signs grows with the number of paths through the peeling order, to far more than L.
@@ -122,8 +123,6 @@ class FloatSketchBound:
 
     def of(self, sums: Sums) -> NDArray[np.float64]:
         """See the class."""
-        if self.largest >= FLOAT_MAX / 64:
-            return np.full(sums.total.size, np.inf)
         peeled = self.peeling * self.largest + 2 * self.workers * TINY
         return FloatAddBound(self.workers).of(sums) + peeled
 

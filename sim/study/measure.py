@@ -184,7 +184,7 @@ class _Case:
         error[np.isinf(decoded) & (decoded == sums.rounded)] = 0.0  # as right as float32 can be
         self._error = max(self._error, float(error.max(initial=0.0)))
         bound = whole_bound(self._named.codec.error_bound(gradients), gradients)
-        error[is_estimate | np.isinf(bound)] = 0.0
+        error[is_estimate] = 0.0
         relative = np.divide(error, bound, out=np.where(error > 0, np.inf, 0.0), where=bound > 0)
         self._error_over_bound = max(self._error_over_bound, float(relative.max(initial=0.0)))
 

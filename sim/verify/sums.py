@@ -94,16 +94,20 @@ def _within(elements: NDArray[np.int64], start: int, count: int) -> NDArray[np.i
 def _with_exempt(
     decoded: Gradient, total: NDArray[np.float64], bound: NDArray[np.float64], exempt: Exempt
 ) -> Errors:
-    """Errors against the float64 sum; estimates have no bound, and infinities none where they are right."""
+    """Errors against the float64 sum; estimates have no bound, and infinities none where they are right.
+
+    Infinities are those that the codec tells and those that are there: float32 sums may overflow on the way.
+    """
     with np.errstate(invalid="ignore"):
         error = np.abs(decoded - total)
     error[np.isnan(error)] = np.inf
-    is_right = _are_infinite(decoded, total, bound, exempt.infinities)
-    error[exempt.infinities[is_right]] = 0.0
+    infinities = np.union1d(exempt.infinities, np.flatnonzero(np.isinf(decoded)))
+    is_right = _are_infinite(decoded, total, bound, infinities)
+    error[infinities[is_right]] = 0.0
     estimated = float(error[exempt.estimates].max(initial=0.0))
     relative = _relative(error, bound)
     error[exempt.estimates] = relative[exempt.estimates] = 0.0
-    relative[np.isnan(decoded)] = relative[exempt.infinities[~is_right]] = np.inf
+    relative[np.isnan(decoded)] = relative[infinities[~is_right]] = np.inf
     worst = int(np.argmax(relative))
     return Errors(float(error.max()), estimated, float(relative[worst]), worst)
 
@@ -119,8 +123,8 @@ def _are_infinite(
 
 
 def _relative(error: NDArray[np.float64], bound: NDArray[np.float64]) -> NDArray[np.float64]:
-    """error / bound; 0 where there is no error, or where the bound allows any."""
+    """error / bound; 0 where there is no error. An infinite bound allows none: it says nothing."""
     is_bounded = (bound > 0) & (bound < np.inf)
     relative: NDArray[np.float64] = np.divide(error, bound, out=np.full(error.size, np.inf), where=is_bounded)
-    relative[(error == 0) | np.isinf(bound)] = 0.0
+    relative[error == 0] = 0.0
     return relative

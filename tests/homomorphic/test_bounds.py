@@ -9,7 +9,15 @@ import pytest
 
 from homomorphic.auto import Auto
 from homomorphic.block_sparse import BlockSparse
-from homomorphic.bounds import PART_ELEMENTS, FloatAddBound, Sums, sums_of_parts, whole_bound
+from homomorphic.bounds import (
+    PART_ELEMENTS,
+    ErrorBound,
+    FloatAddBound,
+    RoundingBound,
+    Sums,
+    sums_of_parts,
+    whole_bound,
+)
 from homomorphic.codec import Codec, Gradient, Note, NoteKind, Round
 from homomorphic.dense import DenseExact
 from homomorphic.fixed_point import FixedPoint
@@ -17,6 +25,7 @@ from homomorphic.fold import fold
 from homomorphic.lossless import Lossless
 from homomorphic.none import Uncompressed
 from homomorphic.packed import Packed
+from homomorphic.sketch.released import float_error_bound
 from tests.homomorphic.gradients import bound_of
 
 ELEMENTS = 5000
@@ -165,11 +174,15 @@ def test_float_additions_by_hand(workers: int) -> None:
     assert least == (workers - 1) * 2.0**-149
 
 
-def test_a_sum_that_may_leave_float32_has_no_bound() -> None:
+@pytest.mark.parametrize(
+    "bound", [FloatAddBound(2), RoundingBound(2), float_error_bound([np.ones(1, np.float32)] * 2, 0.9)]
+)
+def test_a_bound_is_never_infinite(bound: ErrorBound) -> None:
+    """An infinite one would let any sum pass, where values that cancel leave float32 on the way too."""
     largest = float(np.finfo(np.float32).max)
 
-    assert np.isinf(FloatAddBound(2).of(sums(largest)))
-    assert np.isfinite(FloatAddBound(2).of(sums(np.nextafter(largest, 0))))
+    assert np.isfinite(bound.of(sums(2 * largest, total=largest)))
+    assert np.isfinite(bound.of(sums(2 * largest, total=2 * largest)))
 
 
 def test_bounds_of_parts_are_those_of_the_whole() -> None:

@@ -106,6 +106,17 @@ def test_what_is_not_finite_is_wrong(value: float) -> None:
     )
 
 
+def test_an_infinity_is_wrong_where_only_a_partial_sum_leaves_float32() -> None:
+    """3e38 + 3e38 − 3e38 in float32, in this order; the codec tells nothing."""
+    gradients = [floats(3e38), floats(3e38), floats(-3e38)]
+
+    wrong = examine(Uncompressed(), gradients, [floats(math.inf)] * 3, [])
+    right = examine(Uncompressed(), gradients[:2], [floats(math.inf)] * 2, [])
+
+    assert wrong.max_error_over_bound == math.inf
+    assert (right.max_error_over_bound, right.max_abs_error) == (0.0, 0.0)
+
+
 def test_a_sum_that_may_overflow_does_not_hide_another_element() -> None:
     """Two of the largest float32 make infinity, which their bound allows; element 1 is just wrong."""
     gradients = [floats(3e38, 1), floats(3e38, 2)]

@@ -17,9 +17,8 @@ from unittest import mock
 import numpy as np
 
 import sim.job
-import sim.run
 import sim.verify
-import sim.workload
+import sim.workload.pool
 from sim.engine.model import Overflow
 from sim.errors import NetfoldError
 from sim.outcome import VariantResult
@@ -176,13 +175,12 @@ def _played(drawn: Drawn, folder: Path) -> Verdict:
     except NetfoldError as error:
         kind = REFUSED if error.exit_code == 2 and len(str(error)) > 20 else TRACEBACK
         return Verdict(kind, str(error).replace(f"{folder}/", ""))
-    witness, made = Witness(), sim.workload.synthetic_workload
-    with (
-        witness.watching(),
-        mock.patch.object(
-            sim.run, "synthetic_workload", lambda *given: _Transformed(made(*given), drawn.transform)
-        ),
-    ):
+    witness, made = Witness(), sim.workload.pool.synthetic_workload
+
+    def transformed(*given: Any) -> _Transformed:
+        return _Transformed(made(*given), drawn.transform)
+
+    with witness.watching(), mock.patch.object(sim.workload.pool, "synthetic_workload", transformed):
         result = run_variant(plan, plan.variants[0])
     return _worst(
         [*_of_network(result), *(_of_job(job, plan.variants[0], witness, drawn) for job in result.jobs)]
