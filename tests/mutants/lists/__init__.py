@@ -8,6 +8,7 @@ from tests.mutants.mutant import Harmless, Mutant
 
 FOLDERS = (
     "engine",
+    "links",
     "atp",
     "switch",
     "homomorphic",
