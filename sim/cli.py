@@ -7,10 +7,12 @@ long to import is imported by the command that needs it: `--help` stays quick.
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -89,6 +91,10 @@ def run(
     out: Annotated[Path, typer.Option(metavar="DIR", parser=folder, help="Folder of all runs.")] = Path(
         "runs"
     ),
+    variant: Annotated[
+        list[str] | None,
+        typer.Option("--variant", metavar="NAME", help="Run this variant only; may be given several times."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run all variants of a scenario and write a run folder.
@@ -97,6 +103,9 @@ def run(
     fails (a check does not hold, or a codec cannot go on), or is stuck (nothing moves any more: the report
     says who waits for what). The run's verdict is the worst of its variants': wrong numbers are worse than
     none, so fail comes before stuck. Exit status 0 only if all pass or are approximate, 1 if not.
+
+    Where Ctrl-C, memory or a full disk ends the run, the table of the variants that are done is printed, and
+    they are kept in a folder whose name says unfinished.
     """
     _tell_mistakes(file, sets, seed)
     from sim.results.verdicts import GOOD, kind
@@ -104,11 +113,15 @@ def run(
 
     try:
         with progress_bar() as progress:
-            outcome = run_scenario(file, tuple(sets or ()), seed, out, progress)
+            outcome = run_scenario(file, tuple(sets or ()), seed, out, progress, tuple(variant or ()))
     except InvariantError as error:
-        raise InvariantError(error.message, f"a bug; to reproduce: {_command(file, sets, seed)}") from error
+        raise _reproducible(error, file, sets, seed) from error
     result = outcome.as_dict()
     print_json(result) if as_json else _print_result(result, APPROXIMATIONS)
+    if isinstance(outcome.stopped, InvariantError):
+        raise _reproducible(outcome.stopped, file, sets, seed)
+    if outcome.stopped is not None:
+        raise outcome.stopped
     if kind(result["verdict"]) not in GOOD:
         raise typer.Exit(EXIT_CHECK_FAILED)
 
@@ -121,8 +134,9 @@ def validate(
     sets: Sets = None,
 ) -> None:
     """Check scenario files without running them."""
-    from sim.resolve import resolve
-    from sim.scenario import load
+    with _importing():
+        from sim.resolve import resolve
+        from sim.scenario import load
 
     wrong = False
     for file in files:
@@ -207,9 +221,20 @@ def data_fetch(name: Annotated[str, typer.Argument(metavar="NAME", help="See `ne
     print_line(fetch(name))
 
 
+@contextmanager
+def _importing() -> Iterator[None]:
+    """Modules are no garbage: to look for some meanwhile takes a tenth of the time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def _tell_mistakes(file: Path, sets: list[str] | None, seed: int | None) -> None:
     """Tell of mistakes in a file before what takes long is imported; standard input can be read only once."""
-    from sim.scenario import load
+    with _importing():
+        from sim.scenario import load
 
     if str(file) != "-":
         load(file, sets or (), seed)
@@ -222,6 +247,13 @@ def _installed_version() -> str:
         return version("netfold")
     except PackageNotFoundError:
         return "(not installed)"
+
+
+def _reproducible(
+    error: InvariantError, file: Path, sets: list[str] | None, seed: int | None
+) -> InvariantError:
+    """A contradiction, with the command that repeats it."""
+    return InvariantError(error.message, f"a bug; to reproduce: {_command(file, sets, seed)}")
 
 
 def _command(file: Path, sets: list[str] | None, seed: int | None) -> str:
@@ -249,7 +281,11 @@ def _print_result(result: dict[str, Any], approximations: Sequence[str]) -> None
     print_line("Not modelled:")
     for approximation in approximations:
         print_line(f"  {approximation}")
-    print_line(f"Report: {Path(result['run_dir']) / 'report.html'}")
+    if result.get("unfinished"):
+        print_line(f"Unfinished: {', '.join(result['unfinished'])} did not run to the end.")
+        print_line(f"What is done is in {result['run_dir']}" if result["run_dir"] else "Nothing was written.")
+    elif result["run_dir"]:
+        print_line(f"Report: {Path(result['run_dir']) / 'report.html'}")
 
 
 def main() -> None:

@@ -76,7 +76,9 @@ def codecs_study(  # noqa: PLR0913  one argument an option
     ],
     input_file: Annotated[
         Path | None,
-        typer.Option("--input", metavar="FILE", help="Gradients from a .npy or .npz file, not made up."),
+        typer.Option(
+            "--input", metavar="FILE", help="Gradients from a .npy, .npz, .safetensors or .pt file."
+        ),
     ] = None,
     elements: Annotated[str | None, _synthetic("N", "elements", "Elements of a gradient")] = None,
     density: Annotated[str | None, _synthetic("D,…", "density", "Shares of non-zeros at a worker")] = None,
@@ -90,8 +92,10 @@ def codecs_study(  # noqa: PLR0913  one argument an option
     distribution: Annotated[
         str | None, _synthetic("NAME", "distribution", "normal, lognormal, loguniform or integer")
     ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help=f"Workers; {_WORKERS} by default.")] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds, each with new gradients.")] = 3,
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=4096, help=f"Workers; {_WORKERS} by default.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, max=10**6, help="Rounds, each with new gradients.")] = 3,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Decides everything random.")] = 1,
     out: Annotated[Path, typer.Option(metavar="DIR", parser=folder, help="Folder of all runs.")] = Path(
         "runs"
@@ -145,8 +149,10 @@ def _study(
     from sim.out_folder import require_writable
     from sim.study.folder import write_study
     from sim.study.measure import run_study
+    from sim.study.memory import refuse_more_than_fits
 
     require_writable(out, "study")
+    refuse_more_than_fits(wanted, source)
     started_at, started_s = datetime.now(UTC), time.perf_counter()
     with progress_bar() if sys.stderr.isatty() else nullcontext(lambda *_: None) as progress:
         found = run_study(wanted, source, rounds, seed, progress)

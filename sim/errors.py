@@ -4,6 +4,7 @@
     ├── ScenarioError       2   a scenario file, or a value given with --set, that cannot be used
     │   └── MistakesError   2   several of them
     ├── DataError           2   a data set or a run folder that is missing, unfinished or damaged
+    │   └── UnwrittenError  1   a result that cannot be written
     ├── foreign.UnreadableError  2  a file that cannot be read: why
     ├── units.UnitError     2   a text that is no rate, time, size or fraction
     ├── RunError            1   a run that cannot go on
@@ -154,6 +155,12 @@ def together(mistakes: Iterable[ScenarioError]) -> ScenarioError:
 
 class DataError(NetfoldError):
     """A data set or run folder that is missing, unfinished or damaged."""
+
+
+class UnwrittenError(DataError):
+    """A result that cannot be written, such as to a full disk, though it is there."""
+
+    exit_code: ClassVar[int] = 1
 
 
 class RunError(NetfoldError):

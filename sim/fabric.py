@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import simpy
@@ -58,6 +58,11 @@ class Fabric:
         self._waiting: dict[tuple[str, int, int], simpy.Event] = {}
         self._wake = environment.event()
         environment.process(self._run())
+
+    def tell_of_packets(self, tell: Callable[[int, int], None]) -> None:
+        """Have somebody told now and then, while packets travel, of the time in ps and of packet hops."""
+        engine = self.engine
+        engine.on_pause = lambda: tell(engine.now_ps, engine.packet_hops)
 
     def add_job(self, job: Job, owner: int = 0) -> int:
         """Give a job its slots; returns its number. Its owner is the job of the variant."""

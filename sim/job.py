@@ -25,6 +25,7 @@ from sim.journal import Journal, RoundLog, covered_ps
 from sim.notes import count_notes
 from sim.record import PhaseRecord, StepRecord
 from sim.standstill import HAS_CRASHED
+from sim.telling import Teller
 from sim.verify import Findings, Operation, WrongWord, examine
 from sim.workload import Bucket, Workload
 from sim.workload.device import Device, step_times
@@ -42,7 +43,7 @@ class JobParts:
     device: Device
     hosts: Hosts
     host_links: list[tuple[int, int]]  # of each worker: link rows out of and into its host
-    step_begins: Callable[[], None]  # told of every step
+    teller: Teller  # of how far it is
     tell: Callable[[int, str, int], None] = lambda worker, what, until_ps: None  # what a worker is at
 
 
@@ -67,6 +68,7 @@ class TrainingJob:
         ]
         self._operations = [0] * workers  # begun so far
         self._open: dict[tuple[int, int], RoundLog] = {}  # rounds begun and not closed, by step and bucket
+        self._closed = 0  # rounds
         self._failed = environment.event()
         self._wire_bytes = np.zeros(
             (workers, 2), np.int64
@@ -76,7 +78,7 @@ class TrainingJob:
         """The job's SimPy process, from its start on; it ends early by `failure`."""
         yield self._environment.timeout(start_ps)
         for step in range(count):
-            self._parts.step_begins()
+            self._parts.teller.step()
             yield from self._step(step)
             if self.failure is not None:
                 return
@@ -84,6 +86,7 @@ class TrainingJob:
     def _step(self, step: int) -> Generator[simpy.Event, Any, None]:
         parts, start_ps = self._parts, int(self._environment.now)
         workload = parts.workload
+        parts.teller.at(f"gradients of step {step}")
         gradients = workload.gradients(step)
         computed = [self._compute(step, worker) for worker in range(workload.workers)]
         rounds = [RoundLog([own[bucket.index] for own in gradients]) for bucket in workload.buckets]
@@ -174,7 +177,7 @@ class TrainingJob:
             try:
                 messages = next(exchange) if answers is None else exchange.send(answers)
             except StopIteration as stop:
-                log.decoded[worker] = stop.value
+                log.keep(worker, stop.value)
                 return
             while len(log.operations) <= index:
                 log.operations.append(Operation(number=self._operations[worker]))
@@ -231,6 +234,7 @@ class TrainingJob:
     def _close(self, step: int, bucket: Bucket, log: RoundLog) -> None:
         """The last worker has decoded: examine the round and write it down."""
         parts = self._parts
+        parts.teller.at(f"bucket {bucket.index} of step {step} is being checked", self._closed_share(1))
         workers = range(parts.workload.workers)
         decoded = [log.decoded[worker] for worker in workers]
         told = count_notes([log.notes[worker] for worker in workers], bucket.elements)
@@ -241,9 +245,18 @@ class TrainingJob:
         self.journal.rounds.append(log.record(parts.label, step, bucket, findings, told))
         self.journal.notes += log.note_records(parts.label, step, bucket.index)
         del self._open[step, bucket.index]
+        self._closed += 1
         log.operations.clear()
         log.notes.clear()
         log.decoded = {0: decoded[0]}  # the others are the same; give their memory back
+
+    def share(self) -> float:
+        """How much of the present step is done, by its rounds and, of the one under way, by its network."""
+        return self._closed_share(self._parts.collective.share())
+
+    def _closed_share(self, of_next: float) -> float:
+        count = len(self._parts.workload.buckets)
+        return (self._closed % count + of_next) / count
 
     def keep_open_notes(self) -> None:
         """Write down what codecs told of rounds that will never be closed, as the job has ended before."""

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from homomorphic.codec import Gradient, Note
+from sim.bits import same_bits
 from sim.notes import Told
 from sim.record import NoteRecord, PhaseRecord, RoundRecord, StepRecord
 from sim.verify import Findings, Operation
@@ -27,6 +28,11 @@ class RoundLog:
     start_ps: int | None = None
     end_ps: int = 0
     wire_bytes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(2, np.int64))  # up and down
+
+    def keep(self, worker: int, decoded: Gradient) -> None:
+        """Take a worker's decoded sum; those that are the same bit for bit are kept once."""
+        distinct = {id(one): one for one in self.decoded.values()}.values()
+        self.decoded[worker] = next((one for one in distinct if same_bits(one, decoded)), decoded)
 
     def record(self, label: str, step: int, bucket: Bucket, findings: Findings, told: Told) -> RoundRecord:
         """The finished round, as worker 0 saw it where workers do the same."""

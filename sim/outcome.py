@@ -15,13 +15,14 @@ from sim.results.summary import VariantFacts, summarize
 
 @dataclass(frozen=True)
 class Outcome:
-    """A finished run."""
+    """A finished run, or what is done of one that was stopped."""
 
     scenario: str
     seed: int
-    run_dir: Path
+    run_dir: Path | None  # None: nothing could be written
     summary: dict[str, Any]
     engine: dict[str, Any]
+    stopped: BaseException | None = None  # why not all of it is done, or written
 
     def as_dict(self) -> dict[str, Any]:
         """The object that `netfold run --json` prints."""
@@ -29,11 +30,12 @@ class Outcome:
             "scenario": self.scenario,
             "seed": self.seed,
             "verdict": self.summary["verdict"],
-            "run_dir": str(self.run_dir),
+            "run_dir": None if self.run_dir is None else str(self.run_dir),
             "variants": self.summary["variants"],
             "warnings": self.summary["warnings"],
             "injected": self.summary["injected"],
             "engine": self.engine,
+            **({"unfinished": self.summary["unfinished"]} if "unfinished" in self.summary else {}),
         }
 
 

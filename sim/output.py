@@ -6,6 +6,7 @@ import io
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 EXIT_CANNOT_WRITE = 1
 EXIT_BROKEN_PIPE = 141  # what a shell says of a program that SIGPIPE ended
+LOG_EVERY_S = 10.0  # between lines that say how far a thing is, where there is no terminal
 _ANY_WIDTH = 100_000  # columns of a table that does not go to a terminal: as many as it needs
 
 
@@ -75,7 +77,7 @@ def print_table(table: Table) -> None:
 
 
 @contextmanager
-def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
+def progress_bar() -> Iterator[Callable[[str, float, float], None]]:
     """A bar on a terminal's stderr, gone when it is done; elsewhere a line for each thing as it begins."""
     from rich.console import Console
     from rich.progress import Progress
@@ -90,12 +92,18 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
 
 
 class _Log:
-    """Tells what begins, once."""
+    """Tells what begins, once, and now and then how far it is."""
 
     def __init__(self) -> None:
-        self._last = ""
+        self._last, self._told_s = "", time.monotonic()
 
-    def __call__(self, text: str, done: int, total: int) -> None:
-        if text != self._last:
-            typer.echo(f"{text} ({done} of {total} steps done)", err=True)
-        self._last = text
+    def __call__(self, text: str, done: float, total: float) -> None:
+        what, colon, _ = text.partition(": ")
+        now_s = time.monotonic()
+        if what != self._last:
+            typer.echo(f"{what} ({int(done)} of {int(total)} steps done)", err=True)
+        elif colon and now_s - self._told_s >= LOG_EVERY_S:
+            typer.echo(f"{text} ({100 * done / total:.0f} % of all steps done)", err=True)
+        else:
+            return
+        self._last, self._told_s = what, now_s

@@ -10,7 +10,7 @@ from sim.engine.model import BACKOFF_MAX, Frame, Job
 from sim.fault_plan import FaultPlan
 from sim.reference import Reference
 from sim.scenario import Scenario
-from sim.workload import SyntheticSpec, TrainingSpec
+from sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 from sim.workload.device import Device
 from topologies.routing import Network
 
@@ -68,7 +68,7 @@ class JobPlan:
 
     label: str  # in results: the variant's name, and the job's after a "/" where there are several
     hosts: tuple[int, ...]  # node of each worker
-    workload: TrainingSpec | SyntheticSpec
+    workload: TrainingSpec | SyntheticSpec | FileSpec
     steps: int
     device: Device
     codec: Codec

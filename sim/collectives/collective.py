@@ -56,6 +56,10 @@ class Collective(Protocol):
         """
         ...
 
+    def share(self) -> float:
+        """How much of what is under way has arrived, from 0 to 1."""
+        ...
+
     def retransmitted_packets(self) -> int:
         """Packets sent again so far, by all workers."""
         ...

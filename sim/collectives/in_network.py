@@ -10,6 +10,7 @@ from homomorphic.factor import WORD_MAX
 from homomorphic.merge import CODES_PER_WORD
 from sim.collectives.collective import Wait
 from sim.collectives.places import Places
+from sim.collectives.results import Results
 from sim.engine import model
 from sim.engine.model import Scaled, Segment
 from sim.engine.state import SEGMENTS_MAX
@@ -36,6 +37,7 @@ class InNetwork:
         self._workers = len(job.hosts)
         self._job = fabric.add_job(job, owner)
         self._places = Places(job)
+        self._results = Results(self._workers, self._unit_words, job.unit_packets)
 
     @property
     def takes_floats(self) -> bool:
@@ -58,40 +60,47 @@ class InNetwork:
     def exchange(self, worker: int, messages: tuple[Message, ...]) -> Wait:
         """See `Collective`."""
         self._places.begin(worker)
+        operation = self._results.begin(worker)
         merged: list[Merged | None] = [None] * len(messages)
         plain = [index for index, message in enumerate(messages) if message.scaling is None]
-        segments = [self._segment(messages[index]) for index in plain]
+        segments = [self._segment(messages[index], operation, index) for index in plain]
         carried = [pair for pair in zip(plain, segments, strict=True) if pair[1].words.size]
         for first in range(0, len(carried), SEGMENTS_MAX):
             parts, chosen = zip(*carried[first : first + SEGMENTS_MAX], strict=True)
             self._places.open(worker, parts, chosen)
             yield self._fabric.stream(self._job, worker, list(chosen))
         for index, segment in zip(plain, segments, strict=True):
-            merged[index] = self._merged(segment)
+            merged[index] = self._merged(segment, self._results.take(worker, operation, index, segment))
         for index, message in enumerate(messages):
             if message.scaling is None:
                 continue
             exponents = message.scaling.exponents
-            segment, scaled = self._segment(message), Scaled(exponents, np.empty_like(exponents))
+            segment = self._segment(message, operation, index)
+            scaled = Scaled(exponents, np.empty_like(exponents))
             if message.words.size:
                 self._places.open(worker, [index], [segment], is_scaled=True)
                 yield self._fabric.stream(self._job, worker, [segment], scaled)
-            merged[index] = Merged(segment.result, self._workers, scaled.agreed)
+            words = self._results.take(worker, operation, index, segment)
+            merged[index] = Merged(words, self._workers, scaled.agreed)
         return tuple(one for one in merged if one is not None)
 
-    def _segment(self, message: Message) -> Segment:
+    def _segment(self, message: Message, operation: int, part: int) -> Segment:
         words, is_lifted = message.words, message.merge is Merge.TABLE_ADD
         dtype = np.int32 if message.scaling is not None or is_lifted else words.dtype
         units = -(-words.size // self._unit_words)
         is_timed = self._plan.program is model.Program.TIMED
+        size = words.size * (CODES_PER_WORD if is_lifted else 1)
+        room = self._results.room(operation, part, units, size, dtype)
         return Segment(
             np.ascontiguousarray(words),
-            np.empty(words.size * (CODES_PER_WORD if is_lifted else 1), dtype),
+            room.result,
             SWITCH_MERGES[message.merge],
             table=message.table,
             holders=np.zeros(units, np.uint32) if is_timed else None,
             floats=message.floats,
             is_float=self._overflowed_units(words, units) if message.floats is not None else None,
+            shared=room.shared,
+            own=room.own,
         )
 
     def _overflowed_units(self, words: Words, units: int) -> NDArray[np.uint8]:
@@ -100,14 +109,14 @@ class InNetwork:
         is_clipped[: words.size] = np.abs(words.astype(np.int64)) >= WORD_MAX
         return np.asarray(is_clipped.reshape(units, self._unit_words).any(axis=1), np.uint8)
 
-    def _merged(self, segment: Segment) -> Merged:
-        """What a stream brought, and what is known about each of its units."""
+    def _merged(self, segment: Segment, words: Words) -> Merged:
+        """What a stream brought to a worker, and what is known about each of its units."""
         is_float, holders = None, None
         if segment.is_float is not None:
             is_float = np.repeat(segment.is_float != 0, self._unit_words)[: segment.words.size]
         if segment.holders is not None:
             holders = Holders(segment.holders, self._unit_words)
-        return Merged(segment.result, self._workers, is_float=is_float, holders=holders)
+        return Merged(words, self._workers, is_float=is_float, holders=holders)
 
     def switch_counters(self) -> list[dict[str, int]]:
         """See `Collective`."""
@@ -120,6 +129,10 @@ class InNetwork:
     def locate(self, worker: int, operation: int, part: int, word: int) -> str:
         """See `Collective`."""
         return self._places.locate(operation, part, word)
+
+    def share(self) -> float:
+        """See `Collective`."""
+        return self._fabric.engine.streams_share(self._job)
 
     def retransmitted_packets(self) -> int:
         """See `Collective`."""

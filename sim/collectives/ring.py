@@ -18,6 +18,7 @@ from homomorphic.codec import Merged, Message, Words
 from homomorphic.keyed import mix_plain
 from homomorphic.merge import combine, merge_all
 from sim.collectives.collective import Wait
+from sim.collectives.results import Finished
 from sim.collectives.ring_rules import MERGES, ring_route
 from sim.engine.model import Flow, Frame, Overflow
 from sim.fabric import Fabric
@@ -58,6 +59,8 @@ class Ring:
         self._workers = len(options.hosts)
         self._arrivals: dict[tuple[int, int, int], simpy.Event] = {}  # by worker, operation, step
         self._operations = [0] * self._workers
+        self._received = 0  # segments of the operations under way
+        self._finished: dict[int, Finished] = {}  # by operation
 
     def pipelines(self, message: Message) -> bool:
         """No: exponents go round before the words."""
@@ -76,22 +79,38 @@ class Ring:
             return Merged(merge_all(message.merge, [message.words], table=message.table), n)
         operation = self._operations[worker]
         self._operations[worker] += 1
+        finished = self._finished.setdefault(operation, Finished(n))
         bounds = [message.words.size * index // n for index in range(n + 1)]
-        parts = [Merged(message.words[bounds[i] : bounds[i + 1]], 1) for i in range(n)]
-        for step in range(2 * (n - 1)):
-            self._send(worker, operation, step, parts[(worker - step) % n].words)
-            received: Words = yield self._arrival(worker, operation, step)
-            del self._arrivals[worker, operation, step]
+        sending = message.words[bounds[worker] : bounds[worker + 1]]
+        for step in range(n - 1):  # reduce-scatter
+            self._send(worker, operation, step, sending)
+            received = yield from self._receive(worker, operation, step)
             index = (worker - step - 1) % n
-            if step < n - 1:
-                arriving = Merged(received, step + 1)
-                key = mix_plain(self._options.seed, 6, self._options.job, operation, worker, step)
-                size = received.nbytes
-                yield self._hosts.work(worker, self._device.work_ps(2 * size, size))
-                parts[index] = combine(message.merge, arriving, parts[index], key, message.table)
-            else:
-                parts[index] = Merged(received, n)
-        return Merged(np.concatenate([part.words for part in parts]), n)
+            key = mix_plain(self._options.seed, 6, self._options.job, operation, worker, step)
+            size = received.nbytes
+            yield self._hosts.work(worker, self._device.work_ps(2 * size, size))
+            arriving, own = (
+                Merged(received, step + 1),
+                Merged(message.words[bounds[index] : bounds[index + 1]], 1),
+            )
+            sending = combine(message.merge, arriving, own, key, message.table).words
+        parts = {(worker + 1) % n: finished.kept((worker + 1) % n, sending)}
+        for step in range(n - 1, 2 * (n - 1)):  # all-gather
+            self._send(worker, operation, step, sending)
+            index = (worker - step - 1) % n
+            sending = parts[index] = finished.kept(index, (yield from self._receive(worker, operation, step)))
+        words = finished.whole([parts[index] for index in range(n)])
+        if finished.is_over:
+            del self._finished[operation]
+            self._received -= n * 2 * (n - 1)
+        return Merged(words, n)
+
+    def _receive(self, worker: int, operation: int, step: int) -> Generator[simpy.Event, Any, Words]:
+        """A step's segment, when it has arrived."""
+        received: Words = yield self._arrival(worker, operation, step)
+        del self._arrivals[worker, operation, step]
+        self._received += 1
+        return received
 
     def _send(self, worker: int, operation: int, step: int, words: Words) -> None:
         """Start one segment on its way to the next worker."""
@@ -132,6 +151,11 @@ class Ring:
     def locate(self, worker: int, operation: int, part: int, word: int) -> str:
         """See `Collective`."""
         return f"message {part} of operation {operation} around the ring, as worker {worker} got it"
+
+    def share(self) -> float:
+        """See `Collective`: segments of the operations under way."""
+        wanted = len(self._finished) * self._workers * 2 * (self._workers - 1)
+        return self._received / wanted if wanted else 0.0
 
     def retransmitted_packets(self) -> int:
         """See `Collective`."""

@@ -9,7 +9,7 @@ from homomorphic.keyed import mix
 from sim.engine.entering import kept_at, world_at
 from sim.engine.heap import push
 from sim.engine.link import take_packet
-from sim.engine.memory import bytes_at, copy_words, words_at
+from sim.engine.memory import bytes_at
 from sim.engine.send import dispatch
 from sim.engine.state import (
     ATP_DATA,
@@ -17,7 +17,7 @@ from sim.engine.state import (
     World,
 )
 from sim.engine.stream import JITTER_SHARE, end_stream, packet_key
-from sim.engine.unit_words import segment_of
+from sim.engine.unit_words import segment_of, write_result
 
 # Flags of packets.
 RESEND, FLOATS, COLLIDED, REQUEST = 1, 2, 4, 8
@@ -199,8 +199,8 @@ def store(world: World, row: int, index: int) -> None:
     if segment.is_float != 0:
         bytes_at(segment.is_float, unit + 1)[unit] = 1 if packet.flags & FLOATS else 0
     elements = world.jobs[world.streams[row].job].elements
-    result = words_at(segment.result + 4 * unit * elements, packet.words_count)
-    copy_words(result, world.payloads[packet.payload, : packet.words_count])
+    address = segment.result if segment.shared == 0 else segment.shared
+    write_result(world, segment, unit, address + 4 * unit * elements, index)
 
 
 @inlined

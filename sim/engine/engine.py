@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ from sim.engine.stream import open_stream
 from sim.engine.tables import check_words
 from topologies.routing import Network
 
+EVENTS_MAX = 1_000_000  # that run without a pause, in which Python sees signals: some 0.1 s
 COPYING = (Fate.FLIP, Fate.DUPLICATE, Fate.REORDER)
 
 
@@ -57,6 +58,7 @@ class Engine:
         self.world = tables.new_world(network, rules, seed)
         # A fault may double every packet that an event sends, or give it words of its own.
         self._copies = 2 if any(rule.fate in COPYING for rule in rules) else 1
+        self.on_pause: Callable[[], None] = lambda: None  # called now and then while `run` goes on
         self._lent = Lent()
         self._lock_step = LockStep()
         self._flows_count = 0
@@ -89,6 +91,13 @@ class Engine:
     def progress(self) -> int:
         """Units completed and flow packets received in order so far."""
         return int(self.world.clock[0].progress)
+
+    def streams_share(self, job: int) -> float:
+        """How much of a job's open streams has arrived, from 0 to 1; 0 where none is open."""
+        streams = self.world.streams
+        own = streams[(streams["job"] == job) & (streams["is_open"] != 0)]
+        units = int(own["units_count"].sum())
+        return int(own["completed_count"].sum()) / units if units else 0.0
 
     def flow_retransmissions(self, job: int) -> int:
         """Packets that all flows of a job have sent again."""
@@ -213,8 +222,13 @@ class Engine:
         RuntimeError
             The engine has failed.
         """
-        while run_until(self.world, until_ps, self._reserve, self._payload_reserve) == state.GROW:
-            self._make_room(self._reserve)
+        stopped = state.GROW
+        while stopped in (state.GROW, state.PAUSED):
+            stopped = run_until(self.world, until_ps, EVENTS_MAX, self._reserve, self._payload_reserve)
+            if stopped == state.GROW:
+                self._make_room(self._reserve)
+            elif stopped == state.PAUSED:
+                self.on_pause()
         clock = self.world.clock[0]
         if clock.unfinished:
             raise RuntimeError("a compiled handler failed; what it said is printed above")

@@ -8,22 +8,36 @@ from sim.engine.entering import ask, kept_at
 from sim.engine.heap import drop_top, replace_top
 from sim.engine.link import due_ps
 from sim.engine.memory import prefetch
-from sim.engine.state import ARRIVAL, COMPLETED, GROW, LEAVE_LINE, REACHED, SINGLE, STREAM_TIMER, World
+from sim.engine.state import (
+    ARRIVAL,
+    COMPLETED,
+    GROW,
+    LEAVE_LINE,
+    PAUSED,
+    REACHED,
+    SINGLE,
+    STREAM_TIMER,
+    World,
+)
 
 
 @kernel
-def run_until(world: World, stop_ps: int, packets: int, payloads: int) -> int:
+def run_until(world: World, stop_ps: int, events_max: int, packets: int, payloads: int) -> int:
     """Process events up to and including `stop_ps`.
 
     Returns COMPLETED right after an event that completed something, REACHED when no event at or before
     `stop_ps` is left, GROW when a table is short of the free rows that one event may take (`packets`,
-    `payloads`): nothing is lost, the caller enlarges the tables and calls again.
+    `payloads`), PAUSED after `events_max` events: nothing is lost, the caller (enlarges the tables and) calls
+    again.
     """
     world.clock[0].at = kept_at(world)
     clock = world.clock[0]
     if clock.done_count > 0:  # a stream may be complete as soon as it opens
         return COMPLETED
+    pause = clock.events + events_max
     while clock.heap_count > 0 and world.heap[0].time_ps <= stop_ps:
+        if clock.events == pause:
+            return PAUSED
         if not has_room(world, packets, payloads):
             return GROW
         top = world.heap[0]

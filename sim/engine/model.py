@@ -107,8 +107,23 @@ class Job:
 
 
 @dataclass(frozen=True)
+class Shared:
+    """What the workers of a job have in common of the results of one message.
+
+    The first worker that a result packet comes to writes its words into `words`. Whoever gets the same bits
+    writes nothing; whoever gets others writes them into a result of its own and marks the packet.
+    """
+
+    words: NDArray[Any]  # as `Segment.result`, one for all workers
+    seen: NDArray[np.uint8]  # (units · unit_packets,) zeros at first
+
+
+@dataclass(frozen=True)
 class Segment:
-    """One message of a stream: C-contiguous arrays of 4-byte items; `result` is written in place."""
+    """One message of a stream: C-contiguous arrays of 4-byte items; `result` is written in place.
+
+    With `shared`, `result` holds only the packets that `own` marks, and need not have been touched before.
+    """
 
     words: NDArray[Any]  # int32, uint32 or float32; float32 if scaled
     result: NDArray[Any]  # same length; `lanes` times that for TABLE_ADD
@@ -117,6 +132,8 @@ class Segment:
     holders: NDArray[np.uint32] | None = None  # (units,) TIMED, written: bitmap of the workers in each result
     floats: NDArray[np.float32] | None = None  # (words,) ATP: sent in place of words whose sum overflowed
     is_float: NDArray[np.uint8] | None = None  # (units,) ATP, read and written: units sent as floats
+    shared: Shared | None = None  # the same object for all workers
+    own: NDArray[np.uint8] | None = None  # as `shared.seen`, this worker's
 
 
 class Fate(IntEnum):

@@ -260,6 +260,9 @@ SEGMENT = np.dtype(
     [
         ("words", "i8"),
         ("result", "i8"),
+        ("shared", "i8"),  # results that workers have in common, address or 0; then the two below are there
+        ("seen", "i8"),  # by result packet: whether the shared result holds it
+        ("own", "i8"),  # by result packet: whether this worker got other words, which are in its result
         ("words_count", "i8"),
         ("table", "i8"),  # address or 0, as the rest below
         ("holders", "i8"),

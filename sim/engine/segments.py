@@ -30,6 +30,7 @@ def write_segments(world: World, row: int, segments: list[Segment], is_scaled: b
         entry.words, entry.result = address_of(segment.words), address_of(segment.result)
         entry.words_count, entry.first_unit, entry.merge = segment.words.size, units, int(segment.merge)
         _write_extras(entry, segment, Program(int(job.program)), own_units)
+        _write_shared(entry, segment, own_units * int(job.unit_packets))
         units += own_units
     if units == 0:
         raise ValueError("a stream carries at least one word")
@@ -58,3 +59,18 @@ def _write_extras(entry: Any, segment: Segment, program: Program, units: int) ->
         if segment.is_float.dtype != np.uint8 or segment.is_float.shape != (units,):
             raise ValueError(f"is_float must be uint8 of shape ({units},)")
         entry.floats, entry.is_float = address_of(segment.floats), address_of(segment.is_float)
+
+
+def _write_shared(entry: Any, segment: Segment, packets: int) -> None:
+    """Check and write where results are kept that workers have in common."""
+    entry.shared = entry.seen = entry.own = 0
+    if (segment.shared is None) != (segment.own is None):
+        raise ValueError("shared and own go together")
+    if segment.shared is None or segment.own is None:
+        return
+    check_words(segment.shared.words, segment.result.dtype.type, segment.result.size)
+    for marks in (segment.shared.seen, segment.own):
+        if marks.dtype != np.uint8 or marks.shape != (packets,):
+            raise ValueError(f"seen and own must be uint8 of shape ({packets},)")
+    entry.shared = address_of(segment.shared.words)
+    entry.seen, entry.own = address_of(segment.shared.seen), address_of(segment.own)

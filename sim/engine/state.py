@@ -45,7 +45,7 @@ DOWN = -1  # a buffer that nothing fits in
 LOST = -1  # struck: it keeps its place in line, and nobody ever sees it
 
 # What run() stopped for.
-REACHED, COMPLETED, GROW = 0, 1, 2
+REACHED, COMPLETED, GROW, PAUSED = 0, 1, 2, 3
 
 
 class World(NamedTuple):

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
 from homomorphic.compiled import inlined
 from homomorphic.fixed_point import quantize_block
 from sim.engine.link import own_words, take_payload
@@ -64,6 +69,8 @@ def result_address(world: World, row: int, index: int) -> int:
     start = ((unit - segment.first_unit) * job.unit_packets + packet.part) * job.elements
     if segment.table != 0:
         start *= job.lanes
+    if segment.shared != 0:
+        return segment.shared + 4 * start
     return segment.result + 4 * start
 
 
@@ -81,5 +88,33 @@ def store_result(world: World, row: int, index: int) -> None:
         packet.words = result_address(world, row, index)
     if packet.words == 0:
         return
-    result = words_at(packet.words, packet.words_count)
-    copy_words(result, world.payloads[packet.payload, : packet.words_count])
+    segment = world.segments[row, segment_of(world, row, packet.unit - stream.lead)]
+    place = (packet.unit - stream.lead - segment.first_unit) * job.unit_packets + packet.part
+    write_result(world, segment, place, packet.words, index)
+
+
+@inlined
+def write_result(world: World, segment: Any, place: int, address: int, index: int) -> None:
+    """Write a result packet's words at their address; where that is shared, only what is new or differs."""
+    packet = world.packets[index]
+    words = world.payloads[packet.payload, : packet.words_count]
+    if segment.shared == 0:
+        copy_words(words_at(address, packet.words_count), words)
+        return
+    seen, own = bytes_at(segment.seen, place + 1), bytes_at(segment.own, place + 1)
+    own[place] = 0
+    if seen[place] == 0:
+        seen[place] = 1
+        copy_words(words_at(address, packet.words_count), words)
+    elif not are_same(words_at(address, packet.words_count), words):
+        own[place] = 1
+        copy_words(words_at(segment.result + (address - segment.shared), packet.words_count), words)
+
+
+@inlined
+def are_same(words: NDArray[np.int32], others: NDArray[np.int32]) -> bool:
+    """Whether two runs of words are equal; without an early end, so that it takes whole vectors."""
+    differing = np.int32(0)
+    for i in range(words.size):
+        differing |= words[i] ^ others[i]
+    return bool(differing == 0)

@@ -15,7 +15,7 @@ from sim.fault_plan import FaultPlan, LinksSlower
 from sim.plan import JobPlan
 from sim.resolve.place import Place
 from sim.units import PS_PER_S, RATE, TIME, transmit_time_ps
-from sim.workload import SyntheticSpec
+from sim.workload import FileSpec, SyntheticSpec
 from sim.workload.device import FixedDevice
 from topologies.routing import Network
 
@@ -77,7 +77,7 @@ def slowest_bps(network: Network, faults: FaultPlan) -> int:
 def _estimate(job: JobPlan, rate_bps: int, faults: FaultPlan, index: int) -> Estimate:
     """Of a training job only what the scenario says of its time: its gradients fit a machine's memory."""
     factor = max((one.factor for one in faults.conditions(index, len(job.hosts))), default=1)
-    elements = job.workload.elements if isinstance(job.workload, SyntheticSpec) else 0
+    elements = job.workload.elements if isinstance(job.workload, SyntheticSpec | FileSpec) else 0
     compute_ps = job.device.forward_ps + job.device.backward_ps if isinstance(job.device, FixedDevice) else 0
     memory_ps = job.device.work_ps(4 * elements * _PASSES, 0)
     size_bytes = 4 * elements * _TIMES * _FRAME_SHARE * len(job.hosts)

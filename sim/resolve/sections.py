@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from sim.errors import DataError
+from sim.resolve.place import Place
 from sim.scenario import models as written
-from sim.workload import SyntheticSpec, TrainingSpec
+from sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 from sim.workload.device import DEVICES, Device, FixedDevice, NoDevice
 
 
-def workload_of(section: written.Training | written.Synthetic) -> TrainingSpec | SyntheticSpec:
-    """Where gradients come from."""
+def workload_of(
+    section: written.Training | written.Synthetic | written.GradientFile, workers: int, place: Place
+) -> TrainingSpec | SyntheticSpec | FileSpec:
+    """Where gradients come from.
+
+    Raises
+    ------
+    ScenarioError
+        A file of gradients cannot be used.
+    """
+    if isinstance(section, written.GradientFile):
+        from sim.workload.from_file import file_spec
+
+        path = Path(place.scenario.file).parent / section.path
+        try:
+            return file_spec(path, section.path, workers, section.per_step, section.bucket)
+        except DataError as error:
+            raise place.job_error("workload.path", error.message, error.hint) from None
     if isinstance(section, written.Training):
         return TrainingSpec(
             section.model, section.batch, section.learning_rate, section.bucket, section.expand
@@ -31,3 +51,21 @@ def device_of(section: written.NoDevice | written.FixedDevice | written.Roofline
     if isinstance(section, written.RooflineDevice):
         return DEVICES[section.model]
     return NoDevice()
+
+
+def steps_of(
+    section: written.Training | written.Synthetic | written.GradientFile,
+    workload: TrainingSpec | SyntheticSpec | FileSpec,
+) -> int:
+    """Optimizer steps: those that are asked for, or that a file holds."""
+    held = workload.steps if isinstance(workload, FileSpec) else None
+    return section.steps or held or 1
+
+
+def workload_warnings(workload: TrainingSpec | SyntheticSpec | FileSpec, workers: int) -> tuple[str, ...]:
+    """What to know of gradients before their numbers are used."""
+    if isinstance(workload, FileSpec) and workers < workload.rows:
+        return (
+            f"the first {workers} of the {workload.rows} workers' gradients in {workload.given} are used",
+        )
+    return ()

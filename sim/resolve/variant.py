@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,10 +13,11 @@ from sim.reference import Reference
 from sim.resolve.aggregation.in_network import InNetworkResolver
 from sim.resolve.aggregation.switches import Switches
 from sim.resolve.duration import check_duration
+from sim.resolve.memory import Sized, refuse_more_than_fits
 from sim.resolve.place import Place
 from sim.resolve.placement import Hosts, told
 from sim.resolve.ring import resolve_ring
-from sim.resolve.sections import device_of, workload_of
+from sim.resolve.sections import device_of, steps_of, workload_of, workload_warnings
 from sim.resolve.warnings import timer_warning, warnings_of
 from sim.scenario import Scenario
 from sim.scenario import models as written
@@ -29,7 +29,6 @@ from switch.profiles import PROFILES, Profile, nearest
 from topologies.graph import TopologyError, switches
 from topologies.routing import Network, compile_network
 
-COPIES_HELD = 4  # of every worker's gradient, at most, in float32 sizes
 _LOSING = (Fate.LOSS, Fate.CORRUPTION)
 
 
@@ -88,13 +87,18 @@ class _Resolver:
         ]
 
     def resolve(self) -> VariantPlan:
-        self._check_memory()
         profiles = self._profiles()
         occupied = Hosts(self.graph)
         hosts = [occupied.place(sections.workers, place) for sections, place in self.jobs]
         network = with_pass_latency(self._network(), profiles)
         on_switches = Switches(network, profiles, self._profile_key())
         jobs = tuple(self._job(index, names, occupied, on_switches) for index, names in enumerate(hosts))
+        refuse_more_than_fits(
+            [
+                Sized(place, job.workload, len(job.hosts), job.codec, job.collective)
+                for (_, place), job in zip(self.jobs, jobs, strict=True)
+            ]
+        )
         network = on_switches.network
         if any(isinstance(job.collective, Job) and job.collective.program is Program.TREE for job in jobs):
             network = without_drops(network)
@@ -128,18 +132,19 @@ class _Resolver:
             collective, codec = found.job, found.codec
             bounds = (wire_bound(on_switches.network, collective),)
             passes, warnings = found.passes, found.warnings
+        workload = workload_of(sections.workload, len(nodes), place)
         return JobPlan(
             label=place.label,
             hosts=nodes,
-            workload=workload_of(sections.workload),
-            steps=sections.workload.steps,
+            workload=workload,
+            steps=steps_of(sections.workload, workload),
             device=device_of(sections.device),
             codec=codec,
             collective=collective,
             references=(*(Reference(**dict(one)) for one in sections.published), *bounds),
             start_ps=sections.start if isinstance(sections, written.Job) else 0,
             passes=passes,
-            warnings=(*warnings, *warnings_of(codec, collective)),
+            warnings=(*warnings, *warnings_of(codec, collective), *workload_warnings(workload, len(nodes))),
         )
 
     def _team(self, index: int, job: JobPlan) -> Team:
@@ -166,24 +171,6 @@ class _Resolver:
                         "topology.rate", message, "use a lower rate, or topology.switch: ideal"
                     )
         return found
-
-    def _check_memory(self) -> None:
-        """Gradients, messages, sums and decoded sums of all workers of all jobs are held at once."""
-        there_is = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        taken = 0
-        for sections, place in self.jobs:
-            workload, count = sections.workload, sections.workers.count
-            if not isinstance(workload, written.Synthetic):
-                continue
-            needed = COPIES_HELD * 4 * workload.elements * count
-            if taken + needed > there_is:
-                most = (there_is - taken) // (COPIES_HELD * 4 * count)
-                message = f"{workload.elements} elements of {count} workers take about {needed >> 30} GiB, "
-                message += f"this machine has {there_is >> 30} GiB"
-                message += f", {taken >> 30} GiB of it for earlier jobs" if taken else ""
-                hint = f"use {most} elements at most, or fewer workers"
-                raise place.job_error("workload.elements", message, hint)
-            taken += needed
 
     def _rate_key(self) -> str:
         """Where a scenario says how fast links are."""

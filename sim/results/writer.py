@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sim.errors import DataError
+from sim.errors import DataError, UnwrittenError
 from sim.record import Records
 from sim.results import files
 from sim.results.format import FORMAT
@@ -70,22 +70,41 @@ def write_run(out_dir: Path, run: RunData) -> Path:
     Raises
     ------
     DataError
-        The scenario's name cannot be a folder of its own, an extra file's name is taken or no plain name, or
-        the folder cannot be written, because the disk is full for example; no run folder is left then.
+        The scenario's name cannot be a folder of its own, or an extra file's name is taken or no plain name.
+    UnwrittenError
+        The folder cannot be written, because the disk is full for example; no run folder is left then.
     """
+    return _written(out_dir, run)
+
+
+def write_unfinished(out_dir: Path, run: RunData, what: str) -> Path:
+    """Write what is done of a run to `<out_dir>/<scenario>/<UTC time>-seed<N>-<what>` and return that path.
+
+    It is as a run's folder, but for the report and its figures; `latest` stays where it points to.
+
+    Raises
+    ------
+    DataError, UnwrittenError
+        As `write_run`.
+    """
+    return _written(out_dir, run, f"-{what}")
+
+
+def _written(out_dir: Path, run: RunData, suffix: str = "") -> Path:
+    """The folder of a run; without a suffix, of a finished one."""
     _require_folder_name(run.scenario_name)
     for name in run.extra_files:
         _require_free_name(name)
     try:
-        return _write_run(out_dir, run)
+        return _write_run(out_dir, run, suffix)
     except OSError as error:
-        raise DataError(
+        raise UnwrittenError(
             f"cannot write {out_dir}: {error.strerror or error}",
             "free space, or give another folder with --out",
         ) from error
 
 
-def _write_run(out_dir: Path, run: RunData) -> Path:
+def _write_run(out_dir: Path, run: RunData, suffix: str) -> Path:
     parent = out_dir / run.scenario_name
     parent.mkdir(parents=True, exist_ok=True)
     for folder in (out_dir, parent):
@@ -93,14 +112,14 @@ def _write_run(out_dir: Path, run: RunData) -> Path:
     partial = files.partial_path(parent)
     partial.mkdir()
     try:
-        _write_files(partial, run)
-        finished = publish(
-            partial, parent / f"{run.started_at.astimezone(UTC):%Y-%m-%dT%H-%M-%S}-seed{run.seed}"
-        )
+        _write_files(partial, run, with_report=not suffix)
+        name = f"{run.started_at.astimezone(UTC):%Y-%m-%dT%H-%M-%S}-seed{run.seed}{suffix}"
+        finished = publish(partial, parent / name)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
-    _point_latest(out_dir, finished)
+    if not suffix:
+        _point_latest(out_dir, finished)
     return finished
 
 
@@ -122,9 +141,7 @@ def _require_free_name(name: str) -> None:
         )
 
 
-def _write_files(folder: Path, run: RunData) -> None:
-    from sim.report.html import write_report  # late: matplotlib takes most of a second to import
-
+def _write_files(folder: Path, run: RunData, with_report: bool) -> None:
     for name, content in {"scenario.yaml": run.scenario_text, **run.extra_files}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         files.write_file(folder / name, content)
@@ -149,7 +166,10 @@ def _write_files(folder: Path, run: RunData) -> None:
         files.write_file(folder / name, to_json(record))
     for name, content in tables.items():
         files.write_file(folder / name, content)
-    write_report(read(folder))
+    if with_report:
+        from sim.report.html import write_report  # late: matplotlib takes most of a second to import
+
+        write_report(read(folder))
     files.sync_folder(folder)
 
 

@@ -120,7 +120,21 @@ class Synthetic(Section):
     """A bucket is sent when this much gradient is ready; by default all of it at once."""
 
 
-Workload = Annotated[Training | Synthetic, Field(discriminator="kind")]
+class GradientFile(Section):
+    """Gradients of one's own, from a file; nothing is trained."""
+
+    kind: Literal["file"]
+    path: str
+    """A .npy, .npz, .safetensors or .pt file, relative to the scenario file: a gradient for each worker."""
+    steps: Count | None = None
+    """Optimizer steps; by default those in the file. After the last one of the file comes its first again."""
+    per_step: bool = False
+    """Of named tensors: their first axis is the step, the second the worker; else the first is the worker."""
+    bucket: Size | None = None
+    """A bucket is sent when this much gradient is ready; by default all of it at once."""
+
+
+Workload = Annotated[Training | Synthetic | GradientFile, Field(discriminator="kind")]
 
 
 class NoDevice(Section):

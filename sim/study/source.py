@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import zipfile
-import zlib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +20,12 @@ from sim.scenario.models import Synthetic
 from sim.scenario.node import Node
 from sim.study.options import read_value
 from sim.workload import SyntheticSpec, synthetic_workload
+from sim.workload.from_file import WORKERS_MAX
+from sim.workload.gradient_file import Tensor, read_tensors
 
 INPUT_PATTERN = "input"  # stands for the pattern of gradients that come from a file
 _DIMENSIONS_MAX = 2
-_SUFFIXES = (".npy", ".npz")
+_AT_ONCE = 1 << 20  # rows that are looked at together
 _WANTED = "it needs a float32 array: (elements,), the gradient of every worker, or (workers, elements)"
 
 
@@ -35,6 +36,7 @@ class Cell:
     pattern: str
     density: float  # share of elements, or of what a pattern has for them, that are non-zero at a worker
     rounds: Callable[[int], Iterator[list[Gradient]]]
+    sample: SyntheticSpec  # made-up gradients that are like these
 
 
 @dataclass(frozen=True)
@@ -99,11 +101,11 @@ def _drawn(spec: SyntheticSpec, workers: int, seed: int) -> Cell:
         for step in range(count):
             yield [buckets[0] for buckets in workload.gradients(step)]
 
-    return Cell(spec.pattern, spec.density, rounds)
+    return Cell(spec.pattern, spec.density, rounds, spec)
 
 
 def file_source(path: Path, workers: int | None, default_workers: int) -> Source:
-    """Gradients from a .npy or .npz file: one for all workers, or one each; the same in every round.
+    """Gradients from a file of one array: one for all workers, or one each; the same in every round.
 
     Raises
     ------
@@ -111,7 +113,7 @@ def file_source(path: Path, workers: int | None, default_workers: int) -> Source
         The file cannot be read, or holds something else than finite float32 numbers of one or two dimensions,
         or as many gradients as there are not workers.
     """
-    gradients = _checked(path, _array(path))
+    gradients = _checked(path, _tensor(path))
     notes: tuple[str, ...] = ()
     if gradients.ndim == 1:
         workers = default_workers if workers is None else workers
@@ -128,57 +130,52 @@ def file_source(path: Path, workers: int | None, default_workers: int) -> Source
         INPUT_PATTERN,
         np.count_nonzero(gradients) / gradients.size,
         lambda count: (rows for _ in range(count)),
+        SyntheticSpec(rows[0].size, np.count_nonzero(gradients) / gradients.size),
     )
     told = {"input": str(path), "sha256": hashlib.sha256(gradients.tobytes()).hexdigest()}
     return Source((cell,), len(rows), rows[0].size, told, notes)
 
 
-def _array(path: Path) -> NDArray[Any]:
-    """The one array of a file."""
-    if path.suffix not in _SUFFIXES:
+def _tensor(path: Path) -> Tensor:
+    """The one array of a file, not read yet."""
+    tensors = read_tensors(path)
+    if len(tensors) != 1:
         raise DataError(
-            f"{path}: reads .npy and .npz files, found {path.suffix or 'no suffix'}",
-            "of a PyTorch tensor: numpy.save('gradient.npy', tensor.float().cpu().numpy())",
+            f"{path}: holds {len(tensors)} arrays: {', '.join(tensors)}",
+            "save the one that is meant in a file of its own",
         )
-    try:
-        loaded = np.load(path, allow_pickle=False)
-    except OSError as error:
-        raise DataError(
-            f"{path}: cannot be read: {error.strerror or error}", "give the path of a file"
-        ) from None
-    except (ValueError, EOFError, zipfile.BadZipFile):
-        raise _unreadable(path) from None
-    if isinstance(loaded, np.ndarray):
-        return loaded
-    with loaded:
-        if len(loaded.files) != 1:
-            raise DataError(
-                f"{path}: holds {len(loaded.files)} arrays: {', '.join(loaded.files) or 'none'}",
-                "save the one that is meant in a file of its own",
-            )
-        try:
-            only: NDArray[Any] = loaded[loaded.files[0]]
-        except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, OSError):
-            raise _unreadable(path) from None
-    return only
+    return next(iter(tensors.values()))
 
 
-def _unreadable(path: Path) -> DataError:
-    return DataError(f"{path}: damaged, of Python objects, or not written by numpy.save or savez", _WANTED)
-
-
-def _checked(path: Path, array: NDArray[Any]) -> NDArray[np.float32]:
+def _checked(path: Path, tensor: Tensor) -> NDArray[np.float32]:
     """The array in row order, if it is what a study can take."""
-    if array.dtype != np.float32:
-        hint = "; convert it with array.astype(numpy.float32)" if array.dtype.kind in "fiu" else ""
-        raise DataError(f"{path}: holds {array.dtype} values", _WANTED + hint)
-    if not 1 <= array.ndim <= _DIMENSIONS_MAX or array.size == 0:
-        raise DataError(f"{path}: holds an array of shape {array.shape}", _WANTED)
-    finite = np.isfinite(array)
-    if not finite.all():
-        place = tuple(np.argwhere(~finite)[0].tolist())
+    if tensor.dtype != "float32":
+        is_number = tensor.dtype.startswith(("float", "bfloat", "int", "uint"))
+        hint = "; convert it with array.astype(numpy.float32)" if is_number else ""
+        raise DataError(f"{path}: holds {tensor.dtype} values", _WANTED + hint)
+    shape = tensor.shape
+    if not 1 <= len(shape) <= _DIMENSIONS_MAX or math.prod(shape) == 0:
+        raise DataError(f"{path}: holds an array of shape {shape}", _WANTED)
+    if len(shape) == _DIMENSIONS_MAX and shape[0] > WORKERS_MAX:
+        turned = shape[1] <= WORKERS_MAX
         raise DataError(
-            f"{path}: holds numbers that are not finite: {array[place]} at [{', '.join(map(str, place))}]",
-            "a gradient must be finite; look for what went wrong in the step that it comes from",
+            f"{path}: shape {shape} is that of {shape[0]} workers with {shape[1]} elements each, "
+            f"a study takes up to {WORKERS_MAX} workers",
+            "did you mean the transpose? numpy.save('gradients.npy', array.T)" if turned else _WANTED,
         )
+    array = tensor.read(())
+    for first in range(0, array.shape[0], _AT_ONCE):
+        finite = np.isfinite(array[first : first + _AT_ONCE])
+        if not finite.all():
+            place = np.argwhere(~finite)[0]
+            place[0] += first
+            raise _not_finite(path, array, tuple(place.tolist()))
     return np.ascontiguousarray(array)
+
+
+def _not_finite(path: Path, array: NDArray[np.float32], place: tuple[int, ...]) -> DataError:
+    where = ", ".join(map(str, place))
+    return DataError(
+        f"{path}: holds numbers that are not finite: {array[place]} at [{where}]",
+        "a gradient must be finite; look for what went wrong in the step that it comes from",
+    )

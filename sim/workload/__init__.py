@@ -11,16 +11,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from sim.workload.from_file import FileSpec, FileWorkload
+from sim.workload.sizes import MOVIELENS_ITEMS, MOVIELENS_USERS, digits_elements, ncf_elements
 from sim.workload.synthetic import SyntheticSpec, SyntheticWorkload
 from sim.workload.workload import Bucket, Cost, Workload
 
 __all__ = [
     "Bucket",
     "Cost",
+    "FileSpec",
     "SyntheticSpec",
     "TrainingSpec",
     "Workload",
+    "file_workload",
     "synthetic_workload",
+    "training_elements",
     "training_workload",
 ]
 
@@ -37,6 +42,13 @@ class TrainingSpec:
         1,
         1,
     )  # ncf only: copies of users and items; (147, 16) has the size of MovieLens-20M
+
+
+def training_elements(spec: TrainingSpec) -> int:
+    """How many weights a model has."""
+    if spec.model == "mlp":
+        return digits_elements()
+    return ncf_elements(MOVIELENS_USERS * spec.expand[0], MOVIELENS_ITEMS * spec.expand[1])
 
 
 def training_workload(spec: TrainingSpec, workers: int, seed: int) -> Workload:
@@ -64,3 +76,14 @@ def training_workload(spec: TrainingSpec, workers: int, seed: int) -> Workload:
 def synthetic_workload(spec: SyntheticSpec, workers: int, seed: int) -> Workload:
     """Gradients with chosen density, pattern, overlap between workers and range of values."""
     return SyntheticWorkload(spec, workers, seed)
+
+
+def file_workload(spec: FileSpec, workers: int) -> Workload:
+    """Gradients that a user's file holds.
+
+    Raises
+    ------
+    DataError
+        The file is not what it was when its spec was read.
+    """
+    return FileWorkload(spec, workers)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from sim.workload.sizes import DIGITS_MLP, NCF_FACTORS, NCF_MLP
+
 
 class NeuMF(nn.Module):
     """Neural matrix factorisation for recommendation: a product of embeddings and an MLP, joined at the end.
@@ -14,8 +16,8 @@ class NeuMF(nn.Module):
     non-zero.
     """
 
-    FACTORS = 64
-    MLP = (256, 256, 128, 64)
+    FACTORS = NCF_FACTORS
+    MLP = NCF_MLP
 
     def __init__(self, users: int, items: int) -> None:
         super().__init__()
@@ -43,7 +45,8 @@ class DigitsMLP(nn.Sequential):
     """64-128-10 perceptron: images `(batch, 64)` to logits `(batch, 10)`."""
 
     def __init__(self) -> None:
-        super().__init__(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+        inputs, hidden, outputs = DIGITS_MLP
+        super().__init__(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
 
 
 def _table(rows: int, columns: int) -> nn.Embedding:

@@ -15,6 +15,7 @@ from sim.workload.workload import FLOAT_BYTES, Bucket, Cost, Gradient, Part, mak
 Pattern = Literal["iid", "rows", "columns", "blocks"]
 Distribution = Literal["normal", "lognormal", "loguniform", "integer"]
 
+_DRAWN_AT_ONCE = 1 << 24  # normal values: 0.2 s in which no signal is seen
 BLOCK_ELEMENTS = 256  # the block of OmniReduce: Fei et al., SIGCOMM 2021
 LOGNORMAL_SIGMA = 3.0  # of ln |x|: 99 % of the values within a factor of 2·10³ of 1
 LOGUNIFORM_BINADES = 24  # |x| from 2^-24 to 1
@@ -54,6 +55,7 @@ class SyntheticWorkload:
         self._seed = seed
         self._buckets = make_buckets(_pieces(spec), spec.bucket_bytes or spec.elements * FLOAT_BYTES)
         self._flat = np.empty((workers, spec.elements), np.float32)
+        self._drawn: int | None = None  # the step whose gradients are there
         self._gradients = [split(row, self._buckets) for row in self._flat]
 
     @property
@@ -78,8 +80,22 @@ class SyntheticWorkload:
 
     def gradients(self, step: int) -> list[list[Gradient]]:
         """Draw the step's gradients, as `[worker][bucket]`; see `Workload`."""
+        if self._drawn != step:
+            self._drawn = None
+            self._draw(step)
+            self._drawn = step
+        return self._gradients
+
+    def restart(self) -> None:
+        """Do nothing: a step's gradients depend on its number alone."""
+
+    def _draw(self, step: int) -> None:
         units = _units(self._spec)
         chosen = round(self._spec.density * units)
+        if chosen == units:  # the same draws: choosing all of them takes none
+            for worker, flat in enumerate(self._flat):
+                _fill(flat, self._spec.distribution, keyed(self._seed, "gradient", step, worker))
+            return
         common = _choose(units, round(self._spec.overlap * chosen), keyed(self._seed, "common", step))
         free = np.flatnonzero(~common)
         private = chosen - (units - free.size)
@@ -90,7 +106,6 @@ class SyntheticWorkload:
             support = _spread(live, self._spec)
             flat.fill(0)
             flat[support] = _VALUES[self._spec.distribution](generator, int(np.count_nonzero(support)))
-        return self._gradients
 
     def apply(self, step: int, sums: Sequence[Gradient]) -> None:
         """Do nothing: there are no weights."""
@@ -132,6 +147,15 @@ def _spread(live: NDArray[np.bool_], spec: SyntheticSpec) -> NDArray[np.bool_]:
     if spec.pattern == "columns":
         return np.resize(live, spec.elements)
     return np.repeat(live, _unit_elements(spec))[: spec.elements]
+
+
+def _fill(flat: Gradient, distribution: Distribution, generator: np.random.Generator) -> None:
+    """Write a value into every element."""
+    if distribution == "normal":
+        for begin in range(0, flat.size, _DRAWN_AT_ONCE):
+            generator.standard_normal(out=flat[begin : begin + _DRAWN_AT_ONCE], dtype=np.float32)
+    else:
+        flat[:] = _VALUES[distribution](generator, flat.size)
 
 
 def _normal(generator: np.random.Generator, count: int) -> Gradient:

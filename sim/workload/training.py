@@ -32,6 +32,8 @@ class TrainingWorkload:
         self._learning_rate = learning_rate
         self._model = _build(task, seed)
         self._loss: float | None = None
+        self._step: int | None = None  # whose gradients are there, if weights are still those that made them
+        self._start: list[list[Gradient]] | None = None  # weights before the first step, once they have moved
         seen = probe(self._model, lambda: self._loss_of(step=0, worker=0))
         self._cost = seen.cost
         self._parameters = [self._model.get_parameter(name) for name in seen.order]
@@ -75,6 +77,9 @@ class TrainingWorkload:
 
     def gradients(self, step: int) -> list[list[Gradient]]:
         """One backward pass per worker at the present weights, as `[worker][bucket]`; see `Workload`."""
+        if self._step == step:
+            return self._gradients
+        self._step = None
         losses = []
         for worker, targets in enumerate(self._targets):
             with one_thread():
@@ -86,10 +91,22 @@ class TrainingWorkload:
             self._model.zero_grad(set_to_none=True)
             losses.append(loss.item())
         self._loss = sum(losses) / len(losses)
+        self._step = step
         return self._gradients
+
+    def restart(self) -> None:
+        """Take the weights back to their start; the first step's gradients are kept where they are there."""
+        if self._start is not None:
+            for bucket_weights, bucket_start in zip(self._weights, self._start, strict=True):
+                for weights, start in zip(bucket_weights, bucket_start, strict=True):
+                    np.copyto(weights, start)
+        if self._step != 0:
+            self._step = None
 
     def apply(self, step: int, sums: Sequence[Gradient]) -> None:
         """SGD: weights -= learning_rate / workers · sum, in float32."""
+        if self._start is None:
+            self._start = [[weights.copy() for weights in own] for own in self._weights]
         rate = np.float32(self._learning_rate / self._workers)
         for bucket_weights, total in zip(self._weights, sums, strict=True):
             start = 0

@@ -66,8 +66,13 @@ class Workload(Protocol):
     def gradients(self, step: int) -> list[list[Gradient]]:
         """Gradients as `[worker][bucket]`, 1-D and contiguous.
 
-        The arrays are the workload's own: the caller never writes them, and the next call overwrites them.
+        The arrays are the workload's own: the caller never writes them, and the call for another step
+        overwrites them.
         """
+        ...
+
+    def restart(self) -> None:
+        """Be as before the first step, for another run of the same steps."""
         ...
 
     def apply(self, step: int, sums: Sequence[Gradient]) -> None:

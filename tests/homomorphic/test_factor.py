@@ -97,6 +97,18 @@ def test_what_a_factor_cannot_carry(value: float, told: str) -> None:
     assert str(caught.value) == told
 
 
+def test_the_largest_word_that_a_factor_carries() -> None:
+    """129 workers share int32: 16647160 each is the most that their sum has room for."""
+    most = 16_647_160
+    fits, leaves = ([np.array([sign * (most + more)], np.float32) for sign in (1, -1)] for more in (0, 1))
+
+    for gradient in fits:
+        assert folded(FixedPoint(factor=1.0), [gradient] * 129).decoded[0] == np.float32(129 * gradient[0])
+    for gradient in leaves:
+        with pytest.raises(EncodeError, match="carries magnitudes up to"):
+            folded(FixedPoint(factor=1.0), [gradient] * 129)
+
+
 @pytest.mark.parametrize("factor", [0.0, -1.0, float("inf"), float("nan")])
 def test_factors_that_are_none(factor: float) -> None:
     with pytest.raises(ValueError) as caught:

@@ -92,6 +92,27 @@ def test_a_norm_by_max_then_table_codes_are_expressible() -> None:
     assert run(script, 3).decoded[1].tolist() == [0 + 3 + 5, *(3 * THC_TABLE[1:8]).tolist()]
 
 
+@pytest.mark.parametrize(
+    ("words", "is_float"),
+    [
+        ((2**30, 2**30 - 2), False),
+        ((2**30, 2**30 - 1), True),  # the sum is the limit, where adders stick
+        ((-(2**30), 2 - 2**30), False),
+        ((-(2**30), 1 - 2**30), True),
+        ((2**31 - 1, -5), True),  # a word at the limit sticks, whatever the sum
+        ((2**31 - 2, -5), False),
+    ],
+)
+def test_floats_come_in_the_place_of_sums_from_the_limit_on(words: tuple[int, int], is_float: bool) -> None:
+    def script(rank: int, gradient: Gradient, round: Round) -> Exchange:
+        own, floats = np.array([words[rank]], np.int32), np.array([rank + 0.25], np.float32)
+        (merged,) = yield (Message(own, Merge.ADD, "values", floats=floats),)
+        assert merged.is_float.tolist() == [is_float]
+        return merged.words.view(np.float32) if is_float else merged.words.astype(np.float64)
+
+    assert run(script, 2).decoded[0].tolist() == [1.5 if is_float else sum(words)]
+
+
 def test_gathered_messages_may_differ_in_length() -> None:
     """SASG, BIRD: what cannot be merged is delivered; a worker that skips sends no words."""
 

@@ -8,7 +8,7 @@ import pytest
 from homomorphic.codec import Round
 from homomorphic.numbers.formats import AgreedNothing, number_format
 from homomorphic.numbers.maxima import largest_so_far
-from homomorphic.sketch.forecast import History, Seen
+from homomorphic.sketch.forecast import History, Seen, with_margin
 
 
 def test_a_history_goes_by_what_is_recent_and_of_the_same_length() -> None:
@@ -43,3 +43,7 @@ def test_blocks_that_were_empty_take_the_larger_of_their_neighbours(
     known = [np.where(np.array(one) == 9, -99, one).astype(np.int32) for one in rounds]
 
     assert largest_so_far(known, -99).tolist() == [-99 if one == 9 else one for one in expected]
+
+
+def test_margins_are_a_twentieth_and_three_standard_deviations() -> None:
+    assert with_margin(np.array([0, 1, 100, 10_000])).tolist() == [0, 5, 135, 10_800]

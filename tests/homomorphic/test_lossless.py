@@ -15,7 +15,9 @@ from homomorphic.dense import DenseExact
 from homomorphic.fixed_point import FixedPoint
 from homomorphic.fold import Folded
 from homomorphic.lossless import Lossless
+from homomorphic.numbers.formats import AgreedNothing
 from homomorphic.sketch import sketch, tables, tiled
+from homomorphic.sketch.forecast import Seen
 from tests.homomorphic.gradients import Sample, bound_of, folded, samples, support
 from tests.homomorphic.played import encoders_of, play
 
@@ -230,6 +232,15 @@ def test_a_table_is_no_larger_than_its_tile_whatever_its_digits() -> None:
 
     assert sketched.decoded[0].tobytes() == dense.decoded[0].tobytes()
     assert sketched.announced_bytes(0) <= dense.announced_bytes(0) + 200_000 / 8
+
+
+@pytest.mark.parametrize(("elements", "is_whole"), [(44, True), (45, True), (46, False)])
+def test_a_tile_that_is_as_large_as_its_table_is_sent_whole(elements: int, is_whole: bool) -> None:
+    """Ten members take 13 counters at a load of 0.77, and 32 to spare: 45, which is three rows of 15."""
+    seen = Seen(np.array([10]), AgreedNothing(1))
+    layout = tiled.layout_of(sketch.REPAIRED_SHAPE, 0.77, elements, seen, 64)
+
+    assert (layout.is_whole.tolist(), layout.rows.tolist()) == ([is_whole], [0 if is_whole else 15])
 
 
 def test_a_counter_that_misses_one_worker_is_found_every_time() -> None:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from tests.mutants.mutant import Mutant
 
 KILLED, SURVIVED, ERROR = "killed", "survived", "error"
+FAILED, CRASHED = 1, 3  # exit statuses of pytest; it crashes where a fault takes all memory there is
 FIRST_LIMIT_S = 1800.0  # kernels compile
 LEAST_LIMIT_S, SLOWER = 120.0, 6.0  # a fault's tests may take so many times as long as without it
 
@@ -32,7 +33,7 @@ class Outcome(NamedTuple):
         """Whether the fault was noticed; tests that could not be collected say nothing."""
         if self.status == 0:
             return SURVIVED
-        return KILLED if self.status == 1 or self.status < 0 else ERROR
+        return KILLED if self.status in (FAILED, CRASHED) or self.status < 0 else ERROR
 
 
 class Nests:

@@ -60,7 +60,8 @@ def run_returns(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[tuple[A
         calls: list[tuple[Any, ...]] = []
 
         def run_scenario(*arguments: Any) -> Any:
-            calls.append(arguments[:-1])
+            file, sets, seed, out, _, variants = arguments
+            calls.append((file, sets, seed, out, variants))
             if isinstance(result, BaseException):
                 raise result
             return result
@@ -79,11 +80,12 @@ def test_run_passes_its_options_on_and_prints_the_table(run_returns: Replace) ->
     calls = run_returns(outcome("pass"))
 
     result = netfold(
-        "run", "a.yaml", "--set", "workers=2", "--set", "name=b", "--seed", "3", "--out", "there"
+        *("run", "a.yaml", "--set", "workers=2", "--set", "name=b", "--seed", "3", "--out", "there"),
+        *("--variant", "slow", "--variant", "fast"),
     )
 
     assert result.exit_code == 0
-    assert calls == [(Path("a.yaml"), ("workers=2", "name=b"), 3, Path("there"))]
+    assert calls == [(Path("a.yaml"), ("workers=2", "name=b"), 3, Path("there"), ("slow", "fast"))]
     assert "only" in result.stdout
     assert f"Not modelled:\n  {sim.run.APPROXIMATIONS[0]}\n" in result.stdout
     assert "Report: runs/quick/now/report.html\n" in result.stdout
@@ -95,7 +97,7 @@ def test_run_with_json_prints_one_object(run_returns: Replace) -> None:
 
     result = netfold("run", "a.yaml", "--json")
 
-    assert calls == [(Path("a.yaml"), (), None, Path("runs"))]
+    assert calls == [(Path("a.yaml"), (), None, Path("runs"), ())]
     assert outcome("pass").as_dict() == json.loads(result.stdout)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pty
 import select
@@ -13,14 +14,18 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numba
 import pytest
 from typer.testing import CliRunner, Result
 
+import sim.output
 import sim.run
+import sim.stage
 from sim.checks import Finding
 from sim.cli import app
 from sim.errors import InvariantError
 from sim.results import load
+from sim.warm_up import compile_engine, is_cold
 from tests.sim.scenes import write
 
 ROOT = Path(__file__).parents[2]
@@ -29,6 +34,13 @@ NETFOLD = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); import sim.cli; sim.cli.main()"
 )
 LONG = ("--set", "workload.steps=1000000")
+
+
+@pytest.fixture(autouse=True)
+def warm_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is told does not depend on the machine: kernels are there, and nothing takes long."""
+    monkeypatch.setattr(sim.run, "is_cold", lambda: False)
+    monkeypatch.setattr(sim.output, "LOG_EVERY_S", math.inf)
 
 
 def netfold(folder: Path, *arguments: str) -> Result:
@@ -71,6 +83,21 @@ def test_a_run_that_passes_exits_with_0(tmp_path: Path) -> None:
     assert (result.exit_code, result.stderr) == (0, told)
     assert load(tmp_path / "runs" / "latest").summary["verdict"] == "pass"
     assert load(tmp_path / "runs" / "latest").summary["seed"] == 3
+
+
+def test_kernels_that_are_to_be_compiled_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sim.run, "is_cold", lambda: True)
+    result = netfold(tmp_path)
+
+    told = "compiling kernels (once, about a minute) (0 of 1 steps done)\ntiny (0 of 1 steps done)\n"
+    assert (result.exit_code, result.stderr.startswith(told)) == (0, True)
+
+
+def test_compiled_code_is_looked_for_where_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_engine()
+    assert not is_cold()
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    assert is_cold()
 
 
 def test_a_run_that_fails_a_check_exits_with_1_and_is_written(
@@ -117,7 +144,7 @@ def test_a_contradiction_exits_with_3(tmp_path: Path, monkeypatch: pytest.Monkey
     def contradict(*arguments: object) -> None:
         raise InvariantError("bytes vanished")
 
-    monkeypatch.setattr(sim.run, "check_network", contradict)
+    monkeypatch.setattr(sim.stage, "check_network", contradict)
 
     result = netfold(tmp_path)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import sim.run
+import sim.workload.pool
 from homomorphic.codec import Round
 from homomorphic.fold import fold
 from sim.plan import JobPlan
@@ -32,7 +32,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[Workload]:
         workloads.append(training_workload(*arguments))
         return workloads[-1]
 
-    monkeypatch.setattr(sim.run, "training_workload", make)
+    monkeypatch.setattr(sim.workload.pool, "training_workload", make)
     return workloads
 
 

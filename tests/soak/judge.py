@@ -5,7 +5,7 @@ an element of which n workers have the values x, where M is the largest magnitud
 
     floats, dense          n · 2^-24 · Σ|x|, and the smallest denormal for each addition
     floats of a sketch     n · 2^-12 · M: counters lose what is small beside what is large
-    a constant factor f    n / (2 f), and the rounding of the sum to float32
+    a constant factor f    n / (2 f), and what floats add where ATP sends them in the place of integers
     block exponents        n² · 2^-30 · M: words of 32 bits, n of which cannot leave them, each rounded once
                            to a step that is never finer than n · 2^-127
     exact                  the correctly rounded sum
@@ -68,7 +68,7 @@ def slack_of(codec: Any, wide: Doubles) -> Doubles:
     largest = float(np.abs(wide).max(initial=0.0))
     rounded = magnitude * 2.0**-23 + TINY
     if factor := float(getattr(codec, "factor", None) or 0):
-        return rounded + workers / (2 * factor)
+        return rounded + workers * 2.0**-24 * magnitude + workers / (2 * factor)
     if codec.kind == "none":
         return workers * (2.0**-24 * magnitude + TINY)
     if is_float(codec):

@@ -14,6 +14,7 @@ from sim.study.measure import Study, run_study
 from sim.study.options import read_codecs
 from sim.study.probe import Probe
 from sim.study.source import Cell, Source, synthetic_source
+from sim.workload import SyntheticSpec
 from tests.study.fakes import Clock, Fake, named
 
 ELEMENTS, WORKERS, ROUNDS = 51_200, 3, 2
@@ -34,7 +35,9 @@ def given(*gradients: Gradient) -> Source:
     def rounds(count: int) -> Iterator[list[Gradient]]:
         return (list(gradients) for _ in range(count))
 
-    return Source((Cell("given", 0.5, rounds),), len(gradients), gradients[0].size, {})
+    return Source(
+        (Cell("given", 0.5, rounds, SyntheticSpec(gradients[0].size)),), len(gradients), gradients[0].size, {}
+    )
 
 
 def studied(codec: Fake, gradients: Sequence[Gradient] = GRADIENTS, rounds: int = 1) -> Study:

@@ -6,7 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sim.errors import DataError, ScenarioError
+import sim.study.memory
+from sim.errors import DataError, NetfoldError, ScenarioError
+from sim.memory import BASE_BYTES
+from sim.study.memory import refuse_more_than_fits
+from sim.study.options import read_codecs
 from sim.study.source import file_source, synthetic_source
 
 OPTIONS = {
@@ -151,20 +155,21 @@ def test_a_file_of_something_else_is_told(tmp_path: Path, name: str) -> None:
         file_source(path, None, 8)
 
     assert str(caught.value) == (
-        f"{path}: damaged, of Python objects, or not written by numpy.save or savez\n  {WANTED}"
+        f"{path}: damaged, of Python objects, or not written by numpy.save or savez\n"
+        "  of a PyTorch tensor: numpy.save('gradient.npy', tensor.float().cpu().numpy())"
     )
 
 
 def test_other_files_are_told(tmp_path: Path) -> None:
     np.savez(tmp_path / "two.npz", a=GRADIENTS, b=GRADIENTS)
     np.save(tmp_path / "g.npy", GRADIENTS)
-    (tmp_path / "g.pt").touch()
+    (tmp_path / "g.txt").touch()
     (tmp_path / "folder.npy").mkdir()
     tensor = "of a PyTorch tensor: numpy.save('gradient.npy', tensor.float().cpu().numpy())"
     for name, workers, message in (
-        ("none.npy", None, "cannot be read: No such file or directory\n  give the path of a file"),
-        ("folder.npy", None, "cannot be read: Is a directory\n  give the path of a file"),
-        ("g.pt", None, f"reads .npy and .npz files, found .pt\n  {tensor}"),
+        ("none.npy", None, "cannot be read: there is no such file\n  give the path of a file"),
+        ("folder.npy", None, "cannot be read: it is a directory\n  give the path of a file"),
+        ("g.txt", None, f"reads .npy, .npz, .safetensors, .pt and .pth files, found .txt\n  {tensor}"),
         ("two.npz", None, "holds 2 arrays: a, b\n  save the one that is meant in a file of its own"),
         ("g.npy", 3, "holds the gradients of 2 workers, --workers says 3\n  leave out --workers"),
     ):
@@ -172,3 +177,33 @@ def test_other_files_are_told(tmp_path: Path) -> None:
             file_source(tmp_path / name, workers, 8)
 
         assert str(caught.value) == f"{tmp_path / name}: {message}"
+
+
+def test_a_turned_array_is_refused_at_once(tmp_path: Path) -> None:
+    np.save(tmp_path / "turned.npy", np.ones((100_000, 8), np.float32))
+    np.save(tmp_path / "most.npy", np.ones((4096, 2), np.float32))
+
+    with pytest.raises(DataError) as caught:
+        file_source(tmp_path / "turned.npy", None, 8)
+
+    assert str(caught.value) == (
+        f"{tmp_path / 'turned.npy'}: shape (100000, 8) is that of 100000 workers with 8 elements each, "
+        "a study takes up to 4096 workers\n"
+        "  did you mean the transpose? numpy.save('gradients.npy', array.T)"
+    )
+    assert file_source(tmp_path / "most.npy", None, 8).workers == 4096
+
+
+def test_a_study_that_does_not_fit_is_refused_before_anything_is_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """1,000 elements of 8 workers: at least their gradients and sums, 4 bytes each, and 400 MiB of Python."""
+    source = synthetic_source({**OPTIONS, "density": "1", "pattern": "iid"}, workers=8, seed=1)
+    codecs = read_codecs(["none"])
+    for there_is, fits in ((2 * BASE_BYTES, True), (BASE_BYTES + 8 * 2 * 4 * 1000 - 1, False)):
+        monkeypatch.setattr(sim.study.memory, "available_bytes", lambda there_is=there_is: there_is)
+        if fits:
+            refuse_more_than_fits(codecs, source)
+            continue
+        with pytest.raises(NetfoldError, match=r"1,000 elements of 8 workers take about 400 MiB, "):
+            refuse_more_than_fits(codecs, source)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from sim.workload import Cost, SyntheticSpec, Workload, synthetic_workload
+from sim.workload.draws import keyed
 from sim.workload.synthetic import BLOCK_ELEMENTS, Distribution, Pattern
 
 PATTERNS: tuple[Pattern, ...] = ("iid", "rows", "columns", "blocks")
@@ -161,3 +162,20 @@ def test_buffers_are_reused() -> None:
         np.shares_memory(a, b)
         for a, b in zip(workload.gradients(0)[1], workload.gradients(1)[1], strict=True)
     )
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+@pytest.mark.parametrize("overlap", [0.0, 0.3, 1.0])
+def test_a_dense_gradient_is_all_the_draws_of_its_key(distribution: Distribution, overlap: float) -> None:
+    """The values are those drawn from the worker's own key, in order, whatever the workers have in common."""
+    spec = SyntheticSpec(1000, overlap=overlap, distribution=distribution)
+    generator = keyed(5, "gradient", 2, 1)
+    wanted = {
+        "normal": lambda: generator.standard_normal(1000, np.float32),
+        "lognormal": lambda: np.exp(generator.standard_normal(1000, np.float32) * np.float32(3)),
+        "loguniform": lambda: np.exp2(generator.random(1000, np.float32) * np.float32(-24)),
+        "integer": lambda: generator.integers(1, 127, 1000, np.int8, endpoint=True),
+    }[distribution]()
+    found = flat(synthetic_workload(spec, 2, 5), step=2)[1]
+
+    np.testing.assert_array_equal(np.abs(found), np.abs(wanted.astype(np.float32)))

@@ -386,7 +386,11 @@ MUTANTS: list[Mutant] = [
         "homomorphic/block_sparse.py",
         [H + "test_block_sparse.py", H + "test_damage.py"],
         [
-            ("the next block may be the current one", 'side="right")', 'side="left")'),
+            (
+                "columns begin with their second block",
+                "return np.arange(self._columns)",
+                "return np.arange(1, self._columns + 1)",
+            ),
             (
                 "a next block that would leave one out passes",
                 "(current < chosen) & (chosen < own)",

@@ -1,114 +1,106 @@
-"""Faults of links, of what strikes packets on them, and of frames."""
+"""Faults of links and of what strikes packets on them."""
 
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, faults
 
-LINKS = ["tests/engine/test_links.py"]
-FATES = ["tests/engine/test_fates.py"]
+LAW = ["tests/engine/test_equivalence.py"]
 
 MUTANTS: list[Mutant] = [
     *faults(
         "sim/engine/link.py",
-        LINKS,
+        LAW,
         [
             (
-                "a packet that begins now is passed by an acknowledgement",
-                "packet.size_bytes) > clock.now_ps:\n            return",
-                "packet.size_bytes) >= clock.now_ps:\n            return",
+                "a link is a little too fast",
+                "return int(-(-size_bytes * PS_BYTES // link.rate_bps))",
+                "return int(size_bytes * PS_BYTES // link.rate_bps)",
             ),
             (
-                "an acknowledgement does not wait for the packet on the wire",
+                "what fills a buffer to the byte is dropped",
+                "backlog_ps > link.buffer_ps:\n        return accept_otherwise",
+                "backlog_ps >= link.buffer_ps:\n        return accept_otherwise",
+            ),
+            (
+                "a packet's own time counts towards its mark",
+                "if backlog_ps - transmit_ps >= link.ecn_ps:",
+                "if backlog_ps >= link.ecn_ps:",
+            ),
+            (
+                "acknowledgements interrupt the packet on the wire",
                 "start_ps = max(clock.now_ps, lane.free_at_ps, link.begun_leaves_ps)",
                 "start_ps = max(clock.now_ps, lane.free_at_ps)",
             ),
+            ("acknowledgements take no time from the rest", "    link.shift_ps += transmit_ps\n", ""),
             (
-                "data that waits is not moved by an acknowledgement",
-                "    link.shift_ps += transmit_ps\n",
+                "dropped bytes are not counted",
+                "    link.dropped_bytes += world.packets[row].size_bytes\n",
                 "",
             ),
             (
-                "an acknowledgement is not in the queue",
-                "    link.free_at_ps = max(clock.now_ps, link.free_at_ps) + transmit_ps\n",
+                "a link that is down takes any number of packets",
+                "    link.queued_bytes += packet.size_bytes\n",
                 "",
-            ),
-            (
-                "while a link is down its buffer has no end",
-                "if is_over and link.buffer_bytes > 0",
-                "if False and link.buffer_bytes > 0",
-            ),
-            (
-                "the longest queue leaves out the packet that joins",
-                "link.backlog_ps_max = max(link.backlog_ps_max, backlog_ps)\n    if backlog_ps",
-                "link.backlog_ps_max = max(link.backlog_ps_max, backlog_ps - transmit_ps)\n    if backlog_ps",
-            ),
-        ],
-    ),
-    *faults(
-        "sim/engine/transmitter.py",
-        LINKS,
-        [
-            (
-                "a packet on the wire begins anew at another rate",
-                "link.wire_work -= (now_ps - link.changed_ps) * link.rate_bps",
-                "link.wire_work -= 0",
-            ),
-            (
-                "what is left of a packet is rounded down",
-                "end_ps += -(-link.wire_work // link.rate_bps)",
-                "end_ps += link.wire_work // link.rate_bps",
-            ),
-            (
-                "a link that gets faster is looked at when it would have been free",
-                "    elif world.heap[place].time_ps <= packet.arrive_ps:",
-                "    elif world.heap[place].time_ps >= 0:",
-            ),
-        ],
-    ),
-    *faults(
-        "sim/engine/changes.py",
-        LINKS,
-        [
-            (
-                "an outage loses what waits",
-                "waiting = {link: int(first_waiting(world, link)),",
-                "waiting = {link: -1,",
-            ),
-            ("a rate changes for what comes alone", "    elif left_ps:\n", "    elif False:\n"),
-        ],
-    ),
-    *faults(
-        "sim/engine/inspection.py",
-        LINKS,
-        [
-            (
-                "the longest queue is eight times too long",
-                "int(link.backlog_ps_max) * int(link.rate_bps) // PS_BYTES",
-                "8 * int(link.backlog_ps_max) * int(link.rate_bps) // PS_BYTES",
             ),
         ],
     ),
     *faults(
         "sim/engine/fault.py",
-        FATES,
+        LAW,
         [
             (
-                "a fault's end is in it",
+                "a fault's end is inclusive",
                 "if not rule.from_ps <= now_ps < rule.until_ps:",
                 "if not rule.from_ps <= now_ps <= rule.until_ps:",
             ),
+            ("two rules of a fate may strike one packet", "        decided |= 1 << rule.fate\n", ""),
             (
-                "what answers a copy shares the fate of what answers the packet",
-                "packet.copy = np.uint32(packet.key) | np.uint32(1)",
-                "packet.copy = np.uint32(0)",
+                "all fates have the draws of loss",
+                "mix(packet.key, hop, 32 + rule.fate)",
+                "mix(packet.key, hop)",
             ),
-            ("a bad stretch never ends", "threshold = ALWAYS - rule.to_good", "threshold = ALWAYS"),
-            ("the first packet finds a link good", "threshold = rule.starts_bad", "threshold = rule.to_bad"),
             (
-                "all links have one chain",
-                "chain = world.chains[rule.chain, index]",
-                "chain = world.chains[rule.chain, 0]",
+                "a flip changes all copies of a result",
+                "    if world.payload_uses[packet.payload] > 1:\n",
+                "    if world.payload_uses[packet.payload] > 1000:\n",
             ),
+            (
+                "a copy has the fate of its original",
+                "packet.key = mix(world.packets[row].key, 42, packet.hop - 1)",
+                "packet.key = world.packets[row].key",
+            ),
+            (
+                "a chain that finds itself bad goes good with its other rate",
+                "threshold = ALWAYS - rule.to_good",
+                "threshold = ALWAYS - rule.to_bad",
+            ),
+            (
+                "every link has the chain of the first",
+                "draw = mix(world.clock[0].seed, CHAIN_KEY, number, index, chain.packets)",
+                "draw = mix(world.clock[0].seed, CHAIN_KEY, number, 0, chain.packets)",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/engine/changes.py",
+        LAW,
+        [
+            (
+                "a reboot clears half of a job's slots",
+                "first + 2 * int(job.window) * int(job.unit_packets)",
+                "first + int(job.window) * int(job.unit_packets)",
+            ),
+            (
+                "a reboot leaves the numbers of results",
+                '            world.windows["switch_psn"][row] = 0\n',
+                "",
+            ),
+            (
+                "a cut loses what waits as well",
+                "        lose_until(world, index, first)\n",
+                "        lose_until(world, index, -1)\n",
+            ),
+            ("bytes lost in a cut are not counted", "        row.lost_bytes += size_bytes\n", ""),
         ],
     ),
     *faults(
@@ -116,53 +108,31 @@ MUTANTS: list[Mutant] = [
         ["tests/engine/test_words_kept.py"],
         [
             (
-                "a late copy reads its sender's buffer",
-                "        own_words(world, row)\n        world.packets[row].struck = number + 1",
-                "        world.packets[row].struck = number + 1",
+                "a late duplicate reads its sender's buffer",
+                "    if world.rules[number].delay_ps > 0:\n        own_words(world, row)\n",
+                "    if world.rules[number].delay_ps > 0:\n",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/engine/inspection.py",
+        ["tests/engine/test_links.py"],
+        [
+            (
+                "the most bytes that waited are eight times as many",
+                "int(link.rate_bps) // PS_BYTES",
+                "int(link.rate_bps) // (PS_BYTES // 8)",
             ),
         ],
     ),
     *faults(
         "sim/engine/engine.py",
-        FATES,
+        ["tests/engine/test_fates.py", "tests/sim/test_ring.py"],
         [
             (
-                "what flows that are over have sent again is forgotten",
-                "        self._forgotten[int(last.job)] += int(last.retransmitted_packets)\n",
-                "",
-            ),
-        ],
-    ),
-    *faults(
-        "sim/faults.py",
-        ["tests/sim/test_faults.py"],
-        [
-            (
-                "what waits in a switch that reboots is kept",
-                "            self._engine.flush(link)\n",
-                "            pass\n",
-            ),
-        ],
-    ),
-    *faults(
-        "sim/frames.py",
-        ["tests/sim/test_frames.py"],
-        [
-            (
-                "a frame's last packet weighs what its first does",
-                "chosen.first, chosen.last, chosen.ack",
-                "chosen.first, chosen.first, chosen.ack",
-            ),
-        ],
-    ),
-    *faults(
-        "sim/evidence.py",
-        ["tests/sim/test_diagnose.py"],
-        [
-            (
-                "a link that is down is blamed though nothing waits for it",
-                "if fate.is_down and fate.waiting + fate.dropped:",
-                "if fate.is_down:",
+                "retransmissions of ended flows are forgotten",
+                "self._forgotten[int(last.job)] += int(last.retransmitted_packets)",
+                "self._forgotten[int(last.job)] += 0",
             ),
         ],
     ),

@@ -1,0 +1,127 @@
+"""Results of aggregation, kept once for all workers that got the same words."""
+
+from __future__ import annotations
+
+import mmap
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from homomorphic.codec import Words
+from sim.bits import same_bits
+from sim.engine.model import Segment, Shared
+
+_RESERVED_BYTES = (
+    1 << 20
+)  # from this size on, memory is asked of the system and stays untouched until written
+
+
+@dataclass
+class _Lent:
+    """The shared result of one message of an operation."""
+
+    shared: Shared
+    takers: set[int] = field(default_factory=set)  # workers that have it back
+
+
+class Results:
+    """Hands out room for the results of one job's messages, and gives each worker its words.
+
+    A result takes its size once, and once more for every packet in which a worker got other words than the
+    first one. Words that are handed out are never written again.
+    """
+
+    def __init__(self, workers: int, unit_words: int, unit_packets: int) -> None:
+        self._workers, self._unit_words, self._unit_packets = workers, unit_words, unit_packets
+        self._lent: dict[tuple[int, int], _Lent] = {}  # by operation and message
+        self._operations: defaultdict[int, int] = defaultdict(int)  # begun so far, by worker
+
+    def begin(self, worker: int) -> int:
+        """A worker begins its next operation; returns its number."""
+        self._operations[worker] += 1
+        return self._operations[worker] - 1
+
+    def room(self, operation: int, part: int, units: int, words: int, dtype: Any) -> Room:
+        """Where a worker's result of a message goes: `words` of them, in `units` units."""
+        packets, key = units * self._unit_packets, (operation, part)
+        if key not in self._lent:
+            self._lent[key] = _Lent(Shared(np.empty(words, dtype), np.zeros(packets, np.uint8)))
+        shared = self._lent[key].shared
+        if (shared.words.size, shared.words.dtype) != (words, np.dtype(dtype)):
+            return Room(np.empty(words, dtype), None, None)  # the engine tells what differs
+        return Room(_reserved(words, dtype), shared, np.zeros(packets, np.uint8))
+
+    def take(self, worker: int, operation: int, part: int, segment: Segment) -> Words:
+        """A worker's words of a result that is complete; those of others if they are the same."""
+        shared, own = segment.shared, segment.own
+        if shared is None or own is None:
+            return segment.result
+        lent = self._lent[operation, part]
+        lent.takers.add(worker)
+        if len(lent.takers) == self._workers:
+            del self._lent[operation, part]
+        if not own.any():
+            return shared.words
+        words = shared.words.copy()
+        for packet in np.flatnonzero(own):
+            place = self._words_of(int(packet), segment)
+            words[place] = segment.result[place]
+        return words
+
+    def _words_of(self, packet: int, segment: Segment) -> slice:
+        """The words of a result that one of its packets carries."""
+        lanes = segment.result.size // segment.words.size
+        size = lanes * self._unit_words // self._unit_packets
+        return slice(packet * size, (packet + 1) * size)
+
+
+@dataclass(frozen=True)
+class Room:
+    """Where the engine writes a worker's result; see `Segment`."""
+
+    result: NDArray[Any]
+    shared: Shared | None
+    own: NDArray[np.uint8] | None
+
+
+def _reserved(count: int, dtype: Any) -> NDArray[Any]:
+    """An array whose memory is taken page by page, when something is written there."""
+    size_bytes = count * np.dtype(dtype).itemsize
+    if size_bytes < _RESERVED_BYTES:
+        return np.empty(count, dtype)
+    return np.frombuffer(mmap.mmap(-1, size_bytes), dtype)
+
+
+class Finished:
+    """The finished segments of one message that goes round a ring, and what its workers made of them.
+
+    Words that are handed out are never written again.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._workers, self._takers = workers, 0
+        self._segments: dict[int, Words] = {}  # the first one seen, by index
+        self._whole: Words | None = None  # all of these, joined
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all workers have theirs."""
+        return self._takers == self._workers
+
+    def kept(self, index: int, words: Words) -> Words:
+        """A worker's finished segment; that of another worker if it is the same."""
+        first = self._segments.setdefault(index, words)
+        return first if same_bits(first, words) else words
+
+    def whole(self, segments: Sequence[Words]) -> Words:
+        """A worker's segments joined; what another worker made of the same ones."""
+        self._takers += 1
+        if any(words is not self._segments[index] for index, words in enumerate(segments)):
+            return np.concatenate(segments)
+        if self._whole is None:
+            self._whole = np.concatenate(segments)
+        return self._whole

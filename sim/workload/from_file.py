@@ -1,0 +1,148 @@
+"""Gradients that a user brings in a file, one for each worker, or one for each step and worker."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sim.errors import DataError
+from sim.workload.gradient_file import FLOATS, Tensor, read_tensors
+from sim.workload.workload import FLOAT_BYTES, Bucket, Cost, Gradient, Part, make_buckets, split
+
+WORKERS_MAX = 4096
+_WANTED = "a gradient file holds float32: (workers, elements), or (steps, workers, elements)"
+
+
+@dataclass(frozen=True)
+class FileSpec:
+    """What a gradient file holds, without its values."""
+
+    path: str
+    given: str  # the path as the scenario writes it
+    per_step: bool  # of named tensors: the first axis is the step
+    steps: int | None  # in the file; None: it holds one, which is every step's
+    rows: int  # workers in the file
+    parts: tuple[Part, ...]  # tensors in the file's order, and how many elements each has
+    bucket_bytes: int | None = None
+
+    @property
+    def elements(self) -> int:
+        """Of a gradient."""
+        return sum(part.elements for part in self.parts)
+
+
+def file_spec(
+    path: Path, given: str, workers: int, per_step: bool = False, bucket_bytes: int | None = None
+) -> FileSpec:
+    """What a file holds, read from its headers.
+
+    Raises
+    ------
+    DataError
+        It cannot be read, has the wrong type or shape, or too few gradients for so many workers.
+    """
+    tensors = read_tensors(path)
+    leading = {_leading(given, name, tensor, per_step, workers) for name, tensor in tensors.items()}
+    if len(leading) > 1:
+        shapes = ", ".join(f"{name} {tensor.shape}" for name, tensor in list(tensors.items())[:3])
+        raise DataError(
+            f"{given}: its tensors do not have the same workers: {shapes}", "stack the workers of each tensor"
+        )
+    ((steps, rows),) = leading
+    if workers > rows:
+        raise DataError(
+            f"{given}: holds the gradients of {rows} workers, {workers} are needed",
+            f"use {rows} workers at most",
+        )
+    axes = 1 + (steps is not None)
+    parts = tuple(
+        Part(name or "gradient", math.prod(tensor.shape[axes:])) for name, tensor in tensors.items()
+    )
+    return FileSpec(str(path), given, per_step, steps, rows, parts, bucket_bytes)
+
+
+def _leading(given: str, name: str, tensor: Tensor, per_step: bool, workers: int) -> tuple[int | None, int]:
+    """Steps and workers that a tensor holds."""
+    shape, called = tensor.shape, f"{given}: {name}" if name else given
+    if tensor.dtype not in FLOATS:
+        hint = "; convert it with array.astype(numpy.float32)" if tensor.dtype[0] in "fiu" else ""
+        raise DataError(f"{called}: holds {tensor.dtype} values", f"{_WANTED}{hint}")
+    axes = (2 if per_step else 1) if name else len(shape) - 1
+    if not 1 <= axes <= 2 or len(shape) <= axes or math.prod(shape) == 0:
+        raise DataError(f"{called}: holds an array of shape {shape}", _WANTED)
+    steps, rows = (shape[0], shape[1]) if axes == 2 else (None, shape[0])
+    elements = math.prod(shape[axes:])
+    is_turned = not name and elements < rows and workers <= elements and rows > workers
+    if is_turned and (rows > WORKERS_MAX or elements == workers):
+        raise DataError(
+            f"{called}: shape {shape} is that of {rows} workers with {elements} elements each",
+            "did you mean the transpose? numpy.save('gradients.npy', array.swapaxes(-1, -2))",
+        )
+    return steps, rows
+
+
+class FileWorkload:
+    """A `Workload` that trains nothing: every step's gradients are those of the file."""
+
+    def __init__(self, spec: FileSpec, workers: int) -> None:
+        self._spec, self._workers = spec, workers
+        self._tensors = list(read_tensors(Path(spec.path)).values())
+        self._buckets = make_buckets(_pieces(spec), spec.bucket_bytes or spec.elements * FLOAT_BYTES)
+        self._read: int | None = None  # the step of the file that is there
+        self._gradients: list[list[Gradient]] = []
+
+    @property
+    def workers(self) -> int:
+        """How many workers take part: the first ones of the file."""
+        return self._workers
+
+    @property
+    def buckets(self) -> tuple[Bucket, ...]:
+        """Equal slices of an only array; where the file names several, whole tensors, in its order."""
+        return self._buckets
+
+    @property
+    def cost(self) -> Cost:
+        """Nothing: no model computes these gradients."""
+        return Cost()
+
+    @property
+    def loss(self) -> float | None:
+        """None: nothing is trained."""
+        return None
+
+    def gradients(self, step: int) -> list[list[Gradient]]:
+        """The gradients of a step of the file, as `[worker][bucket]`; see `Workload`."""
+        steps = self._spec.steps
+        wanted = 0 if steps is None else step % steps
+        if self._read != wanted:
+            self._gradients = [
+                split(self._row(wanted, worker), self._buckets) for worker in range(self._workers)
+            ]
+            self._read = wanted
+        return self._gradients
+
+    def restart(self) -> None:
+        """Do nothing: a step's gradients depend on its number alone."""
+
+    def apply(self, step: int, sums: Sequence[Gradient]) -> None:
+        """Do nothing: there are no weights."""
+
+    def _row(self, step: int, worker: int) -> Gradient:
+        """A worker's flat gradient: the file's own pages where it lies there as it is needed."""
+        index = (worker,) if self._spec.steps is None else (step, worker)
+        parts = [np.ascontiguousarray(tensor.read(index), np.float32).reshape(-1) for tensor in self._tensors]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _pieces(spec: FileSpec) -> list[Part]:
+    """What buckets are made of: tensors, or pieces of an only one."""
+    if len(spec.parts) > 1 or spec.bucket_bytes is None:
+        return list(spec.parts)
+    size = -(-spec.bucket_bytes // FLOAT_BYTES)
+    starts = range(0, spec.elements, size)
+    return [Part(f"part{index}", min(size, spec.elements - start)) for index, start in enumerate(starts)]

@@ -1,0 +1,200 @@
+"""Gradients from files of other programs: NumPy arrays, safetensors and PyTorch's own.
+
+Every reader gives `Tensor`s whose parts are read when they are asked for, so that a large file is never in
+memory as a whole (but for `.npz`, whose members are compressed). Headers are held to the file's size before
+anything is allocated.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.errors import DataError
+from sim.foreign import UnreadableError, open_regular
+
+SUFFIXES = (".npy", ".npz", ".safetensors", ".pt", ".pth")
+FLOATS = ("float32", "float16", "bfloat16")
+_SAVE = "of a PyTorch tensor: numpy.save('gradient.npy', tensor.float().cpu().numpy())"
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An array of a file, not read yet."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    read: Callable[[tuple[int, ...]], NDArray[Any]]  # what is at some leading indices
+
+
+def read_tensors(path: Path) -> Mapping[str, Tensor]:
+    """The arrays of a file by name; an only one without a name has an empty one.
+
+    Raises
+    ------
+    DataError
+        The file is not there, no regular file, of no known kind, damaged, or shorter than its header says.
+    """
+    readers = {
+        ".npy": _npy,
+        ".npz": _npz,
+        ".safetensors": _safetensors,
+        ".pt": _torch,
+        ".pth": _torch,
+    }
+    reader = readers.get(path.suffix)
+    if reader is None:
+        kinds = f"{', '.join(SUFFIXES[:-1])} and {SUFFIXES[-1]}"
+        raise DataError(f"{path}: reads {kinds} files, found {path.suffix or 'no suffix'}", _SAVE)
+    try:
+        with open_regular(path) as file:
+            return reader(path, file)
+    except UnreadableError as error:
+        raise DataError(f"{path}: cannot be read: {error.message}", "give the path of a file") from None
+
+
+def damaged(path: Path, by: str, why: str = "") -> DataError:
+    """A file that is not what its name says."""
+    return DataError(f"{path}: damaged, of Python objects, or not written by {by}{why and f': {why}'}", _SAVE)
+
+
+def _npy(path: Path, file: BinaryIO) -> Mapping[str, Tensor]:
+    size_bytes = file.seek(0, 2)
+    file.seek(0)
+    shape, is_fortran, dtype = _header(path, file)
+    start = file.tell()
+    _require_size(path, shape, dtype, size_bytes - start)
+    order: Literal["F", "C"] = "F" if is_fortran else "C"
+    if math.prod(shape) == 0:
+        return {"": _of_array(np.empty(shape, dtype))}
+    # Private pages: nobody writes them, but compiled code takes arrays that could be written.
+    mapped = np.memmap(path, dtype, "c", start, shape, order)
+    return {"": _of_array(mapped.view(np.ndarray))}
+
+
+def _npz(path: Path, file: BinaryIO) -> Mapping[str, Tensor]:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            tensors = {
+                info.filename.removesuffix(".npy"): _of_array(_member(path, archive, info))
+                for info in archive.infolist()
+            }
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError):
+        raise damaged(path, "numpy.save or savez") from None
+    if not tensors:
+        raise DataError(f"{path}: holds 0 arrays: none", "save the one that is meant in a file of its own")
+    return tensors
+
+
+def _member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
+    with archive.open(info) as member:
+        shape, is_fortran, dtype = _header(path, member)
+        start = member.tell()
+        _require_size(path, shape, dtype, info.file_size - start)
+        content = member.read(math.prod(shape) * dtype.itemsize)
+    if len(content) < math.prod(shape) * dtype.itemsize:
+        raise damaged(path, "numpy.save or savez", f"{info.filename} ends early")
+    return np.frombuffer(bytearray(content), dtype).reshape(shape, order="F" if is_fortran else "C")
+
+
+def _header(path: Path, file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, order and type of an array in NumPy's format."""
+    try:
+        version = np.lib.format.read_magic(file)
+        read = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }.get(version)
+        if read is None:
+            raise damaged(path, "numpy.save or savez", f"version {version[0]}.{version[1]} of the format")
+        shape, is_fortran, dtype = read(file)
+    except (ValueError, EOFError, TypeError, SyntaxError, OverflowError, MemoryError):
+        raise damaged(path, "numpy.save or savez") from None
+    if dtype.hasobject:
+        raise damaged(path, "numpy.save or savez")
+    return shape, is_fortran, dtype
+
+
+def _require_size(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], there_are: int) -> None:
+    """Refuse a header that promises more than the file holds."""
+    needed = math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0 or needed > there_are:
+        raise DataError(
+            f"{path}: damaged: its header says {dtype} values of shape {shape}, {needed} bytes; "
+            f"{there_are} bytes follow",
+            "copy or write the file again",
+        )
+
+
+def _of_array(array: NDArray[Any]) -> Tensor:
+    return Tensor(array.shape, array.dtype.name, lambda index: array[index])
+
+
+def _safetensors(path: Path, file: BinaryIO) -> Mapping[str, Tensor]:
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ImportError:
+        raise DataError(
+            f"{path}: reading this needs the package safetensors", "pip install 'netfold[safetensors]'"
+        ) from None
+    try:
+        opener: Any = safe_open
+        opened = opener(path, framework="pt")
+        names = opened.keys()
+        tensors = {}
+        for name in names:
+            part = opened.get_slice(name)
+            dtype = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}.get(
+                part.get_dtype(), str(part.get_dtype()).lower()
+            )
+            tensors[name] = Tensor(tuple(part.get_shape()), dtype, _slice_reader(part))
+    except (SafetensorError, OSError, ValueError) as error:
+        raise damaged(path, "safetensors", str(error)) from None
+    if not tensors:
+        raise DataError(f"{path}: holds no tensors", "save the workers' gradients in it")
+    return tensors
+
+
+def _slice_reader(part: Any) -> Callable[[tuple[int, ...]], NDArray[Any]]:
+    def read(index: tuple[int, ...]) -> NDArray[Any]:
+        found: NDArray[Any] = part[index if index else slice(None)].float().numpy()
+        return found
+
+    return read
+
+
+def _torch(path: Path, file: BinaryIO) -> Mapping[str, Tensor]:
+    import torch
+
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, OSError, KeyError, TypeError):
+        raise damaged(path, "torch.save of a tensor, or of tensors by name") from None
+    named = {"": content} if isinstance(content, torch.Tensor) else content
+    if not isinstance(named, dict) or not all(
+        isinstance(name, str) and isinstance(one, torch.Tensor) for name, one in named.items()
+    ):
+        raise DataError(
+            f"{path}: holds {type(content).__name__}, not a tensor or tensors by name",
+            "torch.save(gradients, 'gradients.pt') with a tensor (workers, elements), or a dict of tensors",
+        )
+    if not named:
+        raise DataError(f"{path}: holds no tensors", "save the workers' gradients in it")
+    return {name: _of_torch(tensor) for name, tensor in named.items()}
+
+
+def _of_torch(tensor: Any) -> Tensor:
+    def read(index: tuple[int, ...]) -> NDArray[Any]:
+        found: NDArray[Any] = tensor[index].detach().float().numpy()
+        return found
+
+    return Tensor(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), read)

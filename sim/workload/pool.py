@@ -1,0 +1,71 @@
+"""Workloads that variants have in common: made once, and taken back to their start for the next variant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sim.workload import (
+    FileSpec,
+    SyntheticSpec,
+    TrainingSpec,
+    file_workload,
+    synthetic_workload,
+    training_workload,
+)
+from sim.workload.workload import Workload
+
+Spec = TrainingSpec | SyntheticSpec | FileSpec
+Key = tuple[int, Spec, int]  # number of the job in its variant, what it is, workers
+
+
+class Workloads:
+    """The workloads of a run.
+
+    Jobs of one variant never share one: each is at a step of its own.
+
+    Parameters
+    ----------
+    wanted
+        Of every variant in the order in which they run: its workloads.
+    seed
+        Of the run.
+    """
+
+    def __init__(self, wanted: Iterable[Iterable[Key]], seed: int) -> None:
+        self._later = [set(keys) for keys in wanted]
+        self._seed = seed
+        self._made: dict[Key, Workload] = {}
+
+    def begin_variant(self) -> None:
+        """The next variant begins: forget what it does not use where it needs something new."""
+        now = self._later.pop(0) if self._later else set()
+        if any(key not in self._made for key in now):  # make room for what is new; others are made again
+            self._made = {key: made for key, made in self._made.items() if key in now}
+
+    def end_variant(self) -> None:
+        """A variant is over: forget what no other uses."""
+        later = set().union(*self._later)
+        self._made = {key: made for key, made in self._made.items() if key in later}
+
+    def get(self, key: Key) -> Workload:
+        """A workload before its first step.
+
+        Raises
+        ------
+        DataError
+            Its data cannot be had.
+        """
+        if key in self._made:
+            self._made[key].restart()
+        else:
+            self._made[key] = _make(key, self._seed)
+        return self._made[key]
+
+
+def _make(key: Key, seed: int) -> Workload:
+    _, spec, workers = key
+    if isinstance(spec, SyntheticSpec):
+        return synthetic_workload(spec, workers, seed)
+    if isinstance(spec, FileSpec):
+        return file_workload(spec, workers)
+    return training_workload(spec, workers, seed)

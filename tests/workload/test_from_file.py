@@ -1,0 +1,210 @@
+"""Gradients from a user's file: what every kind of file gives, and what is said of wrong ones."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+from safetensors.torch import save_file as save_torch_file
+
+from sim.errors import DataError
+from sim.workload import FileSpec, file_workload
+from sim.workload.from_file import file_spec
+
+WORKERS, ELEMENTS = 3, 10
+GRADIENTS = np.arange(WORKERS * ELEMENTS, dtype=np.float32).reshape(WORKERS, ELEMENTS) / 4 - 3
+STEPS = np.stack([GRADIENTS, -GRADIENTS])
+FIRST, SECOND = GRADIENTS[:, :4].reshape(WORKERS, 2, 2), GRADIENTS[:, 4:]
+
+
+def spec(path: Path, workers: int = WORKERS, **options: Any) -> FileSpec:
+    return file_spec(path, path.name, workers, **options)
+
+
+def gradients(path: Path, step: int = 0, workers: int = WORKERS, **options: Any) -> Any:
+    """All workers' flat gradients, and the buckets' sizes."""
+    workload = file_workload(spec(path, workers, **options), workers)
+    found = [np.concatenate(buckets) for buckets in workload.gradients(step)]
+    assert all(
+        bucket.dtype == np.float32 and bucket.flags.c_contiguous for bucket in workload.gradients(step)[0]
+    )
+    return np.stack(found), [bucket.elements for bucket in workload.buckets]
+
+
+def saved(folder: Path, kind: str) -> Path:
+    """The gradients in a file of a kind."""
+    path = folder / f"g.{kind.partition(' ')[0]}"
+    match kind:
+        case "npy":
+            np.save(path, GRADIENTS)
+        case "npy fortran":
+            np.save(path, np.asfortranarray(GRADIENTS))
+        case "npy half":
+            np.save(path, GRADIENTS.astype(np.float16))
+        case "npz":
+            np.savez_compressed(path, anything=GRADIENTS)
+        case "npz named":
+            np.savez(path, first=FIRST, second=SECOND)
+        case "safetensors":
+            save_file({"first": FIRST.copy(), "second": SECOND.copy()}, path)
+        case "safetensors bfloat16":
+            tensors = {"first": FIRST, "second": SECOND}
+            save_torch_file({name: torch.tensor(one).bfloat16() for name, one in tensors.items()}, path)
+        case "pt":
+            torch.save(torch.from_numpy(GRADIENTS), path)
+        case "pt named":
+            torch.save({"first": torch.from_numpy(FIRST), "second": torch.from_numpy(SECOND)}, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("npy", "npy fortran", "npy half", "npz", "npz named"),
+        *("safetensors", "safetensors bfloat16", "pt", "pt named"),
+    ],
+)
+def test_every_kind_of_file_gives_the_same_gradients(tmp_path: Path, kind: str) -> None:
+    """Quarters up to 4.25 are exact in 8 bits of precision."""
+    found, buckets = gradients(saved(tmp_path, kind))
+
+    np.testing.assert_array_equal(found, GRADIENTS)
+    assert buckets == [10]
+
+
+def test_a_step_has_its_own_gradients_and_after_the_last_comes_the_first(tmp_path: Path) -> None:
+    np.save(tmp_path / "g.npy", STEPS)
+
+    assert spec(tmp_path / "g.npy").steps == 2
+    for step, wanted in ((0, GRADIENTS), (1, -GRADIENTS), (2, GRADIENTS)):
+        np.testing.assert_array_equal(gradients(tmp_path / "g.npy", step)[0], wanted)
+
+
+def test_named_tensors_of_each_step(tmp_path: Path) -> None:
+    path = tmp_path / "g.safetensors"
+    save_file({"a": np.stack([FIRST, -FIRST]), "b": np.stack([SECOND, -SECOND])}, path)
+
+    np.testing.assert_array_equal(gradients(path, 1, per_step=True)[0], -GRADIENTS)
+
+
+def test_fewer_workers_take_the_first_gradients(tmp_path: Path) -> None:
+    np.testing.assert_array_equal(gradients(saved(tmp_path, "npy"), workers=2)[0], GRADIENTS[:2])
+
+
+def test_buckets_of_an_only_array(tmp_path: Path) -> None:
+    assert gradients(saved(tmp_path, "npy"), bucket_bytes=16)[1] == [4, 4, 2]
+
+
+def test_buckets_of_named_tensors_are_whole_ones(tmp_path: Path) -> None:
+    assert gradients(saved(tmp_path, "npz named"), bucket_bytes=16)[1] == [4, 6]
+    assert gradients(saved(tmp_path, "npz named"), bucket_bytes=20)[1] == [10]
+
+
+def lying(path: Path) -> None:
+    """A header that says a million times more than follows."""
+    header = {"descr": "<f4", "fortran_order": False, "shape": (3, 10**12)}
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        file.write(bytes(120))
+
+
+WANTED = "a gradient file holds float32: (workers, elements), or (steps, workers, elements)"
+
+
+@pytest.mark.parametrize(
+    ("array", "told"),
+    [
+        (
+            GRADIENTS.astype(np.float64),
+            f"holds float64 values\n  {WANTED}; convert it with array.astype(numpy.float32)",
+        ),
+        (GRADIENTS > 0, f"holds bool values\n  {WANTED}"),
+        (GRADIENTS[0], f"holds an array of shape (10,)\n  {WANTED}"),
+        (STEPS[None], f"holds an array of shape (1, 2, 3, 10)\n  {WANTED}"),
+        (GRADIENTS[:, :0], f"holds an array of shape (3, 0)\n  {WANTED}"),
+        (GRADIENTS[:2], "holds the gradients of 2 workers, 3 are needed\n  use 2 workers at most"),
+        (
+            GRADIENTS.T,
+            "shape (10, 3) is that of 10 workers with 3 elements each\n"
+            "  did you mean the transpose? numpy.save('gradients.npy', array.swapaxes(-1, -2))",
+        ),
+        (
+            np.zeros((5000, 8), np.float32),
+            "shape (5000, 8) is that of 5000 workers with 8 elements each\n"
+            "  did you mean the transpose? numpy.save('gradients.npy', array.swapaxes(-1, -2))",
+        ),
+    ],
+)
+def test_a_wrong_array_is_told(tmp_path: Path, array: Any, told: str) -> None:
+    np.save(tmp_path / "g.npy", array)
+
+    with pytest.raises(DataError) as caught:
+        spec(tmp_path / "g.npy")
+
+    assert str(caught.value) == f"g.npy: {told}"
+
+
+def test_many_workers_of_few_elements_are_no_mistake(tmp_path: Path) -> None:
+    """As many as the scenario has: then nothing is turned."""
+    np.save(tmp_path / "g.npy", np.ones((10, 3), np.float32))
+
+    assert spec(tmp_path / "g.npy", workers=10).elements == 3
+    assert spec(tmp_path / "g.npy", workers=2).elements == 3
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "missing.npy",
+        "folder.npy",
+        "pipe.npy",
+        "text.npy",
+        "text.npz",
+        "text.safetensors",
+        "text.pt",
+        "lies.npy",
+    ],
+)
+def test_a_file_of_something_else_is_told_in_words(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    if name == "folder.npy":
+        path.mkdir()
+    elif name == "pipe.npy":
+        os.mkfifo(path)
+    elif name == "lies.npy":
+        lying(path)
+    elif name != "missing.npy":
+        path.write_text("hello, this is no array at all, but some text")
+
+    with pytest.raises(DataError) as caught:
+        spec(path)
+
+    told = {
+        "missing.npy": "cannot be read: there is no such file",
+        "folder.npy": "cannot be read: it is a directory",
+        "pipe.npy": "cannot be read: it is a pipe",
+        "lies.npy": "its header says float32 values of shape (3, 1000000000000), "
+        "12000000000000 bytes; 120 bytes follow",
+    }.get(name, "damaged, of Python objects, or not written by")
+    assert told in str(caught.value)
+
+
+def test_python_objects_are_never_loaded(tmp_path: Path) -> None:
+    np.save(tmp_path / "g.npy", np.array([{}], object), allow_pickle=True)
+    torch.save({"a": Path("/")}, tmp_path / "g.pt")
+
+    for name in ("g.npy", "g.pt"):
+        with pytest.raises(DataError):
+            spec(tmp_path / name)
+
+
+def test_another_suffix_is_told(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"reads \.npy, \.npz, \.safetensors, \.pt and \.pth files, found \.txt"
+    ):
+        spec(tmp_path / "g.txt")
