@@ -88,7 +88,7 @@ def _npz(path: Path, file: BinaryIO) -> Mapping[str, Tensor]:
                 info.filename.removesuffix(".npy"): _of_array(_member(path, archive, info))
                 for info in archive.infolist()
             }
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError):
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError):
         raise damaged(path, "numpy.save or savez") from None
     if not tensors:
         raise DataError(f"{path}: holds 0 arrays: none", "save the one that is meant in a file of its own")
