@@ -201,3 +201,11 @@ def test_workers_that_a_result_does_not_hold_do_not_count() -> None:
     (part,) = sums_of_parts(gradients, bitmaps, unit_elements=2)
 
     assert part.total.tolist() == part.magnitude.tolist() == [101, 101, 10, 10, 0]
+
+
+@pytest.mark.parametrize("workers", [2, 3, 9])
+def test_every_float_addition_may_lose_a_denormal(workers: int) -> None:
+    """Of the smallest magnitudes: adders that take denormals for zero are off by one of them each."""
+    (bound,) = FloatAddBound(workers).of(sums(2.0**-149))
+
+    assert (workers - 1) * 2.0**-149 <= bound < workers * 2.0**-149

@@ -79,4 +79,15 @@ MUTANTS: list[Mutant] = [
             ("gradients add up over workers", "            self._model.zero_grad(set_to_none=True)\n", ""),
         ],
     ),
+    *faults(
+        "sim/stage.py",
+        ["tests/sim/test_charged.py"],
+        [
+            (
+                "all runs have an engine of seed 1",
+                "engine = Engine(variant.network, plan.scenario.seed, variant.faults.rules)",
+                "engine = Engine(variant.network, 1, variant.faults.rules)",
+            ),
+        ],
+    ),
 ]
