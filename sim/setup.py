@@ -22,7 +22,9 @@ _ALWAYS = {
 
 
 def with_setups(summary: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
-    """A run's summary with the scenario's description, and with `setup` in every variant.
+    """A run's summary with the scenario's description, with `setup` in every variant, and with `chosen`.
+
+    `chosen` are the variants that `--variant` named, none where all were to run.
 
     A `setup` holds the sections `topology`, `workers`, `workload`, `device`, `codec`, `collective` and
     `faults` (a list), each with what differs from its default, and with a few keys always; `timeout` and
@@ -30,7 +32,9 @@ def with_setups(summary: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
     """
     found = setups(plan)
     variants = [entry | {"setup": found[entry["name"]]} for entry in summary["variants"]]
-    return {**summary, "description": plan.scenario.description, "variants": variants}
+    chosen = [variant.name for variant in plan.variants]
+    told = {"description": plan.scenario.description, "variants": variants}
+    return {**summary, **told, "chosen": chosen if len(chosen) < len(plan.scenario.variants) else []}
 
 
 def setups(plan: Plan) -> dict[str, dict[str, Any]]:

@@ -60,7 +60,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Contents]:
         for out, hash_seed in (("first", "1"), ("again", "2"))
     ]
     run_scenario(file, (), 2, folder / "other", lambda *_: None)
-    assert [process.wait(timeout=120) for process in processes] == [0, 0]
+    assert [process.wait(timeout=900) for process in processes] == [0, 0]
     return {out: contents(folder / out) for out in ("first", "again", "other")}
 
 

@@ -152,4 +152,6 @@ def _busiest_links(run: Run) -> list[dict[str, Any]]:
 def _command(run: Run) -> str:
     """What repeats the run, from inside its folder."""
     sets = [word for assignment in run.summary["sets"] for word in ("--set", assignment)]
-    return shlex.join(["netfold", "run", "scenario.yaml", "--seed", str(run.summary["seed"]), *sets])
+    chosen = [word for name in run.summary.get("chosen", ()) for word in ("--variant", name)]
+    words = ["netfold", "run", "scenario.yaml", "--seed", str(run.summary["seed"]), *sets, *chosen]
+    return shlex.join(words)

@@ -170,6 +170,7 @@ class _Summary(_Form):
 
     scenario: str
     description: str = ""
+    chosen: list[str] = []
     seed: Count
     sets: list[str]
     verdict: Verdict

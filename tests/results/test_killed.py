@@ -23,7 +23,7 @@ def attempts(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=900,
     )
     return [json.loads(line) for line in done.stdout.splitlines()]
 

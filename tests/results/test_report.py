@@ -237,6 +237,14 @@ def test_what_was_run_is_told_once_where_variants_share_it(report: Callable[...,
     ) in text
 
 
+def test_what_repeats_a_run_names_the_variants_that_were_chosen(report: Callable[..., str]) -> None:
+    chosen = {**run_data(RING).summary, "chosen": ["ring", "other"]}
+
+    assert "<pre>netfold run scenario.yaml --seed 7 --set a=b --variant ring --variant other</pre>" in report(
+        RING, summary=chosen, sets=("a=b",)
+    )
+
+
 def test_variants_that_ran_the_same_have_no_table_of_differences(report: Callable[..., str]) -> None:
     text = report(RING, LOSSLESS, summary=told(run_data(RING, LOSSLESS), SETUP, SETUP))
 

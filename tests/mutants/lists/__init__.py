@@ -9,6 +9,7 @@ from tests.mutants.mutant import Harmless, Mutant
 FOLDERS = (
     "engine",
     "links",
+    "network",
     "atp",
     "switch",
     "homomorphic",

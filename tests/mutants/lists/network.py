@@ -1,0 +1,121 @@
+"""Faults of links that physics notices, of bursts by their statistics, and of frames."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant, faults
+
+LINKS = ["tests/engine/test_links.py"]
+FATES = ["tests/engine/test_fates.py"]
+
+MUTANTS: list[Mutant] = [
+    *faults(
+        "sim/engine/link.py",
+        LINKS,
+        [
+            (
+                "a packet that begins now is passed by an acknowledgement",
+                "packet.size_bytes) > clock.now_ps:\n            return",
+                "packet.size_bytes) >= clock.now_ps:\n            return",
+            ),
+            (
+                "an acknowledgement is not in the queue",
+                "    link.free_at_ps = max(clock.now_ps, link.free_at_ps) + transmit_ps\n",
+                "",
+            ),
+            (
+                "while a link is down its buffer has no end",
+                "if is_over and link.buffer_bytes > 0",
+                "if False and link.buffer_bytes > 0",
+            ),
+            (
+                "the longest queue leaves out the packet that joins",
+                "link.backlog_ps_max = max(link.backlog_ps_max, backlog_ps)\n    if backlog_ps",
+                "link.backlog_ps_max = max(link.backlog_ps_max, backlog_ps - transmit_ps)\n    if backlog_ps",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/engine/transmitter.py",
+        LINKS,
+        [
+            (
+                "a packet on the wire begins anew at another rate",
+                "link.wire_work -= (now_ps - link.changed_ps) * link.rate_bps",
+                "link.wire_work -= 0",
+            ),
+            (
+                "what is left of a packet is rounded down",
+                "end_ps += -(-link.wire_work // link.rate_bps)",
+                "end_ps += link.wire_work // link.rate_bps",
+            ),
+            (
+                "a link that gets faster is looked at when it would have been free",
+                "    elif world.heap[place].time_ps <= packet.arrive_ps:",
+                "    elif world.heap[place].time_ps >= 0:",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/engine/changes.py",
+        LINKS,
+        [
+            (
+                "an outage loses what waits",
+                "waiting = {link: int(first_waiting(world, link)),",
+                "waiting = {link: -1,",
+            ),
+            ("a rate changes for what comes alone", "    elif left_ps:\n", "    elif False:\n"),
+        ],
+    ),
+    *faults(
+        "sim/engine/fault.py",
+        FATES,
+        [
+            (
+                "what answers a copy shares the fate of what answers the packet",
+                "packet.copy = np.uint32(packet.key) | np.uint32(1)",
+                "packet.copy = np.uint32(0)",
+            ),
+            ("a bad stretch never ends", "threshold = ALWAYS - rule.to_good", "threshold = ALWAYS"),
+            ("the first packet finds a link good", "threshold = rule.starts_bad", "threshold = rule.to_bad"),
+            (
+                "all links have one chain",
+                "chain = world.chains[rule.chain, index]",
+                "chain = world.chains[rule.chain, 0]",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/faults.py",
+        ["tests/sim/test_faults.py"],
+        [
+            (
+                "what waits in a switch that reboots is kept",
+                "            self._engine.flush(link)\n",
+                "            pass\n",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/frames.py",
+        ["tests/sim/test_frames.py"],
+        [
+            (
+                "a frame's last packet weighs what its first does",
+                "chosen.first, chosen.last, chosen.ack",
+                "chosen.first, chosen.first, chosen.ack",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/evidence.py",
+        ["tests/sim/test_diagnose.py"],
+        [
+            (
+                "a link that is down is blamed though nothing waits for it",
+                "if fate.is_down and fate.waiting + fate.dropped:",
+                "if fate.is_down:",
+            ),
+        ],
+    ),
+]
