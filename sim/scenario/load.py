@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
-from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import ValidationError
 
 from sim.errors import MissingKeyError, Mistakes, ScenarioError, shown, together
-from sim.foreign import UnreadableError, read_bytes, read_standard_input, text_of
+from sim.foreign import UnreadableError, text_of
 from sim.scenario.explain import explain, missing_key, unknown_key, without_consequences
 from sim.scenario.fields import is_name
 from sim.scenario.merge import merge, override_at, parse_set
@@ -25,6 +23,7 @@ from sim.scenario.models import Header, JobSections, Settings, Variant
 from sim.scenario.node import COMMAND_LINE, Node, already, parse
 from sim.scenario.profiles import own_profiles, with_files
 from sim.scenario.section import Section
+from sim.scenario.source import read_source
 from switch.limits import Profile
 
 S = TypeVar("S", bound=Section)
@@ -32,9 +31,6 @@ _HEADER = tuple(Header.model_fields)
 _SETTINGS = tuple(Settings.model_fields)
 _JOB_SECTIONS = tuple(JobSections.model_fields)
 _KEYS = (*_HEADER, *_SETTINGS, "variants")
-SCENARIO_BYTES_MAX = 2**20
-STANDARD_INPUT = "-"
-_LISTED_MAX = 1000  # files of a folder among which the nearest name is looked for
 _NAMELESS = "x"  # stands for a name that is missing
 _EACH_HAS = "each {} has a name and the keys it changes"
 
@@ -87,7 +83,7 @@ def load(path: str | Path, sets: Iterable[str] = (), seed: int | None = None) ->
         All mistakes in keys and values, each with its place in the file; broken syntax comes alone.
     """
     sets, mistakes = tuple(sets), Mistakes()
-    file, folder, source_text = _source(path)
+    file, folder, source_text = read_source(path)
     document = _document(file, source_text, mistakes)
     document = with_files(document, folder, mistakes)
     changes = _changes(sets, seed, mistakes)
@@ -116,29 +112,6 @@ def load(path: str | Path, sets: Iterable[str] = (), seed: int | None = None) ->
         document,
         trees,
     )
-
-
-def _source(path: str | Path) -> tuple[str, Path, bytes]:
-    """What errors call a scenario, the folder of what it names, and its text."""
-    try:
-        if str(path) == STANDARD_INPUT:
-            return "<stdin>", Path(), read_standard_input(SCENARIO_BYTES_MAX)
-        return str(path), Path(path).parent, read_bytes(path, SCENARIO_BYTES_MAX)
-    except UnreadableError as error:
-        hint = error.hint or _near(Path(path), error.is_missing)
-        raise ScenarioError(str(path), 0, "", f"cannot be read: {error.message}", hint) from None
-
-
-def _near(path: Path, is_missing: bool) -> str:
-    """A hint that names another file."""
-    if path.is_dir():
-        inside = sorted(str(file) for file in islice(path.glob("*.yaml"), _LISTED_MAX))
-        return f"give a file, for example {inside[0]}" if inside else "give the path of a scenario file"
-    if not is_missing or not path.parent.is_dir():
-        return "give the path of a scenario file"
-    siblings = [str(other) for other in islice(path.parent.glob("*.yaml"), _LISTED_MAX) if other.is_file()]
-    close = get_close_matches(str(path), siblings, n=1)
-    return f"did you mean {close[0]}?" if close else "give the path of a scenario file"
 
 
 def _changes(sets: Sequence[str], seed: int | None, mistakes: Mistakes) -> list[tuple[tuple[str, ...], Node]]:

@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 from homomorphic.codec import codecs
 from sim.errors import ScenarioError
 from sim.scenario import load
-from sim.scenario.load import SCENARIO_BYTES_MAX
+from sim.scenario.source import SCENARIO_BYTES_MAX
 from tests.scenario.files import GOOD, changed, write
 
 MISTAKES: list[dict[str, Any]] = YAML(typ="safe", pure=True).load(Path(__file__).with_name("mistakes.yaml"))

@@ -1,0 +1,43 @@
+"""The text of a scenario, from a file or from standard input."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from itertools import islice
+from pathlib import Path
+
+from sim.errors import ScenarioError
+from sim.foreign import UnreadableError, read_bytes, read_standard_input
+
+SCENARIO_BYTES_MAX = 2**20
+STANDARD_INPUT = "-"
+_LISTED_MAX = 1000  # files of a folder among which the nearest name is looked for
+
+
+def read_source(path: str | Path) -> tuple[str, Path, bytes]:
+    """What errors call a scenario, the folder of what it names, and its text; "-" is standard input.
+
+    Raises
+    ------
+    ScenarioError
+        It cannot be read; the hint names another file where one is near.
+    """
+    try:
+        if str(path) == STANDARD_INPUT:
+            return "<stdin>", Path(), read_standard_input(SCENARIO_BYTES_MAX)
+        return str(path), Path(path).parent, read_bytes(path, SCENARIO_BYTES_MAX)
+    except UnreadableError as error:
+        hint = error.hint or _near(Path(path), error.is_missing)
+        raise ScenarioError(str(path), 0, "", f"cannot be read: {error.message}", hint) from None
+
+
+def _near(path: Path, is_missing: bool) -> str:
+    """A hint that names another file."""
+    if path.is_dir():
+        inside = sorted(str(file) for file in islice(path.glob("*.yaml"), _LISTED_MAX))
+        return f"give a file, for example {inside[0]}" if inside else "give the path of a scenario file"
+    if not is_missing or not path.parent.is_dir():
+        return "give the path of a scenario file"
+    siblings = [str(other) for other in islice(path.parent.glob("*.yaml"), _LISTED_MAX) if other.is_file()]
+    close = get_close_matches(str(path), siblings, n=1)
+    return f"did you mean {close[0]}?" if close else "give the path of a scenario file"
