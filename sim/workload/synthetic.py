@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.workload.draws import keyed
+from sim.workload.normals import fill_normal
 from sim.workload.workload import FLOAT_BYTES, Bucket, Cost, Gradient, Part, make_buckets, split
 
 Pattern = Literal["iid", "rows", "columns", "blocks"]
 Distribution = Literal["normal", "lognormal", "loguniform", "integer"]
 
-_DRAWN_AT_ONCE = 1 << 24  # normal values: 0.2 s in which no signal is seen
 BLOCK_ELEMENTS = 256  # the block of OmniReduce: Fei et al., SIGCOMM 2021
 LOGNORMAL_SIGMA = 3.0  # of ln |x|: 99 % of the values within a factor of 2·10³ of 1
 LOGUNIFORM_BINADES = 24  # |x| from 2^-24 to 1
@@ -152,18 +152,19 @@ def _spread(live: NDArray[np.bool_], spec: SyntheticSpec) -> NDArray[np.bool_]:
 def _fill(flat: Gradient, distribution: Distribution, generator: np.random.Generator) -> None:
     """Write a value into every element."""
     if distribution == "normal":
-        for begin in range(0, flat.size, _DRAWN_AT_ONCE):
-            generator.standard_normal(out=flat[begin : begin + _DRAWN_AT_ONCE], dtype=np.float32)
+        fill_normal(flat, generator)
     else:
         flat[:] = _VALUES[distribution](generator, flat.size)
 
 
 def _normal(generator: np.random.Generator, count: int) -> Gradient:
-    return generator.standard_normal(count, np.float32)
+    values = np.empty(count, np.float32)
+    fill_normal(values, generator)
+    return values
 
 
 def _lognormal(generator: np.random.Generator, count: int) -> Gradient:
-    exponents = generator.standard_normal(count, np.float32) * np.float32(LOGNORMAL_SIGMA)
+    exponents = _normal(generator, count) * np.float32(LOGNORMAL_SIGMA)
     return _signed(np.exp(exponents), generator)
 
 
