@@ -205,7 +205,7 @@ class RoundingBound:
         """See the class."""
         off_by = sums.magnitude * (self.workers * _V * _SECOND_ORDER)
         largest = np.minimum(np.abs(sums.total) + off_by, np.nextafter(np.float32(FLOAT_MAX), np.float32(0)))
-        return np.spacing(largest.astype(np.float32)) / 2.0 + off_by
+        return np.spacing(largest.astype(np.float32)).astype(np.float64) / 2 + off_by
 
 
 @dataclass(frozen=True)
