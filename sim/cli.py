@@ -115,11 +115,11 @@ def run(
         with progress_bar() as progress:
             outcome = run_scenario(file, tuple(sets or ()), seed, out, progress, tuple(variant or ()))
     except InvariantError as error:
-        raise _reproducible(error, file, sets, seed) from error
+        raise _reproducible(error, file, sets, seed, variant) from error
     result = outcome.as_dict()
     print_json(result) if as_json else _print_result(result, APPROXIMATIONS)
     if isinstance(outcome.stopped, InvariantError):
-        raise _reproducible(outcome.stopped, file, sets, seed)
+        raise _reproducible(outcome.stopped, file, sets, seed, variant)
     if outcome.stopped is not None:
         raise outcome.stopped
     if kind(result["verdict"]) not in GOOD:
@@ -250,13 +250,13 @@ def _installed_version() -> str:
 
 
 def _reproducible(
-    error: InvariantError, file: Path, sets: list[str] | None, seed: int | None
+    error: InvariantError, file: Path, sets: list[str] | None, seed: int | None, variants: list[str] | None
 ) -> InvariantError:
     """A contradiction, with the command that repeats it."""
-    return InvariantError(error.message, f"a bug; to reproduce: {_command(file, sets, seed)}")
+    return InvariantError(error.message, f"a bug; to reproduce: {_command(file, sets, seed, variants)}")
 
 
-def _command(file: Path, sets: list[str] | None, seed: int | None) -> str:
+def _command(file: Path, sets: list[str] | None, seed: int | None, variants: list[str] | None) -> str:
     """What repeats a run, with the version and the scenario it was seen with."""
     import hashlib
     import shlex
@@ -264,6 +264,7 @@ def _command(file: Path, sets: list[str] | None, seed: int | None) -> str:
     words = ["netfold", "run", str(file)]
     words += [word for text in sets or () for word in ("--set", text)]
     words += [] if seed is None else ["--seed", str(seed)]
+    words += [word for name in variants or () for word in ("--variant", name)]
     version = f"# netfold {_installed_version()}"
     if not file.is_file():  # standard input: it is gone
         return f"{shlex.join(words)}   {version}"

@@ -98,11 +98,11 @@ class _Log:
         self._last, self._told_s = "", time.monotonic()
 
     def __call__(self, text: str, done: float, total: float) -> None:
-        what, colon, _ = text.partition(": ")
+        what, _, _ = text.partition(": ")
         now_s = time.monotonic()
         if what != self._last:
             typer.echo(f"{what} ({int(done)} of {int(total)} steps done)", err=True)
-        elif colon and now_s - self._told_s >= LOG_EVERY_S:
+        elif now_s - self._told_s >= LOG_EVERY_S:
             typer.echo(f"{text} ({100 * done / total:.0f} % of all steps done)", err=True)
         else:
             return

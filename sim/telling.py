@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -32,7 +33,7 @@ class Teller:
     ) -> None:
         self._progress, self._variant = progress, variant
         self._begun, self._total = done, total
-        self._share, self._told_s = 0.0, 0.0
+        self._share, self._told_s = 0.0, -math.inf  # the first is told at once
 
     def step(self) -> None:
         """One more step begins."""
@@ -42,9 +43,10 @@ class Teller:
     def at(self, what: str, share: float = 0.0) -> None:
         """What a step is at, and how much of it is done as far as anybody can tell; goes forward only."""
         self._share = max(self._share, min(share, 1.0))
-        if time.monotonic() - self._told_s >= _EVERY_S:
-            self._tell(f"{self._variant}: {what}")
+        self._tell(f"{self._variant}: {what}")
 
     def _tell(self, what: str) -> None:
-        self._told_s = time.monotonic()
-        self._progress(what, max(self._begun - 1, 0) + self._share, self._total)
+        now_s = time.monotonic()
+        if now_s - self._told_s >= _EVERY_S:
+            self._told_s = now_s
+            self._progress(what, max(self._begun - 1, 0) + self._share, self._total)

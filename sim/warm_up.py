@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-import numba
 import numpy as np
 
 from sim.engine.engine import Engine
+from sim.engine.kernel import run_until
 from sim.engine.model import Flow, Job, Merge, Segment
 from sim.frames import FRAMES
 from topologies.graph import LinkSpec
@@ -19,9 +20,16 @@ _PS_PER_S = 10**12
 
 
 def is_cold() -> bool:
-    """Whether the packet engine is still to be compiled on this machine."""
-    folder = getattr(numba.config, "CACHE_DIR", "")
-    return bool(folder) and next(Path(folder).rglob(_LOOP), None) is None
+    """Whether the packet engine is still to be compiled, from the sources that run here.
+
+    Numba keeps compiled code by the path of the source, and makes it anew where that was changed since.
+    """
+    loop: Any = run_until
+    folder, source = loop.stats.cache_path, Path(loop.py_func.__code__.co_filename)
+    if not folder:
+        return True
+    written_s = max((index.stat().st_mtime for index in Path(folder).glob(_LOOP)), default=0.0)
+    return written_s < source.stat().st_mtime
 
 
 def compile_engine() -> None:

@@ -22,6 +22,7 @@ import networkx as nx
 from topologies.graph import (
     HOST,
     HOST_ATTRIBUTES,
+    LINK_RANGES,
     TopologyError,
     check_size,
     edge_mistakes,
@@ -30,6 +31,11 @@ from topologies.graph import (
     where,
 )
 
+_WITH_UNITS = {
+    "rate_bps": '"rate": "100Gbps"',
+    "delay_ps": '"delay": "1us"',
+    "buffer_bytes": '"buffer": "16MiB"',
+}
 Units = Mapping[str, Callable[[object], int]]  # by attribute of an edge: text such as "100Gbps" to its number
 
 
@@ -185,6 +191,11 @@ def _read_units(attributes: dict[str, Any], units: Units) -> Iterator[tuple[str,
         short = key.partition("_")[0]  # "rate_bps" is written as "rate" where it has a unit
         if short in attributes and key in attributes:
             yield key, f"has both {short} and {key}; leave out one of them"
+            continue
+        if short not in attributes and key not in attributes:
+            lowest, highest = LINK_RANGES[key]
+            example = _WITH_UNITS[key]
+            yield key, f"{key} is missing, must be an int from {lowest} to {highest}; or write {example}"
             continue
         written = short if short in attributes else key
         if written == short or isinstance(attributes.get(key), str):

@@ -7,8 +7,9 @@ from pathlib import Path
 from sim.errors import DataError
 from sim.resolve.place import Place
 from sim.scenario import models as written
-from sim.workload import FileSpec, SyntheticSpec, TrainingSpec
+from sim.workload import FileSpec, SyntheticSpec, TrainingSpec, training_elements
 from sim.workload.device import DEVICES, Device, FixedDevice, NoDevice
+from sim.workload.workload import FLOAT_BYTES
 
 
 def workload_of(
@@ -42,6 +43,14 @@ def workload_of(
         section.distribution,
         section.bucket,
     )
+
+
+def summed_at_once(workload: TrainingSpec | SyntheticSpec | FileSpec) -> int:
+    """Elements that one operation sums: those of a full bucket, or of the whole gradient."""
+    elements = training_elements(workload) if isinstance(workload, TrainingSpec) else workload.elements
+    if workload.bucket_bytes is None:
+        return elements
+    return min(elements, -(-workload.bucket_bytes // FLOAT_BYTES))
 
 
 def device_of(section: written.NoDevice | written.FixedDevice | written.RooflineDevice) -> Device:

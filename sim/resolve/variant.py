@@ -17,7 +17,7 @@ from sim.resolve.memory import Sized, refuse_more_than_fits
 from sim.resolve.place import Place
 from sim.resolve.placement import Hosts, told
 from sim.resolve.ring import resolve_ring
-from sim.resolve.sections import device_of, steps_of, workload_of, workload_warnings
+from sim.resolve.sections import device_of, steps_of, summed_at_once, workload_of, workload_warnings
 from sim.resolve.warnings import timer_warning, warnings_of
 from sim.scenario import Scenario
 from sim.scenario import models as written
@@ -29,7 +29,7 @@ from switch.profiles import PROFILES, Profile, nearest
 from topologies.graph import TopologyError, switches
 from topologies.routing import Network, compile_network
 
-_LOSING = (Fate.LOSS, Fate.CORRUPTION)
+_LOSING = (Fate.LOSS, Fate.CORRUPTION, Fate.BURST_LOSS)
 
 
 def resolve(scenario: Scenario) -> Plan:
@@ -122,17 +122,25 @@ class _Resolver:
         bounds: tuple[Reference, ...] = ()
         passes = Passes()
         warnings: tuple[str, ...] = ()
+        workload = workload_of(sections.workload, len(nodes), place)
         if isinstance(section, Ring):
             found_ring = resolve_ring(section, sections, place, on_switches.network, nodes, index)
             collective, codec = found_ring.plan, found_ring.codec
         else:
             found = InNetworkResolver(
-                self.graph, on_switches, occupied, section, sections, place, index, names
+                self.graph,
+                on_switches,
+                occupied,
+                section,
+                sections,
+                place,
+                index,
+                names,
+                summed_at_once(workload),
             ).resolve()
             collective, codec = found.job, found.codec
             bounds = (wire_bound(on_switches.network, collective),)
             passes, warnings = found.passes, found.warnings
-        workload = workload_of(sections.workload, len(nodes), place)
         return JobPlan(
             label=place.label,
             hosts=nodes,

@@ -30,10 +30,8 @@ def warnings_of(codec: Codec, collective: RingPlan | Job) -> tuple[str, ...]:
     return ()
 
 
-def is_ring_faster(own: Pace, ring: Pace, elements: float) -> bool:
+def is_ring_faster(own: Pace, ring: Pace, elements: int) -> bool:
     """Whether a ring between the hosts sums so many dense elements sooner, by closed forms of the network."""
-    if elements == float("inf"):
-        return own.elements_per_s < RING_MARGIN * ring.elements_per_s
     return RING_MARGIN * own.time_ps(elements) > ring.time_ps(elements)
 
 

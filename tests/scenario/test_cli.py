@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -133,12 +134,14 @@ def test_a_broken_invariant_says_how_to_reproduce_it(run_returns: Replace, tmp_p
     run_returns(InvariantError("bytes vanished"))
     path = write(tmp_path, GOOD)
 
-    result = netfold("run", path, "--set", "faults=[]", "--seed", "3")
+    words = ("--set", "faults=[]", "--seed", "3", "--variant", "a b", "--variant", "c")
+    result = netfold("run", path, *words)
 
     sha256 = hashlib.sha256(GOOD.encode()).hexdigest()
     assert result.exit_code == 3
     assert result.stderr.startswith("bytes vanished\n  a bug; to reproduce: ")
-    assert f"netfold run {path} --set 'faults=[]' --seed 3   # netfold " in result.stderr
+    command = f"netfold run {path} --set 'faults=[]' --seed 3 --variant 'a b' --variant c   # netfold "
+    assert command in result.stderr
     assert result.stderr.endswith(f", scenario sha256 {sha256}\n")
 
 
@@ -232,6 +235,40 @@ def test_an_empty_folder_name_is_refused(run_returns: Replace) -> None:
 
 def test_version() -> None:
     assert netfold("--version").stdout.startswith("netfold ")
+
+
+INTERRUPTED = """
+import os, runpy, signal, sys
+from importlib.abc import MetaPathFinder
+
+class Interrupting(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[-1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Interrupting())
+runpy.run_module("sim", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("module", ["sim.cli", "typer", "sim.codec_commands"])
+def test_an_interrupt_is_answered_while_modules_are_imported(module: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, module],
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def test_the_command_is_the_module() -> None:
+    """So that the first thing imported is what answers."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["scripts"] == {"netfold": "sim.__main__:main"}
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import networkx as nx
+import numpy as np
 import pytest
 
 from sim.engine.model import Job
+from sim.resolve.aggregation import candidates
+from sim.wiring import Pace, job_pace
 from tests.sim.scenes import job_of, job_plan, measure, only, plan, refused, run, simulate
+from topologies import graph as graphs
+from topologies.exchange import to_json
+from topologies.graph import LinkSpec
+from topologies.leaf_spine import leaf_spine
 
 # The link between a leaf and the spine carries four streams as fast as its hosts send, and has eight.
 RACKS = """\
@@ -166,6 +176,71 @@ def test_what_else_helps(tmp_path: Path, sets: tuple[str, ...], remedy: str) -> 
 
     assert warning.startswith("a ring would be faster here")
     assert warning.endswith(remedy)
+
+
+def test_what_helps_where_nothing_is_left_open(tmp_path: Path) -> None:
+    """The leaves are as fast as hosts' links, but too small: only the spine alone is left."""
+    link = LinkSpec(10**11, 10**6, 1 << 20)
+    graph = leaf_spine(2, 1, 4, link, link, profile="small")
+    graph.nodes["spine0"]["profile"] = "tofino1"
+    (tmp_path / "net.json").write_text(to_json(graph))
+    sets = ("topology={kind: file, path: net.json}", "workers=8", "collective.slots=4096")
+    small = "profiles: [{name: small, like: tofino1, map_rams_per_stage: 1, sram_blocks_per_stage: 1}]\n"
+
+    (warning,) = job_plan(only(tmp_path, *sets, text=RACKS + small)).warnings
+    assert warning.endswith("4 streams share leaf0->spine0; use collective: {kind: ring}")
+
+
+@pytest.mark.parametrize("sets", [(), (ONE,)], ids=["auto", "one"])
+def test_a_long_chain_is_not_measured_twice_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sets: tuple[str, ...]
+) -> None:
+    """The window is too small for so long a way: a ring is faster, and no switch helps."""
+    calls = []
+
+    def counted(*arguments: Any) -> Pace:
+        calls.append(arguments)
+        return job_pace(*arguments)
+
+    monkeypatch.setattr(candidates, "job_pace", counted)
+    (tmp_path / "net.json").write_text(to_json(_chain(200)))
+    chain = ("topology={kind: file, path: net.json}", "workers=2", *sets)
+
+    (warning,) = job_plan(only(tmp_path, *chain, text=RACKS)).warnings
+    assert warning.endswith("use more collective.slots")
+    compared = 64 * (1 if sets else 2)  # switches, each alone and as a root
+    assert len(calls) <= 2 * compared
+
+
+def _chain(length: int) -> nx.Graph:
+    """Two hosts, and switches in a row between them."""
+    graph = graphs.new_graph("chain")
+    nodes = ["h0", *(f"s{index}" for index in range(length)), "h1"]
+    for name in nodes[1:-1]:
+        graphs.add_switch(graph, name, 1, "ideal")
+    for name in ("h0", "h1"):
+        graphs.add_host(graph, name)
+    for a, b in pairwise(nodes):
+        graphs.add_link(graph, a, b, LinkSpec(10**11, 10**6, 1 << 20))
+    return graph
+
+
+@pytest.mark.parametrize(
+    ("elements", "bucket", "is_told"),
+    [(1000, "", False), (300_000, "", True), (300_000, ", bucket: 4KB", False)],
+    ids=["short", "long", "short operations"],
+)
+def test_of_a_files_gradients_it_is_told_as_of_others(
+    tmp_path: Path, elements: int, bucket: str, is_told: bool
+) -> None:
+    np.save(tmp_path / "grads.npy", np.ones((16, elements), np.float32))
+    from_file = f"workload={{kind: file, path: grads.npy{bucket}}}"
+
+    assert bool(job_plan(only(tmp_path, ONE, from_file, text=RACKS)).warnings) == is_told
+    if elements == 1000:
+        ring = simulate(tmp_path, from_file, "collective={kind: ring}", "codec={kind: none}", text=RACKS)
+        own = simulate(tmp_path, from_file, ONE, text=RACKS)
+        assert own.steps[0].end_ps < ring.steps[0].end_ps
 
 
 def test_a_warning_is_in_all_that_a_run_leaves(tmp_path: Path) -> None:

@@ -7,17 +7,19 @@ import math
 import os
 import pty
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
-import numba
 import pytest
 from typer.testing import CliRunner, Result
 
+import sim.engine.kernel
 import sim.output
 import sim.run
 import sim.stage
@@ -93,10 +95,43 @@ def test_kernels_that_are_to_be_compiled_are_told_of(tmp_path: Path, monkeypatch
     assert (result.exit_code, result.stderr.startswith(told)) == (0, True)
 
 
-def test_compiled_code_is_looked_for_where_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+COLD = "from sim.warm_up import is_cold; print(is_cold())"
+PACKAGES = ("homomorphic", "sim", "switch", "topologies")
+
+
+def is_cold_in(checkout: Path, **more: str) -> bool:
+    """What a process says that runs these sources."""
+    environment = {**os.environ, "PYTHONPATH": str(checkout), **more}
+    told = subprocess.run(
+        [sys.executable, "-c", COLD],
+        env=environment,
+        cwd=checkout,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return told.stdout == "True\n"
+
+
+def test_compiled_code_is_looked_for_where_it_lies(tmp_path: Path) -> None:
+    """Numba keeps it apart for each path of a source, and by the time at which that was changed."""
     compile_engine()
     assert not is_cold()
-    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    assert not is_cold_in(ROOT)
+    assert is_cold_in(ROOT, NUMBA_CACHE_DIR=str(tmp_path / "empty"))
+
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, tmp_path / "checkout" / package)
+    assert is_cold_in(tmp_path / "checkout")
+
+
+def test_compiled_code_of_a_file_that_was_touched_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_engine()
+    source = Path(sim.engine.kernel.__file__)
+    later_s = time.time() + 1000
+    monkeypatch.setattr(
+        Path, "stat", lambda path: SimpleNamespace(st_mtime=later_s) if path == source else os.stat(path)
+    )
     assert is_cold()
 
 

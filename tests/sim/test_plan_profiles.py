@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from homomorphic.codec import Merge
+from sim.cli import app
 from sim.engine.model import Overflow
 from sim.plan import Passes
+from switch.declare import RELEASED
 from switch.fit import fit
 from switch.profiles import PROFILES
 from switch.program import Demand
@@ -213,3 +217,25 @@ def test_loopback_ports_are_as_busy_as_the_fastest_link_at_the_switch(tmp_path: 
     assert "send 310 Gbps" in refused(
         tmp_path, *sets, "topology.rate=10Gbps", "profiles.mine.loopback_ports=3", text=OWN
     )
+
+
+@pytest.mark.parametrize("name", PROFILES)
+@pytest.mark.parametrize("program", ["switchml", "tree", "timed", "atp"])
+def test_what_netfold_switch_fit_says_is_so_in_a_run(tmp_path: Path, program: str, name: str) -> None:
+    """With the size of packets and the slots of the released program, and all else as it is by default."""
+    frames = {"switchml": "udp-256", "tree": "roce-2048", "timed": "udp-256", "atp": "atp"}
+    demand = replace(RELEASED[program], workers=3)
+    entries = f", entries: {demand.slots}" if program == "atp" else ""
+    collective = f"kind: in_network, program: {program}, frame: {frames[program]}, slots: {demand.slots}"
+    timer = ", slot_timer: 10ms" if program == "timed" else ""
+    sets = (f"topology.switch={name}", f"collective={{{collective}{entries}{timer}}}")
+    codec = FLOATS if program == "tree" else FACTOR
+
+    command = ["switch", "fit", program, "--profile", name, "--workers", "3"]
+    told = CliRunner().invoke(app, command)
+    if told.exit_code == 0:
+        assert job_of(only(tmp_path, *sets, codec, text=BARE)).slots_count == demand.slots
+    else:
+        reason = told.stdout.splitlines()[0].removeprefix("does not fit: ")
+        reason = "no switch can aggregate" if name == "plain" else reason
+        assert reason in refused(tmp_path, *sets, codec, text=BARE)

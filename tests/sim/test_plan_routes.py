@@ -107,6 +107,7 @@ NOTE = (
     ("sets", "expected"),
     [
         ((), [NOTE]),
+        (("faults=[{kind: burst_loss, good_to_bad: 1%, bad_to_good: 20%}]",), [NOTE]),
         (("faults=[]",), []),
         (("faults=[{kind: duplicate, rate: 1%}]",), []),
         (("collective.timeout=1ms",), []),

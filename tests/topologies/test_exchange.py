@@ -240,3 +240,16 @@ def test_units_that_cannot_be_read(change: dict[str, str], text: str) -> None:
     whole = re.escape(f"topology 'pair': link 'h0' - 's0': {text}")
     with pytest.raises(TopologyError, match=f"^{whole}$"):
         with_units(lambda edge: edge.update(change))
+
+
+def test_what_is_missing_may_be_written_with_a_unit() -> None:
+    """Only where units are read."""
+    with pytest.raises(TopologyError) as caught:
+        with_units(lambda edge: edge.clear() or edge.update(source="h0", target="s0"))
+
+    link = "topology 'pair': link 'h0' - 's0'"
+    assert str(caught.value).splitlines() == [
+        f'{link}: rate_bps is missing, must be an int from 1 to {10**15}; or write "rate": "100Gbps"',
+        f'{link}: delay_ps is missing, must be an int from 0 to {10**15}; or write "delay": "1us"',
+        f"{link}: buffer_bytes is missing, must be an int from 1 to {2**40}",
+    ]

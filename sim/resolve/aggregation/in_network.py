@@ -25,7 +25,7 @@ from sim.resolve.sections import device_of
 from sim.resolve.timeouts import check_timeout
 from sim.resolve.warnings import is_ring_faster, slower_than_ring
 from sim.scenario.collectives import InNetwork
-from sim.scenario.models import JobSections, Synthetic
+from sim.scenario.models import JobSections
 from sim.units import TIME
 from sim.wiring import Pace, Window, full_window_trip_ps, job_pace, job_traffic, ring_pace, ring_traffic
 from switch.declare import MERGES
@@ -60,6 +60,7 @@ class InNetworkResolver:
     place: Place
     index: int  # of the job in its variant
     hosts: tuple[str, ...]
+    elements: int  # that one operation sums
 
     def resolve(self) -> Resolved:
         """The job.
@@ -108,9 +109,8 @@ class InNetworkResolver:
         network, seed = self.switches.network, self.place.scenario.seed
         routes = [ring_route(seed, self.index, worker) for worker in range(len(job.hosts))]
         ring = ring_pace(network, ring_traffic(network, job.hosts, routes), FRAMES[RING_FRAME])
-        own, workload = job_pace(network, job), self.sections.workload
-        elements = workload.elements if isinstance(workload, Synthetic) else float("inf")
-        if not is_ring_faster(own, ring, elements):
+        own = job_pace(network, job)
+        if not is_ring_faster(own, ring, self.elements):
             return ()
         return (slower_than_ring(own, ring, network.link_names, self._remedy(own, ring)),)
 
@@ -118,10 +118,10 @@ class InNetworkResolver:
         """What to change so that it is no slower than a ring."""
         section = self.section
         closed = [key for key in ("aggregators", "switch") if getattr(section, key) != "auto"]
-        for keys in (*([key] for key in closed), closed):
+        for keys in (*([key] for key in closed), *([closed] if len(closed) > 1 else [])):
             open_section = section.model_copy(update=dict.fromkeys(keys, "auto"))
-            places = dataclasses.replace(self, section=open_section)._candidates()
-            best = max(one.pace.elements_per_s for one in places)
+            fastest = next(iter(dataclasses.replace(self, section=open_section)._candidates()))
+            best = fastest.pace.elements_per_s
             if best > max(ring.elements_per_s, own.elements_per_s):
                 changes = " and ".join(f"collective.{key}: auto" for key in keys)
                 return f"use {changes} ({best / 1e9:.3g} G)"
