@@ -31,6 +31,16 @@ def netfold(file: Path, *words: str) -> Any:
     return CliRunner().invoke(app, ["run", str(file), "--out", str(file.parent / "runs"), *words])
 
 
+def told(path: str, content: bytes, kept: bool = True) -> dict[str, Any]:
+    """What a summary says of a file."""
+    return {
+        "path": path,
+        "kept": kept,
+        "bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
+
+
 @pytest.fixture
 def scenario(tmp_path: Path) -> Path:
     """Two steps of three workers, whole numbers: every sum is exact, and sparse in the second step."""
@@ -53,7 +63,8 @@ def test_a_run_sends_what_the_file_holds(scenario: Path) -> None:
     assert run.rounds["nonzeros"].to_list() == [499, 10]  # element 0 of worker 0 is 0
     assert run.rounds["union_nonzeros"].to_list() == [500, 10]
     assert run.summary["inputs"] == [
-        {"path": "parts/g.npy", "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        told("parts/g.npy", content),
+        told("parts/mine.yaml", PROFILE.encode()),
     ]
 
 
