@@ -104,8 +104,8 @@ def run(
     says who waits for what). The run's verdict is the worst of its variants': wrong numbers are worse than
     none, so fail comes before stuck. Exit status 0 only if all pass or are approximate, 1 if not.
 
-    Whatever ends the run before that (Ctrl-C, memory, a full disk), the table of the variants that are done is
-    printed, and they are kept in a folder whose name says unfinished.
+    Whatever ends the run before that (Ctrl-C, memory, a full disk), the table of the variants that are done
+    is printed, and they are kept in a folder whose name says unfinished.
     """
     _tell_mistakes(file, sets, seed)
     from sim.results.verdicts import GOOD, kind

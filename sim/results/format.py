@@ -260,7 +260,9 @@ def _require_plain(path: str, found: object) -> None:
             elif isinstance(value, list):
                 below += value
             elif isinstance(value, str) and any("\ud800" <= one <= "\udfff" for one in value):
-                raise DataError(f"{path}: damaged: holds text that is no Unicode: {ascii(value)[:60]}", _DAMAGED)
+                raise DataError(
+                    f"{path}: damaged: holds text that is no Unicode: {ascii(value)[:60]}", _DAMAGED
+                )
         level = below
     if level:
         raise DataError(f"{path}: damaged: nested too deep", _DAMAGED)

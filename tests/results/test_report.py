@@ -262,7 +262,9 @@ def test_what_a_run_needs_besides_its_folder_is_told_with_its_digest(report: Cal
 def test_a_run_that_is_not_finished_says_so_and_promises_no_equal_bytes(report: Callable[..., str]) -> None:
     text = report(RING, summary={**run_data(RING).summary, "unfinished": ["b", "c"]})
 
-    assert text.index("<b>Unfinished:</b> the run was stopped, and b, c did not run") < text.index("Variants<")
+    assert text.index("<b>Unfinished:</b> the run was stopped, and b, c did not run") < text.index(
+        "Variants<"
+    )
     assert "byte for byte" not in text
     assert "byte for byte" in report(RING)
     assert "Unfinished" not in report(RING)

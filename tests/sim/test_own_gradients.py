@@ -117,11 +117,15 @@ def test_steps_beyond_those_of_the_file_begin_anew(scenario: Path) -> None:
     assert load(scenario.parent / "runs" / "latest").rounds["nonzeros"].to_list() == [499, 10, 499]
 
 
-def test_a_gradient_that_is_not_finite_ends_its_variant_in_words(scenario: Path) -> None:
+def test_a_gradient_that_is_not_finite_ends_the_run_in_words(scenario: Path) -> None:
     gradients = np.ones((3, 20), np.float32)
     gradients[1, 7] = np.nan
     np.save(scenario.parent / "parts" / "g.npy", gradients)
     result = netfold(scenario, "--set", "codec={kind: exact}")
 
-    assert result.exit_code == 1
-    assert "own: finishes: fail: gradient[7] is nan" in result.stdout
+    path = scenario.parent / "parts" / "g.npy"
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-2:] == [
+        f"{path}: holds numbers that are not finite: nan at [1, 7], of worker 1",
+        "  a gradient must be finite; look for what went wrong in the step that it comes from",
+    ]
