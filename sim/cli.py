@@ -104,8 +104,8 @@ def run(
     says who waits for what). The run's verdict is the worst of its variants': wrong numbers are worse than
     none, so fail comes before stuck. Exit status 0 only if all pass or are approximate, 1 if not.
 
-    Where Ctrl-C, memory or a full disk ends the run, the table of the variants that are done is printed, and
-    they are kept in a folder whose name says unfinished.
+    Whatever ends the run before that (Ctrl-C, memory, a full disk), the table of the variants that are done
+    is printed, and they are kept in a folder whose name says unfinished.
     """
     _tell_mistakes(file, sets, seed)
     from sim.results.verdicts import GOOD, kind
@@ -117,7 +117,11 @@ def run(
     except InvariantError as error:
         raise _reproducible(error, file, sets, seed, variant) from error
     result = outcome.as_dict()
-    print_json(result) if as_json else _print_result(result, APPROXIMATIONS)
+    if as_json:
+        print_json(result)
+    else:
+        _print_result(result, APPROXIMATIONS)
+        print_line("\n".join(outcome.place()))
     if isinstance(outcome.stopped, InvariantError):
         raise _reproducible(outcome.stopped, file, sets, seed, variant)
     if outcome.stopped is not None:
@@ -282,11 +286,6 @@ def _print_result(result: dict[str, Any], approximations: Sequence[str]) -> None
     print_line("Not modelled:")
     for approximation in approximations:
         print_line(f"  {approximation}")
-    if result.get("unfinished"):
-        print_line(f"Unfinished: {', '.join(result['unfinished'])} did not run to the end.")
-        print_line(f"What is done is in {result['run_dir']}" if result["run_dir"] else "Nothing was written.")
-    elif result["run_dir"]:
-        print_line(f"Report: {Path(result['run_dir']) / 'report.html'}")
 
 
 def main() -> None:

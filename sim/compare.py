@@ -160,8 +160,10 @@ def _notes(run: Run, base: Run) -> list[str]:
         first = base.summary["variants"][0]["name"]
         notes = [f"{_name(run)}: another scenario; what the baseline lacks is compared with its '{first}'"]
     else:
-        notes += _unmatched(run, base)
+        notes += [*_other_inputs(run, base), *_unmatched(run, base)]
     notes += _other_workers(run, base)
+    if left := ", ".join(f"'{name}'" for name in run.summary.get("unfinished", ())):
+        notes.append(f"{_name(run)}: unfinished, {left} did not run to the end")
     kinds = {variant["name"]: kind(variant["verdict"]) for variant in run.summary["variants"]}
     if set(kinds.values()) - {*GOOD, "stuck"}:
         notes.append(f"{_name(run)}: a check failed, do not rely on its numbers")
@@ -172,6 +174,18 @@ def _notes(run: Run, base: Run) -> list[str]:
         names = ", ".join(f"'{name}'" for name, one in kinds.items() if one == found)
         notes += [f"{_name(run)}: {names} {told}"] if names else []
     return notes
+
+
+def _other_inputs(run: Run, base: Run) -> list[str]:
+    """A note on every file that the scenario names and that holds something else in the baseline."""
+    mine, theirs = (
+        {one["path"]: one["sha256"] for one in both.summary.get("inputs", ())} for both in (run, base)
+    )
+    return [
+        f"{_name(run)}: {path} with sha256 {mine[path][:12]}, the baseline has {theirs[path][:12]}"
+        for path in mine
+        if mine[path] != theirs.get(path, mine[path])
+    ]
 
 
 def _unmatched(run: Run, base: Run) -> list[str]:

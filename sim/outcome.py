@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ class Outcome:
     summary: dict[str, Any]
     engine: dict[str, Any]
     stopped: BaseException | None = None  # why not all of it is done, or written
+    unwritten: tuple[str, ...] = ()  # variants that are done and not in `run_dir`
 
     def as_dict(self) -> dict[str, Any]:
         """The object that `netfold run --json` prints."""
@@ -35,8 +37,26 @@ class Outcome:
             "warnings": self.summary["warnings"],
             "injected": self.summary["injected"],
             "engine": self.engine,
-            **({"unfinished": self.summary["unfinished"]} if "unfinished" in self.summary else {}),
+            **({} if self.stopped is None else self._left()),
         }
+
+    def place(self) -> list[str]:
+        """Lines that say where it all is and, of a run that was stopped, what is not there."""
+        if self.stopped is None:
+            return [f"Report: {self.run_dir}/report.html"]
+        left = ", ".join(self._left()["unfinished"])
+        told = f"{left} did not run to the end." if left else "all variants are done, the report is missing."
+        if self.run_dir is None:
+            return [f"Unfinished: {told}", "Nothing was written."]
+        unwritten = f", without {', '.join(self.unwritten)}" if self.unwritten else ""
+        return [
+            f"Unfinished: {told}",
+            f"What is done is in {self.run_dir}{unwritten}",
+            f"For a report of it: netfold report {shlex.quote(str(self.run_dir))}",
+        ]
+
+    def _left(self) -> dict[str, Any]:
+        return {"unfinished": self.summary.get("unfinished", []), "unwritten": list(self.unwritten)}
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
 
-from sim.errors import NetfoldError, RunError
+from sim.errors import InvariantError, NetfoldError, RunError
 from sim.out_folder import require_writable
 from sim.outcome import Outcome, VariantResult, engine_of, records_of, summary_of
 from sim.plan import Plan
 from sim.resolve import resolve
 from sim.results import RunData, write_run
 from sim.results.unfinished import Unfinished
-from sim.run_files import inputs, named_files
+from sim.run_files import read_named
 from sim.scenario import load
 from sim.setup import with_setups
 from sim.stage import run_variant, workload_keys
@@ -49,8 +49,8 @@ def run_scenario(
 ) -> Outcome:
     """Run the variants of a scenario file, or those that are named, and write the run folder.
 
-    Where a later variant ends the run (no memory, Ctrl-C, a full disk, a bug), the outcome has the finished
-    ones and, as `stopped`, why it ended. They are then in a folder whose name says "unfinished".
+    Whatever ends the run after the first variant (no memory, Ctrl-C, a full disk, a bug), the outcome has the
+    finished ones and, as `stopped`, why it ended. They are then in a folder whose name says "unfinished".
 
     Raises
     ------
@@ -67,7 +67,7 @@ def run_scenario(
     try:
         run.simulate(progress)
         return run.finish(progress)
-    except (KeyboardInterrupt, NetfoldError, MemoryError) as error:
+    except BaseException as error:
         if not run.results:
             raise
         return run.stopped(error)
@@ -96,7 +96,7 @@ class _Run:
         self._sets, self._out_dir = sets, out_dir
         self._started_at, self._started = datetime.now(UTC), time.perf_counter()
         self._unfinished = Unfinished(out_dir)
-        self._inputs = inputs(plan)
+        self._files = read_named(plan)
 
     def simulate(self, progress: Progress) -> None:
         """All variants, one after the other; each is written when it ends."""
@@ -110,6 +110,7 @@ class _Run:
             workloads.begin_variant()
             result = run_variant(self.plan, variant, Teller(progress, variant.name, done, total), workloads)
             workloads.end_variant()
+            self._files.require_unchanged()
             self.results.append(result)
             done += variant.steps
             if variant is not variants[-1]:
@@ -128,22 +129,36 @@ class _Run:
         """What is done, and where it is; `error` is why there is no more."""
         if isinstance(error, MemoryError):
             error = RunError(f"not enough memory: {error}", "use fewer elements, samples or workers")
-        data = self._data()
+        data = self._data_of_sound()
         if self._unfinished.variants_count < len(self.results):
-            with suppress(NetfoldError):  # the folder before it stays; what is done is printed
+            with suppress(Exception):  # the folder before it stays; what is done is printed
                 self._unfinished.write(data, len(self.results), len(self.plan.variants))
         return self._outcome(data, self._unfinished.path, error)
 
     def _outcome(self, data: RunData, run_dir: Path | None, error: BaseException | None) -> Outcome:
         scenario = self.plan.scenario
-        return Outcome(scenario.name, scenario.seed, run_dir, dict(data.summary), dict(data.engine), error)
+        names = [variant.name for variant in self.plan.variants[: len(self.results)]]
+        unwritten = tuple(names[self._unfinished.variants_count :]) if error is not None else ()
+        return Outcome(
+            scenario.name, scenario.seed, run_dir, dict(data.summary), dict(data.engine), error, unwritten
+        )
+
+    def _data_of_sound(self) -> RunData:
+        """What is done, without a last variant that contradicts itself when it is summed up."""
+        try:
+            return self._data()
+        except InvariantError:
+            if len(self.results) == 1:
+                raise
+            self.results.pop()
+            return self._data()
 
     def _data(self) -> RunData:
         scenario = self.plan.scenario
         left = [variant.name for variant in self.plan.variants[len(self.results) :]]
         summary = with_setups(summary_of(self.results), self.plan)
-        if self._inputs:
-            summary["inputs"] = self._inputs
+        if self._files.told:
+            summary["inputs"] = self._files.told
         if left:
             summary["unfinished"] = left  # variants that were not run to their end
         return RunData(
@@ -157,5 +172,5 @@ class _Run:
             summary=summary,
             engine=engine_of(self.results),
             sets=self._sets,
-            extra_files=named_files(self.plan),
+            extra_files=self._files.kept,
         )

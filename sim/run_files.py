@@ -1,55 +1,117 @@
-"""Files that a scenario names: the run folder keeps copies, so that the run can be repeated from it."""
+"""Files that a scenario names, read once before a run: their digests, and copies to repeat the run from."""
 
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from sim.foreign import open_regular, read_bytes
+from sim.errors import DataError
+from sim.foreign import UnreadableError, open_regular
 from sim.plan import Plan
+from sim.results.writer import is_free_name
 from sim.scenario import Scenario
-from sim.scenario.models import TopologyFile
+from sim.scenario.models import GradientFile, TopologyFile
 from sim.scenario.node import COMMAND_LINE
-from sim.workload import FileSpec
 
-_FILE_BYTES_MAX = 64 << 20
 KEPT_BYTES_MAX = 16 << 20  # of a file of gradients: larger ones are told by their digest alone
 _BLOCK_BYTES = 1 << 22
 
+_State = tuple[int, ...]  # what differs when a file was written or replaced
 
-def named_files(plan: Plan) -> dict[str, bytes]:
-    """Graph and profile files beside or below the scenario, by the path it gives them."""
+
+@dataclass(frozen=True)
+class NamedFiles:
+    """The graph, profile and gradient files of a plan, as they were before its first variant."""
+
+    kept: Mapping[str, bytes]  # for the run folder, by their path in it
+    told: list[dict[str, Any]]  # for the summary: of all, the path, whether it is kept, size and SHA-256
+    states: Mapping[Path, _State]  # of gradients, which are read while the variants run
+
+    def require_unchanged(self) -> None:
+        """Refuse to go on where gradients were changed; a file that is gone is missed by who opens it.
+
+        Raises
+        ------
+        DataError
+            A file is not the one whose digest is told.
+        """
+        for path, state in self.states.items():
+            try:
+                found = _state(path.stat())
+            except OSError:
+                continue
+            if found != state:
+                raise DataError(
+                    f"{path}: was changed while the run was using it",
+                    "run again, and leave the file alone until the run ends",
+                )
+
+
+def read_named(plan: Plan) -> NamedFiles:
+    """Read all files that the scenario of a plan names, those of variants that are not run included.
+
+    Kept are those beside or below the scenario whose names are free in a run folder: a copy of a hidden
+    file, or of one that is called as a run's own, would not be found or be something else.
+
+    Raises
+    ------
+    DataError
+        A file cannot be read.
+    """
     folder = Path(plan.scenario.file).parent
-    paths = {one.topology.path for one in plan.scenario.variants if isinstance(one.topology, TopologyFile)}
-    paths |= set(_profile_paths(plan.scenario, folder))
-    paths |= {one.given for one in gradient_files(plan) if Path(one.path).stat().st_size <= KEPT_BYTES_MAX}
-    kept = [path for path in paths if not Path(path).is_absolute() and ".." not in Path(path).parts]
-    return {path: read_bytes(folder / path, _FILE_BYTES_MAX) for path in sorted(kept)}
+    gradients = _gradient_paths(plan.scenario)
+    kept: dict[str, bytes] = {}
+    told: list[dict[str, Any]] = []
+    states: dict[Path, _State] = {}
+    for given in sorted(gradients | _graph_paths(plan.scenario) | _profile_paths(plan.scenario, folder)):
+        path, is_gradient = folder / given, given in gradients
+        is_kept, digest, size_bytes = is_free_name(given), hashlib.sha256(), 0
+        try:
+            with open_regular(path) as file:
+                state = os.fstat(file.fileno())
+                is_kept = is_kept and (not is_gradient or state.st_size <= KEPT_BYTES_MAX)
+                blocks = []
+                while block := file.read(_BLOCK_BYTES):
+                    digest.update(block)
+                    size_bytes += len(block)
+                    blocks += [block] if is_kept else []
+        except (UnreadableError, OSError) as error:
+            why = error.message if isinstance(error, UnreadableError) else error.strerror or str(error)
+            raise DataError(f"{path}: cannot be read: {why}", "put the file back, and run again") from None
+        if is_kept:
+            kept[given] = b"".join(blocks)
+        if is_gradient:
+            states[path] = _state(state)
+        told.append({"path": given, "kept": is_kept, "bytes": size_bytes, "sha256": digest.hexdigest()})
+    return NamedFiles(kept, told, states)
 
 
-def gradient_files(plan: Plan) -> list[FileSpec]:
-    """The files of gradients that the variants use, each once."""
-    specs = [job.workload for variant in plan.variants for job in variant.jobs]
-    return list({one.given: one for one in specs if isinstance(one, FileSpec)}.values())
+def _state(found: os.stat_result) -> _State:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def inputs(plan: Plan) -> list[dict[str, Any]]:
-    """What the summary says of files of gradients: path as given, size and SHA-256."""
-    told = []
-    for one in gradient_files(plan):
-        digest, size_bytes = hashlib.sha256(), 0
-        with open_regular(one.path) as file:
-            while block := file.read(_BLOCK_BYTES):
-                digest.update(block)
-                size_bytes += len(block)
-        told.append({"path": one.given, "bytes": size_bytes, "sha256": digest.hexdigest()})
-    return told
+def _plain(path: str) -> str:
+    """A path as it stands in a run folder: without "." and doubled slashes."""
+    return PurePosixPath(path).as_posix()
 
 
-def _profile_paths(scenario: Scenario, folder: Path) -> list[str]:
-    """Profile files below the scenario's folder, relative to it: a profile's node knows its file."""
+def _gradient_paths(scenario: Scenario) -> set[str]:
+    sections = [job.workload for one in scenario.variants for job in one.jobs or (one,)]
+    return {_plain(one.path) for one in sections if isinstance(one, GradientFile)}
+
+
+def _graph_paths(scenario: Scenario) -> set[str]:
+    sections = [one.topology for one in scenario.variants]
+    return {_plain(one.path) for one in sections if isinstance(one, TopologyFile)}
+
+
+def _profile_paths(scenario: Scenario, folder: Path) -> set[str]:
+    """Profile files, relative to the scenario's folder where they are so: a profile's node knows its file."""
     listed = scenario.document.children.get("profiles")
     items = listed.value if listed is not None and isinstance(listed.value, tuple) else ()
     files = [Path(item.file) for item in items if item.file not in (scenario.file, COMMAND_LINE)]
-    return [file.relative_to(folder).as_posix() for file in files if file.is_relative_to(folder)]
+    return {(one.relative_to(folder) if one.is_relative_to(folder) else one).as_posix() for one in files}

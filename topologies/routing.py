@@ -43,8 +43,8 @@ class Network:
     next_count: NDArray[np.int32]  # (N, N)
 
 
-def compile_network(graph: nx.Graph) -> Network:
-    """Integer view of a graph, with all shortest routes.
+def compile_network(graph: nx.Graph, room_bytes: int | None = None) -> Network:
+    """Integer view of a graph, with all shortest routes, which take `room_bytes` at most.
 
     Takes O(S · L + N²) in NumPy for S switches and L links between them: a leaf-spine of 1000 nodes well
     under a second.
@@ -53,7 +53,7 @@ def compile_network(graph: nx.Graph) -> Network:
     ------
     TopologyError
         The graph breaks the contract (see `topologies.graph.validate`), or its routes take more than
-        `ROUTES_MAX` entries.
+        `ROUTES_MAX` entries, or than the room that there is.
     """
     validate(graph)
     nodes = (*hosts(graph), *switches(graph))
@@ -61,7 +61,7 @@ def compile_network(graph: nx.Graph) -> Network:
     links = sorted((index[a], index[b]) for edge in graph.edges for a, b in (edge, edge[::-1]))
     edges = [graph.edges[nodes[source], nodes[target]] for source, target in links]
     link_source, link_target = np.array(links, dtype=np.int32).T.copy()
-    next_link, next_count = _next_links(link_source, link_target, len(hosts(graph)))
+    next_link, next_count = _next_links(link_source, link_target, len(hosts(graph)), room_bytes)
     return Network(
         nodes=nodes,
         profiles=tuple(graph.nodes[name]["profile"] for name in nodes),
@@ -94,7 +94,10 @@ def path(network: Network, source: int, target: int, key: int) -> list[int]:
 
 
 def _next_links(
-    link_source: NDArray[np.int32], link_target: NDArray[np.int32], hosts_count: int
+    link_source: NDArray[np.int32],
+    link_target: NDArray[np.int32],
+    hosts_count: int,
+    room_bytes: int | None,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """`next_link` and `next_count` of links sorted by source, hosts first, where every node has a link.
 
@@ -113,7 +116,7 @@ def _next_links(
         closer = distance[far_end[first[node] : first[node + 1]]] < distance[node]  # (links of node, targets)
         count[node] = closer.sum(axis=0)
     width = max(1, int(count.max()))
-    _check_room(nodes_count, width)
+    _check_room(nodes_count, width, room_bytes)
     home = np.concatenate([link_target[:hosts_count], np.arange(hosts_count, nodes_count, dtype=np.int32)])
     home -= hosts_count  # of each target: its switch, as a row of `distance`
     next_link = np.full((nodes_count, nodes_count, width), -1, dtype=np.int32)
@@ -138,12 +141,19 @@ def _next_links(
     return next_link, next_count
 
 
-def _check_room(nodes_count: int, ways: int) -> None:
+def _check_room(nodes_count: int, ways: int, room_bytes: int | None) -> None:
     if nodes_count**2 * ways > ROUTES_MAX:
         gib = nodes_count**2 * ways * 4 / 2**30
         raise TopologyError(
             f"the routes of {nodes_count} nodes with up to {ways} equal ways take {gib:.3g} GiB; "
             f"{nodes_count} nodes may have up to {ROUTES_MAX // nodes_count**2} equal ways"
+        )
+    needed = 4 * nodes_count**2 * (ways + 1)  # `next_link` and `next_count`
+    if room_bytes is not None and needed > room_bytes:
+        raise TopologyError(
+            f"the routes of {nodes_count} nodes with up to {ways} equal ways take {needed / 2**30:.3g} GiB, "
+            f"{room_bytes / 2**30:.3g} GiB of memory are free for them; "
+            "use fewer hosts or spines, or topologies that variants have in common"
         )
 
 

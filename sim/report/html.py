@@ -92,6 +92,8 @@ def render(run: Run, drawn: dict[str, bytes]) -> str:
         links_max=LINKS_MAX,
         rows_max=ROWS_MAX,
         command=_command(run),
+        unfinished=run.summary.get("unfinished", []),
+        missing=[one for one in run.summary.get("inputs", ()) if not one.get("kept", True)],
         version=run.circumstances["version"],
     )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from homomorphic.codec import Codec
 from sim.engine.model import Job, Program
@@ -12,6 +13,10 @@ from sim.resolve.place import Place
 from sim.workload import FileSpec, SyntheticSpec, TrainingSpec, training_elements
 from sim.workload.workload import FLOAT_BYTES
 
+_MOST = Footprint(UPPER_BYTES, UPPER_BYTES)
+_HINTED = 0.99  # share of what would fit that a hint names
+_STEP_BYTES = 500  # of records: per step and worker …
+_ROUND_BYTES = 1000  # … and for each of its buckets
 _NEAR = 0.9  # share of what is available from which on a codec is measured
 _DRAWING_BYTES = 20  # per element while a sparse gradient is drawn: masks and places of one worker
 _RING_BYTES = 16  # per element: segments under way and joined, of all workers together
@@ -30,10 +35,14 @@ class Sized:
     workers: int
     codec: Codec
     collective: RingPlan | Job
+    steps: int = 1
+    size: int | None = None  # elements of a gradient, if it had others than its workload says
 
     @property
     def elements(self) -> int:
         """Of a gradient."""
+        if self.size is not None:
+            return self.size
         spec = self.workload
         return training_elements(spec) if isinstance(spec, TrainingSpec) else spec.elements
 
@@ -43,9 +52,39 @@ class Sized:
         bucket_bytes = self.workload.bucket_bytes
         return self.elements if bucket_bytes is None else min(self.elements, 2 * bucket_bytes // FLOAT_BYTES)
 
+    @property
+    def records_bytes(self) -> int:
+        """What its workers' phases, and all other records, take when its last step is done."""
+        bucket_bytes = self.workload.bucket_bytes or 0
+        buckets = -(-self.elements * FLOAT_BYTES // bucket_bytes) if bucket_bytes else 1
+        if isinstance(self.workload, FileSpec) and len(self.workload.parts) > 1:
+            buckets = min(buckets, len(self.workload.parts))
+        return self.steps * self.workers * (_STEP_BYTES + buckets * _ROUND_BYTES)
+
+    def bytes(self, codec: Footprint, records: bool = True) -> float:
+        """What it takes at its peak, with or without its records."""
+        elements, workers, plan = self.elements, self.workers, self.collective
+        gradients = FLOAT_BYTES * elements * workers
+        if isinstance(plan, RingPlan):
+            network = _RING_BYTES
+        else:
+            network = FLOAT_BYTES + (_SERVER_BYTES if plan.program is Program.ATP else 0)
+        round_bytes = codec.bytes(self.at_once, workers) + network * self.at_once
+        kept = gradients + (self.records_bytes if records else 0)
+        if isinstance(self.workload, TrainingSpec):
+            a, b = self.workload.expand
+            return kept + round_bytes + _TRAINING_BYTES * elements + _TRAINING_BASE_BYTES + a * b
+        if isinstance(self.workload, FileSpec):
+            kept += self.workload.held_bytes
+        is_sparse = isinstance(self.workload, SyntheticSpec) and self.workload.density < 1
+        drawing = _DRAWING_BYTES * elements if is_sparse else 0
+        return kept + max(round_bytes, drawing)
+
 
 def refuse_more_than_fits(jobs: list[Sized]) -> None:
     """Refuse a variant whose jobs take more than the memory that is available now.
+
+    Networks are not counted: they have been made, and are no longer available.
 
     Raises
     ------
@@ -55,15 +94,13 @@ def refuse_more_than_fits(jobs: list[Sized]) -> None:
     there_is = available_bytes()
     taken = float(BASE_BYTES)
     for job in jobs:
-        least = _bytes(job, Footprint(0.0, 0.0))
-        most = _bytes(job, Footprint(UPPER_BYTES, UPPER_BYTES))
-        if taken + most <= _NEAR * there_is:
-            taken += most
+        if taken + job.bytes(_MOST) <= _NEAR * there_is:
+            taken += job.bytes(_MOST)
             continue
-        needed = least if taken + least > there_is else _bytes(job, _footprint(job))
-        if taken + needed > there_is:
-            raise _refusal(job, needed, taken, there_is)
-        taken += needed
+        codec = _footprint(job)
+        if taken + job.bytes(codec) > there_is:
+            raise _refusal(job, codec, taken, there_is)
+        taken += job.bytes(codec)
 
 
 def _footprint(job: Sized) -> Footprint:
@@ -79,35 +116,48 @@ def _footprint(job: Sized) -> Footprint:
     return codec_footprint(job.codec, sample_of(sample), is_scaled_on_way)
 
 
-def _bytes(job: Sized, codec: Footprint) -> float:
-    """What a job takes at its peak."""
-    elements, workers, plan = job.elements, job.workers, job.collective
-    gradients = FLOAT_BYTES * elements * workers
-    if isinstance(plan, RingPlan):
-        network = _RING_BYTES
-    else:
-        network = FLOAT_BYTES + (_SERVER_BYTES if plan.program is Program.ATP else 0)
-    round_bytes = codec.bytes(job.at_once, workers) + network * job.at_once
-    if isinstance(job.workload, TrainingSpec):
-        a, b = job.workload.expand
-        return gradients + round_bytes + _TRAINING_BYTES * elements + _TRAINING_BASE_BYTES + a * b
-    is_sparse = isinstance(job.workload, SyntheticSpec) and job.workload.density < 1
-    drawing = _DRAWING_BYTES * elements if is_sparse else 0
-    return gradients + max(round_bytes, drawing)
-
-
-def _refusal(job: Sized, needed: float, taken: float, there_is: int) -> Exception:
+def _refusal(job: Sized, codec: Footprint, taken: float, there_is: int) -> Exception:
     others = taken - BASE_BYTES
-    message = f"{job.elements:,} elements of {job.workers} workers take about {size_text(needed)}, "
-    message += f"{size_text(max(0, there_is - taken))} of this machine's memory are free for them"
-    message += f" ({size_text(others)} go to earlier jobs)" if others else ""
-    share = max(0.0, (there_is - taken) / needed)
-    if isinstance(job.workload, SyntheticSpec):
-        hint = f"use {int(job.elements * share):,} elements at most, or fewer workers"
-        return job.place.job_error("workload.elements", message, hint)
+    free = max(0.0, there_is - taken)
+    room = f"{size_text(free)} of this machine's memory are free for them"
+    room += f" ({size_text(others)} go to earlier jobs)" if others else ""
+    values = job.bytes(codec, records=False)
+    if values <= _HINTED * free:
+        message = f"the records of {job.steps:,} steps of {job.workers} workers take about "
+        message += (
+            f"{size_text(job.records_bytes)}, {size_text(free - values)} of this machine's memory are free"
+        )
+        most = _largest(job.steps, lambda steps: replace(job, steps=steps).bytes(codec), free)
+        return job.place.job_error("workload.steps", f"{message} for them", _at_most(most, "steps"))
+    message = f"{job.elements:,} elements of {job.workers} workers take about {size_text(values)}, {room}"
     if isinstance(job.workload, FileSpec):
-        hint = f"use {max(1, int(job.workers * share))} workers at most"
-        return job.place.job_error("workload.path", message, hint)
+        most = _largest(job.workers, lambda workers: replace(job, workers=workers).bytes(codec), free)
+        return job.place.job_error("workload.path", message, _at_most(most, "workers"))
+    most = _largest(job.elements, lambda elements: replace(job, size=elements).bytes(codec), free)
+    if isinstance(job.workload, SyntheticSpec):
+        return job.place.job_error("workload.elements", message, _at_most(most, "elements"))
     key = "workload.expand" if job.workload.model == "ncf" else "workload.model"
-    hint = f"use a model of {int(job.elements * share):,} weights at most, or fewer workers"
-    return job.place.job_error(key, message, hint)
+    return job.place.job_error(key, message, _at_most(most, "weights", "a model of "))
+
+
+def _at_most(most: int, what: str, whose: str = "") -> str:
+    """A hint with the largest number that fits, if any does."""
+    fewer = "" if what == "workers" else ", or fewer workers"
+    if not most:
+        return f"even one of its {what} does not fit: free memory{fewer}, or use a larger machine"
+    return f"use {whose}{most:,} {what} at most{fewer}"
+
+
+def _largest(asked: int, bytes_of: Callable[[int], float], free: float) -> int:
+    """The largest number below the one that was asked for that fits; 0 where none does.
+
+    A little less than all that is free: that goes up and down.
+    """
+    fits, does_not = 0, asked
+    while does_not - fits > 1:
+        middle = (fits + does_not) // 2
+        if bytes_of(middle) <= _HINTED * free:
+            fits = middle
+        else:
+            does_not = middle
+    return fits

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import networkx as nx
+
 from sim.engine.model import Fate, Job, Program
 from sim.errors import Mistakes
 from sim.fault_resolve import Team, plan_faults
+from sim.memory import available_bytes
 from sim.plan import JobPlan, Passes, Plan, RingPlan, VariantPlan
 from sim.reference import Reference
 from sim.resolve.aggregation.in_network import InNetworkResolver
@@ -41,10 +44,16 @@ def resolve(scenario: Scenario) -> Plan:
         With the place in the file and what is allowed; of every variant that cannot be run.
     """
     mistakes = Mistakes()
-    plans = []
-    for variant in scenario.variants:
+    networks = _Networks()
+    resolvers, plans = [], []
+    for variant in scenario.variants:  # all networks first: what they take is then no longer available
         with mistakes.kept():
-            plans.append(_Resolver(scenario, variant).resolve())
+            resolver = _Resolver(scenario, variant)
+            resolver.compile(networks)
+            resolvers.append(resolver)
+    for resolver in resolvers:
+        with mistakes.kept():
+            plans.append(resolver.resolve())
     mistakes.raise_any()
     return Plan(scenario, _with_timer_warnings(scenario, tuple(plans)))
 
@@ -75,6 +84,28 @@ def _with_timer_warnings(scenario: Scenario, variants: tuple[VariantPlan, ...]) 
     )
 
 
+class _Networks:
+    """Networks of a scenario's variants: equal topologies share one, whose routes may take gigabytes."""
+
+    def __init__(self) -> None:
+        self._made: list[tuple[written.Topology, Network]] = []
+
+    def get(self, section: written.Topology, graph: nx.Graph) -> Network:
+        """The network of a topology.
+
+        Raises
+        ------
+        TopologyError
+            Its routes take more than there is, or than may be.
+        """
+        for known, network in self._made:
+            if known == section:
+                return network
+        network = compile_network(graph, available_bytes())
+        self._made.append((section, network))
+        return network
+
+
 class _Resolver:
     """Resolves one variant; every error points to the line it comes from."""
 
@@ -85,17 +116,26 @@ class _Resolver:
         self.jobs = [
             (one, Place(scenario, variant.name, one.name if variant.jobs else "")) for one in sections
         ]
+        self._profiles_found = self._profiles()
+
+    def compile(self, networks: _Networks) -> None:
+        """Find all routes, or take those of another variant."""
+        try:
+            network = networks.get(self.variant.topology, self.graph)
+        except TopologyError as error:
+            raise self.place.error("topology", *told(self.graph, error)) from None
+        self._network = with_pass_latency(network, self._profiles_found)
 
     def resolve(self) -> VariantPlan:
-        profiles = self._profiles()
+        """The plan; the network must have been compiled."""
+        profiles = self._profiles_found
         occupied = Hosts(self.graph)
         hosts = [occupied.place(sections.workers, place) for sections, place in self.jobs]
-        network = with_pass_latency(self._network(), profiles)
-        on_switches = Switches(network, profiles, self._profile_key())
+        on_switches = Switches(self._network, profiles, self._profile_key())
         jobs = tuple(self._job(index, names, occupied, on_switches) for index, names in enumerate(hosts))
         refuse_more_than_fits(
             [
-                Sized(place, job.workload, len(job.hosts), job.codec, job.collective)
+                Sized(place, job.workload, len(job.hosts), job.codec, job.collective, job.steps)
                 for (_, place), job in zip(self.jobs, jobs, strict=True)
             ]
         )
@@ -107,12 +147,6 @@ class _Resolver:
         for index, (job, (_, place)) in enumerate(zip(jobs, self.jobs, strict=True)):
             check_duration(job, place, network, faults, index, self._rate_key())
         return VariantPlan(self.variant.name, network, faults, jobs)
-
-    def _network(self) -> Network:
-        try:
-            return compile_network(self.graph)
-        except TopologyError as error:
-            raise self.place.error("topology", *told(self.graph, error)) from None
 
     def _job(self, index: int, names: tuple[str, ...], occupied: Hosts, on_switches: Switches) -> JobPlan:
         sections, place = self.jobs[index]

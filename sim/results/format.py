@@ -16,6 +16,7 @@ from sim.results.verdicts import PATTERN
 
 FORMAT = 1
 _FOUND_CHARACTERS = 60  # of a wrong value, in an error
+_DEPTH_MAX = 64  # of mappings and lists in each other: a run's own have some ten
 _DAMAGED = "the folder is damaged, or somebody changed it: run the scenario again"
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
@@ -165,12 +166,23 @@ class _Injected(_Form):
     first_ps: Count | None
 
 
+class _Input(_Form):
+    """A file that the scenario names."""
+
+    path: str
+    kept: bool = True  # a copy is in the folder
+    bytes: Count
+    sha256: str
+
+
 class _Summary(_Form):
     """summary.json."""
 
     scenario: str
     description: str = ""
     chosen: list[str] = []
+    unfinished: list[str] = []  # variants that were not run to their end
+    inputs: list[_Input] = []
     seed: Count
     sets: list[str]
     verdict: Verdict
@@ -223,6 +235,7 @@ def parse(path: str, name: str, content: bytes) -> Any:
         raise DataError(f"{path}: damaged: nested too deep", _DAMAGED) from None
     except ValueError as error:  # UnicodeDecodeError is one
         raise DataError(f"{path}: damaged: {error}", _DAMAGED) from error
+    _require_plain(path, found)
     if name == "summary.json":
         _require_format(path, found)
     try:
@@ -234,6 +247,25 @@ def parse(path: str, name: str, content: bytes) -> Any:
 
 def _refuse_constant(text: str) -> None:
     raise ValueError(f"{text} is no number of JSON")
+
+
+def _require_plain(path: str, found: object) -> None:
+    """Refuse what a reader would trip over where no form says more: deep nesting, text that is no Unicode."""
+    level = [found]
+    for _ in range(_DEPTH_MAX):
+        below: list[object] = []
+        for value in level:
+            if isinstance(value, dict):
+                below += [*value.keys(), *value.values()]
+            elif isinstance(value, list):
+                below += value
+            elif isinstance(value, str) and any("\ud800" <= one <= "\udfff" for one in value):
+                raise DataError(
+                    f"{path}: damaged: holds text that is no Unicode: {ascii(value)[:60]}", _DAMAGED
+                )
+        level = below
+    if level:
+        raise DataError(f"{path}: damaged: nested too deep", _DAMAGED)
 
 
 def _require_format(path: str, found: object) -> None:

@@ -131,10 +131,18 @@ def _require_folder_name(name: str) -> None:
         )
 
 
-def _require_free_name(name: str) -> None:
-    """A path that stays in the folder. In lower case: to some file systems Report.html is report.html."""
+def is_free_name(name: str) -> bool:
+    """Whether a path stays in a run's folder, and is not one of its own files.
+
+    In lower case: to some file systems Report.html is report.html.
+    """
     parts = name.split("/")
-    if any(not re.fullmatch(r"[^./\\\0][^/\\\0]*", part) for part in parts) or parts[0].lower() in _OWN_NAMES:
+    is_plain = all(re.fullmatch(r"[^./\\\0][^/\\\0]*", part) for part in parts)
+    return is_plain and parts[0].lower() not in _OWN_NAMES
+
+
+def _require_free_name(name: str) -> None:
+    if not is_free_name(name):
         raise DataError(
             f"cannot keep the file '{name}' in a run folder",
             f"use a relative path no part of which begins with '.', and not {', '.join(_OWN_NAMES)}",

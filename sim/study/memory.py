@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sim.errors import NetfoldError
 from sim.memory import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
 from sim.study.options import NamedCodec
-from sim.study.source import Source
 from sim.workload.workload import FLOAT_BYTES
+
+if TYPE_CHECKING:
+    from sim.study.source import Source
 
 _EACH_BYTES = 2 * FLOAT_BYTES  # per element and worker: its gradient, and what it decoded
 _SUMS_BYTES = 64  # per element: exact sums, errors and bounds
+_HINTED = 0.99  # share of what would fit that a hint names: what is available goes up and down
 _NEAR = 0.9  # share of what is available from which on a codec is measured
 
 
@@ -24,13 +30,14 @@ def refuse_more_than_fits(codecs: Sequence[NamedCodec], source: Source) -> None:
         With the estimate, what there is, and the largest that fits.
     """
     there_is = available_bytes()
-    if _bytes(source, Footprint(UPPER_BYTES, UPPER_BYTES)) <= _NEAR * there_is:
+    if _bytes(source.elements, source.workers, Footprint(UPPER_BYTES, UPPER_BYTES)) <= _NEAR * there_is:
         return
-    needed = _bytes(source, Footprint(0.0, 0.0))
-    if needed <= there_is:
-        needed = max(_bytes(source, one) for one in _footprints(codecs, source))
+    needed = max(
+        _bytes(source.elements, source.workers, one)
+        for one in [Footprint(0.0, 0.0), *_footprints(codecs, source)]
+    )
     if needed > there_is:
-        most = int(source.elements * (there_is - BASE_BYTES) / (needed - BASE_BYTES))
+        most = int(_HINTED * source.elements * (there_is - BASE_BYTES) / (needed - BASE_BYTES))
         raise NetfoldError(
             f"{source.elements:,} elements of {source.workers} workers take about {size_text(needed)}, "
             f"{size_text(there_is)} of this machine's memory are available",
@@ -45,7 +52,26 @@ def _footprints(codecs: Sequence[NamedCodec], source: Source) -> list[Footprint]
     return [codec_footprint(named.codec, sample) for named in codecs for sample in samples]
 
 
-def _bytes(source: Source, codec: Footprint) -> float:
+def refuse_unread(path: Path, shape: Sequence[int], workers: int) -> None:
+    """Refuse a file that is too large for a study with any codec, before its values are read.
+
+    Raises
+    ------
+    NetfoldError
+        With the least it takes and what there is.
+    """
+    there_is = available_bytes()
+    rows = shape[0] if len(shape) > 1 else workers
+    needed = _bytes(shape[-1], rows, Footprint(0.0, 0.0))
+    if needed > there_is:
+        raise NetfoldError(
+            f"{path}: {math.prod(shape):,} numbers for {rows} workers take at least {size_text(needed)}, "
+            f"{size_text(there_is)} of this machine's memory are available",
+            "use a file of fewer workers or elements",
+        )
+
+
+def _bytes(elements: int, workers: int, codec: Footprint) -> float:
     """What one codec on one kind of gradients takes at its peak."""
-    own = source.elements * (_EACH_BYTES * source.workers + _SUMS_BYTES)
-    return BASE_BYTES + own + codec.bytes(source.elements, source.workers)
+    own = elements * (_EACH_BYTES * workers + _SUMS_BYTES)
+    return BASE_BYTES + own + codec.bytes(elements, workers)

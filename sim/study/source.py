@@ -18,14 +18,14 @@ from sim.errors import DataError
 from sim.scenario.explain import explain
 from sim.scenario.models import Synthetic
 from sim.scenario.node import Node
+from sim.study.memory import refuse_unread
 from sim.study.options import read_value
 from sim.workload import SyntheticSpec, synthetic_workload
-from sim.workload.from_file import WORKERS_MAX
-from sim.workload.gradient_file import Tensor, read_tensors
+from sim.workload.from_file import NOT_FINITE, WORKERS_MAX, first_not_finite
+from sim.workload.gradient_file import Tensor, conversion, read_tensors
 
 INPUT_PATTERN = "input"  # stands for the pattern of gradients that come from a file
 _DIMENSIONS_MAX = 2
-_AT_ONCE = 1 << 20  # rows that are looked at together
 _WANTED = "it needs a float32 array: (elements,), the gradient of every worker, or (workers, elements)"
 
 
@@ -112,8 +112,10 @@ def file_source(path: Path, workers: int | None, default_workers: int) -> Source
     DataError
         The file cannot be read, or holds something else than finite float32 numbers of one or two dimensions,
         or as many gradients as there are not workers.
+    NetfoldError
+        It does not fit the memory that there is.
     """
-    gradients = _checked(path, _tensor(path))
+    gradients = _checked(path, _tensor(path), workers or default_workers)
     notes: tuple[str, ...] = ()
     if gradients.ndim == 1:
         workers = default_workers if workers is None else workers
@@ -132,7 +134,7 @@ def file_source(path: Path, workers: int | None, default_workers: int) -> Source
         lambda count: (rows for _ in range(count)),
         SyntheticSpec(rows[0].size, np.count_nonzero(gradients) / gradients.size),
     )
-    told = {"input": str(path), "sha256": hashlib.sha256(gradients.tobytes()).hexdigest()}
+    told = {"input": str(path), "sha256": hashlib.sha256(gradients.data).hexdigest()}
     return Source((cell,), len(rows), rows[0].size, told, notes)
 
 
@@ -147,11 +149,10 @@ def _tensor(path: Path) -> Tensor:
     return next(iter(tensors.values()))
 
 
-def _checked(path: Path, tensor: Tensor) -> NDArray[np.float32]:
-    """The array in row order, if it is what a study can take."""
+def _checked(path: Path, tensor: Tensor, workers: int) -> NDArray[np.float32]:
+    """The array in row order, if it is what a study can take; one of one gradient is for so many workers."""
     if tensor.dtype != "float32":
-        is_number = tensor.dtype.startswith(("float", "bfloat", "int", "uint"))
-        hint = "; convert it with array.astype(numpy.float32)" if is_number else ""
+        hint = conversion(path, tensor.dtype)
         raise DataError(f"{path}: holds {tensor.dtype} values", _WANTED + hint)
     shape = tensor.shape
     if not 1 <= len(shape) <= _DIMENSIONS_MAX or math.prod(shape) == 0:
@@ -163,19 +164,10 @@ def _checked(path: Path, tensor: Tensor) -> NDArray[np.float32]:
             f"a study takes up to {WORKERS_MAX} workers",
             "did you mean the transpose? numpy.save('gradients.npy', array.T)" if turned else _WANTED,
         )
-    array = tensor.read(())
-    for first in range(0, array.shape[0], _AT_ONCE):
-        finite = np.isfinite(array[first : first + _AT_ONCE])
-        if not finite.all():
-            place = np.argwhere(~finite)[0]
-            place[0] += first
-            raise _not_finite(path, array, tuple(place.tolist()))
-    return np.ascontiguousarray(array)
-
-
-def _not_finite(path: Path, array: NDArray[np.float32], place: tuple[int, ...]) -> DataError:
-    where = ", ".join(map(str, place))
-    return DataError(
-        f"{path}: holds numbers that are not finite: {array[place]} at [{where}]",
-        "a gradient must be finite; look for what went wrong in the step that it comes from",
-    )
+    refuse_unread(path, shape, workers)
+    array = np.ascontiguousarray(tensor.read(()), np.float32)  # in this machine's byte order, and in rows
+    if (odd := first_not_finite(array.reshape(-1))) is not None:
+        place = tuple(map(int, np.unravel_index(odd, shape)))
+        where = ", ".join(map(str, place))
+        raise DataError(f"{path}: holds numbers that are not finite: {array[place]} at [{where}]", NOT_FINITE)
+    return array

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from sim.errors import DataError
-from sim.workload.gradient_file import FLOATS, Tensor, read_tensors
+from sim.workload.gradient_file import FLOATS, Tensor, conversion, read_tensors
 from sim.workload.workload import FLOAT_BYTES, Bucket, Cost, Gradient, Part, make_buckets, split
 
 WORKERS_MAX = 4096
+NOT_FINITE = "a gradient must be finite; look for what went wrong in the step that it comes from"
+_AT_ONCE = 1 << 20  # numbers that are looked at together
 _WANTED = "a gradient file holds float32: (workers, elements), or (steps, workers, elements)"
 
 
@@ -28,6 +30,7 @@ class FileSpec:
     rows: int  # workers in the file
     parts: tuple[Part, ...]  # tensors in the file's order, and how many elements each has
     bucket_bytes: int | None = None
+    held_bytes: int = 0  # that reading any of it leaves in memory, besides the gradients
 
     @property
     def elements(self) -> int:
@@ -45,7 +48,17 @@ def file_spec(
     DataError
         It cannot be read, has the wrong type or shape, or too few gradients for so many workers.
     """
-    tensors = read_tensors(path)
+    return _spec_of(read_tensors(path), path, given, workers, per_step, bucket_bytes)
+
+
+def _spec_of(
+    tensors: Mapping[str, Tensor],
+    path: Path,
+    given: str,
+    workers: int,
+    per_step: bool,
+    bucket_bytes: int | None,
+) -> FileSpec:
     leading = {_leading(given, name, tensor, per_step, workers) for name, tensor in tensors.items()}
     if len(leading) > 1:
         shapes = ", ".join(f"{name} {tensor.shape}" for name, tensor in list(tensors.items())[:3])
@@ -62,15 +75,17 @@ def file_spec(
     parts = tuple(
         Part(name or "gradient", math.prod(tensor.shape[axes:])) for name, tensor in tensors.items()
     )
-    return FileSpec(str(path), given, per_step, steps, rows, parts, bucket_bytes)
+    held_bytes = sum(tensor.held_bytes for tensor in tensors.values())
+    return FileSpec(str(path), given, per_step, steps, rows, parts, bucket_bytes, held_bytes)
 
 
 def _leading(given: str, name: str, tensor: Tensor, per_step: bool, workers: int) -> tuple[int | None, int]:
     """Steps and workers that a tensor holds."""
     shape, called = tensor.shape, f"{given}: {name}" if name else given
     if tensor.dtype not in FLOATS:
-        hint = "; convert it with array.astype(numpy.float32)" if tensor.dtype[0] in "fiu" else ""
-        raise DataError(f"{called}: holds {tensor.dtype} values", f"{_WANTED}{hint}")
+        raise DataError(
+            f"{called}: holds {tensor.dtype} values", f"{_WANTED}{conversion(given, tensor.dtype)}"
+        )
     axes = (2 if per_step else 1) if name else len(shape) - 1
     if not 1 <= axes <= 2 or len(shape) <= axes or math.prod(shape) == 0:
         raise DataError(f"{called}: holds an array of shape {shape}", _WANTED)
@@ -86,11 +101,24 @@ def _leading(given: str, name: str, tensor: Tensor, per_step: bool, workers: int
 
 
 class FileWorkload:
-    """A `Workload` that trains nothing: every step's gradients are those of the file."""
+    """A `Workload` that trains nothing: every step's gradients are those of the file.
+
+    Raises
+    ------
+    DataError
+        The file is not what it was when its spec was read; and of `gradients`, numbers that are not finite.
+    """
 
     def __init__(self, spec: FileSpec, workers: int) -> None:
         self._spec, self._workers = spec, workers
-        self._tensors = list(read_tensors(Path(spec.path)).values())
+        path = Path(spec.path)
+        tensors = read_tensors(path)
+        if _spec_of(tensors, path, spec.given, workers, spec.per_step, spec.bucket_bytes) != spec:
+            raise DataError(
+                f"{path}: is not what it was when the run began",
+                "run again, and leave the file alone until the run ends",
+            )
+        self._tensors = tensors
         self._buckets = make_buckets(_pieces(spec), spec.bucket_bytes or spec.elements * FLOAT_BYTES)
         self._read: int | None = None  # the step of the file that is there
         self._gradients: list[list[Gradient]] = []
@@ -120,6 +148,7 @@ class FileWorkload:
         steps = self._spec.steps
         wanted = 0 if steps is None else step % steps
         if self._read != wanted:
+            self._read, self._gradients = None, []  # before others are read
             self._gradients = [
                 split(self._row(wanted, worker), self._buckets) for worker in range(self._workers)
             ]
@@ -135,8 +164,30 @@ class FileWorkload:
     def _row(self, step: int, worker: int) -> Gradient:
         """A worker's flat gradient: the file's own pages where it lies there as it is needed."""
         index = (worker,) if self._spec.steps is None else (step, worker)
-        parts = [np.ascontiguousarray(tensor.read(index), np.float32).reshape(-1) for tensor in self._tensors]
+        parts = [self._part(name, tensor, index) for name, tensor in self._tensors.items()]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _part(self, name: str, tensor: Tensor, index: tuple[int, ...]) -> Gradient:
+        found = np.ascontiguousarray(tensor.read(index), np.float32).reshape(-1)
+        if (odd := first_not_finite(found)) is not None:
+            inner = np.unravel_index(odd, tensor.shape[len(index) :])
+            place = ", ".join(map(str, (*index, *map(int, inner))))
+            called = f"{self._spec.path}: {name}" if name else self._spec.path
+            raise DataError(
+                f"{called}: holds numbers that are not finite: {found[odd]} at [{place}], "
+                f"of worker {index[-1]}",
+                NOT_FINITE,
+            )
+        return found
+
+
+def first_not_finite(values: Gradient) -> int | None:
+    """The place of the first number that is not finite, in a flat array."""
+    for start in range(0, values.size, _AT_ONCE):
+        is_finite = np.isfinite(values[start : start + _AT_ONCE])
+        if not is_finite.all():
+            return start + int(np.argmin(is_finite))
+    return None
 
 
 def _pieces(spec: FileSpec) -> list[Part]:

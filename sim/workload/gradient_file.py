@@ -1,7 +1,7 @@
 """Gradients from files of other programs: NumPy arrays, safetensors and PyTorch's own.
 
 Every reader gives `Tensor`s whose parts are read when they are asked for, so that a large file is never in
-memory as a whole (but for `.npz`, whose members are compressed). Headers are held to the file's size before
+memory as a whole (but for what a `Tensor` says of `held_bytes`). Headers are held to the file's size before
 anything is allocated.
 """
 
@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import math
 import pickle
-import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +22,7 @@ from sim.foreign import UnreadableError, open_regular
 
 SUFFIXES = (".npy", ".npz", ".safetensors", ".pt", ".pth")
 FLOATS = ("float32", "float16", "bfloat16")
+_OLD_TORCH = pickle.dumps(0x1950A86A20F9469CFC6C, 2)  # what `torch.save` began with before version 1.6
 _SAVE = "of a PyTorch tensor: numpy.save('gradient.npy', tensor.float().cpu().numpy())"
 
 
@@ -34,6 +33,7 @@ class Tensor:
     shape: tuple[int, ...]
     dtype: str
     read: Callable[[tuple[int, ...]], NDArray[Any]]  # what is at some leading indices
+    held_bytes: int = 0  # that stay in memory once any of it is read
 
 
 def read_tensors(path: Path) -> Mapping[str, Tensor]:
@@ -44,9 +44,11 @@ def read_tensors(path: Path) -> Mapping[str, Tensor]:
     DataError
         The file is not there, no regular file, of no known kind, damaged, or shorter than its header says.
     """
+    from sim.workload.archive import read_npz  # late: it makes `Tensor`s
+
     readers = {
         ".npy": _npy,
-        ".npz": _npz,
+        ".npz": read_npz,
         ".safetensors": _safetensors,
         ".pt": _torch,
         ".pth": _torch,
@@ -67,12 +69,20 @@ def damaged(path: Path, by: str, why: str = "") -> DataError:
     return DataError(f"{path}: damaged, of Python objects, or not written by {by}{why and f': {why}'}", _SAVE)
 
 
+def conversion(path: str | Path, dtype: str) -> str:
+    """How to make float32 of the numbers of a file, as the end of a hint; nothing where they are none."""
+    if not dtype.startswith(("float", "bfloat", "int", "uint")):
+        return ""
+    is_numpy = str(path).endswith((".npy", ".npz"))
+    return f"; convert it with {'array.astype(numpy.float32)' if is_numpy else 'tensor.float()'}"
+
+
 def _npy(path: Path, file: BinaryIO) -> Mapping[str, Tensor]:
     size_bytes = file.seek(0, 2)
     file.seek(0)
-    shape, is_fortran, dtype = _header(path, file)
+    shape, is_fortran, dtype = header(path, file)
     start = file.tell()
-    _require_size(path, shape, dtype, size_bytes - start)
+    require_size(path, shape, dtype, size_bytes - start)
     order: Literal["F", "C"] = "F" if is_fortran else "C"
     if math.prod(shape) == 0:
         return {"": _of_array(np.empty(shape, dtype))}
@@ -81,32 +91,7 @@ def _npy(path: Path, file: BinaryIO) -> Mapping[str, Tensor]:
     return {"": _of_array(mapped.view(np.ndarray))}
 
 
-def _npz(path: Path, file: BinaryIO) -> Mapping[str, Tensor]:
-    try:
-        with zipfile.ZipFile(file) as archive:
-            tensors = {
-                info.filename.removesuffix(".npy"): _of_array(_member(path, archive, info))
-                for info in archive.infolist()
-            }
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError):
-        raise damaged(path, "numpy.save or savez") from None
-    if not tensors:
-        raise DataError(f"{path}: holds 0 arrays: none", "save the one that is meant in a file of its own")
-    return tensors
-
-
-def _member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
-    with archive.open(info) as member:
-        shape, is_fortran, dtype = _header(path, member)
-        start = member.tell()
-        _require_size(path, shape, dtype, info.file_size - start)
-        content = member.read(math.prod(shape) * dtype.itemsize)
-    if len(content) < math.prod(shape) * dtype.itemsize:
-        raise damaged(path, "numpy.save or savez", f"{info.filename} ends early")
-    return np.frombuffer(bytearray(content), dtype).reshape(shape, order="F" if is_fortran else "C")
-
-
-def _header(path: Path, file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def header(path: Path, file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Shape, order and type of an array in NumPy's format."""
     try:
         version = np.lib.format.read_magic(file)
@@ -124,7 +109,7 @@ def _header(path: Path, file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]
     return shape, is_fortran, dtype
 
 
-def _require_size(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], there_are: int) -> None:
+def require_size(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], there_are: int) -> None:
     """Refuse a header that promises more than the file holds."""
     needed = math.prod(shape) * dtype.itemsize
     if min(shape, default=0) < 0 or needed > there_are:
@@ -173,6 +158,11 @@ def _slice_reader(part: Any) -> Callable[[tuple[int, ...]], NDArray[Any]]:
 
 
 def _torch(path: Path, file: BinaryIO) -> Mapping[str, Tensor]:
+    if file.read(len(_OLD_TORCH)) == _OLD_TORCH:
+        raise DataError(
+            f"{path}: is of PyTorch's old format, which cannot be read in parts",
+            "save it again: torch.save(torch.load('old.pt', weights_only=True), 'new.pt')",
+        )
     import torch
 
     try:
@@ -189,10 +179,23 @@ def _torch(path: Path, file: BinaryIO) -> Mapping[str, Tensor]:
         )
     if not named:
         raise DataError(f"{path}: holds no tensors", "save the workers' gradients in it")
-    return {name: _of_torch(tensor) for name, tensor in named.items()}
+    return {name: _of_torch(path, name, tensor) for name, tensor in named.items()}
 
 
-def _of_torch(tensor: Any) -> Tensor:
+def _of_torch(path: Path, name: str, tensor: Any) -> Tensor:
+    called = f"{path}: {name}" if name else str(path)
+    if tensor.is_meta:
+        raise DataError(
+            f"{called}: holds a shape without values (a tensor of the device meta)",
+            "save the gradients themselves: torch.save(gradients.cpu(), 'gradients.pt')",
+        )
+    if tensor.is_nested or str(tensor.layout) != "torch.strided":
+        kind = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
+        raise DataError(
+            f"{called}: holds a tensor of the layout {kind}, must be a dense one",
+            "torch.save(gradients.to_dense(), 'gradients.pt')",
+        )
+
     def read(index: tuple[int, ...]) -> NDArray[Any]:
         found: NDArray[Any] = tensor[index].detach().float().numpy()
         return found

@@ -96,6 +96,33 @@ def test_what_makes_runs_less_comparable_is_said(write: Callable[..., Path]) -> 
     )
 
 
+def told(*digests: str, **more: Any) -> dict[str, Any]:
+    """A summary of the ring, and of files that it was run with."""
+    named = [
+        {"path": f"{name}.npy", "kept": True, "bytes": 4, "sha256": digest * 32}
+        for name, digest in zip("gh", digests, strict=False)
+    ]
+    return {**run_data(RING).summary, "inputs": named, **more}
+
+
+def test_files_that_hold_something_else_are_said(write: Callable[..., Path]) -> None:
+    first = write(RING, summary=told("ab", "cd"))
+    second, third = write(RING, summary=told("ab", "ef")), write(RING, summary=told("ab"))
+    name = "quick/2026-11-21T19-12-51-seed7"
+
+    assert compare([first, second, third]).notes == (
+        f"{name}-2: h.npy with sha256 efefefefefef, the baseline has cdcdcdcdcdcd",
+    )
+
+
+def test_a_run_that_is_not_finished_is_said_so(write: Callable[..., Path]) -> None:
+    first, second = write(RING), write(RING, summary=told(unfinished=["b", "c"]))
+    note = "quick/2026-11-21T19-12-51-seed7-2: unfinished, 'b', 'c' did not run to the end"
+
+    assert compare([first, second]).notes == (note,)
+    assert compare([second, first]).notes == (note,)
+
+
 def test_another_scenario_is_said_in_one_note(write: Callable[..., Path]) -> None:
     first = write(RING)
     second = write(LOSSLESS, replace(RING, name="other"), scenario_name="other", seed=8)

@@ -53,6 +53,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = run_data(ring, replace(LOSSLESS, choices=("packed", "dense")), faults=[FAULT])
     whole = dict(data.summary)
     whole["variants"][0]["diagnosis"] = DIAGNOSIS
+    whole["unfinished"] = ["third"]
+    whole["inputs"] = [{"path": "g.npy", "kept": False, "bytes": 7, "sha256": "ab"}]
     whole["injected"] = [{name: getattr(FAULT, name) for name in FAULT.__slots__}]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sim.report.html.figures", lambda run: {})
@@ -129,6 +131,11 @@ def test_a_whole_folder_is_fine(folder: Path) -> None:
             *("summary.json", ("variants", 0, "metrics", "steps"), 3),
             "steps.parquet: has 2 steps of 'ring', summary.json says 3",
         ),
+        ("summary.json", ("unfinished",), 3, "summary.json: unfinished: must be a list, found 3"),
+        (
+            *("summary.json", ("inputs", 0, "sha256"), MISSING),
+            "summary.json: inputs.0.sha256: is missing",
+        ),
         ("checks.json", (0, "variant"), 7, "checks.json: 0.variant: must be text, found 7"),
         ("run.json", ("version",), MISSING, "run.json: version: is missing"),
     ],
@@ -137,6 +144,34 @@ def test_what_is_wrong_is_told_with_file_and_key(
     folder: Path, name: str, place: tuple[str | int, ...], new: object, told: str
 ) -> None:
     assert refusal(folder, name, lambda found: changed(found, place, new)) == told + DAMAGED
+
+
+@pytest.mark.usefixtures("whole")
+@pytest.mark.parametrize("around", [lambda inner: {"kind": inner}, lambda inner: [inner]])
+def test_a_setup_that_is_nested_deep_is_told(folder: Path, around: Callable[[Any], Any]) -> None:
+    def nested(found: Any) -> Any:
+        inner: Any = "star"
+        for _ in range(900):
+            inner = around(inner)
+        return changed(found, ("variants", 0, "setup"), {"topology": {"kind": inner}})
+
+    assert refusal(folder, "summary.json", nested) == f"summary.json: damaged: nested too deep{DAMAGED}"
+
+
+@pytest.mark.usefixtures("whole")
+@pytest.mark.parametrize(
+    ("name", "place", "new"),
+    [
+        ("summary.json", ("sets",), ["a=\ud800"]),
+        ("summary.json", ("variants", 0, "setup"), {"codec": {"\ud800": 1}}),
+        ("checks.json", (0, "detail"), "\udfff"),
+    ],
+)
+def test_text_that_is_no_unicode_is_told(folder: Path, name: str, place: Any, new: Any) -> None:
+    told = refusal(folder, name, lambda found: changed(found, place, new))
+
+    assert told.startswith(f"{name}: damaged: holds text that is no Unicode: ")
+    assert told.endswith(DAMAGED)
 
 
 @pytest.mark.usefixtures("whole")

@@ -245,6 +245,31 @@ def test_what_repeats_a_run_names_the_variants_that_were_chosen(report: Callable
     )
 
 
+def test_what_a_run_needs_besides_its_folder_is_told_with_its_digest(report: Callable[..., str]) -> None:
+    files = [
+        {"path": "big.npz", "kept": False, "bytes": 20_000_000, "sha256": "ab" * 32},
+        {"path": "small.npy", "kept": True, "bytes": 20, "sha256": "cd" * 32},
+    ]
+    text = report(RING, summary={**run_data(RING).summary, "inputs": files})
+    again = text[text.index("Run it again") :]
+
+    assert f'<tr><td>big.npz</td><td class="n">20000000</td><td>{"ab" * 32}</td></tr>' in again
+    assert "which are not in this folder" in again
+    assert "small.npy" not in text
+    assert "not in this folder" not in report(RING)
+
+
+def test_a_run_that_is_not_finished_says_so_and_promises_no_equal_bytes(report: Callable[..., str]) -> None:
+    text = report(RING, summary={**run_data(RING).summary, "unfinished": ["b", "c"]})
+
+    assert text.index("<b>Unfinished:</b> the run was stopped, and b, c did not run") < text.index(
+        "Variants<"
+    )
+    assert "byte for byte" not in text
+    assert "byte for byte" in report(RING)
+    assert "Unfinished" not in report(RING)
+
+
 def test_variants_that_ran_the_same_have_no_table_of_differences(report: Callable[..., str]) -> None:
     text = report(RING, LOSSLESS, summary=told(run_data(RING, LOSSLESS), SETUP, SETUP))
 

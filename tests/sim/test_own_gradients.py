@@ -31,6 +31,16 @@ def netfold(file: Path, *words: str) -> Any:
     return CliRunner().invoke(app, ["run", str(file), "--out", str(file.parent / "runs"), *words])
 
 
+def told(path: str, content: bytes, kept: bool = True) -> dict[str, Any]:
+    """What a summary says of a file."""
+    return {
+        "path": path,
+        "kept": kept,
+        "bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
+
+
 @pytest.fixture
 def scenario(tmp_path: Path) -> Path:
     """Two steps of three workers, whole numbers: every sum is exact, and sparse in the second step."""
@@ -53,7 +63,8 @@ def test_a_run_sends_what_the_file_holds(scenario: Path) -> None:
     assert run.rounds["nonzeros"].to_list() == [499, 10]  # element 0 of worker 0 is 0
     assert run.rounds["union_nonzeros"].to_list() == [500, 10]
     assert run.summary["inputs"] == [
-        {"path": "parts/g.npy", "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        told("parts/g.npy", content),
+        told("parts/mine.yaml", PROFILE.encode()),
     ]
 
 
@@ -106,11 +117,15 @@ def test_steps_beyond_those_of_the_file_begin_anew(scenario: Path) -> None:
     assert load(scenario.parent / "runs" / "latest").rounds["nonzeros"].to_list() == [499, 10, 499]
 
 
-def test_a_gradient_that_is_not_finite_ends_its_variant_in_words(scenario: Path) -> None:
+def test_a_gradient_that_is_not_finite_ends_the_run_in_words(scenario: Path) -> None:
     gradients = np.ones((3, 20), np.float32)
     gradients[1, 7] = np.nan
     np.save(scenario.parent / "parts" / "g.npy", gradients)
     result = netfold(scenario, "--set", "codec={kind: exact}")
 
-    assert result.exit_code == 1
-    assert "own: finishes: fail: gradient[7] is nan" in result.stdout
+    path = scenario.parent / "parts" / "g.npy"
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-2:] == [
+        f"{path}: holds numbers that are not finite: nan at [1, 7], of worker 1",
+        "  a gradient must be finite; look for what went wrong in the step that it comes from",
+    ]

@@ -154,3 +154,31 @@ def test_routes_are_the_seeds(tmp_path: Path) -> None:
 def test_one_worker_is_a_job(tmp_path: Path) -> None:
     assert len(job_plan(only(tmp_path, "workers=1")).hosts) == 1
     assert len(job_plan(only(tmp_path, "workers=1", RING, DENSE)).hosts) == 1
+
+
+def test_variants_of_one_topology_share_their_routes(tmp_path: Path) -> None:
+    """Which may take gigabytes; what switches add to delays is each variant's own."""
+    text = (
+        TINY
+        + """variants:
+  - name: a
+  - name: b
+    workers: 2
+  - name: c
+    topology: {delay: 2us}
+"""
+    )
+    a, b, c = plan(tmp_path, text=text).variants
+
+    assert a.network.next_link is b.network.next_link
+    assert a.network.next_link is not c.network.next_link
+
+
+def test_routes_that_do_not_fit_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sim.resolve.variant.available_bytes", lambda: 199)
+
+    assert refused(tmp_path) == (
+        "tiny.yaml:3: topology: the routes of 5 nodes with up to 1 equal ways take 1.86e-07 GiB, "
+        "1.85e-07 GiB of memory are free for them\n"
+        "  use fewer hosts or spines, or topologies that variants have in common"
+    )

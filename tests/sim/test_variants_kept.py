@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import sim.run
 from sim.cli import app
-from sim.errors import InvariantError, RunError
+from sim.errors import InvariantError, NetfoldError, RunError
 from sim.results import files, load
 
 ROOT = Path(__file__).parents[2]
@@ -69,6 +69,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Any:
         (RunError("not enough memory", "use less"), 1, "not enough memory\n  use less"),
         (MemoryError("no 5 GiB"), 1, "not enough memory: no 5 GiB\n  use fewer elements, samples or workers"),
         (InvariantError("bytes vanished"), 3, "bytes vanished\n  a bug; to reproduce: netfold run"),
+        (ValueError("nobody foresaw this"), 1, ""),  # `main` prints its traceback, and exits with 3
     ],
 )
 def test_variants_that_are_done_are_kept(
@@ -84,7 +85,8 @@ def test_variants_that_are_done_are_kept(
     assert load(kept).summary["unfinished"] == ["third"]
     assert "first" in result.stdout
     assert "Unfinished: third did not run to the end.\n" in result.stdout
-    assert f"What is done is in {kept}\n" in result.stdout
+    assert f"What is done is in {kept}\nFor a report of it: netfold report {kept}\n" in result.stdout
+    assert isinstance(error, NetfoldError | KeyboardInterrupt | MemoryError) or result.exception is error
     assert not (tmp_path / "runs" / "latest").exists()
 
 
@@ -121,6 +123,52 @@ def test_a_disk_that_gets_full_keeps_what_was_written_and_prints_the_rest(
     assert "No space left on device" in result.stderr
     assert folders(tmp_path) == ["1-unfinished-1-of-3"]
     assert "second" in result.stdout  # it was done, and is in the table
+    (kept,) = [path for path in (tmp_path / "runs" / "three").iterdir() if path.name[0] != "."]
+    assert f"What is done is in {kept}, without second\n" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(KeyboardInterrupt(), 130), (OSError(errno.ENOSPC, "No space left"), 1)]
+)
+def test_a_report_that_cannot_be_written_is_said_to_be_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, status: int
+) -> None:
+    def write(run: Any) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr("sim.report.html.write_report", write)
+        result = netfold(tmp_path)
+    (kept,) = (tmp_path / "runs" / "three").iterdir()
+
+    assert result.exit_code == status
+    assert folders(tmp_path) == ["1-unfinished-3-of-3"]
+    assert "Report: " not in result.stdout
+    assert result.stdout.endswith(
+        "Unfinished: all variants are done, the report is missing.\n"
+        f"What is done is in {kept}\n"
+        f"For a report of it: netfold report {kept}\n"
+    )
+    assert CliRunner().invoke(app, ["report", str(kept)]).exit_code == 0
+    assert (kept / "report.html").is_file()
+
+
+def test_a_variant_that_cannot_be_summed_up_takes_no_other_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summary_of = sim.run.summary_of
+
+    def summed(results: Any) -> Any:
+        if len(results) == 2:
+            raise InvariantError("rounds of nobody")
+        return summary_of(results)
+
+    monkeypatch.setattr(sim.run, "summary_of", summed)
+    result = netfold(tmp_path)
+
+    assert (result.exit_code, "rounds of nobody" in result.stderr) == (3, True)
+    assert folders(tmp_path) == ["1-unfinished-1-of-3"]
+    assert "Unfinished: second, third did not run to the end.\n" in result.stdout
 
 
 def test_some_variants_alone(tmp_path: Path) -> None:

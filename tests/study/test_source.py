@@ -1,5 +1,6 @@
 """Gradients of a study: made up or from a file, and what is said of wrong ones."""
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,49 @@ def test_a_gradient_for_each_worker(tmp_path: Path) -> None:
         for gradients in cell.rounds(2):
             assert np.array_equal(np.stack(gradients), GRADIENTS)
             assert all(gradient.flags.c_contiguous for gradient in gradients)
+
+
+def test_numbers_of_the_other_byte_order(tmp_path: Path) -> None:
+    """They are this machine's when codecs have them, whose kernels look at bits."""
+    np.save(tmp_path / "g.npy", GRADIENTS.astype(">f4"))
+    (cell,) = file_source(tmp_path / "g.npy", None, default_workers=8).cells
+
+    for one, wanted in zip(next(cell.rounds(1)), GRADIENTS, strict=True):
+        assert one.dtype == np.dtype("float32")
+        assert one.dtype.isnative
+        assert np.array_equal(one, wanted)
+
+
+@pytest.mark.parametrize("name", ["g.npy", "g.npz"])
+def test_a_file_that_does_not_fit_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """8 MiB of zeros: with what two workers decode and the sums, 10 times as much."""
+    save = np.save if name == "g.npy" else np.savez_compressed
+    save(tmp_path / name, np.zeros((2, 1 << 20), np.float32))
+    monkeypatch.setattr(sim.study.memory, "available_bytes", lambda: BASE_BYTES + (79 << 20))
+    tracemalloc.start()
+    with pytest.raises(NetfoldError) as caught:
+        file_source(tmp_path / name, None, 8)
+    taken = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert str(caught.value) == (
+        f"{tmp_path / name}: 2,097,152 numbers for 2 workers take at least 480 MiB, "
+        "479 MiB of this machine's memory are available\n  use a file of fewer workers or elements"
+    )
+    assert taken < 4 << 20
+
+
+def test_the_hint_of_a_study_that_does_not_fit_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sim.study.memory, "available_bytes", lambda: BASE_BYTES + (40 << 20))
+    one_kind = {**OPTIONS, "density": "1", "pattern": "iid"}
+    codecs = read_codecs(["exact"])
+    with pytest.raises(NetfoldError) as caught:
+        refuse_more_than_fits(codecs, synthetic_source({**one_kind, "elements": "1e9"}, 8, 1))
+    most = caught.value.hint.split()[1].replace(",", "")
+
+    refuse_more_than_fits(codecs, synthetic_source({**one_kind, "elements": most}, 8, 1))
 
 
 def test_one_gradient_for_all_workers(tmp_path: Path) -> None:

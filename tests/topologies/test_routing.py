@@ -117,3 +117,13 @@ def test_a_thousand_nodes() -> None:
     assert network.next_link.shape == (1044, 1044, 16)
     assert network.next_count[:1024].max() == 1
     assert network.next_count[leaf0, last_host] == 4
+
+
+def test_routes_that_take_more_than_there_is_are_refused_before_they_are_made() -> None:
+    """3 × 3 leaves and spines with 2 hosts a leaf: 12 nodes, 3 equal ways and their number, 4 bytes each."""
+    graph = leaf_spine(3, 3, 2, LINK, UPLINK)
+    needed = 4 * 12 * 12 * (3 + 1)
+
+    assert compile_network(graph, needed).next_link.shape == (12, 12, 3)
+    with pytest.raises(TopologyError, match="the routes of 12 nodes with up to 3 equal ways take"):
+        compile_network(graph, needed - 1)

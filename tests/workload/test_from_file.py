@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,10 @@ def saved(folder: Path, kind: str) -> Path:
             np.save(path, GRADIENTS.astype(np.float16))
         case "npz":
             np.savez_compressed(path, anything=GRADIENTS)
+        case "npy big-endian":
+            np.save(path, GRADIENTS.astype(">f4"))
+        case "npz fortran":
+            np.savez_compressed(path, anything=np.asfortranarray(GRADIENTS))
         case "npz named":
             np.savez(path, first=FIRST, second=SECOND)
         case "safetensors":
@@ -65,7 +70,7 @@ def saved(folder: Path, kind: str) -> Path:
 @pytest.mark.parametrize(
     "kind",
     [
-        *("npy", "npy fortran", "npy half", "npz", "npz named"),
+        *("npy", "npy fortran", "npy half", "npy big-endian", "npz", "npz fortran", "npz named"),
         *("safetensors", "safetensors bfloat16", "pt", "pt named"),
     ],
 )
@@ -90,6 +95,115 @@ def test_named_tensors_of_each_step(tmp_path: Path) -> None:
     save_file({"a": np.stack([FIRST, -FIRST]), "b": np.stack([SECOND, -SECOND])}, path)
 
     np.testing.assert_array_equal(gradients(path, 1, per_step=True)[0], -GRADIENTS)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_steps_of_an_archive_are_read_forwards_and_backwards(tmp_path: Path, save: Any, order: Any) -> None:
+    save(tmp_path / "g.npz", np.asarray(STEPS, order=order))
+    workload = file_workload(spec(tmp_path / "g.npz", per_step=True), WORKERS)
+
+    for step in (0, 1, 1, 0, 3, 2):
+        found = np.stack([own[0] for own in workload.gradients(step)])
+        np.testing.assert_array_equal(found, STEPS[step % 2])
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_an_archive_is_not_loaded_whole(tmp_path: Path, save: Any) -> None:
+    """Of 32 workers' rows, 1 MiB each, two are used; its headers alone say what it holds."""
+    save(tmp_path / "g.npz", np.ones((32, 1 << 18), np.float32))
+    tracemalloc.start()
+    found = spec(tmp_path / "g.npz", workers=2)
+    of_spec = tracemalloc.get_traced_memory()[1]
+    workload = file_workload(found, 2)
+    gradients = workload.gradients(0)
+    of_all = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert [float(own[0].sum()) for own in gradients] == [2.0**18] * 2
+    assert of_spec < 1 << 20
+    assert of_all < 6 << 20
+
+
+def test_a_member_that_is_damaged_is_told_when_it_is_read(tmp_path: Path) -> None:
+    """A bit of the last number of a member that is stored as it is: only its check sum tells."""
+    path = saved(tmp_path, "npz named")
+    content = bytearray(path.read_bytes())
+    content[content.index(SECOND.tobytes()[-8:]) + 4] ^= 1
+    path.write_bytes(content)
+
+    with pytest.raises(DataError, match=r"g\.npz: damaged, of Python objects, or not written by numpy\.save"):
+        gradients(path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("npy", "nan at [1, 7], of worker 1"),
+        ("npy steps", "-inf at [1, 2, 3], of worker 2"),
+        ("npz named", "inf at [2, 1, 0], of worker 2"),
+    ],
+)
+def test_a_number_that_is_not_finite_is_told_with_its_place(tmp_path: Path, kind: str, told: str) -> None:
+    one, steps, first = GRADIENTS.copy(), STEPS.copy(), FIRST.copy()
+    one[1, 7], steps[1, 2, 3], first[2, 1, 0] = np.nan, -np.inf, np.inf
+    path, name = tmp_path / f"g.{kind[:3]}", ""
+    if kind == "npz named":
+        np.savez(path, first=first, second=SECOND)
+        name = "first: "
+    else:
+        np.save(path, one if kind == "npy" else steps)
+    workload = file_workload(spec(path), WORKERS)
+
+    with pytest.raises(DataError) as caught:
+        list(map(workload.gradients, range(2)))
+    assert str(caught.value) == (
+        f"{path}: {name}holds numbers that are not finite: {told}\n"
+        "  a gradient must be finite; look for what went wrong in the step that it comes from"
+    )
+
+
+def test_a_file_that_holds_something_else_by_now_is_told(tmp_path: Path) -> None:
+    path = saved(tmp_path, "npy")
+    found = spec(path)
+    np.save(path, GRADIENTS[:, :7])
+
+    with pytest.raises(DataError, match=r"g\.npy: is not what it was when the run began"):
+        file_workload(found, WORKERS)
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda one: one.to_sparse(), "holds a tensor of the layout sparse_coo, must be a dense one"),
+        (lambda one: one.to_sparse_csr(), "holds a tensor of the layout sparse_csr, must be a dense one"),
+        (lambda one: one.to("meta"), "holds a shape without values (a tensor of the device meta)"),
+        (lambda one: one.double(), "holds float64 values\n  "),
+    ],
+)
+@pytest.mark.parametrize("name", ["", "w"])
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+def test_tensors_that_cannot_be_used_are_told(tmp_path: Path, make: Any, told: str, name: str) -> None:
+    tensor = make(torch.from_numpy(GRADIENTS))
+    torch.save({name: tensor} if name else tensor, tmp_path / "g.pt")
+
+    with pytest.raises(DataError) as caught:
+        spec(tmp_path / "g.pt")
+    assert f"g.pt: {name}{': ' if name else ''}{told}" in str(caught.value)
+    if "float64" in told:
+        assert str(caught.value).endswith("; convert it with tensor.float()")
+
+
+def test_the_old_format_of_pytorch_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "g.pt"
+    torch.save(torch.from_numpy(GRADIENTS), path, _use_new_zipfile_serialization=False)
+
+    with pytest.raises(DataError) as caught:
+        spec(path)
+    assert str(caught.value) == (
+        f"{path}: is of PyTorch's old format, which cannot be read in parts\n"
+        "  save it again: torch.save(torch.load('old.pt', weights_only=True), 'new.pt')"
+    )
 
 
 def test_fewer_workers_take_the_first_gradients(tmp_path: Path) -> None:
