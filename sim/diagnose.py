@@ -17,9 +17,8 @@ from sim.evidence import closed, once_only, trouble
 from sim.standstill import CLEARED, HAS_CRASHED, Child, Observed, Scene
 from sim.stuck_messages import has_crashed, stuck_message, unknown
 from sim.units import TIME
+from sim.ways import ROOT, round_trip
 from topologies.routing import path
-
-ROOT = 0
 
 
 def diagnose(engine: Observed, scene: Scene) -> Diagnosis:
@@ -251,17 +250,7 @@ class _JobScene:
         return self._trouble(ways) or self._unknown(ways, f"of the results to {workers_listed(waiting)}")
 
     def _round_trip(self, worker: int) -> list[int]:
-        """Links from a worker to the root and back, switch by switch of the tree."""
-        network, job = self.scene.network, self.job
-        node, route, links = job.hosts[worker], job.routes[worker], list[int]()
-        point = job.homes[worker] if job.homes else ROOT
-        while True:
-            links += path(network, node, self._points[point].switch, route)
-            links += path(network, self._points[point].switch, node, route)
-            if point == ROOT:
-                return links
-            branch = job.branches[point - 1]
-            node, route, point = branch.switch, branch.route, branch.parent
+        return round_trip(self.scene.network, self.job, worker)
 
     def _unknown(self, links: Sequence[int], way: str) -> Cause:
         """Where nothing is lost on a way: packets that came twice or too late, or nobody knows."""

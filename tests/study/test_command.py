@@ -163,7 +163,10 @@ def test_a_file_is_studied(tmp_path: Path) -> None:
     [
         (["losless"], "losless: cannot use 'losless' as a kind\n  did you mean 'lossless'? allowed: "),
         (["packed", "--density", "2"], "--density: 2 is not a fraction from 0 to 1\n"),
-        (["packed", "--input", "g.txt"], "g.txt: reads .npy, .npz, .safetensors, .pt and .pth files, found .txt\n"),
+        (
+            ["packed", "--input", "g.txt"],
+            "g.txt: reads .npy, .npz, .safetensors, .pt and .pth files, found .txt\n",
+        ),
         (
             ["packed", "--input", "g.npy", "--row-elements", "8", "--density", "1%"],
             "--density, --row-elements: gradients come from g.npy\n"

@@ -83,8 +83,13 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "what no fault explains is no failure",
-                "    if not ending.leak_causes:\n",
-                "    if not ending.leak_causes and not ending.leaks:\n",
+                "    if not causes:\n",
+                "    if not causes and not ending.leaks:\n",
+            ),
+            (
+                "one late packet explains any number of slots",
+                "    if most < len(ending.leaks):\n",
+                "    if most < 1:\n",
             ),
             ("copies on any link explain what is left", "and links & set(planned.effect.links):", ":"),
             ("a fault that struck nothing explains it", "        if record.count\n", "        if True\n"),
