@@ -208,7 +208,8 @@ class FixedPoint:
         if self.factor is not None:
             if not FACTOR_MIN <= self.factor < math.inf:
                 raise ValueError(
-                    f"factor is {self.factor}: it must be finite and {FACTOR_MIN:.3g} or more, for example 1e6"
+                    f"factor is {self.factor}: it must be finite and {FACTOR_MIN:.3g} or more, "
+                    "for example 1e6"
                 )
             if self.block_elements is not None:
                 raise ValueError(

@@ -33,7 +33,7 @@ class Alike:
     def require(
         self, number: int, worker: int, place: tuple[int, int, int], messages: tuple[Message, ...]
     ) -> None:
-        """Refuse messages that no sum can be made of: those of another worker differ in round, kind or length.
+        """Refuse messages that make no sum: those of another worker differ in round, kind or length.
 
         Raises
         ------
