@@ -214,6 +214,10 @@ class _JobScene:
             way = path(scene.network, job.hosts[worker], self._points[point].switch, job.routes[worker])
             return 1, self._trouble(way) or self._unknown(way, f"of worker {worker} to {self._switch(point)}")
         if self._opened(worker) <= unit.stream:
+            ahead = sorted({one.worker for one in self._outstanding if one.stream == unit.stream})
+            links = [link for one in ahead for link in self._round_trip(one)]
+            if cause := evidence.misread(scene.network, scene.disturbances, links, ahead):
+                return 0, cause
             doing = scene.doing.get((self.owner, worker), "is elsewhere")
             return 0, Cause(
                 f"worker {worker} has not begun this exchange: it {doing}",

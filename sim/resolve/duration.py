@@ -86,10 +86,10 @@ def check_slowed(jobs: Sequence[JobPlan], network: Network, faults: FaultPlan, e
         size_bytes, rate_bps = _waiting_bytes(jobs, network, link), fault.effect.rate_bps
         if transmit_time_ps(size_bytes, rate_bps) > BACKLOG_MAX_PS:
             least = RATE.rough(-(-size_bytes * 8 * PS_PER_S // BACKLOG_MAX_PS))
-            name = network.link_names[link]
+            name, rate = network.link_names[link], RATE.format(rate_bps)
             raise error(
                 f"faults.{index}.rate",
-                f"at {RATE.format(rate_bps)} a full window waits for link {name} for more than {BACKLOG_LIMIT}",
+                f"at {rate} a full window waits for link {name} for more than {BACKLOG_LIMIT}",
                 f"use {least} or more, or a smaller window",
             )
 
