@@ -138,7 +138,7 @@ class BlockSparseEncoder:
             chosen = -following.words.astype(np.int64)
             upcoming.check(current, own, chosen)
             current = np.sort(chosen[chosen < upcoming.end])
-        tell_infinite(infinite, Bucket(gradient, decoded, round))
+        tell_infinite(infinite, decoded, round)
         return decoded
 
 
@@ -158,8 +158,9 @@ def _exchange_bitmap(
     agreed = numbers.agree(gradient.size, announced, tuple(merged), round)
     index = _only(everyone(gradient.size), np.flatnonzero(live))
     place = placed(members_of(index, numbers.block_elements), agreed)
-    bucket = Bucket(gradient, np.empty(gradient.size, np.float32), round)
-    tell_infinite((yield from exchange_members(bucket, place, numbers, "blocks")), bucket)
+    bucket = Bucket(gradient, round)
+    infinite = yield from exchange_members(bucket, place, numbers, "blocks")
+    tell_infinite(infinite, bucket.decoded, round)
     return bucket.decoded
 
 

@@ -70,6 +70,7 @@ class DenseExactEncoder:
         )
         if not place.offsets[-1]:  # zeros everywhere
             return np.zeros(gradient.size, np.float32)
-        bucket = Bucket(gradient, np.empty(gradient.size, np.float32), round)
-        tell_infinite((yield from exchange_members(bucket, place, numbers, "values")), bucket)
+        bucket = Bucket(gradient, round)
+        infinite = yield from exchange_members(bucket, place, numbers, "values")
+        tell_infinite(infinite, bucket.decoded, round)
         return bucket.decoded

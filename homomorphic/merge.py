@@ -38,6 +38,9 @@ def add_words(accumulator: NDArray[np.int32], words: NDArray[np.int32]) -> None:
         accumulator[i] += words[i]
 
 
+_NAN = np.float32(np.nan)  # the bits 0x7FC00000
+
+
 @kernel
 def or_words(accumulator: NDArray[np.int32], words: NDArray[np.int32]) -> None:
     """Unite bit patterns in place."""
@@ -54,9 +57,13 @@ def max_words(accumulator: NDArray[np.int32], words: NDArray[np.int32]) -> None:
 
 @kernel
 def float_add_words(accumulator: NDArray[np.float32], words: NDArray[np.float32]) -> None:
-    """Add float32 words in place; the result depends on the order of the calls."""
+    """Add float32 words in place; the result depends on the order of the calls.
+
+    A sum that is no number is always the same NaN: which of two a processor passes on is its own choice.
+    """
     for i in range(words.size):
-        accumulator[i] += words[i]
+        total = accumulator[i] + words[i]
+        accumulator[i] = total if total == total else _NAN
 
 
 @kernel

@@ -97,6 +97,7 @@ class PackedEncoder:
             return np.zeros(gradient.size, np.float32)
         agreed = numbers.agree(gradient.size, announced, membership.merged, round)
         place = placed(members_of(membership.union, codec.block_elements), agreed)
-        bucket = Bucket(gradient, np.empty(gradient.size, np.float32), round)
-        tell_infinite((yield from exchange_members(bucket, place, numbers, "values")), bucket)
+        bucket = Bucket(gradient, round)
+        infinite = yield from exchange_members(bucket, place, numbers, "values")
+        tell_infinite(infinite, bucket.decoded, round)
         return bucket.decoded

@@ -19,7 +19,7 @@ from homomorphic.merge import merge_all
 from sim.memory import Footprint
 from sim.workload import SyntheticSpec, synthetic_workload
 
-_SAMPLE_ELEMENTS = 1 << 17
+_SAMPLE_ELEMENTS = 1 << 19  # on fewer, tables of a tile each weigh too much
 _FEW, _MORE = 2, 5  # workers of the two samples
 
 

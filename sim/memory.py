@@ -11,7 +11,7 @@ _CGROUP_ROOT = Path("/sys/fs/cgroup")
 _GIB, _MIB = 1 << 30, 1 << 20
 
 
-BASE_BYTES = 400 << 20  # of Python with all that a run imports, and compiled code
+BASE_BYTES = 330 << 20  # of Python with all that a run imports, and compiled code
 UPPER_BYTES = 24  # per element, and once more for each worker: more than any codec takes
 
 

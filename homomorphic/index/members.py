@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,12 +84,17 @@ def scatter(index: WideIndex, values: Gradient, decoded: Gradient, clear: bool) 
                 word &= word - np.uint64(1)
 
 
-class Bucket(NamedTuple):
+@dataclass(frozen=True)
+class Bucket:
     """One worker's bucket in a round."""
 
     gradient: Gradient
-    decoded: Gradient  # to be
     round: Round
+
+    @cached_property
+    def decoded(self) -> Gradient:
+        """Zeros at first; made when the first words are there, as it takes as much as the gradient."""
+        return np.zeros(self.gradient.size, np.float32)
 
 
 @dataclass(frozen=True)
@@ -250,12 +256,12 @@ def members_message(gradient: Gradient, place: Placed, numbers: Format[Any], lab
     )
 
 
-def tell_infinite(infinite: int, bucket: Bucket) -> None:
+def tell_infinite(infinite: int, decoded: Gradient, round: Round) -> None:
     """Note which sums of finite values are beyond float32, if `decode` found any.
 
     It may have found some twice, or in words that were then sent again: what stands in the end counts.
     """
-    elements = np.flatnonzero(np.isinf(bucket.decoded)) if infinite else np.zeros(0, np.int64)
+    elements = np.flatnonzero(np.isinf(decoded)) if infinite else np.zeros(0, np.int64)
     if elements.size:
         text = f"{elements.size} sums are beyond the range of float32 and became infinite"
-        bucket.round.tell(Note(NoteKind.INFINITE, text, elements.size, bucket.decoded.size, elements))
+        round.tell(Note(NoteKind.INFINITE, text, elements.size, decoded.size, elements))

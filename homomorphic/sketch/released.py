@@ -91,8 +91,8 @@ def exchange(gradient: Gradient, numbers: Format[Any], options: Options, round: 
         messages.append(table.message(gradient))
     if rest.offsets[-1]:
         messages.append(members_message(gradient, rest, numbers, "tail"))
-    decoded = np.zeros(gradient.size, np.float32)
     answers = iter((yield tuple(messages)) if messages else ())
+    decoded = np.zeros(gradient.size, np.float32)
     if table.graph.size:
         table.decode(next(answers), decoded, round)
     if rest.offsets[-1]:

@@ -216,7 +216,7 @@ class Tiled:
 
     def exchange_staged(self, gradient: Gradient, round: Round) -> Operations:
         """Index first, then sketches sized for the union, then what failed."""
-        bucket = Bucket(gradient, np.zeros(gradient.size, np.float32), round)
+        bucket = Bucket(gradient, round)
         own = members_of(own_index(gradient), self.numbers.block_elements)
         nonzeros = nonzeros_of(own, gradient)
         announced = self.numbers.announce(nonzeros, round)
@@ -230,12 +230,12 @@ class Tiled:
                 failed, infinite = sent.decode(merged, union, np.zeros_like(layout.is_whole), bucket.decoded)
                 _tell_failed(failed, layout, round)
                 infinite += yield from self._redo(bucket, layout.within(failed, union), seen.agreed)
-                tell_infinite(infinite, bucket)
+                tell_infinite(infinite, bucket.decoded, round)
         return bucket.decoded, seen
 
     def exchange_concurrent(self, gradient: Gradient, round: Round, forecast: Seen) -> Operations:
         """Index and sketches at once, these by a forecast; then what that was wrong for, and what failed."""
-        bucket = Bucket(gradient, np.zeros(gradient.size, np.float32), round)
+        bucket = Bucket(gradient, round)
         block_elements = self.numbers.block_elements
         own = members_of(own_index(gradient), block_elements)
         nonzeros = nonzeros_of(own, gradient)
@@ -249,7 +249,7 @@ class Tiled:
         _tell_missed(missed, layout.per_tile(seen.members), round)
         _tell_failed(failed, layout, round)
         infinite += yield from self._redo(bucket, layout.within(failed | missed, union), seen.agreed)
-        tell_infinite(infinite, bucket)
+        tell_infinite(infinite, bucket.decoded, round)
         return bucket.decoded, seen
 
     def _agree(

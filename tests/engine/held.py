@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.engine.engine import Engine
 from sim.engine.model import Job
@@ -63,7 +62,7 @@ def assert_same_register(ours: Engine, row: int, held: Register, *, has_exponent
     if has_exponents and held.workers:
         assert mine.exponent == held.exponent
     words = ours.world.registers.values[row]
-    assert are_same(words, np.array(held.read(words.size), np.int64).astype(np.int32))
+    assert np.array_equal(words, np.array(held.read(words.size), np.int64).astype(np.int32))
 
 
 def assert_same_entries(ours: Engine, theirs: ReferenceEngine, number: int, job: Job) -> None:
@@ -79,10 +78,4 @@ def assert_same_entries(ours: Engine, theirs: ReferenceEngine, number: int, job:
         assert found == (held.identity != FREE, held.bitmap, held.count, held.mark)
         words = ours.world.entries.values[int(server.entry_base) + entry]
         values = held.values + [0] * (words.size - len(held.values))
-        assert are_same(words, np.array(values, np.int64).astype(np.int32))
-
-
-def are_same(ours: NDArray[np.int32], theirs: NDArray[np.int32]) -> bool:
-    """Equal bit for bit; of NaN, which floats in registers may be, no bits are promised."""
-    is_nan = np.isnan(ours.view(np.float32)) & np.isnan(theirs.view(np.float32))
-    return bool(((ours == theirs) | is_nan).all())
+        assert np.array_equal(words, np.array(values, np.int64).astype(np.int32))

@@ -125,8 +125,5 @@ def floats_of(words: NDArray[np.int32]) -> NDArray[np.float32]:
 
 
 def same_words(a: NDArray[Any], b: NDArray[Any]) -> bool:
-    """Equal bit for bit; of NaN no bits are promised."""
-    is_same = a.view(np.int32) == b.view(np.int32)
-    if a.dtype == np.float32:
-        is_same |= np.isnan(a) & np.isnan(b)
-    return a.dtype == b.dtype and a.size == b.size and bool(is_same.all())
+    """Equal bit for bit."""
+    return a.dtype == b.dtype and np.array_equal(a.view(np.int32), b.view(np.int32))

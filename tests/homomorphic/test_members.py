@@ -209,8 +209,10 @@ def test_an_exchange_decodes_the_sum_of_the_members(name: str, case: Case, worke
     gradients = [random.permutation(case.gradient) for _ in range(workers)]
     form = number_format(name, case.block_elements)
     place = placed(members_of(case.index, case.block_elements), agreed(form, gradients), case.group_blocks)
-    decoded = np.full(case.gradient.size, 99, np.float32)
-    exchange = exchange_members(Bucket(gradients[0], decoded, Round(0, 0, workers, 0)), place, form, "some")
+    bucket = Bucket(gradients[0], Round(0, 0, workers, 0))
+    decoded = bucket.decoded
+    decoded[:] = 99
+    exchange = exchange_members(bucket, place, form, "some")
     (message,) = next(exchange)
     others = [members_message(gradient, place, form, "some").words for gradient in gradients[1:]]
 
@@ -238,23 +240,22 @@ def test_sums_beyond_float32_are_counted_in_every_chunk_and_named(
     place = placed(members_of(everyone(300), 64), agreed(form, [gradient, gradient]))
     message = members_message(gradient, place, form, "values")
     notes: list[Note] = []
-    bucket = Bucket(gradient, np.empty(300, np.float32), Round(0, 0, 2, 0, tell=notes.append))
+    decoded = np.empty(300, np.float32)
 
-    infinite = decode(place, 2 * message.words, bucket.decoded, clear=True)
-    tell_infinite(infinite, bucket)
+    infinite = decode(place, 2 * message.words, decoded, clear=True)
+    tell_infinite(infinite, decoded, Round(0, 0, 2, 0, tell=notes.append))
 
     (note,) = notes
     assert note.kind is NoteKind.INFINITE
     assert (note.count, note.total, note.elements.tolist()) == (3, 300, [5, 70, 130])
     assert note.text == "3 sums are beyond the range of float32 and became infinite"
-    assert bucket.decoded[[5, 70, 130]].tolist() == [np.inf, -np.inf, np.inf]
-    assert (np.delete(bucket.decoded, [5, 70, 130]) == 2).all()
+    assert decoded[[5, 70, 130]].tolist() == [np.inf, -np.inf, np.inf]
+    assert (np.delete(decoded, [5, 70, 130]) == 2).all()
 
 
 def test_nothing_infinite_is_not_worth_a_note() -> None:
     notes: list[Note] = []
-    zeros = np.zeros(3, np.float32)
 
-    tell_infinite(0, Bucket(zeros, zeros, Round(0, 0, 2, 0, tell=notes.append)))
+    tell_infinite(0, np.zeros(3, np.float32), Round(0, 0, 2, 0, tell=notes.append))
 
     assert notes == []

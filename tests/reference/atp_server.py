@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-
+from sim.engine.model import Merge
 from tests.reference.atp import add_sticky, is_stuck
 from tests.reference.atp_packet import KEY_PROPOSAL, KEY_REPLY, NO_PROPOSAL, Contribution, Reply, full_bytes
 from tests.reference.chunk import JobNumber
 from tests.reference.fabric import Fabric
 from tests.reference.link import Label, Packet
+from tests.reference.merging import merged_word
 
 PROPOSAL_TRIES = 64
 
@@ -158,7 +158,5 @@ class AtpServer:
 
 
 def add_floats(old: list[int], new: list[int]) -> list[int]:
-    """Sum of float32 words given as bits; beyond its range it is infinite."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = np.array(old, np.int32).view(np.float32) + np.array(new, np.int32).view(np.float32)
-    return list(map(int, total.view(np.int32)))
+    """Sums of float32 words given as bits."""
+    return [merged_word(Merge.FLOAT_ADD, a, b) for a, b in zip(old, new, strict=True)]

@@ -16,6 +16,7 @@ from homomorphic.keyed import splitmix64_plain
 from sim.engine.model import Merge, Overflow
 
 NO_EXPONENT = -128  # smallest int8: never wins a maximum
+QUIET_NAN = 0x7FC00000
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 CODES_PER_WORD, CODE_BITS = 8, 4
 
@@ -93,8 +94,9 @@ def merged_word(merge: Merge, old: int, new: int) -> int:
         return max(old, new)
     assert merge is Merge.FLOAT_ADD, merge
     a, b = np.array([old, new], np.int32).view(np.float32)
-    with np.errstate(all="ignore"):  # infinities and NaN are what IEEE 754 says
-        return int(np.array([a + b], np.float32).view(np.int32)[0])
+    with np.errstate(all="ignore"):  # infinities are what IEEE 754 says
+        total = np.array([a + b], np.float32)
+    return QUIET_NAN if np.isnan(total[0]) else int(total.view(np.int32)[0])
 
 
 def keep_threshold(accumulated: int, arriving: int) -> int:

@@ -141,44 +141,6 @@ def test_a_variant_that_is_not_there(tmp_path: Path) -> None:
     )
 
 
-MEMORY = """
-import resource, sys
-from sim.run import run_variant
-from sim.resolve import resolve
-from sim.scenario import load
-
-plan = resolve(load(sys.argv[1]))
-for variant in plan.variants:
-    run_variant(plan, variant)
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-"""
-FIVE = """\
-name: five
-topology: {kind: star, hosts: 4}
-workers: 4
-workload: {kind: synthetic, elements: 4000000}
-codec: {kind: fixed_point}
-collective: {kind: in_network, program: switchml, frame: roce-1024}
-variants: [{name: a}, {name: b}, {name: c}, {name: d}, {name: e}]
-"""
-
-
-def test_nothing_of_a_variant_is_left_in_memory(tmp_path: Path) -> None:
-    """The peak after five equal variants is that after one; a variant's gradients alone are 61 MiB."""
-    (tmp_path / "five.yaml").write_text(FIVE)
-    done = subprocess.run(
-        [sys.executable, "-c", MEMORY, str(tmp_path / "five.yaml")],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    peaks = [int(line) for line in done.stdout.split()]
-
-    assert len(peaks) == 5
-    assert peaks[-1] <= 1.03 * peaks[0]
-
-
 TALKATIVE = """
 import signal
 import sim.output

@@ -129,17 +129,7 @@ class LockStep(RuleBasedStateMachine):
 
 
 def words_of(content: Content) -> list[int]:
-    """Words that a packet can carry: codes take a word for eight, and floats are numbers or infinite.
-
-    Which of two NaN an addition gives is the machine's choice; as no packet brings one, they never meet.
-    """
+    """Words that a packet can carry: codes take a word for eight."""
     if content.merge is Merge.TABLE_ADD:
         return content.words[: ELEMENTS // 8]
-    if content.merge is Merge.FLOAT_ADD:
-        return [word & ~(1 << 23) if is_nan(word) else word for word in content.words]
     return content.words
-
-
-def is_nan(word: int) -> bool:
-    """Whether a float32 with these bits is no number."""
-    return word & 0x7FFFFFFF > 0x7F800000
