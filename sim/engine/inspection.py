@@ -146,7 +146,7 @@ def slot_state(world: World, job: int, point: int, slot: int, version: int) -> S
 
 
 def disturbances(world: World) -> list[Disturbance]:
-    """Packets that each rule has duplicated, held up or changed, of those that did, and the links it names."""
+    """Packets that each rule has duplicated, held up or changed, of those that did, and its links."""
     return [
         Disturbance(
             Fate(int(rule.fate)),
