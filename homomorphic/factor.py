@@ -15,6 +15,7 @@ from homomorphic.bounds import FactorBound, largest_magnitudes
 from homomorphic.codec import EncodeError, Exchange, Gradient, Merge, Message, Round, Work
 
 WORD_MAX = 2**31 - 1
+FACTOR_MIN = 2.0**-128  # half of it makes 0 of every float32; far smaller ones have infinite bounds
 
 
 def factor_error_bound(gradients: Sequence[Gradient], factor: float) -> FactorBound:

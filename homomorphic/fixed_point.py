@@ -37,7 +37,7 @@ from homomorphic.codec import (
     register,
 )
 from homomorphic.compiled import kernel
-from homomorphic.factor import FactorEncoder, factor_error_bound, not_finite
+from homomorphic.factor import FACTOR_MIN, FactorEncoder, factor_error_bound, not_finite
 from homomorphic.numbers.compact import Compact, all_of
 
 BLOCK_ELEMENTS = 256  # where nobody says otherwise: the payload of SwitchML's larger packet
@@ -206,9 +206,10 @@ class FixedPoint:
 
     def __post_init__(self) -> None:
         if self.factor is not None:
-            if not 0 < self.factor < math.inf:
+            if not FACTOR_MIN <= self.factor < math.inf:
                 raise ValueError(
-                    f"factor is {self.factor}: it must be finite and more than 0, for example 1e6"
+                    f"factor is {self.factor}: it must be finite and {FACTOR_MIN:.3g} or more, "
+                    "for example 1e6"
                 )
             if self.block_elements is not None:
                 raise ValueError(

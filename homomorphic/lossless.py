@@ -43,7 +43,7 @@ from homomorphic.sketch import released
 from homomorphic.sketch.forecast import History
 from homomorphic.sketch.released import IndexBits
 from homomorphic.sketch.sketch import REPAIRED_SHAPE, ROTATED_SHAPE
-from homomorphic.sketch.tiled import LOAD_MAX, Tiled
+from homomorphic.sketch.tiled import LOAD_MAX, USUAL_LOAD, Tiled
 
 RATIO = 10.0  # elements per counter of the release's benchmark
 
@@ -78,7 +78,7 @@ class Lossless:
     schedule: Schedule = "staged"
     values: Values | None = None
     index: IndexKind = "flat"
-    load: float = 0.77
+    load: float = USUAL_LOAD
     ratio: float | None = None
     index_bits: IndexBits | None = None
     block_elements: int = 4096

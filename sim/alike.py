@@ -1,37 +1,65 @@
-"""Workers of a round must send alike; words that were damaged at some of them can keep them from it."""
+"""Workers of a job must send alike; words that were damaged at some of them can keep them from it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import NamedTuple
 
 from homomorphic.codec import DecodeError, Merge, Message
 
+Kind = tuple[str, Merge, int, bool]
 
-def require_alike(
-    worker: int, messages: tuple[Message, ...], sent: Mapping[int, tuple[Message, ...]]
-) -> None:
-    """Refuse messages that no sum can be made of: those of another worker differ in kind or length.
 
-    Raises
-    ------
-    DecodeError
-        The workers have read different things from what was merged before.
+class _First(NamedTuple):
+    """What the first worker sends in an operation."""
+
+    worker: int
+    place: tuple[int, int, int]  # step, bucket, operation of the round
+    kinds: list[Kind]
+    told: str
+    workers: list[int]  # that have come to it
+
+
+class Alike:
+    """The operations that some workers of a job have begun and others have not, by number over the run.
+
+    A worker that has read damaged words may ask for a redo where the others go on to their next round, so it
+    is not enough to compare those of a round.
     """
-    for other, theirs in sent.items():
-        if _kinds(messages) != _kinds(theirs):
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._begun: dict[int, _First] = {}
+
+    def require(
+        self, number: int, worker: int, place: tuple[int, int, int], messages: tuple[Message, ...]
+    ) -> None:
+        """Refuse messages that make no sum: those of another worker differ in round, kind or length.
+
+        Raises
+        ------
+        DecodeError
+            The workers have read different things from what was merged before.
+        """
+        kinds, told = _kinds(messages), _told(place, messages)
+        first = self._begun.setdefault(number, _First(worker, place, kinds, told, []))
+        if (place, kinds) != (first.place, first.kinds):
             raise DecodeError(
-                f"worker {worker} sends {_told(messages)} where worker {other} sends {_told(theirs)}: they "
-                "read different words from the operations before, so some were damaged on the way"
+                f"worker {worker} sends {told} where worker {first.worker} sends {first.told}: they read "
+                "different words from the operations before, so some were damaged on the way"
             )
-        return  # the others were compared with this one
+        first.workers.append(worker)
+        if len(first.workers) == self._workers:
+            del self._begun[number]
 
 
-def _kinds(messages: tuple[Message, ...]) -> list[tuple[str, Merge, int, bool]]:
+def _kinds(messages: tuple[Message, ...]) -> list[Kind]:
     return [
         (one.label, one.merge, 0 if one.merge is Merge.GATHER else one.words.size, one.scaling is None)
         for one in messages
     ]
 
 
-def _told(messages: tuple[Message, ...]) -> str:
-    return " and ".join(f"{one.words.size} words of '{one.label}'" for one in messages) or "nothing"
+def _told(place: tuple[int, int, int], messages: tuple[Message, ...]) -> str:
+    step, bucket, _ = place
+    what = " and ".join(f"{one.words.size} words of '{one.label}'" for one in messages) or "nothing"
+    return f"{what} (step {step}, bucket {bucket})"

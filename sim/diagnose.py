@@ -17,9 +17,8 @@ from sim.evidence import closed, once_only, trouble
 from sim.standstill import CLEARED, HAS_CRASHED, Child, Observed, Scene
 from sim.stuck_messages import has_crashed, stuck_message, unknown
 from sim.units import TIME
+from sim.ways import ROOT, round_trip
 from topologies.routing import path
-
-ROOT = 0
 
 
 def diagnose(engine: Observed, scene: Scene) -> Diagnosis:
@@ -215,6 +214,10 @@ class _JobScene:
             way = path(scene.network, job.hosts[worker], self._points[point].switch, job.routes[worker])
             return 1, self._trouble(way) or self._unknown(way, f"of worker {worker} to {self._switch(point)}")
         if self._opened(worker) <= unit.stream:
+            ahead = sorted({one.worker for one in self._outstanding if one.stream == unit.stream})
+            links = [link for one in ahead for link in self._round_trip(one)]
+            if cause := evidence.misread(scene.network, scene.disturbances, links, ahead):
+                return 0, cause
             doing = scene.doing.get((self.owner, worker), "is elsewhere")
             return 0, Cause(
                 f"worker {worker} has not begun this exchange: it {doing}",
@@ -251,17 +254,7 @@ class _JobScene:
         return self._trouble(ways) or self._unknown(ways, f"of the results to {workers_listed(waiting)}")
 
     def _round_trip(self, worker: int) -> list[int]:
-        """Links from a worker to the root and back, switch by switch of the tree."""
-        network, job = self.scene.network, self.job
-        node, route, links = job.hosts[worker], job.routes[worker], list[int]()
-        point = job.homes[worker] if job.homes else ROOT
-        while True:
-            links += path(network, node, self._points[point].switch, route)
-            links += path(network, self._points[point].switch, node, route)
-            if point == ROOT:
-                return links
-            branch = job.branches[point - 1]
-            node, route, point = branch.switch, branch.route, branch.parent
+        return round_trip(self.scene.network, self.job, worker)
 
     def _unknown(self, links: Sequence[int], way: str) -> Cause:
         """Where nothing is lost on a way: packets that came twice or too late, or nobody knows."""

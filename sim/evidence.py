@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from sim.diagnosis import Cause, listed
+from sim.diagnosis import Cause, listed, workers_listed
 from sim.engine.model import Disturbance, Fate, SlotState
 from topologies.routing import Network
 
-_NAMES = {Fate.DUPLICATE: "duplicate", Fate.REORDER: "reorder"}
-_DID = {Fate.DUPLICATE: "copied", Fate.REORDER: "held up"}
+_NAMES = {Fate.DUPLICATE: "duplicate", Fate.REORDER: "reorder", Fate.FLIP: "corruption"}
+_DID = {Fate.DUPLICATE: "copied", Fate.REORDER: "held up", Fate.FLIP: "flipped bits of"}
 
 
 class LinkFate(NamedTuple):
@@ -19,8 +19,9 @@ class LinkFate(NamedTuple):
     sent: int
     lost: int  # of those sent
     dropped: int  # refused, not sent
-    waiting: int = 0  # on a link that is down at the end of the stretch: what it has taken and not sent
+    waiting: int = 0  # taken and not arrived at the end of the stretch
     is_down: bool = False
+    grown: int = 0  # by how much more waits than at its begin
 
     @property
     def tried(self) -> int:
@@ -43,7 +44,9 @@ def fates(
     for link, (then, now) in enumerate(zip(start, after, strict=True)):
         sent, lost, dropped = (now[name] - then[name] for name in names)
         is_down = link in down
-        found.append(LinkFate(sent, lost, dropped, now["in_flight_packets"] if is_down else 0, is_down))
+        waiting = now["in_flight_packets"]
+        grown = waiting - then.get("in_flight_packets", 0)
+        found.append(LinkFate(sent, lost, dropped, waiting, is_down, grown))
     return found
 
 
@@ -115,6 +118,20 @@ def late(network: Network, disturbances: Sequence[Disturbance], links: Sequence[
     return _disturbing(network, disturbances, links, (rule, "a shorter delay of it"))
 
 
+def misread(
+    network: Network, disturbances: Sequence[Disturbance], links: Sequence[int], workers: Sequence[int]
+) -> Cause | None:
+    """Why some workers send what the others do not; None if nothing flipped bits on the links to them."""
+    flips = [one for one in disturbances if one.fate == Fate.FLIP]
+    facts = _disturbed(network, flips, links)
+    if not facts:
+        return None
+    return Cause(
+        f"{workers_listed(workers)} read damaged words ({listed(facts)}), and so sent what the others do not",
+        "no corruption with `detected: false` in `faults`",
+    )
+
+
 def gone(worker: int, switch: str, cleared: str) -> Cause:
     """A result that one worker has, and the switch has not for the others; `cleared` says since when."""
     has_it = f"worker {worker} already has this result, so it never sends the unit again"
@@ -146,7 +163,7 @@ def _disturbing(
 ) -> Cause | None:
     """What faults did on some links, by which rule it matters, and what else than no fault helps."""
     rule, help = says
-    met = [one for one in disturbances if set(one.links) & set(links)]
+    met = [one for one in disturbances if one.fate != Fate.FLIP and set(one.links) & set(links)]
     if not met:
         return None
     kinds = dict.fromkeys(_NAMES[one.fate] for one in met)
@@ -198,6 +215,11 @@ def _leaky(name: str, fate: LinkFate) -> Cause | None:
             f"the buffer of link {name} is too small for what always meets in it "
             f"({fate.dropped} of {fate.tried} packets refused)",
             "a larger topology.buffer, or fewer slots",
+        )
+    if 2 * fate.grown > fate.sent:
+        return Cause(
+            f"link {name} is slower than what is put on it: {fate.waiting} packets wait for it",
+            "a higher rate for it (link_rate in `faults`), a longer collective.timeout, or fewer slots",
         )
     if fate.lost:
         return Cause(

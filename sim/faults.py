@@ -55,7 +55,7 @@ class Changeable(Protocol):
 
 
 class _Moment(NamedTuple):
-    """A change begins or ends; in the order of time, then of the plan, then of life."""
+    """A change begins or ends; in the order of time, then of the plan; it begins before it ends."""
 
     time_ps: int
     fault: int

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from homomorphic.codec import Codec, DecodeError, EncodeError, Encoder, Merged, Message, Round
 from homomorphic.fold import stage
-from sim.alike import require_alike
+from sim.alike import Alike
 from sim.collectives.collective import Collective
 from sim.engine.engine import Engine
 from sim.hosts import Hosts
@@ -67,12 +67,12 @@ class TrainingJob:
             parts.codec.worker(rank, workers, parts.seed) for rank in range(workers)
         ]
         self._operations = [0] * workers  # begun so far
+        self._alike = Alike(workers)
         self._open: dict[tuple[int, int], RoundLog] = {}  # rounds begun and not closed, by step and bucket
         self._closed = 0  # rounds
         self._failed = environment.event()
-        self._wire_bytes = np.zeros(
-            (workers, 2), np.int64
-        )  # of each worker's links when its last round ended
+        # Of each worker's links when its last round ended.
+        self._wire_bytes = np.zeros((workers, 2), np.int64)
 
     def steps(self, count: int, start_ps: int = 0) -> Generator[simpy.Event, Any, None]:
         """The job's SimPy process, from its start on; it ends early by `failure`."""
@@ -181,8 +181,8 @@ class TrainingJob:
                 return
             while len(log.operations) <= index:
                 log.operations.append(Operation(number=self._operations[worker]))
+            self._alike.require(self._operations[worker], worker, (step, bucket, index), messages)
             self._operations[worker] += 1
-            require_alike(worker, messages, log.operations[index].sent)
             log.operations[index].sent[worker] = messages
             answers = yield from self._operation(step, bucket, worker, messages)
             log.operations[index].received[worker] = answers
@@ -248,7 +248,7 @@ class TrainingJob:
         self._closed += 1
         log.operations.clear()
         log.notes.clear()
-        log.decoded = {0: decoded[0]}  # the others are the same; give their memory back
+        log.decoded = {0: decoded[0]}  # only worker 0's is applied: give the memory of the others back
 
     def share(self) -> float:
         """How much of the present step is done, by its rounds and, of the one under way, by its network."""

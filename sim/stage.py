@@ -16,7 +16,7 @@ from sim.collectives.collective import Collective
 from sim.collectives.in_network import InNetwork
 from sim.collectives.ring import Ring, RingOptions
 from sim.diagnosis import Diagnosis
-from sim.engine.engine import Engine
+from sim.engine.engine import BacklogError, Engine
 from sim.engine.model import Job
 from sim.errors import RunError, StuckError
 from sim.fabric import Fabric
@@ -47,7 +47,7 @@ def run_variant(
     Raises
     ------
     RunError
-        Memory does not suffice.
+        Memory does not suffice, or more waits for a link than fits the clock.
     """
     own = workloads or Workloads([workload_keys(variant)], plan.scenario.seed)
     environment = simpy.Environment()
@@ -57,6 +57,11 @@ def run_variant(
         error.__traceback__ = None  # which holds what took the memory
         message = f"{plan.scenario.file}: {variant.name}: not enough memory: {str(error) or 'none is left'}"
         raise RunError(message, "use fewer elements, samples or workers") from None
+    except BacklogError as error:
+        message = f"{plan.scenario.file}: {variant.name}: {error}"
+        hint = "use a higher rate for it (link_rate in `faults`, or the topology), fewer slots, "
+        hint += "or a longer timeout"
+        raise RunError(message, hint) from None
     finally:
         environment.__dict__.clear()  # it and its processes hold each other, and buffers
         gc.collect()

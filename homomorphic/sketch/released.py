@@ -55,11 +55,11 @@ from homomorphic.numbers.compact import all_of
 from homomorphic.numbers.formats import Agreed, Format
 from homomorphic.sketch import hypergraph
 from homomorphic.sketch.hashing import POSITIONS_SPARE, PUBLISHED, PUBLISHED_LANES, Hashing, find_positions
+from homomorphic.sketch.tiled import USUAL_LOAD
 
 IndexBits = Literal[1, 4]
 
 CELLS_PER_WORD = 8  # of 4-bit cells
-USUAL_LOAD = 0.77  # members per counter up to which ways through the peeling order are short
 WORKERS_MAX = 15  # that a 4-bit cell can count
 
 _BLOCK_WORDS = PUBLISHED_LANES // WORD_ELEMENTS
@@ -110,15 +110,24 @@ class FloatSketchBound:
 
     There is no proof as tight as this: a member takes the errors of all that were peeled before it along, so
     a bound from the worst signs grows with the number of paths through the peeling order, to far more than L.
-    It is measured instead, on positive values of one size: 142 u · L at most at a load of 0.77 (a third of
-    what is allowed), whatever the size of the bucket, and 2177 u · L at 0.81 (half of it), where a tile with
-    more than `FLOAT_ERROR` left in its counters is sent again. The release takes what load there is, and near
-    the one that just peels ways are longest: 707 u · L with 8 · 10**6 elements, a sixth of what is allowed.
-    What the network did is held to the words sent, whatever this bound allows.
+    It is measured instead, on positive values of one size, which round alike at all workers. What peeling
+    adds grows with the additions in its counters. With u = 2^-24, in u · L, largest of some seeds:
+
+        workers                        2     8    64   128   allowed
+        load 0.77, 10**5 elements    142   247  1433  2723*  410 · (1 + (n - 2) / 8)
+        load 0.77, 10**6 elements    192   280  2320
+        load 0.81, 3 · 10**5        2177                     4096 · (1 + (n - 2) / 8)
+        load 0.81, 10**5 elements    462   633  3622
+
+    * of 5 · 10**4 elements. Normal values of both signs stay at 31 at most at a load of 0.77, and at 126 at
+    0.81, whatever the number of workers. At 0.81 a tile with more than `float_error`
+    left in its counters is sent again. The release takes what load there is, and near the one that just peels
+    ways are longest: 707 u · L with 8 · 10**6 elements of two workers, a sixth of what is allowed. What the
+    network did is held to the words sent, whatever this bound allows.
     """
 
     workers: int
-    largest: float  # Σ|x| of any element
+    largest: float  # Σ|x| of any element where that is finite
     peeling: float  # share of it that peeling may be off by
 
     def of(self, sums: Sums) -> NDArray[np.float64]:
@@ -129,8 +138,9 @@ class FloatSketchBound:
 
 def float_error_bound(gradients: Sequence[Gradient], load: float) -> FloatSketchBound:
     """See `FloatSketchBound`; `load` is the highest there may be."""
-    peeling = hypergraph.FLOAT_ERROR if load > USUAL_LOAD else hypergraph.FLOAT_ERROR / 10
-    largest = max((float(sums.magnitude.max()) for sums in sums_of_parts(gradients)), default=0.0)
+    peeling = hypergraph.float_error(len(gradients)) / (1 if load > USUAL_LOAD else 10)
+    parts = (sums.magnitude for sums in sums_of_parts(gradients))
+    largest = max((float(part[np.isfinite(part)].max(initial=0.0)) for part in parts), default=0.0)
     return FloatSketchBound(len(gradients), largest, peeling)
 
 

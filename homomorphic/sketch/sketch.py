@@ -81,8 +81,8 @@ class Sketch:
         in_parallel(write, self._tables.rows.size)
         return message
 
-    def peel(self, union: Placed, merged: Words, is_skipped: Flags) -> tuple[Words, Flags]:
-        """Return the words of all members of merged tables, tile after tile, and which tiles failed.
+    def peel(self, union: Placed, merged: Words, is_skipped: Flags, workers: int = 2) -> tuple[Words, Flags]:
+        """Return the words of all members of tables of so many workers, tile after tile, and which failed.
 
         Words of tiles that failed mean nothing; tiles to be skipped must have no members.
         """
@@ -94,7 +94,8 @@ class Sketch:
                 graph = self._graph(union, tile)
                 order = hypergraph.schedule(graph)
                 table = merged[self._span(tile)].copy()
-                is_failed[tile] = not hypergraph.replay(graph, order, table, sums[_span(union.offsets, tile)])
+                own = sums[_span(union.offsets, tile)]
+                is_failed[tile] = not hypergraph.replay(graph, order, table, own, workers=workers)
             return sums, is_failed
         members = tables.Members(union.members.index, union.offsets, sums)
 

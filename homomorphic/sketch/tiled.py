@@ -39,9 +39,9 @@ from homomorphic.sketch.sketch import Shape, Sketch
 from homomorphic.sketch.tables import rows_needed
 
 LOAD_MAX = 0.81  # three-hash peeling fails above 0.818 members per counter
+USUAL_LOAD = 0.77  # up to it tables rarely fail, and ways through the peeling order are short
 
 _HASHES = 3
-_USUAL_LOAD = 0.77  # members per counter
 _CELL_BYTES = 8  # of the peeling kernel: value, degree and members of a counter in one word
 
 Operations = Generator[tuple[Message, ...], tuple[Merged, ...], tuple[Gradient, Seen]]
@@ -133,7 +133,7 @@ def sketch_work_bytes(elements: int, words: float, own_members: float, digits: f
     added_bytes = _HASHES * 4 * digits * own_members
     index_bytes = elements / 8
     encoded_bytes = index_bytes + 4 * own_members + 4 * words + 2 * added_bytes
-    return encoded_bytes + index_bytes + 4 * elements + 8 * words + 2 * _peeled_bytes(words, _USUAL_LOAD)
+    return encoded_bytes + index_bytes + 4 * elements + 8 * words + 2 * _peeled_bytes(words, USUAL_LOAD)
 
 
 def _peeled_bytes(words: float, load: float) -> int:
@@ -194,7 +194,8 @@ class _Sent:
         if self._sketch.words_count:
             live = layout.has_table & ~is_skipped
             place = placed(layout.within(live, union), self._agreed, layout.tile_blocks)
-            sums, failed = self._sketch.peel(place, next(answers).words, is_skipped)
+            table = next(answers)
+            sums, failed = self._sketch.peel(place, table.words, is_skipped, table.workers)
             for tile in np.flatnonzero(failed):
                 sums[place.offsets[tile] : place.offsets[tile + 1]] = 0
             infinite += decode(place, sums, decoded, clear=True)

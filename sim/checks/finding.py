@@ -17,6 +17,13 @@ class Finding(NamedTuple):
     detail: str
 
 
+class LeakCause(NamedTuple):
+    """What an injected fault did that leaves slots or entries of switches behind."""
+
+    what: str
+    most: int | None = None  # that it leaves behind; None: any number
+
+
 class Ending(NamedTuple):
     """How a job ended: "pass" when all its steps are done, "stuck", or "fail" with a codec's error."""
 
@@ -24,7 +31,7 @@ class Ending(NamedTuple):
     detail: str
     diagnosis: Mapping[str, Any] | None = None  # of a stuck one
     leaks: Sequence[str] = ()  # slots and entries of switches that nobody will use any more
-    leak_causes: Sequence[str] = ()  # injected faults that leave such behind
+    leak_causes: Sequence[LeakCause] = ()  # injected faults that leave such behind
     is_undecoded: bool = False  # merged messages were left that could not be decoded
 
 

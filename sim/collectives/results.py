@@ -15,9 +15,8 @@ from homomorphic.codec import Words
 from sim.bits import same_bits
 from sim.engine.model import Segment, Shared
 
-_RESERVED_BYTES = (
-    1 << 20
-)  # from this size on, memory is asked of the system and stays untouched until written
+# From this size on, memory is asked of the system and stays untouched until written.
+_RESERVED_BYTES = 1 << 20
 
 
 @dataclass

@@ -89,10 +89,8 @@ class Ring:
             key = mix_plain(self._options.seed, 6, self._options.job, operation, worker, step)
             size = received.nbytes
             yield self._hosts.work(worker, self._device.work_ps(2 * size, size))
-            arriving, own = (
-                Merged(received, step + 1),
-                Merged(message.words[bounds[index] : bounds[index + 1]], 1),
-            )
+            arriving = Merged(received, step + 1)
+            own = Merged(message.words[bounds[index] : bounds[index + 1]], 1)
             sending = combine(message.merge, arriving, own, key, message.table).words
         parts = {(worker + 1) % n: finished.kept((worker + 1) % n, sending)}
         for step in range(n - 1, 2 * (n - 1)):  # all-gather

@@ -40,6 +40,10 @@ EVENTS_MAX = 1_000_000  # that run without a pause, in which Python sees signals
 COPYING = (Fate.FLIP, Fate.DUPLICATE, Fate.REORDER)
 
 
+class BacklogError(RuntimeError):
+    """A link is too slow for what waits for it: it would take longer than the clock can tell."""
+
+
 class Engine:
     """One network with its traffic, in simulated time.
 
@@ -219,6 +223,8 @@ class Engine:
 
         Raises
         ------
+        BacklogError
+            More waits for a link than the clock can tell.
         RuntimeError
             The engine has failed.
         """
@@ -234,9 +240,9 @@ class Engine:
             raise RuntimeError("a compiled handler failed; what it said is printed above")
         if clock.overflowed_link:
             name = self.network.link_names[int(clock.overflowed_link) - 1]
-            raise RuntimeError(
+            raise BacklogError(
                 f"what waits on link {name} takes longer than {BACKLOG_MAX_PS} ps, the longest that fits the "
-                "engine's clock; use a faster link or less traffic"
+                "engine's clock"
             )
         completions = [self._completion(self.world.done[i]) for i in range(clock.done_count)]
         clock.done_count = 0

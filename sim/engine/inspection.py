@@ -146,7 +146,7 @@ def slot_state(world: World, job: int, point: int, slot: int, version: int) -> S
 
 
 def disturbances(world: World) -> list[Disturbance]:
-    """Packets that each rule has duplicated or held up, of those that did, and the links that it names."""
+    """Packets that each rule has duplicated, held up or changed, of those that did, and its links."""
     return [
         Disturbance(
             Fate(int(rule.fate)),
@@ -154,7 +154,7 @@ def disturbances(world: World) -> list[Disturbance]:
             tuple(np.flatnonzero(world.links["rules"] >> np.uint64(number) & 1).tolist()),
         )
         for number, rule in enumerate(world.rules)
-        if rule.fate in (Fate.DUPLICATE, Fate.REORDER) and rule.struck
+        if rule.fate in (Fate.DUPLICATE, Fate.REORDER, Fate.FLIP) and rule.struck
     ]
 
 
@@ -184,7 +184,7 @@ def _waiting_for(program: int, children_count: int, state: np.record) -> str:
     marked = int(state.bitmap).bit_count()
     if program != Program.SWITCHML or int(state.counter) == children_count - marked:
         return f"waits for {children_count - marked} more"
-    return f"waits for {int(state.counter)} more, though {marked} of {children_count} are marked"
+    return f"waits for {int(state.counter)} more, though its bitmap has {marked} of {children_count}"
 
 
 def is_waiting(program: int, state: np.record) -> bool:

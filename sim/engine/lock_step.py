@@ -33,9 +33,8 @@ class LockStep:
     """The streams that some workers of a job have opened and others have not."""
 
     def __init__(self) -> None:
-        self._opened: dict[
-            tuple[int, int], tuple[Shape, int]
-        ] = {}  # by job and stream: its shape, by how many
+        # By job and stream: its shape, and how many have opened it.
+        self._opened: dict[tuple[int, int], tuple[Shape, int]] = {}
 
     def open(self, job: int, worker: int, serial: int, shape: Shape, workers_count: int) -> None:
         """Note that a worker opens a stream.

@@ -243,9 +243,9 @@ class SlotState:
 
 
 class Disturbance(NamedTuple):
-    """Packets that arrived, but not once and in order: a fault has duplicated them, or held them up."""
+    """Packets that arrived, but not once, in order and whole: a fault copied, delayed or changed them."""
 
-    fate: Fate  # DUPLICATE or REORDER
+    fate: Fate  # DUPLICATE, REORDER or FLIP
     packets_count: int
     links: tuple[int, ...]  # on some of these
 

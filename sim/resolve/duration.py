@@ -7,11 +7,14 @@ or waits, ends at the same limit with a verdict (`sim.fabric`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from sim.engine.model import NEVER_PS, TIME_MAX_PS
+from sim.engine.link import BACKLOG_MAX_PS
+from sim.engine.model import NEVER_PS, TIME_MAX_PS, Job
 from sim.errors import ScenarioError
 from sim.fault_plan import FaultPlan, LinksSlower
+from sim.fault_resolve import ErrorAt
 from sim.plan import JobPlan
 from sim.resolve.place import Place
 from sim.units import PS_PER_S, RATE, TIME, transmit_time_ps
@@ -20,6 +23,7 @@ from sim.workload.device import FixedDevice
 from topologies.routing import Network
 
 LIMIT = "26 days of simulated time"  # TIME_MAX_PS
+BACKLOG_LIMIT = "6 days of simulated time"  # BACKLOG_MAX_PS
 _TIMES = 2  # a gradient passes a link up and down
 _FRAME_SHARE = 2  # headers are no more than what they carry
 _PASSES = 16  # over a gradient in memory, to encode and to decode it
@@ -65,6 +69,43 @@ def check_duration(
             f"{job.steps} steps of up to {TIME.rough(estimate.step_ps)} each are more than {LIMIT}",
             f"use {most} steps at most",
         )
+
+
+def check_slowed(jobs: Sequence[JobPlan], network: Network, faults: FaultPlan, error: ErrorAt) -> None:
+    """Check that full windows wait no longer for a link that a fault slows down than fits the engine's clock.
+
+    Raises
+    ------
+    ScenarioError
+        A rate is too low for that, however short the fault is.
+    """
+    for index, fault in enumerate(faults.faults):
+        if not isinstance(fault.effect, LinksSlower):
+            continue
+        link = max(fault.effect.links, key=lambda one: _waiting_bytes(jobs, network, one))
+        size_bytes, rate_bps = _waiting_bytes(jobs, network, link), fault.effect.rate_bps
+        if transmit_time_ps(size_bytes, rate_bps) > BACKLOG_MAX_PS:
+            least = RATE.rough(-(-size_bytes * 8 * PS_PER_S // BACKLOG_MAX_PS))
+            name, rate = network.link_names[link], RATE.format(rate_bps)
+            raise error(
+                f"faults.{index}.rate",
+                f"at {rate} a full window waits for link {name} for more than {BACKLOG_LIMIT}",
+                f"use {least} or more, or a smaller window",
+            )
+
+
+def _waiting_bytes(jobs: Sequence[JobPlan], network: Network, link: int) -> int:
+    """Most that full windows put on a link at once; copies and what is sent again are not counted."""
+    source = int(network.link_source[link])
+    size_bytes = 0
+    for job in jobs:
+        plan = job.collective
+        packets = plan.slots_count if isinstance(plan, Job) else plan.window
+        senders = sum(host == source for host in job.hosts) if network.is_host[source] else len(job.hosts)
+        size_bytes += senders * packets * plan.frame.wire_bytes(plan.frame.elements, first=True, last=True)
+    buffer_bytes = int(network.buffer_bytes[link])
+    is_limited = buffer_bytes > 0 and not network.is_host[source]
+    return min(size_bytes, buffer_bytes) if is_limited else size_bytes
 
 
 def slowest_bps(network: Network, faults: FaultPlan) -> int:

@@ -15,7 +15,7 @@ from sim.plan import JobPlan, Passes, Plan, RingPlan, VariantPlan
 from sim.reference import Reference
 from sim.resolve.aggregation.in_network import InNetworkResolver
 from sim.resolve.aggregation.switches import Switches
-from sim.resolve.duration import check_duration
+from sim.resolve.duration import check_duration, check_slowed
 from sim.resolve.memory import Sized, refuse_more_than_fits
 from sim.resolve.place import Place
 from sim.resolve.placement import Hosts, told
@@ -146,6 +146,7 @@ class _Resolver:
         faults = plan_faults(self.variant.faults, network, teams, self.place.error)
         for index, (job, (_, place)) in enumerate(zip(jobs, self.jobs, strict=True)):
             check_duration(job, place, network, faults, index, self._rate_key())
+        check_slowed(jobs, network, faults, self.place.error)
         return VariantPlan(self.variant.name, network, faults, jobs)
 
     def _job(self, index: int, names: tuple[str, ...], occupied: Hosts, on_switches: Switches) -> JobPlan:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.bounds import FLOAT_MAX, add_values, addition_error
+from homomorphic.bounds import add_values, addition_error
 from homomorphic.codec import Holders, Merged, Words
 from sim.verify import kernels
 from sim.verify.results import Place, Result, Slice, by_holders, complete, holds, slices
@@ -35,7 +35,7 @@ class _FloatSums(NamedTuple):
     """What float32 words of a slice add up to, and how far float32 sums may be off."""
 
     total: NDArray[np.float64]
-    magnitude: NDArray[np.float64]
+    magnitude: NDArray[np.float64]  # of the words that are finite
     allowed: NDArray[np.float64]
 
     @classmethod
@@ -51,7 +51,21 @@ class _FloatSums(NamedTuple):
             if holders is not None:
                 values = np.where(holds(holders, own, rank), values, np.float32(0))
             add_values(values, total, magnitude)
+        if not np.isfinite(magnitude.max(initial=0.0)):
+            magnitude = _finite_magnitude(sent, own, holders)
         return cls(total, magnitude, addition_error(additions, magnitude))
+
+
+def _finite_magnitude(sent: Sequence[Words], own: Slice, holders: Holders | None) -> NDArray[np.float64]:
+    """Σ|x| of the words that are finite."""
+    magnitude = np.zeros(own.last - own.first)
+    for rank, words in enumerate(sent):
+        values = words[own.first : own.last]
+        counts = np.isfinite(values)
+        if holders is not None:
+            counts &= holds(holders, own, rank).astype(np.bool_)
+        magnitude += np.abs(np.where(counts, values, np.float32(0)), dtype=np.float64)
+    return magnitude
 
 
 def _compare(place: Place, sums: _FloatSums, own: Slice, result: Result) -> None:
@@ -63,14 +77,13 @@ def _compare(place: Place, sums: _FloatSums, own: Slice, result: Result) -> None
         chosen = np.flatnonzero(merged.is_float[own.merged])
         found, words = found[chosen], words[chosen]
         sums = _FloatSums(*(column[chosen] for column in sums))
-    overflows_from = FLOAT_MAX * (1 - 2.0**-20)  # partial sums round up, at most by so much
-    count = kernels.count_beyond(found, sums.total, sums.allowed, sums.magnitude, overflows_from)
+    count = kernels.count_beyond(found, sums.total, sums.allowed, sums.magnitude)
     if not count:
         return
     for word in range(found.size):
         one = slice(word, word + 1)
         columns = found[one], sums.total[one], sums.allowed[one], sums.magnitude[one]
-        if kernels.count_beyond(*columns, overflows_from):
+        if kernels.count_beyond(*columns):
             values = float(found[word]), float(sums.total[word])
             first = result.mistake(place, int(words[word]), values, float(sums.allowed[word]))
             result.wrong_floats.add(count, first)

@@ -14,6 +14,8 @@ from homomorphic.compiled import kernel
 Longs = NDArray[np.int64]
 Doubles = NDArray[np.float64]
 
+FLOAT_MAX = float(np.finfo(np.float32).max)
+
 
 @kernel
 def add_integers(words: NDArray[np.int32], total: Longs) -> None:
@@ -55,22 +57,25 @@ def count_differing(found: NDArray[np.int32], right: NDArray[np.int32]) -> int:
 
 
 @kernel
-def count_beyond(
-    found: NDArray[np.float32], total: Doubles, allowed: Doubles, magnitude: Doubles, overflows_from: float
-) -> int:
-    """How many float32 sums are farther from `total` than allowed.
+def count_beyond(found: NDArray[np.float32], total: Doubles, allowed: Doubles, magnitude: Doubles) -> int:
+    """How many float32 sums are farther from `total` than allowed; `magnitude` is that of the finite words.
 
-    One that is not finite is right where magnitudes add up to `overflows_from` or more, or are not finite
-    themselves; NaN must stay NaN.
+    A partial sum is at most what their magnitudes add up to and the additions are off by. Where that is more
+    than float32 holds, a finite sum may come as an infinity or NaN, and an infinity that was sent may meet
+    the opposite one. Else it must come back as it was sent; NaN must in any case.
     """
     count = 0
     for i in range(found.size):
         off_by = abs(np.float64(found[i]) - total[i])
-        if not off_by <= allowed[i] < np.inf:
-            may_overflow = not magnitude[i] < overflows_from
-            is_lost_nan = np.isnan(total[i]) and not np.isnan(found[i])
-            if np.isfinite(found[i]) or not may_overflow or is_lost_nan:
-                count += 1
+        if not off_by <= allowed[i]:
+            may_overflow = magnitude[i] + allowed[i] >= FLOAT_MAX
+            if np.isnan(total[i]):
+                is_right = np.isnan(found[i])
+            elif np.isinf(total[i]):
+                is_right = found[i] == total[i] or (may_overflow and np.isnan(found[i]))
+            else:
+                is_right = may_overflow and not np.isfinite(found[i])
+            count += not is_right
     return count
 
 
@@ -78,25 +83,20 @@ def count_beyond(
 def measure_errors(
     decoded: NDArray[np.float32], total: Doubles, bound: Doubles, errors: Doubles, relative: Doubles
 ) -> None:
-    """Write errors, and errors relative to their bounds: infinite where there is one and the bound is 0."""
+    """Write errors, and errors relative to their bounds: far more than 1 where the bound is 0.
+
+    An infinite bound allows no error, as it says nothing: any one is infinite relative to it.
+    """
     for i in range(decoded.size):
         off_by = abs(np.float64(decoded[i]) - total[i])
         errors[i] = off_by
-        relative[i] = off_by / (bound[i] + 5e-324)
+        says_nothing = off_by != 0 and not bound[i] < np.inf
+        relative[i] = np.inf if says_nothing else off_by / (bound[i] + 5e-324)
 
 
 @kernel
-def count_nonzeros(values: NDArray[np.float32]) -> int:
-    """How many values are not zero; NaN is not."""
-    count = 0
-    for i in range(values.size):
-        count += values[i] != 0
-    return count
-
-
-@kernel
-def count_positive(values: Doubles) -> int:
-    """How many values are not zero; NaN is not."""
+def count_nonzeros(values: NDArray[np.float32] | Doubles) -> int:
+    """How many values are not zero; NaN counts as one."""
     count = 0
     for i in range(values.size):
         count += values[i] != 0

@@ -49,7 +49,7 @@ def worst_errors(
     everyone = [own for own, holders in decoded if holders is None]
     for sums in sums_of_parts(gradients):
         nonzeros += kernels.count_nonzeros(gradients[0][sums.first : sums.first + sums.total.size])
-        union += kernels.count_positive(sums.magnitude)
+        union += kernels.count_nonzeros(sums.magnitude)
         if everyone:
             errors = _of_part(errors, sums, bound.of(sums), everyone, (exempt, room))
     for own, holders in decoded:

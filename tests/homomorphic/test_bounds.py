@@ -159,6 +159,44 @@ def test_the_measured_bound_of_a_float_sketch(name: str) -> None:
     assert least <= worst <= 1
 
 
+def of_equal_values(workers: int, load: float, seed: int, value: float | None) -> tuple[float, set[NoteKind]]:
+    """Largest error over bound and what is told, with the same gradient at all workers; None: 1 to 1.001."""
+    random = np.random.default_rng(seed)
+    gradient = np.zeros(100_000, np.float32)
+    chosen = random.permutation(100_000)[:5000]
+    gradient[chosen] = value or 1 + np.random.default_rng(seed + 77).random(5000) * 1e-3
+    codec, notes = Lossless(values="float32", load=load), list[Note]()
+    encoders = [codec.worker(rank, workers, seed) for rank in range(workers)]
+    round = Round(0, 0, workers, seed, tell=notes.append)
+    decoded = fold(encoders, [gradient] * workers, round).decoded[0]
+    error = np.abs(decoded - workers * gradient.astype(np.float64))
+    over = (error / bound_of(codec, [gradient] * workers)).max()
+    return float(over), {note.kind for note in notes}
+
+
+@pytest.mark.parametrize(
+    ("workers", "value", "least"),
+    [(2, 1.1, 0.2), (8, 1.1, 0.15), (16, 1.1, 0.25), (64, 1.1, 0.25), (64, None, 0.25)],
+)
+def test_the_measured_bound_grows_with_what_the_workers_round_alike(
+    workers: int, value: float | None, least: float
+) -> None:
+    """Every addition in a counter may be off in the same direction, and peeling passes it on."""
+    over, notes = of_equal_values(workers, 0.77, 0, value)
+
+    assert least <= over <= 1
+    assert not notes
+
+
+@pytest.mark.parametrize(("workers", "seed"), [(64, 1), (64, 2), (128, 2)])
+def test_what_many_workers_round_alike_is_no_fault(workers: int, seed: int) -> None:
+    """At the highest load: no tile is sent again, as nothing was damaged."""
+    over, notes = of_equal_values(workers, 0.81, seed, None)
+
+    assert over <= 1
+    assert not notes
+
+
 def sums(magnitude: float, total: float = 0.0) -> Sums:
     return Sums(0, np.array([total]), np.array([magnitude]))
 

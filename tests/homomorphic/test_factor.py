@@ -109,11 +109,19 @@ def test_the_largest_word_that_a_factor_carries() -> None:
             folded(FixedPoint(factor=1.0), [gradient] * 129)
 
 
-@pytest.mark.parametrize("factor", [0.0, -1.0, float("inf"), float("nan")])
+@pytest.mark.parametrize("factor", [0.0, -1.0, 1e-320, 2.0**-129, float("inf"), float("nan")])
 def test_factors_that_are_none(factor: float) -> None:
     with pytest.raises(ValueError) as caught:
         FixedPoint(factor=factor)
-    assert str(caught.value) == f"factor is {factor}: it must be finite and more than 0, for example 1e6"
+    assert str(caught.value) == f"factor is {factor}: it must be finite and 2.94e-39 or more, for example 1e6"
+
+
+def test_half_of_the_smallest_factor_makes_0_of_every_value() -> None:
+    largest = float(np.finfo(np.float32).max)
+    least = FixedPoint(factor=2.0**-128).factor
+
+    assert least is not None
+    assert (round(largest * least), round(largest * least / 2)) == (1, 0)
 
 
 def test_a_factor_has_no_blocks() -> None:

@@ -294,8 +294,9 @@ def test_workers_that_read_different_words_send_different_messages(
 
     assert set(told) == {"finishes", "decodes", "sum_is_right", "nothing_lost"}
     found = re.fullmatch(
-        r"worker (\d) sends (\d+) words of 'values' where worker (\d) sends (\d+) words of 'values': they "
-        r"read different words from the operations before, so some were damaged on the way",
+        r"worker (\d) sends (\d+) words of 'values' \(step 0, bucket 0\) where worker (\d) sends (\d+) words "
+        r"of 'values' \(step 0, bucket 0\): they read different words from the operations "
+        r"before, so some were damaged on the way",
         told["finishes"],
     )
     assert found is not None

@@ -145,6 +145,11 @@ UNKNOWN = "unknown: no link on the way of worker 1 to s0 refuses or loses packet
             LinkFate(9, 0, 3),
             "the buffer of link h1->s0 is too small for what always meets in it (3 of 12 packets refused)",
         ),
+        (
+            LinkFate(9, 0, 0, 30, False, 5),
+            "link h1->s0 is slower than what is put on it: 30 packets wait for it",
+        ),
+        (LinkFate(9, 0, 0, 30, False, 4), UNKNOWN),
         (LinkFate(9, 0, 0), UNKNOWN),
     ],
 )
@@ -237,6 +242,21 @@ def test_one_that_has_not_begun() -> None:
     row = only(Inside([waits(0), waits(2)], MISSING_1), scene(opened=opened, doing=doing))
 
     assert row.cause.why == "worker 1 has not begun this exchange: it computes bucket 0 of step 0"
+
+
+@pytest.mark.parametrize(("link", "is_blamed"), [("s0->h0", True), ("s0->h1", False)])
+def test_workers_that_read_damaged_words_wait_for_those_that_read_others(link: str, is_blamed: bool) -> None:
+    opened = {(0, 0): Opened(1, 0), (0, 2): Opened(1, 0)}
+    flipped = [Disturbance(Fate.FLIP, 4, (NETWORK.link_names.index(link),))]
+
+    row = only(Inside([waits(0), waits(2)], MISSING_1), scene(opened=opened, disturbances=flipped))
+
+    told = (
+        "workers 0 and 2 read damaged words (`corruption` flipped bits of 4 packets on s0->h0), and so sent "
+        "what the others do not"
+    )
+    assert (row.cause.why == told) == is_blamed
+    assert is_blamed or "has not begun this exchange" in row.cause.why
 
 
 def test_a_bitmap_that_is_full_and_a_counter_that_is_not() -> None:
@@ -472,9 +492,9 @@ def test_fates_are_what_happened_in_between() -> None:
     before = [{"sent_packets": 5, "lost_packets": 1, "dropped_packets": 2, "busy_ps": 9}]
     after = [{"sent_packets": 9, "lost_packets": 2, "dropped_packets": 2, "in_flight_packets": 3}]
 
-    assert fates(before, after) == [LinkFate(4, 1, 0)]
-    assert fates(before, after, [0]) == [LinkFate(4, 1, 0, 3, True)]
-    assert fates(None, after) == [LinkFate(9, 2, 2)]
+    assert fates(before, after) == [LinkFate(4, 1, 0, 3, False, 3)]
+    assert fates(before, after, [0]) == [LinkFate(4, 1, 0, 3, True, 3)]
+    assert fates(None, after) == [LinkFate(9, 2, 2, 3, False, 3)]
     assert LinkFate(9, 2, 3).tried == 12
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.sim.scenes import TINY, plan, refused
+from sim.errors import RunError
+from tests.sim.scenes import DENSE, TINY, plan, refused, simulate
 
 LIMIT_PS = 2**61
 FIXED = "device={kind: fixed, forward: 1000s, backward: 1000s}"
@@ -88,7 +90,40 @@ def test_memory_that_is_slow(tmp_path: Path) -> None:
 def test_a_link_that_stays_slow(tmp_path: Path) -> None:
     fault = "faults: [{{kind: link_rate, at: 0s, rate: 1bps{}}}]\n"
 
-    assert plan(tmp_path, "workload.elements=1e6", text=TINY + fault.format(", for: 1ms"))
+    few = "collective.slots=8"
+    assert plan(tmp_path, "workload.elements=1e6", few, text=TINY + fault.format(", for: 1ms"))
     assert "links of 167bps or more" in refused(
         tmp_path, "workload.elements=1e6", text=TINY + fault.format("")
+    )
+
+
+@pytest.mark.parametrize(
+    "sets", [("collective.slots=512",), ("collective={kind: ring, window: 8192}", DENSE)]
+)
+def test_a_link_on_which_a_window_outlasts_the_clock(tmp_path: Path, sets: tuple[str, ...]) -> None:
+    """2^59 ps, however short the fault is: nobody waits for its end to say so."""
+    fault = "faults: [{{kind: link_rate, links: ['h0->s0'], at: 1us, rate: {}, for: 50us}}]\n"
+    found = refused(tmp_path, *sets, text=TINY + fault.format("1bps"))
+
+    assert found.startswith(
+        "tiny.yaml:12: faults.0.rate: at 1bps a full window waits for link h0->s0 for more than 6 days of "
+        "simulated time\n"
+    )
+    least = re.search(r"use (\d+)bps or more, or a smaller window$", found)
+    assert least is not None
+    assert plan(tmp_path, *sets, text=TINY + fault.format(f"{least[1]}bps"))
+
+
+def test_what_is_sent_again_may_still_outlast_the_clock(tmp_path: Path) -> None:
+    """A window fits, a second one behind it does not: the run ends in words."""
+    fault = "faults: [{kind: link_rate, links: ['h0->s0'], at: 1us, rate: 3bps, for: 10ms}]\n"
+
+    with pytest.raises(RunError) as caught:
+        simulate(tmp_path, "workload.elements=1e5", "collective.slots=512", text=TINY + fault)
+
+    assert str(caught.value).removeprefix(f"{tmp_path}/") == (
+        "tiny.yaml: tiny: what waits on link h0->s0 takes longer than 576460752303423488 ps, the longest "
+        "that fits the engine's clock\n"
+        "  use a higher rate for it (link_rate in `faults`, or the topology), fewer slots, or a longer "
+        "timeout"
     )

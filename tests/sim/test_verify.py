@@ -95,6 +95,18 @@ def test_no_error_is_within_any_bound() -> None:
     assert (math.inf, 1, 1) == (wrong.max_error_over_bound, wrong.max_abs_error, wrong.worst_element)
 
 
+@pytest.mark.parametrize("bound", [math.inf, math.nan])
+@pytest.mark.parametrize("error", [1e-30, 1.0, 1e30])
+def test_a_bound_that_says_nothing_allows_nothing(bound: float, error: float) -> None:
+    gradients = [floats(0, 2, 3)]
+
+    wrong = found((bound, 1.0, 1.0), gradients, [floats(error, 2, 3)])
+    right = found((bound, 1.0, 1.0), gradients, gradients)
+
+    assert (wrong.max_error_over_bound, wrong.worst_element) == (math.inf, 0)
+    assert right.max_error_over_bound == 0
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_is_wrong(value: float) -> None:
     findings = found((1.0, 1.0, 1.0), [floats(1, 2, 3)], [floats(1, value, 3)])

@@ -188,6 +188,7 @@ def test_denormals_may_be_off_by_the_smallest_one_per_addition() -> None:
         ([LARGEST, LARGEST], LARGEST, False),  # finite, and half of the sum
         ([LARGEST / 2, LARGEST / 4], math.inf, False),
         ([LARGEST / 2, LARGEST / 4], math.nan, False),
+        ([LARGEST / 2, LARGEST / 2 * (1 - 2.0**-21)], math.inf, False),  # no rounding makes up for so much
         ([LARGEST, LARGEST, -LARGEST], math.inf, True),  # in one order
         ([LARGEST, LARGEST, -LARGEST], LARGEST, True),  # in another
         ([math.nan, 1.0], math.nan, True),
@@ -195,11 +196,32 @@ def test_denormals_may_be_off_by_the_smallest_one_per_addition() -> None:
         ([math.nan, 1.0], math.inf, False),
         ([math.inf, 1.0], math.inf, True),
         ([math.inf, 1.0], 1.0, False),
+        ([math.inf, 1.0], -math.inf, False),
+        ([math.inf, 1.0], math.nan, False),
+        ([-math.inf, LARGEST / 2, 1.0], math.inf, False),
+        ([-math.inf, LARGEST, LARGEST], math.nan, True),  # which met the infinity of the finite words
+        ([-math.inf, LARGEST, LARGEST], math.inf, False),
         ([math.inf, -math.inf], math.nan, True),
     ],
 )
 def test_what_is_not_finite_where_it_may_be(column: list[float], word: float, is_right: bool) -> None:
     assert (floats_found(float_messages(column), [word]).wrong_floats == 0) == is_right
+
+
+def test_partial_sums_of_many_workers_that_round_up_may_overflow() -> None:
+    """127 additions, each rounded up by half of the last place, pass what float32 holds; the sum does not."""
+    last_place = 2.0**104
+    small = float(np.nextafter(np.float32(66_051.5 * last_place), np.float32(math.inf)))
+    column = [2.0**127 + 4 * last_place, *[small] * 127]
+    total = np.float32(column[0])
+    with np.errstate(over="ignore"):
+        for value in column[1:]:
+            total += np.float32(value)
+    assert np.isinf(total)
+    assert sum(column) < LARGEST
+
+    assert floats_found(float_messages(column), [math.inf]).wrong_floats == 0
+    assert floats_found(float_messages(column), [LARGEST / 2]).wrong_floats == 128
 
 
 @given(data=st.data())

@@ -83,8 +83,13 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "what no fault explains is no failure",
-                "    if not ending.leak_causes:\n",
-                "    if not ending.leak_causes and not ending.leaks:\n",
+                "    if not causes:\n",
+                "    if not causes and not ending.leaks:\n",
+            ),
+            (
+                "one late packet explains any number of slots",
+                "    if most < len(ending.leaks):\n",
+                "    if most < 1:\n",
             ),
             ("copies on any link explain what is left", "and links & set(planned.effect.links):", ":"),
             ("a fault that struck nothing explains it", "        if record.count\n", "        if True\n"),
@@ -138,8 +143,23 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "a lost NaN is right",
-                "if np.isfinite(found[i]) or not may_overflow or is_lost_nan:",
-                "if np.isfinite(found[i]) and not np.isnan(total[i]) or not may_overflow:",
+                "                is_right = np.isnan(found[i])\n",
+                "                is_right = True\n",
+            ),
+            (
+                "an infinity that was sent may turn into any other",
+                "is_right = found[i] == total[i] or (may_overflow and np.isnan(found[i]))",
+                "is_right = not np.isfinite(found[i])",
+            ),
+            (
+                "additions do not round up on the way to an overflow",
+                "may_overflow = magnitude[i] + allowed[i] >= FLOAT_MAX",
+                "may_overflow = magnitude[i] >= FLOAT_MAX",
+            ),
+            (
+                "an infinite bound allows any error",
+                "says_nothing = off_by != 0 and not bound[i] < np.inf",
+                "says_nothing = False",
             ),
             (
                 "scaled words are cut off, not rounded",
@@ -181,8 +201,8 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "any number will do where an infinity was sent",
-                "if not off_by <= allowed[i] < np.inf:",
                 "if not off_by <= allowed[i]:",
+                "if not off_by <= allowed[i] and not np.isinf(total[i]):",
             ),
         ],
     ),
@@ -215,12 +235,20 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "sim/alike.py",
-        ["tests/sim/test_checks.py::test_workers_that_read_different_words_send_different_messages"],
+        [
+            "tests/sim/test_alike.py",
+            "tests/sim/test_checks.py::test_workers_that_read_different_words_send_different_messages",
+        ],
         [
             (
                 "messages of different lengths are alike",
                 "0 if one.merge is Merge.GATHER else one.words.size",
                 "0",
+            ),
+            (
+                "an operation of another round is the same",
+                "if (place, kinds) != (first.place, first.kinds):",
+                "if kinds != first.kinds:",
             ),
         ],
     ),

@@ -116,6 +116,11 @@ MUTANTS: list[Mutant] = [
                 "if fate.is_down and fate.waiting + fate.dropped:",
                 "if fate.is_down:",
             ),
+            (
+                "any link on which packets are is too slow",
+                "if 2 * fate.grown > fate.sent:",
+                "if fate.waiting:",
+            ),
         ],
     ),
 ]
