@@ -16,8 +16,8 @@ from sim.collectives.collective import Collective
 from sim.collectives.in_network import InNetwork
 from sim.collectives.ring import Ring, RingOptions
 from sim.diagnosis import Diagnosis
-from sim.engine.engine import BacklogError, Engine
-from sim.engine.model import Job
+from sim.engine.engine import Engine
+from sim.engine.model import BacklogError, Job
 from sim.errors import RunError, StuckError
 from sim.fabric import Fabric
 from sim.fault_plan import Change, Crash, Reboot

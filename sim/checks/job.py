@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
+from homomorphic.bounds import FLOAT_MAX
 from homomorphic.codec import NoteKind
 from homomorphic.merge import ORDER_FREE
 from sim.checks.finding import Counters, Ending, Finding, recorded
@@ -85,7 +87,14 @@ def sum_is_right(journal: Journal) -> Finding:
         return Finding(True, detail + _exempt(journal))
     place = f"step {record.step}, bucket {record.bucket}, element {findings.worst_element}"
     merged = f"; merged wrong at {findings.first_wrong}" if findings.first_wrong else ""
-    return Finding(False, f"{detail}, at {place}{merged}{_exempt(journal)}")
+    return Finding(False, f"{detail}, at {place}{merged}{_on_the_way(findings)}{_exempt(journal)}")
+
+
+def _on_the_way(findings: Findings) -> str:
+    """Why finite values may have become an infinity though their sum is none."""
+    if findings.max_error_over_bound < math.inf or findings.worst_magnitude < FLOAT_MAX:
+        return ""
+    return f"; partial sums may have left float32 on the way: Σ|x| is {findings.worst_magnitude:.3g} there"
 
 
 def _exempt(journal: Journal) -> str:

@@ -13,10 +13,12 @@ from sim.engine.atp_worker import open_atp_stream
 from sim.engine.flow import open_flow
 from sim.engine.kernel import run_until
 from sim.engine.lent import Lent
-from sim.engine.link import BACKLOG_MAX_PS, PACKET_BYTES_MAX
+from sim.engine.link import PACKET_BYTES_MAX
 from sim.engine.lock_step import LockStep, Shape
 from sim.engine.memory import address_of
 from sim.engine.model import (
+    BACKLOG_MAX_PS,
+    BacklogError,
     Completion,
     Disturbance,
     Fate,
@@ -38,10 +40,6 @@ from topologies.routing import Network
 
 EVENTS_MAX = 1_000_000  # that run without a pause, in which Python sees signals: some 0.1 s
 COPYING = (Fate.FLIP, Fate.DUPLICATE, Fate.REORDER)
-
-
-class BacklogError(RuntimeError):
-    """A link is too slow for what waits for it: it would take longer than the clock can tell."""
 
 
 class Engine:

@@ -14,11 +14,11 @@ from homomorphic.compiled import inlined, kernel
 from sim.engine.entering import world_at
 from sim.engine.heap import push
 from sim.engine.memory import copy_words, words_at
+from sim.engine.model import BACKLOG_MAX_PS
 from sim.engine.state import DOWN, FLOW_ACK, FLOW_DATA, Table, World
 
 PS_BYTES = 8 * 10**12  # picoseconds · bits per byte: time on the wire is size · PS_BYTES / rate
 PACKET_BYTES_MAX = 1 << 16
-BACKLOG_MAX_PS = 2**59  # 6.7 days; with a packet of the largest size at 1 bps and the time, it fits int64
 
 
 @inlined

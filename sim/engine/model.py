@@ -11,9 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 NEVER_PS = 2**63 - 1
+BACKLOG_MAX_PS = 2**59  # 6.7 days; with a packet of the largest size at 1 bps and the time, it fits int64
 TIME_MAX_PS = 2**61  # 26 days; delays and timeouts are far shorter, so their sums fit int64
 BACKOFF_MAX = 6  # a flow's timeout doubles at most so often
 RULES_MAX = 64  # a link's rules are one word of bits
+
+
+class BacklogError(RuntimeError):
+    """A link is too slow for what waits for it: it would take longer than the clock can tell."""
 
 
 @dataclass(frozen=True)

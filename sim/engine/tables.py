@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from sim.engine import flow_rows, rows
 from sim.engine.handlers import rare_handler
-from sim.engine.link import BACKLOG_MAX_PS, PS_BYTES
-from sim.engine.model import RULES_MAX, Flow, Rule
+from sim.engine.link import PS_BYTES
+from sim.engine.model import BACKLOG_MAX_PS, RULES_MAX, Flow, Rule
 from sim.engine.state import NEVER, Table, World, empty_world, records
 from topologies.routing import Network
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from homomorphic.compiled import inlined, kernel
 from sim.engine.heap import push
-from sim.engine.link import BACKLOG_MAX_PS, PS_BYTES, first_waiting, note_begun, transmit_time_ps
+from sim.engine.link import PS_BYTES, first_waiting, note_begun, transmit_time_ps
+from sim.engine.model import BACKLOG_MAX_PS
 from sim.engine.state import FLOW_ACK, World
 
 

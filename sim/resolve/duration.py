@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sim.engine.link import BACKLOG_MAX_PS
-from sim.engine.model import NEVER_PS, TIME_MAX_PS, Job
+from sim.engine.model import BACKLOG_MAX_PS, NEVER_PS, TIME_MAX_PS, Job
 from sim.errors import ScenarioError
 from sim.fault_plan import FaultPlan, LinksSlower
 from sim.fault_resolve import ErrorAt

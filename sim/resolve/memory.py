@@ -23,7 +23,7 @@ _RING_BYTES = 16  # per element: segments under way and joined, of all workers t
 _SERVER_BYTES = 8  # per element: what ATP's server keeps
 _TRAINING_BYTES = 16  # per weight: the model, its gradient, its start, and what the update takes
 _TRAINING_BASE_BYTES = 300 << 20  # of PyTorch
-_NCF_SAMPLE = SyntheticSpec(1 << 17, 0.05, "rows", 64)  # embedding rows of a batch
+_NCF_SAMPLE = SyntheticSpec(1 << 19, 0.05, "rows", 64)  # embedding rows of a batch
 
 
 @dataclass(frozen=True)

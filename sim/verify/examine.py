@@ -66,6 +66,7 @@ def examine(
         float_words=tallies.float_words,
         wrong_floats=tallies.wrong_floats.count,
         first_wrong_float=tallies.wrong_floats.first,
+        worst_magnitude=errors.worst_magnitude,
     )
 
 

@@ -63,6 +63,7 @@ class Findings:
     float_words: int = 0  # merged words, over all workers, that were added as float32
     wrong_floats: int = 0  # those farther from the sum than float32 additions can be
     first_wrong_float: WrongWord | None = None
+    worst_magnitude: float = 0.0  # Σ|x| at the worst element
 
     @property
     def max_abs_error(self) -> float:

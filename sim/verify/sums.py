@@ -21,12 +21,13 @@ class Errors(NamedTuple):
     estimated: float = 0.0
     over_bound: float = 0.0  # relative to the bound
     worst_element: int = 0  # where that is
+    worst_magnitude: float = 0.0  # Σ|x| there
 
     def joined(self, other: Errors) -> Errors:
         """The larger ones of both."""
         worst = other if other.over_bound > self.over_bound else self
         bounded, estimated = max(self.bounded, other.bounded), max(self.estimated, other.estimated)
-        return Errors(bounded, estimated, worst.over_bound, worst.worst_element)
+        return worst._replace(bounded=bounded, estimated=estimated)
 
 
 class Supports(NamedTuple):
@@ -81,7 +82,9 @@ def _of_part(
         else:
             element = int(np.argmax(relative)) if worst > errors.over_bound else 0
             found = Errors(largest, 0.0, worst, element)
-        errors = errors.joined(found._replace(worst_element=sums.first + found.worst_element))
+        place = found.worst_element
+        found = found._replace(worst_element=sums.first + place, worst_magnitude=float(sums.magnitude[place]))
+        errors = errors.joined(found)
     return errors
 
 

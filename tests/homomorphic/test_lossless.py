@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -179,7 +179,11 @@ def test_a_table_of_more_members_than_fast_kernels_number_goes_the_general_way(
     ways: list[str] = []
     for name, module, function in (("fast", tables, "peel"), ("general", sketch.hypergraph, "replay")):
         inner = getattr(module, function)
-        spy = partial(lambda name, inner, *arguments: (ways.append(name), inner(*arguments))[1], name, inner)
+
+        def spy(*words: Any, name: str = name, inner: Any = inner, **more: Any) -> Any:
+            ways.append(name)
+            return inner(*words, **more)
+
         monkeypatch.setattr(module, function, spy)
     decoded = folded(Lossless("rotated"), gradients).decoded[0]
 

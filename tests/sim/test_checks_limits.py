@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -79,6 +80,21 @@ def test_an_error_at_its_bound_and_beyond(over: float, passes: bool) -> None:
     assert finding.passed == passes
     assert finding.detail.startswith("largest error 7, at most ")
     assert ("step 1, bucket 0, element 3" in finding.detail) == (not passes)
+
+
+@pytest.mark.parametrize(
+    ("over", "magnitude", "is_told"),
+    [(math.inf, 2.0**128, True), (math.inf, 3.4e38, False), (1e9, 2.0**128, False)],
+)
+def test_sums_that_left_float32_on_the_way_are_told(over: float, magnitude: float, is_told: bool) -> None:
+    """The largest float32 is 3.4028235e38."""
+    found = replace(FINE, max_error_over_bound=over, max_bounded_error=over, worst_magnitude=magnitude)
+
+    finding = sum_is_right(of_one(found, max_error_over_bound=over))
+
+    told = "; partial sums may have left float32 on the way: Σ|x| is 3.4e+38 there"
+    assert not finding.passed
+    assert (told in finding.detail) == is_told
 
 
 def exactly(folder: Path, codec: Codec, found: Findings, **record: Any) -> tuple[bool, str]:

@@ -90,8 +90,8 @@ def test_messages_of_one_packet_cannot_break(tmp_path: Path) -> None:
     ("bitmap", "counter", "told"),
     [
         (0b001, 2, "waits for 2 more"),
-        (0b111, 2, "waits for 2 more, though 3 of 3 are marked"),
-        (0b011, 3, "waits for 3 more, though 2 of 3 are marked"),
+        (0b111, 2, "waits for 2 more, though its bitmap has 3 of 3"),
+        (0b011, 3, "waits for 3 more, though its bitmap has 2 of 3"),
     ],
 )
 def test_what_is_left_in_a_slot_is_never_nothing(bitmap: int, counter: int, told: str) -> None:

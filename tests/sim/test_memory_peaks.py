@@ -12,7 +12,7 @@ import pytest
 import sim.resolve.variant
 from sim.memory import BASE_BYTES
 from sim.resolve import resolve
-from sim.resolve.memory import Sized, _bytes, _footprint
+from sim.resolve.memory import Sized, _footprint
 from sim.scenario import load
 
 ROOT = Path(__file__).parents[2]
@@ -87,7 +87,7 @@ def test_the_estimate_is_within_a_fifth_of_the_peak(
     jobs: list[Sized] = []
     monkeypatch.setattr(sim.resolve.variant, "refuse_more_than_fits", jobs.extend)
     resolve(load(file))
-    estimate = BASE_BYTES + _bytes(jobs[-1], _footprint(jobs[-1]))
+    estimate = BASE_BYTES + jobs[-1].bytes(_footprint(jobs[-1]))
 
     (peak,) = peaks_kib(COMMAND, file)
     assert 1 / 1.2 <= estimate / (1024 * peak) <= 1.2

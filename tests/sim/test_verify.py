@@ -329,3 +329,13 @@ def test_exempt_elements_are_found_in_every_part() -> None:
         known = Exempt(off[off != missing], named())
         found = examine(Uncompressed(), ones, [decoded], [], known)
         assert (found.max_error_over_bound > 1, found.worst_element) == (True, missing)
+
+
+def test_the_magnitude_at_the_worst_element_is_what_is_added_up_there() -> None:
+    """3e38 + 3e38 − 3e38 is finite, and an infinity after two of them."""
+    gradients = [floats(1, 3e38), floats(1, 3e38), floats(1, -3e38)]
+
+    findings = found((1.0, 1e32), gradients, [floats(3, math.inf)] * 3)
+
+    assert (findings.max_error_over_bound, findings.worst_element) == (math.inf, 1)
+    assert findings.worst_magnitude == pytest.approx(9e38)

@@ -46,7 +46,7 @@ FINDINGS = (SILENT, HUNG, TRACEBACK, FALSE_ALARM, UNTOLD)
 
 OF_SUMS = ("sum_is_right", "merges_are_exact", "merges_are_right", "replicas_agree", "decodes")
 HARMLESS = ("loss", "burst_loss", "link_rate", "worker_pause", "start_skew", "slow_host")  # cost time alone
-PLACES = ("slot", "unit", "message")
+PLACES = ("slot", "unit", "message", "partial sums")
 LOSING = ("loss", "corruption")
 SURVIVED = 0.05  # on every link: beyond, a message of several packets may never get through
 
