@@ -102,6 +102,32 @@ def test_what_is_counted_is_an_int_where_it_is_whole() -> None:
     assert found["variants"][0]["metrics"]["wire_bytes_down"] == 2.5
 
 
+@pytest.mark.parametrize("place", [0, -1])
+def test_one_round_that_is_not_exact_is_enough(place: int) -> None:
+    own = rounds(RING)
+    own[place] = replace(own[place], exact=False)
+
+    assert summary(RING, rounds=own)["variants"][0]["metrics"]["exact"] is False
+
+
+def test_what_codecs_tell_is_counted_each_by_itself() -> None:
+    """Four rounds, numbered from 0: 0 + 1 + 2 + 3 = 6 of the first, and ten, a hundred times as many."""
+    own = [
+        replace(
+            record,
+            redone_parts=number,
+            forecast_misses=10 * number,
+            estimated_elements=100 * number,
+            infinite_elements=1000 * number,
+        )
+        for number, record in enumerate(rounds(RING))
+    ]
+    metrics = summary(RING, rounds=own)["variants"][0]["metrics"]
+    told = ("decode_failures", "forecast_misses", "approximate_entries", "infinite_entries")
+
+    assert [metrics[name] for name in told] == [6, 60, 600, 6000]
+
+
 def test_loopback_is_that_of_the_busiest_port() -> None:
     """Two switches' ports are busy for 30 and 20 µs of 100 µs; links between nodes do not count."""
     (first, *_) = links(RING)

@@ -52,6 +52,10 @@ def test_texts_have_exact_values(quantity: Quantity, text: str, value: int) -> N
         (SIZE, 65_536, "64KiB"),
         (SIZE, 10**8, "100MB"),
         (SIZE, 25 * 2**20, "25MiB"),
+        # As short as "1050Mbps", "1050ps" and "1050MB": of these the larger unit.
+        (RATE, 1_050_000_000, "1.05Gbps"),
+        (TIME, 1050, "1.05ns"),
+        (SIZE, 1_050_000_000, "1.05GB"),
     ],
 )
 def test_values_have_short_texts(quantity: Quantity, value: int, text: str) -> None:

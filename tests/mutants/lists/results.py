@@ -95,7 +95,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "sim/collectives/in_network.py",
-        ["tests/sim/test_in_network.py", "tests/sim/test_run.py"],
+        ["tests/sim/test_packet_counts.py"],
         [
             (
                 "retransmissions are those of worker 0",
@@ -106,7 +106,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "sim/journal.py",
-        ["tests/sim/test_run.py", "tests/sim/test_notes.py"],
+        [R + "test_breakdown.py", "tests/sim/test_run.py"],
         [
             (
                 "time that two spans share counts twice",
@@ -122,7 +122,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "sim/outcome.py",
-        ["tests/sim/test_run.py", "tests/sim/test_checks.py"],
+        ["tests/sim/test_packet_counts.py"],
         [
             (
                 "packets delivered are reported as sent",
@@ -133,7 +133,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "sim/job.py",
-        ["tests/sim/test_run.py", "tests/sim/test_training.py"],
+        ["tests/sim/test_charged.py"],
         [
             (
                 "encoding takes as long as its largest message",

@@ -9,7 +9,7 @@ W = "tests/workload/"
 MUTANTS: list[Mutant] = [
     *faults(
         "sim/workload/tasks.py",
-        [W + "test_training.py", W + "test_recommender.py"],
+        [W + "test_shards.py", W + "test_training.py", W + "test_recommender.py"],
         [
             (
                 "all workers draw the digits of worker 0",
@@ -40,7 +40,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "sim/workload/draws.py",
-        [W + "test_training.py", W + "test_synthetic.py", W + "test_recommender.py"],
+        [W + "test_shards.py", W + "test_training.py", W + "test_synthetic.py", W + "test_recommender.py"],
         [
             ("shards overlap", "[order[worker::workers] for worker", "[order[worker:] for worker"),
             (
