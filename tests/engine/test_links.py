@@ -252,7 +252,7 @@ def test_a_link_too_slow_for_the_clock_is_refused_in_words() -> None:
         sim.run(10**18)
     assert str(caught.value) == (
         "what waits on link h0->s0 takes longer than 576460752303423488 ps, the longest that fits the "
-        "engine's clock; use a faster link or less traffic"
+        "engine's clock"
     )
     with pytest.raises(ValueError, match="a link's rate is 1 bps or more, found 0"):
         sim.set_rate(link, 0)
