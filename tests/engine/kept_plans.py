@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sim.engine.model import Branch, Fate, Job, Merge, Overflow, Program, Rule
+from sim.engine.model import Branch, Fate, Job, Merge, Overflow, Program, Rule, Server
 from tests.engine.plans import FRAME, Change, Exchange, Plan, Words, with_loopbacks
 from topologies.graph import LinkSpec
 from topologies.leaf_spine import leaf_spine
@@ -86,5 +86,81 @@ def timeouts_that_grow() -> Plan:
     return Plan(network, 1, [(impatient, [integers(2, 32), integers(2, 32)])], [], [nothing])
 
 
-MAKERS = (inner_switch_answers, reboot_of_a_busy_switch, timer_of_a_filling_slot, timeouts_that_grow)
+def reboot_between_two_parts() -> Plan:
+    """A leaf forgets the numbers of its results while half of a unit's result has passed it.
+
+    What passes then starts at 0 again: its workers see a gap, and ask for the unit once more.
+    """
+    racks = job(
+        4,
+        2,
+        switch=6,
+        branches=(Branch(4, 0, -1, 0), Branch(5, 0, -1, 0)),
+        homes=(1, 1, 2, 2),
+        unit_packets=2,
+    )
+    between = Change(1_750_000, "clear", (4,))  # they come at 1.518 us and at 1.998 us
+    return Plan(two_racks(), 1, [(racks, [integers(4, 8)])], [], [], [between])
+
+
+def reboot_of_waiting_timers() -> Plan:
+    """A switch forgets slots with timers while they wait: none of these timers fires."""
+    network = with_loopbacks(compile_network(star(3, LINK)), LINK)
+    late = replace(integers(3, 24), waits_ps=[0, 0, 9_000_000])
+    timed = job(3, 2, program=Program.TIMED, slot_timer_ps=6_000_000)
+    return Plan(network, 1, [(timed, [late])], [], [], [Change(4_000_000, "clear", (3,))])
+
+
+def late_worker_with_results_of_the_next_stream() -> Plan:
+    """A worker that is late has lost its results of the first stream, and keeps those of the second."""
+    network = with_loopbacks(compile_network(star(2, LINK)), LINK)
+    late = replace(integers(2, 8), waits_ps=[0, 60_000_000])
+    timed = job(2, 2, program=Program.TIMED, slot_timer_ps=4_000_000)
+    lost = Rule(Fate.LOSS, 1.0, (network.link_names.index("s0->h1"),), until_ps=7_000_000)
+    return Plan(network, 1, [(timed, [late, integers(2, 8)])], [], [lost])
+
+
+def shorter_pause_in_a_longer_one() -> Plan:
+    """A host that is to pause until 9 us pauses until 3 us as well: it wakes up at 9 us."""
+    network = with_loopbacks(compile_network(star(2, LINK)), LINK)
+    pauses = [Change(100_000, "pause", (1, 9_000_000)), Change(200_000, "pause", (1, 3_000_000))]
+    return Plan(network, 1, [(job(2, 2), [integers(2, 24)])], [], [], pauses)
+
+
+def entry_of_a_stream_long_over() -> Plan:
+    """A late copy of the first stream's packet claims ATP's only entry for ever: what comes later collides.
+
+    So does the third stream, whose number is even like that of the first.
+    """
+    network = with_loopbacks(compile_network(star(3, LINK)), LINK)
+    server = Server(host=2, entries=1, window_max=1, ecn_bytes=1 << 20, is_adaptive=False)
+    atp = replace(job(2, 1), switch=3, program=Program.ATP, overflow=Overflow.STICKY, server=server)
+    up = (network.link_names.index("h0->s0"),)
+    copied = Rule(Fate.DUPLICATE, 1.0, up, delay_ps=3_000_000, until_ps=1_000)
+    return Plan(network, 1, [(atp, [integers(2, 4)] * 4)], [], [copied])
+
+
+def mark_of_an_earlier_packet() -> Plan:
+    """ATP at the spine: packets of the rack with two workers queue and are marked, those of the last are not.
+
+    What leaves an entry with the last packet has the mark of the others.
+    """
+    server = Server(host=3, entries=50, window_max=4, ecn_bytes=50)
+    atp = replace(job(3, 4), switch=6, program=Program.ATP, overflow=Overflow.STICKY, server=server)
+    late = replace(integers(3, 80), waits_ps=[0, 0, 9_000_000])
+    return Plan(two_racks(), 1, [(atp, [late])], [])
+
+
+MAKERS = (
+    inner_switch_answers,
+    reboot_of_a_busy_switch,
+    timer_of_a_filling_slot,
+    timeouts_that_grow,
+    reboot_between_two_parts,
+    reboot_of_waiting_timers,
+    late_worker_with_results_of_the_next_stream,
+    shorter_pause_in_a_longer_one,
+    entry_of_a_stream_long_over,
+    mark_of_an_earlier_packet,
+)
 KEPT = {make.__name__: make for make in MAKERS}

@@ -118,6 +118,24 @@ def test_each_link_and_each_fault_has_a_chain_of_its_own() -> None:
     assert engine.rule_counters() == [up.sum() + down.sum()]
 
 
+@pytest.mark.parametrize("make", [Engine, ReferenceEngine])
+def test_a_link_goes_on_in_its_own_state_whatever_other_links_do(make: Any) -> None:
+    """Every packet finds the other state than the one before it on the link: of eight, sent one by one, the
+    first link loses four, and the second two of the rest."""
+    both = Rule(Fate.BURST_LOSS, 1.0, (UP, DOWN), burst=Burst(1.0, 1.0))
+    engine = make(NETWORK, 1, [both])
+    engine.crash(1)
+    for number in range(8):
+        engine.open_flow(Flow(0, 1, 1, None, None, FRAME, 1, NEVER_PS, 1, 0, number))
+        engine.run((number + 1) * 10**8)
+
+    counters = engine.link_counters()
+    assert [(counters[link]["sent_packets"], counters[link]["lost_packets"]) for link in (UP, DOWN)] == [
+        (8, 4),
+        (4, 2),
+    ]
+
+
 def test_answers_to_a_packet_and_to_its_copy_are_lost_on_their_own() -> None:
     """Every packet comes twice; half of all acknowledgements are lost. Both of a pair arrive as often as one
     alone of each kind: a quarter of the time each."""

@@ -222,6 +222,23 @@ def test_an_acknowledgement_waits_for_the_packet_on_the_wire_and_for_no_other(ma
     check(scene)
 
 
+@pytest.mark.parametrize("make", ENGINES)
+def test_an_acknowledgement_waits_for_a_packet_that_begins_at_the_same_instant(make: Any) -> None:
+    """Host 0's packet is there at 24 us, when host 1's fourth begins: its acknowledgement goes at 32 us."""
+    scene = replace(burst([], packets=1, back=10), delays_ps=[4 * US, 4 * US, US, US])
+    _, arrivals = played(make, scene)
+    found = [(one.time_ps, one.is_ack) for one in arrivals if one.link == BACK_UP]
+
+    ack_ps = 672_000
+    assert found[2:6] == [
+        (25 * US, False),
+        (33 * US, False),
+        (33 * US + ack_ps, True),
+        (41 * US + ack_ps, False),
+    ]
+    check(scene)
+
+
 def test_a_link_too_slow_for_the_clock_is_refused_in_words() -> None:
     """64 KiB take 6 days at 1 bps: a dozen of them cannot be told in picoseconds."""
     network = compile_network(star(2, LinkSpec(10**9, 0, 1 << 30)))

@@ -56,6 +56,8 @@ def test_dense_aggregation_time_and_counts(workers: int) -> None:
         "duplicates_dropped": 0,
         "collisions": 0,
         "overflowed_words": 0,
+        "forwarded": units,
+        "acknowledged": units,
         "server_packets": units,
         "requests": 0,
     }

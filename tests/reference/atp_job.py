@@ -46,7 +46,8 @@ class AtpJob:
             AtpWorker(fabric, job, rank, entries, self._aggregate, partial(finished, rank))
             for rank in range(len(job.job.hosts))
         ]
-        self._counters = dict.fromkeys(["packets", *COUNTER.values(), "collisions", "overflowed_words"], 0)
+        names = ["packets", *COUNTER.values(), "collisions", "overflowed_words", "forwarded", "acknowledged"]
+        self._counters = dict.fromkeys(names, 0)
 
     def switch_counters(self) -> dict[str, int]:
         """What the switch and the server did; counters that are missing are 0."""
@@ -69,6 +70,7 @@ class AtpJob:
         """The switch takes in a worker's packet."""
         self._counters["packets"] += 1
         if data.is_float:
+            self._counters["forwarded"] += 1
             self._to_server(data, packet)
             return
         outcome = self.switch.data(
@@ -83,12 +85,14 @@ class AtpJob:
         self._counters["overflowed_words"] += outcome.overflowed_words
         if outcome.verdict is Verdict.COLLIDED:
             self._counters["collisions"] += not data.is_resend
+            self._counters["forwarded"] += 1
             self._to_server(data._replace(has_collided=not data.is_resend), packet)
             return
         if outcome.verdict in COUNTER:
             self._counters[COUNTER[outcome.verdict]] += 1
         if outcome.verdict in (Verdict.CONSUMED, Verdict.DROPPED):
             return
+        self._counters["forwarded"] += 1
         merged = data._replace(bits=outcome.bits)
         packet = replace(packet, words=outcome.words, is_marked=outcome.is_marked)
         if self.job.job.loopback_link < 0:
@@ -107,6 +111,7 @@ class AtpJob:
 
     def _acknowledge(self, reply: Reply, packet: Packet) -> None:
         """The switch takes in the server's packet: a result frees the entry, and every worker gets a copy."""
+        self._counters["acknowledged"] += 1
         if not reply.is_request:
             self.switch.acknowledge(reply.entry, self.identity(reply.stream, reply.unit))
         for worker in self.workers:

@@ -39,6 +39,9 @@ SWITCH_COUNTERS = (
     "evictions",
     "server_packets",
     "requests",
+    "installed",
+    "forwarded",
+    "acknowledged",
 )
 
 

@@ -110,6 +110,7 @@ class Point:
         if not self.state.keep(self.job.slot(result), result.version, result.words, result.exponent):
             self.counters["stale_results"] += 1
             return
+        self.counters["installed"] += 1
         self._replicate(self.children, result)
 
     def clear(self) -> None:

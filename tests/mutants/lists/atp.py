@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant, faults
 
 LAW = ["tests/engine/test_equivalence.py::test_atp"]
+KEPT = "tests/engine/test_equivalence.py::test_kept_plans"
 
 MUTANTS: list[Mutant] = [
     *faults(
@@ -63,16 +64,6 @@ MUTANTS: list[Mutant] = [
                 "        if not is_resend:\n            packet.flags |= COLLIDED\n            point.collisions += 1",
                 "        if not is_resend:\n            packet.flags |= COLLIDED\n        point.collisions += 1",
             ),
-            (
-                "streams of a job share identities",
-                "(np.int64(packet.serial) << 31)",
-                "(np.int64(packet.serial & 1) << 31)",
-            ),
-            (
-                "a forwarded packet forgets the entry's mark",
-                "    packet.is_marked = world.entries.rows[entry].is_marked\n",
-                "",
-            ),
         ],
     ),
     *faults(
@@ -94,6 +85,28 @@ MUTANTS: list[Mutant] = [
                 "the answer is the highest worker's",
                 "while not (packet.bits >> np.uint32(lowest)) & np.uint32(1):",
                 "while packet.bits >> np.uint32(lowest + 1) != 0:",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/engine/atp_switch.py",
+        [f"{KEPT}[entry_of_a_stream_long_over]"],
+        [
+            (
+                "streams of a job share identities",
+                "(np.int64(packet.serial) << 31)",
+                "(np.int64(packet.serial & 1) << 31)",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/engine/atp_switch.py",
+        [f"{KEPT}[mark_of_an_earlier_packet]"],
+        [
+            (
+                "a forwarded packet forgets the entry's mark",
+                "    packet.is_marked = world.entries.rows[entry].is_marked\n",
+                "",
             ),
         ],
     ),

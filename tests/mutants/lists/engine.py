@@ -6,6 +6,7 @@ from tests.mutants.mutant import Harmless, Mutant, faults
 
 LAW = ["tests/engine/test_equivalence.py"]
 HEAP = ["tests/engine/test_equivalence.py"]
+KEPT = "tests/engine/test_equivalence.py::test_kept_plans"
 
 MUTANTS: list[Mutant] = [
     *faults(
@@ -184,7 +185,6 @@ MUTANTS: list[Mutant] = [
                 "        copy_words(world.registers.values[row], words)\n    point.installed",
                 "    point.installed",
             ),
-            ("a result that is passed on is not counted", "    point.installed += 1\n", ""),
             ("a result from the parent leaves the slot unanswered", "        slot.is_answered = 1\n", ""),
         ],
     ),
@@ -312,11 +312,6 @@ MUTANTS: list[Mutant] = [
         LAW,
         [
             (
-                "a kept result of any stream is taken",
-                "if packet.serial == stream.serial and packet.unit == unit:",
-                "if packet.unit == unit:",
-            ),
-            (
                 "the last kept result is lost when one before it is taken",
                 "        stream.kept_tail = before",
                 "        stream.kept_tail = -1",
@@ -364,11 +359,6 @@ MUTANTS: list[Mutant] = [
                 "self.world = tables.new_world(network, rules, seed)",
                 "self.world = tables.new_world(network, rules, 1)",
             ),
-            (
-                "a later pause does not win",
-                "max(until_ps, int(self.world.hosts[host].away_until_ps))",
-                "until_ps",
-            ),
         ],
     ),
     *faults(
@@ -379,6 +369,35 @@ MUTANTS: list[Mutant] = [
                 "a job's second switch has the slots of the first",
                 "        bases[switch] = total\n        total += size\n",
                 "        bases[switch] = total\n        total += 0\n",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/engine/aggregate.py",
+        [f"{KEPT}[inner_switch_answers]"],
+        [
+            ("a result that is passed on is not counted", "    point.installed += 1\n", ""),
+        ],
+    ),
+    *faults(
+        "sim/engine/kept.py",
+        [f"{KEPT}[late_worker_with_results_of_the_next_stream]"],
+        [
+            (
+                "a kept result of any stream is taken",
+                "if packet.serial == stream.serial and packet.unit == unit:",
+                "if packet.unit == unit:",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/engine/engine.py",
+        [f"{KEPT}[shorter_pause_in_a_longer_one]"],
+        [
+            (
+                "a later pause does not win",
+                "max(until_ps, int(self.world.hosts[host].away_until_ps))",
+                "until_ps",
             ),
         ],
     ),

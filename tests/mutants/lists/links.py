@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant, faults
 
 LAW = ["tests/engine/test_equivalence.py"]
+KEPT = "tests/engine/test_equivalence.py::test_kept_plans"
 
 MUTANTS: list[Mutant] = [
     *faults(
@@ -48,11 +49,6 @@ MUTANTS: list[Mutant] = [
         "sim/engine/fault.py",
         LAW,
         [
-            (
-                "a fault's end is inclusive",
-                "if not rule.from_ps <= now_ps < rule.until_ps:",
-                "if not rule.from_ps <= now_ps <= rule.until_ps:",
-            ),
             ("two rules of a fate may strike one packet", "        decided |= 1 << rule.fate\n", ""),
             (
                 "all fates have the draws of loss",
@@ -89,11 +85,6 @@ MUTANTS: list[Mutant] = [
                 "a reboot clears half of a job's slots",
                 "first + 2 * int(job.window) * int(job.unit_packets)",
                 "first + int(job.window) * int(job.unit_packets)",
-            ),
-            (
-                "a reboot leaves the numbers of results",
-                '            world.windows["switch_psn"][row] = 0\n',
-                "",
             ),
             (
                 "a cut loses what waits as well",
@@ -133,6 +124,28 @@ MUTANTS: list[Mutant] = [
                 "retransmissions of ended flows are forgotten",
                 "self._forgotten[int(last.job)] += int(last.retransmitted_packets)",
                 "self._forgotten[int(last.job)] += 0",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/engine/fault.py",
+        ["tests/engine/test_fates.py::test_a_fault_strikes_from_its_beginning_up_to_its_end"],
+        [
+            (
+                "a fault's end is inclusive",
+                "if not rule.from_ps <= now_ps < rule.until_ps:",
+                "if not rule.from_ps <= now_ps <= rule.until_ps:",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/engine/changes.py",
+        [f"{KEPT}[reboot_between_two_parts]"],
+        [
+            (
+                "a reboot leaves the numbers of results",
+                '            world.windows["switch_psn"][row] = 0\n',
+                "",
             ),
         ],
     ),

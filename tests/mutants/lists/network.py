@@ -13,11 +13,6 @@ MUTANTS: list[Mutant] = [
         LINKS,
         [
             (
-                "a packet that begins now is passed by an acknowledgement",
-                "packet.size_bytes) > clock.now_ps:\n            return",
-                "packet.size_bytes) >= clock.now_ps:\n            return",
-            ),
-            (
                 "an acknowledgement is not in the queue",
                 "    link.free_at_ps = max(clock.now_ps, link.free_at_ps) + transmit_ps\n",
                 "",
@@ -78,11 +73,6 @@ MUTANTS: list[Mutant] = [
             ),
             ("a bad stretch never ends", "threshold = ALWAYS - rule.to_good", "threshold = ALWAYS"),
             ("the first packet finds a link good", "threshold = rule.starts_bad", "threshold = rule.to_bad"),
-            (
-                "all links have one chain",
-                "chain = world.chains[rule.chain, index]",
-                "chain = world.chains[rule.chain, 0]",
-            ),
         ],
     ),
     *faults(
@@ -120,6 +110,28 @@ MUTANTS: list[Mutant] = [
                 "any link on which packets are is too slow",
                 "if 2 * fate.grown > fate.sent:",
                 "if fate.waiting:",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/engine/link.py",
+        [f"{LINKS[0]}::test_an_acknowledgement_waits_for_a_packet_that_begins_at_the_same_instant"],
+        [
+            (
+                "a packet that begins now is passed by an acknowledgement",
+                "packet.size_bytes) > clock.now_ps:\n            return",
+                "packet.size_bytes) >= clock.now_ps:\n            return",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/engine/fault.py",
+        [f"{FATES[0]}::test_a_link_goes_on_in_its_own_state_whatever_other_links_do"],
+        [
+            (
+                "all links have one chain",
+                "chain = world.chains[rule.chain, index]",
+                "chain = world.chains[rule.chain, 0]",
             ),
         ],
     ),

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Mutant, faults
+from tests.mutants.mutant import Harmless, Mutant, faults
+
+KEPT = "tests/engine/test_equivalence.py::test_kept_plans"
+CLEARED = (
+    "    registers.slots[rows] = np.zeros((), SLOT)\n"
+    '    registers.slots["turn"][rows] = -1\n'
+    '    registers.slots["timer_order"][rows] = -1\n'
+)
 
 MUTANTS: list[Mutant] = [
     *faults(
@@ -47,7 +54,7 @@ MUTANTS: list[Mutant] = [
             (
                 "a packet of an older turn starts the row anew",
                 "    if turn < slot.turn:\n",
-                "    if turn < slot.turn - 1:\n",
+                "    if turn < slot.turn - 2:\n",
             ),
             ("a row that starts anew has answered", "        slot.is_emitted = 0\n", ""),
             (
@@ -108,11 +115,32 @@ MUTANTS: list[Mutant] = [
                 'registers.slots["turn"][rows] = -1',
                 'registers.slots["turn"][rows] = 0',
             ),
+        ],
+    ),
+    *faults(
+        "switch/registers.py",
+        [f"{KEPT}[reboot_of_waiting_timers]"],
+        [
             (
                 "timers of cleared rows still fire",
-                'registers.slots["timer_order"][rows] = -1\n',
-                'registers.slots["timer_order"][rows] = registers.slots["timer_order"][rows]\n',
+                CLEARED,
+                '    armed = registers.slots["timer_order"][rows].copy()\n'
+                + CLEARED.replace('"timer_order"][rows] = -1', '"timer_order"][rows] = armed'),
             ),
         ],
+    ),
+]
+HARMLESS: list[Harmless] = [
+    Harmless(
+        "switch/programs/timed.py",
+        "    if turn < slot.turn:\n",
+        "    if turn < slot.turn - 1:\n",
+        "A row has even turns or odd ones: an older one is older by two at least.",
+    ),
+    Harmless(
+        "switch/registers.py",
+        '    registers.slots["timer_order"][rows] = -1\n',
+        "",
+        "0 would be left, the order of the run's first packet: no timer has it.",
     ),
 ]
