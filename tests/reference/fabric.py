@@ -134,6 +134,7 @@ class Fabric:
             self._lose(queued, link)
         link.acks.clear()
         link.others.clear()
+        link.sizes.clear()
 
     def restore(self, link_index: int) -> None:
         """End a cut."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -94,6 +94,7 @@ class Link:
     sending: Sending | None = None
     acks: deque[Queued] = field(default_factory=deque)
     others: deque[Queued] = field(default_factory=deque)
+    sizes: Counter[int] = field(default_factory=Counter)  # packets that wait, by size: queues get long
     counters: Counters = field(default_factory=Counters)
 
     @property
@@ -104,7 +105,9 @@ class Link:
     def backlog_ps(self, now_ps: int) -> int:
         """How long it takes, at the present rate, to send all that there is."""
         left_ps = self.sending.ends_ps - now_ps if self.sending else 0
-        return left_ps + sum(transmit_time_ps(each.packet.size_bytes, self.rate_bps) for each in self.waiting)
+        return left_ps + sum(
+            count * transmit_time_ps(size_bytes, self.rate_bps) for size_bytes, count in self.sizes.items()
+        )
 
     def hold_ps(self, size_bytes: int) -> int:
         """Longest time, rounded down, that so many bytes in the queue take to leave."""
@@ -122,12 +125,13 @@ class Link:
     @property
     def queued_bytes(self) -> int:
         """What has not begun yet."""
-        return sum(each.packet.size_bytes for each in self.waiting)
+        return sum(count * size_bytes for size_bytes, count in self.sizes.items())
 
     def queue(self, queued: Queued, now_ps: int) -> None:
         """Take a packet."""
         size_bytes = queued.packet.size_bytes
         (self.acks if queued.packet.has_priority else self.others).append(queued)
+        self.sizes[size_bytes] += 1
         self.counters.busy_ps += transmit_time_ps(size_bytes, self.rate_bps)
         self.counters.count("sent", size_bytes)
         backlog_bytes = self.queued_bytes
@@ -141,6 +145,7 @@ class Link:
         if self.is_down or self.sending or not queue:
             return None
         queued = queue.popleft()
+        self.sizes[queued.packet.size_bytes] -= 1
         work = queued.packet.size_bytes * BIT_PS_PER_BYTE
         self.sending = Sending(queued, work, now_ps, now_ps + -(-work // self.rate_bps))
         return self.sending
