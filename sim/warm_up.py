@@ -22,14 +22,11 @@ _PS_PER_S = 10**12
 def is_cold() -> bool:
     """Whether the packet engine is still to be compiled, from the sources that run here.
 
-    Numba keeps compiled code by the path of the source, and makes it anew where that was changed since.
+    Numba keeps compiled code by the path of the source; the folder around it goes by what sources say.
     """
     loop: Any = run_until
-    folder, source = loop.stats.cache_path, Path(loop.py_func.__code__.co_filename)
-    if not folder:
-        return True
-    written_s = max((index.stat().st_mtime for index in Path(folder).glob(_LOOP)), default=0.0)
-    return written_s < source.stat().st_mtime
+    folder = loop.stats.cache_path
+    return not folder or not any(Path(folder).glob(_LOOP))
 
 
 def compile_engine() -> None:
