@@ -34,8 +34,10 @@ def replace_top(heap: Table, count: int, time_ps: int, order: int, what: int) ->
             break
         if child + 1 < count:
             left, right = heap[child], heap[child + 1]
-            if right.time_ps < left.time_ps or (right.time_ps == left.time_ps and right.order < left.order):
-                child += 1
+            is_tied = right.time_ps == left.time_ps
+            child += (right.time_ps < left.time_ps) | (
+                is_tied & (right.order < left.order)
+            )  # no jump to guess
         below = heap[child]
         if time_ps < below.time_ps or (time_ps == below.time_ps and order < below.order):
             break
