@@ -280,8 +280,8 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "ties are not broken by order going down",
-                "right.time_ps == left.time_ps and right.order < left.order",
-                "right.time_ps == left.time_ps and right.order > left.order",
+                "is_tied & (right.order < left.order)",
+                "is_tied & (right.order > left.order)",
             ),
             ("the last child of a heap is not looked at", "if child + 1 < count:", "if child + 2 < count:"),
         ],
