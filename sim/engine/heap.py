@@ -35,9 +35,8 @@ def replace_top(heap: Table, count: int, time_ps: int, order: int, what: int) ->
         if child + 1 < count:
             left, right = heap[child], heap[child + 1]
             is_tied = right.time_ps == left.time_ps
-            child += (right.time_ps < left.time_ps) | (
-                is_tied & (right.order < left.order)
-            )  # no jump to guess
+            is_right = (right.time_ps < left.time_ps) | (is_tied & (right.order < left.order))
+            child += is_right  # without a jump, which a processor would guess
         below = heap[child]
         if time_ps < below.time_ps or (time_ps == below.time_ps and order < below.order):
             break
