@@ -7,6 +7,7 @@ from sim.engine.aggregate import on_data
 from sim.engine.entering import ask, world_at
 from sim.engine.flow import on_flow_ack, on_flow_data
 from sim.engine.link import free_packet, schedule
+from sim.engine.memory import natural
 from sim.engine.result import replicate
 from sim.engine.send import send_towards
 from sim.engine.state import (
@@ -39,7 +40,7 @@ def on_arrival(world: World, row: int, kind: int) -> None:
     if clock.is_logging:
         ask(clock.rare, clock.at, WRITE_LOG, row, kind, 0)
     packet = world.packets[row]
-    node = world.links[packet.link].target
+    node = natural(world.links[natural(packet.link)].target)
     if packet.target != node:
         send_towards(world, node, row)
     elif packet.kind == DATA:
@@ -77,7 +78,7 @@ def on_rare_arrival(at: int, row: int) -> None:
 def count_arrival(world: World, row: int) -> None:
     """A link has delivered a packet."""
     clock, packet = world.clock[0], world.packets[row]
-    link = world.links[packet.link]
+    link = world.links[natural(packet.link)]
     link.in_flight_packets -= 1
     link.in_flight_bytes -= packet.size_bytes
     link.delivered_packets += 1

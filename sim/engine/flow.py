@@ -13,7 +13,7 @@ from homomorphic.keyed import mix
 from sim.engine.entering import kept_at, world_at
 from sim.engine.heap import push
 from sim.engine.link import take_packet
-from sim.engine.memory import copy_words, words_at
+from sim.engine.memory import copy_words, natural, words_at
 from sim.engine.model import BACKOFF_MAX
 from sim.engine.send import send_towards
 from sim.engine.state import FLOW_ACK, FLOW_DATA, FLOW_TIMER, World
@@ -105,11 +105,14 @@ def send_again(at: int, row: int, stop: int, before: int) -> None:
 def on_flow_data(world: World, index: int) -> None:
     """A packet has arrived at the flow's target."""
     packet = world.packets[index]
-    row, sequence = packet.owner, packet.unit
+    row = natural(packet.owner)
     flow = world.flows[row]
     if packet.serial != flow.serial or not flow.is_open:
         return
-    if not is_new(world, row, sequence) or take_in(world, index):
+    place = natural(packet.unit % flow.window)
+    received = world.flights[row, place].received
+    is_new = packet.unit >= flow.expected and received != packet.unit + 1
+    if not is_new or take_in(world, index, place):
         acknowledge(world, index)
     if flow.expected == flow.packets_count and not flow.is_delivered:
         flow.is_delivered = 1
@@ -117,35 +120,38 @@ def on_flow_data(world: World, index: int) -> None:
 
 
 @inlined
-def is_new(world: World, row: int, sequence: int) -> bool:
-    """Whether a flow's target has not had a packet yet."""
-    flow = world.flows[row]
-    received = world.flights[row, sequence % flow.window].received
-    return bool(sequence >= flow.expected and received != sequence + 1)
-
-
-@inlined
-def take_in(world: World, index: int) -> bool:
-    """Store a packet's words; returns whether it is time to acknowledge."""
+def take_in(world: World, index: int, place: int) -> bool:
+    """Store a packet's words, and note it in its place; returns whether it is time to acknowledge."""
     packet = world.packets[index]
-    row, sequence = packet.owner, packet.unit
+    row, sequence = natural(packet.owner), packet.unit
     flow = world.flows[row]
-    world.flights[row, sequence % flow.window].received = sequence + 1
+    world.flights[row, natural(place)].received = sequence + 1
     if flow.received != 0 and packet.words_count > 0:
         start = 4 * sequence * flow.elements
         sent = words_at(flow.words + start, packet.words_count)
         received = words_at(flow.received + start, packet.words_count)
         copy_words(received, sent)
-    expected = flow.expected
-    while (
-        flow.expected < flow.packets_count
-        and world.flights[row, flow.expected % flow.window].received == flow.expected + 1
-    ):
-        flow.expected += 1
-    world.clock[0].progress += flow.expected - expected
+    before = flow.expected
+    if sequence == before:
+        flow.expected = first_missing(world, row, place)
+    world.clock[0].progress += flow.expected - before
     flow.unacknowledged += 1
     is_complete = flow.expected == flow.packets_count
-    return bool(flow.expected != expected + 1 or flow.unacknowledged == flow.ack_every or is_complete)
+    return bool(flow.expected != before + 1 or flow.unacknowledged == flow.ack_every or is_complete)
+
+
+@inlined
+def first_missing(world: World, row: int, place: int) -> int:
+    """The first packet that a flow's target has not had, now that the expected one is in its place."""
+    flow = world.flows[row]
+    sequence, place = flow.expected + 1, place + 1
+    while sequence < flow.packets_count:
+        if place == flow.window:
+            place = 0
+        if world.flights[row, natural(place)].received != sequence + 1:
+            break
+        sequence, place = sequence + 1, place + 1
+    return int(sequence)
 
 
 @inlined

@@ -7,7 +7,7 @@ from sim.engine.arrival import on_arrival
 from sim.engine.entering import ask, kept_at
 from sim.engine.heap import drop_top, replace_top
 from sim.engine.link import due_ps
-from sim.engine.memory import prefetch
+from sim.engine.memory import natural, prefetch, prefetch_row
 from sim.engine.state import (
     ARRIVAL,
     COMPLETED,
@@ -73,16 +73,18 @@ def has_room(world: World, packets: int, payloads: int) -> bool:
 @inlined
 def take_first(world: World, what: int) -> int:
     """The oldest packet in line on a link or its priority lane, which has arrived; −1 if it has not."""
-    clock, lane = world.clock[0], world.links[what]
-    row = lane.head
+    clock, lane = world.clock[0], world.links[natural(what)]
+    row = natural(lane.head)
     arrive_ps = due_ps(lane, world.packets[row])
     if arrive_ps > clock.now_ps:  # acknowledgements went before it, or the rate has changed
         replace_top(world.heap, clock.heap_count, arrive_ps, world.packets[row].order, what)
         return -1
-    lane.head = world.packets[row].next
-    if lane.head >= 0:
-        following = world.packets[lane.head]
+    head = world.packets[row].next
+    lane.head = head
+    if head >= 0:
+        following = world.packets[natural(head)]
         replace_top(world.heap, clock.heap_count, due_ps(lane, following), following.order, what)
+        prefetch_row(world.packets, following.next)
         if following.words != 0:
             prefetch(following.words, following.words_count)
     else:

@@ -13,7 +13,7 @@ from typing import Any
 from homomorphic.compiled import inlined, kernel
 from sim.engine.entering import world_at
 from sim.engine.heap import push
-from sim.engine.memory import copy_words, words_at
+from sim.engine.memory import copy_words, natural, words_at
 from sim.engine.model import BACKLOG_MAX_PS
 from sim.engine.state import DOWN, FLOW_ACK, FLOW_DATA, Table, World
 
@@ -25,7 +25,7 @@ PACKET_BYTES_MAX = 1 << 16
 def take_packet(clock: Table, packets: Table) -> int:
     """Row of a free packet; `run` keeps enough of them."""
     assert clock[0].packet_free_count > 0
-    row = clock[0].packet_free
+    row = natural(clock[0].packet_free)
     clock[0].packet_free = packets[row].next
     clock[0].packet_free_count -= 1
     packets[row].payload = -1
@@ -183,7 +183,7 @@ def note_begun(world: World, index: int) -> None:
 def fly(world: World, row: int) -> None:
     """Let a packet be in flight, the last in line on its link."""
     packet = world.packets[row]
-    link = world.links[packet.link]
+    link = world.links[natural(packet.link)]
     link.in_flight_packets += 1
     link.in_flight_bytes += packet.size_bytes
     join(world, row)
@@ -193,15 +193,15 @@ def fly(world: World, row: int) -> None:
 def join(world: World, row: int) -> None:
     """Let a packet be the last in line on its link, or on that link's lane; there they arrive in order."""
     clock, packet = world.clock[0], world.packets[row]
-    lane = packet.link
+    lane = natural(packet.link)
     if packet.kind == FLOW_ACK:
         lane += clock.links_count
-    link = world.links[lane]
+    link = world.links[natural(lane)]
     packet.order = clock.order
     packet.next = -1
     clock.order += 1
     if link.head >= 0:
-        world.packets[link.tail].next = row
+        world.packets[natural(link.tail)].next = row
     else:
         link.head = row
         if link.buffer_ps != DOWN:

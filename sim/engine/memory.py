@@ -1,12 +1,14 @@
-"""Words at an address: how compiled handlers reach gradient buffers of many sizes without copying them.
+"""Memory as compiled handlers see it: words at an address, rows that are known to be there, the cache.
 
-The engine's face (`engine.Engine`) keeps every array alive while its address is in use, and checks type, size
-and layout before it hands the address out.
+By address they reach gradient buffers of many sizes without copying them. The engine's face (`engine.Engine`)
+keeps every array alive while its address is in use, and checks type, size and layout before it hands the
+address out.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 from llvmlite import ir
 from numba import types
@@ -70,11 +72,45 @@ def _prefetch_line(_typing: Any, address: Any) -> Any:
     return types.void(types.int64), generate
 
 
+@intrinsic
+def _natural(_typing: Any, index: Any) -> Any:
+    """An index that is never negative: the compiler then leaves out what would count from the end."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(1)])
+        assume = cgutils.get_or_insert_function(builder.module, kind, "llvm.assume")
+        builder.call(assume, [builder.icmp_signed(">=", arguments[0], arguments[0].type(0))])
+        return arguments[0]
+
+    return index(index), generate
+
+
+@intrinsic
+def _row_address(_typing: Any, table: Any, _row: Any) -> Any:
+    """Address of a row of a table; the row may lie outside."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        array = arrayobj.make_array(table)(context, builder, arguments[0])
+        return builder.ptrtoint(builder.gep(array.data, [arguments[1]]), ir.IntType(64))
+
+    return types.int64(table, types.int64), generate
+
+
+natural: Callable[[int], int] = cast(Any, _natural)
+row_address: Callable[[Any, int], int] = cast(Any, _row_address)
+
+
 @inlined
 def prefetch(address: int, count: int) -> None:
     """Ask for the cache lines of `count` 4-byte words that will be used soon."""
     for offset in range(0, 4 * count, 64):
         _prefetch_line(address + offset)  # type: ignore[call-arg]  # Numba passes the first one
+
+
+@inlined
+def prefetch_row(table: Any, row: int) -> None:
+    """Ask for the first cache line of a row that will be used soon; −1 is no row and does no harm."""
+    _prefetch_line(row_address(table, row))  # type: ignore[call-arg]
 
 
 @inlined

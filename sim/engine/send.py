@@ -9,6 +9,7 @@ from __future__ import annotations
 from homomorphic.compiled import inlined, kernel
 from sim.engine.entering import ask, world_at
 from sim.engine.link import accept, fly
+from sim.engine.memory import natural
 from sim.engine.state import MEET_FAULTS, World
 
 
@@ -28,9 +29,10 @@ def put(world: World, index: int, row: int) -> None:
 def send_towards(world: World, node: int, row: int) -> None:
     """Put a packet on the next link from `node` towards its target."""
     packet = world.packets[row]
-    ways = world.next_count[node, packet.target]
-    way = packet.route % ways if ways > 1 else 0
-    put(world, world.next_link[node, packet.target, way], row)
+    target = natural(packet.target)
+    ways = world.next_count[natural(node), target]
+    way = natural(packet.route % ways) if ways > 1 else 0
+    put(world, natural(world.next_link[natural(node), target, way]), row)
 
 
 @kernel

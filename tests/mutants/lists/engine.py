@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Harmless, Mutant, faults
 
 LAW = ["tests/engine/test_equivalence.py"]
-HEAP = ["tests/engine/test_equivalence.py"]
+HEAP = ["tests/engine/test_heap.py"]
 KEPT = "tests/engine/test_equivalence.py::test_kept_plans"
 
 MUTANTS: list[Mutant] = [
@@ -275,15 +275,36 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "ties are not broken by order going up",
-                "above.time_ps == time_ps and above.order < order",
-                "above.time_ps == time_ps and above.order > order",
+                "is_before(heap[parent].time_ps, heap[parent].order, time_ps, order)",
+                "is_before(heap[parent].time_ps, 0, time_ps, 0)",
             ),
             (
                 "ties are not broken by order going down",
-                "is_tied & (right.order < left.order)",
-                "is_tied & (right.order > left.order)",
+                "is_before(second.time_ps, second.order, first.time_ps, first.order)",
+                "is_before(second.time_ps, 0, first.time_ps, 0)",
             ),
-            ("the last child of a heap is not looked at", "if child + 1 < count:", "if child + 2 < count:"),
+            ("the last child of a heap is not looked at", "if right == count:", "if right == count + 1:"),
+        ],
+    ),
+    *faults(
+        "sim/engine/flow.py",
+        LAW,
+        [
+            (
+                "what came before a gap in a flow was filled is not found again",
+                "if world.flights[row, natural(place)].received != sequence + 1:",
+                "if world.flights[row, natural(place)].received >= 0:",
+            ),
+            (
+                "the search for a flow's next gap does not wrap around",
+                "        if place == flow.window:\n            place = 0\n",
+                "        if place == flow.window:\n            break\n",
+            ),
+            (
+                "a flow's packet is new where its place was used before",
+                "received != packet.unit + 1",
+                "received == 0",
+            ),
         ],
     ),
     *faults(
