@@ -59,11 +59,11 @@ def replace_top(heap: Table, count: int, time_ps: int, order: int, what: int) ->
     while right < count:
         first, second = heap[natural(right - 1)], heap[natural(right)]
         is_second = is_before(second.time_ps, second.order, first.time_ps, first.order)
-        child = natural(right - 1 + is_second)
+        child = right - 1 + is_second
         move(heap, child, hole)
         hole, right = child, 2 * child + 2
     if right == count:
-        move(heap, natural(right - 1), hole)
+        move(heap, right - 1, hole)
         hole = right - 1
     push(heap, hole, time_ps, order, what)
 
@@ -78,6 +78,7 @@ def drop_top(heap: Table, count: int) -> None:
 @inlined
 def move(heap: Table, source: int, target: int) -> None:
     """Copy an entry to another place."""
+    source, target = natural(source), natural(target)
     heap[target].time_ps = heap[source].time_ps
     heap[target].order = heap[source].order
     heap[target].what = heap[source].what

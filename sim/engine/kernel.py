@@ -8,6 +8,7 @@ from sim.engine.entering import ask, kept_at
 from sim.engine.heap import drop_top, replace_top
 from sim.engine.link import due_ps
 from sim.engine.memory import natural, prefetch, prefetch_row
+from sim.engine.rows import PACKET
 from sim.engine.state import (
     ARRIVAL,
     COMPLETED,
@@ -19,6 +20,8 @@ from sim.engine.state import (
     STREAM_TIMER,
     World,
 )
+
+PACKET_WORDS = PACKET.itemsize // 4
 
 
 @kernel
@@ -84,9 +87,11 @@ def take_first(world: World, what: int) -> int:
     if head >= 0:
         following = world.packets[natural(head)]
         replace_top(world.heap, clock.heap_count, due_ps(lane, following), following.order, what)
-        prefetch_row(world.packets, following.next)
+        prefetch_row(world.packets, following.next, PACKET_WORDS)
         if following.words != 0:
             prefetch(following.words, following.words_count)
+        elif following.payload >= 0:
+            prefetch_row(world.payloads, following.payload, following.words_count)
     else:
         drop_top(world.heap, clock.heap_count)
         clock.heap_count -= 1

@@ -91,7 +91,8 @@ def _row_address(_typing: Any, table: Any, _row: Any) -> Any:
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         array = arrayobj.make_array(table)(context, builder, arguments[0])
-        return builder.ptrtoint(builder.gep(array.data, [arguments[1]]), ir.IntType(64))
+        row_bytes = cgutils.unpack_tuple(builder, array.strides)[0]
+        return builder.add(builder.ptrtoint(array.data, ir.IntType(64)), builder.mul(arguments[1], row_bytes))
 
     return types.int64(table, types.int64), generate
 
@@ -108,9 +109,9 @@ def prefetch(address: int, count: int) -> None:
 
 
 @inlined
-def prefetch_row(table: Any, row: int) -> None:
-    """Ask for the first cache line of a row that will be used soon; −1 is no row and does no harm."""
-    _prefetch_line(row_address(table, row))  # type: ignore[call-arg]
+def prefetch_row(table: Any, row: int, count: int) -> None:
+    """Ask for `count` 4-byte words of a row that will be used soon; −1 is no row and does no harm."""
+    prefetch(row_address(table, row), count)
 
 
 @inlined

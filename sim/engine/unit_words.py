@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from homomorphic.compiled import inlined
 from homomorphic.fixed_point import quantize_block
 from sim.engine.link import own_words, take_payload
-from sim.engine.memory import bits_at, bytes_at, copy_words, floats_at, words_at
+from sim.engine.memory import bits_at, bytes_at, copy_words, floats_at, prefetch, words_at
 from sim.engine.model import Program
 from sim.engine.state import World
 
@@ -49,6 +49,8 @@ def fill_words(world: World, row: int, index: int) -> None:
             own_words(world, index)
         return
     packet.payload = take_payload(world)
+    # Units follow each other here; the next one's words were asked for already.
+    prefetch(segment.words + 4 * (start + 2 * count), count)
     quantize_block(
         floats_at(segment.words + 4 * start, count),
         bytes_at(stream.agreed, stream.blocks_count)[unit],
