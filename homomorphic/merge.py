@@ -139,8 +139,9 @@ def combine(
     arriving: Merged,
     key: int = 0,
     table: NDArray[np.int32] | None = None,
+    in_place: bool = False,
 ) -> Merged:
-    """Merge two (partial) aggregates; neither is changed.
+    """Merge two (partial) aggregates; neither is changed, or `in_place` the first, where its type allows.
 
     `key` feeds SIGN's random bits; `table` is TABLE_ADD's. Packed codes (uint32) are lifted to int32 lanes,
     lanes are taken as they are, so partial aggregates of TABLE_ADD combine too.
@@ -150,7 +151,9 @@ def combine(
     ValueError
         The words cannot be merged this way: wrong type, unequal length, no table, or GATHER.
     """
-    accumulator = _operand(merge, accumulated.words, table).copy()
+    accumulator = _operand(merge, accumulated.words, table)
+    if not in_place and accumulator is accumulated.words:
+        accumulator = accumulator.copy()
     words = _operand(merge, arriving.words, table)
     _merge_into(merge, accumulator, words, (accumulated.workers, arriving.workers, key))
     return Merged(accumulator, accumulated.workers + arriving.workers)

@@ -31,11 +31,10 @@ class Uncompressed:
 
 
 class UncompressedEncoder:
-    """One worker's side: a single message."""
+    """One worker's side: a single message, whose merged words are the sum."""
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        """Send the gradient, return a copy of the merged words, which other workers may share."""
+        """Send the gradient, return the merged words."""
         decode_work = Work(gradient.nbytes, gradient.nbytes)
         (merged,) = yield (Message(gradient, Merge.FLOAT_ADD, "values", decode_work=decode_work),)
-        decoded: Gradient = merged.words.copy()
-        return decoded
+        return merged.words

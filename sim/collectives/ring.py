@@ -91,7 +91,7 @@ class Ring:
             yield self._hosts.work(worker, self._device.work_ps(2 * size, size))
             arriving = Merged(received, step + 1)
             own = Merged(message.words[bounds[index] : bounds[index + 1]], 1)
-            sending = combine(message.merge, arriving, own, key, message.table).words
+            sending = combine(message.merge, arriving, own, key, message.table, in_place=True).words
         parts = {(worker + 1) % n: finished.kept((worker + 1) % n, sending)}
         for step in range(n - 1, 2 * (n - 1)):  # all-gather
             self._send(worker, operation, step, sending)

@@ -7,12 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from homomorphic.bounds import PART_ELEMENTS
 from homomorphic.codec import Codec, Gradient, Holders
 from homomorphic.fold import check_lock_step
+from sim.bits import same_bits
 from sim.engine.model import Overflow
 from sim.notes import NOTHING_EXEMPT, Exempt
-from sim.verify import kernels
 from sim.verify.findings import Findings, Operation
 from sim.verify.results import Place, Tallies
 from sim.verify.sums import worst_errors
@@ -45,7 +44,7 @@ def examine(
                 overflow,
                 tallies,
             )
-    differs = [not _same_bits(decoded[0], other) for other in decoded[1:]]
+    differs = [not same_bits(decoded[0], other) for other in decoded[1:]]
     errors, supports = worst_errors(codec, gradients, _to_compare(decoded, operations, differs), exempt)
     held = _held(operations, len(gradients))
     return Findings(
@@ -83,18 +82,6 @@ def _to_compare(
         for worker, (own, held) in enumerate(zip(decoded, holders, strict=True))
         if worker == 0 or held is not None or differs[worker - 1]
     ]
-
-
-def _same_bits(one: Gradient, other: Gradient) -> bool:
-    """Whether two decoded sums have the same bits."""
-    if one is other:
-        return True
-    if one.size != other.size:
-        return False
-    parts = (slice(first, first + PART_ELEMENTS) for first in range(0, one.size, PART_ELEMENTS))
-    return not any(
-        kernels.count_differing(one[part].view(np.int32), other[part].view(np.int32)) for part in parts
-    )
 
 
 class _Held(NamedTuple):

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from homomorphic.bounds import PART_ELEMENTS
 from homomorphic.codec import Holders, Merge, Message, Words
 from homomorphic.merge import CODES_PER_WORD
+from sim.bits import count_differing
 from sim.engine.model import Overflow
 from sim.verify import kernels
 from sim.verify.results import Place, Result, Slice, Tally, by_holders, complete, holds, slices
@@ -50,7 +51,7 @@ def _compare(
     found = merged.words[own.merged].view(np.int32)
     if merged.is_float is not None and merged.is_float[own.merged].any():
         found = np.where(merged.is_float[own.merged], right, found)
-    count = kernels.count_differing(found, right)
+    count = count_differing(found, right)
     if not count:
         return
     is_wrong = found != right

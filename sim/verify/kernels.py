@@ -48,15 +48,6 @@ def add_scaled(
 
 
 @kernel
-def count_differing(found: NDArray[np.int32], right: NDArray[np.int32]) -> int:
-    """How many words differ."""
-    count = 0
-    for i in range(found.size):
-        count += found[i] != right[i]
-    return count
-
-
-@kernel
 def count_beyond(found: NDArray[np.float32], total: Doubles, allowed: Doubles, magnitude: Doubles) -> int:
     """How many float32 sums are farther from `total` than allowed; `magnitude` is that of the finite words.
 

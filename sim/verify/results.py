@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from homomorphic.bounds import PART_ELEMENTS
 from homomorphic.codec import Holders, Merged
+from sim.bits import identity
 from sim.verify.findings import WrongWord
 
 
@@ -115,13 +116,6 @@ def slices(size: int, lanes: int = 1) -> Iterator[Slice]:
     """Slices of so many words, each small enough for a cache."""
     for first in range(0, size, PART_ELEMENTS):
         yield Slice(first, min(first + PART_ELEMENTS, size), lanes)
-
-
-def identity(array: NDArray[Any] | None) -> tuple[Any, ...]:
-    """Equal for arrays that are the same memory."""
-    if array is None:
-        return ()
-    return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype.str
 
 
 def holds(holders: Holders, own: Slice, rank: int) -> NDArray[np.bool_]:

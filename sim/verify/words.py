@@ -12,11 +12,11 @@ import numpy as np
 
 from homomorphic.codec import Merge, Merged, Message
 from homomorphic.merge import ORDER_FREE
+from sim.bits import count_differing, identity
 from sim.engine.model import Overflow
-from sim.verify import kernels
 from sim.verify.floats import check_floats
 from sim.verify.integers import check_integers
-from sim.verify.results import Place, Result, Tallies, distinct, identity, slices
+from sim.verify.results import Place, Result, Tallies, distinct, slices
 
 
 def check_message(
@@ -71,7 +71,7 @@ def _check_gathered(place: Place, sent: Sequence[Message], result: Result) -> No
             continue
         for own in slices(part.size):
             found, right = part[own.merged].view(np.int32), message.words[own.merged].view(np.int32)
-            count = kernels.count_differing(found, right)
+            count = count_differing(found, right)
             if count:
                 word = int(np.argmax(found != right))
                 values = int(found[word]), int(right[word])

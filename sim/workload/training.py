@@ -19,6 +19,8 @@ from sim.workload.probe import probe
 from sim.workload.tasks import Task
 from sim.workload.workload import Bucket, Cost, Gradient, Part, group, make_buckets, split
 
+_SLICE = 1 << 16  # elements
+
 
 class TrainingWorkload:
     """A `Workload` that trains a task's model with plain SGD.
@@ -111,12 +113,19 @@ class TrainingWorkload:
         for bucket_weights, total in zip(self._weights, sums, strict=True):
             start = 0
             for weights in bucket_weights:
-                np.subtract(weights, rate * total[start : start + weights.size], out=weights)
+                _move(weights, total[start : start + weights.size], rate)
                 start += weights.size
 
     def _loss_of(self, step: int, worker: int) -> torch.Tensor:
         inputs, targets = self._task.samples(step, worker)
         return self._task.loss(self._model(*inputs), targets)
+
+
+def _move(weights: Gradient, total: Gradient, rate: np.float32) -> None:
+    """weights -= rate · total, in slices: what is made on the way stays in the cache."""
+    for first in range(0, weights.size, _SLICE):
+        part = slice(first, first + _SLICE)
+        weights[part] -= rate * total[part]
 
 
 @contextmanager
