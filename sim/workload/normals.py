@@ -108,20 +108,24 @@ def _multiply_high(typing_context: Any, left: Any, right: Any) -> Any:
 
 
 @inlined
+def _next(high: Any, low: Any, more_high: Any, more_low: Any) -> Any:
+    """The generator's next state, both halves of it, and the 64 bits that it gives."""
+    product = low * _MULTIPLIER_LOW
+    carried = _multiply_high(low, _MULTIPLIER_LOW) + high * _MULTIPLIER_LOW + low * _MULTIPLIER_HIGH
+    low = product + more_low
+    high = carried + more_high + np.uint64(low < product)
+    mixed = high ^ low
+    turn = high >> np.uint64(58)
+    return high, low, mixed >> turn | mixed << (np.uint64(64) - turn & np.uint64(63))
+
+
+@inlined
 def _next_half(stream: NDArray[np.uint64]) -> Any:
     """The next 32 random bits; every 64 of the generator serve twice, the lower half first."""
     if stream[4]:
         stream[4] = np.uint64(0)
         return stream[5]
-    high, low = stream[0], stream[1]
-    product = low * _MULTIPLIER_LOW
-    carried = _multiply_high(low, _MULTIPLIER_LOW) + high * _MULTIPLIER_LOW + low * _MULTIPLIER_HIGH
-    low = product + stream[3]
-    high = carried + stream[2] + np.uint64(low < product)
-    stream[0], stream[1] = high, low
-    mixed = high ^ low
-    turn = high >> np.uint64(58)
-    drawn = mixed >> turn | mixed << (np.uint64(64) - turn & np.uint64(63))
+    stream[0], stream[1], drawn = _next(stream[0], stream[1], stream[2], stream[3])
     stream[4], stream[5] = np.uint64(1), drawn >> np.uint64(32)
     return drawn & np.uint64(0xFFFFFFFF)
 
@@ -130,6 +134,21 @@ def _next_half(stream: NDArray[np.uint64]) -> Any:
 def _next_fraction(stream: NDArray[np.uint64]) -> Any:
     """Uniform in [0, 1), a float32 multiple of 2^-24."""
     return np.float32(_next_half(stream) >> np.uint64(8)) * np.float32(2.0**-24)
+
+
+@inlined
+def _first_try(bits: Any, inner: NDArray[np.uint32], widths: NDArray[np.float32]) -> Any:
+    """The value that 32 bits stand for, and whether it is surely under the curve: 99 of 100 are."""
+    layer = bits & np.uint64(0xFF)
+    magnitude = np.uint32(bits >> np.uint64(9))
+    value = np.float32(magnitude) * widths[layer]
+    return _signed(value, bits >> np.uint64(8)), magnitude < inner[layer]
+
+
+@inlined
+def _signed(value: Any, bits: Any) -> Any:
+    """The value, or its negative, as the lowest bit says."""
+    return -value if bits & np.uint64(1) else value
 
 
 @kernel
@@ -143,6 +162,29 @@ def _beyond_base(stream: NDArray[np.uint64]) -> Any:
 
 
 @kernel
+def _finish(
+    bits: Any,
+    stream: NDArray[np.uint64],
+    inner: NDArray[np.uint32],
+    widths: NDArray[np.float32],
+    heights: NDArray[np.float32],
+) -> Any:
+    """The value where the first try is not surely under the curve."""
+    while True:
+        value, is_in = _first_try(bits, inner, widths)
+        if is_in:
+            return value
+        layer = bits & np.uint64(0xFF)
+        if layer == 0:
+            sign = bits >> np.uint64(17)  # of the tail another bit
+            return _signed(_TAIL_START + _beyond_base(stream), sign)
+        height = (heights[layer - 1] - heights[layer]) * _next_fraction(stream) + heights[layer]
+        if np.float64(height) < math.exp(-0.5 * np.float64(value) * np.float64(value)):
+            return value
+        bits = _next_half(stream)
+
+
+@kernel
 def _fill(
     values: NDArray[np.float32],
     stream: NDArray[np.uint64],
@@ -150,20 +192,17 @@ def _fill(
     widths: NDArray[np.float32],
     heights: NDArray[np.float32],
 ) -> None:
+    high, low, has_half, half = stream[0], stream[1], stream[4], stream[5]
     for position in range(values.size):
-        while True:
-            bits = _next_half(stream)
-            layer = bits & np.uint64(0xFF)
-            magnitude = np.uint32(bits >> np.uint64(9))
-            value = np.float32(magnitude) * widths[layer]
-            is_in = magnitude < inner[layer]
-            if not is_in and layer == 0:
-                value = _TAIL_START + _beyond_base(stream)
-                is_in = True
-                bits = np.uint64(magnitude)  # the sign of the tail is another bit
-            elif not is_in:
-                height = (heights[layer - 1] - heights[layer]) * _next_fraction(stream) + heights[layer]
-                is_in = np.float64(height) < math.exp(-0.5 * np.float64(value) * np.float64(value))
-            if is_in:
-                values[position] = -value if bits >> np.uint64(8) & np.uint64(1) else value
-                break
+        bits = half
+        if not has_half:
+            high, low, drawn = _next(high, low, stream[2], stream[3])
+            bits, half = drawn & np.uint64(0xFFFFFFFF), drawn >> np.uint64(32)
+        has_half ^= np.uint64(1)
+        value, is_in = _first_try(bits, inner, widths)
+        if not is_in:
+            stream[0], stream[1], stream[4], stream[5] = high, low, has_half, half
+            value = _finish(bits, stream, inner, widths, heights)
+            high, low, has_half, half = stream[0], stream[1], stream[4], stream[5]
+        values[position] = value
+    stream[0], stream[1], stream[4], stream[5] = high, low, has_half, half
