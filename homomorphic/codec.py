@@ -162,7 +162,7 @@ class Encoder(Protocol):
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
         """Yield messages, receive them merged, return the decoded float32 sum over workers.
 
-        As merged words, the sum may be shared with other workers: it is read, never written.
+        The sum is the caller's to change, unless it is read-only: then other workers may share it.
 
         Raises
         ------

