@@ -19,10 +19,10 @@ _STEP_BYTES = 500  # of records: per step and worker …
 _ROUND_BYTES = 1000  # … and for each of its buckets
 _NEAR = 0.9  # share of what is available from which on a codec is measured
 _DRAWING_BYTES = 20  # per element while a sparse gradient is drawn: masks and places of one worker
-_RING_BYTES = 16  # per element: segments under way and joined, of all workers together
+_RING_BYTES = 12  # per element: segments under way and joined, of all workers together
 _SERVER_BYTES = 8  # per element: what ATP's server keeps
-_TRAINING_BYTES = 16  # per weight: the model, its gradient, its start, and what the update takes
-_TRAINING_BASE_BYTES = 300 << 20  # of PyTorch
+_TRAINING_BYTES = 12  # per weight: the model, its gradient and its start
+_TRAINING_BASE_BYTES = 170 << 20  # of PyTorch
 _NCF_SAMPLE = SyntheticSpec(1 << 19, 0.05, "rows", 64)  # embedding rows of a batch
 
 

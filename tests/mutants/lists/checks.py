@@ -253,14 +253,25 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
+        "sim/bits.py",
+        [*VERIFY, "tests/sim/test_bits.py"],
+        [
+            (
+                "arrays that differ in one slice are the same",
+                "return not any(count_differing",
+                "return not all(count_differing",
+            ),
+            (
+                "views of the same memory are the same, however long",
+                'array.__array_interface__["data"][0], array.shape,',
+                'array.__array_interface__["data"][0],',
+            ),
+        ],
+    ),
+    *faults(
         "sim/verify/examine.py",
         VERIFY,
         [
-            (
-                "replicas are compared with the next one's first part",
-                "return not any(\n        kernels",
-                "return not all(\n        kernels",
-            ),
             (
                 "only worker 0's sum is held to the bound",
                 "if worker == 0 or held is not None or differs[worker - 1]",
