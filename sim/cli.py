@@ -7,12 +7,10 @@ long to import is imported by the command that needs it: `--help` stays quick.
 
 from __future__ import annotations
 
-import gc
 import logging
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -138,9 +136,8 @@ def validate(
     sets: Sets = None,
 ) -> None:
     """Check scenario files without running them."""
-    with _importing():
-        from sim.resolve import resolve
-        from sim.scenario import load
+    from sim.resolve import resolve
+    from sim.scenario import load
 
     wrong = False
     for file in files:
@@ -225,20 +222,9 @@ def data_fetch(name: Annotated[str, typer.Argument(metavar="NAME", help="See `ne
     print_line(fetch(name))
 
 
-@contextmanager
-def _importing() -> Iterator[None]:
-    """Modules are no garbage: to look for some meanwhile takes a tenth of the time."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
 def _tell_mistakes(file: Path, sets: list[str] | None, seed: int | None) -> None:
     """Tell of mistakes in a file before what takes long is imported; standard input can be read only once."""
-    with _importing():
-        from sim.scenario import load
+    from sim.scenario import load
 
     if str(file) != "-":
         load(file, sets or (), seed)

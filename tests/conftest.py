@@ -1,6 +1,5 @@
 """Settings of all tests: how hard hypothesis tries (HYPOTHESIS_PROFILE), and no windows from matplotlib."""
 
-import gc
 import os
 
 import pytest
@@ -25,12 +24,6 @@ settings.load_profile(PROFILE)
 
 def _told() -> str:
     return f"netfold: the seed of laws that are drawn anew is {SEED} (NETFOLD_TEST_SEED={SEED} repeats them)"
-
-
-def pytest_collection_finish() -> None:
-    """Keep modules and collected tests out of later collections: every variant that ends asks for one."""
-    gc.collect()
-    gc.freeze()
 
 
 def pytest_report_header() -> str:

@@ -17,7 +17,7 @@ from torch import nn
 from sim.workload.draws import keyed
 from sim.workload.probe import probe
 from sim.workload.tasks import Task
-from sim.workload.workload import Bucket, Cost, Gradient, Part, group, make_buckets, split
+from sim.workload.workload import Bucket, Cost, Gradient, Part, group, make_buckets
 
 _SLICE = 1 << 16  # elements
 
@@ -41,16 +41,13 @@ class TrainingWorkload:
         self._parameters = [self._model.get_parameter(name) for name in seen.order]
         parts = [Part(name, p.numel()) for name, p in zip(seen.order, self._parameters, strict=True)]
         self._buckets = make_buckets(parts, bucket_bytes)
+        self._members = group(parts, bucket_bytes)
         # Views that share memory with the model, by bucket: what `apply` subtracts from.
         self._weights = [
             [self._parameters[member].detach().numpy().reshape(-1) for member in members]
-            for members in group(parts, bucket_bytes)
+            for members in self._members
         ]
-        # One buffer per worker for the whole run: fresh 100 MB arrays would cost a page fault every 4 KiB.
-        flat = np.empty((workers, sum(part.elements for part in parts)), np.float32)
-        self._gradients = [split(row, self._buckets) for row in flat]
-        sizes = [part.elements for part in parts]
-        self._targets = [torch.split(torch.from_numpy(row), sizes) for row in flat]
+        self._gradients: list[list[Gradient]] = [[] for _ in range(workers)]
 
     @property
     def workers(self) -> int:
@@ -83,13 +80,12 @@ class TrainingWorkload:
             return self._gradients
         self._step = None
         losses = []
-        for worker, targets in enumerate(self._targets):
+        for worker in range(self._workers):
+            self._gradients[worker] = []  # the memory of the last step's serves this one
             with one_thread():
                 loss = self._loss_of(step, worker)
                 loss.backward()  # type: ignore[no-untyped-call]
-            for parameter, target in zip(self._parameters, targets, strict=True):
-                assert parameter.grad is not None  # the probe saw a gradient for each
-                target.copy_(parameter.grad.reshape(-1))
+            self._gradients[worker] = [self._gradient(members) for members in self._members]
             self._model.zero_grad(set_to_none=True)
             losses.append(loss.item())
         self._loss = sum(losses) / len(losses)
@@ -115,6 +111,15 @@ class TrainingWorkload:
             for weights in bucket_weights:
                 _move(weights, total[start : start + weights.size], rate)
                 start += weights.size
+
+    def _gradient(self, members: list[int]) -> Gradient:
+        """The gradient of a bucket; where it is one parameter's, PyTorch's own array."""
+        own: list[Gradient] = []
+        for member in members:
+            gradient = self._parameters[member].grad
+            assert gradient is not None  # the probe saw one for each
+            own.append(gradient.reshape(-1).numpy())
+        return own[0] if len(own) == 1 else np.concatenate(own)
 
     def _loss_of(self, step: int, worker: int) -> torch.Tensor:
         inputs, targets = self._task.samples(step, worker)

@@ -6,7 +6,6 @@ other scenarios every time.
 
 from __future__ import annotations
 
-import gc
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -241,7 +240,6 @@ def play(scenario: dict[str, Any], file: Path) -> tuple[JobResult, Witness]:
     file.write_text(json.dumps(scenario), encoding="utf-8")
     plan = resolve(load(file))
     witness = Witness()
-    gc.freeze()  # the variant's collection need not look at what hypothesis remembers of other examples
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sim.job, "examine", witness)
         (job,) = run_variant(plan, plan.variants[0]).jobs
