@@ -21,7 +21,7 @@ from tests.examples import FACTORS, PROFILE, SEED
 from tests.soak import play as playing
 from tests.soak.draw import Drawn, draw
 from tests.soak.judge import is_rounded, wrong_elements
-from tests.soak.play import EXACT, FAIL, FINDINGS, HUNG, REFUSED, SILENT, STUCK, TRACEBACK, play
+from tests.soak.play import EXACT, FAIL, FINDINGS, HUNG, REFUSED, SILENT, STUCK, TRACEBACK, WITHIN, play
 
 SLICES, PER_SLICE = 5, 30
 
@@ -34,6 +34,11 @@ def test_a_slice_of_scenarios(part: int) -> None:
 
     wrong = {number: one for number, one in found.items() if one.kind in FINDINGS}
     assert not wrong, [f"--seed {SEED} --only {number}: {one}" for number, one in wrong.items()]
+
+
+def test_a_step_from_a_forecast_may_be_eight_times_as_coarse() -> None:
+    """Number 1074 of seed 991: the error is more than half a step of the values themselves."""
+    assert play(draw(991, 1074)).kind == WITHIN
 
 
 def test_the_same_number_is_the_same_scenario() -> None:
@@ -151,6 +156,8 @@ def codec(**options: Any) -> Any:
         (codec(kind="none"), 3 * 2.0**-24 * 3.4, 3 * 2.0**-24 * 3.8),
         (codec(factor=100.0), 0.0149, 0.0152),
         (codec(), 3.5 * 2.0**-23 + 9 * 2.0**-30, 3.5 * 2.0**-23 + 9 * 2.0**-28),
+        (codec(schedule="staged"), 3.5 * 2.0**-23 + 9 * 2.0**-30, 3.5 * 2.0**-23 + 9 * 2.0**-28),
+        (codec(schedule="concurrent"), 3.5 * 2.0**-23 + 9 * 2.0**-27, 3.5 * 2.0**-23 + 9 * 2.0**-25),
     ],
 )
 def test_the_judges_bounds(made: Any, inside: float, outside: float) -> None:
