@@ -8,7 +8,7 @@ an element of which n workers have the values x, where M is the largest magnitud
     a constant factor f    n / (2 f), and what floats add where ATP sends them in the place of integers
     block exponents        n² · 2^-30 · M: words of 32 bits, n of which cannot leave them, each rounded once
                            to a step that is never finer than n · 2^-127; eight times that where the exponents
-                           are a forecast, which may be three too high
+                           may be a forecast, which may be three too high
     exact                  the correctly rounded sum
 """
 
@@ -72,7 +72,7 @@ def slack_of(codec: Any, wide: Doubles) -> Doubles:
         return workers * (2.0**-24 * magnitude + TINY)
     if is_float(codec):
         return np.full_like(magnitude, 2.0**-12 * largest * workers + workers * TINY)
-    coarser = 8 if getattr(codec, "schedule", "") == "concurrent" else 1
+    coarser = 8 if codec.kind == "auto" or getattr(codec, "schedule", "") == "concurrent" else 1
     return rounded + coarser * workers**2 * (2.0**-30 * largest + 2.0**-127)
 
 

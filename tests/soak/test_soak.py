@@ -37,8 +37,9 @@ def test_a_slice_of_scenarios(part: int) -> None:
 
 
 def test_a_step_from_a_forecast_may_be_eight_times_as_coarse() -> None:
-    """Number 1074 of seed 991: the error is more than half a step of the values themselves."""
+    """The errors are more than half a step of the values themselves; `lossless` and `auto`."""
     assert play(draw(991, 1074)).kind == WITHIN
+    assert play(draw(4711, 533)).kind == WITHIN
 
 
 def test_the_same_number_is_the_same_scenario() -> None:
@@ -157,6 +158,7 @@ def codec(**options: Any) -> Any:
         (codec(factor=100.0), 0.0149, 0.0152),
         (codec(), 3.5 * 2.0**-23 + 9 * 2.0**-30, 3.5 * 2.0**-23 + 9 * 2.0**-28),
         (codec(schedule="staged"), 3.5 * 2.0**-23 + 9 * 2.0**-30, 3.5 * 2.0**-23 + 9 * 2.0**-28),
+        (codec(kind="auto"), 3.5 * 2.0**-23 + 9 * 2.0**-27, 3.5 * 2.0**-23 + 9 * 2.0**-25),
         (codec(schedule="concurrent"), 3.5 * 2.0**-23 + 9 * 2.0**-27, 3.5 * 2.0**-23 + 9 * 2.0**-25),
     ],
 )
