@@ -141,7 +141,7 @@ def combine(
     table: NDArray[np.int32] | None = None,
     in_place: bool = False,
 ) -> Merged:
-    """Merge two (partial) aggregates; neither is changed, or `in_place` the first, where its type allows.
+    """Merge two (partial) aggregates. Neither is changed; with `in_place` the first may be overwritten.
 
     `key` feeds SIGN's random bits; `table` is TABLE_ADD's. Packed codes (uint32) are lifted to int32 lanes,
     lanes are taken as they are, so partial aggregates of TABLE_ADD combine too.

@@ -31,10 +31,10 @@ class Uncompressed:
 
 
 class UncompressedEncoder:
-    """One worker's side: a single message, whose merged words are the sum."""
+    """One worker's side: a single message."""
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        """Send the gradient, return the merged words, which other workers may share."""
+        """Send the gradient, return the merged words, read-only, as other workers may share them."""
         decode_work = Work(gradient.nbytes, gradient.nbytes)
         (merged,) = yield (Message(gradient, Merge.FLOAT_ADD, "values", decode_work=decode_work),)
         decoded: Gradient = merged.words.view()

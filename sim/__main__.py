@@ -1,8 +1,8 @@
-"""The `netfold` command, `python -m sim` too: what must be settled before other modules are imported.
+"""The `netfold` command, `python -m sim` too: what must be set before other modules are imported.
 
-Ctrl-C is answered while they are. NumPy's linear algebra, which nothing here needs, starts no threads: they
-cost every command a tenth of a second of CPU. Modules are no garbage: to look for some less often halves what
-that takes.
+Ctrl-C is answered during imports. NumPy's linear algebra, which nothing here needs, starts no threads: they
+cost every command a tenth of a second of CPU. The garbage collector runs less often: it would mostly look at
+modules, which are no garbage.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import gc
 import os
 import sys
 
-_YOUNG = 50_000  # objects made before the youngest are looked at; Python's 700 suit small programs
+_YOUNG = 50_000  # new objects until the collector looks at the youngest; Python's own number is 700
 _INTERRUPTED = 130  # as `sim.cli.EXIT_INTERRUPTED`, which is not there yet
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from homomorphic.compiled import kernel
 
-_SLICE = 1 << 18  # elements: those that differ early are told early
+_SLICE = 1 << 18  # elements compared at once; a difference ends the search
 
 
 def same_bits(one: NDArray[Any], other: NDArray[Any]) -> bool:

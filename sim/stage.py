@@ -51,7 +51,9 @@ def run_variant(
     """
     own = workloads or Workloads([workload_keys(variant)], plan.scenario.seed)
     environment = simpy.Environment()
-    gc.freeze()  # modules, mostly: they need not be searched for what this variant leaves
+    # What is there now, modules mostly, is not searched for what this variant leaves; garbage that is there
+    # already waits for a later collection.
+    gc.freeze()
     try:
         return _run_variant(environment, plan, variant, teller or Teller(), own)
     except MemoryError as error:

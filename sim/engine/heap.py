@@ -16,7 +16,10 @@ from sim.engine.state import Table
 
 @intrinsic
 def _is_before(_typing: Any, _time: Any, _order: Any, _other_time: Any, _other_order: Any) -> Any:
-    """Whether (time, order) comes before another: one comparison of 128 bits, without a jump to guess."""
+    """Whether (time, order) comes before another: one comparison of 128 bits, without a jump to guess.
+
+    Orders are never negative.
+    """
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         wide = ir.IntType(128)
@@ -52,8 +55,8 @@ def push(heap: Table, count: int, time_ps: int, order: int, what: int) -> None:
 def replace_top(heap: Table, count: int, time_ps: int, order: int, what: int) -> None:
     """Put an entry in the place of the first one of a heap of `count` entries.
 
-    The hole goes down to the last level and the entry up from there: where a link puts its next packet, it
-    nearly always belongs far below, and how deep is not known before.
+    The hole goes down to the last level, and the entry up from there: a link's next event nearly always
+    belongs far below.
     """
     hole, right = 0, 2
     while right < count:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from llvmlite import ir
-from numba import types
+from numba import config, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np import arrayobj
@@ -74,12 +74,20 @@ def _prefetch_line(_typing: Any, address: Any) -> Any:
 
 @intrinsic
 def _natural(_typing: Any, index: Any) -> Any:
-    """An index that is never negative: the compiler then leaves out what would count from the end."""
+    """An index that is never negative: the compiler then leaves out what would count from the end.
 
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+    Where bounds are checked (`make bounds`), a negative one is an IndexError.
+    """
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        is_natural = builder.icmp_signed(">=", arguments[0], arguments[0].type(0))
+        if cast(Any, config).BOUNDSCHECK:
+            with builder.if_then(builder.not_(is_natural), likely=False):
+                context.call_conv.return_user_exc(builder, IndexError, ("a negative index",))
+            return arguments[0]
         kind = ir.FunctionType(ir.VoidType(), [ir.IntType(1)])
         assume = cgutils.get_or_insert_function(builder.module, kind, "llvm.assume")
-        builder.call(assume, [builder.icmp_signed(">=", arguments[0], arguments[0].type(0))])
+        builder.call(assume, [is_natural])
         return arguments[0]
 
     return index(index), generate

@@ -49,7 +49,7 @@ def fill_words(world: World, row: int, index: int) -> None:
             own_words(world, index)
         return
     packet.payload = take_payload(world)
-    # Units follow each other here; the next one's words were asked for already.
+    # Units follow each other: here the one after the next is asked for, in time to be in the cache.
     prefetch(segment.words + 4 * (start + 2 * count), count)
     quantize_block(
         floats_at(segment.words + 4 * start, count),

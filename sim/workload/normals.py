@@ -176,7 +176,7 @@ def _finish(
             return value
         layer = bits & np.uint64(0xFF)
         if layer == 0:
-            sign = bits >> np.uint64(17)  # of the tail another bit
+            sign = bits >> np.uint64(17)  # the tail's sign is another bit
             return _signed(_TAIL_START + _beyond_base(stream), sign)
         height = (heights[layer - 1] - heights[layer]) * _next_fraction(stream) + heights[layer]
         if np.float64(height) < math.exp(-0.5 * np.float64(value) * np.float64(value)):

@@ -66,7 +66,8 @@ class _FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # which is what imports the compiler
+        """Ask for no detour: to set one up, PyTorch imports its compiler (a private hook of PyTorch's)."""
+        return False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

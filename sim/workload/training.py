@@ -81,11 +81,10 @@ class TrainingWorkload:
         self._step = None
         losses = []
         for worker in range(self._workers):
-            self._gradients[worker] = []  # the memory of the last step's serves this one
             with one_thread():
                 loss = self._loss_of(step, worker)
                 loss.backward()  # type: ignore[no-untyped-call]
-            self._gradients[worker] = [self._gradient(members) for members in self._members]
+            self._keep(worker)
             self._model.zero_grad(set_to_none=True)
             losses.append(loss.item())
         self._loss = sum(losses) / len(losses)
@@ -111,6 +110,15 @@ class TrainingWorkload:
             for weights in bucket_weights:
                 _move(weights, total[start : start + weights.size], rate)
                 start += weights.size
+
+    def _keep(self, worker: int) -> None:
+        """Take over a worker's gradients; those of later steps go where the first step's are."""
+        found = [self._gradient(members) for members in self._members]
+        if self._gradients[worker]:
+            for own, gradient in zip(self._gradients[worker], found, strict=True):
+                np.copyto(own, gradient)
+        else:
+            self._gradients[worker] = found
 
     def _gradient(self, members: list[int]) -> Gradient:
         """The gradient of a bucket; where it is one parameter's, PyTorch's own array."""

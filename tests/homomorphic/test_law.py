@@ -134,6 +134,11 @@ def test_decoded_sums_are_the_callers_to_change_or_read_only(kind: str) -> None:
         first /= 2
 
         assert first.tolist() == [1] * 100
+    else:
+        with pytest.raises(ValueError, match="read-only"):
+            first /= 2
+
+        assert first.tolist() == [2] * 100
     assert second.tolist() == [2] * 100
 
 

@@ -37,9 +37,15 @@ def test_a_slice_of_scenarios(part: int) -> None:
 
 
 def test_a_step_from_a_forecast_may_be_eight_times_as_coarse() -> None:
-    """The errors are more than half a step of the values themselves; `lossless` and `auto`."""
-    assert play(draw(991, 1074)).kind == WITHIN
-    assert play(draw(4711, 533)).kind == WITHIN
+    """The errors are more than half a step of the values themselves."""
+    lossless, auto = draw(991, 1074), draw(4711, 533)
+
+    assert (lossless.scenario["codec"]["kind"], lossless.scenario["codec"]["schedule"]) == (
+        "lossless",
+        "concurrent",
+    )
+    assert auto.scenario["codec"]["kind"] == "auto"
+    assert play(lossless).kind == play(auto).kind == WITHIN
 
 
 def test_the_same_number_is_the_same_scenario() -> None:
