@@ -129,7 +129,8 @@ def _refusal(job: Sized, codec: Footprint, taken: float, there_is: int) -> Excep
         )
         most = _largest(job.steps, lambda steps: replace(job, steps=steps).bytes(codec), free)
         return job.place.job_error("workload.steps", f"{message} for them", _at_most(most, "steps"))
-    message = f"{job.elements:,} elements of {job.workers} workers take about {size_text(values)}, {room}"
+    message = f"{job.elements:,} elements of {job.workers} workers take about {size_text(values)}"
+    message += f" with {job.codec.kind}, {room}"  # other variants may have other codecs
     if isinstance(job.workload, FileSpec):
         most = _largest(job.workers, lambda workers: replace(job, workers=workers).bytes(codec), free)
         return job.place.job_error("workload.path", message, _at_most(most, "workers"))

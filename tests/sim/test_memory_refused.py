@@ -110,7 +110,9 @@ def test_a_codec_that_holds_more_is_refused_where_another_fits(tmp_path: Path, a
     available(RING_LEAST + 12 * ELEMENTS)
 
     assert only(tmp_path, *SETS)
-    assert "elements of 3 workers take about" in refused(tmp_path, *SETS, "codec={kind: exact}")
+    told = refused(tmp_path, *SETS, "codec={kind: exact}")
+    assert "elements of 3 workers take about" in told
+    assert "iB with exact, " in told
 
 
 def test_a_model_that_is_too_large_is_refused_without_building_it(tmp_path: Path) -> None:
