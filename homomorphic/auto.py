@@ -19,11 +19,11 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from homomorphic.block_sparse import BlockSparse
-from homomorphic.bounds import ErrorBound, LargestBound
-from homomorphic.choice.experience import Choice, Experience
-from homomorphic.choice.union import BLOCKS, INDEX, RUNS
-from homomorphic.codec import (
+from netfold.homomorphic.block_sparse import BlockSparse
+from netfold.homomorphic.bounds import ErrorBound, LargestBound
+from netfold.homomorphic.choice.experience import Choice, Experience
+from netfold.homomorphic.choice.union import BLOCKS, INDEX, RUNS
+from netfold.homomorphic.codec import (
     Carrier,
     Codec,
     Encoder,
@@ -37,12 +37,12 @@ from homomorphic.codec import (
     Round,
     register,
 )
-from homomorphic.dense import DenseExact
-from homomorphic.fixed_point import FixedPoint
-from homomorphic.lossless import Lossless, LosslessEncoder
-from homomorphic.none import Uncompressed
-from homomorphic.numbers.formats import Format, Values, number_format
-from homomorphic.packed import Packed
+from netfold.homomorphic.dense import DenseExact
+from netfold.homomorphic.fixed_point import FixedPoint
+from netfold.homomorphic.lossless import Lossless, LosslessEncoder
+from netfold.homomorphic.none import Uncompressed
+from netfold.homomorphic.numbers.formats import Format, Values, number_format
+from netfold.homomorphic.packed import Packed
 
 
 @register

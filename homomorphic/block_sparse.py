@@ -23,10 +23,20 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.bounds import ErrorBound
-from homomorphic.codec import DecodeError, Exchange, Gradient, Merge, Merged, Message, Round, Work, register
-from homomorphic.index.bits import WORD_ELEMENTS, WideIndex
-from homomorphic.index.members import (
+from netfold.homomorphic.bounds import ErrorBound
+from netfold.homomorphic.codec import (
+    DecodeError,
+    Exchange,
+    Gradient,
+    Merge,
+    Merged,
+    Message,
+    Round,
+    Work,
+    register,
+)
+from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
+from netfold.homomorphic.index.members import (
     Bucket,
     decode,
     everyone,
@@ -36,9 +46,9 @@ from homomorphic.index.members import (
     placed,
     tell_infinite,
 )
-from homomorphic.index.membership import check_block_elements, check_contains, own_index
-from homomorphic.numbers.compact import all_of
-from homomorphic.numbers.formats import Agreed, Format, Values, number_format, number_merges
+from netfold.homomorphic.index.membership import check_block_elements, check_contains, own_index
+from netfold.homomorphic.numbers.compact import all_of
+from netfold.homomorphic.numbers.formats import Agreed, Format, Values, number_format, number_merges
 
 BLOCK_ELEMENTS = 256  # of OmniReduce's evaluation
 _BLOCK_WORDS = BLOCK_ELEMENTS // WORD_ELEMENTS

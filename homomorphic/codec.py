@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.bounds import ErrorBound
+from netfold.homomorphic.bounds import ErrorBound
 
 Words = NDArray[Any]  # 1-D; int32 (ADD, MAX), uint32 (OR, SIGN, TABLE_ADD) or float32 (FLOAT_ADD)
 Gradient = NDArray[np.float32]

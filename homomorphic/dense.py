@@ -14,13 +14,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from homomorphic.bounds import ErrorBound
-from homomorphic.codec import Exchange, Gradient, Merge, Round, register
-from homomorphic.index.bits import WORD_ELEMENTS
-from homomorphic.index.members import Bucket, everyone, exchange_members, members_of, placed, tell_infinite
-from homomorphic.index.membership import check_block_elements
-from homomorphic.numbers.compact import all_of
-from homomorphic.numbers.formats import number_format
+from netfold.homomorphic.bounds import ErrorBound
+from netfold.homomorphic.codec import Exchange, Gradient, Merge, Round, register
+from netfold.homomorphic.index.bits import WORD_ELEMENTS
+from netfold.homomorphic.index.members import (
+    Bucket,
+    everyone,
+    exchange_members,
+    members_of,
+    placed,
+    tell_infinite,
+)
+from netfold.homomorphic.index.membership import check_block_elements
+from netfold.homomorphic.numbers.compact import all_of
+from netfold.homomorphic.numbers.formats import number_format
 
 
 @register

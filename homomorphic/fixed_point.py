@@ -23,8 +23,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.bounds import BlockBound, ErrorBound, largest_magnitudes
-from homomorphic.codec import (
+from netfold.homomorphic.bounds import BlockBound, ErrorBound, largest_magnitudes
+from netfold.homomorphic.codec import (
     Carrier,
     EncodeError,
     Exchange,
@@ -36,9 +36,9 @@ from homomorphic.codec import (
     Work,
     register,
 )
-from homomorphic.compiled import kernel
-from homomorphic.factor import FACTOR_MIN, FactorEncoder, factor_error_bound, not_finite
-from homomorphic.numbers.compact import Compact, all_of
+from netfold.homomorphic.compiled import kernel
+from netfold.homomorphic.factor import FACTOR_MIN, FactorEncoder, factor_error_bound, not_finite
+from netfold.homomorphic.numbers.compact import Compact, all_of
 
 BLOCK_ELEMENTS = 256  # where nobody says otherwise: the payload of SwitchML's larger packet
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.codec import Encoder, Exchange, Gradient, Merge, Merged, Message, Round, Words
-from homomorphic.factor import WORD_MAX
-from homomorphic.fixed_point import quantize
-from homomorphic.keyed import mix_plain
-from homomorphic.merge import merge_all
+from netfold.homomorphic.codec import Encoder, Exchange, Gradient, Merge, Merged, Message, Round, Words
+from netfold.homomorphic.factor import WORD_MAX
+from netfold.homomorphic.fixed_point import quantize
+from netfold.homomorphic.keyed import mix_plain
+from netfold.homomorphic.merge import merge_all
 
 
 class LockStepError(RuntimeError):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from homomorphic.compiled import kernel, literal_unroll
+from netfold.homomorphic.compiled import kernel, literal_unroll
 
 Integer = int | np.integer
 

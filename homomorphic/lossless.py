@@ -34,16 +34,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from homomorphic.bounds import ErrorBound
-from homomorphic.codec import Exchange, Gradient, Merge, Round, register
-from homomorphic.index.bits import WORD_ELEMENTS
-from homomorphic.index.membership import IndexKind, IndexMemory, check_block_elements, index_merges
-from homomorphic.numbers.formats import Values, number_format, number_merges
-from homomorphic.sketch import released
-from homomorphic.sketch.forecast import History
-from homomorphic.sketch.released import IndexBits
-from homomorphic.sketch.sketch import REPAIRED_SHAPE, ROTATED_SHAPE
-from homomorphic.sketch.tiled import LOAD_MAX, USUAL_LOAD, Tiled
+from netfold.homomorphic.bounds import ErrorBound
+from netfold.homomorphic.codec import Exchange, Gradient, Merge, Round, register
+from netfold.homomorphic.index.bits import WORD_ELEMENTS
+from netfold.homomorphic.index.membership import IndexKind, IndexMemory, check_block_elements, index_merges
+from netfold.homomorphic.numbers.formats import Values, number_format, number_merges
+from netfold.homomorphic.sketch import released
+from netfold.homomorphic.sketch.forecast import History
+from netfold.homomorphic.sketch.released import IndexBits
+from netfold.homomorphic.sketch.sketch import REPAIRED_SHAPE, ROTATED_SHAPE
+from netfold.homomorphic.sketch.tiled import LOAD_MAX, USUAL_LOAD, Tiled
 
 RATIO = 10.0  # elements per counter of the release's benchmark
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.codec import Merge, Merged, Words
-from homomorphic.compiled import kernel
-from homomorphic.keyed import Integer, mix_plain, splitmix64
+from netfold.homomorphic.codec import Merge, Merged, Words
+from netfold.homomorphic.compiled import kernel
+from netfold.homomorphic.keyed import Integer, mix_plain, splitmix64
 
 CODES_PER_WORD = 8  # TABLE_ADD: 4-bit codes, lowest bits first
 ORDER_FREE = frozenset({Merge.ADD, Merge.OR, Merge.MAX, Merge.TABLE_ADD})  # same bits whatever the order

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from homomorphic.bounds import ErrorBound, FloatAddBound
-from homomorphic.codec import Exchange, Gradient, Merge, Message, Round, Work, register
+from netfold.homomorphic.bounds import ErrorBound, FloatAddBound
+from netfold.homomorphic.codec import Exchange, Gradient, Merge, Message, Round, Work, register
 
 
 @register

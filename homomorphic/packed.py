@@ -20,11 +20,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from homomorphic.bounds import ErrorBound
-from homomorphic.codec import Exchange, Gradient, Merge, Round, register
-from homomorphic.index.bits import WORD_ELEMENTS
-from homomorphic.index.members import Bucket, exchange_members, members_of, nonzeros_of, placed, tell_infinite
-from homomorphic.index.membership import (
+from netfold.homomorphic.bounds import ErrorBound
+from netfold.homomorphic.codec import Exchange, Gradient, Merge, Round, register
+from netfold.homomorphic.index.bits import WORD_ELEMENTS
+from netfold.homomorphic.index.members import (
+    Bucket,
+    exchange_members,
+    members_of,
+    nonzeros_of,
+    placed,
+    tell_infinite,
+)
+from netfold.homomorphic.index.membership import (
     IndexKind,
     IndexMemory,
     check_block_elements,
@@ -32,7 +39,7 @@ from homomorphic.index.membership import (
     index_merges,
     own_index,
 )
-from homomorphic.numbers.formats import Values, number_format, number_merges
+from netfold.homomorphic.numbers.formats import Values, number_format, number_merges
 
 
 @register

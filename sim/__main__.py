@@ -1,4 +1,4 @@
-"""The `netfold` command, `python -m sim` too: what must be set before other modules are imported.
+"""The `netfold` command, `python -m netfold` too: what must be set before other modules are imported.
 
 Ctrl-C is answered during imports. NumPy's linear algebra, which nothing here needs, starts no threads: they
 cost every command a tenth of a second of CPU. The garbage collector runs less often: it would mostly look at
@@ -20,7 +20,7 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.set_threshold(_YOUNG)
     try:
-        from sim.cli import main as commands
+        from netfold.sim.cli import main as commands
 
         commands()
     except KeyboardInterrupt:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from homomorphic.codec import DecodeError, Merge, Message
+from netfold.homomorphic.codec import DecodeError, Merge, Message
 
 Kind = tuple[str, Merge, int, bool]
 

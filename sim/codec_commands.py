@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sim.errors import NetfoldError
-from sim.output import folder, print_json, print_line, print_table, progress_bar
+from netfold.sim.errors import NetfoldError
+from netfold.sim.output import folder, print_json, print_line, print_table, progress_bar
 
 if TYPE_CHECKING:
-    from sim.study.measure import Study
-    from sim.study.options import NamedCodec
-    from sim.study.source import Source
+    from netfold.sim.study.measure import Study
+    from netfold.sim.study.options import NamedCodec
+    from netfold.sim.study.source import Source
 
 EXIT_FAULT = 1
 _LISTING_COLUMNS = 100
@@ -50,7 +50,7 @@ def codecs_list(context: typer.Context, as_json: Json = False) -> None:
     import textwrap
     from dataclasses import asdict
 
-    from sim.codec_listing import listing
+    from netfold.sim.codec_listing import listing
 
     if as_json:
         print_json({"codecs": [asdict(codec) for codec in listing()]})
@@ -110,7 +110,7 @@ def codecs_study(  # noqa: PLR0913  one argument an option
     Exit status 1 if a codec breaks its own bound or workers decode different sums. The folder of the study is
     DIR/study/TIME-seedN.
     """
-    from sim.study.options import read_codecs
+    from netfold.sim.study.options import read_codecs
 
     made_up = {
         "elements": elements,
@@ -129,7 +129,7 @@ def codecs_study(  # noqa: PLR0913  one argument an option
 
 def _source(input_file: Path | None, given: Mapping[str, str], workers: int | None, seed: int) -> Source:
     """Gradients from a file or, where none is named, made up as the options say."""
-    from sim.study.source import file_source, synthetic_source
+    from netfold.sim.study.source import file_source, synthetic_source
 
     if input_file is None:
         return synthetic_source({**_SYNTHETIC, **given}, workers or _WORKERS, seed)
@@ -146,10 +146,10 @@ def _study(
     import time
     from datetime import UTC, datetime
 
-    from sim.out_folder import require_writable
-    from sim.study.folder import write_study
-    from sim.study.measure import run_study
-    from sim.study.memory import refuse_more_than_fits
+    from netfold.sim.out_folder import require_writable
+    from netfold.sim.study.folder import write_study
+    from netfold.sim.study.measure import run_study
+    from netfold.sim.study.memory import refuse_more_than_fits
 
     require_writable(out, "study")
     refuse_more_than_fits(wanted, source)
@@ -160,8 +160,8 @@ def _study(
 
 
 def _print(found: Study, place: Path, as_json: bool) -> None:
-    from sim.study.folder import as_dict, speeds_dict
-    from sim.study.table import messages_table, study_table
+    from netfold.sim.study.folder import as_dict, speeds_dict
+    from netfold.sim.study.table import messages_table, study_table
 
     if as_json:
         print_json({**as_dict(found), "speeds": speeds_dict(found), "study_dir": str(place)})

@@ -6,8 +6,8 @@ import re
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
-import homomorphic  # noqa: F401  registers the codecs
-from homomorphic.codec import codecs
+import netfold.homomorphic  # noqa: F401  registers the codecs
+from netfold.homomorphic.codec import codecs
 
 
 @dataclass(frozen=True)

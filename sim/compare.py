@@ -15,12 +15,12 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from sim.errors import DataError
-from sim.report import words
-from sim.report.fitting import FittingTable
-from sim.report.table import verdict_text
-from sim.results.reader import Run, load
-from sim.results.verdicts import GOOD, kind
+from netfold.sim.errors import DataError
+from netfold.sim.report import words
+from netfold.sim.report.fitting import FittingTable
+from netfold.sim.report.table import verdict_text
+from netfold.sim.results.reader import Run, load
+from netfold.sim.results.verdicts import GOOD, kind
 
 _LEGEND = (
     "iteration: mean per step; wire/worker: sent by one worker, mean per step; "

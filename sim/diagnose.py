@@ -10,15 +10,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from sim import evidence
-from sim.diagnosis import CRASH_ADVICE, Cause, Diagnosis, IdleWorker, StuckSlot, workers_listed
-from sim.engine.model import Outstanding, Program, SlotState
-from sim.evidence import closed, once_only, trouble
-from sim.standstill import CLEARED, HAS_CRASHED, Child, Observed, Scene
-from sim.stuck_messages import has_crashed, stuck_message, unknown
-from sim.units import TIME
-from sim.ways import ROOT, round_trip
-from topologies.routing import path
+from netfold.sim import evidence
+from netfold.sim.diagnosis import CRASH_ADVICE, Cause, Diagnosis, IdleWorker, StuckSlot, workers_listed
+from netfold.sim.engine.model import Outstanding, Program, SlotState
+from netfold.sim.evidence import closed, once_only, trouble
+from netfold.sim.standstill import CLEARED, HAS_CRASHED, Child, Observed, Scene
+from netfold.sim.stuck_messages import has_crashed, stuck_message, unknown
+from netfold.sim.units import TIME
+from netfold.sim.ways import ROOT, round_trip
+from netfold.topologies.routing import path
 
 
 def diagnose(engine: Observed, scene: Scene) -> Diagnosis:

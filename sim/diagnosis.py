@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sim.units import TIME
+from netfold.sim.units import TIME
 
 NAMES_MAX = 6  # in one list
 GROUPS_MAX = 3  # causes told in a sentence of their own

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from sim.diagnosis import Diagnosis
+    from netfold.sim.diagnosis import Diagnosis
 
 _SHOWN_CHARACTERS = 80  # of a value in a message
 _SHOWN_MISTAKES = 20

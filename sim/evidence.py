@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from sim.diagnosis import Cause, listed, workers_listed
-from sim.engine.model import Disturbance, Fate, SlotState
-from topologies.routing import Network
+from netfold.sim.diagnosis import Cause, listed, workers_listed
+from netfold.sim.engine.model import Disturbance, Fate, SlotState
+from netfold.topologies.routing import Network
 
 _NAMES = {Fate.DUPLICATE: "duplicate", Fate.REORDER: "reorder", Fate.FLIP: "corruption"}
 _DID = {Fate.DUPLICATE: "copied", Fate.REORDER: "held up", Fate.FLIP: "flipped bits of"}

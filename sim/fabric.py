@@ -13,13 +13,13 @@ from typing import Any
 
 import simpy
 
-from sim.diagnose import diagnose
-from sim.diagnosis import Diagnosis
-from sim.engine.engine import Engine
-from sim.engine.model import TIME_MAX_PS, Completion, Flow, Job, Scaled, Segment
-from sim.errors import StuckError
-from sim.evidence import fates
-from sim.standstill import Note, Opened, Scene, Tenant, WaitingFlow
+from netfold.sim.diagnose import diagnose
+from netfold.sim.diagnosis import Diagnosis
+from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.model import TIME_MAX_PS, Completion, Flow, Job, Scaled, Segment
+from netfold.sim.errors import StuckError
+from netfold.sim.evidence import fates
+from netfold.sim.standstill import Note, Opened, Scene, Tenant, WaitingFlow
 
 PATIENCE_TIMEOUTS = 100
 PATIENCE_MIN_PS = 10**12

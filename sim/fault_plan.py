@@ -11,8 +11,8 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from sim.engine.model import NEVER_PS, Rule
-from sim.units import RATE, TIME
+from netfold.sim.engine.model import NEVER_PS, Rule
+from netfold.sim.units import RATE, TIME
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from typing import NamedTuple, assert_never
 
 import numpy as np
 
-from sim.engine.model import NEVER_PS, RULES_MAX, Burst, Fate, Rule
-from sim.errors import Mistakes
-from sim.fault_plan import (
+from netfold.sim.engine.model import NEVER_PS, RULES_MAX, Burst, Fate, Rule
+from netfold.sim.errors import Mistakes
+from netfold.sim.fault_plan import (
     Change,
     Crash,
     FaultPlan,
@@ -25,9 +25,9 @@ from sim.fault_plan import (
     SlowHost,
     WorkerEffect,
 )
-from sim.scenario import faults as written
-from sim.units import RATE
-from topologies.routing import Network
+from netfold.sim.scenario import faults as written
+from netfold.sim.units import RATE
+from netfold.topologies.routing import Network
 
 OnPackets = written.Loss | written.BurstLoss | written.Corruption | written.Duplicate | written.Reorder
 ErrorAt = Callable[[str, str, str], Exception]  # path in the variant, message, hint

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, Protocol
 import simpy
 from numpy.typing import NDArray
 
-from sim.engine.model import NEVER_PS, Rule
-from sim.fault_plan import Change, Crash, FaultPlan, LinksDown, LinksSlower, Pause, Reboot
-from sim.record import FaultRecord
+from netfold.sim.engine.model import NEVER_PS, Rule
+from netfold.sim.fault_plan import Change, Crash, FaultPlan, LinksDown, LinksSlower, Pause, Reboot
+from netfold.sim.record import FaultRecord
 
 
 class Changeable(Protocol):

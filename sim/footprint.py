@@ -13,11 +13,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from homomorphic.codec import Codec, DecodeError, EncodeError, Gradient, Merge, Merged, Message, Round
-from homomorphic.fold import stage
-from homomorphic.merge import merge_all
-from sim.memory import Footprint
-from sim.workload import SyntheticSpec, synthetic_workload
+from netfold.homomorphic.codec import Codec, DecodeError, EncodeError, Gradient, Merge, Merged, Message, Round
+from netfold.homomorphic.fold import stage
+from netfold.homomorphic.merge import merge_all
+from netfold.sim.memory import Footprint
+from netfold.sim.workload import SyntheticSpec, synthetic_workload
 
 _SAMPLE_ELEMENTS = 1 << 19  # on fewer, tables of a tile each weigh too much
 _FEW, _MORE = 2, 5  # workers of the two samples

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import simpy
 
-from sim.fault_plan import Condition
+from netfold.sim.fault_plan import Condition
 
 
 class Hosts:

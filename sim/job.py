@@ -15,20 +15,20 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from homomorphic.codec import Codec, DecodeError, EncodeError, Encoder, Merged, Message, Round
-from homomorphic.fold import stage
-from sim.alike import Alike
-from sim.collectives.collective import Collective
-from sim.engine.engine import Engine
-from sim.hosts import Hosts
-from sim.journal import Journal, RoundLog, covered_ps
-from sim.notes import count_notes
-from sim.record import PhaseRecord, StepRecord
-from sim.standstill import HAS_CRASHED
-from sim.telling import Teller
-from sim.verify import Findings, Operation, WrongWord, examine
-from sim.workload import Bucket, Workload
-from sim.workload.device import Device, step_times
+from netfold.homomorphic.codec import Codec, DecodeError, EncodeError, Encoder, Merged, Message, Round
+from netfold.homomorphic.fold import stage
+from netfold.sim.alike import Alike
+from netfold.sim.collectives.collective import Collective
+from netfold.sim.engine.engine import Engine
+from netfold.sim.hosts import Hosts
+from netfold.sim.journal import Journal, RoundLog, covered_ps
+from netfold.sim.notes import count_notes
+from netfold.sim.record import PhaseRecord, StepRecord
+from netfold.sim.standstill import HAS_CRASHED
+from netfold.sim.telling import Teller
+from netfold.sim.verify import Findings, Operation, WrongWord, examine
+from netfold.sim.workload import Bucket, Workload
+from netfold.sim.workload.device import Device, step_times
 
 
 @dataclass(frozen=True)

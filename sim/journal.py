@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.codec import Gradient, Note
-from sim.bits import same_bits
-from sim.notes import Told
-from sim.record import NoteRecord, PhaseRecord, RoundRecord, StepRecord
-from sim.verify import Findings, Operation
-from sim.workload import Bucket
+from netfold.homomorphic.codec import Gradient, Note
+from netfold.sim.bits import same_bits
+from netfold.sim.notes import Told
+from netfold.sim.record import NoteRecord, PhaseRecord, RoundRecord, StepRecord
+from netfold.sim.verify import Findings, Operation
+from netfold.sim.workload import Bucket
 
 REDO_LABEL = "redo"
 

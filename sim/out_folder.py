@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from sim.errors import DataError
+from netfold.sim.errors import DataError
 
 
 def require_writable(out_dir: Path, scenario_name: str) -> None:

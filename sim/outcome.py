@@ -7,11 +7,19 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from sim.engine.engine import Engine
-from sim.journal import Journal
-from sim.plan import VariantPlan
-from sim.record import CheckRecord, FaultRecord, LinkRecord, PhaseRecord, Records, RoundRecord, StepRecord
-from sim.results.summary import VariantFacts, summarize
+from netfold.sim.engine.engine import Engine
+from netfold.sim.journal import Journal
+from netfold.sim.plan import VariantPlan
+from netfold.sim.record import (
+    CheckRecord,
+    FaultRecord,
+    LinkRecord,
+    PhaseRecord,
+    Records,
+    RoundRecord,
+    StepRecord,
+)
+from netfold.sim.results.summary import VariantFacts, summarize
 
 
 @dataclass(frozen=True)

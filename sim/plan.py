@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from homomorphic.codec import Codec
-from sim.engine.model import BACKOFF_MAX, Frame, Job
-from sim.fault_plan import FaultPlan
-from sim.reference import Reference
-from sim.scenario import Scenario
-from sim.workload import FileSpec, SyntheticSpec, TrainingSpec
-from sim.workload.device import Device
-from topologies.routing import Network
+from netfold.homomorphic.codec import Codec
+from netfold.sim.engine.model import BACKOFF_MAX, Frame, Job
+from netfold.sim.fault_plan import FaultPlan
+from netfold.sim.reference import Reference
+from netfold.sim.scenario import Scenario
+from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
+from netfold.sim.workload.device import Device
+from netfold.topologies.routing import Network
 
 
 @dataclass(frozen=True)

@@ -10,20 +10,20 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
 
-from sim.errors import InvariantError, NetfoldError, RunError
-from sim.out_folder import require_writable
-from sim.outcome import Outcome, VariantResult, engine_of, records_of, summary_of
-from sim.plan import Plan
-from sim.resolve import resolve
-from sim.results import RunData, write_run
-from sim.results.unfinished import Unfinished
-from sim.run_files import read_named
-from sim.scenario import load
-from sim.setup import with_setups
-from sim.stage import run_variant, workload_keys
-from sim.telling import Progress, Teller
-from sim.warm_up import compile_engine, is_cold
-from sim.workload.pool import Workloads
+from netfold.sim.errors import InvariantError, NetfoldError, RunError
+from netfold.sim.out_folder import require_writable
+from netfold.sim.outcome import Outcome, VariantResult, engine_of, records_of, summary_of
+from netfold.sim.plan import Plan
+from netfold.sim.resolve import resolve
+from netfold.sim.results import RunData, write_run
+from netfold.sim.results.unfinished import Unfinished
+from netfold.sim.run_files import read_named
+from netfold.sim.scenario import load
+from netfold.sim.setup import with_setups
+from netfold.sim.stage import run_variant, workload_keys
+from netfold.sim.telling import Progress, Teller
+from netfold.sim.warm_up import compile_engine, is_cold
+from netfold.sim.workload.pool import Workloads
 
 __all__ = ["APPROXIMATIONS", "COMPILING", "Progress", "run_scenario", "run_variant"]
 

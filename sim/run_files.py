@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from sim.errors import DataError
-from sim.foreign import UnreadableError, open_regular
-from sim.plan import Plan
-from sim.results.writer import is_free_name
-from sim.scenario import Scenario
-from sim.scenario.models import GradientFile, TopologyFile
-from sim.scenario.node import COMMAND_LINE
+from netfold.sim.errors import DataError
+from netfold.sim.foreign import UnreadableError, open_regular
+from netfold.sim.plan import Plan
+from netfold.sim.results.writer import is_free_name
+from netfold.sim.scenario import Scenario
+from netfold.sim.scenario.models import GradientFile, TopologyFile
+from netfold.sim.scenario.node import COMMAND_LINE
 
 KEPT_BYTES_MAX = 16 << 20  # of a file of gradients: larger ones are told by their digest alone
 _BLOCK_BYTES = 1 << 22

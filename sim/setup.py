@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
-from homomorphic.codec import Codec
-from sim.engine.model import Job, Program
-from sim.plan import JobPlan, Plan, VariantPlan
-from sim.scenario import models
-from sim.scenario.section import Section
-from sim.units import TIME
+from netfold.homomorphic.codec import Codec
+from netfold.sim.engine.model import Job, Program
+from netfold.sim.plan import JobPlan, Plan, VariantPlan
+from netfold.sim.scenario import models
+from netfold.sim.scenario.section import Section
+from netfold.sim.units import TIME
 
 # Told even where they have their default value: what a reader asks for first.
 _ALWAYS = {

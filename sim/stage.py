@@ -10,28 +10,28 @@ from functools import partial
 import numpy as np
 import simpy
 
-from homomorphic.codec import DecodeError
-from sim.checks import Ending, check_job, check_network, leak_causes, leak_warnings
-from sim.collectives.collective import Collective
-from sim.collectives.in_network import InNetwork
-from sim.collectives.ring import Ring, RingOptions
-from sim.diagnosis import Diagnosis
-from sim.engine.engine import Engine
-from sim.engine.model import BacklogError, Job
-from sim.errors import RunError, StuckError
-from sim.fabric import Fabric
-from sim.fault_plan import Change, Crash, Reboot
-from sim.faults import FaultDriver
-from sim.hosts import Hosts
-from sim.job import JobParts, TrainingJob
-from sim.outcome import JobResult, VariantResult, link_records
-from sim.plan import JobPlan, Plan, VariantPlan, passes_count, results_count
-from sim.record import LinkRecord
-from sim.resolve.warnings import overflow_warnings
-from sim.results.summary import VariantFacts
-from sim.standstill import CLEARED, CRASHED, HAS_CRASHED
-from sim.telling import Teller
-from sim.workload.pool import Key, Workloads
+from netfold.homomorphic.codec import DecodeError
+from netfold.sim.checks import Ending, check_job, check_network, leak_causes, leak_warnings
+from netfold.sim.collectives.collective import Collective
+from netfold.sim.collectives.in_network import InNetwork
+from netfold.sim.collectives.ring import Ring, RingOptions
+from netfold.sim.diagnosis import Diagnosis
+from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.model import BacklogError, Job
+from netfold.sim.errors import RunError, StuckError
+from netfold.sim.fabric import Fabric
+from netfold.sim.fault_plan import Change, Crash, Reboot
+from netfold.sim.faults import FaultDriver
+from netfold.sim.hosts import Hosts
+from netfold.sim.job import JobParts, TrainingJob
+from netfold.sim.outcome import JobResult, VariantResult, link_records
+from netfold.sim.plan import JobPlan, Plan, VariantPlan, passes_count, results_count
+from netfold.sim.record import LinkRecord
+from netfold.sim.resolve.warnings import overflow_warnings
+from netfold.sim.results.summary import VariantFacts
+from netfold.sim.standstill import CLEARED, CRASHED, HAS_CRASHED
+from netfold.sim.telling import Teller
+from netfold.sim.workload.pool import Key, Workloads
 
 PS_PER_MS = 10**9
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from sim.engine.model import Disturbance, Job, Outstanding, PointView, SlotState
-from sim.evidence import LinkFate
-from topologies.routing import Network
+from netfold.sim.engine.model import Disturbance, Job, Outstanding, PointView, SlotState
+from netfold.sim.evidence import LinkFate
+from netfold.topologies.routing import Network
 
 CRASHED, CLEARED = "crashed", "registers cleared"  # what notes say
 HAS_CRASHED = "has crashed"  # what a worker is told to be at

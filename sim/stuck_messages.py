@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sim.diagnosis import CRASH_ADVICE, Cause, StuckMessage
-from sim.evidence import trouble
-from sim.standstill import CRASHED, Scene, WaitingFlow
-from topologies.routing import path
+from netfold.sim.diagnosis import CRASH_ADVICE, Cause, StuckMessage
+from netfold.sim.evidence import trouble
+from netfold.sim.standstill import CRASHED, Scene, WaitingFlow
+from netfold.topologies.routing import path
 
 
 def stuck_message(scene: Scene, flow: WaitingFlow) -> StuckMessage:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sim.errors import NetfoldError
-from sim.output import print_json, print_line, print_table
+from netfold.sim.errors import NetfoldError
+from netfold.sim.output import print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from switch.limits import Profile
+    from netfold.switch.limits import Profile
 
 EXIT_DOES_NOT_FIT = 1
 switch = typer.Typer(help="Look at switches, and what fits them.", no_args_is_help=True)
@@ -21,7 +21,7 @@ def switch_profiles(
     name: Annotated[str, typer.Argument(metavar="[NAME]", help="Show all of one, or of a YAML file.")] = "",
 ) -> None:
     """List the switches, or all numbers of one with their sources."""
-    from sim.switch_tables import profile_table, profiles_table
+    from netfold.sim.switch_tables import profile_table, profiles_table
 
     print_table(profile_table(_profile(name)) if name else profiles_table())
 
@@ -43,11 +43,11 @@ def switch_fit(
     """Place a program on a switch, stage by stage; what is not given is what it usually has."""
     from dataclasses import replace
 
-    from sim.switch_tables import as_dict, fit_table, refusal_dict
-    from switch.declare import RELEASED
-    from switch.fit import FitError, fit
-    from switch.limits import PIPELINE
-    from switch.profiles import nearest
+    from netfold.sim.switch_tables import as_dict, fit_table, refusal_dict
+    from netfold.switch.declare import RELEASED
+    from netfold.switch.fit import FitError, fit
+    from netfold.switch.limits import PIPELINE
+    from netfold.switch.profiles import nearest
 
     if program not in RELEASED:
         raise NetfoldError(f"there is no program {program!r}", nearest(program, RELEASED))
@@ -68,8 +68,8 @@ def switch_fit(
 
 
 def _profile(name: str) -> Profile:
-    from sim.scenario.profiles import SUFFIXES, read_profile
-    from switch.profiles import PROFILES, nearest
+    from netfold.sim.scenario.profiles import SUFFIXES, read_profile
+    from netfold.switch.profiles import PROFILES, nearest
 
     if name.endswith(SUFFIXES):
         return read_profile(name)

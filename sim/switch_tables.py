@@ -9,14 +9,14 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from homomorphic.codec import Merge
-from sim.report import words
-from sim.report.fitting import FittingTable
-from sim.units import RATE, SIZE, TIME
-from switch.fit import Fit, FitError
-from switch.limits import KINDS, OVERFLOWS, PIPELINE, Profile
-from switch.profiles import PROFILES
-from switch.sizes import binary_size
+from netfold.homomorphic.codec import Merge
+from netfold.sim.report import words
+from netfold.sim.report.fitting import FittingTable
+from netfold.sim.units import RATE, SIZE, TIME
+from netfold.switch.fit import Fit, FitError
+from netfold.switch.limits import KINDS, OVERFLOWS, PIPELINE, Profile
+from netfold.switch.profiles import PROFILES
+from netfold.switch.sizes import binary_size
 
 _NOT_FACTS = ("name", "summary", "kind", "sources")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 
-from sim.errors import NetfoldError, shown
+from netfold.sim.errors import NetfoldError, shown
 
 PS_PER_S = 10**12
 _LARGEST = 2**63 - 1  # the engine keeps every quantity in int64

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from sim.engine.engine import Engine
-from sim.engine.kernel import run_until
-from sim.engine.model import Flow, Job, Merge, Segment
-from sim.frames import FRAMES
-from topologies.graph import LinkSpec
-from topologies.routing import compile_network
-from topologies.star import star
+from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.kernel import run_until
+from netfold.sim.engine.model import Flow, Job, Merge, Segment
+from netfold.sim.frames import FRAMES
+from netfold.topologies.graph import LinkSpec
+from netfold.topologies.routing import compile_network
+from netfold.topologies.star import star
 
 _LOOP = "kernel.run_until-*.nbi"  # the index of the event loop's compiled code
 _PS_PER_S = 10**12

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sim.engine.model import Job
-from topologies.routing import Network, path
+from netfold.sim.engine.model import Job
+from netfold.topologies.routing import Network, path
 
 ROOT = 0
 

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.engine.model import Frame, Job
-from sim.reference import Reference
-from sim.units import PS_PER_S, transmit_time_ps
-from switch.profiles import Profile
-from topologies.routing import Network, path
+from netfold.sim.engine.model import Frame, Job
+from netfold.sim.reference import Reference
+from netfold.sim.units import PS_PER_S, transmit_time_ps
+from netfold.switch.profiles import Profile
+from netfold.topologies.routing import Network, path
 
 NO_LIMIT_BYTES = 2**62
 

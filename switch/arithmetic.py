@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.compiled import inlined, kernel
-from homomorphic.merge import float_add_words, max_words, or_words, sign_words
+from netfold.homomorphic.compiled import inlined, kernel
+from netfold.homomorphic.merge import float_add_words, max_words, or_words, sign_words
 
 ADD, OR, MAX, FLOAT_ADD, SIGN, TABLE_ADD = 0, 1, 2, 3, 4, 5
 WRAP, SATURATE, STICKY = 0, 1, 2

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from homomorphic.codec import Merge
-from switch.limits import KINDS, OVERFLOWS, PIPELINE, Profile, ProfileError
-from switch.profiles import PROFILES, nearest
+from netfold.homomorphic.codec import Merge
+from netfold.switch.limits import KINDS, OVERFLOWS, PIPELINE, Profile, ProfileError
+from netfold.switch.profiles import PROFILES, nearest
 
 MERGES = {merge.value: merge for merge in Merge if merge is not Merge.GATHER}
 _LEAST = {  # of a pipeline

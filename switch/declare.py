@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from homomorphic.codec import Merge
-from switch.profiles import nearest
-from switch.program import VALUES, Demand, Program, Register
-from switch.registers import CHILDREN_MAX
+from netfold.homomorphic.codec import Merge
+from netfold.switch.profiles import nearest
+from netfold.switch.program import VALUES, Demand, Program, Register
+from netfold.switch.registers import CHILDREN_MAX
 
 VERSIONS = 2  # of every slot: one may be read again while the other fills
 FOLDED_WORDS, FOLDED_PIPES = 256, 4

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from homomorphic.codec import Merge
-from switch.declare import RELEASED, WORDS, declare
-from switch.limits import PIPELINE, SUMS, Profile
-from switch.placement import Stage, place
-from switch.profiles import PROFILES
-from switch.program import Demand, Program
-from switch.refusals import Refusal, declare_on, loopback_bps, loses, read_passes, refusal, runs
+from netfold.homomorphic.codec import Merge
+from netfold.switch.declare import RELEASED, WORDS, declare
+from netfold.switch.limits import PIPELINE, SUMS, Profile
+from netfold.switch.placement import Stage, place
+from netfold.switch.profiles import PROFILES
+from netfold.switch.program import Demand, Program
+from netfold.switch.refusals import Refusal, declare_on, loopback_bps, loses, read_passes, refusal, runs
 
 _PER_PASS_MAX = 1024  # words a pass that are tried; no pipeline comes near
 _UNITS = {

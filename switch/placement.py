@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from switch.limits import Profile
-from switch.program import Program, Register
+from netfold.switch.limits import Profile
+from netfold.switch.program import Program, Register
 
 
 class Part(NamedTuple):

@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
-from homomorphic.codec import Merge
-from switch.limits import FIXED, FORWARDING, MEMORY, OVERFLOWS, PIPELINE, Profile
+from netfold.homomorphic.codec import Merge
+from netfold.switch.limits import FIXED, FORWARDING, MEMORY, OVERFLOWS, PIPELINE, Profile
 
 __all__ = ["PROFILES", "Profile", "nearest"]
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from homomorphic.codec import Merge
-from switch.declare import MERGES, declare
-from switch.limits import FIXED, FORWARDING, MEMORY, PIPELINE, SUMS, Profile
-from switch.placement import blocks_of, place
-from switch.program import Demand, Program
-from switch.registers import CHILDREN_MAX
-from switch.sizes import binary_size
+from netfold.homomorphic.codec import Merge
+from netfold.switch.declare import MERGES, declare
+from netfold.switch.limits import FIXED, FORWARDING, MEMORY, PIPELINE, SUMS, Profile
+from netfold.switch.placement import blocks_of, place
+from netfold.switch.program import Demand, Program
+from netfold.switch.registers import CHILDREN_MAX
+from netfold.switch.sizes import binary_size
 
 FOLDED_WORKERS_MAX = 16  # SwitchML's rules for packets that go through several pipelines name ids 0 to 15
 

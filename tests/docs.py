@@ -97,7 +97,7 @@ def _plain(text: str) -> str:
 
 def printed(command: str, folder: Path) -> str:
     """What a command prints, in a process of its own."""
-    words = [sys.executable, "-m", "sim", *shlex.split(command)[1:]]
+    words = [sys.executable, "-m", "netfold", *shlex.split(command)[1:]]
     done = subprocess.run(
         words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )

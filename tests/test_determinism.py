@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.run import run_scenario
+from netfold.sim.run import run_scenario
 
 ROOT = Path(__file__).parents[1]
 VARYING = "run.json"  # the only file that may differ
@@ -53,7 +53,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Contents]:
     file.write_text(SCENARIO)
     processes = [
         subprocess.Popen(
-            [sys.executable, "-m", "sim", "run", str(file), "--out", str(folder / out)],
+            [sys.executable, "-m", "netfold", "run", str(file), "--out", str(folder / out)],
             env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": hash_seed},
             stdout=subprocess.DEVNULL,
         )

@@ -18,13 +18,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from sim.cli import app
-from sim.resolve import resolve
-from sim.results.tables import TABLES
-from sim.scenario import load
-from sim.scenario.fields import NAME_PATTERN
-from sim.scenario.models import Header, Variant
-from sim.units import FRACTION_PATTERN, RATE, SIZE, TIME
+from netfold.sim.cli import app
+from netfold.sim.resolve import resolve
+from netfold.sim.results.tables import TABLES
+from netfold.sim.scenario import load
+from netfold.sim.scenario.fields import NAME_PATTERN
+from netfold.sim.scenario.models import Header, Variant
+from netfold.sim.units import FRACTION_PATTERN, RATE, SIZE, TIME
 from tests.docs import DOCUMENTS, ROOT, blocks, missing, prepare, renewed, steps
 
 README, GUIDE = ROOT / "README.md", ROOT / "scenarios" / "README.md"

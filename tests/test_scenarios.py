@@ -13,13 +13,13 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
-from sim.cli import app
-from sim.outcome import VariantResult
-from sim.resolve import resolve
-from sim.results import summarize
-from sim.run import run_variant
-from sim.scenario import load
-from sim.scenario.models import Training
+from netfold.sim.cli import app
+from netfold.sim.outcome import VariantResult
+from netfold.sim.resolve import resolve
+from netfold.sim.results import summarize
+from netfold.sim.run import run_variant
+from netfold.sim.scenario import load
+from netfold.sim.scenario.models import Training
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
 FILES = sorted(SCENARIOS.rglob("*.yaml"))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import networkx as nx
 
-from topologies.leaf_spine import leaf_spine
-from topologies.star import star
+from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.star import star
 
 GENERATORS: dict[str, Callable[..., nx.Graph]] = {"star": star, "leaf_spine": leaf_spine}

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 import networkx as nx
 
-from topologies.graph import (
+from netfold.topologies.graph import (
     HOST,
     HOST_ATTRIBUTES,
     LINK_RANGES,

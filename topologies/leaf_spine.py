@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import networkx as nx
 
-from topologies.graph import LinkSpec, add_host, add_link, add_switch, check_counts, new_graph, validate
+from netfold.topologies.graph import (
+    LinkSpec,
+    add_host,
+    add_link,
+    add_switch,
+    check_counts,
+    new_graph,
+    validate,
+)
 
 
 def leaf_spine_size(leaves: int, spines: int, hosts_per_leaf: int) -> tuple[int, int]:

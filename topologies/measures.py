@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import networkx as nx
 
-from topologies.graph import hosts, racks, switches, validate
+from netfold.topologies.graph import hosts, racks, switches, validate
 
 # Beyond this many ways to divide the switches the bisection is not computed: a second or so.
 DIVISIONS_MAX = 2**14

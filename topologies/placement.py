@@ -9,7 +9,7 @@ from itertools import chain, zip_longest
 
 import networkx as nx
 
-from topologies.graph import TopologyError, check_counts, hosts, racks, switches, where
+from netfold.topologies.graph import TopologyError, check_counts, hosts, racks, switches, where
 
 
 def place_workers(graph: nx.Graph, count: int, policy: str | Sequence[str]) -> list[str]:

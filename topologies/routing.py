@@ -12,7 +12,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from topologies.graph import TopologyError, hosts, switches, validate
+from netfold.topologies.graph import TopologyError, hosts, switches, validate
 
 ROUTES_MAX = 2**30  # entries of `Network.next_link`, of 4 bytes each
 _PAIR_COST = 16  # what it takes to follow a link of a single pair, to that of one among all pairs

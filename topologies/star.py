@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import networkx as nx
 
-from topologies.graph import LinkSpec, add_host, add_link, add_switch, check_counts, new_graph, validate
+from netfold.topologies.graph import (
+    LinkSpec,
+    add_host,
+    add_link,
+    add_switch,
+    check_counts,
+    new_graph,
+    validate,
+)
 
 
 def star_size(hosts: int) -> tuple[int, int]:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from homomorphic.block_sparse import BLOCK_ELEMENTS
-from homomorphic.codec import Carrier
-from homomorphic.index.members import DENSE_SHARE
-from homomorphic.numbers.formats import Values
-from homomorphic.sketch.tiled import SketchSize, sketch_work_bytes
+from netfold.homomorphic.block_sparse import BLOCK_ELEMENTS
+from netfold.homomorphic.codec import Carrier
+from netfold.homomorphic.index.members import DENSE_SHARE
+from netfold.homomorphic.numbers.formats import Values
+from netfold.homomorphic.sketch.tiled import SketchSize, sketch_work_bytes
 
 _INDEX_BYTES = 1 / 8  # of an index, per element
 _AGREED_WORDS: dict[Values, int] = {"block_exponent": 1, "float32": 0, "exact": 2}  # by each block

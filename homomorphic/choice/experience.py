@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.block_sparse import BLOCK_ELEMENTS
-from homomorphic.choice.costs import (
+from netfold.homomorphic.block_sparse import BLOCK_ELEMENTS
+from netfold.homomorphic.choice.costs import (
     Cost,
     Counts,
     bitmap_cost,
@@ -20,15 +20,15 @@ from homomorphic.choice.costs import (
     time_us,
     two_level_cost,
 )
-from homomorphic.choice.union import Heard, UnionMemory
-from homomorphic.codec import Carrier, Gradient, Round
-from homomorphic.index.bits import WORD_ELEMENTS, WideIndex
-from homomorphic.index.members import members_of
-from homomorphic.lossless import Lossless
-from homomorphic.numbers.formats import Format, Values
-from homomorphic.sketch.forecast import History, Seen, forecast_of, with_margin
-from homomorphic.sketch.sketch import REPAIRED_SHAPE
-from homomorphic.sketch.tiled import Layout, forecast_layout, redone_members, sketch_size
+from netfold.homomorphic.choice.union import Heard, UnionMemory
+from netfold.homomorphic.codec import Carrier, Gradient, Round
+from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
+from netfold.homomorphic.index.members import members_of
+from netfold.homomorphic.lossless import Lossless
+from netfold.homomorphic.numbers.formats import Format, Values
+from netfold.homomorphic.sketch.forecast import History, Seen, forecast_of, with_margin
+from netfold.homomorphic.sketch.sketch import REPAIRED_SHAPE
+from netfold.homomorphic.sketch.tiled import Layout, forecast_layout, redone_members, sketch_size
 
 
 class Choice(StrEnum):

@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.block_sparse import BLOCK_ELEMENTS
-from homomorphic.codec import Gradient, Merged, Message
-from homomorphic.index import bits
-from homomorphic.index.bits import WORD_ELEMENTS, WideIndex
-from homomorphic.index.membership import own_index, widened
-from homomorphic.sketch.forecast import with_margin
+from netfold.homomorphic.block_sparse import BLOCK_ELEMENTS
+from netfold.homomorphic.codec import Gradient, Merged, Message
+from netfold.homomorphic.index import bits
+from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
+from netfold.homomorphic.index.membership import own_index, widened
+from netfold.homomorphic.sketch.forecast import with_margin
 
 INDEX, RUNS, BLOCKS = "index", "index blocks", "block index"  # labels of messages
 

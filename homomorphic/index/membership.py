@@ -20,10 +20,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from homomorphic.codec import DecodeError, Gradient, Merge, Merged, Message, Round, Work
-from homomorphic.index import bits, bloom
-from homomorphic.index.bits import WORD_ELEMENTS, Index, WideIndex
-from homomorphic.keyed import mix_plain
+from netfold.homomorphic.codec import DecodeError, Gradient, Merge, Merged, Message, Round, Work
+from netfold.homomorphic.index import bits, bloom
+from netfold.homomorphic.index.bits import WORD_ELEMENTS, Index, WideIndex
+from netfold.homomorphic.keyed import mix_plain
 
 IndexKind = Literal["flat", "two_level", "bloom"]
 Operations = Generator[tuple[Message, ...], tuple[Merged, ...], "Membership"]

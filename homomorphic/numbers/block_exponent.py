@@ -14,13 +14,13 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic import fixed_point
-from homomorphic.bounds import ErrorBound
-from homomorphic.codec import Gradient, Merge, Merged, Message, Round, Words, Work
-from homomorphic.compiled import kernel
-from homomorphic.fixed_point import quantized, scale_of
-from homomorphic.numbers.compact import Compact
-from homomorphic.numbers.maxima import check_maxima, largest_so_far
+from netfold.homomorphic import fixed_point
+from netfold.homomorphic.bounds import ErrorBound
+from netfold.homomorphic.codec import Gradient, Merge, Merged, Message, Round, Words, Work
+from netfold.homomorphic.compiled import kernel
+from netfold.homomorphic.fixed_point import quantized, scale_of
+from netfold.homomorphic.numbers.compact import Compact
+from netfold.homomorphic.numbers.maxima import check_maxima, largest_so_far
 
 SPARE_BITS = 3  # an exponent from a forecast may be this much larger than the one that turns out
 

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.codec import Gradient
-from homomorphic.compiled import inlined, intrinsic, kernel
-from homomorphic.index.bits import trailing_zeros
+from netfold.homomorphic.codec import Gradient
+from netfold.homomorphic.compiled import inlined, intrinsic, kernel
+from netfold.homomorphic.index.bits import trailing_zeros
 
 CHUNK_ELEMENTS = 512  # decoded at a time: their digits and partial sums stay in the nearest cache
 

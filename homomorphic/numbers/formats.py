@@ -24,11 +24,11 @@ from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.bounds import ErrorBound, FloatAddBound
-from homomorphic.codec import Gradient, Merge, Merged, Message, Round, Words
-from homomorphic.numbers.block_exponent import BlockExponent
-from homomorphic.numbers.compact import Compact
-from homomorphic.numbers.exact import Exact
+from netfold.homomorphic.bounds import ErrorBound, FloatAddBound
+from netfold.homomorphic.codec import Gradient, Merge, Merged, Message, Round, Words
+from netfold.homomorphic.numbers.block_exponent import BlockExponent
+from netfold.homomorphic.numbers.compact import Compact
+from netfold.homomorphic.numbers.exact import Exact
 
 Values = Literal["block_exponent", "float32", "exact"]
 Starts = NDArray[np.int64]  # (blocks + 1,)

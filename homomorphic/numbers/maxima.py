@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.codec import DecodeError
+from netfold.homomorphic.codec import DecodeError
 
 Int32s = NDArray[np.int32]
 

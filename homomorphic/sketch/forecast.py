@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.codec import Round
-from homomorphic.numbers.formats import Agreed, Format
+from netfold.homomorphic.codec import Round
+from netfold.homomorphic.numbers.formats import Agreed, Format
 
 ROUNDS = 4  # looked back upon …
 STEPS = 8  # … none of them so many steps ago: gradients will have changed since

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.compiled import kernel
-from homomorphic.index.bits import WideIndex
-from homomorphic.sketch.hashing import (
+from netfold.homomorphic.compiled import kernel
+from netfold.homomorphic.index.bits import WideIndex
+from netfold.homomorphic.sketch.hashing import (
     POSITIONS_SPARE,
     Counters,
     Hashing,

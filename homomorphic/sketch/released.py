@@ -27,8 +27,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.bounds import TINY, FloatAddBound, Sums, sums_of_parts
-from homomorphic.codec import (
+from netfold.homomorphic.bounds import TINY, FloatAddBound, Sums, sums_of_parts
+from netfold.homomorphic.codec import (
     EncodeError,
     Exchange,
     Gradient,
@@ -40,8 +40,8 @@ from homomorphic.codec import (
     Round,
     Work,
 )
-from homomorphic.index.bits import WORD_ELEMENTS, WideIndex
-from homomorphic.index.members import (
+from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
+from netfold.homomorphic.index.members import (
     Placed,
     decode,
     encode,
@@ -50,12 +50,18 @@ from homomorphic.index.members import (
     members_of,
     placed,
 )
-from homomorphic.index.membership import IndexMemory, exchange_index, own_index
-from homomorphic.numbers.compact import all_of
-from homomorphic.numbers.formats import Agreed, Format
-from homomorphic.sketch import hypergraph
-from homomorphic.sketch.hashing import POSITIONS_SPARE, PUBLISHED, PUBLISHED_LANES, Hashing, find_positions
-from homomorphic.sketch.tiled import USUAL_LOAD
+from netfold.homomorphic.index.membership import IndexMemory, exchange_index, own_index
+from netfold.homomorphic.numbers.compact import all_of
+from netfold.homomorphic.numbers.formats import Agreed, Format
+from netfold.homomorphic.sketch import hypergraph
+from netfold.homomorphic.sketch.hashing import (
+    POSITIONS_SPARE,
+    PUBLISHED,
+    PUBLISHED_LANES,
+    Hashing,
+    find_positions,
+)
+from netfold.homomorphic.sketch.tiled import USUAL_LOAD
 
 IndexBits = Literal[1, 4]
 

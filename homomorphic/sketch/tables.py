@@ -20,10 +20,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.compiled import inlined, kernel
-from homomorphic.index.bits import WORD_ELEMENTS, WideIndex
-from homomorphic.keyed import splitmix64, splitmix64_plain
-from homomorphic.sketch.hashing import (
+from netfold.homomorphic.compiled import inlined, kernel
+from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
+from netfold.homomorphic.keyed import splitmix64, splitmix64_plain
+from netfold.homomorphic.sketch.hashing import (
     POSITIONS_SPARE,
     Counters,
     Hashing,

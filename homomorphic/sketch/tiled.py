@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.codec import Gradient, Merged, Message, Note, NoteKind, Round, Work
-from homomorphic.index.bits import WORD_ELEMENTS, WideIndex
-from homomorphic.index.members import (
+from netfold.homomorphic.codec import Gradient, Merged, Message, Note, NoteKind, Round, Work
+from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
+from netfold.homomorphic.index.members import (
     Bucket,
     Members,
     decode,
@@ -30,13 +30,13 @@ from homomorphic.index.members import (
     placed,
     tell_infinite,
 )
-from homomorphic.index.membership import IndexKind, IndexMemory, exchange_index, own_index
-from homomorphic.keyed import mix_plain
-from homomorphic.numbers.compact import Compact
-from homomorphic.numbers.formats import Agreed, Format
-from homomorphic.sketch.forecast import Seen, with_margin
-from homomorphic.sketch.sketch import Shape, Sketch
-from homomorphic.sketch.tables import rows_needed
+from netfold.homomorphic.index.membership import IndexKind, IndexMemory, exchange_index, own_index
+from netfold.homomorphic.keyed import mix_plain
+from netfold.homomorphic.numbers.compact import Compact
+from netfold.homomorphic.numbers.formats import Agreed, Format
+from netfold.homomorphic.sketch.forecast import Seen, with_margin
+from netfold.homomorphic.sketch.sketch import Shape, Sketch
+from netfold.homomorphic.sketch.tables import rows_needed
 
 LOAD_MAX = 0.81  # three-hash peeling fails above 0.818 members per counter
 USUAL_LOAD = 0.77  # up to it tables rarely fail, and ways through the peeling order are short

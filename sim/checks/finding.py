@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sim.record import CheckRecord
+from netfold.sim.record import CheckRecord
 
 Counters = Sequence[Mapping[str, int]]  # of one job's switch program, by point
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from homomorphic.bounds import FLOAT_MAX
-from homomorphic.codec import NoteKind
-from homomorphic.merge import ORDER_FREE
-from sim.checks.finding import Counters, Ending, Finding, recorded
-from sim.checks.leaks import nothing_leaked
-from sim.journal import Journal
-from sim.plan import JobPlan
-from sim.record import CheckRecord, LinkRecord, RoundRecord
-from sim.resolve.warnings import clipped_sums
-from sim.verify import Findings
+from netfold.homomorphic.bounds import FLOAT_MAX
+from netfold.homomorphic.codec import NoteKind
+from netfold.homomorphic.merge import ORDER_FREE
+from netfold.sim.checks.finding import Counters, Ending, Finding, recorded
+from netfold.sim.checks.leaks import nothing_leaked
+from netfold.sim.journal import Journal
+from netfold.sim.plan import JobPlan
+from netfold.sim.record import CheckRecord, LinkRecord, RoundRecord
+from netfold.sim.resolve.warnings import clipped_sums
+from netfold.sim.verify import Findings
 
 ADDITIONS = "(n − 1) · 2⁻²⁴ · Σ|x|"  # what n − 1 float32 additions may be off by
 _NOT_AT_ONCE = (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sim.checks.finding import Ending, Finding, LeakCause
-from sim.engine.model import Fate, Job, Program, Rule
-from sim.fault_plan import PlannedFault, Reboot
-from sim.plan import JobPlan, VariantPlan
-from sim.record import FaultRecord
-from sim.ways import into_switches
+from netfold.sim.checks.finding import Ending, Finding, LeakCause
+from netfold.sim.engine.model import Fate, Job, Program, Rule
+from netfold.sim.fault_plan import PlannedFault, Reboot
+from netfold.sim.plan import JobPlan, VariantPlan
+from netfold.sim.record import FaultRecord
+from netfold.sim.ways import into_switches
 
 LEAKS_SHOWN = 3
 

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sim.checks.finding import Counters, Finding, recorded
-from sim.engine.model import Job, Program
-from sim.plan import VariantPlan
-from sim.record import CheckRecord, FaultRecord, LinkRecord
+from netfold.sim.checks.finding import Counters, Finding, recorded
+from netfold.sim.engine.model import Job, Program
+from netfold.sim.plan import VariantPlan
+from netfold.sim.record import CheckRecord, FaultRecord, LinkRecord
 
 
 def check_network(

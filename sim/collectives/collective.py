@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 import simpy
 
-from homomorphic.codec import Merge, Merged, Message
-from sim.engine.model import Overflow
+from netfold.homomorphic.codec import Merge, Merged, Message
+from netfold.sim.engine.model import Overflow
 
 OPERATIONS_KEPT = 64
 Wait = Generator[simpy.Event, Any, tuple[Merged, ...]]

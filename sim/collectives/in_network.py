@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.codec import Holders, Merge, Merged, Message, Words
-from homomorphic.factor import WORD_MAX
-from homomorphic.merge import CODES_PER_WORD
-from sim.collectives.collective import Wait
-from sim.collectives.places import Places
-from sim.collectives.results import Results
-from sim.engine import model
-from sim.engine.model import Scaled, Segment
-from sim.engine.state import SEGMENTS_MAX
-from sim.fabric import Fabric
+from netfold.homomorphic.codec import Holders, Merge, Merged, Message, Words
+from netfold.homomorphic.factor import WORD_MAX
+from netfold.homomorphic.merge import CODES_PER_WORD
+from netfold.sim.collectives.collective import Wait
+from netfold.sim.collectives.places import Places
+from netfold.sim.collectives.results import Results
+from netfold.sim.engine import model
+from netfold.sim.engine.model import Scaled, Segment
+from netfold.sim.engine.state import SEGMENTS_MAX
+from netfold.sim.fabric import Fabric
 
 SWITCH_MERGES: dict[Merge, model.Merge] = {
     merge: model.Merge[merge.name] for merge in Merge if merge is not Merge.GATHER

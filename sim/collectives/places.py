@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.collectives.collective import OPERATIONS_KEPT
-from sim.engine.model import Job, Program, Segment
+from netfold.sim.collectives.collective import OPERATIONS_KEPT
+from netfold.sim.engine.model import Job, Program, Segment
 
 
 class _Stream(NamedTuple):

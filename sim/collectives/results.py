@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.codec import Words
-from sim.bits import same_bits
-from sim.engine.model import Segment, Shared
+from netfold.homomorphic.codec import Words
+from netfold.sim.bits import same_bits
+from netfold.sim.engine.model import Segment, Shared
 
 # From this size on, memory is asked of the system and stays untouched until written.
 _RESERVED_BYTES = 1 << 20

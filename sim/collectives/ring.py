@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 import simpy
 
-from homomorphic.codec import Merged, Message, Words
-from homomorphic.keyed import mix_plain
-from homomorphic.merge import combine, merge_all
-from sim.collectives.collective import Wait
-from sim.collectives.results import Finished
-from sim.collectives.ring_rules import MERGES, ring_route
-from sim.engine.model import Flow, Frame, Overflow
-from sim.fabric import Fabric
-from sim.hosts import Hosts
-from sim.workload.device import Device
+from netfold.homomorphic.codec import Merged, Message, Words
+from netfold.homomorphic.keyed import mix_plain
+from netfold.homomorphic.merge import combine, merge_all
+from netfold.sim.collectives.collective import Wait
+from netfold.sim.collectives.results import Finished
+from netfold.sim.collectives.ring_rules import MERGES, ring_route
+from netfold.sim.engine.model import Flow, Frame, Overflow
+from netfold.sim.fabric import Fabric
+from netfold.sim.hosts import Hosts
+from netfold.sim.workload.device import Device
 
 
 @dataclass(frozen=True)

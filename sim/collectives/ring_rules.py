@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from homomorphic.codec import Merge
-from homomorphic.keyed import mix_plain
+from netfold.homomorphic.codec import Merge
+from netfold.homomorphic.keyed import mix_plain
 
 MERGES = frozenset(Merge) - {Merge.GATHER}  # what hosts can do to words on their way round
 

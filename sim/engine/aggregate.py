@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from homomorphic.compiled import inlined, kernel
-from homomorphic.keyed import mix
-from homomorphic.merge import lift_words
-from sim.engine.entering import ask, world_at
-from sim.engine.link import free_packet, take_payload
-from sim.engine.memory import copy_words, words_at
-from sim.engine.model import Program
-from sim.engine.result import emit, replicate
-from sim.engine.state import ALL_CHILDREN, ANSWER_NOTHING, LIFT, PARENT, TEND_TIMER, World
-from switch import arithmetic
-from switch.programs import switchml, timed, tree
-from switch.registers import ANSWER, ANSWERED, COMPLETE, DROPPED, EXPIRED, LATE, OVERWRITE, READ
+from netfold.homomorphic.compiled import inlined, kernel
+from netfold.homomorphic.keyed import mix
+from netfold.homomorphic.merge import lift_words
+from netfold.sim.engine.entering import ask, world_at
+from netfold.sim.engine.link import free_packet, take_payload
+from netfold.sim.engine.memory import copy_words, words_at
+from netfold.sim.engine.model import Program
+from netfold.sim.engine.result import emit, replicate
+from netfold.sim.engine.state import ALL_CHILDREN, ANSWER_NOTHING, LIFT, PARENT, TEND_TIMER, World
+from netfold.switch import arithmetic
+from netfold.switch.programs import switchml, timed, tree
+from netfold.switch.registers import ANSWER, ANSWERED, COMPLETE, DROPPED, EXPIRED, LATE, OVERWRITE, READ
 
 SWITCHML, TREE, TIMED = int(Program.SWITCHML), int(Program.TREE), int(Program.TIMED)
 

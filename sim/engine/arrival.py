@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from homomorphic.compiled import inlined, kernel
-from sim.engine.aggregate import on_data
-from sim.engine.entering import ask, world_at
-from sim.engine.flow import on_flow_ack, on_flow_data
-from sim.engine.link import free_packet, schedule
-from sim.engine.memory import natural
-from sim.engine.result import replicate
-from sim.engine.send import send_towards
-from sim.engine.state import (
+from netfold.homomorphic.compiled import inlined, kernel
+from netfold.sim.engine.aggregate import on_data
+from netfold.sim.engine.entering import ask, world_at
+from netfold.sim.engine.flow import on_flow_ack, on_flow_data
+from netfold.sim.engine.link import free_packet, schedule
+from netfold.sim.engine.memory import natural
+from netfold.sim.engine.result import replicate
+from netfold.sim.engine.send import send_towards
+from netfold.sim.engine.state import (
     AT_SERVER,
     AT_SWITCH,
     AT_WORKER,
@@ -28,7 +28,7 @@ from sim.engine.state import (
     WRITE_LOG,
     World,
 )
-from sim.engine.stream import on_result
+from netfold.sim.engine.stream import on_result
 
 
 @inlined

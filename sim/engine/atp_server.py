@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from homomorphic.compiled import inlined, kernel
-from homomorphic.keyed import mix
-from homomorphic.merge import float_add_words
-from sim.engine.atp_worker import COLLIDED, FLOATS, REQUEST
-from sim.engine.entering import world_at
-from sim.engine.link import take_packet, take_payload
-from sim.engine.memory import bits_at, bytes_at, copy_words, words_at
-from sim.engine.send import dispatch
-from sim.engine.state import ATP_ACK, World
-from sim.engine.stream import packet_key
-from switch.arithmetic import LIMIT, add_sticky
+from netfold.homomorphic.compiled import inlined, kernel
+from netfold.homomorphic.keyed import mix
+from netfold.homomorphic.merge import float_add_words
+from netfold.sim.engine.atp_worker import COLLIDED, FLOATS, REQUEST
+from netfold.sim.engine.entering import world_at
+from netfold.sim.engine.link import take_packet, take_payload
+from netfold.sim.engine.memory import bits_at, bytes_at, copy_words, words_at
+from netfold.sim.engine.send import dispatch
+from netfold.sim.engine.state import ATP_ACK, World
+from netfold.sim.engine.stream import packet_key
+from netfold.switch.arithmetic import LIMIT, add_sticky
 
 # What is known of a unit.
 MARKED, HAS_COLLIDED, IS_FLOAT, IS_DONE = 1, 2, 4, 8

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from homomorphic.compiled import inlined, kernel
-from sim.engine.atp_worker import COLLIDED, FLOATS, REQUEST, RESEND, RESULT_KEY
-from sim.engine.entering import world_at
-from sim.engine.link import free_packet, own_words, take_payload
-from sim.engine.memory import copy_words, words_at
-from sim.engine.result import copy_content
-from sim.engine.send import dispatch, put_far
-from sim.engine.state import (
+from netfold.homomorphic.compiled import inlined, kernel
+from netfold.sim.engine.atp_worker import COLLIDED, FLOATS, REQUEST, RESEND, RESULT_KEY
+from netfold.sim.engine.entering import world_at
+from netfold.sim.engine.link import free_packet, own_words, take_payload
+from netfold.sim.engine.memory import copy_words, words_at
+from netfold.sim.engine.result import copy_content
+from netfold.sim.engine.send import dispatch, put_far
+from netfold.sim.engine.state import (
     ATP_ACK,
     ATP_FORWARD,
     ATP_LOOP,
     ATP_RESULT,
     World,
 )
-from sim.engine.stream import packet_key
-from switch.programs import atp
+from netfold.sim.engine.stream import packet_key
+from netfold.switch.programs import atp
 
 
 @kernel

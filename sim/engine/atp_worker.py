@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from homomorphic.compiled import inlined, kernel
-from homomorphic.keyed import mix
-from sim.engine.entering import kept_at, world_at
-from sim.engine.heap import push
-from sim.engine.link import take_packet
-from sim.engine.memory import bytes_at
-from sim.engine.send import dispatch
-from sim.engine.state import (
+from netfold.homomorphic.compiled import inlined, kernel
+from netfold.homomorphic.keyed import mix
+from netfold.sim.engine.entering import kept_at, world_at
+from netfold.sim.engine.heap import push
+from netfold.sim.engine.link import take_packet
+from netfold.sim.engine.memory import bytes_at
+from netfold.sim.engine.send import dispatch
+from netfold.sim.engine.state import (
     ATP_DATA,
     STREAM_TIMER,
     World,
 )
-from sim.engine.stream import JITTER_SHARE, end_stream, packet_key
-from sim.engine.unit_words import segment_of, write_result
+from netfold.sim.engine.stream import JITTER_SHARE, end_stream, packet_key
+from netfold.sim.engine.unit_words import segment_of, write_result
 
 # Flags of packets.
 RESEND, FLOATS, COLLIDED, REQUEST = 1, 2, 4, 8

@@ -9,12 +9,12 @@ import heapq
 
 import numpy as np
 
-from sim.engine import inspection, tables
-from sim.engine.link import first_waiting, free_packet
-from sim.engine.state import DELAYED, DOWN, LOST, ROW, World
-from sim.engine.transmitter import first_waiting_ack, line_up, stop, waiting_ps
-from switch import registers
-from switch.programs.atp import ENTRY
+from netfold.sim.engine import inspection, tables
+from netfold.sim.engine.link import first_waiting, free_packet
+from netfold.sim.engine.state import DELAYED, DOWN, LOST, ROW, World
+from netfold.sim.engine.transmitter import first_waiting_ack, line_up, stop, waiting_ps
+from netfold.switch import registers
+from netfold.switch.programs.atp import ENTRY
 
 
 def set_rate(world: World, link: int, rate_bps: int) -> None:

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from sim.engine import changes, inspection, jobs, rows, state, tables
-from sim.engine.atp_worker import open_atp_stream
-from sim.engine.flow import open_flow
-from sim.engine.kernel import run_until
-from sim.engine.lent import Lent
-from sim.engine.link import PACKET_BYTES_MAX
-from sim.engine.lock_step import LockStep, Shape
-from sim.engine.memory import address_of
-from sim.engine.model import (
+from netfold.sim.engine import changes, inspection, jobs, rows, state, tables
+from netfold.sim.engine.atp_worker import open_atp_stream
+from netfold.sim.engine.flow import open_flow
+from netfold.sim.engine.kernel import run_until
+from netfold.sim.engine.lent import Lent
+from netfold.sim.engine.link import PACKET_BYTES_MAX
+from netfold.sim.engine.lock_step import LockStep, Shape
+from netfold.sim.engine.memory import address_of
+from netfold.sim.engine.model import (
     BACKLOG_MAX_PS,
     BacklogError,
     Completion,
@@ -33,10 +33,10 @@ from sim.engine.model import (
     Segment,
     SlotState,
 )
-from sim.engine.segments import write_segments
-from sim.engine.stream import open_stream
-from sim.engine.tables import check_words
-from topologies.routing import Network
+from netfold.sim.engine.segments import write_segments
+from netfold.sim.engine.stream import open_stream
+from netfold.sim.engine.tables import check_words
+from netfold.topologies.routing import Network
 
 EVENTS_MAX = 1_000_000  # that run without a pause, in which Python sees signals: some 0.1 s
 COPYING = (Fate.FLIP, Fate.DUPLICATE, Fate.REORDER)

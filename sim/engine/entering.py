@@ -19,7 +19,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from sim.engine.state import World, empty_world
+from netfold.sim.engine.state import World, empty_world
 
 _WORLD_TYPE = numba.typeof(empty_world())
 

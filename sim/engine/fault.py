@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from homomorphic.compiled import inlined, kernel
-from homomorphic.keyed import mix
-from sim.engine.entering import world_at
-from sim.engine.heap import push
-from sim.engine.link import accept, fly, free_packet, join, own_words, take_packet, take_payload
-from sim.engine.memory import copy_words
-from sim.engine.model import Fate
-from sim.engine.state import DELAYED, FLOW_ACK, FLOW_DATA, LOST, World
+from netfold.homomorphic.compiled import inlined, kernel
+from netfold.homomorphic.keyed import mix
+from netfold.sim.engine.entering import world_at
+from netfold.sim.engine.heap import push
+from netfold.sim.engine.link import accept, fly, free_packet, join, own_words, take_packet, take_payload
+from netfold.sim.engine.memory import copy_words
+from netfold.sim.engine.model import Fate
+from netfold.sim.engine.state import DELAYED, FLOW_ACK, FLOW_DATA, LOST, World
 
 LOSS, CORRUPTION, FLIP = int(Fate.LOSS), int(Fate.CORRUPTION), int(Fate.FLIP)
 DUPLICATE, REORDER, BURST_LOSS = int(Fate.DUPLICATE), int(Fate.REORDER), int(Fate.BURST_LOSS)

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from homomorphic.compiled import inlined, kernel
-from homomorphic.keyed import mix
-from sim.engine.entering import kept_at, world_at
-from sim.engine.heap import push
-from sim.engine.link import take_packet
-from sim.engine.memory import copy_words, natural, words_at
-from sim.engine.model import BACKOFF_MAX
-from sim.engine.send import send_towards
-from sim.engine.state import FLOW_ACK, FLOW_DATA, FLOW_TIMER, World
+from netfold.homomorphic.compiled import inlined, kernel
+from netfold.homomorphic.keyed import mix
+from netfold.sim.engine.entering import kept_at, world_at
+from netfold.sim.engine.heap import push
+from netfold.sim.engine.link import take_packet
+from netfold.sim.engine.memory import copy_words, natural, words_at
+from netfold.sim.engine.model import BACKOFF_MAX
+from netfold.sim.engine.send import send_towards
+from netfold.sim.engine.state import FLOW_ACK, FLOW_DATA, FLOW_TIMER, World
 
 
 @kernel

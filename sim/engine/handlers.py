@@ -9,16 +9,16 @@ from typing import Any
 import numba
 from numba import types
 
-from sim.engine.aggregate import on_parent_result, take_lifted
-from sim.engine.atp_server import on_atp_forward
-from sim.engine.atp_switch import on_atp_switch
-from sim.engine.atp_worker import on_atp_result, on_atp_timer
-from sim.engine.entering import world_at
-from sim.engine.fault import leave_line, meet_faults
-from sim.engine.log import log_packet
-from sim.engine.single import on_single_event
-from sim.engine.slot_timer import answer_nothing, tend_timer
-from sim.engine.state import (
+from netfold.sim.engine.aggregate import on_parent_result, take_lifted
+from netfold.sim.engine.atp_server import on_atp_forward
+from netfold.sim.engine.atp_switch import on_atp_switch
+from netfold.sim.engine.atp_worker import on_atp_result, on_atp_timer
+from netfold.sim.engine.entering import world_at
+from netfold.sim.engine.fault import leave_line, meet_faults
+from netfold.sim.engine.log import log_packet
+from netfold.sim.engine.single import on_single_event
+from netfold.sim.engine.slot_timer import answer_nothing, tend_timer
+from netfold.sim.engine.state import (
     ANSWER_NOTHING,
     AT_SERVER,
     AT_SWITCH,

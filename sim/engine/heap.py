@@ -9,9 +9,9 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from homomorphic.compiled import inlined
-from sim.engine.memory import natural
-from sim.engine.state import Table
+from netfold.homomorphic.compiled import inlined
+from netfold.sim.engine.memory import natural
+from netfold.sim.engine.state import Table
 
 
 @intrinsic

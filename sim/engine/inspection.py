@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sim.engine import rows
-from sim.engine.link import PS_BYTES
-from sim.engine.model import Disturbance, Fate, Outstanding, PointView, Program, SlotState
-from sim.engine.state import DOWN, NEVER, World
-from switch.programs.atp import FREE
-from switch.registers import VERDICTS
+from netfold.sim.engine import rows
+from netfold.sim.engine.link import PS_BYTES
+from netfold.sim.engine.model import Disturbance, Fate, Outstanding, PointView, Program, SlotState
+from netfold.sim.engine.state import DOWN, NEVER, World
+from netfold.switch.programs.atp import FREE
+from netfold.switch.registers import VERDICTS
 
 _LINK_COUNTERS = [name for name in rows.LINK.names or () if name.endswith(("_packets", "_bytes"))]
 _LINK_COUNTERS += ["busy_ps"]

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.keyed import mix_plain
-from sim.engine import atp_rows, rows
-from sim.engine.handlers import atp_handler
-from sim.engine.memory import address_of
-from sim.engine.model import Job, Program, Server
-from sim.engine.state import NEVER, SEGMENTS_MAX, Table, World, records
-from sim.engine.stream import TIMEOUTS_THRESHOLD
-from sim.engine.tables import enlarged, set_rate
-from switch.programs.atp import new_entries
-from switch.registers import CHILDREN_MAX, new_registers
+from netfold.homomorphic.keyed import mix_plain
+from netfold.sim.engine import atp_rows, rows
+from netfold.sim.engine.handlers import atp_handler
+from netfold.sim.engine.memory import address_of
+from netfold.sim.engine.model import Job, Program, Server
+from netfold.sim.engine.state import NEVER, SEGMENTS_MAX, Table, World, records
+from netfold.sim.engine.stream import TIMEOUTS_THRESHOLD
+from netfold.sim.engine.tables import enlarged, set_rate
+from netfold.switch.programs.atp import new_entries
+from netfold.switch.registers import CHILDREN_MAX, new_registers
 
 ENTRY_KEY = 14
 

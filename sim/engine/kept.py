@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from homomorphic.compiled import inlined
-from sim.engine.link import free_packet
-from sim.engine.state import World
+from netfold.homomorphic.compiled import inlined
+from netfold.sim.engine.link import free_packet
+from netfold.sim.engine.state import World
 
 
 @inlined

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from homomorphic.compiled import inlined, kernel
-from sim.engine.arrival import on_arrival
-from sim.engine.entering import ask, kept_at
-from sim.engine.heap import drop_top, replace_top
-from sim.engine.link import due_ps
-from sim.engine.memory import natural, prefetch, prefetch_row
-from sim.engine.rows import PACKET
-from sim.engine.state import (
+from netfold.homomorphic.compiled import inlined, kernel
+from netfold.sim.engine.arrival import on_arrival
+from netfold.sim.engine.entering import ask, kept_at
+from netfold.sim.engine.heap import drop_top, replace_top
+from netfold.sim.engine.link import due_ps
+from netfold.sim.engine.memory import natural, prefetch, prefetch_row
+from netfold.sim.engine.rows import PACKET
+from netfold.sim.engine.state import (
     ARRIVAL,
     COMPLETED,
     GROW,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 
-from sim.engine.model import Flow, Scaled, Segment
+from netfold.sim.engine.model import Flow, Scaled, Segment
 
 
 class Lent:

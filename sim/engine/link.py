@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from homomorphic.compiled import inlined, kernel
-from sim.engine.entering import world_at
-from sim.engine.heap import push
-from sim.engine.memory import copy_words, natural, words_at
-from sim.engine.model import BACKLOG_MAX_PS
-from sim.engine.state import DOWN, FLOW_ACK, FLOW_DATA, Table, World
+from netfold.homomorphic.compiled import inlined, kernel
+from netfold.sim.engine.entering import world_at
+from netfold.sim.engine.heap import push
+from netfold.sim.engine.memory import copy_words, natural, words_at
+from netfold.sim.engine.model import BACKLOG_MAX_PS
+from netfold.sim.engine.state import DOWN, FLOW_ACK, FLOW_DATA, Table, World
 
 PS_BYTES = 8 * 10**12  # picoseconds · bits per byte: time on the wire is size · PS_BYTES / rate
 PACKET_BYTES_MAX = 1 << 16

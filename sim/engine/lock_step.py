@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sim.engine.model import Merge, Segment
+from netfold.sim.engine.model import Merge, Segment
 
 SERIALS_MAX = 1 << 20  # streams of a worker: what an ATP entry can tell apart
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from homomorphic.compiled import kernel
-from sim.engine.entering import world_at
-from sim.engine.state import FLOW_ACK, FLOW_DATA, HELD, SLOT_TIMER
+from netfold.homomorphic.compiled import kernel
+from netfold.sim.engine.entering import world_at
+from netfold.sim.engine.state import FLOW_ACK, FLOW_DATA, HELD, SLOT_TIMER
 
 
 @kernel

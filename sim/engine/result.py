@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from homomorphic.compiled import inlined, kernel
-from sim.engine.entering import world_at
-from sim.engine.link import free_packet, take_packet, take_payload
-from sim.engine.memory import copy_words
-from sim.engine.send import dispatch, put_far, send_towards
-from sim.engine.state import DATA, LOOP, PARENT, RESULT, TO_POINT, World
-from sim.engine.stream import packet_key
-from sim.engine.unit_words import result_address
+from netfold.homomorphic.compiled import inlined, kernel
+from netfold.sim.engine.entering import world_at
+from netfold.sim.engine.link import free_packet, take_packet, take_payload
+from netfold.sim.engine.memory import copy_words
+from netfold.sim.engine.send import dispatch, put_far, send_towards
+from netfold.sim.engine.state import DATA, LOOP, PARENT, RESULT, TO_POINT, World
+from netfold.sim.engine.stream import packet_key
+from netfold.sim.engine.unit_words import result_address
 
 # Purposes of keys.
 RESULT_KEY, LOOP_KEY, UP_KEY, DOWN_KEY = 2, 5, 10, 11

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from sim.engine.memory import address_of
-from sim.engine.model import Merge, Program, Segment
-from sim.engine.state import SEGMENTS_MAX, World
-from sim.engine.tables import check_words
+from netfold.sim.engine.memory import address_of
+from netfold.sim.engine.model import Merge, Program, Segment
+from netfold.sim.engine.state import SEGMENTS_MAX, World
+from netfold.sim.engine.tables import check_words
 
 
 def write_segments(world: World, row: int, segments: list[Segment], is_scaled: bool) -> int:

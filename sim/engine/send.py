@@ -6,11 +6,11 @@ Elsewhere that would only take long to compile: there `put_far` and `dispatch` d
 
 from __future__ import annotations
 
-from homomorphic.compiled import inlined, kernel
-from sim.engine.entering import ask, world_at
-from sim.engine.link import accept, fly
-from sim.engine.memory import natural
-from sim.engine.state import MEET_FAULTS, World
+from netfold.homomorphic.compiled import inlined, kernel
+from netfold.sim.engine.entering import ask, world_at
+from netfold.sim.engine.link import accept, fly
+from netfold.sim.engine.memory import natural
+from netfold.sim.engine.state import MEET_FAULTS, World
 
 
 @inlined

@@ -5,16 +5,16 @@ A timer fires unless it was armed anew or voided meanwhile; one of a paused host
 
 from __future__ import annotations
 
-from homomorphic.compiled import inlined, kernel
-from sim.engine.arrival import on_arrival
-from sim.engine.entering import ask, world_at
-from sim.engine.flow import on_flow_timer
-from sim.engine.heap import push
-from sim.engine.log import log_slot_timer, log_timer
-from sim.engine.model import Program
-from sim.engine.slot_timer import on_slot_timer
-from sim.engine.state import ATP_TIMER, DELAYED, FLOW_TIMER, HELD, NEVER, ROW, STREAM_TIMER, World
-from sim.engine.stream import on_timer
+from netfold.homomorphic.compiled import inlined, kernel
+from netfold.sim.engine.arrival import on_arrival
+from netfold.sim.engine.entering import ask, world_at
+from netfold.sim.engine.flow import on_flow_timer
+from netfold.sim.engine.heap import push
+from netfold.sim.engine.log import log_slot_timer, log_timer
+from netfold.sim.engine.model import Program
+from netfold.sim.engine.slot_timer import on_slot_timer
+from netfold.sim.engine.state import ATP_TIMER, DELAYED, FLOW_TIMER, HELD, NEVER, ROW, STREAM_TIMER, World
+from netfold.sim.engine.stream import on_timer
 
 ATP = int(Program.ATP)
 

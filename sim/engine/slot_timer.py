@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from homomorphic.compiled import kernel
-from sim.engine.entering import world_at
-from sim.engine.heap import push
-from sim.engine.link import take_packet, take_payload
-from sim.engine.memory import copy_words, zero_words
-from sim.engine.result import copy_header, leave, widen
-from sim.engine.state import ALL_CHILDREN, SLOT_TIMER
-from switch.arithmetic import TABLE_ADD
-from switch.registers import OVERWRITE
+from netfold.homomorphic.compiled import kernel
+from netfold.sim.engine.entering import world_at
+from netfold.sim.engine.heap import push
+from netfold.sim.engine.link import take_packet, take_payload
+from netfold.sim.engine.memory import copy_words, zero_words
+from netfold.sim.engine.result import copy_header, leave, widen
+from netfold.sim.engine.state import ALL_CHILDREN, SLOT_TIMER
+from netfold.switch.arithmetic import TABLE_ADD
+from netfold.switch.registers import OVERWRITE
 
 
 @kernel

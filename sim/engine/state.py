@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.engine import atp_rows, flow_rows, rows
-from switch.programs.atp import Entries, new_entries
-from switch.registers import Registers, new_registers
+from netfold.sim.engine import atp_rows, flow_rows, rows
+from netfold.switch.programs.atp import Entries, new_entries
+from netfold.switch.registers import Registers, new_registers
 
 Table = NDArray[Any]  # a structured array
 

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from homomorphic.compiled import inlined, kernel
-from homomorphic.keyed import mix
-from sim.engine.entering import kept_at
-from sim.engine.heap import push
-from sim.engine.kept import drop_kept, keep, take_kept
-from sim.engine.link import free_packet, take_packet
-from sim.engine.memory import bytes_at
-from sim.engine.model import Program
-from sim.engine.send import send_towards
-from sim.engine.state import DATA, NEVER, STREAM_TIMER, World
-from sim.engine.unit_words import fill_words, store_result
+from netfold.homomorphic.compiled import inlined, kernel
+from netfold.homomorphic.keyed import mix
+from netfold.sim.engine.entering import kept_at
+from netfold.sim.engine.heap import push
+from netfold.sim.engine.kept import drop_kept, keep, take_kept
+from netfold.sim.engine.link import free_packet, take_packet
+from netfold.sim.engine.memory import bytes_at
+from netfold.sim.engine.model import Program
+from netfold.sim.engine.send import send_towards
+from netfold.sim.engine.state import DATA, NEVER, STREAM_TIMER, World
+from netfold.sim.engine.unit_words import fill_words, store_result
 
 TIMED = int(Program.TIMED)
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.engine import flow_rows, rows
-from sim.engine.handlers import rare_handler
-from sim.engine.link import PS_BYTES
-from sim.engine.model import BACKLOG_MAX_PS, RULES_MAX, Flow, Rule
-from sim.engine.state import NEVER, Table, World, empty_world, records
-from topologies.routing import Network
+from netfold.sim.engine import flow_rows, rows
+from netfold.sim.engine.handlers import rare_handler
+from netfold.sim.engine.link import PS_BYTES
+from netfold.sim.engine.model import BACKLOG_MAX_PS, RULES_MAX, Flow, Rule
+from netfold.sim.engine.state import NEVER, Table, World, empty_world, records
+from netfold.topologies.routing import Network
 
 
 def new_world(network: Network, rules: Sequence[Rule], seed: int) -> World:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from homomorphic.compiled import inlined, kernel
-from sim.engine.heap import push
-from sim.engine.link import PS_BYTES, first_waiting, note_begun, transmit_time_ps
-from sim.engine.model import BACKLOG_MAX_PS
-from sim.engine.state import FLOW_ACK, World
+from netfold.homomorphic.compiled import inlined, kernel
+from netfold.sim.engine.heap import push
+from netfold.sim.engine.link import PS_BYTES, first_waiting, note_begun, transmit_time_ps
+from netfold.sim.engine.model import BACKLOG_MAX_PS
+from netfold.sim.engine.state import FLOW_ACK, World
 
 
 @kernel

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.compiled import inlined
-from homomorphic.fixed_point import quantize_block
-from sim.engine.link import own_words, take_payload
-from sim.engine.memory import bits_at, bytes_at, copy_words, floats_at, prefetch, words_at
-from sim.engine.model import Program
-from sim.engine.state import World
+from netfold.homomorphic.compiled import inlined
+from netfold.homomorphic.fixed_point import quantize_block
+from netfold.sim.engine.link import own_words, take_payload
+from netfold.sim.engine.memory import bits_at, bytes_at, copy_words, floats_at, prefetch, words_at
+from netfold.sim.engine.model import Program
+from netfold.sim.engine.state import World
 
 TIMED = int(Program.TIMED)
 

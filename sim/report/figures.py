@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from sim.report import style, words
-from sim.report.timeline import timeline
-from sim.results.breakdown import UNEXPLAINED
-from sim.results.reader import Run
-from sim.results.verdicts import GOOD, kind
+from netfold.sim.report import style, words
+from netfold.sim.report.timeline import timeline
+from netfold.sim.results.breakdown import UNEXPLAINED
+from netfold.sim.results.reader import Run
+from netfold.sim.results.verdicts import GOOD, kind
 
 _MARKS = ("|", "D", "s", "^")
 _LOSS_MARKS = 8  # on a line

@@ -10,12 +10,12 @@ from typing import Any
 import jinja2
 import polars as pl
 
-from sim.report import words
-from sim.report.figures import figures
-from sim.report.setup import setup
-from sim.results import files
-from sim.results.reader import Run, load
-from sim.results.verdicts import GOOD, kind
+from netfold.sim.report import words
+from netfold.sim.report.figures import figures
+from netfold.sim.report.setup import setup
+from netfold.sim.results import files
+from netfold.sim.results.reader import Run, load
+from netfold.sim.results.verdicts import GOOD, kind
 
 ROWS_MAX = 16  # of what a stuck variant waits for
 NOTES_MAX = 6  # different ones shown per variant

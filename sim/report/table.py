@@ -8,9 +8,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from sim.report import words
-from sim.report.fitting import FittingTable
-from sim.results.verdicts import kind
+from netfold.sim.report import words
+from netfold.sim.report.fitting import FittingTable
+from netfold.sim.results.verdicts import kind
 
 SHARE_MIN = 0.005  # of the aggregation time: smaller parts are left to the report
 BOUND_LABEL = "wire bound"  # how the label of a computed bound begins

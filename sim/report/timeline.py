@@ -13,8 +13,8 @@ from matplotlib.collections import PatchCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from sim.report import style, words
-from sim.results.reader import Run
+from netfold.sim.report import style, words
+from netfold.sim.results.reader import Run
 
 LANES_MAX = 8
 _COMPUTE_BUCKET = -1  # what PhaseRecord says of forward and backward

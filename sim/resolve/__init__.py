@@ -4,6 +4,6 @@
 `aggregation/` which switches add up and what they can take.
 """
 
-from sim.resolve.variant import resolve
+from netfold.sim.resolve.variant import resolve
 
 __all__ = ["resolve"]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from homomorphic.codec import Adaptable, Carrier, Codec
-from sim.engine.model import Frame, Job, Program
-from sim.units import PS_PER_S
-from sim.wiring import Traffic, Window, full_window_trip_ps, job_traffic, one_way_ps, wire_bound
-from sim.workload.device import Device
-from topologies.routing import Network
+from netfold.homomorphic.codec import Adaptable, Carrier, Codec
+from netfold.sim.engine.model import Frame, Job, Program
+from netfold.sim.units import PS_PER_S
+from netfold.sim.wiring import Traffic, Window, full_window_trip_ps, job_traffic, one_way_ps, wire_bound
+from netfold.sim.workload.device import Device
+from netfold.topologies.routing import Network
 
 _PS_PER_US = 10**6
 _SAMPLE_BYTES = 10**9

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from homomorphic.codec import Codec
-from homomorphic.lossless import Lossless
-from homomorphic.sketch.released import WORKERS_MAX
-from sim.resolve.place import Place
+from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.lossless import Lossless
+from netfold.homomorphic.sketch.released import WORKERS_MAX
+from netfold.sim.resolve.place import Place
 
 _INT32_WORKERS_MAX = 7  # eight times the highest cell of a word, 8 · 2^28, is beyond int32
 

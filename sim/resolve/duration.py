@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sim.engine.model import BACKLOG_MAX_PS, NEVER_PS, TIME_MAX_PS, Job
-from sim.errors import ScenarioError
-from sim.fault_plan import FaultPlan, LinksSlower
-from sim.fault_resolve import ErrorAt
-from sim.plan import JobPlan
-from sim.resolve.place import Place
-from sim.units import PS_PER_S, RATE, TIME, transmit_time_ps
-from sim.workload import FileSpec, SyntheticSpec
-from sim.workload.device import FixedDevice
-from topologies.routing import Network
+from netfold.sim.engine.model import BACKLOG_MAX_PS, NEVER_PS, TIME_MAX_PS, Job
+from netfold.sim.errors import ScenarioError
+from netfold.sim.fault_plan import FaultPlan, LinksSlower
+from netfold.sim.fault_resolve import ErrorAt
+from netfold.sim.plan import JobPlan
+from netfold.sim.resolve.place import Place
+from netfold.sim.units import PS_PER_S, RATE, TIME, transmit_time_ps
+from netfold.sim.workload import FileSpec, SyntheticSpec
+from netfold.sim.workload.device import FixedDevice
+from netfold.topologies.routing import Network
 
 LIMIT = "26 days of simulated time"  # TIME_MAX_PS
 BACKLOG_LIMIT = "6 days of simulated time"  # BACKLOG_MAX_PS

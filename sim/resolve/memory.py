@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from homomorphic.codec import Codec
-from sim.engine.model import Job, Program
-from sim.memory import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
-from sim.plan import RingPlan
-from sim.resolve.place import Place
-from sim.workload import FileSpec, SyntheticSpec, TrainingSpec, training_elements
-from sim.workload.workload import FLOAT_BYTES
+from netfold.homomorphic.codec import Codec
+from netfold.sim.engine.model import Job, Program
+from netfold.sim.memory import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
+from netfold.sim.plan import RingPlan
+from netfold.sim.resolve.place import Place
+from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec, training_elements
+from netfold.sim.workload.workload import FLOAT_BYTES
 
 _MOST = Footprint(UPPER_BYTES, UPPER_BYTES)
 _HINTED = 0.99  # share of what would fit that a hint names
@@ -104,7 +104,7 @@ def refuse_more_than_fits(jobs: list[Sized]) -> None:
 
 
 def _footprint(job: Sized) -> Footprint:
-    from sim.footprint import codec_footprint, sample_of  # late: most runs are far from any limit
+    from netfold.sim.footprint import codec_footprint, sample_of  # late: most runs are far from any limit
 
     spec = job.workload
     plan = job.collective

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sim.errors import ScenarioError
-from sim.scenario import Scenario
+from netfold.sim.errors import ScenarioError
+from netfold.sim.scenario import Scenario
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import networkx as nx
 
-from sim.resolve.place import Place
-from sim.scenario.models import Workers
-from topologies.graph import TopologyError, hosts, where
-from topologies.placement import place_workers
+from netfold.sim.resolve.place import Place
+from netfold.sim.scenario.models import Workers
+from netfold.topologies.graph import TopologyError, hosts, where
+from netfold.topologies.placement import place_workers
 
 
 class Hosts:

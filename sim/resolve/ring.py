@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from homomorphic.codec import Codec
-from sim.collectives.ring_rules import MERGES, ring_route
-from sim.frames import frame_of
-from sim.plan import RingPlan
-from sim.resolve.carrier import fitted, ring_carrier
-from sim.resolve.cells import check_cells
-from sim.resolve.place import Place
-from sim.resolve.sections import device_of
-from sim.resolve.timeouts import check_timeout
-from sim.scenario import collectives as written
-from sim.scenario.models import JobSections
-from sim.units import TIME
-from sim.wiring import Window, full_window_trip_ps, ring_traffic
-from topologies.routing import Network
+from netfold.homomorphic.codec import Codec
+from netfold.sim.collectives.ring_rules import MERGES, ring_route
+from netfold.sim.frames import frame_of
+from netfold.sim.plan import RingPlan
+from netfold.sim.resolve.carrier import fitted, ring_carrier
+from netfold.sim.resolve.cells import check_cells
+from netfold.sim.resolve.place import Place
+from netfold.sim.resolve.sections import device_of
+from netfold.sim.resolve.timeouts import check_timeout
+from netfold.sim.scenario import collectives as written
+from netfold.sim.scenario.models import JobSections
+from netfold.sim.units import TIME
+from netfold.sim.wiring import Window, full_window_trip_ps, ring_traffic
+from netfold.topologies.routing import Network
 
 TIMEOUT_PS = TIME.parse("1ms")
 

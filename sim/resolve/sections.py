@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sim.errors import DataError
-from sim.resolve.place import Place
-from sim.scenario import models as written
-from sim.workload import FileSpec, SyntheticSpec, TrainingSpec, training_elements
-from sim.workload.device import DEVICES, Device, FixedDevice, NoDevice
-from sim.workload.workload import FLOAT_BYTES
+from netfold.sim.errors import DataError
+from netfold.sim.resolve.place import Place
+from netfold.sim.scenario import models as written
+from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec, training_elements
+from netfold.sim.workload.device import DEVICES, Device, FixedDevice, NoDevice
+from netfold.sim.workload.workload import FLOAT_BYTES
 
 
 def workload_of(
@@ -23,7 +23,7 @@ def workload_of(
         A file of gradients cannot be used.
     """
     if isinstance(section, written.GradientFile):
-        from sim.workload.from_file import file_spec
+        from netfold.sim.workload.from_file import file_spec
 
         path = Path(place.scenario.file).parent / section.path
         try:

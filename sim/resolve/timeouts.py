@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sim.resolve.place import Place
-from sim.units import TIME
+from netfold.sim.resolve.place import Place
+from netfold.sim.units import TIME
 
 
 def check_timeout(place: Place, key: str, timeout_ps: int, trip_ps: int, window_key: str = "slots") -> None:

@@ -7,30 +7,30 @@ from dataclasses import replace
 
 import networkx as nx
 
-from sim.engine.model import Fate, Job, Program
-from sim.errors import Mistakes
-from sim.fault_resolve import Team, plan_faults
-from sim.memory import available_bytes
-from sim.plan import JobPlan, Passes, Plan, RingPlan, VariantPlan
-from sim.reference import Reference
-from sim.resolve.aggregation.in_network import InNetworkResolver
-from sim.resolve.aggregation.switches import Switches
-from sim.resolve.duration import check_duration, check_slowed
-from sim.resolve.memory import Sized, refuse_more_than_fits
-from sim.resolve.place import Place
-from sim.resolve.placement import Hosts, told
-from sim.resolve.ring import resolve_ring
-from sim.resolve.sections import device_of, steps_of, summed_at_once, workload_of, workload_warnings
-from sim.resolve.warnings import timer_warning, warnings_of
-from sim.scenario import Scenario
-from sim.scenario import models as written
-from sim.scenario.collectives import Ring
-from sim.scenario.topology import build_topology
-from sim.units import RATE
-from sim.wiring import wire_bound, with_pass_latency, without_drops
-from switch.profiles import PROFILES, Profile, nearest
-from topologies.graph import TopologyError, switches
-from topologies.routing import Network, compile_network
+from netfold.sim.engine.model import Fate, Job, Program
+from netfold.sim.errors import Mistakes
+from netfold.sim.fault_resolve import Team, plan_faults
+from netfold.sim.memory import available_bytes
+from netfold.sim.plan import JobPlan, Passes, Plan, RingPlan, VariantPlan
+from netfold.sim.reference import Reference
+from netfold.sim.resolve.aggregation.in_network import InNetworkResolver
+from netfold.sim.resolve.aggregation.switches import Switches
+from netfold.sim.resolve.duration import check_duration, check_slowed
+from netfold.sim.resolve.memory import Sized, refuse_more_than_fits
+from netfold.sim.resolve.place import Place
+from netfold.sim.resolve.placement import Hosts, told
+from netfold.sim.resolve.ring import resolve_ring
+from netfold.sim.resolve.sections import device_of, steps_of, summed_at_once, workload_of, workload_warnings
+from netfold.sim.resolve.warnings import timer_warning, warnings_of
+from netfold.sim.scenario import Scenario
+from netfold.sim.scenario import models as written
+from netfold.sim.scenario.collectives import Ring
+from netfold.sim.scenario.topology import build_topology
+from netfold.sim.units import RATE
+from netfold.sim.wiring import wire_bound, with_pass_latency, without_drops
+from netfold.switch.profiles import PROFILES, Profile, nearest
+from netfold.topologies.graph import TopologyError, switches
+from netfold.topologies.routing import Network, compile_network
 
 _LOSING = (Fate.LOSS, Fate.CORRUPTION, Fate.BURST_LOSS)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from homomorphic.auto import Auto
-from homomorphic.codec import Codec
-from homomorphic.lossless import Lossless
-from sim.engine.model import Job, Overflow
-from sim.plan import JobPlan, RingPlan
-from sim.units import TIME
-from sim.wiring import Pace
+from netfold.homomorphic.auto import Auto
+from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.lossless import Lossless
+from netfold.sim.engine.model import Job, Overflow
+from netfold.sim.plan import JobPlan, RingPlan
+from netfold.sim.units import TIME
+from netfold.sim.wiring import Pace
 
 _DONE = {Overflow.WRAP: "wrapped", Overflow.SATURATE: "saturated", Overflow.STICKY: "stuck at the limit"}
 RING_MARGIN = 0.98  # closed forms are no better than that

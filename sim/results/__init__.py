@@ -5,9 +5,9 @@ folder = write_run(out_dir, RunData(records=records, summary=summary, ...))
 run = load(folder)                            # what reports and comparisons start from
 """
 
-from sim.reference import Reference
-from sim.results.reader import Run, load
-from sim.results.summary import VariantFacts, summarize
-from sim.results.writer import RunData, write_run
+from netfold.sim.reference import Reference
+from netfold.sim.results.reader import Run, load
+from netfold.sim.results.summary import VariantFacts, summarize
+from netfold.sim.results.writer import RunData, write_run
 
 __all__ = ["Reference", "Run", "RunData", "VariantFacts", "load", "summarize", "write_run"]

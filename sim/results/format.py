@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from sim.errors import DataError, shown
-from sim.results.verdicts import PATTERN
+from netfold.sim.errors import DataError, shown
+from netfold.sim.results.verdicts import PATTERN
 
 FORMAT = 1
 _FOUND_CHARACTERS = 60  # of a wrong value, in an error

@@ -12,12 +12,12 @@ from typing import Any
 
 import polars as pl
 
-from sim.errors import DataError
-from sim.foreign import UnreadableError, read_bytes
-from sim.record import PHASES
-from sim.results import format
-from sim.results.files import PARTIAL_PREFIX
-from sim.results.tables import TABLES, nullable, schema
+from netfold.sim.errors import DataError
+from netfold.sim.foreign import UnreadableError, read_bytes
+from netfold.sim.record import PHASES
+from netfold.sim.results import format
+from netfold.sim.results.files import PARTIAL_PREFIX
+from netfold.sim.results.tables import TABLES, nullable, schema
 
 TEXT_BYTES_MAX = 2**26  # of a JSON file or the scenario
 TABLE_BYTES_MAX = 2**31

@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sim.errors import InvariantError
-from sim.record import CheckRecord, LinkRecord, Records, RoundRecord, StepRecord
-from sim.reference import Reference
-from sim.results.breakdown import breakdown
-from sim.results.verdicts import of_checks, worst
+from netfold.sim.errors import InvariantError
+from netfold.sim.record import CheckRecord, LinkRecord, Records, RoundRecord, StepRecord
+from netfold.sim.reference import Reference
+from netfold.sim.results.breakdown import breakdown
+from netfold.sim.results.verdicts import of_checks, worst
 
 PS_PER_US = 1_000_000
 PS_PER_S = 1_000_000_000_000

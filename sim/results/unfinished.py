@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from sim.results.writer import RunData, write_unfinished
+from netfold.sim.results.writer import RunData, write_unfinished
 
 
 class Unfinished:

@@ -22,12 +22,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sim.errors import DataError, UnwrittenError
-from sim.record import Records
-from sim.results import files
-from sim.results.format import FORMAT
-from sim.results.reader import read
-from sim.results.tables import TABLES, to_parquet
+from netfold.sim.errors import DataError, UnwrittenError
+from netfold.sim.record import Records
+from netfold.sim.results import files
+from netfold.sim.results.format import FORMAT
+from netfold.sim.results.reader import read
+from netfold.sim.results.tables import TABLES, to_parquet
 
 PACKAGES = (
     "numpy",
@@ -175,7 +175,7 @@ def _write_files(folder: Path, run: RunData, with_report: bool) -> None:
     for name, content in tables.items():
         files.write_file(folder / name, content)
     if with_report:
-        from sim.report.html import write_report  # late: matplotlib takes most of a second to import
+        from netfold.sim.report.html import write_report  # late: matplotlib takes most of a second to import
 
         write_report(read(folder))
     files.sync_folder(folder)

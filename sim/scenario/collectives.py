@@ -16,10 +16,10 @@ from pydantic import (
 )
 from pydantic_core import PydanticKnownError
 
-from sim.errors import shown
-from sim.scenario.fields import Count, Size, Time
-from sim.scenario.section import Section
-from sim.units import SIZE, TIME
+from netfold.sim.errors import shown
+from netfold.sim.scenario.fields import Count, Size, Time
+from netfold.sim.scenario.section import Section
+from netfold.sim.units import SIZE, TIME
 
 PACKET_MIN_BYTES, PACKET_MAX_BYTES = (
     84,

@@ -23,7 +23,7 @@ from ruamel.yaml.events import (
 )
 from ruamel.yaml.nodes import ScalarNode
 
-from sim.errors import ScenarioError
+from netfold.sim.errors import ScenarioError
 
 COMMAND_LINE = "--set"
 DEPTH_MAX = 32  # mappings and lists inside of each other; a scenario needs some eight

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from homomorphic.codec import Codec, codecs
-from sim.errors import (
+from netfold.homomorphic.codec import Codec, codecs
+from netfold.sim.errors import (
     MissingKeyError,
     NetfoldError,
     ScenarioError,
@@ -22,8 +22,8 @@ from sim.errors import (
     shown,
     together,
 )
-from sim.scenario.node import Node
-from sim.scenario.section import Section, keys
+from netfold.sim.scenario.node import Node
+from netfold.sim.scenario.section import Section, keys
 
 _MUST_BE = {
     "int_type": "a whole number",

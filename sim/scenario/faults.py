@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from sim.scenario.fields import Name, Rate, Share, Time
-from sim.scenario.section import Section
-from sim.units import TIME, format_fraction
+from netfold.sim.scenario.fields import Name, Rate, Share, Time
+from netfold.sim.scenario.section import Section
+from netfold.sim.units import TIME, format_fraction
 
 Links = Annotated[tuple[str, ...], Field(min_length=1)]
 Duration = Annotated[Time, Field(gt=0)]

@@ -20,11 +20,11 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
-import homomorphic  # noqa: F401  registers the codecs
-from homomorphic.codec import Codec, codecs
-from sim.errors import shown
-from sim.units import FRACTION_PATTERN, RATE, SIZE, TIME, Quantity, format_fraction, parse_fraction
-from topologies.graph import LINK_RANGES
+import netfold.homomorphic  # noqa: F401  registers the codecs
+from netfold.homomorphic.codec import Codec, codecs
+from netfold.sim.errors import shown
+from netfold.sim.units import FRACTION_PATTERN, RATE, SIZE, TIME, Quantity, format_fraction, parse_fraction
+from netfold.topologies.graph import LINK_RANGES
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9-]*$"
 

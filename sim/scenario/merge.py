@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sim.errors import ScenarioError, shown
-from sim.scenario.node import COMMAND_LINE, EXTENSION, Node, parse
+from netfold.sim.errors import ScenarioError, shown
+from netfold.sim.scenario.node import COMMAND_LINE, EXTENSION, Node, parse
 
 _WHOLE_LIST = "write the list whole, for example --set 'faults=[{kind: loss, rate: 1%}]'"
 

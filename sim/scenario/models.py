@@ -10,12 +10,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from sim.scenario.collectives import Collective
-from sim.scenario.faults import Fault
-from sim.scenario.fields import CodecOptions, Count, Name, Pair, Placement, Rate, Share, Size, Time
-from sim.scenario.profiles import SwitchProfile
-from sim.scenario.section import Section
-from sim.units import RATE, SIZE, TIME
+from netfold.sim.scenario.collectives import Collective
+from netfold.sim.scenario.faults import Fault
+from netfold.sim.scenario.fields import CodecOptions, Count, Name, Pair, Placement, Rate, Share, Size, Time
+from netfold.sim.scenario.profiles import SwitchProfile
+from netfold.sim.scenario.section import Section
+from netfold.sim.units import RATE, SIZE, TIME
 
 
 class Links(Section):

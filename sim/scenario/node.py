@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sim.errors import Mistakes, ScenarioError, UnreadValueError, shown
-from sim.scenario.compose import COMMAND_LINE, DEPTH_MAX, Scalar, Written, compose
+from netfold.sim.errors import Mistakes, ScenarioError, UnreadValueError, shown
+from netfold.sim.scenario.compose import COMMAND_LINE, DEPTH_MAX, Scalar, Written, compose
 
 EXTENSION = "x-"  # how keys begin that are ignored
 NODES_MAX = 100_000  # of a document, with every alias written out

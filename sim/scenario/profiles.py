@@ -9,15 +9,15 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError, WithJsonSchema
 
-from sim.errors import Mistakes, shown
-from sim.foreign import UnreadableError, read_text
-from sim.scenario.explain import explain
-from sim.scenario.fields import Name
-from sim.scenario.node import Node, parse
-from sim.scenario.section import Section
-from sim.units import RATE, SIZE, TIME, Quantity
-from switch.custom import profile_from
-from switch.limits import Profile, ProfileError
+from netfold.sim.errors import Mistakes, shown
+from netfold.sim.foreign import UnreadableError, read_text
+from netfold.sim.scenario.explain import explain
+from netfold.sim.scenario.fields import Name
+from netfold.sim.scenario.node import Node, parse
+from netfold.sim.scenario.section import Section
+from netfold.sim.units import RATE, SIZE, TIME, Quantity
+from netfold.switch.custom import profile_from
+from netfold.switch.limits import Profile, ProfileError
 
 SUFFIXES = (".yaml", ".yml")  # of files that hold a profile
 PROFILE_BYTES_MAX = 2**20

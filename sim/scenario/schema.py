@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sim.scenario.models import Header, Settings, Variant
-from sim.scenario.node import EXTENSION
+from netfold.sim.scenario.models import Header, Settings, Variant
+from netfold.sim.scenario.node import EXTENSION
 
 _EXTENSIONS: dict[str, Any] = {f"^{EXTENSION}": {}}  # keys that nobody reads
 

@@ -6,8 +6,8 @@ from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 
-from sim.errors import ScenarioError
-from sim.foreign import UnreadableError, read_bytes, read_standard_input
+from netfold.sim.errors import ScenarioError
+from netfold.sim.foreign import UnreadableError, read_bytes, read_standard_input
 
 SCENARIO_BYTES_MAX = 2**20
 STANDARD_INPUT = "-"

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import networkx as nx
 
-from sim.errors import ScenarioError, shown, together
-from sim.foreign import UnreadableError, read_text
-from sim.scenario.load import Scenario
-from sim.scenario.models import LeafSpine, Links, Star, TopologyFile, Variant
-from sim.units import RATE, SIZE, TIME, Quantity, UnitError
-from topologies.exchange import from_json
-from topologies.graph import LINKS_MAX, NODES_MAX, LinkSpec, TopologyError
-from topologies.leaf_spine import leaf_spine, leaf_spine_size
-from topologies.star import star, star_size
+from netfold.sim.errors import ScenarioError, shown, together
+from netfold.sim.foreign import UnreadableError, read_text
+from netfold.sim.scenario.load import Scenario
+from netfold.sim.scenario.models import LeafSpine, Links, Star, TopologyFile, Variant
+from netfold.sim.units import RATE, SIZE, TIME, Quantity, UnitError
+from netfold.topologies.exchange import from_json
+from netfold.topologies.graph import LINKS_MAX, NODES_MAX, LinkSpec, TopologyError
+from netfold.topologies.leaf_spine import leaf_spine, leaf_spine_size
+from netfold.topologies.star import star, star_size
 
 GRAPH_BYTES_MAX = 2**26  # of a file: some 400 bytes for each of the most links
 

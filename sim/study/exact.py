@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.codec import Gradient
+from netfold.homomorphic.codec import Gradient
 
 _CHUNK = 1 << 18
 

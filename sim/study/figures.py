@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from sim.report import style
-from sim.study.measure import Study
+from netfold.sim.report import style
+from netfold.sim.study.measure import Study
 
 _COLOURS = (
     *(style.BLUE, style.VERMILION, style.GREEN, style.ORANGE),

@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sim.errors import DataError
-from sim.results import files
-from sim.results.tables import to_parquet
-from sim.results.writer import PACKAGES, package_version, publish, to_json
-from sim.study.figures import study_figures
-from sim.study.measure import Study
-from sim.study.record import CodecRecord, MessageRecord
+from netfold.sim.errors import DataError
+from netfold.sim.results import files
+from netfold.sim.results.tables import to_parquet
+from netfold.sim.results.writer import PACKAGES, package_version, publish, to_json
+from netfold.sim.study.figures import study_figures
+from netfold.sim.study.measure import Study
+from netfold.sim.study.record import CodecRecord, MessageRecord
 
 FOLDER = "study"  # of all studies, beside those of scenarios
 

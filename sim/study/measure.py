@@ -11,15 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.bounds import whole_bound
-from homomorphic.codec import DecodeError, EncodeError, Gradient, Note, NoteKind, Round
-from homomorphic.fold import fold
-from sim.errors import RunError
-from sim.study.exact import ExactSums, exact_sums
-from sim.study.options import NamedCodec
-from sim.study.probe import Probe
-from sim.study.record import CodecRecord, MessageRecord, SpeedRecord
-from sim.study.source import Cell, Source
+from netfold.homomorphic.bounds import whole_bound
+from netfold.homomorphic.codec import DecodeError, EncodeError, Gradient, Note, NoteKind, Round
+from netfold.homomorphic.fold import fold
+from netfold.sim.errors import RunError
+from netfold.sim.study.exact import ExactSums, exact_sums
+from netfold.sim.study.options import NamedCodec
+from netfold.sim.study.probe import Probe
+from netfold.sim.study.record import CodecRecord, MessageRecord, SpeedRecord
+from netfold.sim.study.source import Cell, Source
 
 Progress = Callable[[str, int, int], None]  # what, done, total
 

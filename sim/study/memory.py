@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sim.errors import NetfoldError
-from sim.memory import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
-from sim.study.options import NamedCodec
-from sim.workload.workload import FLOAT_BYTES
+from netfold.sim.errors import NetfoldError
+from netfold.sim.memory import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
+from netfold.sim.study.options import NamedCodec
+from netfold.sim.workload.workload import FLOAT_BYTES
 
 if TYPE_CHECKING:
-    from sim.study.source import Source
+    from netfold.sim.study.source import Source
 
 _EACH_BYTES = 2 * FLOAT_BYTES  # per element and worker: its gradient, and what it decoded
 _SUMS_BYTES = 64  # per element: exact sums, errors and bounds
@@ -46,7 +46,7 @@ def refuse_more_than_fits(codecs: Sequence[NamedCodec], source: Source) -> None:
 
 
 def _footprints(codecs: Sequence[NamedCodec], source: Source) -> list[Footprint]:
-    from sim.footprint import codec_footprint, sample_of  # late: most studies are far from any limit
+    from netfold.sim.footprint import codec_footprint, sample_of  # late: most studies are far from any limit
 
     samples = [sample_of(cell.sample) for cell in source.cells]
     return [codec_footprint(named.codec, sample) for named in codecs for sample in samples]

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from homomorphic.codec import Codec, codecs
-from sim.errors import ScenarioError
-from sim.scenario.explain import explain, unknown_key
-from sim.scenario.fields import CodecOptions
-from sim.scenario.node import Node, parse
-from sim.scenario.section import Section
+from netfold.homomorphic.codec import Codec, codecs
+from netfold.sim.errors import ScenarioError
+from netfold.sim.scenario.explain import explain, unknown_key
+from netfold.sim.scenario.fields import CodecOptions
+from netfold.sim.scenario.node import Node, parse
+from netfold.sim.scenario.section import Section
 
 _EXAMPLE = "use KIND:OPTION=VALUE,OPTION=VALUE, for example lossless:load=0.7,block_elements=1024"
 _COMMAS = re.compile(r",(?![^\[{]*[\]}])")  # but none inside of a list or a mapping

@@ -8,9 +8,9 @@ from collections.abc import Generator
 from dataclasses import replace
 from typing import NamedTuple
 
-from homomorphic.codec import Encoder, Exchange, Gradient, Merged, Message, Note, Round
-from homomorphic.fold import stage
-from sim.journal import REDO_LABEL
+from netfold.homomorphic.codec import Encoder, Exchange, Gradient, Merged, Message, Note, Round
+from netfold.homomorphic.fold import stage
+from netfold.sim.journal import REDO_LABEL
 
 
 class Sent(NamedTuple):

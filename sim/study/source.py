@@ -13,16 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from homomorphic.codec import Gradient
-from sim.errors import DataError
-from sim.scenario.explain import explain
-from sim.scenario.models import Synthetic
-from sim.scenario.node import Node
-from sim.study.memory import refuse_unread
-from sim.study.options import read_value
-from sim.workload import SyntheticSpec, synthetic_workload
-from sim.workload.from_file import NOT_FINITE, WORKERS_MAX, first_not_finite
-from sim.workload.gradient_file import Tensor, conversion, read_tensors
+from netfold.homomorphic.codec import Gradient
+from netfold.sim.errors import DataError
+from netfold.sim.scenario.explain import explain
+from netfold.sim.scenario.models import Synthetic
+from netfold.sim.scenario.node import Node
+from netfold.sim.study.memory import refuse_unread
+from netfold.sim.study.options import read_value
+from netfold.sim.workload import SyntheticSpec, synthetic_workload
+from netfold.sim.workload.from_file import NOT_FINITE, WORKERS_MAX, first_not_finite
+from netfold.sim.workload.gradient_file import Tensor, conversion, read_tensors
 
 INPUT_PATTERN = "input"  # stands for the pattern of gradients that come from a file
 _DIMENSIONS_MAX = 2

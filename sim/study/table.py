@@ -7,10 +7,10 @@ import re
 from rich.table import Table
 from rich.text import Text
 
-from sim.report import words
-from sim.report.fitting import FittingTable
-from sim.study.measure import Study, name_of, share
-from sim.study.record import CodecRecord, SpeedRecord
+from netfold.sim.report import words
+from netfold.sim.report.fitting import FittingTable
+from netfold.sim.study.measure import Study, name_of, share
+from netfold.sim.study.record import CodecRecord, SpeedRecord
 
 _BYTES_HEADING = "Bytes that one worker sends up in a round"
 

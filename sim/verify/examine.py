@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from homomorphic.codec import Codec, Gradient, Holders
-from homomorphic.fold import check_lock_step
-from sim.bits import same_bits
-from sim.engine.model import Overflow
-from sim.notes import NOTHING_EXEMPT, Exempt
-from sim.verify.findings import Findings, Operation
-from sim.verify.results import Place, Tallies
-from sim.verify.sums import worst_errors
-from sim.verify.words import check_message
+from netfold.homomorphic.codec import Codec, Gradient, Holders
+from netfold.homomorphic.fold import check_lock_step
+from netfold.sim.bits import same_bits
+from netfold.sim.engine.model import Overflow
+from netfold.sim.notes import NOTHING_EXEMPT, Exempt
+from netfold.sim.verify.findings import Findings, Operation
+from netfold.sim.verify.results import Place, Tallies
+from netfold.sim.verify.sums import worst_errors
+from netfold.sim.verify.words import check_message
 
 
 def examine(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from homomorphic.codec import Merged, Message
+from netfold.homomorphic.codec import Merged, Message
 
 
 @dataclass

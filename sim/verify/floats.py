@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.bounds import add_values, addition_error
-from homomorphic.codec import Holders, Merged, Words
-from sim.verify import kernels
-from sim.verify.results import Place, Result, Slice, by_holders, complete, holds, slices
+from netfold.homomorphic.bounds import add_values, addition_error
+from netfold.homomorphic.codec import Holders, Merged, Words
+from netfold.sim.verify import kernels
+from netfold.sim.verify.results import Place, Result, Slice, by_holders, complete, holds, slices
 
 
 def check_floats(place: Place, sent: Sequence[Words], results: Sequence[Result]) -> None:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.bounds import PART_ELEMENTS
-from homomorphic.codec import Holders, Merge, Message, Words
-from homomorphic.merge import CODES_PER_WORD
-from sim.bits import count_differing
-from sim.engine.model import Overflow
-from sim.verify import kernels
-from sim.verify.results import Place, Result, Slice, Tally, by_holders, complete, holds, slices
+from netfold.homomorphic.bounds import PART_ELEMENTS
+from netfold.homomorphic.codec import Holders, Merge, Message, Words
+from netfold.homomorphic.merge import CODES_PER_WORD
+from netfold.sim.bits import count_differing
+from netfold.sim.engine.model import Overflow
+from netfold.sim.verify import kernels
+from netfold.sim.verify.results import Place, Result, Slice, Tally, by_holders, complete, holds, slices
 
 _INT32_MAX, _INT32_MIN = 2**31 - 1, -(2**31)
 _CODE_SHIFTS = np.arange(0, 4 * CODES_PER_WORD, 4, dtype=np.uint32)

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.bounds import PART_ELEMENTS
-from homomorphic.codec import Holders, Merged
-from sim.bits import identity
-from sim.verify.findings import WrongWord
+from netfold.homomorphic.bounds import PART_ELEMENTS
+from netfold.homomorphic.codec import Holders, Merged
+from netfold.sim.bits import identity
+from netfold.sim.verify.findings import WrongWord
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.bounds import PART_ELEMENTS, Sums, sums_of_parts
-from homomorphic.codec import Codec, Gradient, Holders
-from sim.notes import Exempt
-from sim.verify import kernels
+from netfold.homomorphic.bounds import PART_ELEMENTS, Sums, sums_of_parts
+from netfold.homomorphic.codec import Codec, Gradient, Holders
+from netfold.sim.notes import Exempt
+from netfold.sim.verify import kernels
 
 
 class Errors(NamedTuple):

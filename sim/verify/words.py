@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from homomorphic.codec import Merge, Merged, Message
-from homomorphic.merge import ORDER_FREE
-from sim.bits import count_differing, identity
-from sim.engine.model import Overflow
-from sim.verify.floats import check_floats
-from sim.verify.integers import check_integers
-from sim.verify.results import Place, Result, Tallies, distinct, slices
+from netfold.homomorphic.codec import Merge, Merged, Message
+from netfold.homomorphic.merge import ORDER_FREE
+from netfold.sim.bits import count_differing, identity
+from netfold.sim.engine.model import Overflow
+from netfold.sim.verify.floats import check_floats
+from netfold.sim.verify.integers import check_integers
+from netfold.sim.verify.results import Place, Result, Tallies, distinct, slices
 
 
 def check_message(

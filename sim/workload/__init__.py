@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sim.workload.from_file import FileSpec, FileWorkload
-from sim.workload.sizes import MOVIELENS_ITEMS, MOVIELENS_USERS, digits_elements, ncf_elements
-from sim.workload.synthetic import SyntheticSpec, SyntheticWorkload
-from sim.workload.workload import Bucket, Cost, Workload
+from netfold.sim.workload.from_file import FileSpec, FileWorkload
+from netfold.sim.workload.sizes import MOVIELENS_ITEMS, MOVIELENS_USERS, digits_elements, ncf_elements
+from netfold.sim.workload.synthetic import SyntheticSpec, SyntheticWorkload
+from netfold.sim.workload.workload import Bucket, Cost, Workload
 
 __all__ = [
     "Bucket",
@@ -61,9 +61,9 @@ def training_workload(spec: TrainingSpec, workers: int, seed: int) -> Workload:
     DataError
         The data set cannot be had, or has fewer samples than there are workers.
     """
-    from sim.workload.data import load_digits, load_movielens
-    from sim.workload.tasks import DigitsTask, RecommenderTask, Task
-    from sim.workload.training import TrainingWorkload
+    from netfold.sim.workload.data import load_digits, load_movielens
+    from netfold.sim.workload.tasks import DigitsTask, RecommenderTask, Task
+    from netfold.sim.workload.training import TrainingWorkload
 
     task: Task
     if spec.model == "ncf":

@@ -15,9 +15,9 @@ from typing import IO, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.errors import DataError
-from sim.foreign import UnreadableError, open_regular
-from sim.workload.gradient_file import Tensor, damaged, header, require_size
+from netfold.sim.errors import DataError
+from netfold.sim.foreign import UnreadableError, open_regular
+from netfold.sim.workload.gradient_file import Tensor, damaged, header, require_size
 
 _BLOCK_BYTES = 1 << 20
 _WRITTEN_BY = "numpy.save or savez"

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.errors import DataError
+from netfold.sim.errors import DataError
 
 log = logging.getLogger(__name__)
 

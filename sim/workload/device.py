@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from sim.units import PS_PER_S, transmit_time_ps
-from sim.workload.workload import Cost
+from netfold.sim.units import PS_PER_S, transmit_time_ps
+from netfold.sim.workload.workload import Cost
 
 
 class Device(Protocol):

@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.errors import DataError
+from netfold.sim.errors import DataError
 
 
 def keyed(seed: int, purpose: str, *key: int) -> np.random.Generator:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from sim.errors import DataError
-from sim.workload.gradient_file import FLOATS, Tensor, conversion, read_tensors
-from sim.workload.workload import FLOAT_BYTES, Bucket, Cost, Gradient, Part, make_buckets, split
+from netfold.sim.errors import DataError
+from netfold.sim.workload.gradient_file import FLOATS, Tensor, conversion, read_tensors
+from netfold.sim.workload.workload import FLOAT_BYTES, Bucket, Cost, Gradient, Part, make_buckets, split
 
 WORKERS_MAX = 4096
 NOT_FINITE = "a gradient must be finite; look for what went wrong in the step that it comes from"

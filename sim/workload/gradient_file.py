@@ -17,8 +17,8 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.errors import DataError
-from sim.foreign import UnreadableError, open_regular
+from netfold.sim.errors import DataError
+from netfold.sim.foreign import UnreadableError, open_regular
 
 SUFFIXES = (".npy", ".npz", ".safetensors", ".pt", ".pth")
 FLOATS = ("float32", "float16", "bfloat16")
@@ -44,7 +44,7 @@ def read_tensors(path: Path) -> Mapping[str, Tensor]:
     DataError
         The file is not there, no regular file, of no known kind, damaged, or shorter than its header says.
     """
-    from sim.workload.archive import read_npz  # late: it makes `Tensor`s
+    from netfold.sim.workload.archive import read_npz  # late: it makes `Tensor`s
 
     readers = {
         ".npy": _npy,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sim.workload import (
+from netfold.sim.workload import (
     FileSpec,
     SyntheticSpec,
     TrainingSpec,
@@ -12,7 +12,7 @@ from sim.workload import (
     synthetic_workload,
     training_workload,
 )
-from sim.workload.workload import Workload
+from netfold.sim.workload.workload import Workload
 
 Spec = TrainingSpec | SyntheticSpec | FileSpec
 Key = tuple[int, Spec, int]  # number of the job in its variant, what it is, workers

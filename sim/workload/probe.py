@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from sim.workload.workload import Cost
+from netfold.sim.workload.workload import Cost
 
 
 class Probe(NamedTuple):

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from sim.workload.draws import keyed
-from sim.workload.probe import probe
-from sim.workload.tasks import Task
-from sim.workload.workload import Bucket, Cost, Gradient, Part, group, make_buckets
+from netfold.sim.workload.draws import keyed
+from netfold.sim.workload.probe import probe
+from netfold.sim.workload.tasks import Task
+from netfold.sim.workload.workload import Bucket, Cost, Gradient, Part, group, make_buckets
 
 _SLICE = 1 << 16  # elements
 

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.compiled import inlined
-from switch.arithmetic import add_sticky
+from netfold.homomorphic.compiled import inlined
+from netfold.switch.arithmetic import add_sticky
 
 CONSUMED, FORWARD_COMPLETE, FORWARD_ANSWER, FORWARD_EVICT, DROPPED, COLLIDED = 0, 1, 2, 3, 4, 5
 FREE = 0

@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.compiled import inlined
-from switch.registers import ANSWER, COMPLETE, CONSUMED, DROPPED, MERGE, OVERWRITE, READ
+from netfold.homomorphic.compiled import inlined
+from netfold.switch.registers import ANSWER, COMPLETE, CONSUMED, DROPPED, MERGE, OVERWRITE, READ
 
 Slots = NDArray[Any]
 

@@ -22,8 +22,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.compiled import inlined
-from switch.registers import ANSWER, COMPLETE, CONSUMED, DROPPED, EXPIRED, LATE, MERGE, OVERWRITE, READ
+from netfold.homomorphic.compiled import inlined
+from netfold.switch.registers import (
+    ANSWER,
+    COMPLETE,
+    CONSUMED,
+    DROPPED,
+    EXPIRED,
+    LATE,
+    MERGE,
+    OVERWRITE,
+    READ,
+)
 
 
 @inlined

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.compiled import inlined
-from switch.registers import COMPLETE, CONSUMED, DROPPED, MERGE, OVERWRITE, READ
+from netfold.homomorphic.compiled import inlined
+from netfold.switch.registers import COMPLETE, CONSUMED, DROPPED, MERGE, OVERWRITE, READ
 
 
 @inlined

@@ -18,15 +18,15 @@ import torch
 import zstandard
 from rich.table import Table
 
-from homomorphic import merge
-from homomorphic.fixed_point import announced_exponents
-from homomorphic.index import bits, bloom, members
-from homomorphic.numbers.block_exponent import AgreedExponents
-from homomorphic.numbers.compact import Compact, all_of
-from homomorphic.sketch import tables
-from homomorphic.sketch.forecast import Seen
-from homomorphic.sketch.sketch import REPAIRED_SHAPE
-from homomorphic.sketch.tiled import layout_of
+from netfold.homomorphic import merge
+from netfold.homomorphic.fixed_point import announced_exponents
+from netfold.homomorphic.index import bits, bloom, members
+from netfold.homomorphic.numbers.block_exponent import AgreedExponents
+from netfold.homomorphic.numbers.compact import Compact, all_of
+from netfold.homomorphic.sketch import tables
+from netfold.homomorphic.sketch.forecast import Seen
+from netfold.homomorphic.sketch.sketch import REPAIRED_SHAPE
+from netfold.homomorphic.sketch.tiled import layout_of
 
 ELEMENTS = 25_000_000  # 100 MB of float32
 DENSITIES = (0.01, 0.05)

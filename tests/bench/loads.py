@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.engine.engine import Engine
-from sim.engine.model import Flow, Frame, Job, Merge, Segment
-from topologies.graph import LinkSpec
-from topologies.routing import Network, compile_network
-from topologies.star import star
+from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.model import Flow, Frame, Job, Merge, Segment
+from netfold.topologies.graph import LinkSpec
+from netfold.topologies.routing import Network, compile_network
+from netfold.topologies.star import star
 
 HOSTS = 8
 FAR_PS = 10**15

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from homomorphic.index import bits
+from netfold.homomorphic.index import bits
 from tests.bench import codecs
 
 ELEMENTS = 3 * codecs.BLOCK_ELEMENTS + 100

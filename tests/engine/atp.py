@@ -9,14 +9,14 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.engine.model import Job, Merge, Program, Segment, Server, losses
+from netfold.sim.engine.model import Job, Merge, Program, Segment, Server, losses
+from netfold.topologies.routing import Network, compile_network
+from netfold.topologies.star import star
 from tests.engine.small import FRAME, LINK
 from tests.reference.atp import AtpReference
 from tests.reference.atp_job import AtpJob
 from tests.reference.chunk import JobNumber
 from tests.reference.fabric import Fabric
-from topologies.routing import Network, compile_network
-from topologies.star import star
 
 Words = NDArray[np.int32]
 

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.engine.engine import Engine
-from sim.engine.model import Completion, Flow, Frame, Job, Merge, Scaled, Segment, losses
-from sim.frames import FRAMES
-from topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
-from topologies.routing import Network, compile_network
+from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.model import Completion, Flow, Frame, Job, Merge, Scaled, Segment, losses
+from netfold.sim.frames import FRAMES
+from netfold.topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
+from netfold.topologies.routing import Network, compile_network
 
 Words = NDArray[np.int32]
 

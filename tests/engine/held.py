@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.engine.engine import Engine
-from sim.engine.model import Job
+from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.model import Job
 from tests.reference.atp import FREE
 from tests.reference.atp_job import AtpJob
 from tests.reference.engine import ReferenceEngine

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from sim.engine.model import Branch, Fate, Job, Merge, Overflow, Program, Rule, Server
+from netfold.sim.engine.model import Branch, Fate, Job, Merge, Overflow, Program, Rule, Server
+from netfold.topologies.graph import LinkSpec
+from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.routing import Network, compile_network
+from netfold.topologies.star import star
 from tests.engine.plans import FRAME, Change, Exchange, Plan, Words, with_loopbacks
-from topologies.graph import LinkSpec
-from topologies.leaf_spine import leaf_spine
-from topologies.routing import Network, compile_network
-from topologies.star import star
 
 LINK = LinkSpec(rate_bps=10**9, delay_ps=50_000, buffer_bytes=1 << 20)
 

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from sim.engine.model import (
+from netfold.sim.engine.model import (
     NEVER_PS,
     Branch,
     Burst,
@@ -24,10 +24,10 @@ from sim.engine.model import (
     Rule,
     Server,
 )
-from topologies.graph import LinkSpec
-from topologies.leaf_spine import leaf_spine
-from topologies.routing import Network, compile_network
-from topologies.star import star
+from netfold.topologies.graph import LinkSpec
+from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.routing import Network, compile_network
+from netfold.topologies.star import star
 
 RATES = st.sampled_from([10**9, 3 * 10**9, 10**10, 7 * 10**9])
 DELAYS = st.sampled_from([0, 1, 50_000, 1_000_000])

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.fixed_point import block_exponents
-from sim.engine.model import Completion, Flow, Job, Merge, Program, Scaled, Segment
+from netfold.homomorphic.fixed_point import block_exponents
+from netfold.sim.engine.model import Completion, Flow, Job, Merge, Program, Scaled, Segment
 from tests.engine.plans import Exchange, Plan, Words
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from sim.engine.model import Fate, Program, Rule
+from netfold.sim.engine.model import Fate, Program, Rule
+from netfold.topologies.routing import Network
 from tests.engine.plans import (
     LARGE_LINKS,
     LATE_FATES,
@@ -21,7 +22,6 @@ from tests.engine.plans import (
     nodes,
     rules,
 )
-from topologies.routing import Network
 
 RUN_SEEDS = st.integers(0, 2**63)
 IN_LINE = tuple(fate for fate in Fate if fate not in LATE_FATES)

@@ -8,10 +8,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.engine.model import Completion, Flow, Frame, Job, Merge, Scaled, Segment, losses
+from netfold.sim.engine.model import Completion, Flow, Frame, Job, Merge, Scaled, Segment, losses
+from netfold.topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
+from netfold.topologies.routing import Network, compile_network
 from tests.reference.engine import ReferenceEngine
-from topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
-from topologies.routing import Network, compile_network
 
 FRAME = Frame("test", elements=4, overhead_bytes=34, ack_bytes=20)  # 50 B a packet
 LINK = LinkSpec(rate_bps=10**9, delay_ps=7_000_000, buffer_bytes=1 << 20)

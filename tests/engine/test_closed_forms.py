@@ -13,8 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.engine.model import Flow, Frame, Merge, Segment
-from sim.frames import FRAMES
+from netfold.sim.engine.model import Flow, Frame, Merge, Segment
+from netfold.sim.frames import FRAMES
+from netfold.topologies.graph import LinkSpec
+from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.routing import Network, compile_network
+from netfold.topologies.star import star
 from tests.engine.compiled import (
     DELAY_PS,
     FOREVER_PS,
@@ -33,10 +37,6 @@ from tests.engine.compiled import (
     with_loopback,
     wrapping_sum,
 )
-from topologies.graph import LinkSpec
-from topologies.leaf_spine import leaf_spine
-from topologies.routing import Network, compile_network
-from topologies.star import star
 
 X = transmit_ps(1106)
 ROUND_TRIP_PS = 2 * X + 2 * DELAY_PS

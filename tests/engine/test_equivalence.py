@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from sim.engine.engine import Engine
+from netfold.sim.engine.engine import Engine
 from tests.engine.held import assert_same_registers
 from tests.engine.kept_plans import KEPT
 from tests.engine.plans import Plan, lossy_plans, plans

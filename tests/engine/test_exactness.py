@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sim.engine import tables
-from sim.engine.engine import Engine
-from sim.engine.model import Flow, Frame, Merge, Scaled, Segment
-from sim.frames import FRAMES
+from netfold.sim.engine import tables
+from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.model import Flow, Frame, Merge, Scaled, Segment
+from netfold.sim.frames import FRAMES
+from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.routing import compile_network
+from netfold.topologies.star import star
 from tests.engine.compiled import (
     LINK,
     Words,
@@ -26,9 +29,6 @@ from tests.engine.compiled import (
     wrapping_sum,
 )
 from tests.reference.quantise import scale_of
-from topologies.leaf_spine import leaf_spine
-from topologies.routing import compile_network
-from topologies.star import star
 
 SHORT_PS = 50_000_000
 TIMEOUTS = {"timeout_ps": SHORT_PS, "first_timeout_ps": SHORT_PS, "timeout_max_ps": 4 * SHORT_PS}

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sim.engine.engine import Engine
-from sim.engine.model import Burst, Fate, Flow, Frame, Rule
+from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.model import Burst, Fate, Flow, Frame, Rule
+from netfold.topologies.graph import LinkSpec
+from netfold.topologies.routing import compile_network
+from netfold.topologies.star import star
 from tests.reference.engine import ReferenceEngine
-from topologies.graph import LinkSpec
-from topologies.routing import compile_network
-from topologies.star import star
 
 FRAME = Frame("one", elements=1, overhead_bytes=84)
 NETWORK = compile_network(star(2, LinkSpec(10**11, 10**6, 1 << 30)))

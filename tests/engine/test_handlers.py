@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from sim.engine.engine import Engine
-from sim.engine.model import Fate, Rule
+from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.model import Fate, Rule
+from netfold.topologies.graph import LinkSpec
+from netfold.topologies.routing import compile_network
+from netfold.topologies.star import star
 from tests.engine.compiled import MIDDLE, flow, gradients
-from topologies.graph import LinkSpec
-from topologies.routing import compile_network
-from topologies.star import star
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

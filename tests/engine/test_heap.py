@@ -8,10 +8,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homomorphic.compiled import kernel
-from sim.engine.heap import drop_top, push, replace_top
-from sim.engine.rows import HEAP
-from sim.engine.state import Table, records
+from netfold.homomorphic.compiled import kernel
+from netfold.sim.engine.heap import drop_top, push, replace_top
+from netfold.sim.engine.rows import HEAP
+from netfold.sim.engine.state import Table, records
 
 TIMES = st.one_of(st.integers(0, 3), st.integers(0, np.iinfo(np.int64).max))
 

@@ -10,8 +10,10 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from sim.engine.model import Merge, Segment
-from sim.frames import FRAMES
+from netfold.sim.engine.model import Merge, Segment
+from netfold.sim.frames import FRAMES
+from netfold.topologies.routing import compile_network
+from netfold.topologies.star import star
 from tests.engine.compiled import (
     DELAY_PS,
     FOREVER_PS,
@@ -22,8 +24,6 @@ from tests.engine.compiled import (
     transmit_ps,
     wrapping_sum,
 )
-from topologies.routing import compile_network
-from topologies.star import star
 
 WORKERS, ELEMENTS, SLOTS = 8, 1_000_000, 512
 US = 10**6

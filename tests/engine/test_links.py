@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.engine.engine import Engine
-from sim.engine.model import Flow, Frame
+from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.model import Flow, Frame
+from netfold.topologies.graph import LinkSpec
+from netfold.topologies.routing import Network, compile_network
+from netfold.topologies.star import star
 from tests.engine.physics import BACK_DOWN, BACK_UP, DOWN, UP, Arrival, Change, Offer, Transmitter, World
 from tests.reference.engine import ReferenceEngine
-from topologies.graph import LinkSpec
-from topologies.routing import Network, compile_network
-from topologies.star import star
 
 END_PS = 10**13  # long after everything
 NAMES = {UP: "h0->s0", DOWN: "s0->h1", BACK_UP: "h1->s0", BACK_DOWN: "s0->h0"}

@@ -10,8 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 CODE = """
-from homomorphic.compiled import kernel
-from sim.engine.memory import natural
+from netfold.homomorphic.compiled import kernel
+from netfold.sim.engine.memory import natural
 
 @kernel
 def taken(index):

@@ -25,12 +25,12 @@ from ns.packet.dist_generator import DistPacketGenerator
 from ns.port.port import Port
 from ns.port.wire import Wire
 
-from sim.engine.model import Flow, Frame
+from netfold.sim.engine.model import Flow, Frame
+from netfold.topologies.graph import LinkSpec
+from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.routing import Network, compile_network, path
+from netfold.topologies.star import star
 from tests.engine.compiled import engine, flow, run_dry
-from topologies.graph import LinkSpec
-from topologies.leaf_spine import leaf_spine
-from topologies.routing import Network, compile_network, path
-from topologies.star import star
 
 FRAME = Frame("test", elements=240, overhead_bytes=40)  # 1000 B when full
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sim.engine.engine import Engine
-from sim.engine.jobs import first_entries
-from sim.engine.model import Branch, Frame, Job, Merge, Overflow, Program, Segment, Server, losses
-from topologies.graph import LinkSpec
-from topologies.leaf_spine import leaf_spine
-from topologies.routing import Network, compile_network
-from topologies.star import star
+from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.jobs import first_entries
+from netfold.sim.engine.model import Branch, Frame, Job, Merge, Overflow, Program, Segment, Server, losses
+from netfold.topologies.graph import LinkSpec
+from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.routing import Network, compile_network
+from netfold.topologies.star import star
 
 WORKERS, WINDOW, PACKETS, SEEDS = 4, 16, 400, 30
 FRAME = Frame("test", elements=2, overhead_bytes=100)

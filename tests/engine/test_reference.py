@@ -8,13 +8,13 @@ from itertools import accumulate
 import numpy as np
 import pytest
 
-from homomorphic.keyed import mix_plain
-from sim.engine.model import Completion
+from netfold.homomorphic.keyed import mix_plain
+from netfold.sim.engine.model import Completion
+from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.routing import compile_network
+from netfold.topologies.star import star
 from tests.engine.small import FOREVER, LINK, A, D, X, check_conservation, engine, flow, line, run_dry
 from tests.reference.fabric import ARRIVAL, FLOW_TIMER
-from topologies.leaf_spine import leaf_spine
-from topologies.routing import compile_network
-from topologies.star import star
 
 
 @pytest.mark.parametrize("links", [2, 3, 5])

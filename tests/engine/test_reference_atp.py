@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.engine.model import Job
+from netfold.sim.engine.model import Job
 from tests.engine.atp import (
     ELEMENTS,
     Cluster,

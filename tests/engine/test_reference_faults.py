@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from homomorphic.keyed import mix_plain
-from sim.engine.model import Fate, Rule
+from netfold.homomorphic.keyed import mix_plain
+from netfold.sim.engine.model import Fate, Rule
+from netfold.topologies.routing import compile_network
+from netfold.topologies.star import star
 from tests.engine.small import (
     FOREVER,
     LINK,
@@ -23,8 +25,6 @@ from tests.engine.small import (
 )
 from tests.reference.engine import ReferenceEngine
 from tests.reference.fabric import ARRIVAL, FLOW_TIMER, HELD
-from topologies.routing import compile_network
-from topologies.star import star
 
 LINE = line(2)
 UP, DOWN = int(LINE.next_link[0, 1, 0]), int(LINE.next_link[2, 1, 0])

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homomorphic import merge as library
-from sim.engine.model import Merge, Overflow
+from netfold.homomorphic import merge as library
+from netfold.sim.engine.model import Merge, Overflow
 from tests.reference.merging import Operand, Register, added
 from tests.reference.switchml import Verdict
 from tests.reference.tree import TreeReference

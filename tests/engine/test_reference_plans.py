@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from numpy.typing import NDArray
 
-from sim.engine.model import Fate, Job, Merge, Overflow, Program, Rule
+from netfold.sim.engine.model import Fate, Job, Merge, Overflow, Program, Rule
 from tests.engine.plans import Plan, Words, lossy_plans, plans
 from tests.engine.play import Opened, Play, floats_of
 from tests.engine.small import check_conservation

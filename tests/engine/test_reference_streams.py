@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.engine.model import Completion, Merge, Scaled, Segment
+from netfold.sim.engine.model import Completion, Merge, Scaled, Segment
+from netfold.topologies.routing import compile_network
+from netfold.topologies.star import star
 from tests.engine.small import LINK, D, X, aggregate, check_conservation, engine, gradients, job, segment
 from tests.examples import examples
 from tests.reference.fabric import ARRIVAL, STREAM_TIMER
 from tests.reference.quantise import quantise
-from topologies.routing import compile_network
-from topologies.star import star
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sim.engine.model import Merge
+from netfold.sim.engine.model import Merge
 from tests.reference.merging import Operand
 from tests.reference.switchml import SwitchmlReference, Verdict
 

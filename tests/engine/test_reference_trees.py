@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sim.engine.model import Branch, Merge, Program, Segment
+from netfold.sim.engine.model import Branch, Merge, Program, Segment
+from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.routing import compile_network
+from netfold.topologies.star import star
 from tests.engine.small import FOREVER, LINK, D, X, aggregate, engine, gradients, job, segment
 from tests.reference.fabric import SLOT_TIMER, STREAM_TIMER
-from topologies.leaf_spine import leaf_spine
-from topologies.routing import compile_network
-from topologies.star import star
 
 FABRIC = compile_network(leaf_spine(2, 1, 2, LINK, LINK))  # hosts 0 … 3, leaves 4 and 5, spine 6
 BRANCHES = (Branch(4, 0), Branch(5, 0))

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sim.collectives.results import Results
-from sim.engine.engine import Engine
-from sim.engine.model import Fate, Job, Merge, Rule, Scaled, Segment
+from netfold.sim.collectives.results import Results
+from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.model import Fate, Job, Merge, Rule, Scaled, Segment
+from netfold.topologies.routing import Network, compile_network
+from netfold.topologies.star import star
 from tests.engine.compiled import LINK, job, run
 from tests.engine.small import FRAME
-from topologies.routing import Network, compile_network
-from topologies.star import star
 
 WORKERS, PACKETS, UNIT_PACKETS = 3, 40, 2
 ELEMENTS = PACKETS * FRAME.elements - 3  # the last packet is not full

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sim.engine.engine import Engine
-from sim.engine.model import Fate, Job, Merge, Overflow, Program, Rule, Segment, Server, losses
+from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.model import Fate, Job, Merge, Overflow, Program, Rule, Segment, Server, losses
+from netfold.topologies.routing import Network, compile_network
+from netfold.topologies.star import star
 from tests.engine.compiled import DELAY_PS, LINK, job, run, run_dry
 from tests.engine.small import FRAME
-from topologies.routing import Network, compile_network
-from topologies.star import star
 
 ELEMENTS = FRAME.elements
 SLOW_BPS = LINK.rate_bps // 10_000

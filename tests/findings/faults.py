@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from homomorphic import codecs
-from homomorphic.codec import Codec, Encoder, Exchange, Gradient, Note, NoteKind, Round
-from homomorphic.fold import fold
-from homomorphic.keyed import mix_plain
-from homomorphic.sketch import hypergraph
-from homomorphic.sketch.hashing import REPAIRED, Hashing
+from netfold.homomorphic import codecs
+from netfold.homomorphic.codec import Codec, Encoder, Exchange, Gradient, Note, NoteKind, Round
+from netfold.homomorphic.fold import fold
+from netfold.homomorphic.keyed import mix_plain
+from netfold.homomorphic.sketch import hypergraph
+from netfold.homomorphic.sketch.hashing import REPAIRED, Hashing
 from tests.findings.patterns import index_of, support
 from tests.findings.table import Cells, Line, Table, digits
 

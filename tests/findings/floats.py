@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic import codecs
-from homomorphic.codec import Gradient, Note, NoteKind, Round
-from homomorphic.fold import fold
+from netfold.homomorphic import codecs
+from netfold.homomorphic.codec import Gradient, Note, NoteKind, Round
+from netfold.homomorphic.fold import fold
 from tests.findings.patterns import support
 from tests.findings.table import Cells, Line, Table, digits
 

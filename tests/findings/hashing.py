@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from homomorphic.index.bits import WORD_ELEMENTS, WideIndex
-from homomorphic.keyed import mix_plain
-from homomorphic.sketch import hypergraph, tables
-from homomorphic.sketch.hashing import PUBLISHED, PUBLISHED_LANES, Hashing
-from homomorphic.sketch.sketch import REPAIRED_SHAPE, ROTATED_SHAPE, Shape
+from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
+from netfold.homomorphic.keyed import mix_plain
+from netfold.homomorphic.sketch import hypergraph, tables
+from netfold.homomorphic.sketch.hashing import PUBLISHED, PUBLISHED_LANES, Hashing
+from netfold.homomorphic.sketch.sketch import REPAIRED_SHAPE, ROTATED_SHAPE, Shape
 from tests.findings.evolution import left_in_columns
 from tests.findings.patterns import Pattern, index_of, support
 from tests.findings.table import Cells, Line, Table, digits, percent

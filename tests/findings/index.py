@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from homomorphic import codecs
-from homomorphic.codec import Round
-from homomorphic.fold import fold
+from netfold.homomorphic import codecs
+from netfold.homomorphic.codec import Round
+from netfold.homomorphic.fold import fold
 from tests.findings.patterns import support
 from tests.findings.table import Cells, Line, Table, digits
 

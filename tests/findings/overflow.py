@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from homomorphic.sketch import hypergraph
-from homomorphic.sketch.hashing import REPAIRED, Hashing
-from switch import arithmetic
+from netfold.homomorphic.sketch import hypergraph
+from netfold.homomorphic.sketch.hashing import REPAIRED, Hashing
+from netfold.switch import arithmetic
 from tests.findings.patterns import index_of
 from tests.findings.table import Cells, Line, Table, percent
 

@@ -11,10 +11,10 @@ import math
 import numpy as np
 import pytest
 
-from homomorphic import codecs
-from homomorphic.codec import Note, NoteKind, Round
-from homomorphic.fold import fold
-from homomorphic.sketch.sketch import REPAIRED_SHAPE, ROTATED_SHAPE
+from netfold.homomorphic import codecs
+from netfold.homomorphic.codec import Note, NoteKind, Round
+from netfold.homomorphic.fold import fold
+from netfold.homomorphic.sketch.sketch import REPAIRED_SHAPE, ROTATED_SHAPE
 from tests.findings import evolution, faults, floats, hashing, index, overflow, threshold
 from tests.findings.__main__ import main
 from tests.findings.patterns import support

@@ -7,10 +7,10 @@ import math
 
 import numpy as np
 
-from homomorphic.index.bits import WORD_ELEMENTS
-from homomorphic.keyed import mix_plain
-from homomorphic.sketch import hypergraph
-from homomorphic.sketch.hashing import REPAIRED, Hashing
+from netfold.homomorphic.index.bits import WORD_ELEMENTS
+from netfold.homomorphic.keyed import mix_plain
+from netfold.homomorphic.sketch import hypergraph
+from netfold.homomorphic.sketch.hashing import REPAIRED, Hashing
 from tests.findings.evolution import rounds_needed, success
 from tests.findings.table import Cells, Line, Table, digits
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from homomorphic.bounds import whole_bound
-from homomorphic.codec import Codec, Gradient, Round
-from homomorphic.fold import Folded, fold
+from netfold.homomorphic.bounds import whole_bound
+from netfold.homomorphic.codec import Codec, Gradient, Round
+from netfold.homomorphic.fold import Folded, fold
 
 
 class Sample(NamedTuple):

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from homomorphic.codec import Gradient, Merged, Message, Round
-from homomorphic.fold import check_lock_step
-from homomorphic.index.membership import IndexKind, IndexMemory, Membership, exchange_index, own_index
-from homomorphic.merge import merge_all
+from netfold.homomorphic.codec import Gradient, Merged, Message, Round
+from netfold.homomorphic.fold import check_lock_step
+from netfold.homomorphic.index.membership import IndexKind, IndexMemory, Membership, exchange_index, own_index
+from netfold.homomorphic.merge import merge_all
 from tests.homomorphic.gradients import support, values
 
 

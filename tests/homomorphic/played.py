@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from homomorphic.codec import Codec, Encoder, Gradient, Merged, Message, Note, NoteKind, Round
-from homomorphic.fold import check_lock_step
-from homomorphic.merge import merge_all
+from netfold.homomorphic.codec import Codec, Encoder, Gradient, Merged, Message, Note, NoteKind, Round
+from netfold.homomorphic.fold import check_lock_step
+from netfold.homomorphic.merge import merge_all
 
 Damage = Callable[[int, Message, np.ndarray], None]  # number of the operation, a message, its merged words
 

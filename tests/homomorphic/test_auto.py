@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import pytest
 
-from homomorphic.auto import Auto
-from homomorphic.choice.costs import Cost, time_us
-from homomorphic.choice.experience import Choice, Experience
-from homomorphic.codec import Carrier, Codec, Gradient, Merged, Note, NoteKind, Round
-from homomorphic.fixed_point import FixedPoint
-from homomorphic.fold import Folded, fold
-from homomorphic.lossless import Lossless
-from homomorphic.numbers.formats import Values, number_format
-from homomorphic.sketch.forecast import History
+from netfold.homomorphic.auto import Auto
+from netfold.homomorphic.choice.costs import Cost, time_us
+from netfold.homomorphic.choice.experience import Choice, Experience
+from netfold.homomorphic.codec import Carrier, Codec, Gradient, Merged, Note, NoteKind, Round
+from netfold.homomorphic.fixed_point import FixedPoint
+from netfold.homomorphic.fold import Folded, fold
+from netfold.homomorphic.lossless import Lossless
+from netfold.homomorphic.numbers.formats import Values, number_format
+from netfold.homomorphic.sketch.forecast import History
 from tests.homomorphic.gradients import bound_of, support
 
 NETWORK = Carrier(latency_us=10, rate_gbps=80, memory_gbps=4000)

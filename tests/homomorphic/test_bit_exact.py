@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homomorphic import codecs
-from homomorphic.codec import Codec, Gradient, Note, NoteKind, Round
-from homomorphic.fold import fold
+from netfold.homomorphic import codecs
+from netfold.homomorphic.codec import Codec, Gradient, Note, NoteKind, Round
+from netfold.homomorphic.fold import fold
 from tests.examples import examples
 from tests.findings.patterns import Pattern, support
 from tests.reference.digits import exact_sum

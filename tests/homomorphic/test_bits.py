@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homomorphic.compiled import kernel
-from homomorphic.index.bits import (
+from netfold.homomorphic.compiled import kernel
+from netfold.homomorphic.index.bits import (
     count_members,
     first_missing,
     gather_words,

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homomorphic.block_sparse import BLOCK_ELEMENTS, BlockSparse
-from homomorphic.codec import DecodeError, Gradient, Merge, Message
-from homomorphic.fixed_point import FixedPoint
+from netfold.homomorphic.block_sparse import BLOCK_ELEMENTS, BlockSparse
+from netfold.homomorphic.codec import DecodeError, Gradient, Merge, Message
+from netfold.homomorphic.fixed_point import FixedPoint
 from tests.homomorphic.gradients import folded
 from tests.homomorphic.played import encoders_of, play
 from tests.reference import lookahead as plain

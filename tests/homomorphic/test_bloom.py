@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homomorphic.index import bits
-from homomorphic.index.bloom import Filter, design_filter, insert, query
-from homomorphic.keyed import mix_plain
+from netfold.homomorphic.index import bits
+from netfold.homomorphic.index.bloom import Filter, design_filter, insert, query
+from netfold.homomorphic.keyed import mix_plain
 from tests.homomorphic.gradients import support
 from tests.homomorphic.indexes import index_of, is_named
 from tests.reference import codecs as plain

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from homomorphic.auto import Auto
-from homomorphic.block_sparse import BlockSparse
-from homomorphic.bounds import (
+from netfold.homomorphic.auto import Auto
+from netfold.homomorphic.block_sparse import BlockSparse
+from netfold.homomorphic.bounds import (
     PART_ELEMENTS,
     ErrorBound,
     FloatAddBound,
@@ -18,14 +18,14 @@ from homomorphic.bounds import (
     sums_of_parts,
     whole_bound,
 )
-from homomorphic.codec import Codec, Gradient, Note, NoteKind, Round
-from homomorphic.dense import DenseExact
-from homomorphic.fixed_point import FixedPoint
-from homomorphic.fold import fold
-from homomorphic.lossless import Lossless
-from homomorphic.none import Uncompressed
-from homomorphic.packed import Packed
-from homomorphic.sketch.released import float_error_bound
+from netfold.homomorphic.codec import Codec, Gradient, Note, NoteKind, Round
+from netfold.homomorphic.dense import DenseExact
+from netfold.homomorphic.fixed_point import FixedPoint
+from netfold.homomorphic.fold import fold
+from netfold.homomorphic.lossless import Lossless
+from netfold.homomorphic.none import Uncompressed
+from netfold.homomorphic.packed import Packed
+from netfold.homomorphic.sketch.released import float_error_bound
 from tests.homomorphic.gradients import bound_of
 
 ELEMENTS = 5000

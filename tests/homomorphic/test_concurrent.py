@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homomorphic.codec import Gradient, Message, Note, NoteKind
-from homomorphic.dense import DenseExact
-from homomorphic.lossless import Lossless
-from homomorphic.sketch import sketch
-from homomorphic.threads import VARIABLE
+from netfold.homomorphic.codec import Gradient, Message, Note, NoteKind
+from netfold.homomorphic.dense import DenseExact
+from netfold.homomorphic.lossless import Lossless
+from netfold.homomorphic.sketch import sketch
+from netfold.homomorphic.threads import VARIABLE
 from tests.examples import examples
 from tests.homomorphic.gradients import Kind, bound_of, drawn, folded
 from tests.homomorphic.played import Played, encoders_of, play

@@ -7,12 +7,12 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from homomorphic.block_sparse import BlockSparse
-from homomorphic.codec import Codec, DecodeError, Gradient, Message, NoteKind
-from homomorphic.dense import DenseExact
-from homomorphic.lossless import Lossless
-from homomorphic.packed import Packed
-from homomorphic.sketch import sketch
+from netfold.homomorphic.block_sparse import BlockSparse
+from netfold.homomorphic.codec import Codec, DecodeError, Gradient, Message, NoteKind
+from netfold.homomorphic.dense import DenseExact
+from netfold.homomorphic.lossless import Lossless
+from netfold.homomorphic.packed import Packed
+from netfold.homomorphic.sketch import sketch
 from tests.homomorphic.gradients import bound_of, support, values
 from tests.homomorphic.played import Damage, Played, encoders_of, play
 

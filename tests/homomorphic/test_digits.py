@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homomorphic.codec import DecodeError, EncodeError, Gradient, Merged, Round
-from homomorphic.numbers.compact import all_of
-from homomorphic.numbers.digits import EMPTY_LOW, EMPTY_TOP
-from homomorphic.numbers.exact import AgreedRanges, Exact
-from homomorphic.numbers.formats import word_starts
+from netfold.homomorphic.codec import DecodeError, EncodeError, Gradient, Merged, Round
+from netfold.homomorphic.numbers.compact import all_of
+from netfold.homomorphic.numbers.digits import EMPTY_LOW, EMPTY_TOP
+from netfold.homomorphic.numbers.exact import AgreedRanges, Exact
+from netfold.homomorphic.numbers.formats import word_starts
 from tests.examples import examples
 from tests.reference import digits as reference
 

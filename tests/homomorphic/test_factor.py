@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homomorphic.codec import EncodeError, Gradient, Merge, Round
-from homomorphic.factor import WORD_MAX
-from homomorphic.fixed_point import FixedPoint
-from homomorphic.fold import Folded, fold
-from homomorphic.lossless import Lossless
-from homomorphic.none import Uncompressed
+from netfold.homomorphic.codec import EncodeError, Gradient, Merge, Round
+from netfold.homomorphic.factor import WORD_MAX
+from netfold.homomorphic.fixed_point import FixedPoint
+from netfold.homomorphic.fold import Folded, fold
+from netfold.homomorphic.lossless import Lossless
+from netfold.homomorphic.none import Uncompressed
 from tests.homomorphic.gradients import Sample, bound_of, folded, samples
 
 

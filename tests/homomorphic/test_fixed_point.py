@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from homomorphic.codec import EncodeError, Gradient
-from homomorphic.fixed_point import (
+from netfold.homomorphic.codec import EncodeError, Gradient
+from netfold.homomorphic.fixed_point import (
     FixedPoint,
     announced_exponents,
     block_exponents,
@@ -22,7 +22,7 @@ from homomorphic.fixed_point import (
     scale_of,
     smallest_exponent,
 )
-from homomorphic.numbers.compact import all_of
+from netfold.homomorphic.numbers.compact import all_of
 from tests.homomorphic.gradients import bound_of, folded
 from tests.reference.codecs import quantise_exactly
 

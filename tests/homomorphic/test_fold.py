@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from homomorphic.codec import Exchange, Gradient, Merge, Message, Round, Scaling
-from homomorphic.fixed_point import FixedPoint, block_exponents
-from homomorphic.fold import Folded, LockStepError, fold
-from homomorphic.none import Uncompressed
+from netfold.homomorphic.codec import Exchange, Gradient, Merge, Message, Round, Scaling
+from netfold.homomorphic.fixed_point import FixedPoint, block_exponents
+from netfold.homomorphic.fold import Folded, LockStepError, fold
+from netfold.homomorphic.none import Uncompressed
 from tests.homomorphic.gradients import folded
 
 THC_TABLE = np.array([0, 3, 5, 7, 9, 11, 13, 14, 16, 17, 19, 21, 23, 25, 27, 30], np.int32)

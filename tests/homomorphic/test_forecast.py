@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from homomorphic.codec import Round
-from homomorphic.numbers.formats import AgreedNothing, number_format
-from homomorphic.numbers.maxima import largest_so_far
-from homomorphic.sketch.forecast import History, Seen, with_margin
+from netfold.homomorphic.codec import Round
+from netfold.homomorphic.numbers.formats import AgreedNothing, number_format
+from netfold.homomorphic.numbers.maxima import largest_so_far
+from netfold.homomorphic.sketch.forecast import History, Seen, with_margin
 
 
 def test_a_history_goes_by_what_is_recent_and_of_the_same_length() -> None:

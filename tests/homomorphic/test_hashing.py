@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from homomorphic.compiled import kernel
-from homomorphic.sketch.hashing import (
+from netfold.homomorphic.compiled import kernel
+from netfold.homomorphic.sketch.hashing import (
     POSITIONS_SPARE,
     PUBLISHED,
     PUBLISHED_LANES,

@@ -9,8 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homomorphic.sketch.hashing import PUBLISHED, PUBLISHED_LANES, REPAIRED, ROTATED, Counters, Hashing
-from homomorphic.sketch.hypergraph import Hypergraph, add, estimate, hypergraph, replay, schedule
+from netfold.homomorphic.sketch.hashing import (
+    PUBLISHED,
+    PUBLISHED_LANES,
+    REPAIRED,
+    ROTATED,
+    Counters,
+    Hashing,
+)
+from netfold.homomorphic.sketch.hypergraph import Hypergraph, add, estimate, hypergraph, replay, schedule
 from tests.examples import examples
 from tests.reference import codecs
 from tests.reference import sketch as plain

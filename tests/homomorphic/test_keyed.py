@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
 
-from homomorphic.keyed import mix, mix_plain, splitmix64, splitmix64_plain
+from netfold.homomorphic.keyed import mix, mix_plain, splitmix64, splitmix64_plain
 
 int64s = st.integers(-(2**63), 2**63 - 1)
 

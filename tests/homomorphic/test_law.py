@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from pydantic import TypeAdapter, ValidationError
 
-import homomorphic
-from homomorphic import codecs
-from homomorphic.codec import Codec, Merge, Note, NoteKind
-from homomorphic.fold import Folded, fold
-from homomorphic.merge import ORDER_FREE, merge_all
+import netfold.homomorphic
+from netfold.homomorphic import codecs
+from netfold.homomorphic.codec import Codec, Merge, Note, NoteKind
+from netfold.homomorphic.fold import Folded, fold
+from netfold.homomorphic.merge import ORDER_FREE, merge_all
 from tests.examples import examples
 from tests.homomorphic.gradients import Sample, bound_of, folded, samples
 from tests.reference.sums import right_merge
@@ -143,7 +143,7 @@ def test_decoded_sums_are_the_callers_to_change_or_read_only(kind: str) -> None:
 
 
 def test_the_readme_s_example_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
-    text = Path(homomorphic.__file__).with_name("README.md").read_text(encoding="utf-8")
+    text = Path(netfold.homomorphic.__file__).with_name("README.md").read_text(encoding="utf-8")
     example = re.search(r"```python\n(.*?)```", text, re.DOTALL).group(1)
     exec(example, {})
 

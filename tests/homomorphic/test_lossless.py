@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homomorphic.codec import DecodeError, Gradient, Message, NoteKind
-from homomorphic.dense import DenseExact
-from homomorphic.fixed_point import FixedPoint
-from homomorphic.fold import Folded
-from homomorphic.lossless import Lossless
-from homomorphic.numbers.formats import AgreedNothing
-from homomorphic.sketch import sketch, tables, tiled
-from homomorphic.sketch.forecast import Seen
+from netfold.homomorphic.codec import DecodeError, Gradient, Message, NoteKind
+from netfold.homomorphic.dense import DenseExact
+from netfold.homomorphic.fixed_point import FixedPoint
+from netfold.homomorphic.fold import Folded
+from netfold.homomorphic.lossless import Lossless
+from netfold.homomorphic.numbers.formats import AgreedNothing
+from netfold.homomorphic.sketch import sketch, tables, tiled
+from netfold.homomorphic.sketch.forecast import Seen
 from tests.homomorphic.gradients import Sample, bound_of, folded, samples, support
 from tests.homomorphic.played import encoders_of, play
 

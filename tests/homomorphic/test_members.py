@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homomorphic.codec import Gradient, Merge, Merged, Note, NoteKind, Round
-from homomorphic.index import members
-from homomorphic.index.members import (
+from netfold.homomorphic.codec import Gradient, Merge, Merged, Note, NoteKind, Round
+from netfold.homomorphic.index import members
+from netfold.homomorphic.index.members import (
     Bucket,
     decode,
     encode,
@@ -24,12 +24,12 @@ from homomorphic.index.members import (
     scatter,
     tell_infinite,
 )
-from homomorphic.merge import merge_all
-from homomorphic.numbers.block_exponent import AgreedExponents
-from homomorphic.numbers.compact import all_of
-from homomorphic.numbers.exact import AgreedRanges
-from homomorphic.numbers.formats import Agreed, Format, number_format
-from homomorphic.threads import VARIABLE
+from netfold.homomorphic.merge import merge_all
+from netfold.homomorphic.numbers.block_exponent import AgreedExponents
+from netfold.homomorphic.numbers.compact import all_of
+from netfold.homomorphic.numbers.exact import AgreedRanges
+from netfold.homomorphic.numbers.formats import Agreed, Format, number_format
+from netfold.homomorphic.threads import VARIABLE
 from tests.homomorphic.gradients import bound_of, values
 from tests.homomorphic.indexes import index_of
 from tests.reference import codecs as plain

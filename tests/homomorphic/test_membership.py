@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homomorphic.codec import DecodeError, Gradient, Merge, Message, Round, Work
-from homomorphic.index.bloom import design_filter
-from homomorphic.index.membership import IndexKind, IndexMemory, exchange_index, own_index
-from homomorphic.merge import merge_all
+from netfold.homomorphic.codec import DecodeError, Gradient, Merge, Message, Round, Work
+from netfold.homomorphic.index.bloom import design_filter
+from netfold.homomorphic.index.membership import IndexKind, IndexMemory, exchange_index, own_index
+from netfold.homomorphic.merge import merge_all
 from tests.homomorphic.indexes import exchange, index_of, is_named, sparse
 from tests.reference import index as reference
 

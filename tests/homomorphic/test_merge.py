@@ -10,8 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from homomorphic.codec import Merge, Merged
-from homomorphic.merge import add_words, combine, float_add_words, lift, max_words, merge_all, or_words
+from netfold.homomorphic.codec import Merge, Merged
+from netfold.homomorphic.merge import (
+    add_words,
+    combine,
+    float_add_words,
+    lift,
+    max_words,
+    merge_all,
+    or_words,
+)
 from tests.reference.codecs import wrapping_sum
 
 int32s = st.integers(-(2**31), 2**31 - 1)

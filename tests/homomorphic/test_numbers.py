@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homomorphic.bounds import FloatAddBound
-from homomorphic.codec import DecodeError, EncodeError, Gradient, Merge, Merged, Round
-from homomorphic.fixed_point import FixedPoint, empty_exponent, largest_exponent, smallest_exponent
-from homomorphic.merge import merge_all
-from homomorphic.numbers.block_exponent import SPARE_BITS, AgreedExponents
-from homomorphic.numbers.compact import all_of
-from homomorphic.numbers.exact import AgreedRanges
-from homomorphic.numbers.formats import Agreed, Format, number_format, word_starts
+from netfold.homomorphic.bounds import FloatAddBound
+from netfold.homomorphic.codec import DecodeError, EncodeError, Gradient, Merge, Merged, Round
+from netfold.homomorphic.fixed_point import FixedPoint, empty_exponent, largest_exponent, smallest_exponent
+from netfold.homomorphic.merge import merge_all
+from netfold.homomorphic.numbers.block_exponent import SPARE_BITS, AgreedExponents
+from netfold.homomorphic.numbers.compact import all_of
+from netfold.homomorphic.numbers.exact import AgreedRanges
+from netfold.homomorphic.numbers.formats import Agreed, Format, number_format, word_starts
 from tests.homomorphic.gradients import Sample, bound_of, folded, samples
 from tests.reference.quantise import quantise, scale_of
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homomorphic.codec import DecodeError, EncodeError, Gradient, Message
-from homomorphic.fixed_point import FixedPoint
-from homomorphic.fold import Folded
-from homomorphic.lossless import Lossless
-from homomorphic.packed import Packed
+from netfold.homomorphic.codec import DecodeError, EncodeError, Gradient, Message
+from netfold.homomorphic.fixed_point import FixedPoint
+from netfold.homomorphic.fold import Folded
+from netfold.homomorphic.lossless import Lossless
+from netfold.homomorphic.packed import Packed
 from tests.homomorphic.gradients import Sample, folded, samples, support
 from tests.homomorphic.played import encoders_of, play
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homomorphic.codec import EncodeError, Gradient, Merge, NoteKind
-from homomorphic.fixed_point import FixedPoint
-from homomorphic.lossless import Lossless
+from netfold.homomorphic.codec import EncodeError, Gradient, Merge, NoteKind
+from netfold.homomorphic.fixed_point import FixedPoint
+from netfold.homomorphic.lossless import Lossless
 from tests.examples import examples
 from tests.homomorphic.gradients import bound_of, folded
 from tests.homomorphic.indexes import sparse

@@ -10,8 +10,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from homomorphic.codec import Merge, Merged
-from homomorphic.merge import combine, keep_threshold, merge_all, random_lanes, sign_words
+from netfold.homomorphic.codec import Merge, Merged
+from netfold.homomorphic.merge import combine, keep_threshold, merge_all, random_lanes, sign_words
 from tests.reference.codecs import surviving_bit
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homomorphic.keyed import splitmix64_plain
-from homomorphic.sketch.hashing import REPAIRED, ROTATED
-from homomorphic.sketch.hypergraph import hypergraph, replay, schedule
-from homomorphic.sketch.tables import (
+from netfold.homomorphic.keyed import splitmix64_plain
+from netfold.homomorphic.sketch.hashing import REPAIRED, ROTATED
+from netfold.homomorphic.sketch.hypergraph import hypergraph, replay, schedule
+from netfold.homomorphic.sketch.tables import (
     MEMBERS_MAX,
     Members,
     Tables,

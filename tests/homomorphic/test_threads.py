@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homomorphic.threads import VARIABLE, in_parallel, threads_count
+from netfold.homomorphic.threads import VARIABLE, in_parallel, threads_count
 from tests.examples import examples
 
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homomorphic.block_sparse import BlockSparse
-from homomorphic.codec import Codec, Gradient
-from homomorphic.dense import DenseExact
-from homomorphic.fixed_point import FixedPoint
-from homomorphic.lossless import Lossless
-from homomorphic.none import Uncompressed
-from homomorphic.packed import Packed
+from netfold.homomorphic.block_sparse import BlockSparse
+from netfold.homomorphic.codec import Codec, Gradient
+from netfold.homomorphic.dense import DenseExact
+from netfold.homomorphic.fixed_point import FixedPoint
+from netfold.homomorphic.lossless import Lossless
+from netfold.homomorphic.none import Uncompressed
+from netfold.homomorphic.packed import Packed
 from tests.examples import examples
 from tests.homomorphic.gradients import Sample, bound_of, folded, samples
 from tests.homomorphic.indexes import sparse

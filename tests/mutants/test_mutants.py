@@ -18,7 +18,7 @@ MODULE = '''"""A package with a kernel."""
 
 import numpy as np
 
-from homomorphic.compiled import inlined, kernel
+from netfold.homomorphic.compiled import inlined, kernel
 
 FIRST = 0
 
@@ -44,7 +44,7 @@ def doubled(value):
 
 TESTS = """import numpy as np
 
-from homomorphic.small import added, doubled
+from netfold.homomorphic.small import added, doubled
 
 
 def test_added():
@@ -76,6 +76,9 @@ def nests(tmp_path: Path) -> Iterator[Nests]:
     for folder in ("homomorphic", "tests"):
         (project / folder).mkdir(parents=True)
         (project / folder / "__init__.py").touch()
+    (project / "netfold").mkdir()
+    (project / "netfold/__init__.py").touch()
+    (project / "netfold/homomorphic").symlink_to("../homomorphic")
     shutil.copy(ROOT / "homomorphic/compiled.py", project / "homomorphic/compiled.py")
     (project / "homomorphic/small.py").write_text(MODULE, encoding="utf-8")
     (project / "tests/test_small.py").write_text(TESTS, encoding="utf-8")

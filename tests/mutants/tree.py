@@ -12,7 +12,7 @@ from tests.mutants.rewrite import names_in_compiled, rewritten
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGES = ("homomorphic", "switch", "topologies", "sim")
-FOLDERS = (*PACKAGES, "tests", "scenarios", "docs")
+FOLDERS = ("netfold", *PACKAGES, "tests", "scenarios", "docs")
 FILES = ("pyproject.toml", "constraints.txt", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile")
 COMPILED = ("homomorphic", "switch", "sim/engine", "sim/verify")
 
@@ -38,7 +38,7 @@ def make_copy(target: Path, mutants: Sequence[Mutant], root: Path = ROOT) -> Non
     ignored = shutil.ignore_patterns("__pycache__", "*.pyc", "runs")
     for folder in FOLDERS:
         if (root / folder).is_dir():
-            shutil.copytree(root / folder, target / folder, ignore=ignored)
+            shutil.copytree(root / folder, target / folder, symlinks=True, ignore=ignored)
     for file in FILES:
         if (root / file).is_file():
             shutil.copy(root / file, target / file)

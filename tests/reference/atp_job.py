@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from sim.engine.model import Segment
+from netfold.sim.engine.model import Segment
 from tests.reference.atp import AtpReference, Verdict
 from tests.reference.atp_packet import KEY_COPY, Contribution, Reply, first_entries
 from tests.reference.atp_server import AtpServer

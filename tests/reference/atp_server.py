@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from sim.engine.model import Merge
+from netfold.sim.engine.model import Merge
 from tests.reference.atp import add_sticky, is_stuck
 from tests.reference.atp_packet import KEY_PROPOSAL, KEY_REPLY, NO_PROPOSAL, Contribution, Reply, full_bytes
 from tests.reference.chunk import JobNumber

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.engine.model import Merge, Segment
+from netfold.sim.engine.model import Merge, Segment
 from tests.reference.atp_packet import KEY_DATA, KEY_JITTER, NO_PROPOSAL, Contribution, Reply, full_bytes
 from tests.reference.chunk import JobNumber
 from tests.reference.fabric import STREAM_TIMER, Fabric, Timer

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sim.engine.model import Job, Merge
+from netfold.sim.engine.model import Job, Merge
 from tests.reference.fabric import Fabric
 from tests.reference.link import Label, Packet
 from tests.reference.merging import CODES_PER_WORD, NO_EXPONENT, lifted

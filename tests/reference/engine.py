@@ -12,7 +12,8 @@ from dataclasses import asdict
 from functools import partial
 from typing import Protocol
 
-from sim.engine.model import Completion, Flow, Job, Program, Rule, Scaled, Segment
+from netfold.sim.engine.model import Completion, Flow, Job, Program, Rule, Scaled, Segment
+from netfold.topologies.routing import Network
 from tests.reference.atp import AtpReference
 from tests.reference.atp_job import AtpJob
 from tests.reference.chunk import JobNumber
@@ -21,7 +22,6 @@ from tests.reference.flow import Sender
 from tests.reference.point import PointTree
 from tests.reference.stream import Stream
 from tests.reference.timed import TimedJob
-from topologies.routing import Network
 
 SWITCH_COUNTERS = (
     "packets",

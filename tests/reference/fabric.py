@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from homomorphic.keyed import mix_plain
-from sim.engine.model import Fate, Rule
+from netfold.homomorphic.keyed import mix_plain
+from netfold.sim.engine.model import Fate, Rule
+from netfold.topologies.routing import Network
 from tests.reference.faults import Faults, copy_key, flipped
 from tests.reference.link import Label, Link, Packet, Queued, Sending, make_link
-from topologies.routing import Network
 
 ARRIVAL, STREAM_TIMER, FLOW_TIMER, HELD, SLOT_TIMER = range(5)  # the log's `what`
 LEAVES = 5  # a packet leaves the transmitter: not in the log

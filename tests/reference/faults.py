@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from homomorphic.keyed import mix_plain
-from sim.engine.model import Fate, Rule
+from netfold.homomorphic.keyed import mix_plain
+from netfold.sim.engine.model import Fate, Rule
 
 DRAW_OF_FATE = 32  # plus the fate: what a packet's key is mixed with
 DRAW_WORD, DRAW_BIT, DRAW_COPY = 40, 41, 42

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sim.engine.model import Flow
+from netfold.sim.engine.model import Flow
 from tests.reference.fabric import FLOW_TIMER, Fabric, Timer
 from tests.reference.link import Label, Packet
 

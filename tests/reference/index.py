@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from homomorphic.keyed import splitmix64_plain
+from netfold.homomorphic.keyed import splitmix64_plain
 from tests.reference import codecs as plain
 
 

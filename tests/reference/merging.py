@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from homomorphic.keyed import splitmix64_plain
-from sim.engine.model import Merge, Overflow
+from netfold.homomorphic.keyed import splitmix64_plain
+from netfold.sim.engine.model import Merge, Overflow
 
 NO_EXPONENT = -128  # smallest int8: never wins a maximum
 QUIET_NAN = 0x7FC00000

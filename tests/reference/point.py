@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from sim.engine.model import Program
+from netfold.sim.engine.model import Program
 from tests.reference.chunk import Chunk, JobNumber, Way
 from tests.reference.egress import Connection, Egress, Site
 from tests.reference.fabric import Fabric

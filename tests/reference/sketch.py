@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from homomorphic.keyed import splitmix64_plain
+from netfold.homomorphic.keyed import splitmix64_plain
 from tests.reference.codecs import wrap
 
 Choices = list[tuple[int, int]]  # of one element: counter and sign (1 or −1) for each of three hashes

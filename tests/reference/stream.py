@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.engine.model import Merge, Scaled, Segment
+from netfold.sim.engine.model import Merge, Scaled, Segment
 from tests.reference.chunk import Chunk, JobNumber
 from tests.reference.merging import CODES_PER_WORD, NO_EXPONENT
 from tests.reference.quantise import quantise

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from homomorphic.codec import Merge, Message
+from netfold.homomorphic.codec import Merge, Message
 from tests.reference.codecs import wrap
 
 

@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from sim.engine.model import Overflow
+from netfold.sim.engine.model import Overflow
 from tests.reference.merging import Operand, Register
 
 

@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
-from sim.engine.model import NEVER_PS
+from netfold.sim.engine.model import NEVER_PS
 from tests.reference.chunk import Chunk, JobNumber
 from tests.reference.egress import KEY_RESULT, Egress, Site
 from tests.reference.fabric import SLOT_TIMER, Fabric, Timer

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sim.engine.model import Overflow
+from netfold.sim.engine.model import Overflow
 from tests.reference.merging import Operand, Register
 from tests.reference.switchml import Verdict
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from sim.engine.model import Program
+from netfold.sim.engine.model import Program
 from tests.reference.chunk import Cause, Chunk, JobNumber, Way, packet_of
 from tests.reference.fabric import STREAM_TIMER, Fabric, Timer
 from tests.reference.link import Label

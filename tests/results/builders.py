@@ -6,8 +6,16 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
-from sim.record import CheckRecord, LinkRecord, NoteRecord, PhaseRecord, Records, RoundRecord, StepRecord
-from sim.results import Reference, RunData, VariantFacts, summarize
+from netfold.sim.record import (
+    CheckRecord,
+    LinkRecord,
+    NoteRecord,
+    PhaseRecord,
+    Records,
+    RoundRecord,
+    StepRecord,
+)
+from netfold.sim.results import Reference, RunData, VariantFacts, summarize
 
 US = 1_000_000  # ps
 STARTED_AT = datetime(2026, 11, 21, 19, 12, 51, 987654, tzinfo=UTC)

@@ -8,4 +8,4 @@ import pytest
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs without figures, where a test is about folders: drawing takes most of the time."""
-    monkeypatch.setattr("sim.report.html.figures", lambda run: {})
+    monkeypatch.setattr("netfold.sim.report.html.figures", lambda run: {})

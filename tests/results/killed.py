@@ -17,9 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import sim.report.html
-from sim.errors import DataError
-from sim.results import load, write_run
+import netfold.sim.report.html
+from netfold.sim.errors import DataError
+from netfold.sim.results import load, write_run
 from tests.results.builders import run_data
 
 OPERATIONS = ("mkdir", "fsync", "replace", "rename", "symlink")
@@ -72,7 +72,9 @@ def readable(path: Path) -> bool:
 
 def main() -> None:
     out_dir = Path(sys.argv[1])
-    sim.report.html.figures = lambda run: {"throughput.svg": b"<svg/>"}  # drawing is slow and touches no file
+    netfold.sim.report.html.figures = lambda run: {
+        "throughput.svg": b"<svg/>"
+    }  # drawing is slow and touches no file
     attempt(out_dir, 10**9, after=False)  # a good run to begin with
     for number in itertools.count():
         for after in (False, True):

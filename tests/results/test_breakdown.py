@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.journal import covered_ps
-from sim.record import PhaseRecord, RoundRecord
-from sim.results import write_run
-from sim.results.breakdown import breakdown
+from netfold.sim.journal import covered_ps
+from netfold.sim.record import PhaseRecord, RoundRecord
+from netfold.sim.results import write_run
+from netfold.sim.results.breakdown import breakdown
 from tests.examples import examples
 from tests.results.builders import LOSSLESS, RING, run_data
 from tests.results.builders import rounds as fake_rounds

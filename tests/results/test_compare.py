@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from sim.compare import compare
-from sim.errors import DataError
-from sim.results import write_run
+from netfold.sim.compare import compare
+from netfold.sim.errors import DataError
+from netfold.sim.results import write_run
 from tests.results.builders import LOSSLESS, RING, SCENARIO, Fake, run_data
 
 SLOWER = replace(RING, messages=(("values", 228, 4000),))  # 256 µs of aggregation instead of 128 µs

@@ -17,14 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from sim.compare import compare
-from sim.errors import DataError
-from sim.record import FaultRecord
-from sim.report.html import render
-from sim.report.table import results_table
-from sim.results import Reference, load, write_run
-from sim.results.format import FORMAT, _Metrics
-from sim.results.tables import TABLES
+from netfold.sim.compare import compare
+from netfold.sim.errors import DataError
+from netfold.sim.record import FaultRecord
+from netfold.sim.report.html import render
+from netfold.sim.report.table import results_table
+from netfold.sim.results import Reference, load, write_run
+from netfold.sim.results.format import FORMAT, _Metrics
+from netfold.sim.results.tables import TABLES
 from tests.results.builders import LOSSLESS, RING, run_data, summary
 from tests.results.damage import MISSING, ODD, changed, damaged, places
 
@@ -57,7 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     whole["inputs"] = [{"path": "g.npy", "kept": False, "bytes": 7, "sha256": "ab"}]
     whole["injected"] = [{name: getattr(FAULT, name) for name in FAULT.__slots__}]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sim.report.html.figures", lambda run: {})
+        patch.setattr("netfold.sim.report.html.figures", lambda run: {})
         return write_run(tmp_path_factory.mktemp("runs"), replace(data, summary=whole))
 
 
@@ -250,10 +250,10 @@ def test_a_link_that_leads_back_to_itself(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("whole")
 def test_files_have_limits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     size = (folder / "summary.json").stat().st_size
-    monkeypatch.setattr("sim.results.reader.TEXT_BYTES_MAX", size)
+    monkeypatch.setattr("netfold.sim.results.reader.TEXT_BYTES_MAX", size)
     assert use(folder) == ""
 
-    monkeypatch.setattr("sim.results.reader.TEXT_BYTES_MAX", size - 1)
+    monkeypatch.setattr("netfold.sim.results.reader.TEXT_BYTES_MAX", size - 1)
     assert use(folder) == (
         f"{folder}/summary.json: cannot be read: it is too large: it has {size} bytes, "
         f"up to {size - 1} are read{DAMAGED}"
@@ -263,10 +263,10 @@ def test_files_have_limits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.usefixtures("whole")
 def test_tables_have_limits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = max(pl.read_parquet(folder / f"{name}.parquet").height for name in TABLES)
-    monkeypatch.setattr("sim.results.reader.ROWS_MAX", rows)
+    monkeypatch.setattr("netfold.sim.results.reader.ROWS_MAX", rows)
     assert use(folder) == ""
 
-    monkeypatch.setattr("sim.results.reader.ROWS_MAX", rows - 1)
+    monkeypatch.setattr("netfold.sim.results.reader.ROWS_MAX", rows - 1)
     assert use(folder) == (f"{folder}/phases.parquet: has {rows} rows, up to {rows - 1} are read{DAMAGED}")
 
 

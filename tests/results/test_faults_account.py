@@ -7,10 +7,10 @@ from pathlib import Path
 import polars as pl
 from rich.console import Console
 
-from sim.record import FaultRecord
-from sim.report import words
-from sim.report.table import results_table
-from sim.results import load, write_run
+from netfold.sim.record import FaultRecord
+from netfold.sim.report import words
+from netfold.sim.report.table import results_table
+from netfold.sim.results import load, write_run
 from tests.results.builders import RING, run_data, summary
 
 FAULTS = [

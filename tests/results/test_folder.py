@@ -16,10 +16,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from sim.errors import DataError
-from sim.results import Run, load, write_run
-from sim.results.files import write_file
-from sim.results.tables import TABLES, schema, to_parquet
+from netfold.sim.errors import DataError
+from netfold.sim.results import Run, load, write_run
+from netfold.sim.results.files import write_file
+from netfold.sim.results.tables import TABLES, schema, to_parquet
 from tests.results.builders import LOSSLESS, RING, SCENARIO, phases, run_data
 
 FILES = {
@@ -101,7 +101,8 @@ def test_empty_tables_keep_their_columns(name: str) -> None:
 
 def test_the_same_run_gives_the_same_bytes(folder: Path, tmp_path: Path) -> None:
     script = (
-        "import pathlib, sys; from sim.results import write_run; from tests.results.builders import run_data;"
+        "import pathlib, sys; from netfold.sim.results import write_run; "
+        "from tests.results.builders import run_data;"
         "write_run(pathlib.Path(sys.argv[1]), run_data(sets=('seed=7',), wall_s=99.0))"
     )
     subprocess.run(
@@ -170,7 +171,7 @@ def test_a_run_that_cannot_be_written_leaves_nothing(
     def refuse(run: Run) -> Path:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("sim.report.html.write_report", refuse)
+    monkeypatch.setattr("netfold.sim.report.html.write_report", refuse)
     with pytest.raises(DataError) as caught:
         write_run(tmp_path, run_data())
 

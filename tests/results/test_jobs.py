@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from sim.compare import compare
-from sim.errors import InvariantError
-from sim.report.table import results_table
-from sim.results import VariantFacts, summarize, write_run
+from netfold.sim.compare import compare
+from netfold.sim.errors import InvariantError
+from netfold.sim.report.table import results_table
+from netfold.sim.results import VariantFacts, summarize, write_run
 from tests.results.builders import LOSSLESS, RING, Fake, links, records, run_data
 from tests.results.builders import rounds as fake_rounds
 from tests.results.builders import summary as fake_summary

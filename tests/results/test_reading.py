@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sim.errors import DataError
-from sim.results import load, write_run
+from netfold.sim.errors import DataError
+from netfold.sim.results import load, write_run
 from tests.results.builders import run_data
 
 

@@ -14,12 +14,12 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from sim.errors import DataError
-from sim.record import CheckRecord
-from sim.report.html import build_report
-from sim.report.style import PHASE_COLOURS, _legend_characters, label_colours
-from sim.report.timeline import Bar, _chosen, _longer_at_once, _tracks
-from sim.results import Reference, RunData, write_run
+from netfold.sim.errors import DataError
+from netfold.sim.record import CheckRecord
+from netfold.sim.report.html import build_report
+from netfold.sim.report.style import PHASE_COLOURS, _legend_characters, label_colours
+from netfold.sim.report.timeline import Bar, _chosen, _longer_at_once, _tracks
+from netfold.sim.results import Reference, RunData, write_run
 from tests.results.builders import LOSSLESS, RING, Fake, checks, run_data
 
 

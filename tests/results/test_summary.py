@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from sim.errors import InvariantError
-from sim.record import CheckRecord
-from sim.results import Reference, VariantFacts, summarize
+from netfold.sim.errors import InvariantError
+from netfold.sim.record import CheckRecord
+from netfold.sim.results import Reference, VariantFacts, summarize
 from tests.results.builders import LOSSLESS, RING, US, Fake, links, records, rounds, steps, summary
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from sim.report.table import results_table
-from sim.results import Reference
+from netfold.sim.report.table import results_table
+from netfold.sim.results import Reference
 from tests.results.builders import LOSSLESS, RING, Fake, summary
 
 

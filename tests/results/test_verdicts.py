@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from sim.compare import compare
-from sim.report.table import results_table
-from sim.results import verdicts, write_run
+from netfold.sim.compare import compare
+from netfold.sim.report.table import results_table
+from netfold.sim.results import verdicts, write_run
 from tests.results.builders import LOSSLESS, RING, Fake, run_data, summary
 from tests.results.test_report import svg_text
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.report import words
+from netfold.sim.report import words
 
 
 @pytest.mark.parametrize(

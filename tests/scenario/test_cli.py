@@ -13,21 +13,21 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-import sim.cli
-import sim.compare
-import sim.report.html
-import sim.run
-import sim.workload.data
-from sim.errors import DataError, InvariantError, ScenarioError
-from sim.outcome import Outcome
+import netfold.sim.cli
+import netfold.sim.compare
+import netfold.sim.report.html
+import netfold.sim.run
+import netfold.sim.workload.data
+from netfold.sim.errors import DataError, InvariantError, ScenarioError
+from netfold.sim.outcome import Outcome
 from tests.scenario.files import GOOD, changed, write
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("numpy", "numba", "torch", "matplotlib", "polars", "pydantic", "networkx", "rich")
 
 
-def netfold(*arguments: object) -> Result:
-    return CliRunner().invoke(sim.cli.app, [str(argument) for argument in arguments])
+def run_netfold(*arguments: object) -> Result:
+    return CliRunner().invoke(netfold.sim.cli.app, [str(argument) for argument in arguments])
 
 
 def outcome(verdict: str) -> Any:
@@ -67,8 +67,8 @@ def run_returns(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[tuple[A
                 raise result
             return result
 
-        monkeypatch.setattr(sim.run, "run_scenario", run_scenario)
-        monkeypatch.setattr(sim.cli, "_tell_mistakes", lambda *arguments: None)
+        monkeypatch.setattr(netfold.sim.run, "run_scenario", run_scenario)
+        monkeypatch.setattr(netfold.sim.cli, "_tell_mistakes", lambda *arguments: None)
         return calls
 
     return replace
@@ -80,7 +80,7 @@ Replace = Callable[[Any], list[tuple[Any, ...]]]
 def test_run_passes_its_options_on_and_prints_the_table(run_returns: Replace) -> None:
     calls = run_returns(outcome("pass"))
 
-    result = netfold(
+    result = run_netfold(
         *("run", "a.yaml", "--set", "workers=2", "--set", "name=b", "--seed", "3", "--out", "there"),
         *("--variant", "slow", "--variant", "fast"),
     )
@@ -88,7 +88,7 @@ def test_run_passes_its_options_on_and_prints_the_table(run_returns: Replace) ->
     assert result.exit_code == 0
     assert calls == [(Path("a.yaml"), ("workers=2", "name=b"), 3, Path("there"), ("slow", "fast"))]
     assert "only" in result.stdout
-    assert f"Not modelled:\n  {sim.run.APPROXIMATIONS[0]}\n" in result.stdout
+    assert f"Not modelled:\n  {netfold.sim.run.APPROXIMATIONS[0]}\n" in result.stdout
     assert "Report: runs/quick/now/report.html\n" in result.stdout
     assert result.stderr == ""
 
@@ -96,7 +96,7 @@ def test_run_passes_its_options_on_and_prints_the_table(run_returns: Replace) ->
 def test_run_with_json_prints_one_object(run_returns: Replace) -> None:
     calls = run_returns(outcome("pass"))
 
-    result = netfold("run", "a.yaml", "--json")
+    result = run_netfold("run", "a.yaml", "--json")
 
     assert calls == [(Path("a.yaml"), (), None, Path("runs"), ())]
     assert outcome("pass").as_dict() == json.loads(result.stdout)
@@ -105,11 +105,11 @@ def test_run_with_json_prints_one_object(run_returns: Replace) -> None:
 def test_a_failed_check_is_shown_and_exits_with_1(run_returns: Replace) -> None:
     run_returns(outcome("fail"))
 
-    result = netfold("run", "a.yaml")
+    result = run_netfold("run", "a.yaml")
 
     assert result.exit_code == 1
     assert "only: sum_is_right: fail: 3 of 4 elements\n" in result.stdout
-    assert netfold("run", "a.yaml", "--json").exit_code == 1
+    assert run_netfold("run", "a.yaml", "--json").exit_code == 1
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_errors_are_told_on_stderr_without_a_traceback(
 ) -> None:
     run_returns(error)
 
-    result = netfold("run", "a.yaml", "--json")
+    result = run_netfold("run", "a.yaml", "--json")
 
     assert (status, "", told) == (result.exit_code, result.stdout, result.stderr)
 
@@ -135,7 +135,7 @@ def test_a_broken_invariant_says_how_to_reproduce_it(run_returns: Replace, tmp_p
     path = write(tmp_path, GOOD)
 
     words = ("--set", "faults=[]", "--seed", "3", "--variant", "a b", "--variant", "c")
-    result = netfold("run", path, *words)
+    result = run_netfold("run", path, *words)
 
     sha256 = hashlib.sha256(GOOD.encode()).hexdigest()
     assert result.exit_code == 3
@@ -152,7 +152,7 @@ def test_what_nobody_foresaw_exits_as_a_bug(
     monkeypatch.setattr(sys, "argv", ["netfold", "run", "a.yaml"])
 
     with pytest.raises(SystemExit) as caught:
-        sim.cli.main()
+        netfold.sim.cli.main()
 
     assert caught.value.code == 3
     assert "ZeroDivisionError: oh" in capsys.readouterr().err
@@ -163,28 +163,28 @@ def test_validate_goes_through_all_files(tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text(changed("hosts: 8", "hosts: 0"))
 
-    result = netfold("validate", bad, good)
+    result = run_netfold("validate", bad, good)
 
     assert result.exit_code == 2
     assert result.stdout == f"{good}: fine, variants: switch, ring\n"
     assert result.stderr == (
         f"{bad}:5: topology.hosts: must be at least 1, found 0\n  hosts: Number of hosts: h0, h1, …\n"
     )
-    assert netfold("validate", good).exit_code == 0
+    assert run_netfold("validate", good).exit_code == 0
 
 
 @pytest.mark.parametrize(
     "arguments", [["bogus"], ["run"], ["run", "a", "--seed", "-1"], ["run", "a", "--sed", "1"]]
 )
 def test_bad_usage_exits_with_2(arguments: list[str]) -> None:
-    result = netfold(*arguments)
+    result = run_netfold(*arguments)
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert "Usage: " in result.stderr
 
 
 def test_topology_show(tmp_path: Path) -> None:
-    result = netfold("topology", "show", write(tmp_path, GOOD), "--set", "topology.hosts=6")
+    result = run_netfold("topology", "show", write(tmp_path, GOOD), "--set", "topology.hosts=6")
 
     cells = [
         [cell.strip() for cell in line.split("│")[1:-1]] for line in result.stdout.splitlines() if "│" in line
@@ -196,27 +196,27 @@ def test_topology_show(tmp_path: Path) -> None:
 
 
 def test_codecs_are_listed_with_their_options() -> None:
-    result = netfold("codecs")
+    result = run_netfold("codecs")
 
     assert "fixed_point" in result.stdout
     assert "block_elements=null" in result.stdout
 
 
 def test_schema_is_printed_as_json() -> None:
-    assert json.loads(netfold("schema").stdout)["title"] == "netfold scenario"
+    assert json.loads(run_netfold("schema").stdout)["title"] == "netfold scenario"
 
 
 def test_data_sets_are_listed_and_fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NETFOLD_CACHE", str(tmp_path))
-    monkeypatch.setattr(sim.workload.data, "fetch", lambda name: tmp_path / name)
+    monkeypatch.setattr(netfold.sim.workload.data, "fetch", lambda name: tmp_path / name)
 
-    assert "  file: not fetched yet\n" in netfold("data", "list").stdout
-    assert netfold("data", "fetch", "digits").stdout == f"{tmp_path / 'digits'}\n"
+    assert "  file: not fetched yet\n" in run_netfold("data", "list").stdout
+    assert run_netfold("data", "fetch", "digits").stdout == f"{tmp_path / 'digits'}\n"
 
 
 def test_compare_and_report_say_what_is_no_run(tmp_path: Path) -> None:
     for arguments in (["compare", tmp_path], ["compare", tmp_path, "--json"], ["report", tmp_path]):
-        result = netfold(*arguments)
+        result = run_netfold(*arguments)
 
         assert (result.exit_code, result.stdout) == (2, "")
         assert result.stderr.startswith(f"{tmp_path}: not a run folder")
@@ -225,7 +225,7 @@ def test_compare_and_report_say_what_is_no_run(tmp_path: Path) -> None:
 def test_an_empty_folder_name_is_refused(run_returns: Replace) -> None:
     calls = run_returns(outcome("pass"))
 
-    result = netfold("run", "a.yaml", "--out", "")
+    result = run_netfold("run", "a.yaml", "--out", "")
 
     assert (result.exit_code, calls) == (2, [])
     assert (
@@ -234,7 +234,7 @@ def test_an_empty_folder_name_is_refused(run_returns: Replace) -> None:
 
 
 def test_version() -> None:
-    assert netfold("--version").stdout.startswith("netfold ")
+    assert run_netfold("--version").stdout.startswith("netfold ")
 
 
 INTERRUPTED = """
@@ -248,11 +248,11 @@ class Interrupting(MetaPathFinder):
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.meta_path.insert(0, Interrupting())
-runpy.run_module("sim", run_name="__main__")
+runpy.run_module("netfold", run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("module", ["sim.cli", "typer", "sim.codec_commands"])
+@pytest.mark.parametrize("module", ["netfold.sim.cli", "typer", "netfold.sim.codec_commands"])
 def test_an_interrupt_is_answered_while_modules_are_imported(module: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", INTERRUPTED, module],
@@ -268,13 +268,13 @@ def test_an_interrupt_is_answered_while_modules_are_imported(module: str) -> Non
 def test_the_command_is_the_module() -> None:
     """So that the first thing imported is what answers."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["scripts"] == {"netfold": "sim.__main__:main"}
+    assert project["scripts"] == {"netfold": "netfold.sim.__main__:main"}
 
 
 def test_help_imports_nothing_heavy() -> None:
     program = (
-        "import sys, sim.cli\n"
-        "try: sim.cli.main()\n"
+        "import sys, netfold.sim.cli\n"
+        "try: netfold.sim.cli.main()\n"
         "except SystemExit as exit: assert exit.code == 0\n"
         f"loaded = [name for name in {HEAVY!r} if name in sys.modules]\n"
         "sys.exit(f'loaded: {loaded}' if loaded else 0)"

@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from sim.errors import DataError, InvariantError, NetfoldError, ScenarioError, shown
+from netfold.sim.errors import DataError, InvariantError, NetfoldError, ScenarioError, shown
 
 
 def test_scenario_errors_show_place_message_and_hint() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.foreign import UnreadableError, open_regular, read_bytes, read_text, text_of
+from netfold.sim.foreign import UnreadableError, open_regular, read_bytes, read_text, text_of
 
 
 def refused(path: str | Path, limit_bytes: int = 10) -> str:

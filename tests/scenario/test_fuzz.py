@@ -12,9 +12,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.errors import NetfoldError
-from sim.resolve import resolve
-from sim.scenario import load
+from netfold.sim.errors import NetfoldError
+from netfold.sim.resolve import resolve
+from netfold.sim.scenario import load
 from tests.examples import drawn_anew, examples
 from tests.scenario.files import GOOD
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.errors import ScenarioError
-from sim.scenario import load
-from sim.scenario.collectives import InNetwork, Ring
-from sim.scenario.merge import merge
-from sim.scenario.models import LeafSpine, NoDevice, Star, Synthetic, Training
-from sim.scenario.node import Node
+from netfold.sim.errors import ScenarioError
+from netfold.sim.scenario import load
+from netfold.sim.scenario.collectives import InNetwork, Ring
+from netfold.sim.scenario.merge import merge
+from netfold.sim.scenario.models import LeafSpine, NoDevice, Star, Synthetic, Training
+from netfold.sim.scenario.node import Node
 from tests.scenario.files import GOOD, changed, write
 
 MINIMAL = """\

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from homomorphic.codec import codecs
-from sim.errors import ScenarioError
-from sim.scenario import load
-from sim.scenario.source import SCENARIO_BYTES_MAX
+from netfold.homomorphic.codec import codecs
+from netfold.sim.errors import ScenarioError
+from netfold.sim.scenario import load
+from netfold.sim.scenario.source import SCENARIO_BYTES_MAX
 from tests.scenario.files import GOOD, changed, write
 
 MISTAKES: list[dict[str, Any]] = YAML(typ="safe", pure=True).load(Path(__file__).with_name("mistakes.yaml"))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.output import progress_bar
+from netfold.sim.output import progress_bar
 
 ROOT = Path(__file__).parents[2]
 SCENARIO = "scenarios/01-quickstart.yaml"
@@ -22,7 +22,7 @@ def started(
 ) -> subprocess.CompletedProcess[str]:
     """netfold in a process of its own, with its result going to a file descriptor or into `stdout`."""
     return subprocess.run(
-        [sys.executable, "-m", "sim", *command.split(" ")],
+        [sys.executable, "-m", "netfold", *command.split(" ")],
         env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", **variables},
         stdout=stdout,
         stderr=subprocess.PIPE,

@@ -8,13 +8,13 @@ import pytest
 from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
-from homomorphic.codec import Merge
-from sim.cli import app
-from sim.errors import ScenarioError
-from sim.scenario import load, schema
-from sim.scenario.profiles import SwitchProfile, read_profile
-from switch.limits import Profile
-from switch.profiles import PROFILES
+from netfold.homomorphic.codec import Merge
+from netfold.sim.cli import app
+from netfold.sim.errors import ScenarioError
+from netfold.sim.scenario import load, schema
+from netfold.sim.scenario.profiles import SwitchProfile, read_profile
+from netfold.switch.limits import Profile
+from netfold.switch.profiles import PROFILES
 from tests.scenario.files import changed, write
 
 OWN = """\
@@ -116,15 +116,15 @@ def test_commands_take_a_file(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     path.write_text("name: large\nlike: tofino1\nmap_rams_per_stage: 64\n", "utf-8")
 
-    def netfold(*words: str) -> str:
+    def run_netfold(*words: str) -> str:
         return CliRunner().invoke(app, words).output
 
-    assert netfold("switch", "fit", "switchml", "--profile", str(path), "--slots", "15000").startswith(
+    assert run_netfold("switch", "fit", "switchml", "--profile", str(path), "--slots", "15000").startswith(
         "switchml on large: 8 workers, 15000 slots, 64 words a packet\n"
     )
-    assert "│ map_rams_per_stage " in netfold("switch", "profiles", str(path))
+    assert "│ map_rams_per_stage " in run_netfold("switch", "profiles", str(path))
     missing = str(tmp_path / "none.yaml")
-    assert netfold("switch", "fit", "switchml", "--profile", missing) == (
+    assert run_netfold("switch", "fit", "switchml", "--profile", missing) == (
         f"{missing}: cannot read '{missing}': there is no such file\n"
         "  give a mapping, or the path of a YAML file that holds one, relative to the scenario file\n"
     )

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sim.errors import ScenarioError
-from sim.scenario import load
-from sim.scenario.collectives import InNetwork
+from netfold.sim.errors import ScenarioError
+from netfold.sim.scenario import load
+from netfold.sim.scenario.collectives import InNetwork
 from tests.scenario.files import write
 
 ONE = """\

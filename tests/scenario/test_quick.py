@@ -40,7 +40,7 @@ COMMANDS = [
     ["switch", "fit"],
 ]
 PROGRAM = """
-import sys, sim.cli
+import sys, netfold.sim.cli
 statuses = []
 for words in {commands!r}:
     sys.argv = ["netfold", *words]
@@ -82,13 +82,13 @@ def test_help_of_every_command() -> None:
 def test_the_list_of_commands_is_whole() -> None:
     import typer.main
 
-    import sim.cli
+    import netfold.sim.cli
 
     def walk(group: object, words: list[str]) -> list[list[str]]:
         below = getattr(group, "commands", {})
         return [words, *(found for name, one in below.items() for found in walk(one, [*words, name]))]
 
-    assert sorted(COMMANDS) == sorted(walk(typer.main.get_command(sim.cli.app), []))
+    assert sorted(COMMANDS) == sorted(walk(typer.main.get_command(netfold.sim.cli.app), []))
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 from jsonschema import Draft202012Validator
 from ruamel.yaml import YAML
 
-from homomorphic.codec import codecs
-from sim.scenario import schema
+from netfold.homomorphic.codec import codecs
+from netfold.sim.scenario import schema
 from tests.scenario.files import GOOD, changed
 
 SCENARIOS = sorted((Path(__file__).parents[2] / "scenarios").rglob("*.yaml"))

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from sim.errors import ScenarioError
-from sim.resolve import resolve
-from sim.scenario import load
-from sim.scenario.topology import build_topology
+from netfold.sim.errors import ScenarioError
+from netfold.sim.resolve import resolve
+from netfold.sim.scenario import load
+from netfold.sim.scenario.topology import build_topology
+from netfold.topologies.exchange import from_json, to_json
 from tests.scenario.files import GOOD, changed, write
-from topologies.exchange import from_json, to_json
 
 LEAF_SPINE = "kind: leaf_spine\n  leaves: 2\n  spines: 2\n  hosts_per_leaf: 3\n  uplink_rate: 40Gbps"
 

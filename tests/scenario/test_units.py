@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.units import (
+from netfold.sim.units import (
     RATE,
     SIZE,
     TIME,

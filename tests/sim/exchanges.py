@@ -11,17 +11,17 @@ import simpy
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from homomorphic.codec import Merge, Message, Scaling
-from homomorphic.fixed_point import block_exponents
-from sim.collectives.collective import Collective
-from sim.collectives.in_network import InNetwork
-from sim.collectives.ring import Ring, RingOptions
-from sim.engine.model import Frame, Job
-from sim.fabric import Fabric
-from sim.fault_plan import Condition
-from sim.frames import FRAMES
-from sim.hosts import Hosts
-from sim.workload.device import NoDevice
+from netfold.homomorphic.codec import Merge, Message, Scaling
+from netfold.homomorphic.fixed_point import block_exponents
+from netfold.sim.collectives.collective import Collective
+from netfold.sim.collectives.in_network import InNetwork
+from netfold.sim.collectives.ring import Ring, RingOptions
+from netfold.sim.engine.model import Frame, Job
+from netfold.sim.fabric import Fabric
+from netfold.sim.fault_plan import Condition
+from netfold.sim.frames import FRAMES
+from netfold.sim.hosts import Hosts
+from netfold.sim.workload.device import NoDevice
 from tests.reference.sums import right_merge
 from tests.sim.scenes import Exchanged, Started, small_star
 

@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 import simpy
 
-from homomorphic.codec import Merged, Message
-from sim.collectives.collective import Collective
-from sim.engine.engine import Engine
-from sim.engine.model import Job, losses
-from sim.errors import ScenarioError
-from sim.fabric import Fabric
-from sim.outcome import Outcome, VariantResult
-from sim.plan import JobPlan, Plan, VariantPlan
-from sim.resolve import resolve
-from sim.results import summarize
-from sim.run import run_scenario, run_variant
-from sim.scenario import load
-from topologies.graph import LinkSpec
-from topologies.routing import Network, compile_network
-from topologies.star import star
+from netfold.homomorphic.codec import Merged, Message
+from netfold.sim.collectives.collective import Collective
+from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.model import Job, losses
+from netfold.sim.errors import ScenarioError
+from netfold.sim.fabric import Fabric
+from netfold.sim.outcome import Outcome, VariantResult
+from netfold.sim.plan import JobPlan, Plan, VariantPlan
+from netfold.sim.resolve import resolve
+from netfold.sim.results import summarize
+from netfold.sim.run import run_scenario, run_variant
+from netfold.sim.scenario import load
+from netfold.topologies.graph import LinkSpec
+from netfold.topologies.routing import Network, compile_network
+from netfold.topologies.star import star
 
 TINY = """\
 name: tiny

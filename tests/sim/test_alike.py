@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from homomorphic.codec import DecodeError, Merge, Message
-from sim.alike import Alike
-from tests.sim.test_failures import netfold
+from netfold.homomorphic.codec import DecodeError, Merge, Message
+from netfold.sim.alike import Alike
+from tests.sim.test_failures import run_netfold
 
 # One flipped bit of a result at worker 0 alone makes it ask for a redo that nobody else sends.
 SCENARIO = """\
@@ -38,7 +38,7 @@ def test_a_worker_that_redoes_alone_is_told(tmp_path: Path, seed: int, codec: st
     file = tmp_path / "flip.yaml"
     file.write_text(f"seed: {seed}\n{SCENARIO}", encoding="utf-8")
 
-    told = netfold(tmp_path, file, f"codec={codec}")
+    told = run_netfold(tmp_path, file, f"codec={codec}")
 
     assert told.exit_code == 1
     assert {name: one["verdict"] for name, one in told.variants.items()} == {

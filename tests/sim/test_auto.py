@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from homomorphic.auto import CarriedAuto
-from homomorphic.choice.experience import Choice
-from homomorphic.codec import Gradient
-from sim.report.words import codec_told
-from sim.results import load
-from sim.workload.synthetic import SyntheticWorkload
+from netfold.homomorphic.auto import CarriedAuto
+from netfold.homomorphic.choice.experience import Choice
+from netfold.homomorphic.codec import Gradient
+from netfold.sim.report.words import codec_told
+from netfold.sim.results import load
+from netfold.sim.workload.synthetic import SyntheticWorkload
 from tests.sim.scenes import job_plan, only, run, simulate
 
 SCENE = """\

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sim import bits
-from sim.bits import same_bits
+from netfold.sim import bits
+from netfold.sim.bits import same_bits
 
 WORDS = st.lists(st.sampled_from([0.0, -0.0, 1.0, np.nan, np.inf]), max_size=12)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.results.breakdown import UNEXPLAINED
+from netfold.sim.results.breakdown import UNEXPLAINED
 from tests.sim.scenes import DENSE, RING, measure, simulate
 
 ELEMENTS, WORKERS = 40_000, 8

@@ -11,14 +11,14 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from sim.engine.model import Job
-from sim.resolve.aggregation import candidates
-from sim.wiring import Pace, job_pace
+from netfold.sim.engine.model import Job
+from netfold.sim.resolve.aggregation import candidates
+from netfold.sim.wiring import Pace, job_pace
+from netfold.topologies import graph as graphs
+from netfold.topologies.exchange import to_json
+from netfold.topologies.graph import LinkSpec
+from netfold.topologies.leaf_spine import leaf_spine
 from tests.sim.scenes import job_of, job_plan, measure, only, plan, refused, run, simulate
-from topologies import graph as graphs
-from topologies.exchange import to_json
-from topologies.graph import LinkSpec
-from topologies.leaf_spine import leaf_spine
 
 # The link between a leaf and the spine carries four streams as fast as its hosts send, and has eight.
 RACKS = """\

@@ -9,10 +9,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from homomorphic.bounds import ErrorBound, FloatAddBound
-from homomorphic.codec import Exchange, Gradient, Merge, Message, Round, Work
-from sim.run import run_variant
-from sim.workload.device import FixedDevice
+from netfold.homomorphic.bounds import ErrorBound, FloatAddBound
+from netfold.homomorphic.codec import Exchange, Gradient, Merge, Message, Round, Work
+from netfold.sim.run import run_variant
+from netfold.sim.workload.device import FixedDevice
 from tests.sim.scenes import measure, plan
 
 LOSSY = ("faults=[{kind: loss, rate: 2%}]",)

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from homomorphic.codec import Exchange, Gradient, Merged, Message, Round
-from homomorphic.fixed_point import FixedPointEncoder
-from sim.collectives.collective import Wait
-from sim.collectives.in_network import InNetwork
-from sim.collectives.ring import Ring
-from sim.engine.engine import Engine
-from sim.job import TrainingJob
-from sim.journal import RoundLog
-from sim.workload import Bucket
+from netfold.homomorphic.codec import Exchange, Gradient, Merged, Message, Round
+from netfold.homomorphic.fixed_point import FixedPointEncoder
+from netfold.sim.collectives.collective import Wait
+from netfold.sim.collectives.in_network import InNetwork
+from netfold.sim.collectives.ring import Ring
+from netfold.sim.engine.engine import Engine
+from netfold.sim.job import TrainingJob
+from netfold.sim.journal import RoundLog
+from netfold.sim.workload import Bucket
 from tests.sim.scenes import DENSE, RING, simulate
 
 TWO_STEPS_TWO_BUCKETS = ("workload.steps=2", "workload.bucket=2000B")

@@ -11,20 +11,26 @@ from typing import Any
 
 import pytest
 
-from homomorphic.codec import Codec
-from homomorphic.none import Uncompressed
-from homomorphic.packed import Packed
-from sim.checks import Ending, check_job, check_network, leak_causes, leak_warnings
-from sim.checks.finding import LeakCause
-from sim.checks.job import merges_are_exact, merges_are_right, nothing_lost, replicas_agree, sum_is_right
-from sim.checks.leaks import nothing_leaked
-from sim.checks.network import conservation, switches_add_up
-from sim.collectives.in_network import InNetwork
-from sim.engine.inspection import points_of
-from sim.journal import Journal
-from sim.plan import VariantPlan
-from sim.record import FaultRecord, LinkRecord, RoundRecord
-from sim.verify import Findings, WrongWord
+from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.none import Uncompressed
+from netfold.homomorphic.packed import Packed
+from netfold.sim.checks import Ending, check_job, check_network, leak_causes, leak_warnings
+from netfold.sim.checks.finding import LeakCause
+from netfold.sim.checks.job import (
+    merges_are_exact,
+    merges_are_right,
+    nothing_lost,
+    replicas_agree,
+    sum_is_right,
+)
+from netfold.sim.checks.leaks import nothing_leaked
+from netfold.sim.checks.network import conservation, switches_add_up
+from netfold.sim.collectives.in_network import InNetwork
+from netfold.sim.engine.inspection import points_of
+from netfold.sim.journal import Journal
+from netfold.sim.plan import VariantPlan
+from netfold.sim.record import FaultRecord, LinkRecord, RoundRecord
+from netfold.sim.verify import Findings, WrongWord
 from tests.sim.scenes import job_plan, only, simulate
 
 FINE = Findings(

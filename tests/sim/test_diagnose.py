@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from sim.diagnose import diagnose
-from sim.diagnosis import Diagnosis, IdleWorker, StuckSlot, listed, workers_listed
-from sim.engine.model import (
+from netfold.sim.diagnose import diagnose
+from netfold.sim.diagnosis import Diagnosis, IdleWorker, StuckSlot, listed, workers_listed
+from netfold.sim.engine.model import (
     Branch,
     Disturbance,
     Fate,
@@ -23,10 +23,10 @@ from sim.engine.model import (
     Server,
     SlotState,
 )
-from sim.evidence import LinkFate, fates
-from sim.standstill import CLEARED, CRASHED, Note, Opened, Scene, Tenant, WaitingFlow
+from netfold.sim.evidence import LinkFate, fates
+from netfold.sim.standstill import CLEARED, CRASHED, Note, Opened, Scene, Tenant, WaitingFlow
+from netfold.topologies.routing import Network
 from tests.sim.scenes import small_star
-from topologies.routing import Network
 
 NOW_PS = 3 * 10**12
 WORKERS = 3

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sim.engine.inspection import _waiting_for
-from sim.engine.model import Program
+from netfold.sim.engine.inspection import _waiting_for
+from netfold.sim.engine.model import Program
 from tests.sim.scenes import TINY, run, simulate
 
 MESSAGES = "collective={kind: in_network, frame: roce-1024, slots: 16, timeout_max: 10ms}"

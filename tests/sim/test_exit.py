@@ -18,21 +18,22 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-import sim.engine.kernel
-import sim.output
-import sim.run
-import sim.stage
-from sim.checks import Finding
-from sim.cli import app
-from sim.errors import InvariantError
-from sim.results import load
-from sim.warm_up import compile_engine, is_cold
+import netfold.sim.engine.kernel
+import netfold.sim.output
+import netfold.sim.run
+import netfold.sim.stage
+from netfold.sim.checks import Finding
+from netfold.sim.cli import app
+from netfold.sim.errors import InvariantError
+from netfold.sim.results import load
+from netfold.sim.warm_up import compile_engine, is_cold
 from tests.sim.scenes import write
 
 ROOT = Path(__file__).parents[2]
 # SIGINT is ignored where tests run as a job in the background; a person's terminal does not.
 NETFOLD = (
-    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); import sim.cli; sim.cli.main()"
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from netfold.sim.cli import main; main()"
 )
 LONG = ("--set", "workload.steps=1000000")
 
@@ -40,11 +41,11 @@ LONG = ("--set", "workload.steps=1000000")
 @pytest.fixture(autouse=True)
 def warm_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is told does not depend on the machine: kernels are there, and nothing takes long."""
-    monkeypatch.setattr(sim.run, "is_cold", lambda: False)
-    monkeypatch.setattr(sim.output, "LOG_EVERY_S", math.inf)
+    monkeypatch.setattr(netfold.sim.run, "is_cold", lambda: False)
+    monkeypatch.setattr(netfold.sim.output, "LOG_EVERY_S", math.inf)
 
 
-def netfold(folder: Path, *arguments: str) -> Result:
+def run_netfold(folder: Path, *arguments: str) -> Result:
     return CliRunner().invoke(app, ["run", str(write(folder)), "--out", str(folder / "runs"), *arguments])
 
 
@@ -78,7 +79,7 @@ def read_until(terminal: int, text: bytes) -> bytes:
 
 
 def test_a_run_that_passes_exits_with_0(tmp_path: Path) -> None:
-    result = netfold(tmp_path, "--seed", "3")
+    result = run_netfold(tmp_path, "--seed", "3")
 
     told = "tiny (0 of 1 steps done)\nwriting the report (1 of 1 steps done)\n"
     assert (result.exit_code, result.stderr) == (0, told)
@@ -87,15 +88,14 @@ def test_a_run_that_passes_exits_with_0(tmp_path: Path) -> None:
 
 
 def test_kernels_that_are_to_be_compiled_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sim.run, "is_cold", lambda: True)
-    result = netfold(tmp_path)
+    monkeypatch.setattr(netfold.sim.run, "is_cold", lambda: True)
+    result = run_netfold(tmp_path)
 
     told = "compiling kernels (once, about a minute) (0 of 1 steps done)\ntiny (0 of 1 steps done)\n"
     assert (result.exit_code, result.stderr.startswith(told)) == (0, True)
 
 
-COLD = "from sim.warm_up import is_cold; print(is_cold())"
-PACKAGES = ("homomorphic", "sim", "switch", "topologies")
+COLD = "from netfold.sim.warm_up import is_cold; print(is_cold())"
 
 
 def is_cold_in(checkout: Path, **more: str) -> bool:
@@ -119,17 +119,18 @@ def test_compiled_code_is_looked_for_where_it_lies(tmp_path: Path) -> None:
     assert not is_cold_in(ROOT)
     assert is_cold_in(ROOT, NUMBA_CACHE_DIR=str(tmp_path / "empty"))
 
-    for package in PACKAGES:
-        shutil.copytree(ROOT / package, tmp_path / "checkout" / package)
+    shutil.copytree(ROOT / "netfold", tmp_path / "checkout" / "netfold")
     assert is_cold_in(tmp_path / "checkout")
 
 
 def test_a_run_that_fails_a_check_exits_with_1_and_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sim.checks.network.conservation", lambda links: Finding(False, "a byte too many"))
+    monkeypatch.setattr(
+        "netfold.sim.checks.network.conservation", lambda links: Finding(False, "a byte too many")
+    )
 
-    result = netfold(tmp_path)
+    result = run_netfold(tmp_path)
 
     assert result.exit_code == 1
     assert "tiny: conservation: fail: a byte too many\n" in result.stdout
@@ -140,14 +141,14 @@ def test_a_run_that_fails_a_check_exits_with_1_and_is_written(
     "arguments", [("--set", "workers=9"), ("--set", "workers=0"), ("--set", "nothing=1"), ("--seed", "x")]
 )
 def test_what_cannot_be_run_exits_with_2(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    result = netfold(tmp_path, *arguments)
+    result = run_netfold(tmp_path, *arguments)
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert not (tmp_path / "runs").exists()
 
 
 def test_a_stuck_run_exits_with_1_and_is_written(tmp_path: Path) -> None:
-    result = netfold(tmp_path, "--set", "faults=[{kind: loss, rate: 100%}]")
+    result = run_netfold(tmp_path, "--set", "faults=[{kind: loss, rate: 100%}]")
 
     assert result.exit_code == 1
     assert "tiny: finishes: stuck: likely cause: link h0->s0 loses every packet (" in result.stdout
@@ -157,7 +158,7 @@ def test_a_stuck_run_exits_with_1_and_is_written(tmp_path: Path) -> None:
 def test_a_gradient_that_cannot_be_encoded_exits_with_1(tmp_path: Path) -> None:
     diverging = "workload={kind: training, model: mlp, batch: 4, steps: 3, learning_rate: 1.0e+30}"
 
-    result = netfold(tmp_path, "--set", diverging)
+    result = run_netfold(tmp_path, "--set", diverging)
 
     assert result.exit_code == 1
     assert "tiny: finishes: fail: gradient[0] is nan: " in result.stdout
@@ -168,9 +169,9 @@ def test_a_contradiction_exits_with_3(tmp_path: Path, monkeypatch: pytest.Monkey
     def contradict(*arguments: object) -> None:
         raise InvariantError("bytes vanished")
 
-    monkeypatch.setattr(sim.stage, "check_network", contradict)
+    monkeypatch.setattr(netfold.sim.stage, "check_network", contradict)
 
-    result = netfold(tmp_path)
+    result = run_netfold(tmp_path)
 
     assert (result.exit_code, result.stdout) == (3, "")
     assert result.stderr.startswith(
@@ -202,7 +203,7 @@ def test_a_killed_run_leaves_nothing_that_looks_finished(
 ) -> None:
     """Killed while it simulates, or as soon as a first part of its folder is there."""
     runs = tmp_path / "runs"
-    assert netfold(tmp_path).exit_code == 0
+    assert run_netfold(tmp_path).exit_code == 0
     first = (runs / "latest").resolve()
 
     with started(tmp_path, *arguments) as (process, terminal):

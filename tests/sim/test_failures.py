@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 from typer.testing import CliRunner
 
-from sim.cli import app
-from sim.results import load
+from netfold.sim.cli import app
+from netfold.sim.results import load
 from tests.sim.scenes import TINY, write
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
@@ -38,7 +38,7 @@ class Told(NamedTuple):
         return found
 
 
-def netfold(folder: Path, file: Path, *sets: str) -> Told:
+def run_netfold(folder: Path, file: Path, *sets: str) -> Told:
     """Run a scenario as a command, and see that its run folder says the same."""
     options = [word for one in sets for word in ("--set", one)]
     result = CliRunner().invoke(app, ["run", str(file), *options, "--out", str(folder / "runs"), "--json"])
@@ -49,7 +49,7 @@ def netfold(folder: Path, file: Path, *sets: str) -> Told:
 
 
 def faulty(folder: Path, fault: str, *sets: str, text: str = SWITCHML) -> Told:
-    return netfold(folder, write(folder, text), f"faults=[{fault}]", *sets)
+    return run_netfold(folder, write(folder, text), f"faults=[{fault}]", *sets)
 
 
 def test_a_link_that_loses_everything(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_worker_that_crashes(tmp_path: Path, text: str) -> None:
 
 def test_a_switch_that_forgets_results_that_somebody_lacks(tmp_path: Path) -> None:
     """SwitchML ends stuck if a result was lost beside it; ATP's server has it still."""
-    told = netfold(tmp_path, SCENARIOS / "04-switch-reboot.yaml")
+    told = run_netfold(tmp_path, SCENARIOS / "04-switch-reboot.yaml")
 
     assert (told.exit_code, told.verdict) == (1, "stuck")
     assert {name: one["verdict"] for name, one in told.variants.items()} == {
@@ -136,7 +136,7 @@ def test_copies_that_come_late(tmp_path: Path) -> None:
 
 
 def test_two_racks_agree_with_one(tmp_path: Path) -> None:
-    told = netfold(tmp_path, SCENARIOS / "06-two-racks.yaml", "workload.elements=100000")
+    told = run_netfold(tmp_path, SCENARIOS / "06-two-racks.yaml", "workload.elements=100000")
 
     assert (told.exit_code, told.verdict) == (0, "pass")
     assert told.variants["tree"]["metrics"]["exact"] is True
@@ -147,7 +147,7 @@ def test_two_racks_without_what_leads_from_one_to_the_other(tmp_path: Path) -> N
     """The point that lacks something is told, and the switch that it lacks it from."""
     fault = "faults=[{kind: loss, rate: 100%, links: ['leaf0->*']}]"
 
-    told = netfold(tmp_path, SCENARIOS / "06-two-racks.yaml", "workload.elements=100000", fault)
+    told = run_netfold(tmp_path, SCENARIOS / "06-two-racks.yaml", "workload.elements=100000", fault)
 
     detail = told.detail("tree", "finishes")
     assert re.search(
@@ -180,7 +180,7 @@ def test_one_of_two_jobs_cannot_encode(tmp_path: Path) -> None:
     """With a constant factor, a gradient may leave int32: that job fails, the other goes on to its end."""
     too_large = "jobs.sick.codec={kind: fixed_point, factor: 1e12}"
 
-    told = netfold(tmp_path, write(tmp_path, SWITCHML + JOBS), too_large)
+    told = run_netfold(tmp_path, write(tmp_path, SWITCHML + JOBS), too_large)
 
     assert (told.exit_code, told.verdict) == (1, "fail")
     assert told.checks("tiny/sick")["finishes"] == "fail"
@@ -195,7 +195,7 @@ def test_what_late_packets_leave_in_switches_is_told_and_no_failure(tmp_path: Pa
     left = r"\d+ left behind in switches: slot .*; "
     left += r"injected faults explain it: reorder delayed \d+ packets on h\*->s0"
 
-    told = netfold(tmp_path, write(tmp_path, SWITCHML), fault)
+    told = run_netfold(tmp_path, write(tmp_path, SWITCHML), fault)
     words = ["run", str(write(tmp_path, SWITCHML)), "--set", fault, "--out", str(tmp_path / "more")]
     printed = CliRunner().invoke(app, words, env={"COLUMNS": "400"}).stdout
 

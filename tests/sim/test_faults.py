@@ -9,8 +9,8 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.engine.model import NEVER_PS, Fate, Rule
-from sim.fault_plan import (
+from netfold.sim.engine.model import NEVER_PS, Fate, Rule
+from netfold.sim.fault_plan import (
     Crash,
     Effect,
     FaultPlan,
@@ -21,8 +21,8 @@ from sim.fault_plan import (
     PlannedFault,
     Reboot,
 )
-from sim.faults import FaultDriver
-from sim.record import FaultRecord
+from netfold.sim.faults import FaultDriver
+from netfold.sim.record import FaultRecord
 from tests.examples import examples
 
 BUILT = [100, 40]  # bits per second of the links

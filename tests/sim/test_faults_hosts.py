@@ -8,8 +8,8 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.fault_plan import Condition, Crash, FaultPlan, LateStart, Pause, PlannedFault, SlowHost
-from sim.hosts import Hosts
+from netfold.sim.fault_plan import Condition, Crash, FaultPlan, LateStart, Pause, PlannedFault, SlowHost
+from netfold.sim.hosts import Hosts
 from tests.examples import examples
 
 STOPS = st.lists(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sim.outcome import VariantResult
-from sim.record import FaultRecord, LinkRecord
+from netfold.sim.outcome import VariantResult
+from netfold.sim.record import FaultRecord, LinkRecord
 from tests.sim.scenes import RING, simulate
 
 US, MS = 10**6, 10**9

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from sim.engine.model import NEVER_PS, Fate, Rule
-from sim.errors import ScenarioError
-from sim.fault_plan import Crash, Effect, LateStart, LinksDown, LinksSlower, Pause, Reboot, SlowHost
-from sim.fault_resolve import Team, plan_faults
-from sim.scenario.faults import StartSkew, WorkerCrash
+from netfold.sim.engine.model import NEVER_PS, Fate, Rule
+from netfold.sim.errors import ScenarioError
+from netfold.sim.fault_plan import Crash, Effect, LateStart, LinksDown, LinksSlower, Pause, Reboot, SlowHost
+from netfold.sim.fault_resolve import Team, plan_faults
+from netfold.sim.scenario.faults import StartSkew, WorkerCrash
 from tests.sim.scenes import TINY, only, refused, small_star
 
 MS = 10**9

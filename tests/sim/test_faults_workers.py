@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.outcome import VariantResult
+from netfold.sim.outcome import VariantResult
 from tests.sim.scenes import RING, TINY, simulate
 
 MS = 10**9

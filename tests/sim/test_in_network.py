@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homomorphic.codec import Merge, Message
-from sim.collectives.in_network import SWITCH_MERGES, InNetwork
+from netfold.homomorphic.codec import Merge, Message
+from netfold.sim.collectives.in_network import SWITCH_MERGES, InNetwork
 from tests.examples import examples
 from tests.sim.exchanges import (
     FRAME,

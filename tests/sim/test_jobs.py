@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sim.plan import JobPlan, RingPlan, VariantPlan
-from sim.results import summarize
-from sim.run import VariantResult
+from netfold.sim.plan import JobPlan, RingPlan, VariantPlan
+from netfold.sim.results import summarize
+from netfold.sim.run import VariantResult
 from tests.sim.scenes import TINY, only, refused, run, simulate
 
 WIDE = TINY.replace("hosts: 4", "hosts: 8")

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-import sim.memory
-from sim.memory import available_bytes, size_text
+import netfold.sim.memory
+from netfold.sim.memory import available_bytes, size_text
 
 
 @pytest.fixture
 def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A system of our own: 1,000 KiB are available, no control groups."""
     (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemFree: 10 kB\nMemAvailable:    1000 kB\n")
-    monkeypatch.setattr(sim.memory, "_MEMINFO", tmp_path / "meminfo")
-    monkeypatch.setattr(sim.memory, "_CGROUP", tmp_path / "cgroup")
-    monkeypatch.setattr(sim.memory, "_CGROUP_ROOT", tmp_path / "groups")
+    monkeypatch.setattr(netfold.sim.memory, "_MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(netfold.sim.memory, "_CGROUP", tmp_path / "cgroup")
+    monkeypatch.setattr(netfold.sim.memory, "_CGROUP_ROOT", tmp_path / "groups")
     return tmp_path
 
 

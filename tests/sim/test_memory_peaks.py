@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-import sim.resolve.variant
-from sim.memory import BASE_BYTES
-from sim.resolve import resolve
-from sim.resolve.memory import Sized, _footprint
-from sim.scenario import load
+import netfold.sim.resolve.variant
+from netfold.sim.memory import BASE_BYTES
+from netfold.sim.resolve import resolve
+from netfold.sim.resolve.memory import Sized, _footprint
+from netfold.sim.scenario import load
 
 ROOT = Path(__file__).parents[2]
 RUN = """
 import resource, sys
-from sim.run import run_variant
-from sim.resolve import resolve
-from sim.scenario import load
+from netfold.sim.run import run_variant
+from netfold.sim.resolve import resolve
+from netfold.sim.scenario import load
 
 plan = resolve(load(sys.argv[1]))
 for variant in plan.variants:
@@ -55,7 +55,7 @@ collective: {%s, frame: roce-1024}
 COMMAND = """
 import resource, subprocess, sys
 
-subprocess.run([sys.executable, "-m", "sim", "run", sys.argv[1]], check=True, stdout=sys.stderr)
+subprocess.run([sys.executable, "-m", "netfold", "run", sys.argv[1]], check=True, stdout=sys.stderr)
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 """
 
@@ -111,7 +111,7 @@ def estimate_over_peak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: s
     peaks_kib(COMMAND, file)
     file.write_text(large)
     jobs: list[Sized] = []
-    monkeypatch.setattr(sim.resolve.variant, "refuse_more_than_fits", jobs.extend)
+    monkeypatch.setattr(netfold.sim.resolve.variant, "refuse_more_than_fits", jobs.extend)
     resolve(load(file))
     estimate = BASE_BYTES + jobs[-1].bytes(_footprint(jobs[-1]))
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import sim.resolve.memory
-from sim.memory import BASE_BYTES, Footprint
-from sim.resolve.memory import Sized
-from sim.workload import TrainingSpec, training_elements, training_workload
+import netfold.sim.resolve.memory
+from netfold.sim.memory import BASE_BYTES, Footprint
+from netfold.sim.resolve.memory import Sized
+from netfold.sim.workload import TrainingSpec, training_elements, training_workload
 from tests.sim.scenes import job_plan, only, refused
 from tests.sim.scenes import plan as planned
 
@@ -27,7 +27,7 @@ RING_LEAST = BASE_BYTES + ELEMENTS * (4 * WORKERS + 16)  # gradients, and segmen
 @pytest.fixture
 def available(monkeypatch: pytest.MonkeyPatch) -> object:
     def so_much(size_bytes: int) -> None:
-        monkeypatch.setattr(sim.resolve.memory, "available_bytes", lambda: size_bytes)
+        monkeypatch.setattr(netfold.sim.resolve.memory, "available_bytes", lambda: size_bytes)
 
     return so_much
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from homomorphic.codec import Message
-from sim.collectives.collective import Wait
-from sim.collectives.ring import Ring
-from sim.outcome import VariantResult
-from sim.results import summarize
+from netfold.homomorphic.codec import Message
+from netfold.sim.collectives.collective import Wait
+from netfold.sim.collectives.ring import Ring
+from netfold.sim.outcome import VariantResult
+from netfold.sim.results import summarize
 from tests.sim.scenes import DENSE, RING, simulate
 
 ANY_MERGE = "topology.switch=ideal"

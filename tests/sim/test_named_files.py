@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import sim.run
-from sim.cli import app
-from sim.results import load
-from topologies.exchange import to_json
-from topologies.graph import LinkSpec
-from topologies.star import star
+import netfold.sim.run
+from netfold.sim.cli import app
+from netfold.sim.results import load
+from netfold.topologies.exchange import to_json
+from netfold.topologies.graph import LinkSpec
+from netfold.topologies.star import star
 
 SCENARIO = """\
 name: named
@@ -33,14 +33,14 @@ GRADIENTS = np.arange(3 * 50, dtype=np.float32).reshape(3, 50)
 
 @pytest.fixture
 def scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("sim.report.html.figures", lambda run: {})
+    monkeypatch.setattr("netfold.sim.report.html.figures", lambda run: {})
     np.save(tmp_path / "g.npy", GRADIENTS)
     (tmp_path / "net.json").write_text(to_json(star(3, LinkSpec(10**10, 10**6, 1 << 20), "ideal")))
     (tmp_path / "named.yaml").write_text(SCENARIO)
     return tmp_path / "named.yaml"
 
 
-def netfold(file: Path, *words: str) -> Any:
+def run_netfold(file: Path, *words: str) -> Any:
     return CliRunner().invoke(app, ["run", str(file), "--out", str(file.parent / "runs"), *words])
 
 
@@ -54,7 +54,7 @@ def after(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], object
     """Let something happen when the variant of a name has been simulated."""
 
     def at(name: str, happen: Callable[[], object]) -> None:
-        run_variant = sim.run.run_variant
+        run_variant = netfold.sim.run.run_variant
 
         def run(plan: Any, variant: Any, *rest: Any) -> Any:
             result = run_variant(plan, variant, *rest)
@@ -62,7 +62,7 @@ def after(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], object
                 happen()
             return result
 
-        monkeypatch.setattr(sim.run, "run_variant", run)
+        monkeypatch.setattr(netfold.sim.run, "run_variant", run)
 
     return at
 
@@ -86,7 +86,7 @@ def test_a_path_may_be_written_in_any_way(
     path, content = written.format(name), (scenario.parent / name).read_bytes()
     (scenario.parent / path).parent.mkdir(exist_ok=True)
     (scenario.parent / path).write_bytes(content)
-    result = netfold(scenario, "--set", f"{key}={path}")
+    result = run_netfold(scenario, "--set", f"{key}={path}")
 
     assert result.exit_code == 0, result.output
     run = load(scenario.parent / "runs" / "latest")
@@ -108,7 +108,7 @@ def test_a_file_that_goes_away_during_a_run_is_no_loss(
     """The gradients are open, the graph is read: the folder has both as they were."""
     content = (scenario.parent / name).read_bytes()
     after(at, (scenario.parent / name).unlink)
-    result = netfold(scenario)
+    result = run_netfold(scenario)
 
     assert result.exit_code == 0, result.output
     assert (only_folder(scenario) / name).read_bytes() == content
@@ -120,7 +120,7 @@ def test_gradients_that_change_during_a_run_end_it_before_anything_false_is_kept
 ) -> None:
     path, content = scenario.parent / "g.npy", (scenario.parent / "g.npy").read_bytes()
     after(at, lambda: np.save(path, GRADIENTS + 1))
-    result = netfold(scenario)
+    result = run_netfold(scenario)
 
     assert result.exit_code == 2
     assert result.stderr.endswith(
@@ -144,7 +144,7 @@ def test_gradients_that_are_gone_before_a_variant_opens_them_are_told(scenario: 
     other = "{name: c, workload: {kind: file, path: other.npy}}"
     scenario.write_text(SCENARIO.replace("{name: c}", other))
     after("a", (scenario.parent / "other.npy").unlink)
-    result = netfold(scenario)
+    result = run_netfold(scenario)
 
     assert result.exit_code == 2
     assert f"{scenario.parent / 'other.npy'}: cannot be read: there is no such file\n" in result.stderr
@@ -154,15 +154,15 @@ def test_gradients_that_are_gone_before_a_variant_opens_them_are_told(scenario: 
 def test_a_file_that_is_gone_before_the_first_variant_is_told(
     scenario: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    resolve = sim.run.resolve
+    resolve = netfold.sim.run.resolve
 
     def resolved(found: Any) -> Any:
         plan = resolve(found)
         (scenario.parent / "net.json").unlink()
         return plan
 
-    monkeypatch.setattr(sim.run, "resolve", resolved)
-    result = netfold(scenario)
+    monkeypatch.setattr(netfold.sim.run, "resolve", resolved)
+    result = run_netfold(scenario)
 
     assert (result.exit_code, result.stderr) == (
         2,
@@ -174,9 +174,9 @@ def test_a_file_that_is_gone_before_the_first_variant_is_told(
 def test_the_summary_is_the_same_from_the_run_folder(scenario: Path) -> None:
     """However the path is written: the scenario in the folder writes it so too."""
     scenario.write_text(SCENARIO.replace("g.npy", "./g.npy").replace("net.json", ".//net.json"))
-    assert netfold(scenario).exit_code == 0
+    assert run_netfold(scenario).exit_code == 0
     first = (scenario.parent / "runs" / "latest").resolve()
-    assert netfold(first / "scenario.yaml").exit_code == 0
+    assert run_netfold(first / "scenario.yaml").exit_code == 0
     second = (first / "runs" / "latest").resolve()
 
     assert json.loads((first / "summary.json").read_text()) == json.loads(

@@ -12,12 +12,21 @@ import pytest
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
-from homomorphic.codec import DecodeError, EncodeError, Encoder, Exchange, Gradient, Note, NoteKind, Round
-from homomorphic.fixed_point import FixedPoint
-from sim.cli import app
-from sim.errors import InvariantError
-from sim.notes import count_notes
-from sim.results import load
+from netfold.homomorphic.codec import (
+    DecodeError,
+    EncodeError,
+    Encoder,
+    Exchange,
+    Gradient,
+    Note,
+    NoteKind,
+    Round,
+)
+from netfold.homomorphic.fixed_point import FixedPoint
+from netfold.sim.cli import app
+from netfold.sim.errors import InvariantError
+from netfold.sim.notes import count_notes
+from netfold.sim.results import load
 from tests.sim.scenes import measure, simulate, write
 
 TWO_BY_TWO = ("workload.steps=2", "workload.bucket=2000B")  # 500 elements a bucket

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sim.errors import DataError
-from sim.out_folder import require_writable
-from sim.run import run_scenario
+from netfold.sim.errors import DataError
+from netfold.sim.out_folder import require_writable
+from netfold.sim.run import run_scenario
 from tests.sim.scenes import write
 
 

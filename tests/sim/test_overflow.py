@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sim.engine.engine import Engine
-from sim.engine.model import Frame, Job, Merge, Overflow, Segment
-from sim.workload import synthetic
+from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.model import Frame, Job, Merge, Overflow, Segment
+from netfold.sim.workload import synthetic
+from netfold.topologies.graph import LinkSpec
+from netfold.topologies.routing import compile_network
+from netfold.topologies.star import star
 from tests.sim.scenes import TINY, run, simulate
-from topologies.graph import LinkSpec
-from topologies.routing import compile_network
-from topologies.star import star
 
 INT32_MAX = 2**31 - 1
 LARGE = "codec={kind: fixed_point, factor: 9e8}"  # about one sum of two in a hundred leaves int32

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import sim.run_files
-from sim.cli import app
-from sim.results import load
+from netfold.sim import run_files
+from netfold.sim.cli import app
+from netfold.sim.results import load
 
 SCENARIO = """\
 name: own
@@ -27,7 +27,7 @@ collective: {kind: ring}
 PROFILE = "{name: mine, like: ideal}\n"
 
 
-def netfold(file: Path, *words: str) -> Any:
+def run_netfold(file: Path, *words: str) -> Any:
     return CliRunner().invoke(app, ["run", str(file), "--out", str(file.parent / "runs"), *words])
 
 
@@ -54,7 +54,7 @@ def scenario(tmp_path: Path) -> Path:
 
 
 def test_a_run_sends_what_the_file_holds(scenario: Path) -> None:
-    result = netfold(scenario)
+    result = run_netfold(scenario)
     assert result.exit_code == 0, result.output
 
     run = load(scenario.parent / "runs" / "latest")
@@ -70,10 +70,10 @@ def test_a_run_sends_what_the_file_holds(scenario: Path) -> None:
 
 def test_a_run_folder_runs_again(scenario: Path) -> None:
     """Its scenario names a profile and gradients, which lie beside it."""
-    assert netfold(scenario).exit_code == 0
+    assert run_netfold(scenario).exit_code == 0
     first = (scenario.parent / "runs" / "latest").resolve()
     assert (first / "parts" / "mine.yaml").read_text() == PROFILE
-    again = netfold(first / "scenario.yaml")
+    again = run_netfold(first / "scenario.yaml")
 
     assert again.exit_code == 0, again.output
     second = (first / "runs" / "latest").resolve()
@@ -87,15 +87,15 @@ def test_large_gradients_are_told_by_their_digest_alone(
 ) -> None:
     size_bytes = (scenario.parent / "parts" / "g.npy").stat().st_size
     for limit, is_kept in ((size_bytes, True), (size_bytes - 1, False)):
-        monkeypatch.setattr(sim.run_files, "KEPT_BYTES_MAX", limit)
-        assert netfold(scenario).exit_code == 0
+        monkeypatch.setattr(run_files, "KEPT_BYTES_MAX", limit)
+        assert run_netfold(scenario).exit_code == 0
         run = (scenario.parent / "runs" / "latest").resolve()
         assert (run / "parts" / "g.npy").is_file() == is_kept
         assert load(run).summary["inputs"][0]["bytes"] == size_bytes
 
 
 def test_fewer_workers_than_the_file_has_are_told_of(scenario: Path) -> None:
-    result = netfold(scenario, "--set", "workers=2")
+    result = run_netfold(scenario, "--set", "workers=2")
 
     assert result.exit_code == 0
     told = "own: the first 2 of the 3 workers' gradients in parts/g.npy are used"
@@ -103,7 +103,7 @@ def test_fewer_workers_than_the_file_has_are_told_of(scenario: Path) -> None:
 
 
 def test_more_workers_than_the_file_has_are_refused(scenario: Path) -> None:
-    result = netfold(scenario, "--set", "workers=4", "--set", "topology.hosts=4")
+    result = run_netfold(scenario, "--set", "workers=4", "--set", "topology.hosts=4")
 
     assert result.exit_code == 2
     assert result.stderr == (
@@ -113,7 +113,7 @@ def test_more_workers_than_the_file_has_are_refused(scenario: Path) -> None:
 
 
 def test_steps_beyond_those_of_the_file_begin_anew(scenario: Path) -> None:
-    assert netfold(scenario, "--set", "workload.steps=3").exit_code == 0
+    assert run_netfold(scenario, "--set", "workload.steps=3").exit_code == 0
     assert load(scenario.parent / "runs" / "latest").rounds["nonzeros"].to_list() == [499, 10, 499]
 
 
@@ -121,7 +121,7 @@ def test_a_gradient_that_is_not_finite_ends_the_run_in_words(scenario: Path) -> 
     gradients = np.ones((3, 20), np.float32)
     gradients[1, 7] = np.nan
     np.save(scenario.parent / "parts" / "g.npy", gradients)
-    result = netfold(scenario, "--set", "codec={kind: exact}")
+    result = run_netfold(scenario, "--set", "codec={kind: exact}")
 
     path = scenario.parent / "parts" / "g.npy"
     assert result.exit_code == 2

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from homomorphic.codec import Message, Round
-from homomorphic.fold import fold
-from sim.frames import FRAMES
-from sim.workload import SyntheticSpec, synthetic_workload
+from netfold.homomorphic.codec import Message, Round
+from netfold.homomorphic.fold import fold
+from netfold.sim.frames import FRAMES
+from netfold.sim.workload import SyntheticSpec, synthetic_workload
 from tests.sim.scenes import RING, job_plan, measure, only
 
 WORKERS, ELEMENTS = 3, 50_000

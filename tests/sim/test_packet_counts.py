@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sim.outcome import VariantResult
-from sim.results import summarize
+from netfold.sim.outcome import VariantResult
+from netfold.sim.results import summarize
 from tests.sim.scenes import DENSE, RING, simulate
 
 UPLINKS = ("h0->s0", "h1->s0", "h2->s0")

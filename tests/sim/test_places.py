@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.collectives.places import Places
-from sim.engine.model import Frame, Job, Merge, Program, Segment
+from netfold.sim.collectives.places import Places
+from netfold.sim.engine.model import Frame, Job, Merge, Program, Segment
 from tests.examples import examples
 
 Operation = list[list[int]]  # of each stream, the words of its messages

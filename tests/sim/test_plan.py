@@ -9,13 +9,13 @@ from pathlib import Path
 import networkx as nx
 import pytest
 
-from homomorphic.fixed_point import FixedPoint
-from homomorphic.lossless import Lossless
-from sim.fault_plan import FaultPlan
-from switch.profiles import PROFILES
+from netfold.homomorphic.fixed_point import FixedPoint
+from netfold.homomorphic.lossless import Lossless
+from netfold.sim.fault_plan import FaultPlan
+from netfold.switch.profiles import PROFILES
+from netfold.topologies.exchange import to_json
+from netfold.topologies.leaf_spine import leaf_spine
 from tests.sim.scenes import DENSE, LINK, RING, TINY, job_of, job_plan, only, plan, refused
-from topologies.exchange import to_json
-from topologies.leaf_spine import leaf_spine
 
 LEAF_SPINE = "topology={kind: leaf_spine, leaves: 2, spines: 2, hosts_per_leaf: 2}"
 FROM_FILE = "topology={kind: file, path: net.json}"
@@ -175,7 +175,7 @@ def test_variants_of_one_topology_share_their_routes(tmp_path: Path) -> None:
 
 
 def test_routes_that_do_not_fit_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sim.resolve.variant.available_bytes", lambda: 199)
+    monkeypatch.setattr("netfold.sim.resolve.variant.available_bytes", lambda: 199)
 
     assert refused(tmp_path) == (
         "tiny.yaml:3: topology: the routes of 5 nodes with up to 1 equal ways take 1.86e-07 GiB, "

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from sim.plan import RingPlan
-from sim.units import TIME
+from netfold.sim.plan import RingPlan
+from netfold.sim.units import TIME
+from netfold.topologies.exchange import to_json
+from netfold.topologies.star import star
 from tests.sim.scenes import DENSE, LINK, RING, TINY, job_of, job_plan, only, plan, refused
-from topologies.exchange import to_json
-from topologies.star import star
 
 FROM_FILE = "topology={kind: file, path: net.json}"
 KNOWN = "plain, ideal, tofino1, tofino2, sharp, fpga, trio"

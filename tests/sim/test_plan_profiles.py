@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from homomorphic.codec import Merge
-from sim.cli import app
-from sim.engine.model import Overflow
-from sim.plan import Passes
-from switch.declare import RELEASED
-from switch.fit import fit
-from switch.profiles import PROFILES
-from switch.program import Demand
+from netfold.homomorphic.codec import Merge
+from netfold.sim.cli import app
+from netfold.sim.engine.model import Overflow
+from netfold.sim.plan import Passes
+from netfold.switch.declare import RELEASED
+from netfold.switch.fit import fit
+from netfold.switch.profiles import PROFILES
+from netfold.switch.program import Demand
+from netfold.topologies.exchange import to_json
+from netfold.topologies.graph import LinkSpec
+from netfold.topologies.leaf_spine import leaf_spine
 from tests.sim.scenes import TINY, job_of, job_plan, only, refused
-from topologies.exchange import to_json
-from topologies.graph import LinkSpec
-from topologies.leaf_spine import leaf_spine
 
 BARE = TINY.replace("  frame: udp-256\n", "")
 OWN = TINY.replace("workers:", "profiles:\n  - name: mine\n    like: tofino1\nworkers:")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sim.plan import RingPlan
-from sim.run import VariantResult
+from netfold.sim.plan import RingPlan
+from netfold.sim.run import VariantResult
 from tests.sim.scenes import DENSE, RING, job_of, job_plan, only, run, simulate
 
 # Eight spines: that all of many ways go over one of them by chance is out of the question.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.errors import RunError
+from netfold.sim.errors import RunError
 from tests.sim.scenes import DENSE, TINY, plan, refused, simulate
 
 LIMIT_PS = 2**61

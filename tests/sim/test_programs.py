@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from homomorphic.fixed_point import FixedPoint
-from sim.engine.model import Overflow, Program
+from netfold.homomorphic.fixed_point import FixedPoint
+from netfold.sim.engine.model import Overflow, Program
 from tests.sim.scenes import TINY, job_of, job_plan, only, refused
 
 BARE = TINY.replace("  frame: udp-256\n", "")

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homomorphic.codec import Merge
-from homomorphic.merge import merge_all
-from sim.engine.model import Frame
-from sim.frames import FRAMES
-from sim.workload.device import FixedDevice
+from netfold.homomorphic.codec import Merge
+from netfold.homomorphic.merge import merge_all
+from netfold.sim.engine.model import Frame
+from netfold.sim.frames import FRAMES
+from netfold.sim.workload.device import FixedDevice
 from tests.examples import examples
 from tests.sim.exchanges import (
     FRAME,

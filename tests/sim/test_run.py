@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from homomorphic.codec import Codec, Round
-from homomorphic.fold import fold
-from sim.frames import FRAMES
-from sim.results import load
-from sim.workload import SyntheticSpec, synthetic_workload
+from netfold.homomorphic.codec import Codec, Round
+from netfold.homomorphic.fold import fold
+from netfold.sim.frames import FRAMES
+from netfold.sim.results import load
+from netfold.sim.workload import SyntheticSpec, synthetic_workload
 from tests.sim.scenes import BYTE_PS, DENSE, RING, TINY, measure, plan, run, simulate
 
 DELAY_PS, PASS_PS = 1_000_000, 600_000

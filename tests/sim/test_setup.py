@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from homomorphic.codec import codecs
-from sim.results import load
-from sim.setup import setups
+from netfold.homomorphic.codec import codecs
+from netfold.sim.results import load
+from netfold.sim.setup import setups
 from tests.sim.scenes import TINY, plan, run
 
 DESCRIBED = (

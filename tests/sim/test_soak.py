@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-import sim.job
-from homomorphic.codec import Merge
-from sim.outcome import JobResult
-from sim.resolve import resolve
-from sim.run import run_variant
-from sim.scenario import load
+import netfold.sim.job
+from netfold.homomorphic.codec import Merge
+from netfold.sim.outcome import JobResult
+from netfold.sim.resolve import resolve
+from netfold.sim.run import run_variant
+from netfold.sim.scenario import load
 from tests.examples import examples
 
 TIMES_US = st.integers(0, 60)
@@ -233,7 +233,7 @@ class Witness:
         return _examine(codec, gradients, decoded, *others)
 
 
-_examine = sim.job.examine
+_examine = netfold.sim.job.examine
 
 
 def play(scenario: dict[str, Any], file: Path) -> tuple[JobResult, Witness]:
@@ -241,7 +241,7 @@ def play(scenario: dict[str, Any], file: Path) -> tuple[JobResult, Witness]:
     plan = resolve(load(file))
     witness = Witness()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sim.job, "examine", witness)
+        patch.setattr(netfold.sim.job, "examine", witness)
         (job,) = run_variant(plan, plan.variants[0]).jobs
     return job, witness
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sim.engine.model import Frame
-from sim.frames import FRAMES
+from netfold.sim.engine.model import Frame
+from netfold.sim.frames import FRAMES
 from tests.sim.scenes import DENSE, RING, simulate
 
 ELEMENTS, WORKERS, STEP = 1_000_000, 8, 1  # the second step: the first is what a forecast rests on

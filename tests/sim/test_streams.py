@@ -9,11 +9,11 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from homomorphic.codec import Merge, Merged, Message, Scaling
-from homomorphic.merge import lift
-from sim.collectives.in_network import InNetwork
-from sim.engine import model
-from sim.engine.model import Job, Program, Segment
+from netfold.homomorphic.codec import Merge, Merged, Message, Scaling
+from netfold.homomorphic.merge import lift
+from netfold.sim.collectives.in_network import InNetwork
+from netfold.sim.engine import model
+from netfold.sim.engine.model import Job, Program, Segment
 from tests.sim.exchanges import FRAME, TABLE
 
 JOB = Job(

@@ -13,17 +13,17 @@ import pytest
 import simpy
 from typer.testing import CliRunner
 
-from homomorphic.codec import Merge, Message
-from sim.checks import Finding
-from sim.cli import app
-from sim.compare import compare
-from sim.engine.engine import Engine
-from sim.engine.model import Scaled, Segment, losses
-from sim.errors import StuckError
-from sim.fabric import PATIENCE_MIN_PS, PATIENCE_TIMEOUTS, Fabric
-from sim.job import TrainingJob
-from sim.report.html import build_report
-from sim.results import load
+from netfold.homomorphic.codec import Merge, Message
+from netfold.sim.checks import Finding
+from netfold.sim.cli import app
+from netfold.sim.compare import compare
+from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.model import Scaled, Segment, losses
+from netfold.sim.errors import StuckError
+from netfold.sim.fabric import PATIENCE_MIN_PS, PATIENCE_TIMEOUTS, Fabric
+from netfold.sim.job import TrainingJob
+from netfold.sim.report.html import build_report
+from netfold.sim.results import load
 from tests.sim.exchanges import FRAME, messages_of, ring, switch
 from tests.sim.scenes import RING, TINY, Started, run, small_star, write
 
@@ -132,7 +132,9 @@ def test_nothing_but_stuck_variants(tmp_path: Path) -> None:
 
 
 def test_wrong_numbers_are_worse_than_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sim.checks.network.conservation", lambda links: Finding(False, "a byte too many"))
+    monkeypatch.setattr(
+        "netfold.sim.checks.network.conservation", lambda links: Finding(False, "a byte too many")
+    )
 
     outcome = run(tmp_path, "faults=[{kind: loss, rate: 100%}]")
 

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from sim.output import progress_bar
-from sim.telling import Teller
+from netfold.sim.output import progress_bar
+from netfold.sim.telling import Teller
 
 
 class Clock:

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import sim.workload.pool
-from homomorphic.codec import Round
-from homomorphic.fold import fold
-from sim.plan import JobPlan
-from sim.run import run_variant
-from sim.workload import TrainingSpec, Workload, training_workload
-from sim.workload.training import TrainingWorkload
+import netfold.sim.workload.pool
+from netfold.homomorphic.codec import Round
+from netfold.homomorphic.fold import fold
+from netfold.sim.plan import JobPlan
+from netfold.sim.run import run_variant
+from netfold.sim.workload import TrainingSpec, Workload, training_workload
+from netfold.sim.workload.training import TrainingWorkload
 from tests.homomorphic.gradients import bound_of
 from tests.sim.scenes import DENSE, RING, plan, run
 
@@ -32,7 +32,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[Workload]:
         workloads.append(training_workload(*arguments))
         return workloads[-1]
 
-    monkeypatch.setattr(sim.workload.pool, "training_workload", make)
+    monkeypatch.setattr(netfold.sim.workload.pool, "training_workload", make)
     return workloads
 
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.engine.model import Overflow, Program
-from sim.resolve.aggregation.tree import Tree, build_tree, one_switch
-from sim.wiring import NO_LIMIT_BYTES, job_traffic
+from netfold.sim.engine.model import Overflow, Program
+from netfold.sim.resolve.aggregation.tree import Tree, build_tree, one_switch
+from netfold.sim.wiring import NO_LIMIT_BYTES, job_traffic
+from netfold.topologies.exchange import to_json
+from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.routing import Network, compile_network
 from tests.examples import examples
 from tests.sim.scenes import LINK, TINY, job_of, job_plan, only, refused
 from tests.topologies.graphs import topologies
-from topologies.exchange import to_json
-from topologies.leaf_spine import leaf_spine
-from topologies.routing import Network, compile_network
 
 RACKS = TINY.replace(
     "{kind: star, hosts: 4, rate: 100Gbps, delay: 1us, switch: tofino1}",

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-import sim.run
-from sim.cli import app
-from sim.errors import InvariantError, NetfoldError, RunError
-from sim.results import files, load
+import netfold.sim.run
+from netfold.sim.cli import app
+from netfold.sim.errors import InvariantError, NetfoldError, RunError
+from netfold.sim.results import files, load
 
 ROOT = Path(__file__).parents[2]
 SCENARIO = """\
@@ -30,7 +30,7 @@ variants: [{name: first}, {name: second}, {name: third}]
 """
 
 
-def netfold(folder: Path, *words: str) -> Any:
+def run_netfold(folder: Path, *words: str) -> Any:
     file = folder / "three.yaml"
     file.write_text(SCENARIO)
     return CliRunner().invoke(app, ["run", str(file), "--out", str(folder / "runs"), *words])
@@ -50,14 +50,14 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Let the variant of a name raise instead of being run."""
 
     def at(name: str, error: BaseException) -> None:
-        run_variant = sim.run.run_variant
+        run_variant = netfold.sim.run.run_variant
 
         def run(plan: Any, variant: Any, *rest: Any) -> Any:
             if variant.name == name:
                 raise error
             return run_variant(plan, variant, *rest)
 
-        monkeypatch.setattr(sim.run, "run_variant", run)
+        monkeypatch.setattr(netfold.sim.run, "run_variant", run)
 
     return at
 
@@ -76,7 +76,7 @@ def test_variants_that_are_done_are_kept(
     tmp_path: Path, failing: Any, error: BaseException, status: int, told: str
 ) -> None:
     failing("third", error)
-    result = netfold(tmp_path)
+    result = run_netfold(tmp_path)
 
     assert (result.exit_code, told in result.stderr) == (status, True)
     assert folders(tmp_path) == ["1-unfinished-2-of-3"]
@@ -92,13 +92,13 @@ def test_variants_that_are_done_are_kept(
 
 def test_the_first_variant_leaves_nothing_to_keep(tmp_path: Path, failing: Any) -> None:
     failing("first", RunError("not enough memory"))
-    result = netfold(tmp_path)
+    result = run_netfold(tmp_path)
 
     assert (result.exit_code, result.stdout, folders(tmp_path)) == (1, "", [])
 
 
 def test_a_finished_run_leaves_nothing_unfinished(tmp_path: Path) -> None:
-    assert netfold(tmp_path).exit_code == 0
+    assert run_netfold(tmp_path).exit_code == 0
     assert folders(tmp_path) == ["1"]
     assert "unfinished" not in load(tmp_path / "runs" / "latest").summary
 
@@ -116,7 +116,7 @@ def test_a_disk_that_gets_full_keeps_what_was_written_and_prints_the_rest(
         write_file(path, data)
 
     monkeypatch.setattr(files, "write_file", write)
-    result = netfold(tmp_path)
+    result = run_netfold(tmp_path)
 
     assert result.exit_code == 1
     assert "cannot write" in result.stderr
@@ -137,8 +137,8 @@ def test_a_report_that_cannot_be_written_is_said_to_be_missing(
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr("sim.report.html.write_report", write)
-        result = netfold(tmp_path)
+        patch.setattr("netfold.sim.report.html.write_report", write)
+        result = run_netfold(tmp_path)
     (kept,) = (tmp_path / "runs" / "three").iterdir()
 
     assert result.exit_code == status
@@ -156,15 +156,15 @@ def test_a_report_that_cannot_be_written_is_said_to_be_missing(
 def test_a_variant_that_cannot_be_summed_up_takes_no_other_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    summary_of = sim.run.summary_of
+    summary_of = netfold.sim.run.summary_of
 
     def summed(results: Any) -> Any:
         if len(results) == 2:
             raise InvariantError("rounds of nobody")
         return summary_of(results)
 
-    monkeypatch.setattr(sim.run, "summary_of", summed)
-    result = netfold(tmp_path)
+    monkeypatch.setattr(netfold.sim.run, "summary_of", summed)
+    result = run_netfold(tmp_path)
 
     assert (result.exit_code, "rounds of nobody" in result.stderr) == (3, True)
     assert folders(tmp_path) == ["1-unfinished-1-of-3"]
@@ -172,7 +172,7 @@ def test_a_variant_that_cannot_be_summed_up_takes_no_other_with_it(
 
 
 def test_some_variants_alone(tmp_path: Path) -> None:
-    result = netfold(tmp_path, "--variant", "third", "--variant", "first")
+    result = run_netfold(tmp_path, "--variant", "third", "--variant", "first")
 
     assert result.exit_code == 0
     summary = load(tmp_path / "runs" / "latest").summary
@@ -180,7 +180,7 @@ def test_some_variants_alone(tmp_path: Path) -> None:
 
 
 def test_a_variant_that_is_not_there(tmp_path: Path) -> None:
-    result = netfold(tmp_path, "--variant", "secnd")
+    result = run_netfold(tmp_path, "--variant", "secnd")
 
     assert result.exit_code == 2
     assert result.stderr == (
@@ -191,11 +191,11 @@ def test_a_variant_that_is_not_there(tmp_path: Path) -> None:
 
 TALKATIVE = """
 import signal
-import sim.output
-from sim.cli import main
+import netfold.sim.output
+from netfold.sim.cli import main
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-sim.output.LOG_EVERY_S = 0.2
+netfold.sim.output.LOG_EVERY_S = 0.2
 main()
 """
 LONG = """\

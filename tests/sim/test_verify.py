@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from homomorphic.bounds import PART_ELEMENTS, Sums
-from homomorphic.codec import Gradient, Holders, Merge, Merged, Message, Words
-from homomorphic.fixed_point import FixedPoint
-from homomorphic.fold import LockStepError
-from homomorphic.none import Uncompressed
-from sim.notes import Exempt
-from sim.verify import Findings, Operation, examine
+from netfold.homomorphic.bounds import PART_ELEMENTS, Sums
+from netfold.homomorphic.codec import Gradient, Holders, Merge, Merged, Message, Words
+from netfold.homomorphic.fixed_point import FixedPoint
+from netfold.homomorphic.fold import LockStepError
+from netfold.homomorphic.none import Uncompressed
+from netfold.sim.notes import Exempt
+from netfold.sim.verify import Findings, Operation, examine
 from tests.examples import examples
 from tests.homomorphic.gradients import bound_of
 

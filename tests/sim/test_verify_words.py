@@ -16,14 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from homomorphic.auto import Auto
-from homomorphic.bounds import PART_ELEMENTS
-from homomorphic.codec import Codec, Holders, Merge, Merged, Message, Scaling, Words
-from homomorphic.dense import DenseExact
-from homomorphic.fixed_point import FixedPoint, block_exponents
-from homomorphic.none import Uncompressed
-from sim.engine.model import Overflow
-from sim.verify import Findings, Operation, examine
+from netfold.homomorphic.auto import Auto
+from netfold.homomorphic.bounds import PART_ELEMENTS
+from netfold.homomorphic.codec import Codec, Holders, Merge, Merged, Message, Scaling, Words
+from netfold.homomorphic.dense import DenseExact
+from netfold.homomorphic.fixed_point import FixedPoint, block_exponents
+from netfold.homomorphic.none import Uncompressed
+from netfold.sim.engine.model import Overflow
+from netfold.sim.verify import Findings, Operation, examine
 from tests.reference.sums import right_merge
 from tests.sim.exchanges import INTEGER_MERGES, messages_of, scaled_messages
 

@@ -12,9 +12,9 @@ from typing import Any, get_args
 
 import networkx as nx
 
-import sim.scenario.faults
-from topologies.exchange import to_json
-from topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
+import netfold.sim.scenario.faults
+from netfold.topologies.exchange import to_json
+from netfold.topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
 
 Mapping = dict[str, Any]
 BUFFERS = ["8KB", "64KB", "16MiB", "16MiB", "16MiB"]
@@ -24,7 +24,7 @@ INTEGERS, VALUES = ["block_exponent", "exact"], ["block_exponent", "exact", "flo
 TRANSFORMS = ["as drawn"] * 6 + ["denormal", "huge", "cancelling", "wide", "zero", "spike"]
 HAS_BURSTS = any(
     "burst_loss" in str(kind.model_fields["kind"].annotation)
-    for kind in get_args(get_args(sim.scenario.faults.Fault)[0])
+    for kind in get_args(get_args(netfold.sim.scenario.faults.Fault)[0])
 )
 
 

@@ -16,16 +16,16 @@ from unittest import mock
 
 import numpy as np
 
-import sim.job
-import sim.verify
-import sim.workload.pool
-from sim.engine.model import Overflow
-from sim.errors import NetfoldError
-from sim.outcome import VariantResult
-from sim.plan import VariantPlan
-from sim.resolve import resolve
-from sim.run import run_variant
-from sim.scenario import load
+import netfold.sim.job
+import netfold.sim.verify
+import netfold.sim.workload.pool
+from netfold.sim.engine.model import Overflow
+from netfold.sim.errors import NetfoldError
+from netfold.sim.outcome import VariantResult
+from netfold.sim.plan import VariantPlan
+from netfold.sim.resolve import resolve
+from netfold.sim.run import run_variant
+from netfold.sim.scenario import load
 from tests.sim.test_soak import has_wrong_words
 from tests.soak.draw import Drawn
 from tests.soak.judge import LARGEST, is_exact, wrong_elements
@@ -101,13 +101,13 @@ class Witness:
             return _close(job, *arguments)
 
         with (
-            mock.patch.object(sim.job, "examine", self),
-            mock.patch.object(sim.job.TrainingJob, "_close", close),
+            mock.patch.object(netfold.sim.job, "examine", self),
+            mock.patch.object(netfold.sim.job.TrainingJob, "_close", close),
         ):
             yield
 
 
-_examine, _close = sim.verify.examine, sim.job.TrainingJob._close
+_examine, _close = netfold.sim.verify.examine, netfold.sim.job.TrainingJob._close
 
 
 def _holds(operations: Any, worker: int, gradients: Any) -> Any:
@@ -175,12 +175,12 @@ def _played(drawn: Drawn, folder: Path) -> Verdict:
     except NetfoldError as error:
         kind = REFUSED if error.exit_code == 2 and len(str(error)) > 20 else TRACEBACK
         return Verdict(kind, str(error).replace(f"{folder}/", ""))
-    witness, made = Witness(), sim.workload.pool.synthetic_workload
+    witness, made = Witness(), netfold.sim.workload.pool.synthetic_workload
 
     def transformed(*given: Any) -> _Transformed:
         return _Transformed(made(*given), drawn.transform)
 
-    with witness.watching(), mock.patch.object(sim.workload.pool, "synthetic_workload", transformed):
+    with witness.watching(), mock.patch.object(netfold.sim.workload.pool, "synthetic_workload", transformed):
         result = run_variant(plan, plan.variants[0])
     return _worst(
         [*_of_network(result), *(_of_job(job, plan.variants[0], witness, drawn) for job in result.jobs)]

@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.bounds import ErrorBound, Sums
-from homomorphic.codec import Encoder, Exchange, Gradient, Merge, Message, Note, Round
-from sim.study.options import NamedCodec
+from netfold.homomorphic.bounds import ErrorBound, Sums
+from netfold.homomorphic.codec import Encoder, Exchange, Gradient, Merge, Message, Note, Round
+from netfold.sim.study.options import NamedCodec
 
 
 @dataclass

@@ -16,11 +16,11 @@ from rich.console import Console
 from rich.table import Table
 from typer.testing import CliRunner, Result
 
-import sim.cli
-from homomorphic.codec import Note, NoteKind
-from sim.study.figures import study_figures
-from sim.study.folder import as_dict
-from sim.study.table import messages_table, study_table
+import netfold.sim.cli
+from netfold.homomorphic.codec import Note, NoteKind
+from netfold.sim.study.figures import study_figures
+from netfold.sim.study.folder import as_dict
+from netfold.sim.study.table import messages_table, study_table
 from tests.study.fakes import Fake
 from tests.study.test_measure import studied
 
@@ -40,8 +40,8 @@ SMALL = (
 MEASURED = {"run.json", "speed.svg"}
 
 
-def netfold(*arguments: object) -> Result:
-    return CliRunner().invoke(sim.cli.app, [str(argument) for argument in arguments])
+def run_netfold(*arguments: object) -> Result:
+    return CliRunner().invoke(netfold.sim.cli.app, [str(argument) for argument in arguments])
 
 
 def cells(text: str) -> list[list[str]]:
@@ -55,7 +55,7 @@ def printed(table: Table, width: int) -> str:
 
 
 def test_codecs_are_listed_with_meanings_and_defaults() -> None:
-    text = netfold("codecs").stdout
+    text = run_netfold("codecs").stdout
 
     assert (
         "fixed_point: Dense gradients as int32 words with an agreed exponent per block, or with a constant\n"
@@ -71,7 +71,7 @@ def test_codecs_are_listed_with_meanings_and_defaults() -> None:
 
 
 def test_codecs_are_listed_as_json() -> None:
-    listed = {codec["kind"]: codec for codec in json.loads(netfold("codecs", "--json").stdout)["codecs"]}
+    listed = {codec["kind"]: codec for codec in json.loads(run_netfold("codecs", "--json").stdout)["codecs"]}
 
     assert listed["none"]["options"] == []
     assert listed["none"]["meaning"].startswith("Dense float32 gradients; ")
@@ -85,14 +85,14 @@ def test_codecs_are_listed_as_json() -> None:
 
 
 def test_every_option_has_a_meaning() -> None:
-    listed = json.loads(netfold("codecs", "--json").stdout)["codecs"]
+    listed = json.loads(run_netfold("codecs", "--json").stdout)["codecs"]
 
     missing = {option["name"] for codec in listed for option in codec["options"] if not option["meaning"]}
     assert (missing, all(codec["meaning"] for codec in listed)) == (set(), True)
 
 
 def test_a_study_is_printed_and_kept(tmp_path: Path) -> None:
-    result = netfold("codecs", "study", "packed", "lossless:load=0.5", *SMALL, "--out", tmp_path)
+    result = run_netfold("codecs", "study", "packed", "lossless:load=0.5", *SMALL, "--out", tmp_path)
     (folder,) = (tmp_path / "study").iterdir()
     rows = [row for row in cells(result.stdout) if row[0] in ("packed", "lossless:load=0.5")]
 
@@ -120,7 +120,7 @@ def test_a_study_is_printed_and_kept(tmp_path: Path) -> None:
 
 def test_same_seed_same_bytes(tmp_path: Path) -> None:
     for out in ("one", "other"):
-        netfold("codecs", "study", "packed", "lossless", *SMALL, "--seed", 5, "--out", tmp_path / out)
+        run_netfold("codecs", "study", "packed", "lossless", *SMALL, "--seed", 5, "--out", tmp_path / out)
     (one,), (other,) = ((tmp_path / out / "study").iterdir() for out in ("one", "other"))
 
     assert one.name.endswith("-seed5")
@@ -130,7 +130,7 @@ def test_same_seed_same_bytes(tmp_path: Path) -> None:
 
 
 def test_a_study_as_json(tmp_path: Path) -> None:
-    result = netfold("codecs", "study", "packed", "none", *SMALL, "--out", tmp_path, "--json")
+    result = run_netfold("codecs", "study", "packed", "none", *SMALL, "--out", tmp_path, "--json")
     told = json.loads(result.stdout)
     first, second = told["codecs"][:2]
 
@@ -149,7 +149,9 @@ def test_a_file_is_studied(tmp_path: Path) -> None:
     gradients[0, :32] = gradients[1, 16:48] = 1.0
     np.save(tmp_path / "g.npy", gradients)
 
-    result = netfold("codecs", "study", "packed", "--input", tmp_path / "g.npy", "--out", tmp_path, "--json")
+    result = run_netfold(
+        "codecs", "study", "packed", "--input", tmp_path / "g.npy", "--out", tmp_path, "--json"
+    )
     told = json.loads(result.stdout)
     (record,) = told["codecs"]
 
@@ -178,7 +180,7 @@ def test_a_file_is_studied(tmp_path: Path) -> None:
     ],
 )
 def test_bad_usage_is_told_and_exits_with_2(arguments: Sequence[str], told: str) -> None:
-    result = CliRunner().invoke(sim.cli.app, ["codecs", "study", *arguments], prog_name="netfold")
+    result = CliRunner().invoke(netfold.sim.cli.app, ["codecs", "study", *arguments], prog_name="netfold")
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith(told)
@@ -187,7 +189,7 @@ def test_bad_usage_is_told_and_exits_with_2(arguments: Sequence[str], told: str)
 def test_where_nothing_can_be_written_nothing_is_studied(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
-    result = netfold("codecs", "study", "packed", *SMALL, "--out", tmp_path / "file")
+    result = run_netfold("codecs", "study", "packed", *SMALL, "--out", tmp_path / "file")
 
     assert (result.exit_code, result.stdout) == (2, "")
     place = tmp_path / "file"
@@ -196,9 +198,9 @@ def test_where_nothing_can_be_written_nothing_is_studied(tmp_path: Path) -> None
 
 def test_a_fault_exits_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = studied(Fake(bound=0.0, change=lambda rank, total: total + np.float32(1)))
-    monkeypatch.setattr("sim.study.measure.run_study", lambda *_: wrong)
+    monkeypatch.setattr("netfold.sim.study.measure.run_study", lambda *_: wrong)
 
-    result = netfold("codecs", "study", "packed", "--out", tmp_path)
+    result = run_netfold("codecs", "study", "packed", "--out", tmp_path)
 
     assert result.exit_code == 1
     assert "\nfake, given, 50 %: an error where the codec's bound allows none\nStudy: " in result.stdout
@@ -265,7 +267,7 @@ def test_tables_fit_narrow_terminals() -> None:
 
 
 def test_figures_name_what_they_show(tmp_path: Path) -> None:
-    netfold("codecs", "study", "packed", "lossless:load=0.5", *SMALL, "--out", tmp_path)
+    run_netfold("codecs", "study", "packed", "lossless:load=0.5", *SMALL, "--out", tmp_path)
     (folder,) = (tmp_path / "study").iterdir()
     for name, own in (
         (
@@ -299,8 +301,8 @@ def test_json_knows_no_infinity() -> None:
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     heavy = ("numpy", "numba", "torch", "matplotlib", "polars", "rich")  # typer itself takes pydantic
     program = (
-        "import sys, sim.cli\n"
-        "try: sim.cli.main()\n"
+        "import sys, netfold.sim.cli\n"
+        "try: netfold.sim.cli.main()\n"
         "except SystemExit as exit: assert exit.code == 0\n"
         f"loaded = [name for name in {heavy!r} if name in sys.modules]\n"
         "sys.exit(f'loaded: {loaded}' if loaded else 0)"

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from homomorphic.codec import Encoder, Exchange, Gradient, Note, NoteKind, Round
-from homomorphic.fold import fold
-from sim.errors import RunError
-from sim.study.measure import Study, run_study
-from sim.study.options import read_codecs
-from sim.study.probe import Probe
-from sim.study.source import Cell, Source, synthetic_source
-from sim.workload import SyntheticSpec
+from netfold.homomorphic.codec import Encoder, Exchange, Gradient, Note, NoteKind, Round
+from netfold.homomorphic.fold import fold
+from netfold.sim.errors import RunError
+from netfold.sim.study.measure import Study, run_study
+from netfold.sim.study.options import read_codecs
+from netfold.sim.study.probe import Probe
+from netfold.sim.study.source import Cell, Source, synthetic_source
+from netfold.sim.workload import SyntheticSpec
 from tests.study.fakes import Clock, Fake, named
 
 ELEMENTS, WORKERS, ROUNDS = 51_200, 3, 2
@@ -209,8 +209,8 @@ def test_workers_that_differ_are_a_fault() -> None:
 
 def test_times_are_cut_at_the_last_hand_over_that_is_no_redo(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr("sim.study.probe.time.process_time", clock)
-    monkeypatch.setattr("sim.study.measure._copy_gb_per_s", lambda: 10.0)
+    monkeypatch.setattr("netfold.sim.study.probe.time.process_time", clock)
+    monkeypatch.setattr("netfold.sim.study.measure._copy_gb_per_s", lambda: 10.0)
 
     speed = studied(Fake(clock=clock, seconds=(0.5, 0.25, 0.125, 1.0))).speeds[0]
 
@@ -238,7 +238,7 @@ class Uneven:
 def test_both_times_are_of_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other rounds encode faster, or decode faster, but none does both together."""
     clock = Clock()
-    monkeypatch.setattr("sim.study.probe.time.process_time", clock)
+    monkeypatch.setattr("netfold.sim.study.probe.time.process_time", clock)
     times = iter([(1.0, 4.0), (2.0, 1.0), (6.0, 0.5)])
     probe = Probe(Uneven(Fake().worker(0, 1, 1), clock, times))
     for step in range(3):
@@ -249,8 +249,8 @@ def test_both_times_are_of_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_both_times_are_of_one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr("sim.study.probe.time.process_time", clock)
-    monkeypatch.setattr("sim.study.measure._copy_gb_per_s", lambda: 10.0)
+    monkeypatch.setattr("netfold.sim.study.probe.time.process_time", clock)
+    monkeypatch.setattr("netfold.sim.study.measure._copy_gb_per_s", lambda: 10.0)
     times = [(1.0, 4.0), (2.0, 1.0), (0.0, 0.0), (0.0, 0.0)]  # the last two are of the round that compiles
     original = Fake.worker
 
@@ -266,8 +266,8 @@ def test_both_times_are_of_one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_too_little_time_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr("sim.study.probe.time.process_time", clock)
-    monkeypatch.setattr("sim.study.measure._copy_gb_per_s", lambda: 10.0)
+    monkeypatch.setattr("netfold.sim.study.probe.time.process_time", clock)
+    monkeypatch.setattr("netfold.sim.study.measure._copy_gb_per_s", lambda: 10.0)
 
     speed = studied(Fake(clock=clock, seconds=(0, 2**-17, 0, 0))).speeds[0]
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from homomorphic.fixed_point import FixedPoint
-from homomorphic.lossless import Lossless
-from homomorphic.packed import Packed
-from sim.errors import ScenarioError
-from sim.study.options import read_codec, read_codecs
+from netfold.homomorphic.fixed_point import FixedPoint
+from netfold.homomorphic.lossless import Lossless
+from netfold.homomorphic.packed import Packed
+from netfold.sim.errors import ScenarioError
+from netfold.sim.study.options import read_codec, read_codecs
 
 LISTS = "`netfold codecs` lists codecs and their options"
 EXAMPLE = "use KIND:OPTION=VALUE,OPTION=VALUE, for example lossless:load=0.7,block_elements=1024"

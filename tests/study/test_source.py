@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import sim.study.memory
-from sim.errors import DataError, NetfoldError, ScenarioError
-from sim.memory import BASE_BYTES
-from sim.study.memory import refuse_more_than_fits
-from sim.study.options import read_codecs
-from sim.study.source import file_source, synthetic_source
+import netfold.sim.study.memory
+from netfold.sim.errors import DataError, NetfoldError, ScenarioError
+from netfold.sim.memory import BASE_BYTES
+from netfold.sim.study.memory import refuse_more_than_fits
+from netfold.sim.study.options import read_codecs
+from netfold.sim.study.source import file_source, synthetic_source
 
 OPTIONS = {
     "elements": "1e3",
@@ -111,7 +111,7 @@ def test_a_file_that_does_not_fit_is_refused_before_it_is_read(
     """8 MiB of zeros: with what two workers decode and the sums, 10 times as much."""
     save = np.save if name == "g.npy" else np.savez_compressed
     save(tmp_path / name, np.zeros((2, 1 << 20), np.float32))
-    monkeypatch.setattr(sim.study.memory, "available_bytes", lambda: BASE_BYTES + (79 << 20))
+    monkeypatch.setattr(netfold.sim.study.memory, "available_bytes", lambda: BASE_BYTES + (79 << 20))
     tracemalloc.start()
     with pytest.raises(NetfoldError) as caught:
         file_source(tmp_path / name, None, 8)
@@ -126,7 +126,7 @@ def test_a_file_that_does_not_fit_is_refused_before_it_is_read(
 
 
 def test_the_hint_of_a_study_that_does_not_fit_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sim.study.memory, "available_bytes", lambda: BASE_BYTES + (40 << 20))
+    monkeypatch.setattr(netfold.sim.study.memory, "available_bytes", lambda: BASE_BYTES + (40 << 20))
     one_kind = {**OPTIONS, "density": "1", "pattern": "iid"}
     codecs = read_codecs(["exact"])
     with pytest.raises(NetfoldError) as caught:
@@ -245,7 +245,7 @@ def test_a_study_that_does_not_fit_is_refused_before_anything_is_drawn(
     source = synthetic_source({**OPTIONS, "density": "1", "pattern": "iid"}, workers=8, seed=1)
     codecs = read_codecs(["none"])
     for there_is, fits in ((2 * BASE_BYTES, True), (BASE_BYTES + 8 * 2 * 4 * 1000 - 1, False)):
-        monkeypatch.setattr(sim.study.memory, "available_bytes", lambda there_is=there_is: there_is)
+        monkeypatch.setattr(netfold.sim.study.memory, "available_bytes", lambda there_is=there_is: there_is)
         if fits:
             refuse_more_than_fits(codecs, source)
             continue

@@ -13,9 +13,9 @@ from typing import Any, ClassVar, NamedTuple
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from homomorphic.keyed import mix_plain
-from sim.engine.model import Merge, Overflow, Program
-from switch.registers import VERDICTS
+from netfold.homomorphic.keyed import mix_plain
+from netfold.sim.engine.model import Merge, Overflow, Program
+from netfold.switch.registers import VERDICTS
 from tests.reference.merging import Operand
 from tests.switch.pipeline import ELEMENTS, SLOTS, Packet, Pipeline
 

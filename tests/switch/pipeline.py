@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from homomorphic.merge import keep_threshold, lift
-from sim.engine.model import Merge, Overflow, Program
-from switch import arithmetic
-from switch.programs import atp, switchml, timed, tree
-from switch.registers import OVERWRITE, READ, Registers, clear, new_registers
+from netfold.homomorphic.merge import keep_threshold, lift
+from netfold.sim.engine.model import Merge, Overflow, Program
+from netfold.switch import arithmetic
+from netfold.switch.programs import atp, switchml, timed, tree
+from netfold.switch.registers import OVERWRITE, READ, Registers, clear, new_registers
 from tests.reference.atp import Outcome, Verdict
 from tests.reference.merging import lifted
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.engine.model import Merge, Overflow
-from switch import arithmetic
+from netfold.sim.engine.model import Merge, Overflow
+from netfold.switch import arithmetic
 from tests.reference.merging import added, keep_threshold, merged_signs, merged_word
 from tests.switch.lockstep import INT32
 from tests.switch.pipeline import int32

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from switch.programs.atp import FREE, new_entries
+from netfold.switch.programs.atp import FREE, new_entries
 from tests.reference.atp import AtpReference, Outcome, Verdict
 from tests.switch.lockstep import CHILD_DRAWS, CHILDREN, INT32
 from tests.switch.pipeline import ATP_VERDICTS, ELEMENTS, AtpPipeline

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homomorphic.codec import Merge
-from switch.custom import profile_from
-from switch.declare import PROGRAMS, RELEASED, WORDS, UnknownProgramError, declare
-from switch.fit import Fit, FitError, can_run, check_merges, check_overflow, fit, suits
-from switch.profiles import PROFILES, Profile
-from switch.program import Demand
-from switch.registers import new_registers
+from netfold.homomorphic.codec import Merge
+from netfold.switch.custom import profile_from
+from netfold.switch.declare import PROGRAMS, RELEASED, WORDS, UnknownProgramError, declare
+from netfold.switch.fit import Fit, FitError, can_run, check_merges, check_overflow, fit, suits
+from netfold.switch.profiles import PROFILES, Profile
+from netfold.switch.program import Demand
+from netfold.switch.registers import new_registers
 from tests.examples import examples
 
 TOFINO1, TOFINO2, IDEAL = PROFILES["tofino1"], PROFILES["tofino2"], PROFILES["ideal"]

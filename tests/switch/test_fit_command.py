@@ -11,14 +11,14 @@ from rich.console import Console
 from rich.table import Table
 from typer.testing import CliRunner, Result
 
-from sim.cli import app
-from sim.switch_tables import fit_table, profile_table, profiles_table
-from switch.declare import PROGRAMS, RELEASED
-from switch.fit import FitError, fit
-from switch.profiles import PROFILES
+from netfold.sim.cli import app
+from netfold.sim.switch_tables import fit_table, profile_table, profiles_table
+from netfold.switch.declare import PROGRAMS, RELEASED
+from netfold.switch.fit import FitError, fit
+from netfold.switch.profiles import PROFILES
 
 
-def netfold(line: str) -> Result:
+def run_netfold(line: str) -> Result:
     return CliRunner().invoke(app, line.split())
 
 
@@ -30,7 +30,7 @@ def lines(table: Table, width: int) -> list[str]:
 
 
 def test_a_program_stage_by_stage() -> None:
-    result = netfold("switch fit switchml --profile tofino1 --workers 16")
+    result = run_netfold("switch fit switchml --profile tofino1 --workers 16")
 
     assert result.exit_code == 0
     printed = result.stdout.splitlines()
@@ -53,7 +53,7 @@ def test_a_program_stage_by_stage() -> None:
 
 
 def test_a_program_on_a_switch_without_stages() -> None:
-    printed = netfold("switch fit atp --profile fpga").stdout.splitlines()
+    printed = run_netfold("switch fit atp --profile fpga").stdout.splitlines()
 
     assert [cell.strip() for cell in printed[-5].split("│")[1:-1]] == [
         "values",
@@ -70,7 +70,7 @@ def test_a_program_on_a_switch_without_stages() -> None:
 
 
 def test_a_program_that_takes_every_pipeline() -> None:
-    printed = netfold("switch fit switchml --profile tofino1 --words 256").stdout.splitlines()
+    printed = run_netfold("switch fit switchml --profile tofino1 --words 256").stdout.splitlines()
 
     assert printed[-5:] == [
         "passes         39 a slot round (4N + 7): 4 a packet, 7 to read the result out",
@@ -82,7 +82,7 @@ def test_a_program_that_takes_every_pipeline() -> None:
 
 
 def test_a_program_that_does_not_fit() -> None:
-    result = netfold("switch fit switchml --profile tofino1 --words 128")
+    result = run_netfold("switch fit switchml --profile tofino1 --words 128")
 
     assert result.exit_code == 1
     assert result.stdout == (
@@ -90,7 +90,7 @@ def test_a_program_that_does_not_fit() -> None:
         "tofino1 has 48\n"
         "  use 64 (256 B) or 256 words (1024 B) a packet\n"
     )
-    result = netfold("switch fit atp --profile tofino1 --per-pass 62 --json")
+    result = run_netfold("switch fit atp --profile tofino1 --per-pass 62 --json")
     assert result.exit_code == 1
     assert json.loads(result.stdout) == {
         "fits": False,
@@ -101,7 +101,7 @@ def test_a_program_that_does_not_fit() -> None:
 
 
 def test_a_fit_as_json() -> None:
-    result = netfold("switch fit atp --profile tofino1 --slots 20000 --json")
+    result = run_netfold("switch fit atp --profile tofino1 --slots 20000 --json")
 
     assert result.exit_code == 0
     found = json.loads(result.stdout)
@@ -149,21 +149,21 @@ def test_a_fit_as_json() -> None:
     ],
 )
 def test_what_cannot_be_asked(line: str, told: str) -> None:
-    result = netfold(line)
+    result = run_netfold(line)
 
     assert (result.exit_code, result.stdout, result.stderr) == (2, "", told)
 
 
 def test_larger_packets_take_more_memory_where_nothing_is_folded() -> None:
     def registers(words: int) -> str:
-        return netfold(f"switch fit switchml --profile fpga --words {words}").stdout.splitlines()[-1]
+        return run_netfold(f"switch fit switchml --profile fpga --words {words}").stdout.splitlines()[-1]
 
     assert registers(64) == "registers      4.28 MiB of 8.00 GiB, values alone 4.00 MiB"
     assert registers(256) == "registers      16.3 MiB of 8.00 GiB, values alone 16.0 MiB"
 
 
 def test_a_tree_on_a_network_that_drops() -> None:
-    result = netfold("switch fit tree --profile tofino1 --words 64")
+    result = run_netfold("switch fit tree --profile tofino1 --words 64")
 
     assert (result.exit_code, result.stdout) == (
         1,
@@ -176,25 +176,25 @@ def test_ports_of_any_rate(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     path.write_text("name: mine\nlike: tofino1\nport_rate: 0bps\n", "utf-8")
 
-    printed = netfold(f"switch fit switchml --profile {path}").stdout.splitlines()
+    printed = run_netfold(f"switch fit switchml --profile {path}").stdout.splitlines()
     assert printed[-3] == "loopback       56 ports, how busy is not known: port_rate is 0, any rate"
-    as_json = json.loads(netfold(f"switch fit switchml --profile {path} --json").stdout)
+    as_json = json.loads(run_netfold(f"switch fit switchml --profile {path} --json").stdout)
     assert as_json["loopback_ports"] == [None, 56]
 
 
 def test_no_slots_is_bad_usage() -> None:
-    assert netfold("switch fit atp --profile tofino1 --slots 0").exit_code == 2
+    assert run_netfold("switch fit atp --profile tofino1 --slots 0").exit_code == 2
 
 
 def test_all_profiles_in_a_list_and_all_their_numbers() -> None:
-    printed = netfold("switch profiles").stdout
+    printed = run_netfold("switch profiles").stdout
 
     assert all(f"│ {name} " in printed for name in PROFILES)
-    numbers = netfold("switch profiles tofino1").stdout
+    numbers = run_netfold("switch profiles tofino1").stdout
     for name, source in PROFILES["tofino1"].sources.items():
         assert f"│ {name} " in numbers
         assert source in numbers
-    assert "adds nothing up" in netfold("switch profiles plain").stdout
+    assert "adds nothing up" in run_netfold("switch profiles plain").stdout
 
 
 @pytest.mark.parametrize("profile", PROFILES)

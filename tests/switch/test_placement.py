@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switch.declare import RELEASED, declare
-from switch.placement import blocks_of, place
-from switch.profiles import PROFILES
-from switch.program import VALUES, Program, Register
+from netfold.switch.declare import RELEASED, declare
+from netfold.switch.placement import blocks_of, place
+from netfold.switch.profiles import PROFILES
+from netfold.switch.program import VALUES, Program, Register
 from tests.examples import examples
 
 TOFINO1 = PROFILES["tofino1"]

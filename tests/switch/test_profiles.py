@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from homomorphic.codec import Merge
-from switch.custom import profile_from
-from switch.limits import FIXED, FORWARDING, KINDS, MEMORY, OVERFLOWS, PIPELINE, Profile, ProfileError
-from switch.profiles import PROFILES, nearest
+from netfold.homomorphic.codec import Merge
+from netfold.switch.custom import profile_from
+from netfold.switch.limits import FIXED, FORWARDING, KINDS, MEMORY, OVERFLOWS, PIPELINE, Profile, ProfileError
+from netfold.switch.profiles import PROFILES, nearest
 
 FACTS = [field.name for field in fields(Profile) if field.name not in ("name", "summary", "kind", "sources")]
 EVERY_PROFILE = pytest.mark.parametrize("found", PROFILES.values(), ids=lambda found: found.name)

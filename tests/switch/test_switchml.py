@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sim.engine.model import Merge, Program
-from switch.registers import ANSWER, COMPLETE, CONSUMED, DROPPED, new_registers
+from netfold.sim.engine.model import Merge, Program
+from netfold.switch.registers import ANSWER, COMPLETE, CONSUMED, DROPPED, new_registers
 from tests.switch.pipeline import Packet, Pipeline
 
 INT32_MAX = 2**31 - 1

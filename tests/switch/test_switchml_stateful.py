@@ -14,9 +14,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from homomorphic.keyed import mix_plain
-from sim.engine.model import Program
-from switch.registers import ANSWER, COMPLETE
+from netfold.homomorphic.keyed import mix_plain
+from netfold.sim.engine.model import Program
+from netfold.switch.registers import ANSWER, COMPLETE
 from tests.reference.switchml import Slot, SwitchmlReference
 from tests.switch.lockstep import CHILD_DRAWS, INT32, SLOT_INDICES, TURNS, LockStep
 from tests.switch.pipeline import ELEMENTS, SLOTS, Packet, Pipeline

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sim.engine.model import Program
-from switch.registers import ANSWER, COMPLETE, CONSUMED, DROPPED, EXPIRED, LATE, new_registers
+from netfold.sim.engine.model import Program
+from netfold.switch.registers import ANSWER, COMPLETE, CONSUMED, DROPPED, EXPIRED, LATE, new_registers
 from tests.switch.pipeline import Packet, Pipeline
 
 KEPT, SENT, ADDED = [70, -7], [5, 20], [75, 13]

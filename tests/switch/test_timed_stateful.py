@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from sim.engine.model import Program
+from netfold.sim.engine.model import Program
 from tests.switch.lockstep import SLOT_INDICES, TURNS, LockStep
 from tests.switch.pipeline import ELEMENTS, SLOTS, Packet
 from tests.switch.timed_reference import TimedReference

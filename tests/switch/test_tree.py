@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from sim.engine.model import Merge, Program
-from switch.registers import COMPLETE, CONSUMED, DROPPED, new_registers
+from netfold.sim.engine.model import Merge, Program
+from netfold.switch.registers import COMPLETE, CONSUMED, DROPPED, new_registers
 from tests.reference.tree import Row, TreeReference
 from tests.switch.lockstep import SLOT_INDICES, LockStep
 from tests.switch.pipeline import ELEMENTS, Packet, Pipeline, int32

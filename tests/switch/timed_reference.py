@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import SimpleNamespace
 
-from sim.engine.model import Merge, Overflow
+from netfold.sim.engine.model import Merge, Overflow
 from tests.reference.chunk import Cause, Chunk
 from tests.reference.fabric import Timer
 from tests.reference.timed import Row, TimedSwitch

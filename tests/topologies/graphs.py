@@ -5,7 +5,7 @@ from __future__ import annotations
 import networkx as nx
 from hypothesis import strategies as st
 
-from topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
+from netfold.topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
 
 GBPS = 10**9
 LINK = LinkSpec(rate_bps=100 * GBPS, delay_ps=1_000_000, buffer_bytes=262_144)

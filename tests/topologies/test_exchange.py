@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from netfold.topologies.exchange import from_json, to_graphml, to_json
+from netfold.topologies.graph import TooLargeError, TopologyError
+from netfold.topologies.routing import compile_network
 from tests.topologies.graphs import pair, topologies
-from topologies.exchange import from_json, to_graphml, to_json
-from topologies.graph import TooLargeError, TopologyError
-from topologies.routing import compile_network
 
 
 def refused(text: str, written: str) -> None:

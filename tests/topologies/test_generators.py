@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netfold.topologies import GENERATORS
+from netfold.topologies.graph import LinkSpec, TopologyError, hosts, racks, switches
+from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.measures import measure
+from netfold.topologies.routing import compile_network
+from netfold.topologies.star import star
 from tests.topologies.graphs import LINK, UPLINK
-from topologies import GENERATORS
-from topologies.graph import LinkSpec, TopologyError, hosts, racks, switches
-from topologies.leaf_spine import leaf_spine
-from topologies.measures import measure
-from topologies.routing import compile_network
-from topologies.star import star
 
 
 def test_generators_are_found_by_kind() -> None:

@@ -10,8 +10,7 @@ import networkx as nx
 import pytest
 from hypothesis import given
 
-from tests.topologies.graphs import LINK, pair, topologies
-from topologies.graph import (
+from netfold.topologies.graph import (
     TopologyError,
     add_host,
     add_link,
@@ -21,6 +20,7 @@ from topologies.graph import (
     switches,
     validate,
 )
+from tests.topologies.graphs import LINK, pair, topologies
 
 
 def refused(text: str, graph: nx.Graph) -> None:

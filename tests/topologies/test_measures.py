@@ -7,12 +7,12 @@ from itertools import combinations
 import networkx as nx
 from hypothesis import given
 
+from netfold.topologies.graph import add_link, add_switch, hosts
+from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.measures import bisection_bps, measure
+from netfold.topologies.star import star
 from tests.examples import examples
 from tests.topologies.graphs import GBPS, LINK, UPLINK, topologies
-from topologies.graph import add_link, add_switch, hosts
-from topologies.leaf_spine import leaf_spine
-from topologies.measures import bisection_bps, measure
-from topologies.star import star
 
 
 def bisection_by_splits(graph: nx.Graph) -> int:

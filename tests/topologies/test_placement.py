@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netfold.topologies.graph import TopologyError, hosts, racks, switches
+from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.placement import place_aggregators, place_workers
+from netfold.topologies.star import star
 from tests.topologies.graphs import LINK, UPLINK, topologies
-from topologies.graph import TopologyError, hosts, racks, switches
-from topologies.leaf_spine import leaf_spine
-from topologies.placement import place_aggregators, place_workers
-from topologies.star import star
 
 
 def leaves() -> nx.Graph:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netfold.topologies.graph import TopologyError, hosts, switches
+from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.routing import compile_network, path
 from tests.topologies.graphs import LINK, UPLINK, pair, topologies
-from topologies.graph import TopologyError, hosts, switches
-from topologies.leaf_spine import leaf_spine
-from topologies.routing import compile_network, path
 
 
 def test_pair_in_full() -> None:

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.errors import DataError
-from sim.workload.draws import keyed, shards
-from sim.workload.workload import FLOAT_BYTES, Part, group, make_buckets, split
+from netfold.sim.errors import DataError
+from netfold.sim.workload.draws import keyed, shards
+from netfold.sim.workload.workload import FLOAT_BYTES, Part, group, make_buckets, split
 
 sizes = st.lists(st.integers(1, 50), min_size=1, max_size=30)
 

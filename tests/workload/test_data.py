@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sim.errors import DataError
-from sim.workload import data
-from sim.workload.data import DataSet, Digits, Ratings
+from netfold.sim.errors import DataError
+from netfold.sim.workload import data
+from netfold.sim.workload.data import DataSet, Digits, Ratings
 
 CONTENT = b"1,2,3\n"
 TOY = DataSet(

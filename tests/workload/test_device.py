@@ -2,8 +2,8 @@
 
 import pytest
 
-from sim.workload import Cost
-from sim.workload.device import DEVICES, FixedDevice, NoDevice, step_times
+from netfold.sim.workload import Cost
+from netfold.sim.workload.device import DEVICES, FixedDevice, NoDevice, step_times
 
 COST = Cost(forward_flops=10**9, backward_flops=2 * 10**9, forward_bytes=10**8, backward_bytes=10**9)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sim.workload import normals
-from sim.workload.normals import fill_normal
+from netfold.sim.workload import normals
+from netfold.sim.workload.normals import fill_normal
 
 
 def generators(seed: int) -> tuple[np.random.Generator, np.random.Generator]:

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from sim.workload.data import Ratings
-from sim.workload.draws import shards
-from sim.workload.tasks import RecommenderTask
+from netfold.sim.workload.data import Ratings
+from netfold.sim.workload.draws import shards
+from netfold.sim.workload.tasks import RecommenderTask
 from tests.examples import examples
 
 

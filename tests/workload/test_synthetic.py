@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from sim.workload import Cost, SyntheticSpec, Workload, synthetic_workload
-from sim.workload.draws import keyed
-from sim.workload.synthetic import BLOCK_ELEMENTS, Distribution, Pattern
+from netfold.sim.workload import Cost, SyntheticSpec, Workload, synthetic_workload
+from netfold.sim.workload.draws import keyed
+from netfold.sim.workload.synthetic import BLOCK_ELEMENTS, Distribution, Pattern
 
 PATTERNS: tuple[Pattern, ...] = ("iid", "rows", "columns", "blocks")
 DISTRIBUTIONS: tuple[Distribution, ...] = ("normal", "lognormal", "loguniform", "integer")

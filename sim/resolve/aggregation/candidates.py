@@ -10,18 +10,18 @@ from typing import NamedTuple
 import networkx as nx
 import numpy as np
 
-from sim.engine.model import Job
-from sim.errors import ScenarioError
-from sim.resolve.aggregation.switches import Switches
-from sim.resolve.aggregation.tree import Tree, build_tree, one_switch
-from sim.resolve.place import Place
-from sim.resolve.placement import told
-from sim.scenario.collectives import InNetwork
-from sim.wiring import Pace, job_pace, words_per_s
-from switch.fit import can_run, suits
-from switch.profiles import PROFILES
-from topologies.graph import TopologyError
-from topologies.placement import place_aggregators
+from netfold.sim.engine.model import Job
+from netfold.sim.errors import ScenarioError
+from netfold.sim.resolve.aggregation.switches import Switches
+from netfold.sim.resolve.aggregation.tree import Tree, build_tree, one_switch
+from netfold.sim.resolve.place import Place
+from netfold.sim.resolve.placement import told
+from netfold.sim.scenario.collectives import InNetwork
+from netfold.sim.wiring import Pace, job_pace, words_per_s
+from netfold.switch.fit import can_run, suits
+from netfold.switch.profiles import PROFILES
+from netfold.topologies.graph import TopologyError
+from netfold.topologies.placement import place_aggregators
 
 COMPARED_MAX = 64  # roots whose pace is worked out; further ones are tried where none of these fits
 NAMED_MAX = 8  # places that an error lists

@@ -7,28 +7,36 @@ import difflib
 
 import networkx as nx
 
-from homomorphic.codec import Codec, Merge
-from homomorphic.keyed import mix_plain
-from sim.collectives.ring_rules import ring_route
-from sim.engine.model import Branch, Job, Overflow, Program, Server
-from sim.errors import ScenarioError
-from sim.frames import FRAMES, frame_of, own_header_bytes
-from sim.plan import Passes
-from sim.resolve.aggregation.candidates import Candidate, Candidates, none_fits
-from sim.resolve.aggregation.switches import Request, Switches
-from sim.resolve.aggregation.tree import Tree
-from sim.resolve.carrier import fitted, switch_carrier
-from sim.resolve.cells import check_cells
-from sim.resolve.place import Place
-from sim.resolve.placement import Hosts
-from sim.resolve.sections import device_of
-from sim.resolve.timeouts import check_timeout
-from sim.resolve.warnings import is_ring_faster, slower_than_ring
-from sim.scenario.collectives import InNetwork
-from sim.scenario.models import JobSections
-from sim.units import TIME
-from sim.wiring import Pace, Window, full_window_trip_ps, job_pace, job_traffic, ring_pace, ring_traffic
-from switch.declare import MERGES
+from netfold.homomorphic.codec import Codec, Merge
+from netfold.homomorphic.keyed import mix_plain
+from netfold.sim.collectives.ring_rules import ring_route
+from netfold.sim.engine.model import Branch, Job, Overflow, Program, Server
+from netfold.sim.errors import ScenarioError
+from netfold.sim.frames import FRAMES, frame_of, own_header_bytes
+from netfold.sim.plan import Passes
+from netfold.sim.resolve.aggregation.candidates import Candidate, Candidates, none_fits
+from netfold.sim.resolve.aggregation.switches import Request, Switches
+from netfold.sim.resolve.aggregation.tree import Tree
+from netfold.sim.resolve.carrier import fitted, switch_carrier
+from netfold.sim.resolve.cells import check_cells
+from netfold.sim.resolve.place import Place
+from netfold.sim.resolve.placement import Hosts
+from netfold.sim.resolve.sections import device_of
+from netfold.sim.resolve.timeouts import check_timeout
+from netfold.sim.resolve.warnings import is_ring_faster, slower_than_ring
+from netfold.sim.scenario.collectives import InNetwork
+from netfold.sim.scenario.models import JobSections
+from netfold.sim.units import TIME
+from netfold.sim.wiring import (
+    Pace,
+    Window,
+    full_window_trip_ps,
+    job_pace,
+    job_traffic,
+    ring_pace,
+    ring_traffic,
+)
+from netfold.switch.declare import MERGES
 
 TIMEOUT_PS = TIME.parse("10ms")  # of SwitchML's released client
 ATP_TIMEOUT_PS, ATP_FIRST_TIMEOUT_PS = TIME.parse("200us"), TIME.parse("50ms")  # in-ATP/ATP, p4ml_manager.cc

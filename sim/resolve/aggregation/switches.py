@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from homomorphic.codec import Merge
-from sim.errors import ScenarioError
-from sim.frames import FRAMES
-from sim.resolve.aggregation.tree import Tree
-from sim.resolve.place import Place
-from sim.scenario.collectives import FRAMES_OF, InNetwork
-from sim.wiring import with_loopback
-from switch.fit import Fit, FitError, check_merges, check_overflow, fit
-from switch.limits import PIPELINE
-from switch.profiles import Profile
-from switch.program import Demand
-from switch.refusals import declare_on, loopback_streams
-from topologies.routing import Network
+from netfold.homomorphic.codec import Merge
+from netfold.sim.errors import ScenarioError
+from netfold.sim.frames import FRAMES
+from netfold.sim.resolve.aggregation.tree import Tree
+from netfold.sim.resolve.place import Place
+from netfold.sim.scenario.collectives import FRAMES_OF, InNetwork
+from netfold.sim.wiring import with_loopback
+from netfold.switch.fit import Fit, FitError, check_merges, check_overflow, fit
+from netfold.switch.limits import PIPELINE
+from netfold.switch.profiles import Profile
+from netfold.switch.program import Demand
+from netfold.switch.refusals import declare_on, loopback_streams
+from netfold.topologies.routing import Network
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from topologies.routing import Network, path
+from netfold.topologies.routing import Network, path
 
 
 class Tree(NamedTuple):

@@ -1,0 +1,1 @@
+"""netfold: what happens to a gradient, on this network, under this encoding?"""
