@@ -59,8 +59,9 @@ class Scaling:
     """Block floating point agreed on the way: the message's float32 words become int32 block by block.
 
     Each worker announces the exponent of each block (MAX over workers); a block is quantised with the agreed
-    exponent just before it is sent (`homomorphic.fixed_point.quantize_block`). A network that can pipeline
-    the two does (SwitchML sends exponents one window ahead); `homomorphic.fold.stage` splits them for others.
+    exponent just before it is sent (`homomorphic.codecs.fixed_point.quantize_block`). A network that can
+    pipeline the two does (SwitchML sends exponents one window ahead); `homomorphic.fold.stage` splits them
+    for others.
     """
 
     exponents: NDArray[np.int8]  # (blocks,)
@@ -246,6 +247,6 @@ def register(codec: C) -> C:
     return codec
 
 
-def codecs() -> dict[str, Callable[..., Codec]]:
+def codec_kinds() -> dict[str, Callable[..., Codec]]:
     """All registered codecs by kind, in alphabetical order."""
     return dict(sorted(_registry.items()))

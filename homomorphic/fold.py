@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Encoder, Exchange, Gradient, Merge, Merged, Message, Round, Words
-from netfold.homomorphic.factor import WORD_MAX
-from netfold.homomorphic.fixed_point import quantize
-from netfold.homomorphic.keyed import mix_plain
+from netfold.homomorphic.codecs.factor import WORD_MAX
+from netfold.homomorphic.codecs.fixed_point import quantize
+from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.merge import merge_all
 
 

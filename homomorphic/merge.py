@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Merge, Merged, Words
-from netfold.homomorphic.compiled import kernel
-from netfold.homomorphic.keyed import Integer, mix_plain, splitmix64
+from netfold.homomorphic.kernels.compiled import kernel
+from netfold.homomorphic.kernels.keyed import Integer, mix_plain, splitmix64
 
 CODES_PER_WORD = 8  # TABLE_ADD: 4-bit codes, lowest bits first
 ORDER_FREE = frozenset({Merge.ADD, Merge.OR, Merge.MAX, Merge.TABLE_ADD})  # same bits whatever the order

@@ -12,7 +12,7 @@ import os
 import sys
 
 _YOUNG = 50_000  # new objects until the collector looks at the youngest; Python's own number is 700
-_INTERRUPTED = 130  # as `sim.cli.EXIT_INTERRUPTED`, which is not there yet
+_INTERRUPTED = 130  # as `sim.commands.main.EXIT_INTERRUPTED`, which is not there yet
 
 
 def main() -> None:
@@ -20,7 +20,7 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.set_threshold(_YOUNG)
     try:
-        from netfold.sim.cli import main as commands
+        from netfold.sim.commands.main import main as commands
 
         commands()
     except KeyboardInterrupt:

@@ -5,10 +5,10 @@
     │   └── MistakesError   2   several of them
     ├── DataError           2   a data set or a run folder that is missing, unfinished or damaged
     │   └── UnwrittenError  1   a result that cannot be written
-    ├── foreign.UnreadableError  2  a file that cannot be read: why
+    ├── files.foreign.UnreadableError  2  a file that cannot be read: why
     ├── units.UnitError     2   a text that is no rate, time, size or fraction
     ├── RunError            1   a run that cannot go on
-    │   └── StuckError      1   traffic that makes no progress; the variant's verdict is "stuck"
+    │   └── diagnosis.report.StuckError  1   traffic that makes no progress; the variant's verdict is "stuck"
     └── InvariantError      3   netfold contradicts itself: a bug, never the user's mistake
 
 A message says where and what was found; the hint says what is allowed and the nearest fix. A run whose checks
@@ -19,10 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, ClassVar
-
-if TYPE_CHECKING:
-    from netfold.sim.diagnosis import Diagnosis
+from typing import ClassVar
 
 _SHOWN_CHARACTERS = 80  # of a value in a message
 _SHOWN_MISTAKES = 20
@@ -167,15 +164,6 @@ class RunError(NetfoldError):
     """A run that cannot go on."""
 
     exit_code: ClassVar[int] = 1
-
-
-class StuckError(RunError):
-    """Somebody waits for what will never come; `diagnosis` says who, for what, and most likely why."""
-
-    def __init__(self, diagnosis: Diagnosis) -> None:
-        super().__init__(str(diagnosis))
-        self.args = (diagnosis,)  # what pickle calls __init__ with
-        self.diagnosis = diagnosis
 
 
 class InvariantError(NetfoldError):

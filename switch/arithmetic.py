@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.compiled import inlined, kernel
+from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.homomorphic.merge import float_add_words, max_words, or_words, sign_words
 
 ADD, OR, MAX, FLOAT_ADD, SIGN, TABLE_ADD = 0, 1, 2, 3, 4, 5

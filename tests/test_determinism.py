@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from netfold.sim.run import run_scenario
+from netfold.sim.run.run import run_scenario
+from tests import ROOT
 
-ROOT = Path(__file__).parents[1]
 VARYING = "run.json"  # the only file that may differ
 SCENARIO = """\
 name: same

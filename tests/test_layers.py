@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests import ROOT
+
 PACKAGES = ("homomorphic", "switch", "topologies", "sim")
 TEXTS = {".py", ".md", ".yaml", ".toml", ".html", ".json", ".txt"}
 LINES_MAX = 350

@@ -18,7 +18,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from netfold.sim.cli import app
+from netfold.sim.commands.main import app
 from netfold.sim.resolve import resolve
 from netfold.sim.results.tables import TABLES
 from netfold.sim.scenario import load

@@ -13,15 +13,16 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
-from netfold.sim.cli import app
-from netfold.sim.outcome import VariantResult
+from netfold.sim.commands.main import app
 from netfold.sim.resolve import resolve
 from netfold.sim.results import summarize
-from netfold.sim.run import run_variant
+from netfold.sim.run.outcome import VariantResult
+from netfold.sim.run.run import run_variant
 from netfold.sim.scenario import load
 from netfold.sim.scenario.models import Training
+from tests import ROOT
 
-SCENARIOS = Path(__file__).parents[1] / "scenarios"
+SCENARIOS = ROOT / "scenarios"
 FILES = sorted(SCENARIOS.rglob("*.yaml"))
 SMALL = 20_000  # elements
 NOT_FINISHED = {

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests import ROOT
+
 SCRIPT = ROOT / "tools" / "torch_notice.py"
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.compiled import intrinsic, kernel
+from netfold.homomorphic.kernels.compiled import intrinsic, kernel
 
 WORD_ELEMENTS = 64
 

@@ -23,9 +23,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from netfold.homomorphic.compiled import inlined, kernel
 from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
-from netfold.homomorphic.keyed import splitmix64
+from netfold.homomorphic.kernels.compiled import inlined, kernel
+from netfold.homomorphic.kernels.keyed import splitmix64
 
 FALSE_POSITIVE_BITS = 39.2  # what a false positive costs further on: a counter and a quarter, of 32 bits each
 BITS_PER_HASH = 1 / math.log(2)  # of the filter for each member: half of its bits are then set

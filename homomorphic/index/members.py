@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Gradient, Merged, Message, Note, NoteKind, Round, Work
-from netfold.homomorphic.compiled import kernel
 from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex, popcount, trailing_zeros
+from netfold.homomorphic.kernels.compiled import kernel
+from netfold.homomorphic.kernels.threads import in_parallel
 from netfold.homomorphic.numbers.compact import Compact, all_of
 from netfold.homomorphic.numbers.formats import Agreed, Format, word_starts
-from netfold.homomorphic.threads import in_parallel
 
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 DENSE_SHARE = 8  # values are gathered where at most one in so many is not zero

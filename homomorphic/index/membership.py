@@ -23,7 +23,7 @@ import numpy as np
 from netfold.homomorphic.codec import DecodeError, Gradient, Merge, Merged, Message, Round, Work
 from netfold.homomorphic.index import bits, bloom
 from netfold.homomorphic.index.bits import WORD_ELEMENTS, Index, WideIndex
-from netfold.homomorphic.keyed import mix_plain
+from netfold.homomorphic.kernels.keyed import mix_plain
 
 IndexKind = Literal["flat", "two_level", "bloom"]
 Operations = Generator[tuple[Message, ...], tuple[Merged, ...], "Membership"]

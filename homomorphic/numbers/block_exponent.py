@@ -14,11 +14,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic import fixed_point
 from netfold.homomorphic.bounds import ErrorBound
 from netfold.homomorphic.codec import Gradient, Merge, Merged, Message, Round, Words, Work
-from netfold.homomorphic.compiled import kernel
-from netfold.homomorphic.fixed_point import quantized, scale_of
+from netfold.homomorphic.codecs import fixed_point
+from netfold.homomorphic.codecs.fixed_point import quantized, scale_of
+from netfold.homomorphic.kernels.compiled import kernel
 from netfold.homomorphic.numbers.compact import Compact
 from netfold.homomorphic.numbers.maxima import check_maxima, largest_so_far
 

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Gradient
-from netfold.homomorphic.compiled import inlined, intrinsic, kernel
 from netfold.homomorphic.index.bits import trailing_zeros
+from netfold.homomorphic.kernels.compiled import inlined, intrinsic, kernel
 
 CHUNK_ELEMENTS = 512  # decoded at a time: their digits and partial sums stay in the nearest cache
 

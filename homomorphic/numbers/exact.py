@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import ErrorBound, RoundingBound
 from netfold.homomorphic.codec import DecodeError, EncodeError, Gradient, Merge, Merged, Message, Round, Work
-from netfold.homomorphic.factor import not_finite
+from netfold.homomorphic.codecs.factor import not_finite
 from netfold.homomorphic.numbers import digits
 from netfold.homomorphic.numbers.compact import Compact
 from netfold.homomorphic.numbers.digits import EMPTY_LOW, EMPTY_TOP, Int32s, Ranges

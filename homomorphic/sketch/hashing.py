@@ -21,9 +21,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.compiled import inlined, kernel
 from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex, popcount, trailing_zeros
-from netfold.homomorphic.keyed import Integer, splitmix64
+from netfold.homomorphic.kernels.compiled import inlined, kernel
+from netfold.homomorphic.kernels.keyed import Integer, splitmix64
 
 PUBLISHED, ROTATED, REPAIRED = 0, 1, 2
 PUBLISHED_LANES = 1024  # threads of a CUDA block

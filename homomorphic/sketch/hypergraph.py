@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.compiled import kernel
 from netfold.homomorphic.index.bits import WideIndex
+from netfold.homomorphic.kernels.compiled import kernel
 from netfold.homomorphic.sketch.hashing import (
     POSITIONS_SPARE,
     Counters,

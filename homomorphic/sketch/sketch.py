@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.index.bits import WORD_ELEMENTS
 from netfold.homomorphic.index.members import Placed
-from netfold.homomorphic.keyed import splitmix64_plain
+from netfold.homomorphic.kernels.keyed import splitmix64_plain
+from netfold.homomorphic.kernels.threads import in_parallel
 from netfold.homomorphic.sketch import hypergraph, tables
 from netfold.homomorphic.sketch.hashing import PUBLISHED_LANES, REPAIRED, ROTATED, Hashing
 from netfold.homomorphic.sketch.tables import LANES, MEMBERS_MAX, Tables
-from netfold.homomorphic.threads import in_parallel
 
 TILE_MEMBERS = 32_768  # tables fit a core's cache, and few tiles fail (about 6 / members)
 TILE_ELEMENTS_MAX = 1 << 22  # so that sparse buckets have tiles for several threads

@@ -20,9 +20,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.compiled import inlined, kernel
 from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
-from netfold.homomorphic.keyed import splitmix64, splitmix64_plain
+from netfold.homomorphic.kernels.compiled import inlined, kernel
+from netfold.homomorphic.kernels.keyed import splitmix64, splitmix64_plain
 from netfold.homomorphic.sketch.hashing import (
     POSITIONS_SPARE,
     Counters,

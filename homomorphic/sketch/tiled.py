@@ -31,7 +31,7 @@ from netfold.homomorphic.index.members import (
     tell_infinite,
 )
 from netfold.homomorphic.index.membership import IndexKind, IndexMemory, exchange_index, own_index
-from netfold.homomorphic.keyed import mix_plain
+from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.numbers.compact import Compact
 from netfold.homomorphic.numbers.formats import Agreed, Format
 from netfold.homomorphic.sketch.forecast import Seen, with_margin

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from netfold.sim.record import CheckRecord
+from netfold.sim.results.records import CheckRecord
 
 Counters = Sequence[Mapping[str, int]]  # of one job's switch program, by point
 

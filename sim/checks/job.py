@@ -9,12 +9,12 @@ from netfold.homomorphic.bounds import FLOAT_MAX
 from netfold.homomorphic.codec import NoteKind
 from netfold.homomorphic.merge import ORDER_FREE
 from netfold.sim.checks.finding import Counters, Ending, Finding, recorded
+from netfold.sim.checks.journal import Journal
 from netfold.sim.checks.leaks import nothing_leaked
-from netfold.sim.journal import Journal
-from netfold.sim.plan import JobPlan
-from netfold.sim.record import CheckRecord, LinkRecord, RoundRecord
-from netfold.sim.resolve.warnings import clipped_sums
-from netfold.sim.verify import Findings
+from netfold.sim.checks.rounds import Findings
+from netfold.sim.plan.plan import JobPlan
+from netfold.sim.plan.warnings import clipped_sums
+from netfold.sim.results.records import CheckRecord, LinkRecord, RoundRecord
 
 ADDITIONS = "(n − 1) · 2⁻²⁴ · Σ|x|"  # what n − 1 float32 additions may be off by
 _NOT_AT_ONCE = (

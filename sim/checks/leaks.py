@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from netfold.sim.checks.finding import Ending, Finding, LeakCause
-from netfold.sim.engine.model import Fate, Job, Program, Rule
-from netfold.sim.fault_plan import PlannedFault, Reboot
-from netfold.sim.plan import JobPlan, VariantPlan
-from netfold.sim.record import FaultRecord
-from netfold.sim.ways import into_switches
+from netfold.sim.engine.interface import Fate, Job, Program, Rule
+from netfold.sim.plan.faults import PlannedFault, Reboot
+from netfold.sim.plan.paths import into_switches
+from netfold.sim.plan.plan import JobPlan, VariantPlan
+from netfold.sim.results.records import FaultRecord
 
 LEAKS_SHOWN = 3
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from netfold.sim.checks.finding import Counters, Finding, recorded
-from netfold.sim.engine.model import Job, Program
-from netfold.sim.plan import VariantPlan
-from netfold.sim.record import CheckRecord, FaultRecord, LinkRecord
+from netfold.sim.engine.interface import Job, Program
+from netfold.sim.plan.plan import VariantPlan
+from netfold.sim.results.records import CheckRecord, FaultRecord, LinkRecord
 
 
 def check_network(

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import simpy
 
 from netfold.homomorphic.codec import Merge, Merged, Message
-from netfold.sim.engine.model import Overflow
+from netfold.sim.engine.interface import Overflow
 
 OPERATIONS_KEPT = 64
 Wait = Generator[simpy.Event, Any, tuple[Merged, ...]]

@@ -6,15 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Holders, Merge, Merged, Message, Words
-from netfold.homomorphic.factor import WORD_MAX
+from netfold.homomorphic.codecs.factor import WORD_MAX
 from netfold.homomorphic.merge import CODES_PER_WORD
 from netfold.sim.collectives.collective import Wait
 from netfold.sim.collectives.places import Places
 from netfold.sim.collectives.results import Results
-from netfold.sim.engine import model
-from netfold.sim.engine.model import Scaled, Segment
-from netfold.sim.engine.state import SEGMENTS_MAX
-from netfold.sim.fabric import Fabric
+from netfold.sim.engine import interface as model
+from netfold.sim.engine.interface import Scaled, Segment
+from netfold.sim.engine.tables.world import SEGMENTS_MAX
+from netfold.sim.network.fabric import Fabric
 
 SWITCH_MERGES: dict[Merge, model.Merge] = {
     merge: model.Merge[merge.name] for merge in Merge if merge is not Merge.GATHER

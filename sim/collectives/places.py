@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.sim.collectives.collective import OPERATIONS_KEPT
-from netfold.sim.engine.model import Job, Program, Segment
+from netfold.sim.engine.interface import Job, Program, Segment
 
 
 class _Stream(NamedTuple):

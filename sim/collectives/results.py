@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Words
-from netfold.sim.bits import same_bits
-from netfold.sim.engine.model import Segment, Shared
+from netfold.homomorphic.kernels.comparison import same_bits
+from netfold.sim.engine.interface import Segment, Shared
 
 # From this size on, memory is asked of the system and stays untouched until written.
 _RESERVED_BYTES = 1 << 20

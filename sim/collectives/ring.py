@@ -15,14 +15,14 @@ import numpy as np
 import simpy
 
 from netfold.homomorphic.codec import Merged, Message, Words
-from netfold.homomorphic.keyed import mix_plain
+from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.merge import combine, merge_all
 from netfold.sim.collectives.collective import Wait
 from netfold.sim.collectives.results import Finished
 from netfold.sim.collectives.ring_rules import MERGES, ring_route
-from netfold.sim.engine.model import Flow, Frame, Overflow
-from netfold.sim.fabric import Fabric
-from netfold.sim.hosts import Hosts
+from netfold.sim.engine.interface import Flow, Frame, Overflow
+from netfold.sim.network.fabric import Fabric
+from netfold.sim.network.host_time import Hosts
 from netfold.sim.workload.device import Device
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netfold.homomorphic.codec import Merge
-from netfold.homomorphic.keyed import mix_plain
+from netfold.homomorphic.kernels.keyed import mix_plain
 
 MERGES = frozenset(Merge) - {Merge.GATHER}  # what hosts can do to words on their way round
 

@@ -8,15 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from netfold.sim.engine import changes, inspection, jobs, rows, state, tables
-from netfold.sim.engine.atp_worker import open_atp_stream
-from netfold.sim.engine.flow import open_flow
-from netfold.sim.engine.kernel import run_until
-from netfold.sim.engine.lent import Lent
-from netfold.sim.engine.link import PACKET_BYTES_MAX
-from netfold.sim.engine.lock_step import LockStep, Shape
-from netfold.sim.engine.memory import address_of
-from netfold.sim.engine.model import (
+from netfold.sim.engine.interface import (
     BACKLOG_MAX_PS,
     BacklogError,
     Completion,
@@ -33,9 +25,22 @@ from netfold.sim.engine.model import (
     Segment,
     SlotState,
 )
-from netfold.sim.engine.segments import write_segments
-from netfold.sim.engine.stream import open_stream
-from netfold.sim.engine.tables import check_words
+from netfold.sim.engine.links.link import PACKET_BYTES_MAX
+from netfold.sim.engine.loop.loop import run_until
+from netfold.sim.engine.observe import inspect as inspection
+from netfold.sim.engine.setup import allocate as tables
+from netfold.sim.engine.setup import control as changes
+from netfold.sim.engine.setup import jobs
+from netfold.sim.engine.setup.allocate import check_words
+from netfold.sim.engine.setup.keep_alive import Lent
+from netfold.sim.engine.setup.lock_step import LockStep, Shape
+from netfold.sim.engine.setup.segments import write_segments
+from netfold.sim.engine.tables import rows
+from netfold.sim.engine.tables import world as state
+from netfold.sim.engine.tables.addresses import address_of
+from netfold.sim.engine.transports.atp_worker import open_atp_stream
+from netfold.sim.engine.transports.flow import open_flow
+from netfold.sim.engine.transports.stream import open_stream
 from netfold.topologies.routing import Network
 
 EVENTS_MAX = 1_000_000  # that run without a pause, in which Python sees signals: some 0.1 s

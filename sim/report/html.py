@@ -10,10 +10,10 @@ from typing import Any
 import jinja2
 import polars as pl
 
+from netfold.sim.files import durable as files
 from netfold.sim.report import words
 from netfold.sim.report.figures import figures
 from netfold.sim.report.setup import setup
-from netfold.sim.results import files
 from netfold.sim.results.reader import Run, load
 from netfold.sim.results.verdicts import GOOD, kind
 

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from netfold.homomorphic.codec import Adaptable, Carrier, Codec
-from netfold.sim.engine.model import Frame, Job, Program
+from netfold.sim.engine.interface import Frame, Job, Program
+from netfold.sim.plan.idle_network import (
+    Traffic,
+    Window,
+    full_window_trip_ps,
+    job_traffic,
+    one_way_ps,
+    wire_bound,
+)
 from netfold.sim.units import PS_PER_S
-from netfold.sim.wiring import Traffic, Window, full_window_trip_ps, job_traffic, one_way_ps, wire_bound
 from netfold.sim.workload.device import Device
 from netfold.topologies.routing import Network
 

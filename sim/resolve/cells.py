@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netfold.homomorphic.codec import Codec
-from netfold.homomorphic.lossless import Lossless
+from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.homomorphic.sketch.released import WORKERS_MAX
 from netfold.sim.resolve.place import Place
 

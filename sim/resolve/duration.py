@@ -2,7 +2,7 @@
 
 The estimate is an upper one for a run in which nothing is lost: every worker's dense gradient over the
 slowest link that there ever is, one after the other, twice. What a run needs beyond it, because much is lost
-or waits, ends at the same limit with a verdict (`sim.fabric`).
+or waits, ends at the same limit with a verdict (`sim.network.fabric`).
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from netfold.sim.engine.model import BACKLOG_MAX_PS, NEVER_PS, TIME_MAX_PS, Job
+from netfold.sim.engine.interface import BACKLOG_MAX_PS, NEVER_PS, TIME_MAX_PS, Job
 from netfold.sim.errors import ScenarioError
-from netfold.sim.fault_plan import FaultPlan, LinksSlower
-from netfold.sim.fault_resolve import ErrorAt
-from netfold.sim.plan import JobPlan
+from netfold.sim.plan.faults import FaultPlan, LinksSlower
+from netfold.sim.plan.plan import JobPlan
+from netfold.sim.resolve.faults import ErrorAt
 from netfold.sim.resolve.place import Place
 from netfold.sim.units import PS_PER_S, RATE, TIME, transmit_time_ps
 from netfold.sim.workload import FileSpec, SyntheticSpec

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from netfold.homomorphic.codec import Codec
-from netfold.sim.engine.model import Job, Program
-from netfold.sim.memory import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
-from netfold.sim.plan import RingPlan
+from netfold.sim.engine.interface import Job, Program
+from netfold.sim.memory.available import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
+from netfold.sim.plan.plan import RingPlan
 from netfold.sim.resolve.place import Place
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec, training_elements
 from netfold.sim.workload.workload import FLOAT_BYTES
@@ -104,7 +104,10 @@ def refuse_more_than_fits(jobs: list[Sized]) -> None:
 
 
 def _footprint(job: Sized) -> Footprint:
-    from netfold.sim.footprint import codec_footprint, sample_of  # late: most runs are far from any limit
+    from netfold.sim.memory.footprint import (  # late: most runs are far from any limit
+        codec_footprint,
+        sample_of,
+    )
 
     spec = job.workload
     plan = job.collective

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from netfold.homomorphic.codec import Codec
 from netfold.sim.collectives.ring_rules import MERGES, ring_route
-from netfold.sim.frames import frame_of
-from netfold.sim.plan import RingPlan
+from netfold.sim.plan.frames import frame_of
+from netfold.sim.plan.idle_network import Window, full_window_trip_ps, ring_traffic
+from netfold.sim.plan.plan import RingPlan
 from netfold.sim.resolve.carrier import fitted, ring_carrier
 from netfold.sim.resolve.cells import check_cells
 from netfold.sim.resolve.place import Place
@@ -16,7 +17,6 @@ from netfold.sim.resolve.timeouts import check_timeout
 from netfold.sim.scenario import collectives as written
 from netfold.sim.scenario.models import JobSections
 from netfold.sim.units import TIME
-from netfold.sim.wiring import Window, full_window_trip_ps, ring_traffic
 from netfold.topologies.routing import Network
 
 TIMEOUT_PS = TIME.parse("1ms")

@@ -7,27 +7,27 @@ from dataclasses import replace
 
 import networkx as nx
 
-from netfold.sim.engine.model import Fate, Job, Program
+from netfold.sim.engine.interface import Fate, Job, Program
 from netfold.sim.errors import Mistakes
-from netfold.sim.fault_resolve import Team, plan_faults
-from netfold.sim.memory import available_bytes
-from netfold.sim.plan import JobPlan, Passes, Plan, RingPlan, VariantPlan
-from netfold.sim.reference import Reference
+from netfold.sim.memory.available import available_bytes
+from netfold.sim.plan.idle_network import wire_bound, with_pass_latency, without_drops
+from netfold.sim.plan.plan import JobPlan, Passes, Plan, RingPlan, VariantPlan
+from netfold.sim.plan.reference import Reference
+from netfold.sim.plan.warnings import timer_warning, warnings_of
 from netfold.sim.resolve.aggregation.in_network import InNetworkResolver
 from netfold.sim.resolve.aggregation.switches import Switches
 from netfold.sim.resolve.duration import check_duration, check_slowed
+from netfold.sim.resolve.faults import Team, plan_faults
 from netfold.sim.resolve.memory import Sized, refuse_more_than_fits
 from netfold.sim.resolve.place import Place
 from netfold.sim.resolve.placement import Hosts, told
 from netfold.sim.resolve.ring import resolve_ring
 from netfold.sim.resolve.sections import device_of, steps_of, summed_at_once, workload_of, workload_warnings
-from netfold.sim.resolve.warnings import timer_warning, warnings_of
 from netfold.sim.scenario import Scenario
 from netfold.sim.scenario import models as written
 from netfold.sim.scenario.collectives import Ring
 from netfold.sim.scenario.topology import build_topology
 from netfold.sim.units import RATE
-from netfold.sim.wiring import wire_bound, with_pass_latency, without_drops
 from netfold.switch.profiles import PROFILES, Profile, nearest
 from netfold.topologies.graph import TopologyError, switches
 from netfold.topologies.routing import Network, compile_network

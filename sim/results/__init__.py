@@ -5,7 +5,7 @@ folder = write_run(out_dir, RunData(records=records, summary=summary, ...))
 run = load(folder)                            # what reports and comparisons start from
 """
 
-from netfold.sim.reference import Reference
+from netfold.sim.plan.reference import Reference
 from netfold.sim.results.reader import Run, load
 from netfold.sim.results.summary import VariantFacts, summarize
 from netfold.sim.results.writer import RunData, write_run

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from netfold.sim.record import PhaseRecord, RoundRecord
+from netfold.sim.results.records import PhaseRecord, RoundRecord
 
 PS_PER_US = 1_000_000
 UNEXPLAINED = "unexplained"

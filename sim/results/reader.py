@@ -13,10 +13,10 @@ from typing import Any
 import polars as pl
 
 from netfold.sim.errors import DataError
-from netfold.sim.foreign import UnreadableError, read_bytes
-from netfold.sim.record import PHASES
+from netfold.sim.files.durable import PARTIAL_PREFIX
+from netfold.sim.files.foreign import UnreadableError, read_bytes
 from netfold.sim.results import format
-from netfold.sim.results.files import PARTIAL_PREFIX
+from netfold.sim.results.records import PHASES
 from netfold.sim.results.tables import TABLES, nullable, schema
 
 TEXT_BYTES_MAX = 2**26  # of a JSON file or the scenario

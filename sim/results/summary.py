@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from netfold.sim.errors import InvariantError
-from netfold.sim.record import CheckRecord, LinkRecord, Records, RoundRecord, StepRecord
-from netfold.sim.reference import Reference
+from netfold.sim.plan.reference import Reference
 from netfold.sim.results.breakdown import breakdown
+from netfold.sim.results.records import CheckRecord, LinkRecord, Records, RoundRecord, StepRecord
 from netfold.sim.results.verdicts import of_checks, worst
 
 PS_PER_US = 1_000_000

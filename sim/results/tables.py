@@ -9,7 +9,14 @@ from typing import Any, get_args, get_type_hints
 
 import polars as pl
 
-from netfold.sim.record import FaultRecord, LinkRecord, NoteRecord, PhaseRecord, RoundRecord, StepRecord
+from netfold.sim.results.records import (
+    FaultRecord,
+    LinkRecord,
+    NoteRecord,
+    PhaseRecord,
+    RoundRecord,
+    StepRecord,
+)
 
 TABLES: dict[str, type] = {
     "steps": StepRecord,

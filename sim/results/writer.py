@@ -16,17 +16,17 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from netfold.sim.errors import DataError, UnwrittenError
-from netfold.sim.record import Records
-from netfold.sim.results import files
+from netfold.sim.files import durable as files
 from netfold.sim.results.format import FORMAT
-from netfold.sim.results.reader import read
+from netfold.sim.results.reader import Run, read
+from netfold.sim.results.records import Records
 from netfold.sim.results.tables import TABLES, to_parquet
 
 PACKAGES = (
@@ -58,6 +58,9 @@ class RunData:
     records: Records
     summary: Mapping[str, Any]  # of `sim.results.summarize`
     engine: Mapping[str, Any]  # packet_hops, wall_s, packet_hops_per_s
+    draw: Callable[[Run], object] | None = (
+        None  # writes the report and its figures into the folder it is given
+    )
     sets: tuple[str, ...] = ()  # `--set` arguments that changed the scenario
     extra_files: Mapping[str, bytes] = field(
         default_factory=dict
@@ -174,10 +177,8 @@ def _write_files(folder: Path, run: RunData, with_report: bool) -> None:
         files.write_file(folder / name, to_json(record))
     for name, content in tables.items():
         files.write_file(folder / name, content)
-    if with_report:
-        from netfold.sim.report.html import write_report  # late: matplotlib takes most of a second to import
-
-        write_report(read(folder))
+    if with_report and run.draw is not None:
+        run.draw(read(folder))
     files.sync_folder(folder)
 
 

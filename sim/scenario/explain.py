@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from netfold.homomorphic.codec import Codec, codecs
+from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.codecs import codec_kinds
 from netfold.sim.errors import (
     MissingKeyError,
     NetfoldError,
@@ -146,7 +147,7 @@ def _follow(tree: Node, section: type[Section], location: Iterable[str | int]) -
             annotation = sections[0]
         owner, field = annotation, None
         if annotation is Codec:
-            owner = codecs()[str(node.children["kind"].value)]
+            owner = codec_kinds()[str(node.children["kind"].value)]
         elif _is_section(annotation):
             field = keys(annotation).get(str(part))
         annotation = field.annotation if field is not None else members[0]
@@ -191,7 +192,7 @@ def _keys(owner: Any) -> list[str]:
 
 def _kinds_of(annotation: Any) -> list[str]:
     if annotation is Codec:
-        return list(codecs())
+        return list(codec_kinds())
     return [kind for member in _members(annotation) for kind in _kinds(member)]
 
 

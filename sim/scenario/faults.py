@@ -1,7 +1,7 @@
 """Faults as a scenario writes them: what goes wrong, where, when, and how much.
 
 Their order matters: of each kind of fault on packets, the first that names a link at a time counts there, so
-an earlier `rate: 0%` exempts links. Patterns, switches and workers are looked up by `sim.fault_resolve`.
+an earlier `rate: 0%` exempts links. Patterns, switches and workers are looked up by `sim.resolve.faults`.
 """
 
 from __future__ import annotations

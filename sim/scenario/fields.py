@@ -20,8 +20,8 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
-import netfold.homomorphic  # noqa: F401  registers the codecs
-from netfold.homomorphic.codec import Codec, codecs
+from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.codecs import codec_kinds
 from netfold.sim.errors import shown
 from netfold.sim.units import FRACTION_PATTERN, RATE, SIZE, TIME, Quantity, format_fraction, parse_fraction
 from netfold.topologies.graph import LINK_RANGES
@@ -140,14 +140,14 @@ class _RegisteredCodec:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        return {"anyOf": [self._describe(kind) for kind in codecs()]}
+        return {"anyOf": [self._describe(kind) for kind in codec_kinds()]}
 
     @staticmethod
     def _validate(value: object) -> Codec:
         if not isinstance(value, dict):
             raise PydanticKnownError("model_type", {"class_name": "codec"})
         options = {key: option for key, option in value.items() if key != "kind"}
-        kinds = codecs()
+        kinds = codec_kinds()
         if "kind" not in value:
             raise PydanticKnownError("union_tag_not_found", {"discriminator": "kind"})
         kind = value["kind"]
@@ -161,7 +161,7 @@ class _RegisteredCodec:
 
     @staticmethod
     def _describe(kind: str) -> JsonSchemaValue:
-        schema = _adapter(codecs()[kind]).json_schema(mode="serialization")
+        schema = _adapter(codec_kinds()[kind]).json_schema(mode="serialization")
         schema["properties"] = {"kind": {"const": kind}, **schema.get("properties", {})}
         schema["additionalProperties"] = False
         return schema

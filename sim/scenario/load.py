@@ -15,7 +15,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from netfold.sim.errors import MissingKeyError, Mistakes, ScenarioError, shown, together
-from netfold.sim.foreign import UnreadableError, text_of
+from netfold.sim.files.foreign import UnreadableError, text_of
 from netfold.sim.scenario.explain import explain, missing_key, unknown_key, without_consequences
 from netfold.sim.scenario.fields import is_name
 from netfold.sim.scenario.merge import merge, override_at, parse_set

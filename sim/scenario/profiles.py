@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError, WithJsonSchema
 
 from netfold.sim.errors import Mistakes, shown
-from netfold.sim.foreign import UnreadableError, read_text
+from netfold.sim.files.foreign import UnreadableError, read_text
 from netfold.sim.scenario.explain import explain
 from netfold.sim.scenario.fields import Name
 from netfold.sim.scenario.node import Node, parse

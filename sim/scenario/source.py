@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from netfold.sim.errors import ScenarioError
-from netfold.sim.foreign import UnreadableError, read_bytes, read_standard_input
+from netfold.sim.files.foreign import UnreadableError, read_bytes, read_standard_input
 
 SCENARIO_BYTES_MAX = 2**20
 STANDARD_INPUT = "-"

@@ -8,7 +8,7 @@ from pathlib import Path
 import networkx as nx
 
 from netfold.sim.errors import ScenarioError, shown, together
-from netfold.sim.foreign import UnreadableError, read_text
+from netfold.sim.files.foreign import UnreadableError, read_text
 from netfold.sim.scenario.load import Scenario
 from netfold.sim.scenario.models import LeafSpine, Links, Star, TopologyFile, Variant
 from netfold.sim.units import RATE, SIZE, TIME, Quantity, UnitError

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from netfold.sim.errors import DataError
-from netfold.sim.results import files
+from netfold.sim.files import durable as files
 from netfold.sim.results.tables import to_parquet
 from netfold.sim.results.writer import PACKAGES, package_version, publish, to_json
 from netfold.sim.study.figures import study_figures

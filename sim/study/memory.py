@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from netfold.sim.errors import NetfoldError
-from netfold.sim.memory import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
+from netfold.sim.memory.available import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
 from netfold.sim.study.options import NamedCodec
 from netfold.sim.workload.workload import FLOAT_BYTES
 
@@ -46,7 +46,10 @@ def refuse_more_than_fits(codecs: Sequence[NamedCodec], source: Source) -> None:
 
 
 def _footprints(codecs: Sequence[NamedCodec], source: Source) -> list[Footprint]:
-    from netfold.sim.footprint import codec_footprint, sample_of  # late: most studies are far from any limit
+    from netfold.sim.memory.footprint import (  # late: most studies are far from any limit
+        codec_footprint,
+        sample_of,
+    )
 
     samples = [sample_of(cell.sample) for cell in source.cells]
     return [codec_footprint(named.codec, sample) for named in codecs for sample in samples]

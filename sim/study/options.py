@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from netfold.homomorphic.codec import Codec, codecs
+from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.codecs import codec_kinds
 from netfold.sim.errors import ScenarioError
 from netfold.sim.scenario.explain import explain, unknown_key
 from netfold.sim.scenario.fields import CodecOptions
@@ -49,7 +50,7 @@ def read_codecs(texts: Sequence[str]) -> tuple[NamedCodec, ...]:
 
 def _require_option(kind: str, key: str, value: Node) -> None:
     """Refuse what is no option of a codec that there is."""
-    known: Any = codecs().get(kind)
+    known: Any = codec_kinds().get(kind)
     options = [field.name for field in fields(known)] if known else [key]
     if not options:
         raise value.error(f"unknown key {key!r}", f"{kind} has no options")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from netfold.homomorphic.codec import Encoder, Exchange, Gradient, Merged, Message, Note, Round
 from netfold.homomorphic.fold import stage
-from netfold.sim.journal import REDO_LABEL
+from netfold.sim.checks.journal import REDO_LABEL
 
 
 class Sent(NamedTuple):

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.sim.errors import DataError
-from netfold.sim.foreign import UnreadableError, open_regular
+from netfold.sim.files.foreign import UnreadableError, open_regular
 from netfold.sim.workload.gradient_file import Tensor, damaged, header, require_size
 
 _BLOCK_BYTES = 1 << 20

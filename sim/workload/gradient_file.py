@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.sim.errors import DataError
-from netfold.sim.foreign import UnreadableError, open_regular
+from netfold.sim.files.foreign import UnreadableError, open_regular
 
 SUFFIXES = (".npy", ".npz", ".safetensors", ".pt", ".pth")
 FLOATS = ("float32", "float16", "bfloat16")

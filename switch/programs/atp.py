@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.compiled import inlined
+from netfold.homomorphic.kernels.compiled import inlined
 from netfold.switch.arithmetic import add_sticky
 
 CONSUMED, FORWARD_COMPLETE, FORWARD_ANSWER, FORWARD_EVICT, DROPPED, COLLIDED = 0, 1, 2, 3, 4, 5

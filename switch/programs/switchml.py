@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.compiled import inlined
+from netfold.homomorphic.kernels.compiled import inlined
 from netfold.switch.registers import ANSWER, COMPLETE, CONSUMED, DROPPED, MERGE, OVERWRITE, READ
 
 Slots = NDArray[Any]

@@ -19,7 +19,7 @@ import zstandard
 from rich.table import Table
 
 from netfold.homomorphic import merge
-from netfold.homomorphic.fixed_point import announced_exponents
+from netfold.homomorphic.codecs.fixed_point import announced_exponents
 from netfold.homomorphic.index import bits, bloom, members
 from netfold.homomorphic.numbers.block_exponent import AgreedExponents
 from netfold.homomorphic.numbers.compact import Compact, all_of

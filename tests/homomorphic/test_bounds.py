@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from netfold.homomorphic.auto import Auto
-from netfold.homomorphic.block_sparse import BlockSparse
 from netfold.homomorphic.bounds import (
     PART_ELEMENTS,
     ErrorBound,
@@ -19,12 +17,14 @@ from netfold.homomorphic.bounds import (
     whole_bound,
 )
 from netfold.homomorphic.codec import Codec, Gradient, Note, NoteKind, Round
-from netfold.homomorphic.dense import DenseExact
-from netfold.homomorphic.fixed_point import FixedPoint
+from netfold.homomorphic.codecs.auto import Auto
+from netfold.homomorphic.codecs.block_sparse import BlockSparse
+from netfold.homomorphic.codecs.exact import DenseExact
+from netfold.homomorphic.codecs.fixed_point import FixedPoint
+from netfold.homomorphic.codecs.float32 import Uncompressed
+from netfold.homomorphic.codecs.lossless import Lossless
+from netfold.homomorphic.codecs.packed import Packed
 from netfold.homomorphic.fold import fold
-from netfold.homomorphic.lossless import Lossless
-from netfold.homomorphic.none import Uncompressed
-from netfold.homomorphic.packed import Packed
 from netfold.homomorphic.sketch.released import float_error_bound
 from tests.homomorphic.gradients import bound_of
 

@@ -13,13 +13,13 @@ from hypothesis import given
 from pydantic import TypeAdapter, ValidationError
 
 import netfold.homomorphic
-from netfold.homomorphic import codecs
 from netfold.homomorphic.codec import Codec, Merge, Note, NoteKind
+from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.fold import Folded, fold
 from netfold.homomorphic.merge import ORDER_FREE, merge_all
 from tests.examples import examples
 from tests.homomorphic.gradients import Sample, bound_of, folded, samples
-from tests.reference.sums import right_merge
+from tests.reference.codecs.sums import right_merge
 
 VARIANTS = [
     'auto {"values": "exact"}',
@@ -44,10 +44,10 @@ VARIANTS = [
 ]
 
 
-@pytest.mark.parametrize("kind", sorted(codecs()))
+@pytest.mark.parametrize("kind", sorted(codec_kinds()))
 @given(sample=samples())
 def test_the_law(kind: str, sample: Sample) -> None:
-    assert_the_law(codecs()[kind](), sample)
+    assert_the_law(codec_kinds()[kind](), sample)
 
 
 @pytest.mark.parametrize("options", VARIANTS)
@@ -55,7 +55,7 @@ def test_the_law(kind: str, sample: Sample) -> None:
 @given(sample=samples())
 def test_the_law_for_all_options(options: str, sample: Sample) -> None:
     kind, _, text = options.partition(" ")
-    assert_the_law(TypeAdapter(codecs()[kind]).validate_json(text), sample)
+    assert_the_law(TypeAdapter(codec_kinds()[kind]).validate_json(text), sample)
 
 
 def assert_the_law(codec: Codec, sample: Sample) -> None:
@@ -98,24 +98,24 @@ def assert_the_law(codec: Codec, sample: Sample) -> None:
                 assert right_merge(part).words == merged.tolist()
 
 
-@pytest.mark.parametrize("kind", sorted(codecs()))
+@pytest.mark.parametrize("kind", sorted(codec_kinds()))
 def test_scenario_options_are_checked(kind: str) -> None:
     """Strict types and no unknown keys, which is what a scenario file relies on; every field is explained."""
-    adapter = TypeAdapter(codecs()[kind])
+    adapter = TypeAdapter(codec_kinds()[kind])
 
-    assert adapter.validate_json("{}") == codecs()[kind]()
+    assert adapter.validate_json("{}") == codec_kinds()[kind]()
     with pytest.raises(ValidationError, match="Unexpected keyword argument"):
         adapter.validate_json('{"size": 1}')
-    for field in (one.name for one in dataclasses.fields(codecs()[kind])):
+    for field in (one.name for one in dataclasses.fields(codec_kinds()[kind])):
         with pytest.raises(ValidationError, match=field):
             adapter.validate_json(json.dumps({field: "1"}))
-        assert f"\n    {field}: " in codecs()[kind].__doc__
+        assert f"\n    {field}: " in codec_kinds()[kind].__doc__
 
 
-@pytest.mark.parametrize("kind", sorted(codecs()))
+@pytest.mark.parametrize("kind", sorted(codec_kinds()))
 @pytest.mark.parametrize("workers", [1, 3])
 def test_an_empty_bucket_is_legal(kind: str, workers: int) -> None:
-    codec = codecs()[kind]()
+    codec = codec_kinds()[kind]()
     gradients = [np.empty(0, np.float32)] * workers
 
     result = folded(codec, gradients)
@@ -125,11 +125,11 @@ def test_an_empty_bucket_is_legal(kind: str, workers: int) -> None:
     assert bound_of(codec, gradients).size == 0
 
 
-@pytest.mark.parametrize("kind", sorted(codecs()))
+@pytest.mark.parametrize("kind", sorted(codec_kinds()))
 def test_decoded_sums_are_the_callers_to_change_or_read_only(kind: str) -> None:
     gradients = [np.ones(100, np.float32)] * 2
 
-    first, second = folded(codecs()[kind](), gradients).decoded
+    first, second = folded(codec_kinds()[kind](), gradients).decoded
     if first.flags.writeable:
         first /= 2
 
@@ -151,7 +151,7 @@ def test_the_readme_s_example_prints_what_it_says(capsys: pytest.CaptureFixture[
 
 
 def test_the_registry_lists_all_codecs() -> None:
-    assert sorted(codecs()) == [
+    assert sorted(codec_kinds()) == [
         "auto",
         "block_sparse",
         "exact",

@@ -20,7 +20,7 @@ from netfold.homomorphic.merge import (
     merge_all,
     or_words,
 )
-from tests.reference.codecs import wrapping_sum
+from tests.reference.codecs.codecs import wrapping_sum
 
 int32s = st.integers(-(2**31), 2**31 - 1)
 THC_TABLE = np.array([0, 3, 5, 7, 9, 11, 13, 14, 16, 17, 19, 21, 23, 25, 27, 30], np.int32)

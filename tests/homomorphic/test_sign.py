@@ -12,7 +12,7 @@ import pytest
 
 from netfold.homomorphic.codec import Merge, Merged
 from netfold.homomorphic.merge import combine, keep_threshold, merge_all, random_lanes, sign_words
-from tests.reference.codecs import surviving_bit
+from tests.reference.codecs.codecs import surviving_bit
 
 
 def tree_of(order: list[int], shape: random.Random | None = None) -> object:

@@ -18,7 +18,7 @@ MODULE = '''"""A package with a kernel."""
 
 import numpy as np
 
-from netfold.homomorphic.compiled import inlined, kernel
+from netfold.homomorphic.kernels.compiled import inlined, kernel
 
 FIRST = 0
 
@@ -79,7 +79,7 @@ def nests(tmp_path: Path) -> Iterator[Nests]:
     (project / "netfold").mkdir()
     (project / "netfold/__init__.py").touch()
     (project / "netfold/homomorphic").symlink_to("../homomorphic")
-    shutil.copy(ROOT / "homomorphic/compiled.py", project / "homomorphic/compiled.py")
+    shutil.copy(ROOT / "homomorphic/kernels/compiled.py", project / "homomorphic/kernels/compiled.py")
     (project / "homomorphic/small.py").write_text(MODULE, encoding="utf-8")
     (project / "tests/test_small.py").write_text(TESTS, encoding="utf-8")
     copy.mkdir()

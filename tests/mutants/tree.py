@@ -7,14 +7,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests import ROOT
 from tests.mutants.mutant import Mutant
 from tests.mutants.rewrite import names_in_compiled, rewritten
 
-ROOT = Path(__file__).parent.parent.parent
 PACKAGES = ("homomorphic", "switch", "topologies", "sim")
 FOLDERS = ("netfold", *PACKAGES, "tests", "scenarios", "docs")
 FILES = ("pyproject.toml", "constraints.txt", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile")
-COMPILED = ("homomorphic", "switch", "sim/engine", "sim/verify")
+COMPILED = ("homomorphic", "switch", "sim/engine", "sim/checks")
 
 
 def sources(mutants: Sequence[Mutant], root: Path = ROOT) -> dict[str, str]:

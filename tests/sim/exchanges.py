@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Merge, Message, Scaling
-from netfold.homomorphic.fixed_point import block_exponents
+from netfold.homomorphic.codecs.fixed_point import block_exponents
 from netfold.sim.collectives.collective import Collective
 from netfold.sim.collectives.in_network import InNetwork
 from netfold.sim.collectives.ring import Ring, RingOptions
-from netfold.sim.engine.model import Frame, Job
-from netfold.sim.fabric import Fabric
-from netfold.sim.fault_plan import Condition
-from netfold.sim.frames import FRAMES
-from netfold.sim.hosts import Hosts
+from netfold.sim.engine.interface import Frame, Job
+from netfold.sim.network.fabric import Fabric
+from netfold.sim.network.host_time import Hosts
+from netfold.sim.plan.faults import Condition
+from netfold.sim.plan.frames import FRAMES
 from netfold.sim.workload.device import NoDevice
-from tests.reference.sums import right_merge
+from tests.reference.codecs.sums import right_merge
 from tests.sim.scenes import Exchanged, Started, small_star
 
 TABLE = np.array([3 * code - 20 for code in range(16)], np.int32)

@@ -12,14 +12,14 @@ import simpy
 from netfold.homomorphic.codec import Merged, Message
 from netfold.sim.collectives.collective import Collective
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.model import Job, losses
+from netfold.sim.engine.interface import Job, losses
 from netfold.sim.errors import ScenarioError
-from netfold.sim.fabric import Fabric
-from netfold.sim.outcome import Outcome, VariantResult
-from netfold.sim.plan import JobPlan, Plan, VariantPlan
+from netfold.sim.network.fabric import Fabric
+from netfold.sim.plan.plan import JobPlan, Plan, VariantPlan
 from netfold.sim.resolve import resolve
 from netfold.sim.results import summarize
-from netfold.sim.run import run_scenario, run_variant
+from netfold.sim.run.outcome import Outcome, VariantResult
+from netfold.sim.run.run import run_scenario, run_variant
 from netfold.sim.scenario import load
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.routing import Network, compile_network

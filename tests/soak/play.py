@@ -16,17 +16,17 @@ from unittest import mock
 
 import numpy as np
 
-import netfold.sim.job
-import netfold.sim.verify
+import netfold.sim.checks.rounds
+import netfold.sim.run.job
 import netfold.sim.workload.pool
-from netfold.sim.engine.model import Overflow
+from netfold.sim.engine.interface import Overflow
 from netfold.sim.errors import NetfoldError
-from netfold.sim.outcome import VariantResult
-from netfold.sim.plan import VariantPlan
+from netfold.sim.plan.plan import VariantPlan
 from netfold.sim.resolve import resolve
-from netfold.sim.run import run_variant
+from netfold.sim.run.outcome import VariantResult
+from netfold.sim.run.run import run_variant
 from netfold.sim.scenario import load
-from tests.sim.test_soak import has_wrong_words
+from tests.sim.run.test_random_scenarios import has_wrong_words
 from tests.soak.draw import Drawn
 from tests.soak.judge import LARGEST, is_exact, wrong_elements
 
@@ -101,13 +101,13 @@ class Witness:
             return _close(job, *arguments)
 
         with (
-            mock.patch.object(netfold.sim.job, "examine", self),
-            mock.patch.object(netfold.sim.job.TrainingJob, "_close", close),
+            mock.patch.object(netfold.sim.run.job, "examine", self),
+            mock.patch.object(netfold.sim.run.job.TrainingJob, "_close", close),
         ):
             yield
 
 
-_examine, _close = netfold.sim.verify.examine, netfold.sim.job.TrainingJob._close
+_examine, _close = netfold.sim.checks.rounds.examine, netfold.sim.run.job.TrainingJob._close
 
 
 def _holds(operations: Any, worker: int, gradients: Any) -> Any:

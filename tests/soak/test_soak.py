@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import tests.soak.__main__ as soak
-from netfold.sim.verify import Findings
+from netfold.sim.checks.rounds import Findings
 from tests.examples import FACTORS, PROFILE, SEED
 from tests.soak import play as playing
 from tests.soak.draw import Drawn, draw

@@ -1,7 +1,8 @@
 """Packets through the compiled programs as the engine takes them: the state machine, then the words.
 
-`sim/engine/aggregate.py` (`take_words`, `take_lifted`), `slot_timer.py` and `atp.py` (`aggregate`) do so
-with packets that have come over links. Here a packet is a value, and what leaves the switch is returned.
+`sim/engine/switches/aggregate.py` (`take_words`, `take_lifted`), `slot_timer.py` and `atp.py` (`aggregate`)
+do so with packets that have come over links. Here a packet is a value, and what leaves the switch is
+returned.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.merge import keep_threshold, lift
-from netfold.sim.engine.model import Merge, Overflow, Program
+from netfold.sim.engine.interface import Merge, Overflow, Program
 from netfold.switch import arithmetic
 from netfold.switch.programs import atp, switchml, timed, tree
 from netfold.switch.registers import OVERWRITE, READ, Registers, clear, new_registers
-from tests.reference.atp import Outcome, Verdict
-from tests.reference.merging import lifted
+from tests.reference.atp.switch import Outcome, Verdict
+from tests.reference.switch.merging import lifted
 
 SLOTS, ELEMENTS = 3, 8
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.sim.engine.model import Merge, Overflow
+from netfold.sim.engine.interface import Merge, Overflow
 from netfold.switch import arithmetic
-from tests.reference.merging import added, keep_threshold, merged_signs, merged_word
-from tests.switch.lockstep import INT32
+from tests.reference.switch.merging import added, keep_threshold, merged_signs, merged_word
 from tests.switch.pipeline import int32
+from tests.switch.programs.lockstep import INT32
 
 INT32_MAX, INT32_MIN = 2**31 - 1, -(2**31)
 WRAP, SATURATE, STICKY = Overflow

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
@@ -12,6 +11,7 @@ from netfold.homomorphic.codec import Merge
 from netfold.switch.custom import profile_from
 from netfold.switch.limits import FIXED, FORWARDING, KINDS, MEMORY, OVERFLOWS, PIPELINE, Profile, ProfileError
 from netfold.switch.profiles import PROFILES, nearest
+from tests import ROOT
 
 FACTS = [field.name for field in fields(Profile) if field.name not in ("name", "summary", "kind", "sources")]
 EVERY_PROFILE = pytest.mark.parametrize("found", PROFILES.values(), ids=lambda found: found.name)
@@ -186,7 +186,7 @@ def test_an_unknown_key() -> None:
 
 def test_the_profile_in_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
     """More and wider stages, so that 128 words are added in one pass; one more reads them out."""
-    text = (Path(__file__).parents[2] / "switch" / "README.md").read_text("utf-8")
+    text = (ROOT / "switch" / "README.md").read_text("utf-8")
     (code,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
     exec(code, {})

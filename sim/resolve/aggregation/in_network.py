@@ -8,12 +8,22 @@ import difflib
 import networkx as nx
 
 from netfold.homomorphic.codec import Codec, Merge
-from netfold.homomorphic.keyed import mix_plain
+from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.sim.collectives.ring_rules import ring_route
-from netfold.sim.engine.model import Branch, Job, Overflow, Program, Server
+from netfold.sim.engine.interface import Branch, Job, Overflow, Program, Server
 from netfold.sim.errors import ScenarioError
-from netfold.sim.frames import FRAMES, frame_of, own_header_bytes
-from netfold.sim.plan import Passes
+from netfold.sim.plan.frames import FRAMES, frame_of, own_header_bytes
+from netfold.sim.plan.idle_network import (
+    Pace,
+    Window,
+    full_window_trip_ps,
+    job_pace,
+    job_traffic,
+    ring_pace,
+    ring_traffic,
+)
+from netfold.sim.plan.plan import Passes
+from netfold.sim.plan.warnings import is_ring_faster, slower_than_ring
 from netfold.sim.resolve.aggregation.candidates import Candidate, Candidates, none_fits
 from netfold.sim.resolve.aggregation.switches import Request, Switches
 from netfold.sim.resolve.aggregation.tree import Tree
@@ -23,19 +33,9 @@ from netfold.sim.resolve.place import Place
 from netfold.sim.resolve.placement import Hosts
 from netfold.sim.resolve.sections import device_of
 from netfold.sim.resolve.timeouts import check_timeout
-from netfold.sim.resolve.warnings import is_ring_faster, slower_than_ring
 from netfold.sim.scenario.collectives import InNetwork
 from netfold.sim.scenario.models import JobSections
 from netfold.sim.units import TIME
-from netfold.sim.wiring import (
-    Pace,
-    Window,
-    full_window_trip_ps,
-    job_pace,
-    job_traffic,
-    ring_pace,
-    ring_traffic,
-)
 from netfold.switch.declare import MERGES
 
 TIMEOUT_PS = TIME.parse("10ms")  # of SwitchML's released client

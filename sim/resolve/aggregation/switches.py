@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from netfold.homomorphic.codec import Merge
 from netfold.sim.errors import ScenarioError
-from netfold.sim.frames import FRAMES
+from netfold.sim.plan.frames import FRAMES
+from netfold.sim.plan.idle_network import with_loopback
 from netfold.sim.resolve.aggregation.tree import Tree
 from netfold.sim.resolve.place import Place
 from netfold.sim.scenario.collectives import FRAMES_OF, InNetwork
-from netfold.sim.wiring import with_loopback
 from netfold.switch.fit import Fit, FitError, check_merges, check_overflow, fit
 from netfold.switch.limits import PIPELINE
 from netfold.switch.profiles import Profile

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, faults
 
-LAW = ["tests/engine/test_equivalence.py::test_atp"]
-KEPT = "tests/engine/test_equivalence.py::test_kept_plans"
+LAW = ["tests/sim/engine/test_equivalence.py::test_atp"]
+KEPT = "tests/sim/engine/test_equivalence.py::test_kept_plans"
 
 MUTANTS: list[Mutant] = [
     *faults(
-        "sim/engine/atp_worker.py",
+        "sim/engine/transports/atp_worker.py",
         LAW,
         [
             (
@@ -55,7 +55,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/engine/atp_switch.py",
+        "sim/engine/switches/atp_switch.py",
         LAW,
         [
             ("an evicted entry stays claimed", "        atp.free(world.entries, entry)\n", "        pass\n"),
@@ -67,7 +67,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/engine/atp_server.py",
+        "sim/engine/switches/atp_server.py",
         LAW,
         [
             (
@@ -89,7 +89,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/engine/atp_switch.py",
+        "sim/engine/switches/atp_switch.py",
         [f"{KEPT}[entry_of_a_stream_long_over]"],
         [
             (
@@ -100,7 +100,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/engine/atp_switch.py",
+        "sim/engine/switches/atp_switch.py",
         [f"{KEPT}[mark_of_an_earlier_packet]"],
         [
             (

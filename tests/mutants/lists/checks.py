@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, faults
 
-LIMITS = ["tests/sim/test_checks_limits.py", "tests/sim/test_checks.py"]
-VERIFY = ["tests/sim/test_verify_words.py", "tests/sim/test_verify.py"]
+LIMITS = ["tests/sim/checks/test_checks_limits.py", "tests/sim/checks/test_checks.py"]
+VERIFY = ["tests/sim/checks/test_round_words.py", "tests/sim/checks/test_rounds.py"]
 
 MUTANTS: list[Mutant] = [
     *faults(
@@ -101,7 +101,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/verify/integers.py",
+        "sim/checks/rounds/integers.py",
         VERIFY,
         [
             (
@@ -127,7 +127,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/verify/floats.py",
+        "sim/checks/rounds/floats.py",
         VERIFY,
         [
             (
@@ -138,7 +138,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/verify/kernels.py",
+        "sim/checks/rounds/kernels.py",
         VERIFY,
         [
             (
@@ -196,7 +196,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/verify/kernels.py",
+        "sim/checks/rounds/kernels.py",
         VERIFY,
         [
             (
@@ -207,7 +207,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/verify/words.py",
+        "sim/checks/rounds/words.py",
         VERIFY,
         [
             (
@@ -223,7 +223,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/verify/sums.py",
+        "sim/checks/rounds/sums.py",
         VERIFY,
         [
             (
@@ -234,10 +234,10 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/alike.py",
+        "sim/run/lock_step.py",
         [
-            "tests/sim/test_alike.py",
-            "tests/sim/test_checks.py::test_workers_that_read_different_words_send_different_messages",
+            "tests/sim/run/test_lock_step.py",
+            "tests/sim/checks/test_checks.py::test_workers_that_read_different_words_send_different_messages",
         ],
         [
             (
@@ -253,8 +253,8 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/bits.py",
-        [*VERIFY, "tests/sim/test_bits.py"],
+        "homomorphic/kernels/comparison.py",
+        [*VERIFY, "tests/homomorphic/kernels/test_comparison.py"],
         [
             (
                 "arrays that differ in one slice are the same",
@@ -269,7 +269,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/verify/examine.py",
+        "sim/checks/rounds/examine.py",
         VERIFY,
         [
             (

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Harmless, Mutant, faults
 
-LAW = ["tests/engine/test_equivalence.py"]
-HEAP = ["tests/engine/test_heap.py"]
-KEPT = "tests/engine/test_equivalence.py::test_kept_plans"
+LAW = ["tests/sim/engine/test_equivalence.py"]
+HEAP = ["tests/sim/engine/tables/test_heap.py"]
+KEPT = "tests/sim/engine/test_equivalence.py::test_kept_plans"
 
 MUTANTS: list[Mutant] = [
     *faults(
-        "sim/engine/stream.py",
+        "sim/engine/transports/stream.py",
         LAW,
         [
             (
@@ -125,7 +125,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/engine/aggregate.py",
+        "sim/engine/switches/aggregate.py",
         LAW,
         [
             ("discarded packets are not counted", "        point.discarded += 1\n", ""),
@@ -189,7 +189,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/engine/result.py",
+        "sim/engine/switches/egress.py",
         LAW,
         [
             (
@@ -242,7 +242,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/engine/slot_timer.py",
+        "sim/engine/switches/slot_timer.py",
         LAW,
         [
             (
@@ -270,7 +270,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/engine/heap.py",
+        "sim/engine/tables/heap.py",
         HEAP,
         [
             (
@@ -287,7 +287,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/engine/flow.py",
+        "sim/engine/transports/flow.py",
         LAW,
         [
             (
@@ -308,7 +308,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/engine/unit_words.py",
+        "sim/engine/transports/payload.py",
         LAW,
         [
             (
@@ -329,7 +329,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/engine/kept.py",
+        "sim/engine/transports/early_results.py",
         LAW,
         [
             (
@@ -340,7 +340,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/engine/single.py",
+        "sim/engine/loop/timers.py",
         LAW,
         [
             (
@@ -356,7 +356,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/engine/arrival.py",
+        "sim/engine/loop/arrivals.py",
         LAW,
         [
             (
@@ -383,7 +383,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/engine/jobs.py",
+        "sim/engine/setup/jobs.py",
         LAW,
         [
             (
@@ -394,14 +394,14 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/engine/aggregate.py",
+        "sim/engine/switches/aggregate.py",
         [f"{KEPT}[inner_switch_answers]"],
         [
             ("a result that is passed on is not counted", "    point.installed += 1\n", ""),
         ],
     ),
     *faults(
-        "sim/engine/kept.py",
+        "sim/engine/transports/early_results.py",
         [f"{KEPT}[late_worker_with_results_of_the_next_stream]"],
         [
             (
@@ -425,7 +425,7 @@ MUTANTS: list[Mutant] = [
 ]
 HARMLESS: list[Harmless] = [
     Harmless(
-        "sim/engine/aggregate.py",
+        "sim/engine/switches/aggregate.py",
         "((np.int64(held) << np.int64(32)) + total // 2) // total",
         "(np.int64(held) << np.int64(32)) // total",
         "A threshold of one less changes the probability of a bit by 2**-32: one draw in four thousand million.",

@@ -67,7 +67,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "homomorphic/fixed_point.py",
+        "homomorphic/codecs/fixed_point.py",
         [H + "test_fixed_point.py"],
         [
             (
@@ -141,7 +141,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "homomorphic/keyed.py",
+        "homomorphic/kernels/keyed.py",
         [H + "test_keyed.py"],
         [
             (
@@ -360,7 +360,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "homomorphic/factor.py",
+        "homomorphic/codecs/factor.py",
         [H + "test_factor.py"],
         [
             ("the largest word that fits is refused", "np.abs(scaled) <= limit", "np.abs(scaled) < limit"),
@@ -383,7 +383,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "homomorphic/block_sparse.py",
+        "homomorphic/codecs/block_sparse.py",
         [H + "test_block_sparse.py", H + "test_damage.py"],
         [
             (
@@ -399,7 +399,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "homomorphic/choice/costs.py",
+        "homomorphic/codecs/auto_choice/costs.py",
         [H + "test_auto.py"],
         [
             (

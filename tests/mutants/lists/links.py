@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, faults
 
-LAW = ["tests/engine/test_equivalence.py"]
-KEPT = "tests/engine/test_equivalence.py::test_kept_plans"
+LAW = ["tests/sim/engine/test_equivalence.py"]
+KEPT = "tests/sim/engine/test_equivalence.py::test_kept_plans"
 
 MUTANTS: list[Mutant] = [
     *faults(
-        "sim/engine/link.py",
+        "sim/engine/links/link.py",
         LAW,
         [
             (
@@ -46,7 +46,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/engine/fault.py",
+        "sim/engine/links/faults.py",
         LAW,
         [
             ("two rules of a fate may strike one packet", "        decided |= 1 << rule.fate\n", ""),
@@ -78,7 +78,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/engine/changes.py",
+        "sim/engine/setup/control.py",
         LAW,
         [
             (
@@ -95,8 +95,8 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/engine/fault.py",
-        ["tests/engine/test_words_kept.py"],
+        "sim/engine/links/faults.py",
+        ["tests/sim/engine/transports/test_words_kept.py"],
         [
             (
                 "a late duplicate reads its sender's buffer",
@@ -106,8 +106,8 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/engine/inspection.py",
-        ["tests/engine/test_links.py"],
+        "sim/engine/observe/inspect.py",
+        ["tests/sim/engine/links/test_links.py"],
         [
             (
                 "the most bytes that waited are eight times as many",
@@ -118,7 +118,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "sim/engine/engine.py",
-        ["tests/engine/test_fates.py", "tests/sim/test_ring.py"],
+        ["tests/sim/engine/links/test_fates.py", "tests/sim/collectives/test_ring.py"],
         [
             (
                 "retransmissions of ended flows are forgotten",
@@ -128,8 +128,8 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/engine/fault.py",
-        ["tests/engine/test_fates.py::test_a_fault_strikes_from_its_beginning_up_to_its_end"],
+        "sim/engine/links/faults.py",
+        ["tests/sim/engine/links/test_fates.py::test_a_fault_strikes_from_its_beginning_up_to_its_end"],
         [
             (
                 "a fault's end is inclusive",
@@ -139,7 +139,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/engine/changes.py",
+        "sim/engine/setup/control.py",
         [f"{KEPT}[reboot_between_two_parts]"],
         [
             (

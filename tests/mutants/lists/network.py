@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, faults
 
-LINKS = ["tests/engine/test_links.py"]
-FATES = ["tests/engine/test_fates.py"]
+LINKS = ["tests/sim/engine/links/test_links.py"]
+FATES = ["tests/sim/engine/links/test_fates.py"]
 
 MUTANTS: list[Mutant] = [
     *faults(
-        "sim/engine/link.py",
+        "sim/engine/links/link.py",
         LINKS,
         [
             (
@@ -30,7 +30,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/engine/transmitter.py",
+        "sim/engine/links/transmitter.py",
         LINKS,
         [
             (
@@ -51,7 +51,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/engine/changes.py",
+        "sim/engine/setup/control.py",
         LINKS,
         [
             (
@@ -63,7 +63,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/engine/fault.py",
+        "sim/engine/links/faults.py",
         FATES,
         [
             (
@@ -76,8 +76,8 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/faults.py",
-        ["tests/sim/test_faults.py"],
+        "sim/run/fault_driver.py",
+        ["tests/sim/faults/test_driver.py"],
         [
             (
                 "what waits in a switch that reboots is kept",
@@ -87,8 +87,8 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/frames.py",
-        ["tests/sim/test_frames.py"],
+        "sim/plan/frames.py",
+        ["tests/sim/resolve/test_frames.py"],
         [
             (
                 "a frame's last packet weighs what its first does",
@@ -98,8 +98,8 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/evidence.py",
-        ["tests/sim/test_diagnose.py"],
+        "sim/diagnosis/links.py",
+        ["tests/sim/diagnosis/test_slots.py"],
         [
             (
                 "a link that is down is blamed though nothing waits for it",
@@ -114,7 +114,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/engine/link.py",
+        "sim/engine/links/link.py",
         [f"{LINKS[0]}::test_an_acknowledgement_waits_for_a_packet_that_begins_at_the_same_instant"],
         [
             (
@@ -125,7 +125,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/engine/fault.py",
+        "sim/engine/links/faults.py",
         [f"{FATES[0]}::test_a_link_goes_on_in_its_own_state_whatever_other_links_do"],
         [
             (

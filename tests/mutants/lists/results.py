@@ -78,7 +78,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/compare.py",
+        "sim/report/compare.py",
         [R + "test_compare.py"],
         [
             (
@@ -95,7 +95,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "sim/collectives/in_network.py",
-        ["tests/sim/test_packet_counts.py"],
+        ["tests/sim/collectives/test_packet_counts.py"],
         [
             (
                 "retransmissions are those of worker 0",
@@ -105,8 +105,8 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/journal.py",
-        [R + "test_breakdown.py", "tests/sim/test_run.py"],
+        "sim/checks/journal.py",
+        [R + "test_breakdown.py", "tests/sim/run/test_run.py"],
         [
             (
                 "time that two spans share counts twice",
@@ -121,8 +121,8 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/outcome.py",
-        ["tests/sim/test_packet_counts.py"],
+        "sim/run/outcome.py",
+        ["tests/sim/collectives/test_packet_counts.py"],
         [
             (
                 "packets delivered are reported as sent",
@@ -132,8 +132,8 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/job.py",
-        ["tests/sim/test_charged.py"],
+        "sim/run/job.py",
+        ["tests/sim/network/test_charged.py"],
         [
             (
                 "encoding takes as long as its largest message",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant, faults
 
 S = "tests/scenario/"
-ROUTES, ERRORS = "tests/sim/test_plan_routes.py", "tests/sim/test_plan_errors.py"
+ROUTES, ERRORS = "tests/sim/resolve/test_plan_routes.py", "tests/sim/resolve/test_plan_errors.py"
 
 MUTANTS: list[Mutant] = [
     *faults(
@@ -120,7 +120,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "sim/resolve/aggregation/switches.py",
-        ["tests/sim/test_plan_profiles.py", ERRORS, "tests/scenario/test_jobs.py"],
+        ["tests/sim/resolve/test_plan_profiles.py", ERRORS, "tests/sim/scenario/test_jobs.py"],
         [
             ("several jobs are fitted as one", "jobs=len(others) + 1,", "jobs=1,"),
             (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Harmless, Mutant, faults
 
-KEPT = "tests/engine/test_equivalence.py::test_kept_plans"
+KEPT = "tests/sim/engine/test_equivalence.py::test_kept_plans"
 CLEARED = (
     "    registers.slots[rows] = np.zeros((), SLOT)\n"
     '    registers.slots["turn"][rows] = -1\n'
@@ -14,7 +14,7 @@ CLEARED = (
 MUTANTS: list[Mutant] = [
     *faults(
         "switch/programs/switchml.py",
-        ["tests/switch/test_switchml.py", "tests/switch/test_switchml_stateful.py"],
+        ["tests/switch/programs/test_switchml.py", "tests/switch/programs/test_switchml_stateful.py"],
         [
             ("a packet leaves the other version's bit", "    slots[row ^ 1].bitmap &= ~bit\n", ""),
             (
@@ -37,7 +37,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "switch/programs/tree.py",
-        ["tests/switch/test_tree.py"],
+        ["tests/switch/programs/test_tree.py"],
         [
             (
                 "a slot is not free when it is complete",
@@ -49,7 +49,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "switch/programs/timed.py",
-        ["tests/switch/test_timed.py", "tests/switch/test_timed_stateful.py"],
+        ["tests/switch/programs/test_timed.py", "tests/switch/programs/test_timed_stateful.py"],
         [
             (
                 "a packet of an older turn starts the row anew",
@@ -66,7 +66,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "switch/programs/atp.py",
-        ["tests/switch/test_atp.py", "tests/switch/test_atp_reference.py"],
+        ["tests/switch/programs/test_atp.py", "tests/switch/programs/test_atp_reference.py"],
         [
             (
                 "a resend claims a free entry",
@@ -108,7 +108,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "switch/registers.py",
-        ["tests/engine/test_equivalence.py"],
+        ["tests/sim/engine/test_equivalence.py"],
         [
             (
                 "cleared rows have had a first turn",

@@ -80,8 +80,8 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/stage.py",
-        ["tests/sim/test_charged.py"],
+        "sim/run/variant.py",
+        ["tests/sim/network/test_charged.py"],
         [
             (
                 "all runs have an engine of seed 1",

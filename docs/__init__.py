@@ -1,0 +1,1 @@
+"""Documents, and the experiments that make their tables."""

@@ -1,0 +1,7 @@
+"""The codecs: one file each, or one folder where it takes several."""
+
+# Importing a codec's module registers it.
+from netfold.homomorphic.codec import codec_kinds
+from netfold.homomorphic.codecs import auto, block_sparse, exact, fixed_point, float32, lossless, packed
+
+__all__ = ["auto", "block_sparse", "codec_kinds", "exact", "fixed_point", "float32", "lossless", "packed"]

@@ -1,0 +1,150 @@
+"""What the rounds of one bucket were like, and what its next one is expected to take in every encoding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netfold.homomorphic.codec import Carrier, Gradient, Round
+from netfold.homomorphic.codecs.auto_choice.costs import (
+    Cost,
+    Counts,
+    bitmap_cost,
+    concurrent_cost,
+    dense_cost,
+    packed_cost,
+    time_us,
+    two_level_cost,
+)
+from netfold.homomorphic.codecs.auto_choice.union import Heard, UnionMemory
+from netfold.homomorphic.codecs.block_sparse import BLOCK_ELEMENTS
+from netfold.homomorphic.codecs.lossless import Lossless
+from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
+from netfold.homomorphic.index.members import members_of
+from netfold.homomorphic.numbers.formats import Format, Values
+from netfold.homomorphic.sketch.forecast import History, Seen, forecast_of, with_margin
+from netfold.homomorphic.sketch.sketch import REPAIRED_SHAPE
+from netfold.homomorphic.sketch.tiled import Layout, forecast_layout, redone_members, sketch_size
+
+
+class Choice(StrEnum):
+    """The encodings to choose from; of equals the first."""
+
+    DENSE = "dense"
+    PACKED = "packed"
+    TWO_LEVEL = "packed, two_level"
+    BITMAP = "block_sparse, bitmap"
+    CONCURRENT = "lossless, concurrent"
+
+
+@dataclass
+class Experience:
+    """One worker's, of one bucket; the same at all workers.
+
+    A sketch that goes with its index fails where rounds differ. How often is told by the last rounds: what a
+    forecast from the others would have missed in each, however it was encoded. The next round is taken to be
+    like one of these. A jump is not among them: later forecasts know about it.
+    """
+
+    values: Values
+    numbers: Format[Any]
+    unit_elements: int  # of dense block_exponent
+    history: History  # what the sketch forecasts from: it is the record of all rounds
+    _union: UnionMemory = field(default_factory=UnionMemory)
+    _counts: Counts | None = None
+
+    @property
+    def counts(self) -> Counts | None:
+        """What the last round's union was like; None before the first."""
+        return self._counts
+
+    def learn(self, decoded: Gradient, heard: Heard, round: Round) -> Seen | None:
+        """What a round was like, for the history; None where its numbers announced nothing to go by."""
+        index = self._union.learn(decoded, heard)
+        seen = None
+        if self.numbers.label in heard or not self.numbers.label:
+            pairs = [heard[self.numbers.label]] if self.numbers.label else []
+            sent, merged = [one for one, _ in pairs], [one for _, one in pairs]
+            members = np.diff(members_of(index, self.numbers.block_elements).starts)
+            seen = Seen(members, self.numbers.agree(decoded.size, sent, merged, round))
+        digits = None if seen is None else seen.agreed.digits
+        counts = count(decoded.size, index, self.values, self.numbers.block_elements, digits)
+        # Anything from an equal share to all of them.
+        self._counts = counts._replace(own_members=(1 + 1 / round.workers) / 2 * counts.members)
+        return seen
+
+    def times_us(self, carrier: Carrier, round: Round) -> dict[Choice, float]:
+        """How long a round is expected to take, in each encoding that can be judged."""
+        return {
+            choice: float(np.mean([time_us(cost, carrier) for cost in costs]))
+            for choice, costs in self.costs(carrier, round).items()
+        }
+
+    def costs(self, carrier: Carrier, round: Round) -> dict[Choice, list[Cost]]:
+        """What a round may ask for; of several, each is as likely."""
+        counts = self._counts
+        assert counts is not None, "a bucket's first round is chosen without experience"
+        is_ahead = carrier.has_exponents_ahead and self.unit_elements == carrier.unit_elements
+        found = {
+            Choice.DENSE: [dense_cost(counts, self.unit_elements, is_ahead)],
+            Choice.PACKED: [packed_cost(counts)],
+            Choice.TWO_LEVEL: [two_level_cost(counts)],
+            Choice.BITMAP: [bitmap_cost(counts)],
+        }
+        rounds = self.history.recent(round, counts.elements)
+        if rounds:
+            forecast = forecast_of(rounds, self.numbers)
+            size = sketch_size(self._layout(forecast), counts.elements, forecast.agreed)
+            found[Choice.CONCURRENT] = [
+                concurrent_cost(counts, size, redone) for redone in self._redone(rounds) or [0]
+            ]
+        return found
+
+    def _redone(self, rounds: list[Seen]) -> list[int]:
+        """Members that a forecast from all other rounds would have missed in each that was no jump."""
+        totals = np.array([int(seen.members.sum()) for seen in rounds])
+        missed = []
+        for index, seen in enumerate(rounds if totals.size > 1 else ()):
+            if totals[index] <= with_margin(np.delete(totals, index)).max():
+                others = rounds[:index] + rounds[index + 1 :]
+                forecast = forecast_of(others, self.numbers)
+                missed.append(redone_members(self._layout(forecast), forecast, seen))
+        return missed
+
+    def _layout(self, forecast: Seen) -> Layout:
+        assert self._counts is not None
+        sketch, block_elements = Lossless(), self.numbers.block_elements
+        return forecast_layout(REPAIRED_SHAPE, sketch.load, self._counts.elements, forecast, block_elements)
+
+
+def count(
+    elements: int, index: WideIndex, values: Values, block_elements: int, digits: NDArray[np.int64] | None
+) -> Counts:
+    """Counts of a union that is all one worker's; `digits`: words per value, `(blocks,)`; None: one each."""
+    starts = np.arange(0, index.size, block_elements // WORD_ELEMENTS)
+    members = np.add.reduceat(np.bitwise_count(index), starts, dtype=np.int64)
+    is_live = index != 0
+    run_words = BLOCK_ELEMENTS // WORD_ELEMENTS
+    live_runs = np.add.reduceat(is_live, np.arange(0, index.size, run_words), dtype=np.int64) > 0
+    sizes = np.minimum(BLOCK_ELEMENTS, elements - BLOCK_ELEMENTS * np.arange(live_runs.size))
+    live = np.add.reduceat(
+        live_runs * sizes, np.arange(0, sizes.size, block_elements // BLOCK_ELEMENTS), dtype=np.int64
+    )
+    in_block = np.minimum(block_elements, elements - block_elements * np.arange(starts.size))
+    each = np.ones_like(members) if digits is None else digits
+    return Counts(
+        values=values,
+        elements=elements,
+        members=int(members.sum()),
+        own_members=float(members.sum()),
+        live_runs=int(np.count_nonzero(is_live)),
+        live_elements=int(live.sum()),
+        block_elements=block_elements,
+        dense_words=int(in_block @ each),
+        member_words=int(members @ each),
+        live_words=int(live @ each),
+    )

@@ -1,0 +1,274 @@
+"""Block floating point as SwitchML's workers use it: one shared exponent per block, int32 words.
+
+A block's exponent e has 2**e > max|x|. Workers agree on the largest; with n workers a value becomes
+`round(x · scale)`, `scale = (2**31 − 1) / (n · 2**e)`, so the sum of n such integers cannot leave int32.
+Scale, product and quotient are float32 and ties round to even, as in the vector code of the released client
+(p4lang/p4app-switchML, cpu_exponent_quantizer_ppp.cc; Sapio et al., NSDI 2021).
+
+Where the client silently computes NaN, this module differs: e never falls below `smallest_exponent`, so
+blocks of denormals and zeros quantise with a finite scale (everything below half a step of about n · 2**-127
+becomes zero), and values it cannot carry are errors. Above 255 workers the scale is a little smaller, because
+there the rounding of n values could add up to more than int32 holds.
+
+With a constant factor nothing is agreed: see `homomorphic.codecs.factor`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netfold.homomorphic.bounds import BlockBound, ErrorBound, largest_magnitudes
+from netfold.homomorphic.codec import (
+    Carrier,
+    EncodeError,
+    Exchange,
+    Gradient,
+    Merge,
+    Message,
+    Round,
+    Scaling,
+    Work,
+    register,
+)
+from netfold.homomorphic.codecs.factor import FACTOR_MIN, FactorEncoder, factor_error_bound, not_finite
+from netfold.homomorphic.kernels.compiled import kernel
+from netfold.homomorphic.numbers.compact import Compact, all_of
+
+BLOCK_ELEMENTS = 256  # where nobody says otherwise: the payload of SwitchML's larger packet
+
+_EXPONENT_BIAS = 126  # of float32, less one: 2**(biased − 126) > |x|
+
+
+@kernel
+def scale_of(exponent: int, workers: int) -> np.float32:
+    """Integers per unit of value in a block with this agreed exponent (float32)."""
+    full = 2147483647.0 if workers <= 255 else 2147483392.0 - workers
+    return np.float32(np.float32(full) / np.float32(workers * math.ldexp(1.0, exponent)))
+
+
+@kernel
+def quantized(value: np.float32, scale: np.float32) -> np.int32:
+    """Integer of one value; ties round to even."""
+    return np.int32(np.rint(value * scale))
+
+
+@kernel
+def quantize_block(
+    values: NDArray[np.float32], exponent: int, workers: int, words: NDArray[np.int32]
+) -> None:
+    """Write the integers of one block (any number of elements) into `words`, of the same length."""
+    scale = scale_of(exponent, workers)
+    for i in range(values.size):
+        words[i] = quantized(values[i], scale)
+
+
+@kernel
+def quantize(
+    values: NDArray[np.float32],
+    exponents: NDArray[np.int8],
+    block_elements: int,
+    workers: int,
+    words: NDArray[np.int32],
+) -> None:
+    """Write the integer of every value into `words`; block k uses `exponents[k]`."""
+    for block in range(exponents.size):
+        block_values = values[block * block_elements : (block + 1) * block_elements]
+        block_words = words[block * block_elements : (block + 1) * block_elements]
+        quantize_block(block_values, exponents[block], workers, block_words)
+
+
+@kernel
+def dequantize(
+    words: NDArray[np.int32],
+    exponents: NDArray[np.int8],
+    block_elements: int,
+    workers: int,
+    values: NDArray[np.float32],
+) -> None:
+    """Write the float32 value of every merged word into `values`; block k uses `exponents[k]`."""
+    for block in range(exponents.size):
+        scale = scale_of(exponents[block], workers)
+        block_words = words[block * block_elements : (block + 1) * block_elements]
+        block_values = values[block * block_elements : (block + 1) * block_elements]
+        for i in range(block_words.size):
+            block_values[i] = np.float32(block_words[i]) / scale
+
+
+def smallest_exponent(workers: int) -> int:
+    """Smallest exponent with a finite float32 scale: n · 2**e > 2**-97."""
+    return -96 - (workers - 1).bit_length()
+
+
+def largest_exponent(workers: int) -> int:
+    """Largest exponent that an int8 and float32 arithmetic carry: e ≤ 127 and n · 2**e < 2**128."""
+    return 128 - workers.bit_length()
+
+
+def empty_exponent(workers: int) -> int:
+    """What a block of zeros announces: less than any other, so that it does not count in a maximum."""
+    return smallest_exponent(workers) - 1
+
+
+def block_exponents(gradient: Gradient, block_elements: int, workers: int) -> NDArray[np.int8]:
+    """One worker's exponent of each block of a 1-D float32 gradient, `(blocks,)`; the last may be short.
+
+    Raises
+    ------
+    EncodeError
+        An element is NaN or infinite, or too large for the sum of this many workers.
+    """
+    exponents = announced_exponents(all_of(gradient, block_elements), workers)
+    return np.maximum(exponents, smallest_exponent(workers)).astype(np.int8)
+
+
+def announced_exponents(nonzeros: Compact, workers: int) -> NDArray[np.int32]:
+    """Those of `block_exponents`, but `empty_exponent` for blocks of zeros.
+
+    `nonzeros` need not hold values that are zero.
+
+    Raises
+    ------
+    EncodeError
+        As `block_exponents`.
+    """
+    largest = np.empty(nonzeros.starts.size - 1, np.int32)
+    _largest_magnitudes(nonzeros.values.view(np.int32), nonzeros.starts, largest)
+    exponents: NDArray[np.int32] = (largest >> 23) - np.int32(_EXPONENT_BIAS)  # 129 for NaN and infinity
+    if exponents.size and exponents.max() > largest_exponent(workers):
+        raise EncodeError(_too_large(nonzeros.gradient, workers))
+    exponents = np.maximum(exponents, np.int32(smallest_exponent(workers)))
+    exponents[largest == 0] = empty_exponent(workers)
+    return exponents
+
+
+@kernel
+def _largest_magnitudes(
+    bits: NDArray[np.int32], starts: NDArray[np.int64], largest: NDArray[np.int32]
+) -> None:
+    """Bits of the largest magnitude of each block; NaN is above infinity."""
+    for block in range(largest.size):
+        block_bits = bits[starts[block] : starts[block + 1]]
+        high = np.int32(0)
+        for i in range(block_bits.size):
+            high = max(high, block_bits[i] & np.int32(0x7FFFFFFF))
+        largest[block] = high
+
+
+def _too_large(gradient: Gradient, workers: int) -> str:
+    """Error text for the first element that fixed point cannot carry."""
+    if not np.isfinite(gradient).all():
+        return not_finite(gradient)
+    limit = 2.0 ** largest_exponent(workers)
+    index = int(np.flatnonzero(np.abs(gradient) >= limit)[0])
+    return (
+        f"gradient[{index}] is {gradient[index]:g}: with {workers} workers fixed point carries magnitudes "
+        f"below {limit:g}; clip or scale the gradient"
+    )
+
+
+def error_bound(gradients: Sequence[Gradient], block_elements: int, spare_bits: int = 0) -> BlockBound:
+    """Largest `|decoded − Σ gradients|` of block fixed point, for any finite gradients.
+
+    `spare_bits`: how much larger than the largest exponent of the workers the one in use may be.
+    """
+    workers = len(gradients)
+    largest, least = largest_magnitudes(gradients, block_elements), smallest_exponent(workers)
+    _, exponents = np.frexp(largest)
+    exponents = np.where(largest == 0, least, np.maximum(exponents, least))
+    levels, level_of_block = np.unique(exponents, return_inverse=True)
+    half_steps = [workers * 2.0 ** (spare_bits - 1) / scale_of(int(level), workers) for level in levels]
+    return BlockBound(np.array(half_steps, np.float64)[level_of_block], block_elements)
+
+
+@register
+@dataclass(frozen=True)
+class FixedPoint:
+    """Dense gradients as int32 words with an agreed exponent per block, or with a constant factor.
+
+    block_elements: elements that share an exponent; left out, the network's own unit (what it sends and
+    answers as one: a UDP packet, an RDMA message), or 256 where there is no network.
+    factor: integers per unit of value, the same for all elements, in the place of exponents; ATP's is 1e6.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
+    kind: ClassVar[str] = "fixed_point"
+    exact: ClassVar[bool] = True
+    merges: ClassVar[frozenset[Merge]] = frozenset({Merge.ADD})
+
+    block_elements: int | None = None
+    factor: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.factor is not None:
+            if not FACTOR_MIN <= self.factor < math.inf:
+                raise ValueError(
+                    f"factor is {self.factor}: it must be finite and {FACTOR_MIN:.3g} or more, "
+                    "for example 1e6"
+                )
+            if self.block_elements is not None:
+                raise ValueError(
+                    "factor and block_elements exclude each other: with a factor no block has an exponent; "
+                    "leave one of them out"
+                )
+        if self.block_elements is not None and self.block_elements < 1:
+            raise ValueError(
+                f"block_elements is {self.block_elements}: a block needs at least 1 element; "
+                f"leave it out for the network's own unit"
+            )
+
+    @property
+    def is_linear(self) -> bool:
+        """With a factor; agreed exponents are those of all workers."""
+        return self.factor is not None
+
+    def carried_by(self, carrier: Carrier) -> FixedPoint:
+        """With the network's unit as its block where that is left out."""
+        return (
+            self
+            if self.factor
+            else replace(self, block_elements=self.block_elements or carrier.unit_elements)
+        )
+
+    def worker(self, rank: int, workers: int, seed: int) -> FixedPointEncoder | FactorEncoder:
+        """Encoder of one worker; it keeps no state."""
+        if self.factor is not None:
+            return FactorEncoder(self.factor)
+        return FixedPointEncoder(self.block_elements or BLOCK_ELEMENTS)
+
+    def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
+        """See `BlockBound` and `FactorBound`."""
+        if self.factor is not None:
+            return factor_error_bound(gradients, self.factor)
+        return error_bound(gradients, self.block_elements or BLOCK_ELEMENTS)
+
+
+@dataclass(frozen=True)
+class FixedPointEncoder:
+    """One worker's side: a single scaled message."""
+
+    block_elements: int
+
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        """Send the gradient with its block exponents; return the dequantised integer sum."""
+        exponents = block_exponents(gradient, self.block_elements, round.workers)
+        (merged,) = yield (
+            Message(
+                gradient,
+                Merge.ADD,
+                "values",
+                # once for the exponents, once to quantise
+                Work(2 * gradient.nbytes, gradient.nbytes + exponents.nbytes),
+                Scaling(exponents, self.block_elements, round.workers),
+                decode_work=Work(gradient.nbytes + exponents.nbytes, gradient.nbytes),
+            ),
+        )
+        assert merged.exponents is not None, "the driver owes a scaled message its agreed exponents"
+        decoded = np.empty(gradient.size, np.float32)
+        dequantize(merged.words, merged.exponents, self.block_elements, round.workers, decoded)
+        return decoded

@@ -1,0 +1,1 @@
+"""Compiled basics: how kernels are compiled, keyed hashes, threads, comparison."""

@@ -1,0 +1,109 @@
+"""What a job writes down while it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netfold.homomorphic.codec import Gradient, Note
+from netfold.homomorphic.kernels.comparison import same_bits
+from netfold.sim.checks.codec_notes import Told
+from netfold.sim.checks.rounds import Findings, Operation
+from netfold.sim.results.records import NoteRecord, PhaseRecord, RoundRecord, StepRecord
+from netfold.sim.workload import Bucket
+
+REDO_LABEL = "redo"
+
+
+@dataclass
+class RoundLog:
+    """What has been seen of one round so far."""
+
+    gradients: list[Gradient]  # every worker's
+    operations: list[Operation] = field(default_factory=list)
+    decoded: dict[int, Gradient] = field(default_factory=dict)
+    notes: dict[int, list[Note]] = field(default_factory=dict)  # of each worker that has begun
+    start_ps: int | None = None
+    end_ps: int = 0
+    wire_bytes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(2, np.int64))  # up and down
+
+    def keep(self, worker: int, decoded: Gradient) -> None:
+        """Take a worker's decoded sum; those that are the same bit for bit are kept once."""
+        distinct = {id(one): one for one in self.decoded.values()}.values()
+        self.decoded[worker] = next((one for one in distinct if same_bits(one, decoded)), decoded)
+
+    def record(self, label: str, step: int, bucket: Bucket, findings: Findings, told: Told) -> RoundRecord:
+        """The finished round, as worker 0 saw it where workers do the same."""
+        assert self.start_ps is not None
+        return RoundRecord(
+            variant=label,
+            step=step,
+            bucket=bucket.index,
+            elements=bucket.elements,
+            start_ps=self.start_ps,
+            end_ps=self.end_ps,
+            messages=sum(len(operation.sent[0]) for operation in self.operations),
+            redo_messages=sum(
+                message.label == REDO_LABEL for operation in self.operations for message in operation.sent[0]
+            ),
+            payload_bytes_up=sum(
+                message.size_bytes for operation in self.operations for message in operation.sent[0]
+            ),
+            wire_bytes_up=int(self.wire_bytes[0]),
+            wire_bytes_down=int(self.wire_bytes[1]),
+            nonzeros=findings.nonzeros,
+            union_nonzeros=findings.union_nonzeros,
+            exact=findings.is_exact and not told.exempt.estimates.size,
+            replicas_agree=findings.replicas_agree,
+            workers_held_min=findings.workers_held_min,
+            workers_held_mean=findings.workers_held_mean,
+            max_abs_error=findings.max_abs_error,
+            max_error_over_bound=findings.max_error_over_bound,
+            notes_agree=told.agree,
+            choice=told.choice,
+            redone_parts=told.redone_parts,
+            forecast_misses=told.forecast_misses,
+            estimated_elements=told.exempt.estimates.size,
+            infinite_elements=told.exempt.infinities.size,
+        )
+
+    def note_records(self, label: str, step: int, bucket: int) -> list[NoteRecord]:
+        """What worker 0's codec told; in a round that never ended, that of the worker that told most."""
+        has_ended = len(self.decoded) == len(self.gradients)
+        told = self.notes[0] if has_ended else max(self.notes.values(), key=len, default=[])
+        return [
+            NoteRecord(
+                variant=label,
+                step=step,
+                bucket=bucket,
+                kind=note.kind.value,
+                text=note.text,
+                count=note.count,
+                total=note.total,
+                elements=None if note.elements is None else note.elements.size,
+            )
+            for note in told
+        ]
+
+
+@dataclass
+class Journal:
+    """Everything a job wrote down."""
+
+    buckets_count: int
+    steps: list[StepRecord] = field(default_factory=list)
+    rounds: list[RoundRecord] = field(default_factory=list)
+    notes: list[NoteRecord] = field(default_factory=list)
+    phases: list[PhaseRecord] = field(default_factory=list)
+    findings: list[Findings] = field(default_factory=list)  # one per round
+
+
+def covered_ps(spans: list[tuple[int, int]]) -> int:
+    """How much time some spans cover together; overlaps count once."""
+    covered, reached = 0, 0
+    for start, end in sorted(spans):
+        covered += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return covered

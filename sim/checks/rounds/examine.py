@@ -1,0 +1,108 @@
+"""A round that has ended, compared with integer and float64 sums of what its workers put in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from netfold.homomorphic.codec import Codec, Gradient, Holders
+from netfold.homomorphic.fold import check_lock_step
+from netfold.homomorphic.kernels.comparison import same_bits
+from netfold.sim.checks.codec_notes import NOTHING_EXEMPT, Exempt
+from netfold.sim.checks.rounds.findings import Findings, Operation
+from netfold.sim.checks.rounds.results import Place, Tallies
+from netfold.sim.checks.rounds.sums import worst_errors
+from netfold.sim.checks.rounds.words import check_message
+from netfold.sim.engine.interface import Overflow
+
+
+def examine(
+    codec: Codec,
+    gradients: Sequence[Gradient],
+    decoded: Sequence[Gradient],
+    operations: Sequence[Operation],
+    exempt: Exempt = NOTHING_EXEMPT,
+    overflow: Overflow = Overflow.WRAP,
+) -> Findings:
+    """Compare what workers received and decoded with sums of what they put in.
+
+    A result that holds some of the workers only is compared with the sum of theirs. `overflow` is what the
+    network does with integer sums that leave int32. Nothing of the gradients' size is allocated, and arrays
+    that workers share are looked at once.
+    """
+    workers = range(len(gradients))
+    tallies = Tallies()
+    for operation in operations:
+        check_lock_step([operation.sent[worker] for worker in workers])
+        for part, message in enumerate(operation.sent[0]):
+            check_message(
+                Place(operation.number, part, message.label),
+                [operation.sent[worker][part] for worker in workers],
+                [operation.received[worker][part] for worker in workers],
+                overflow,
+                tallies,
+            )
+    differs = [not same_bits(decoded[0], other) for other in decoded[1:]]
+    errors, supports = worst_errors(codec, gradients, _to_compare(decoded, operations, differs), exempt)
+    held = _held(operations, len(gradients))
+    return Findings(
+        wrong_words=tallies.wrong.count,
+        is_integer=tallies.is_integer,
+        replicas_agree=not any(differs),
+        max_bounded_error=errors.bounded,
+        max_estimate_error=errors.estimated,
+        max_error_over_bound=errors.over_bound,
+        worst_element=errors.worst_element,
+        nonzeros=supports.first,
+        union_nonzeros=supports.union,
+        workers_held_min=held.fewest,
+        workers_held_mean=held.mean,
+        first_wrong=tallies.wrong.first,
+        clipped_words=tallies.clipped.count,
+        first_clipped=tallies.clipped.first,
+        float_words=tallies.float_words,
+        wrong_floats=tallies.wrong_floats.count,
+        first_wrong_float=tallies.wrong_floats.first,
+        worst_magnitude=errors.worst_magnitude,
+    )
+
+
+def _to_compare(
+    decoded: Sequence[Gradient], operations: Sequence[Operation], differs: Sequence[bool]
+) -> list[tuple[Gradient, Holders | None]]:
+    """Decoded sums that differ from worker 0's, and its own; those of partial results with who is in them."""
+    if not operations or not operations[0].sent[0]:
+        holders: list[Holders | None] = [None] * len(decoded)
+    else:
+        holders = [operations[0].received[worker][0].holders for worker in range(len(decoded))]
+    return [
+        (own, held)
+        for worker, (own, held) in enumerate(zip(decoded, holders, strict=True))
+        if worker == 0 or held is not None or differs[worker - 1]
+    ]
+
+
+class _Held(NamedTuple):
+    """How many workers the results of a round hold."""
+
+    fewest: int
+    mean: float
+
+
+def _held(operations: Sequence[Operation], workers: int) -> _Held:
+    """Only linear codecs, whose round is one message, meet results that do not hold all workers."""
+    found = [
+        merged.holders
+        for operation in operations
+        for received in operation.received.values()
+        for merged in received
+        if merged.holders is not None
+    ]
+    counts = (
+        np.concatenate([np.bitwise_count(one.bitmaps) for one in found]) if found else np.empty(0, np.uint8)
+    )
+    if counts.size == 0:
+        return _Held(workers, float(workers))
+    return _Held(int(counts.min()), float(counts.mean()))

@@ -1,0 +1,94 @@
+"""Compiled passes over slices of words: written apart from those that made or merged them.
+
+They call no kernel of another module: the folder of compiled code is named by other sources, so Numba finds
+out by this file alone that its code is old.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netfold.homomorphic.kernels.compiled import kernel
+
+Longs = NDArray[np.int64]
+Doubles = NDArray[np.float64]
+
+FLOAT_MAX = float(np.finfo(np.float32).max)
+
+
+@kernel
+def add_integers(words: NDArray[np.int32], total: Longs) -> None:
+    """Add int32 words to 64-bit sums."""
+    for i in range(words.size):
+        total[i] += np.int64(words[i])
+
+
+@kernel
+def add_scaled(
+    words: NDArray[np.float32],
+    scales: NDArray[np.float32],
+    first: int,
+    block_elements: int,
+    total: Longs,
+) -> None:
+    """Add the integers of float32 words to 64-bit sums; they begin with word `first` of the message.
+
+    A word's integer is its float32 product with its block's scale, rounded half to even.
+    """
+    begin = 0
+    while begin < words.size:
+        block = (first + begin) // block_elements
+        end = min(words.size, (block + 1) * block_elements - first)
+        scale = scales[block]
+        own, sums = words[begin:end], total[begin:end]
+        for i in range(own.size):
+            sums[i] += np.int64(np.rint(own[i] * scale))
+        begin = end
+
+
+@kernel
+def count_beyond(found: NDArray[np.float32], total: Doubles, allowed: Doubles, magnitude: Doubles) -> int:
+    """How many float32 sums are farther from `total` than allowed; `magnitude` is that of the finite words.
+
+    A partial sum is at most what their magnitudes add up to and the additions are off by. Where that is more
+    than float32 holds, a finite sum may come as an infinity or NaN, and an infinity that was sent may meet
+    the opposite one. Else it must come back as it was sent; NaN must in any case.
+    """
+    count = 0
+    for i in range(found.size):
+        off_by = abs(np.float64(found[i]) - total[i])
+        if not off_by <= allowed[i]:
+            may_overflow = magnitude[i] + allowed[i] >= FLOAT_MAX
+            if np.isnan(total[i]):
+                is_right = np.isnan(found[i])
+            elif np.isinf(total[i]):
+                is_right = found[i] == total[i] or (may_overflow and np.isnan(found[i]))
+            else:
+                is_right = may_overflow and not np.isfinite(found[i])
+            count += not is_right
+    return count
+
+
+@kernel
+def measure_errors(
+    decoded: NDArray[np.float32], total: Doubles, bound: Doubles, errors: Doubles, relative: Doubles
+) -> None:
+    """Write errors, and errors relative to their bounds: far more than 1 where the bound is 0.
+
+    An infinite bound allows no error, as it says nothing: any one is infinite relative to it.
+    """
+    for i in range(decoded.size):
+        off_by = abs(np.float64(decoded[i]) - total[i])
+        errors[i] = off_by
+        says_nothing = off_by != 0 and not bound[i] < np.inf
+        relative[i] = np.inf if says_nothing else off_by / (bound[i] + 5e-324)
+
+
+@kernel
+def count_nonzeros(values: NDArray[np.float32] | Doubles) -> int:
+    """How many values are not zero; NaN counts as one."""
+    count = 0
+    for i in range(values.size):
+        count += values[i] != 0
+    return count

@@ -1,0 +1,125 @@
+"""What came back of one message, each distinct array once, and what was found wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netfold.homomorphic.bounds import PART_ELEMENTS
+from netfold.homomorphic.codec import Holders, Merged
+from netfold.homomorphic.kernels.comparison import identity
+from netfold.sim.checks.rounds.findings import WrongWord
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which message of which operation of its workers."""
+
+    operation: int
+    part: int
+    label: str
+
+
+@dataclass
+class Tally:
+    """Words of one kind of mistake, and the first of them."""
+
+    count: int = 0
+    first: WrongWord | None = None
+
+    def add(self, count: int, first: WrongWord | None) -> None:
+        """Some more; the first one stays the first."""
+        self.count += count
+        if self.first is None and count:
+            self.first = first
+
+
+@dataclass
+class Tallies:
+    """What merged words came to so far."""
+
+    wrong: Tally = field(default_factory=Tally)
+    clipped: Tally = field(default_factory=Tally)
+    wrong_floats: Tally = field(default_factory=Tally)
+    float_words: int = 0
+    is_integer: bool = True
+
+
+class Slice(NamedTuple):
+    """Some words of a message, and the lanes that they become."""
+
+    first: int
+    last: int
+    lanes: int = 1
+
+    @property
+    def merged(self) -> slice:
+        """Where they are in what was merged."""
+        return slice(self.lanes * self.first, self.lanes * self.last)
+
+
+@dataclass
+class Result:
+    """What came back, and the workers that received it: the same arrays, so it is looked at once."""
+
+    merged: Merged
+    workers: list[int]
+    wrong: Tally = field(default_factory=Tally)
+    clipped: Tally = field(default_factory=Tally)
+    wrong_floats: Tally = field(default_factory=Tally)
+
+    def mistake(self, place: Place, word: int, values: tuple[Any, Any], allowed: float = 0.0) -> WrongWord:
+        """A word of it that is wrong: as its first worker received it, and as it should be."""
+        where = place.operation, place.part, place.label, self.workers[0], word
+        return WrongWord(*where, *values, allowed=allowed)
+
+
+def distinct(received: Sequence[Merged]) -> list[Result]:
+    """What came back, each once."""
+    results: dict[tuple[Any, ...], Result] = {}
+    for worker, merged in enumerate(received):
+        held = None if merged.holders is None else merged.holders.bitmaps
+        arrays = merged.words, merged.exponents, merged.is_float, held, *merged.parts
+        key = tuple(map(identity, arrays))
+        if key in results:
+            results[key].workers.append(worker)
+        else:
+            results[key] = Result(merged, [worker])
+    return list(results.values())
+
+
+def by_holders(results: Sequence[Result]) -> list[tuple[Holders | None, list[Result]]]:
+    """Results that hold the same workers in all units, together; None: all workers."""
+    found: dict[tuple[int, bytes], tuple[Holders | None, list[Result]]] = {}
+    for result in results:
+        holders = result.merged.holders
+        key = (0, b"") if holders is None else (holders.unit_words, holders.bitmaps.tobytes())
+        found.setdefault(key, (holders, []))[1].append(result)
+    return list(found.values())
+
+
+def complete(place: Place, results: Sequence[Result], wanted: int, kind: str) -> list[Result]:
+    """Results of as many words as wanted; of others all words are wrong, in the tally of this name."""
+    for result in results:
+        size = result.merged.words.size
+        if size != wanted:
+            lost = result.mistake(place, min(size, wanted), (None, None))
+            getattr(result, kind).add(max(size, wanted), lost)
+    return [result for result in results if result.merged.words.size == wanted]
+
+
+def slices(size: int, lanes: int = 1) -> Iterator[Slice]:
+    """Slices of so many words, each small enough for a cache."""
+    for first in range(0, size, PART_ELEMENTS):
+        yield Slice(first, min(first + PART_ELEMENTS, size), lanes)
+
+
+def holds(holders: Holders, own: Slice, rank: int) -> NDArray[np.bool_]:
+    """Whether a result holds a worker, lane by lane."""
+    units = np.arange(own.first, own.last) // holders.unit_words
+    held = holders.bitmaps[units] >> np.uint32(rank) & np.uint32(1) != 0
+    return np.repeat(held, own.lanes)

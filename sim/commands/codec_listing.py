@@ -1,0 +1,55 @@
+"""What codecs say of themselves: their kinds, and the meaning and default of every option."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import MISSING, dataclass, fields
+from typing import Any
+
+from netfold.homomorphic.codecs import codec_kinds
+
+
+@dataclass(frozen=True)
+class Option:
+    """A key that a codec may have in a scenario."""
+
+    name: str
+    default: Any  # as JSON has it
+    is_required: bool
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A codec that a scenario can name."""
+
+    kind: str
+    meaning: str
+    options: tuple[Option, ...]
+
+
+def listing() -> tuple[Listed, ...]:
+    """All codecs; what they and their options mean is in the docstrings of their classes."""
+    return tuple(_listed(kind, codec) for kind, codec in codec_kinds().items())
+
+
+def _listed(kind: str, codec: Any) -> Listed:
+    meaning, meanings = _docstring(codec.__doc__ or "")
+    options = tuple(
+        Option(
+            field.name,
+            None if field.default is MISSING else field.default,
+            field.default is MISSING,
+            meanings.get(field.name, ""),
+        )
+        for field in fields(codec)
+    )
+    return Listed(kind, meaning, options)
+
+
+def _docstring(text: str) -> tuple[str, dict[str, str]]:
+    """First paragraph, and what is said of options in lines that begin with "option:"."""
+    first, _, rest = text.partition("\n\n")
+    lines = "\n".join(line.strip() for line in rest.splitlines())
+    options = re.findall(r"^(\w+): (.*?)(?=^\w+: |\Z)", lines, re.MULTILINE | re.DOTALL)
+    return " ".join(first.split()), {key: " ".join(meaning.split()) for key, meaning in options}

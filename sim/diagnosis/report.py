@@ -1,0 +1,210 @@
+"""What is known of traffic that gets nowhere, as plain data and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from netfold.sim.errors import RunError
+from netfold.sim.units import TIME
+
+NAMES_MAX = 6  # in one list
+GROUPS_MAX = 3  # causes told in a sentence of their own
+IDLE_MAX = 3  # workers told in a sentence of their own
+ROWS_MAX = 64  # of each kind that a run folder keeps
+CRASH_ADVICE = "take the crash out of `faults`: a job needs every worker"
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Most likely reason, and what to try; each a sentence without its full stop."""
+
+    why: str
+    advice: str
+    is_consequence: bool = False  # of what other rows say
+    is_unknown: bool = False  # nothing points to one
+
+
+@dataclass(frozen=True)
+class StuckSlot:
+    """A slot of a switch that workers wait for."""
+
+    job: str  # "" where there is only one
+    switch: str
+    slot: int
+    version: int
+    stream: int
+    unit: int
+    waiting: tuple[int, ...]  # workers
+    missing: tuple[str, ...]  # "worker 2", "switch leaf1": what its bitmap lacks
+    missing_count: int  # what its counter still waits for
+    age_ps: int  # since the first who waits opened its stream
+    last_event: str  # at this slot
+    cause: Cause
+
+    def __str__(self) -> str:
+        lacks = f"{listed(self.missing)} missing" if self.missing else "nobody missing"
+        return (
+            f"slot {self.slot}, version {self.version}, unit {self.unit} of stream {self.stream} "
+            f"at {self.switch}: {lacks}, {self.last_event}"
+        )
+
+
+@dataclass(frozen=True)
+class StuckMessage:
+    """A message from host to host that does not get through."""
+
+    job: str
+    source: str
+    target: str
+    age_ps: int  # since it was sent
+    cause: Cause
+
+    def __str__(self) -> str:
+        return f"a message from {self.source} to {self.target}, sent {TIME.rough(self.age_ps)} ago"
+
+
+@dataclass(frozen=True)
+class IdleWorker:
+    """A worker that waits for no slot."""
+
+    job: str
+    worker: int
+    what: str  # it does, or happened to it
+    is_crashed: bool = False
+
+    def __str__(self) -> str:
+        return f"worker {self.worker}{_of_jobs([self.job])} {self.what}"
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Why a variant cannot finish. Rows are in the order of jobs, streams, units; of messages, of sending."""
+
+    time_ps: int
+    quiet_ps: int  # nothing has got anywhere for so long, or longer
+    slots: tuple[StuckSlot, ...]
+    messages: tuple[StuckMessage, ...]
+    idle: tuple[IdleWorker, ...]
+
+    def of(self, job: str) -> Diagnosis:
+        """What concerns one job of several."""
+        return Diagnosis(
+            self.time_ps,
+            self.quiet_ps,
+            tuple(row for row in self.slots if row.job == job),
+            tuple(row for row in self.messages if row.job == job),
+            tuple(row for row in self.idle if row.job == job),
+        )
+
+    def __str__(self) -> str:
+        """The likely cause in the first line; below it what to try, who waits for what, and the rest."""
+        roots = [row for row in self.slots if not row.cause.is_consequence]
+        groups = sorted(_by_cause([*roots, *self.messages]), key=lambda group: group[0].is_unknown)
+        lines = self._without_traffic() if not groups else []
+        for number, (cause, rows) in enumerate(groups[:GROUPS_MAX]):
+            lines += [
+                f"{'another' if number else 'likely'} cause: {cause.why}",
+                f"try: {cause.advice}",
+                _waiting(rows, has_example=not number),
+            ]
+        if len(groups) > GROUPS_MAX:
+            more = len(groups) - GROUPS_MAX
+            lines.append(f"{more} more {'causes are' if more > 1 else 'cause is'} in summary.json")
+        if later := len(self.slots) - len(roots):
+            lines.append(f"{later} more wait behind these, as the workers they lack are stuck in them")
+        if not self.messages:  # whose senders and receivers are told already
+            lines += self._idle_told()
+        quiet = "nothing gets anywhere any more"
+        if self.quiet_ps:
+            quiet = f"nothing has got anywhere for {TIME.rough(self.quiet_ps)} of simulated time"
+        return "\n  ".join([*lines, quiet])
+
+    def _without_traffic(self) -> list[str]:
+        """Where nothing is on its way: who has crashed, if anybody has."""
+        crashed = [worker.worker for worker in self.idle if worker.is_crashed]
+        nothing = "nothing is on its way and nothing is left to happen"
+        if not crashed:
+            return [nothing]
+        has = "have" if len(set(crashed)) > 1 else "has"
+        why = f"{workers_listed(crashed)} {has} crashed, and a step is over when all workers are"
+        return [f"likely cause: {why}", f"try: {CRASH_ADVICE}", nothing]
+
+    def _idle_told(self) -> list[str]:
+        """What the first workers do that wait for no slot."""
+        told = [str(worker) for worker in self.idle[:IDLE_MAX]]
+        if more := len(self.idle) - len(told):
+            told.append(f"{more} more {'are' if more > 1 else 'is'} not in an exchange")
+        return told
+
+    def as_dict(self) -> dict[str, Any]:
+        """What a run folder keeps: plain data, the first rows of each kind and how many there were."""
+        kept = asdict(self)
+        for kind in ("slots", "messages"):
+            rows = kept[kind]
+            kept[f"{kind}_count"] = len(rows)
+            kept[kind] = [_plain(row) for row in rows[:ROWS_MAX]]
+        kept["idle"] = [str(worker) for worker in self.idle]
+        return kept
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as JSON gives it back, its cause beside the rest."""
+    flat = {**row, **row["cause"]}
+    del flat["cause"], flat["is_unknown"]  # the text says so
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in flat.items()}
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names with commas and "and", the first few of many."""
+    if len(names) > NAMES_MAX:
+        return f"{', '.join(names[:NAMES_MAX])} and {len(names) - NAMES_MAX} more"
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def workers_listed(workers: Iterable[int]) -> str:
+    """ "worker 3", or "workers 0, 1 and 2"."""
+    numbers = [str(worker) for worker in sorted(set(workers))]
+    return f"worker{'s' if len(numbers) > 1 else ''} {listed(numbers)}"
+
+
+def _of_jobs(jobs: Iterable[str]) -> str:
+    """ " of job a"; nothing where a variant has one job, which has no name."""
+    names = sorted(set(jobs) - {""})
+    return f" of job{'s' if len(names) > 1 else ''} {listed(names)}" if names else ""
+
+
+def _by_cause(
+    rows: Sequence[StuckSlot | StuckMessage],
+) -> Iterable[tuple[Cause, list[StuckSlot | StuckMessage]]]:
+    groups: dict[Cause, list[StuckSlot | StuckMessage]] = {}
+    for row in rows:
+        groups.setdefault(row.cause, []).append(row)
+    return groups.items()
+
+
+def _waiting(rows: list[StuckSlot | StuckMessage], has_example: bool) -> str:
+    """Who waits for what, perhaps with the first row as an example."""
+    slots = [row for row in rows if isinstance(row, StuckSlot)]
+    of_jobs = _of_jobs(row.job for row in rows)
+    if slots:
+        who = workers_listed(worker for row in slots for worker in row.waiting)
+        verb = "wait" if who.startswith("workers") else "waits"
+        waiting = f"{who}{of_jobs} {verb} for {_counted(slots, 'slot')}"
+    else:
+        waiting = f"{_counted(rows, 'message')}{of_jobs} on the way"
+    return f"{waiting}, first {rows[0]}" if has_example else waiting
+
+
+def _counted(rows: Sequence[object], noun: str) -> str:
+    return f"{len(rows)} {noun}{'s' if len(rows) > 1 else ''}"
+
+
+class StuckError(RunError):
+    """Somebody waits for what will never come; `diagnosis` says who, for what, and most likely why."""
+
+    def __init__(self, diagnosis: Diagnosis) -> None:
+        super().__init__(str(diagnosis))
+        self.args = (diagnosis,)  # what pickle calls __init__ with
+        self.diagnosis = diagnosis

@@ -1,0 +1,1 @@
+"""Links: queues, transmitters, packets in flight, and the faults that strike them."""

@@ -1,0 +1,232 @@
+"""Links: packets in the queue, on the wire, and in flight; `send.py` puts them there.
+
+One event per packet and link: when a packet is put it is known when it will arrive, unless something
+changes. Acknowledgements go before what has not begun yet. Instead of moving each packet that waits, a link
+adds up by how much all of them were moved, and what begins takes its share along (`due_ps`, `note_begun`).
+Changes of the rate are rare, and lay out the queue anew (`transmitter.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from netfold.homomorphic.kernels.compiled import inlined, kernel
+from netfold.sim.engine.interface import BACKLOG_MAX_PS
+from netfold.sim.engine.tables.addresses import copy_words, natural, words_at
+from netfold.sim.engine.tables.cold_calls import world_at
+from netfold.sim.engine.tables.heap import push
+from netfold.sim.engine.tables.world import DOWN, FLOW_ACK, FLOW_DATA, Table, World
+
+PS_BYTES = 8 * 10**12  # picoseconds · bits per byte: time on the wire is size · PS_BYTES / rate
+PACKET_BYTES_MAX = 1 << 16
+
+
+@inlined
+def take_packet(clock: Table, packets: Table) -> int:
+    """Row of a free packet; `run` keeps enough of them."""
+    assert clock[0].packet_free_count > 0
+    row = natural(clock[0].packet_free)
+    clock[0].packet_free = packets[row].next
+    clock[0].packet_free_count -= 1
+    packets[row].payload = -1
+    packets[row].words = 0
+    packets[row].words_count = 0
+    packets[row].hop = 0
+    packets[row].struck = 0
+    packets[row].key = 0
+    packets[row].copy = 0
+    packets[row].table = 0
+    packets[row].is_marked = 0
+    packets[row].flags = 0
+    packets[row].receiver = -1
+    return row
+
+
+@inlined
+def free_packet(world: World, row: int) -> None:
+    """Give back a packet and, with the last packet that refers to it, its payload."""
+    clock, packet = world.clock[0], world.packets[row]
+    payload = packet.payload
+    if payload >= 0:
+        world.payload_uses[payload] -= 1
+        if world.payload_uses[payload] == 0:
+            world.payload_free[clock.payload_free_count] = payload
+            clock.payload_free_count += 1
+    packet.next = clock.packet_free
+    clock.packet_free = row
+    clock.packet_free_count += 1
+
+
+@inlined
+def take_payload(world: World) -> int:
+    """Row of a free payload, held by one packet."""
+    clock = world.clock[0]
+    assert clock.payload_free_count > 0
+    clock.payload_free_count -= 1
+    row = world.payload_free[clock.payload_free_count]
+    world.payload_uses[row] = 1
+    return row
+
+
+@inlined
+def transmit_time_ps(link: Any, size_bytes: int) -> int:
+    """Time on the wire, rounded up so that a link is never too fast; up to 1 MiB fits int64."""
+    if link.byte_ps != 0:
+        return int(size_bytes * link.byte_ps)
+    return int(-(-size_bytes * PS_BYTES // link.rate_bps))
+
+
+@inlined
+def due_ps(lane: Any, packet: Any) -> int:
+    """When a packet in line on a link arrives: what has not begun is moved with all that waits."""
+    return int(packet.arrive_ps + (lane.shift_ps if packet.order > lane.begun_order else 0))
+
+
+@inlined
+def accept(world: World, index: int, row: int) -> bool:
+    """Queue a packet on a link and count it as sent; False if the link drops it (README, Links)."""
+    clock, link, packet = world.clock[0], world.links[index], world.packets[row]
+    transmit_ps = transmit_time_ps(link, packet.size_bytes)
+    start_ps = max(clock.now_ps, link.free_at_ps)
+    backlog_ps = start_ps - clock.now_ps + transmit_ps
+    if packet.kind == FLOW_ACK or backlog_ps > link.buffer_ps:
+        return accept_otherwise(clock.at, index, row, transmit_ps)
+    link.backlog_ps_max = max(link.backlog_ps_max, backlog_ps)
+    if backlog_ps - transmit_ps >= link.ecn_ps:
+        packet.is_marked = 1
+    link.free_at_ps = start_ps + transmit_ps
+    packet.arrive_ps = start_ps + transmit_ps + link.delay_ps - link.shift_ps
+    count_sent(world, index, row, transmit_ps)
+    return True
+
+
+@inlined
+def count_sent(world: World, index: int, row: int, transmit_ps: int) -> None:
+    """A link has taken a packet."""
+    link, packet = world.links[index], world.packets[row]
+    link.busy_ps += transmit_ps
+    link.sent_packets += 1
+    link.sent_bytes += packet.size_bytes
+    packet.link = index
+
+
+@kernel
+def accept_otherwise(at: int, index: int, row: int, transmit_ps: int) -> bool:
+    """`accept` of an acknowledgement, and where the link is down or its buffer full."""
+    world = world_at(at)
+    clock, link, packet = world.clock[0], world.links[index], world.packets[row]
+    lane = world.links[clock.links_count + index]
+    if link.buffer_ps == DOWN:
+        is_over = link.queued_bytes + packet.size_bytes > link.buffer_bytes
+        if is_over and link.buffer_bytes > 0 and packet.kind != FLOW_ACK:
+            return drop(world, index, row)
+        if packet.kind != FLOW_ACK and link.queued_bytes >= link.ecn_bytes >= 0:
+            packet.is_marked = 1
+        link.queued_bytes += packet.size_bytes
+        link.backlog_bytes_max = max(link.backlog_bytes_max, link.queued_bytes)
+        count_sent(world, index, row, transmit_ps)
+        return True
+    backlog_ps = max(0, link.free_at_ps - clock.now_ps) + transmit_ps
+    if backlog_ps > BACKLOG_MAX_PS and (link.buffer_ps == BACKLOG_MAX_PS or packet.kind == FLOW_ACK):
+        clock.overflowed_link = index + 1
+        return drop(world, index, row)
+    if packet.kind != FLOW_ACK:
+        return drop(world, index, row)
+    note_begun(world, index)
+    start_ps = max(clock.now_ps, lane.free_at_ps, link.begun_leaves_ps)
+    lane.free_at_ps = start_ps + transmit_ps
+    link.free_at_ps = max(clock.now_ps, link.free_at_ps) + transmit_ps
+    link.shift_ps += transmit_ps
+    link.backlog_ps_max = max(link.backlog_ps_max, backlog_ps)
+    packet.arrive_ps = start_ps + transmit_ps + link.delay_ps
+    count_sent(world, index, row, transmit_ps)
+    return True
+
+
+@inlined
+def drop(world: World, index: int, row: int) -> bool:
+    """A link refuses a packet."""
+    link = world.links[index]
+    link.dropped_packets += 1
+    link.dropped_bytes += world.packets[row].size_bytes
+    free_packet(world, row)
+    return False
+
+
+@inlined
+def first_waiting(world: World, index: int) -> int:
+    """The first packet on a link that is not known to have begun, acknowledgements aside; −1 if all have."""
+    link = world.links[index]
+    if link.head < 0 or world.packets[link.head].order > link.begun_order:
+        return link.head
+    return world.packets[link.begun].next
+
+
+@inlined
+def note_begun(world: World, index: int) -> None:
+    """Fix when those packets arrive that are on the wire by now: nothing goes before them any more."""
+    clock, link = world.clock[0], world.links[index]
+    row = first_waiting(world, index)
+    while row >= 0:
+        packet = world.packets[row]
+        leaves_ps = packet.arrive_ps + link.shift_ps - link.delay_ps
+        if leaves_ps - transmit_time_ps(link, packet.size_bytes) > clock.now_ps:
+            return
+        packet.arrive_ps += link.shift_ps
+        link.begun = row
+        link.begun_order = packet.order
+        link.begun_leaves_ps = leaves_ps
+        row = packet.next
+
+
+@inlined
+def fly(world: World, row: int) -> None:
+    """Let a packet be in flight, the last in line on its link."""
+    packet = world.packets[row]
+    link = world.links[natural(packet.link)]
+    link.in_flight_packets += 1
+    link.in_flight_bytes += packet.size_bytes
+    join(world, row)
+
+
+@inlined
+def join(world: World, row: int) -> None:
+    """Let a packet be the last in line on its link, or on that link's lane; there they arrive in order."""
+    clock, packet = world.clock[0], world.packets[row]
+    lane = natural(packet.link)
+    if packet.kind == FLOW_ACK:
+        lane += clock.links_count
+    link = world.links[natural(lane)]
+    packet.order = clock.order
+    packet.next = -1
+    clock.order += 1
+    if link.head >= 0:
+        world.packets[natural(link.tail)].next = row
+    else:
+        link.head = row
+        if link.buffer_ps != DOWN:
+            push(world.heap, clock.heap_count, packet.arrive_ps + link.shift_ps, packet.order, lane)
+            clock.heap_count += 1
+    link.tail = row
+
+
+@inlined
+def schedule(world: World, row: int, kind: int, time_ps: int) -> None:
+    """Give a packet an event of its own."""
+    clock, packet = world.clock[0], world.packets[row]
+    packet.order = clock.order
+    clock.order += 1
+    push(world.heap, clock.heap_count, time_ps, packet.order, kind | row)
+    clock.heap_count += 1
+
+
+@inlined
+def own_words(world: World, row: int) -> None:
+    """Give a packet words of its own: its sender's buffer may be gone when it arrives late."""
+    packet = world.packets[row]
+    if packet.words == 0 or packet.payload >= 0 or packet.kind in (FLOW_DATA, FLOW_ACK):
+        return
+    payload = take_payload(world)
+    copy_words(world.payloads[payload], words_at(packet.words, packet.words_count))
+    packet.payload = payload
+    packet.words = 0

@@ -1,0 +1,100 @@
+"""What happens where a packet arrives."""
+
+from __future__ import annotations
+
+from netfold.homomorphic.kernels.compiled import inlined, kernel
+from netfold.sim.engine.links.forward import send_towards
+from netfold.sim.engine.links.link import free_packet, schedule
+from netfold.sim.engine.switches.aggregate import on_data
+from netfold.sim.engine.switches.egress import replicate
+from netfold.sim.engine.tables.addresses import natural
+from netfold.sim.engine.tables.cold_calls import ask, world_at
+from netfold.sim.engine.tables.world import (
+    AT_SERVER,
+    AT_SWITCH,
+    AT_WORKER,
+    ATP_ACK,
+    ATP_FORWARD,
+    DATA,
+    FLOW_ACK,
+    FLOW_DATA,
+    HELD,
+    LOOP,
+    NEVER,
+    PARENT_RESULT,
+    RESULT,
+    TO_POINT,
+    WRITE_LOG,
+    World,
+)
+from netfold.sim.engine.transports.flow import on_flow_ack, on_flow_data
+from netfold.sim.engine.transports.stream import on_result
+
+
+@inlined
+def on_arrival(world: World, row: int, kind: int) -> None:
+    """A packet has arrived at the end of its link, or its host has woken up."""
+    if kind != HELD:
+        count_arrival(world, row)
+    clock = world.clock[0]
+    if clock.is_logging:
+        ask(clock.rare, clock.at, WRITE_LOG, row, kind, 0)
+    packet = world.packets[row]
+    node = natural(world.links[natural(packet.link)].target)
+    if packet.target != node:
+        send_towards(world, node, row)
+    elif packet.kind == DATA:
+        on_data(world, row)
+    elif packet.kind > FLOW_ACK or packet.receiver == TO_POINT:
+        on_rare_arrival(clock.at, row)
+    elif not is_away(world, row):
+        if packet.kind == RESULT:
+            on_result(world, row)
+            return
+        if packet.kind == FLOW_DATA:
+            on_flow_data(world, row)
+        else:
+            on_flow_ack(world, row)
+        free_packet(world, row)
+
+
+@kernel
+def on_rare_arrival(at: int, row: int) -> None:
+    """A packet has arrived that is none of the four that are on the hot path."""
+    world = world_at(at)
+    clock, packet = world.clock[0], world.packets[row]
+    if packet.kind == LOOP:
+        replicate(at, row)
+    elif packet.kind == RESULT:
+        ask(clock.rare, at, PARENT_RESULT, row, 0, 0)
+    elif packet.kind <= ATP_ACK:
+        ask(clock.atp, at, AT_SWITCH, row, 0, 0)
+    elif not is_away(world, row):
+        ask(clock.atp, at, AT_SERVER if packet.kind == ATP_FORWARD else AT_WORKER, row, 0, 0)
+        free_packet(world, row)
+
+
+@inlined
+def count_arrival(world: World, row: int) -> None:
+    """A link has delivered a packet."""
+    clock, packet = world.clock[0], world.packets[row]
+    link = world.links[natural(packet.link)]
+    link.in_flight_packets -= 1
+    link.in_flight_bytes -= packet.size_bytes
+    link.delivered_packets += 1
+    link.delivered_bytes += packet.size_bytes
+    clock.packet_hops += 1
+
+
+@inlined
+def is_away(world: World, row: int) -> bool:
+    """Whether a packet meets a host that is paused, and waits there, or that has crashed, and ends there."""
+    packet = world.packets[row]
+    away_until_ps = world.hosts[packet.target].away_until_ps
+    if world.clock[0].now_ps >= away_until_ps:
+        return False
+    if away_until_ps == NEVER:
+        free_packet(world, row)
+    else:
+        schedule(world, row, HELD, away_until_ps)
+    return True

@@ -1,0 +1,90 @@
+"""Handlers that are compiled apart from the event loop, because they are rare (see `entering.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numba
+from numba import types
+
+from netfold.sim.engine.links.faults import leave_line, meet_faults
+from netfold.sim.engine.loop.timers import on_single_event
+from netfold.sim.engine.observe.event_log import log_packet
+from netfold.sim.engine.switches.aggregate import on_parent_result, take_lifted
+from netfold.sim.engine.switches.atp_server import on_atp_forward
+from netfold.sim.engine.switches.atp_switch import on_atp_switch
+from netfold.sim.engine.switches.slot_timer import answer_nothing, tend_timer
+from netfold.sim.engine.tables.cold_calls import world_at
+from netfold.sim.engine.tables.world import (
+    ANSWER_NOTHING,
+    AT_SERVER,
+    AT_SWITCH,
+    AT_WORKER,
+    LEAVE_LINE,
+    LIFT,
+    MEET_FAULTS,
+    PARENT_RESULT,
+    SINGLE,
+    TEND_TIMER,
+)
+from netfold.sim.engine.transports.atp_worker import on_atp_result, on_atp_timer
+
+_SIGNATURE = types.void(*[types.int64] * 5)
+
+
+def _rare(at: int, what: int, row: int, first: int, second: int) -> None:
+    world_at(at).clock[0].unfinished += 1  # an error in here is printed and goes no further: the face looks
+    if what == MEET_FAULTS:
+        meet_faults(at, row, first)
+    elif what == LIFT:
+        take_lifted(at, row, first, second)
+    elif what == TEND_TIMER:
+        tend_timer(at, row, first, second)
+    elif what == ANSWER_NOTHING:
+        answer_nothing(at, row)
+    elif what == PARENT_RESULT:
+        on_parent_result(at, row)
+    elif what == SINGLE:
+        on_single_event(at, row, first)
+    elif what == LEAVE_LINE:
+        leave_line(at, row)
+    else:
+        log_packet(at, row, first)
+    world_at(at).clock[0].unfinished -= 1
+
+
+def _atp(at: int, what: int, row: int, first: int, second: int) -> None:
+    world_at(at).clock[0].unfinished += 1
+    if what == AT_SWITCH:
+        on_atp_switch(at, row)
+    elif what == AT_SERVER:
+        on_atp_forward(at, row)
+    elif what == AT_WORKER:
+        on_atp_result(at, row)
+    else:
+        on_atp_timer(at, row)
+    world_at(at).clock[0].unfinished -= 1
+
+
+@cache
+def rare_handler() -> int:
+    """Address of what serves faults, trees, timers and the log."""
+    return _address(_rare)
+
+
+@cache
+def atp_handler() -> int:
+    """Address of what serves ATP."""
+    return _address(_atp)
+
+
+_OPTIONS: dict[str, Any] = {"cache": True, "_nrt": False}  # as kernels (`homomorphic.kernels.compiled`)
+_alive: list[object] = []  # compiled code lives as long as its object
+
+
+def _address(function: Callable[..., None]) -> int:
+    compiled: Any = numba.cfunc(_SIGNATURE, **_OPTIONS)(function)
+    _alive.append(compiled)
+    return int(compiled.address)

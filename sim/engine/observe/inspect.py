@@ -1,0 +1,196 @@
+"""What is in the tables, for reports and for those who ask why nothing moves; in plain Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from netfold.sim.engine.interface import Disturbance, Fate, Outstanding, PointView, Program, SlotState
+from netfold.sim.engine.links.link import PS_BYTES
+from netfold.sim.engine.tables import rows
+from netfold.sim.engine.tables.world import DOWN, NEVER, World
+from netfold.switch.programs.atp import FREE
+from netfold.switch.registers import VERDICTS
+
+_LINK_COUNTERS = [name for name in rows.LINK.names or () if name.endswith(("_packets", "_bytes"))]
+_LINK_COUNTERS += ["busy_ps"]
+
+
+def link_counters(world: World) -> list[dict[str, int]]:
+    """Counters of every link, by name."""
+    links = world.links[: world.clock[0].links_count]
+    return [
+        {name: int(link[name]) for name in _LINK_COUNTERS} | {"backlog_bytes_max": backlog_bytes_max(link)}
+        for link in links
+    ]
+
+
+def backlog_bytes_max(link: np.record) -> int:
+    """Most bytes that a link has had to send at once, those left of the packet on its wire included."""
+    now_bytes = int(link.backlog_ps_max) * int(link.rate_bps) // PS_BYTES
+    return max(int(link.backlog_bytes_max), now_bytes)
+
+
+def down_links(world: World) -> list[int]:
+    """Links that are cut and not restored."""
+    links = world.links[: world.clock[0].links_count]
+    return [int(link) for link in np.flatnonzero(links["buffer_ps"] == DOWN)]
+
+
+def flow_counters(world: World, number: int) -> dict[str, int]:
+    """Counters of a flow whose row no later one uses."""
+    found = np.flatnonzero(world.flows["serial"] == number)
+    if found.size == 0:
+        raise KeyError(f"flow {number} has been closed and forgotten")
+    flow = world.flows[found[0]]
+    return {name: int(flow[name]) for name in ("timeouts", "retransmitted_packets")}
+
+
+def point_counters(world: World, job: int) -> list[dict[str, int]]:
+    """What each switch of a job's tree did, by point."""
+    points = world.points[points_of(world, job)]
+    return [{name: int(point[name]) for name in rows.POINT_COUNTERS} for point in points]
+
+
+def points_of(world: World, job: int) -> slice:
+    """Rows of a job's points."""
+    first = int(world.jobs[job].first_point)
+    return slice(first, first + int(world.jobs[job].points_count))
+
+
+def job_points(world: World, job: int) -> list[PointView]:
+    """The switches of a job's tree, and what hangs on each."""
+    first_stream, first_point = int(world.jobs[job].first_stream), int(world.jobs[job].first_point)
+    views = []
+    for point in world.points[points_of(world, job)]:
+        first = int(point.first_child)
+        children = [
+            ("worker", int(child.stream) - first_stream)
+            if child.stream >= 0
+            else ("point", int(child.point) - first_point)
+            for child in world.children[first : first + int(point.children_count)]
+        ]
+        views.append(PointView(int(point.switch), tuple(children)))
+    return views
+
+
+def outstanding(world: World, job: int) -> list[Outstanding]:
+    """Units that workers have sent and wait for."""
+    row = world.jobs[job]
+    found = []
+    for stream_row in range(int(row.first_stream), int(row.first_stream + row.workers_count)):
+        stream = world.streams[stream_row]
+        if not stream.is_open:
+            continue
+        is_crashed = world.hosts[int(stream.host)].away_until_ps == NEVER
+        units = _atp_units if row.program == Program.ATP else _window_units
+        for unit, slot, version, attempt, sent_ps in units(world, job, stream_row):
+            found.append(
+                Outstanding(
+                    int(stream.worker), int(stream.serial), unit, slot, version, attempt, sent_ps, is_crashed
+                )
+            )
+    return found
+
+
+def _window_units(world: World, job: int, stream_row: int) -> list[tuple[int, int, int, int, int]]:
+    row = world.jobs[job]
+    return [
+        (
+            int(window.unit),
+            int(row.slot_base) + slot * int(row.unit_packets),
+            int(window.version) & 1,
+            int(window.attempt),
+            int(window.sent_ps),
+        )
+        for slot, window in enumerate(world.windows[stream_row])
+        if slot < row.window and window.unit >= 0
+    ]
+
+
+def _atp_units(world: World, job: int, stream_row: int) -> list[tuple[int, int, int, int, int]]:
+    stream, server = world.streams[stream_row], world.servers[int(world.jobs[job].server)]
+    units = []
+    for unit in range(int(stream["base"]), int(stream["next"])):  # `.base` is an array's own
+        place = world.places[stream_row, unit % int(server.window_max)]
+        if not place.acknowledged:
+            units.append((unit, int(place.entry), 0, int(place.attempt), int(place.sent_ps)))
+    return units
+
+
+def slot_state(world: World, job: int, point: int, slot: int, version: int) -> SlotState:
+    """What one version of a slot holds at a point of a job's tree; of ATP, an entry."""
+    row = world.jobs[job]
+    place = world.points[int(row.first_point) + point]
+    if row.program == Program.ATP:
+        entry = world.entries.rows[int(world.servers[int(row.server)].entry_base) + slot]
+        workers = int(row.workers_count)
+        missing = workers - int(entry["count"])
+        return SlotState(int(entry.bitmap), workers, missing, int(entry.last_ps), -1, "", False)
+    at = 2 * (int(place.register_base) + slot) + (0 if row.program == Program.TREE else version)
+    state = world.registers.slots[at]
+    children = int(place.children_count)
+    missing = int(state.counter)
+    if row.program != Program.SWITCHML:  # these have no counter
+        missing = children - int(state.bitmap).bit_count()
+    return SlotState(
+        int(state.bitmap),
+        children,
+        missing,
+        int(state.last_ps),
+        int(state.last_child),
+        VERDICTS[state.last_verdict] if state.last_ps >= 0 else "",
+        bool(state.is_answered),
+    )
+
+
+def disturbances(world: World) -> list[Disturbance]:
+    """Packets that each rule has duplicated, held up or changed, of those that did, and its links."""
+    return [
+        Disturbance(
+            Fate(int(rule.fate)),
+            int(rule.struck),
+            tuple(np.flatnonzero(world.links["rules"] >> np.uint64(number) & 1).tolist()),
+        )
+        for number, rule in enumerate(world.rules)
+        if rule.fate in (Fate.DUPLICATE, Fate.REORDER, Fate.FLIP) and rule.struck
+    ]
+
+
+def leaks(world: World, job: int, nodes: Sequence[str]) -> list[str]:
+    """Slots that still wait for somebody, at which switch, and entries that are still claimed."""
+    row = world.jobs[job]
+    if row.program == Program.ATP:
+        identities = world.entries.rows["identity"]
+        own = np.flatnonzero((identities != FREE) & (identities >> 51 == job + 1))
+        first = int(world.servers[int(row.server)].entry_base)
+        return [f"entry {entry - first} is claimed" for entry in own]
+    found = []
+    first_slot, count = int(row.slot_base), int(row.window) * int(row.unit_packets)
+    for point in world.points[points_of(world, job)]:
+        for slot in range(first_slot, first_slot + count):
+            for version in (0, 1):
+                at = 2 * (int(point.register_base) + slot) + version
+                state = world.registers.slots[at]
+                if is_waiting(int(row.program), state):
+                    name = f"slot {slot}, version {version} at {nodes[point.switch]}"
+                    found.append(f"{name} {_waiting_for(int(row.program), int(point.children_count), state)}")
+    return found
+
+
+def _waiting_for(program: int, children_count: int, state: np.record) -> str:
+    """How many more a slot waits for; a fault can part its counter, where it has one, from its bitmap."""
+    marked = int(state.bitmap).bit_count()
+    if program != Program.SWITCHML or int(state.counter) == children_count - marked:
+        return f"waits for {children_count - marked} more"
+    return f"waits for {int(state.counter)} more, though its bitmap has {marked} of {children_count}"
+
+
+def is_waiting(program: int, state: np.record) -> bool:
+    """Whether a slot has begun and not ended."""
+    if program == Program.SWITCHML:
+        return bool(state.counter != 0)
+    if program == Program.TIMED:
+        return bool(state.turn >= 0 and not state.is_emitted)
+    return bool(state.bitmap != 0)

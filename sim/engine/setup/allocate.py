@@ -1,0 +1,183 @@
+"""Making and enlarging the engine's tables; compiled code never does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netfold.sim.engine.interface import BACKLOG_MAX_PS, RULES_MAX, Flow, Rule
+from netfold.sim.engine.links.link import PS_BYTES
+from netfold.sim.engine.loop.cold_handlers import rare_handler
+from netfold.sim.engine.tables import flow_rows, rows
+from netfold.sim.engine.tables.world import NEVER, Table, World, empty_world, records
+from netfold.topologies.routing import Network
+
+
+def new_world(network: Network, rules: Sequence[Rule], seed: int) -> World:
+    """Tables of a network without traffic."""
+    nodes = len(network.nodes)
+    world = empty_world()._replace(
+        heap=records(4 * len(network.link_names) + 64, rows.HEAP),
+        links=_links(network, rules),
+        rules=_rules(rules),
+        chains=records((sum(rule.burst is not None for rule in rules), len(network.link_names)), rows.CHAIN),
+        hosts=records(nodes, rows.HOST),
+        next_link=np.ascontiguousarray(network.next_link, np.int32),
+        next_count=np.ascontiguousarray(network.next_count, np.int32).reshape(nodes, nodes),
+    )
+    clock = world.clock[0]
+    clock.seed = seed % 2**64
+    clock.is_keyed = int(bool(rules))
+    clock.packet_free = -1
+    clock.links_count = len(network.link_names)
+    clock.rare = rare_handler()
+    return world
+
+
+def _links(network: Network, rules: Sequence[Rule]) -> Table:
+    count = len(network.link_names)
+    links = records(2 * count, rows.LINK)  # the links, then their priority lanes
+    for row, link in enumerate(links):
+        index = row % count
+        is_limited = not network.is_host[network.link_source[index]]
+        link.buffer_bytes = int(network.buffer_bytes[index]) if is_limited else 0
+        link.delay_ps, link.ecn_bytes = int(network.delay_ps[index]), -1
+        link.target, link.head, link.tail = int(network.link_target[index]), -1, -1
+        link.begun, link.begun_order, link.wire_order = -1, -1, -1
+        set_rate(link, int(network.rate_bps[index]))
+    for number, rule in enumerate(rules):
+        for index in rule.links:
+            links[index].rules |= np.uint64(1 << number)
+    return links
+
+
+def set_rate(link: Any, rate_bps: int) -> None:
+    """Give a link a rate, and its buffer the time that takes."""
+    if rate_bps < 1:
+        raise ValueError(f"a link's rate is 1 bps or more, found {rate_bps}")
+    link.rate_bps = rate_bps
+    link.byte_ps = PS_BYTES // rate_bps if PS_BYTES % rate_bps == 0 else 0
+    link.buffer_ps = BACKLOG_MAX_PS
+    if link.buffer_bytes > 0:
+        link.buffer_ps = min(BACKLOG_MAX_PS, int(link.buffer_bytes) * PS_BYTES // rate_bps)
+    link.ecn_ps = NEVER if link.ecn_bytes < 0 else min(NEVER, int(link.ecn_bytes) * PS_BYTES // rate_bps)
+
+
+def _rules(rules: Sequence[Rule]) -> Table:
+    if len(rules) > RULES_MAX:
+        raise ValueError(f"{len(rules)} fault rules are too many; a network takes {RULES_MAX}")
+    table = records(len(rules), rows.RULE)
+    chains = 0
+    for row, rule in zip(table, rules, strict=True):
+        row.threshold = threshold(rule.probability)
+        row.from_ps, row.until_ps, row.delay_ps = rule.from_ps, rule.until_ps, rule.delay_ps
+        row.fate = int(rule.fate)
+        if rule.burst is not None:
+            row.chain = chains
+            row.threshold_good = threshold(rule.burst.loss_good)
+            row.to_bad, row.to_good = threshold(rule.burst.good_to_bad), threshold(rule.burst.bad_to_good)
+            row.starts_bad = threshold(rule.burst.bad_share)
+            chains += 1
+    return table
+
+
+def threshold(probability: float) -> int:
+    """What 64 random bits are compared with."""
+    return min(2**64 - 1, int(probability * 2.0**64))
+
+
+def write_flow(world: World, row: int, number: int, flow: Flow) -> None:
+    """Fill a flow's row, but for its addresses."""
+    world.flows[row] = np.zeros((), flow_rows.FLOW)
+    world.flights["received"][row] = 0
+    entry = world.flows[row]
+    for name in (
+        "key",
+        "words_count",
+        "timeout_ps",
+        "source",
+        "target",
+        "route",
+        "window",
+        "ack_every",
+        "job",
+    ):
+        entry[name] = getattr(flow, name)
+    for name in ("elements", "overhead_bytes", "first_bytes", "last_bytes", "ack_bytes"):
+        entry[name] = getattr(flow.frame, name)
+    entry.packets_count = max(1, -(-flow.words_count // flow.frame.elements))
+    entry.serial = number
+
+
+def add_flows(world: World, count: int, window: int) -> World:
+    """At least `count` flows and windows of `window`; positions are modulo a flow's window and keep."""
+    count, columns = max(count, world.flows.size), max(window, world.flights.shape[1])
+    flights = records((count, columns), flow_rows.FLIGHT)
+    flights[: world.flights.shape[0], : world.flights.shape[1]] = world.flights
+    flows = enlarged(world.flows, count)
+    flows["serial"][world.flows.size :] = -1
+    return world._replace(flows=flows, flights=flights)
+
+
+def add_packets(world: World, count: int) -> World:
+    """`count` more free packets."""
+    old, clock = world.packets.size, world.clock[0]
+    packets = enlarged(world.packets, old + count)
+    packets["next"][old:] = np.arange(old + 1, old + count + 1)
+    packets["next"][-1] = clock.packet_free
+    clock.packet_free = old
+    clock.packet_free_count += count
+    return world._replace(packets=packets)
+
+
+def add_payloads(world: World, count: int) -> World:
+    """`count` more free payloads."""
+    old, clock = world.payloads.shape[0], world.clock[0]
+    held = int(clock.payload_free_count)
+    payloads = np.zeros((old + count, world.payloads.shape[1]), np.int32)
+    payloads[:old] = world.payloads
+    uses = np.zeros(old + count, np.int32)
+    uses[:old] = world.payload_uses
+    free = np.zeros(old + count, np.int32)
+    free[:held] = world.payload_free[:held]
+    free[held : held + count] = np.arange(old + count - 1, old - 1, -1)
+    clock.payload_free_count += count
+    return world._replace(payloads=payloads, payload_uses=uses, payload_free=free)
+
+
+def with_room(world: World, packets_count: int, payloads_count: int) -> World:
+    """A world in which one event finds room for so many packets and payloads; what is short doubles."""
+    clock = world.clock[0]
+    if clock.packet_free_count < packets_count:
+        world = add_packets(world, max(packets_count, world.packets.size))
+    if clock.payload_free_count < payloads_count:
+        world = add_payloads(world, max(payloads_count, world.payloads.shape[0]))
+    if clock.heap_count + packets_count + 8 > world.heap.size:
+        world = world._replace(heap=enlarged(world.heap, 2 * world.heap.size + packets_count))
+    if clock.done_count + 8 > world.done.size:
+        world = world._replace(done=enlarged(world.done, 2 * world.done.size))
+    if clock.is_logging and clock.log_count >= world.log.size:
+        world = world._replace(log=enlarged(world.log, 2 * world.log.size + 4096))
+    return world
+
+
+def enlarged(table: Table, count: int) -> Table:
+    """A longer table that begins with the old rows."""
+    larger = records(count, table.dtype)
+    larger[: table.size] = table
+    return larger
+
+
+def check_words(array: NDArray[Any], dtype: Any, size: int | None = None) -> None:
+    """Addresses are handed to compiled code: refuse what it would misread."""
+    if array.ndim != 1 or array.itemsize != 4 or not array.flags.c_contiguous:
+        raise ValueError(
+            f"words are a contiguous 1-D array of 4-byte items, found {array.dtype} of shape {array.shape}"
+        )
+    if dtype is not None and array.dtype != dtype:
+        raise ValueError(f"words are {np.dtype(dtype).name}, found {array.dtype}")
+    if size is not None and array.size != size:
+        raise ValueError(f"expected {size} words, found {array.size}")

@@ -1,0 +1,204 @@
+"""A job's tables: its row, the points of its tree, a stream per worker, slots or entries on its switches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netfold.homomorphic.kernels.keyed import mix_plain
+from netfold.sim.engine.interface import Job, Program, Server
+from netfold.sim.engine.loop.cold_handlers import atp_handler
+from netfold.sim.engine.setup.allocate import enlarged, set_rate
+from netfold.sim.engine.tables import atp_rows, rows
+from netfold.sim.engine.tables.addresses import address_of
+from netfold.sim.engine.tables.world import NEVER, SEGMENTS_MAX, Table, World, records
+from netfold.sim.engine.transports.stream import TIMEOUTS_THRESHOLD
+from netfold.switch.programs.atp import new_entries
+from netfold.switch.registers import CHILDREN_MAX, new_registers
+
+ENTRY_KEY = 14
+
+
+def add_job(world: World, job: Job) -> World:
+    """World with one more job: its row, points, streams, and registers for its slots."""
+    check_job(job)
+    first, workers = world.streams.size, len(job.hosts)
+    jobs, streams = enlarged(world.jobs, world.jobs.size + 1), enlarged(world.streams, first + workers)
+    row = jobs[-1]
+    for name in ("slot_base", "unit_packets", "lanes", "program", "overflow"):
+        row[name] = int(getattr(job, name))
+    for name in ("timeout_ps", "first_timeout_ps", "timeout_max_ps", "slot_timer_ps"):
+        row[name] = getattr(job, name)
+    for name in ("elements", "overhead_bytes", "first_bytes", "last_bytes"):
+        row[name] = getattr(job.frame, name)
+    row.workers_count, row.first_stream, row.window = workers, first, job.slots_count // job.unit_packets
+    row.first_point, row.points_count, row.server = world.points.size, 1 + len(job.branches), -1
+    if job.program == Program.TREE:
+        row.timeout_ps = row.first_timeout_ps = NEVER
+    for worker, (host, route) in enumerate(zip(job.hosts, job.routes, strict=True)):
+        stream = streams[first + worker]
+        stream.job, stream.worker, stream.host, stream.route = jobs.size - 1, worker, host, route
+        stream.serial, stream.armed_ps, stream.armed_order = -1, NEVER, -1
+        stream.kept_head = stream.kept_tail = -1
+        stream.timeouts_threshold = TIMEOUTS_THRESHOLD
+    points, children = _grow_tree(world, job, jobs.size - 1, streams[first:])
+    slots = _place_registers(jobs, points)
+    words = max(int(one.elements * one.lanes) for one in jobs)
+    windows = records((streams.size, int(jobs["window"].max())), rows.WINDOW)
+    for name in ("unit", "expected_psn", "switch_expected_psn"):
+        windows[name] = -1
+    world.clock[0].payload_free_count = 0
+    world = world._replace(
+        jobs=jobs,
+        points=points,
+        children=children,
+        streams=streams,
+        windows=windows,
+        segments=records((streams.size, SEGMENTS_MAX), rows.SEGMENT),
+        registers=new_registers(slots, words),
+        payloads=np.zeros((0, words), np.int32),
+        payload_uses=np.zeros(0, np.int32),
+    )
+    return world if job.server is None else _add_server(world, job, job.server)
+
+
+def check_job(job: Job) -> None:
+    """Refuse what compiled code would get wrong."""
+    homes = job.homes or (0,) * len(job.hosts)
+    for point in range(1 + len(job.branches)):
+        below = homes.count(point) + sum(branch.parent == point for branch in job.branches)
+        if not 1 <= below <= CHILDREN_MAX:
+            raise ValueError(f"point {point} has {below} children, must have 1 to {CHILDREN_MAX}")
+    if job.program in (Program.TIMED, Program.ATP) and (job.branches or job.unit_packets != 1):
+        raise ValueError(f"{job.program.name} runs on one switch with units of one packet")
+    if (job.program == Program.ATP) != (job.server is not None):
+        raise ValueError("ATP and only ATP has a parameter server")
+    if job.server and not job.slots_count <= job.server.window_max <= job.server.entries:
+        raise ValueError("ATP needs slots_count <= window_max <= entries")
+    if job.program == Program.TIMED and job.slot_timer_ps <= 0:
+        raise ValueError("slots with timers need a positive slot_timer_ps")
+
+
+def _grow_tree(world: World, job: Job, number: int, streams: Table) -> tuple[Table, Table]:
+    """The job's points, and the children of each: workers in rank order, then points."""
+    base, homes = world.points.size, job.homes or (0,) * len(job.hosts)
+    points = enlarged(world.points, base + 1 + len(job.branches))
+    children = world.children
+    for index in range(1 + len(job.branches)):
+        point = points[base + index]
+        point.job, point.index, point.parent = number, index, -1
+        point.switch, point.loopback_link = job.switch, job.loopback_link
+        if index > 0:
+            branch = job.branches[index - 1]
+            point.switch, point.loopback_link = branch.switch, branch.loopback_link
+            point.parent, point.route = base + branch.parent, branch.route
+    for index in range(1 + len(job.branches)):
+        workers = [worker for worker, home in enumerate(homes) if home == index]
+        below = [1 + child for child, branch in enumerate(job.branches) if branch.parent == index]
+        point = points[base + index]
+        point.first_child, point.children_count = children.size, len(workers) + len(below)
+        children = enlarged(children, children.size + len(workers) + len(below))
+        for child, entry in enumerate(children[point.first_child :]):
+            entry.stream = entry.point = -1
+            if child < len(workers):
+                entry.stream = world.streams.size + workers[child]
+                streams[workers[child]].point, streams[workers[child]].child = base + index, child
+            else:
+                entry.point = base + below[child - len(workers)]
+                points[entry.point].child = child
+    return points, children
+
+
+def _place_registers(jobs: Table, points: Table) -> int:
+    """Give each switch its own range of slots, as long as its jobs need; returns all slots together."""
+    sizes: dict[int, int] = {}
+    for point in points:
+        job = jobs[point.job]
+        slots = int(job.slot_base) + int(job.window) * int(job.unit_packets)
+        sizes[int(point.switch)] = max(slots, sizes.get(int(point.switch), 0))
+    bases, total = {}, 0
+    for switch, size in sizes.items():
+        bases[switch] = total
+        total += size
+    for point in points:
+        point.register_base = bases[int(point.switch)]
+    return total
+
+
+def _add_server(world: World, job: Job, server: Server) -> World:
+    """World with the job's parameter server, its switch's entries, and its workers' windows."""
+    number = world.jobs.size - 1
+    world.clock[0].atp = atp_handler()
+    servers = enlarged(world.servers, world.servers.size + 1)
+    row = servers[-1]
+    row.host, row.switch, row.loopback_link = server.host, job.switch, job.loopback_link
+    row.route, row.entries, row.window_max = server.route, server.entries, server.window_max
+    row.is_adaptive = server.is_adaptive
+    world.jobs[number].server = servers.size - 1
+    sums = enlarged(world.sums, 2 * servers.size)
+    sums["serial"][-2:] = -1
+    total = _place_entries(servers)
+    places = records((world.streams.size, int(servers["window_max"].max())), atp_rows.PLACE)
+    places[: world.places.shape[0], : world.places.shape[1]] = world.places
+    first = int(world.jobs[number].first_stream)
+    frame_bytes = job.frame.overhead_bytes + 4 * job.frame.elements
+    entries = first_entries(int(world.clock[0].seed), number, server.entries, server.window_max)
+    places["entry"][first:, : server.window_max] = entries
+    used = np.zeros((servers.size, int(servers["entries"].max())), np.int8)
+    used[:-1, : world.used.shape[1]] = world.used
+    used[-1, entries] = 1
+    world.streams["window_bytes"][first:] = job.slots_count * frame_bytes
+    for link in world.links[: world.clock[0].links_count]:
+        if link.buffer_bytes > 0:  # out of a switch
+            marked = server.ecn_bytes if link.ecn_bytes < 0 else min(server.ecn_bytes, int(link.ecn_bytes))
+            link.ecn_bytes = marked
+            set_rate(link, int(link.rate_bps))
+    elements = world.registers.values.shape[1]
+    return world._replace(
+        servers=servers, sums=sums, used=used, entries=new_entries(total, elements), places=places
+    )
+
+
+def _place_entries(servers: Table) -> int:
+    """Give each switch its own range of entries, shared by its jobs; returns all entries together."""
+    sizes: dict[int, int] = {}
+    for server in servers:
+        sizes[int(server.switch)] = max(int(server.entries), sizes.get(int(server.switch), 0))
+    total = 0
+    for switch, size in sizes.items():
+        servers["entry_base"][servers["switch"] == switch] = total
+        total += size
+    return total
+
+
+def first_entries(seed: int, job: int, entries: int, count: int) -> list[int]:
+    """Entries of a job's windows, place by place: hashed, and no two the same."""
+    found: list[int] = []
+    taken: set[int] = set()
+    for place in range(count):
+        salt = 0
+        while (entry := mix_plain(seed, ENTRY_KEY, job, place, salt) % entries) in taken:
+            salt += 1
+        taken.add(entry)
+        found.append(entry)
+    return found
+
+
+def open_sums(world: World, job: int, serial: int, units_count: int, has_floats: bool) -> list[object]:
+    """Make room at a job's server for a stream, instead of the last but one; what to keep alive."""
+    row = world.sums[2 * int(world.jobs[job].server) + serial % 2]
+    if row.serial == serial:
+        return []
+    arrays: dict[str, NDArray[Any]] = {
+        "got": np.zeros(units_count, np.uint32),
+        "state": np.zeros(units_count, np.int8),
+        "replies": np.zeros(units_count, np.int32),
+        "proposal": np.full(units_count, -2, np.int32),
+        "words": np.zeros((units_count, int(world.jobs[job].elements)), np.int32),
+    }
+    for name, array in arrays.items():
+        row[name] = address_of(array)
+    row.serial, row.units_count, row.has_floats = serial, units_count, has_floats
+    return list(arrays.values())

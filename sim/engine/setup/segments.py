@@ -1,0 +1,76 @@
+"""What a worker's stream consists of, checked and written into its row of the segments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from netfold.sim.engine.interface import Merge, Program, Segment
+from netfold.sim.engine.setup.allocate import check_words
+from netfold.sim.engine.tables.addresses import address_of
+from netfold.sim.engine.tables.world import SEGMENTS_MAX, World
+
+
+def write_segments(world: World, row: int, segments: list[Segment], is_scaled: bool) -> int:
+    """Fill a stream's segments; returns how many units they take."""
+    job = world.jobs[world.streams[row].job]
+    unit_words = int(job.unit_packets * job.elements)
+    if not 1 <= len(segments) <= SEGMENTS_MAX:
+        raise ValueError(f"a stream has 1 to {SEGMENTS_MAX} segments, found {len(segments)}")
+    if len({(segment.floats is None, segment.is_float is None) for segment in segments}) > 1:
+        raise ValueError("either all segments of a stream have floats to fall back to, or none has")
+    units = 0
+    for index, segment in enumerate(segments):
+        lanes = int(job.lanes) if segment.merge == Merge.TABLE_ADD else 1
+        own_units = -(-segment.words.size // unit_words)
+        check_words(segment.words, np.float32 if is_scaled else None)
+        check_words(segment.result, None, lanes * segment.words.size)
+        entry = world.segments[row, index]
+        entry.words, entry.result = address_of(segment.words), address_of(segment.result)
+        entry.words_count, entry.first_unit, entry.merge = segment.words.size, units, int(segment.merge)
+        _write_extras(entry, segment, Program(int(job.program)), own_units)
+        _write_shared(entry, segment, own_units * int(job.unit_packets))
+        units += own_units
+    if units == 0:
+        raise ValueError("a stream carries at least one word")
+    return units
+
+
+def _write_extras(entry: Any, segment: Segment, program: Program, units: int) -> None:
+    """Check and write what only some merges and programs need."""
+    entry.table = entry.holders = entry.floats = entry.is_float = 0
+    if segment.merge == Merge.TABLE_ADD:
+        if segment.table is None:
+            raise ValueError("TABLE_ADD needs the table that lifts its codes")
+        check_words(segment.table, np.int32, 16)
+        entry.table = address_of(segment.table)
+    if program == Program.TIMED:
+        if segment.holders is None:
+            raise ValueError("slots with timers need room for the holders of each result")
+        check_words(segment.holders, np.uint32, units)
+        entry.holders = address_of(segment.holders)
+    if (segment.floats is None) != (segment.is_float is None):
+        raise ValueError("floats and is_float go together")
+    if program == Program.ATP and segment.merge != Merge.ADD:
+        raise ValueError("ATP merges by ADD alone")
+    if segment.floats is not None and segment.is_float is not None:
+        check_words(segment.floats, np.float32, segment.words.size)
+        if segment.is_float.dtype != np.uint8 or segment.is_float.shape != (units,):
+            raise ValueError(f"is_float must be uint8 of shape ({units},)")
+        entry.floats, entry.is_float = address_of(segment.floats), address_of(segment.is_float)
+
+
+def _write_shared(entry: Any, segment: Segment, packets: int) -> None:
+    """Check and write where results are kept that workers have in common."""
+    entry.shared = entry.seen = entry.own = 0
+    if (segment.shared is None) != (segment.own is None):
+        raise ValueError("shared and own go together")
+    if segment.shared is None or segment.own is None:
+        return
+    check_words(segment.shared.words, segment.result.dtype.type, segment.result.size)
+    for marks in (segment.shared.seen, segment.own):
+        if marks.dtype != np.uint8 or marks.shape != (packets,):
+            raise ValueError(f"seen and own must be uint8 of shape ({packets},)")
+    entry.shared = address_of(segment.shared.words)
+    entry.seen, entry.own = address_of(segment.shared.seen), address_of(segment.own)

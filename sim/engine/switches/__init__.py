@@ -1,0 +1,1 @@
+"""What switches do with packets: aggregation, egress, slot timers, ATP."""

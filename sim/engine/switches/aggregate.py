@@ -1,0 +1,198 @@
+"""The switches of a job's tree: front end, state machine, and the slot's words."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from netfold.homomorphic.kernels.compiled import inlined, kernel
+from netfold.homomorphic.kernels.keyed import mix
+from netfold.homomorphic.merge import lift_words
+from netfold.sim.engine.interface import Program
+from netfold.sim.engine.links.link import free_packet, take_payload
+from netfold.sim.engine.switches.egress import emit, replicate
+from netfold.sim.engine.tables.addresses import copy_words, words_at
+from netfold.sim.engine.tables.cold_calls import ask, world_at
+from netfold.sim.engine.tables.world import ALL_CHILDREN, ANSWER_NOTHING, LIFT, PARENT, TEND_TIMER, World
+from netfold.switch import arithmetic
+from netfold.switch.programs import switchml, timed, tree
+from netfold.switch.registers import ANSWER, ANSWERED, COMPLETE, DROPPED, EXPIRED, LATE, OVERWRITE, READ
+
+SWITCHML, TREE, TIMED = int(Program.SWITCHML), int(Program.TREE), int(Program.TIMED)
+
+
+@inlined
+def on_data(world: World, index: int) -> None:
+    """A child's packet has arrived at its point; the packet ends here."""
+    packet = world.packets[index]
+    point = world.points[packet.point]
+    job = world.jobs[point.job]
+    point.packets += 1
+    if packet.transmission >= 0 and not passes_front_end(world, index):
+        point.discarded += 1
+        free_packet(world, index)
+        return
+    row = register_row(world, index)
+    verdict, action = process(world, index, row)
+    note(world, row, packet.child, verdict)
+    if action != READ:
+        take_words(world, index, row, action)
+    if job.program == TIMED:
+        ask(world.clock[0].rare, world.clock[0].at, TEND_TIMER, index, row, action)
+    if verdict in (COMPLETE, ANSWER, LATE):
+        emit(world.clock[0].at, index, row, receiver_of(world, index, row, verdict))
+    elif verdict == DROPPED:
+        point.duplicates_dropped += 1
+    elif verdict == EXPIRED:
+        ask(world.clock[0].rare, world.clock[0].at, ANSWER_NOTHING, index, 0, 0)
+    free_packet(world, index)
+
+
+@inlined
+def receiver_of(world: World, index: int, row: int, verdict: int) -> int:
+    """Who gets what a slot holds: everyone below, the child that asks again, or the parent."""
+    packet = world.packets[index]
+    point = world.points[packet.point]
+    if verdict == COMPLETE:
+        if point.parent < 0:
+            point.results += 1
+            return ALL_CHILDREN
+        point.partials += 1
+        return PARENT
+    if verdict == LATE:
+        point.late += 1
+        return packet.child
+    if point.parent < 0 or world.registers.slots[row].is_answered:
+        point.answers += 1
+        return packet.child
+    point.partials += 1
+    return PARENT
+
+
+@inlined
+def passes_front_end(world: World, index: int) -> bool:
+    """RoCE: a message's packets pass while PSNs follow each other; a gap discards what is left of it."""
+    packet = world.packets[index]
+    window = world.windows[packet.owner, packet.slot]
+    if packet.part == 0 or packet.transmission == window.switch_expected_psn:
+        window.switch_expected_psn = packet.transmission + 1
+        return True
+    window.switch_expected_psn = -1
+    return False
+
+
+@inlined
+def register_row(world: World, index: int) -> int:
+    """Row of the registers that a packet of a stream belongs to."""
+    packet = world.packets[index]
+    point = world.points[packet.point]
+    job = world.jobs[point.job]
+    slot = point.register_base + job.slot_base + packet.slot * job.unit_packets + packet.part
+    return 2 * slot if job.program == TREE else 2 * slot + (packet.version & 1)
+
+
+@inlined
+def process(world: World, index: int, row: int) -> tuple[int, int]:
+    """Take a packet through its job's state machine; returns its verdict and what its words do."""
+    packet = world.packets[index]
+    point, slots = world.points[packet.point], world.registers.slots
+    program = world.jobs[point.job].program
+    if program == SWITCHML:
+        return switchml.process_packet(slots, row, packet.child, point.children_count, packet.exponent)
+    if program == TREE:
+        return tree.process_packet(slots, row, packet.child, point.children_count, packet.exponent)
+    return timed.process_packet(slots, row, packet.child, point.children_count, packet.version)
+
+
+@inlined
+def note(world: World, row: int, child: int, verdict: int) -> None:
+    """Remember what happened last in a slot, for diagnosis."""
+    slot = world.registers.slots[row]
+    slot.last_ps = world.clock[0].now_ps
+    slot.last_child = child
+    slot.last_verdict = verdict
+
+
+@inlined
+def take_words(world: World, index: int, row: int, action: int) -> None:
+    """Let a packet's words overwrite or merge into its slot."""
+    packet, slot = world.packets[index], world.registers.slots[row]
+    if packet.table != 0:
+        ask(world.clock[0].rare, world.clock[0].at, LIFT, index, row, action)
+    else:
+        if packet.payload >= 0:
+            words = world.payloads[packet.payload, : packet.words_count]
+        else:
+            words = words_at(packet.words, packet.words_count)
+        values = world.registers.values[row, : words.size]
+        point = world.points[packet.point]
+        job = world.jobs[point.job]
+        if action == OVERWRITE:
+            copy_words(values, words)
+        elif packet.merge == arithmetic.ADD or packet.merge == arithmetic.TABLE_ADD:
+            point.overflowed_words += arithmetic.add(values, words, job.overflow)
+        else:
+            threshold, key = np.int64(0), np.uint64(0)
+            if packet.merge == arithmetic.SIGN:
+                threshold, key = sign_draw(world, index, slot.workers)
+            arithmetic.merge_otherwise(values, words, packet.merge, threshold, key)
+    slot.workers = packet.workers + (0 if action == OVERWRITE else slot.workers)
+
+
+@inlined
+def sign_draw(world: World, index: int, held: int) -> tuple[np.int64, np.uint64]:
+    """Probability that the slot's bit survives a merge, times 2^32, and the key of the draws."""
+    packet = world.packets[index]
+    point = world.points[packet.point]
+    who = 65536 * point.index + packet.child
+    total = held + packet.workers
+    threshold = ((np.int64(held) << np.int64(32)) + total // 2) // total
+    key = mix(world.clock[0].seed, 13, point.job, who, packet.serial, packet.unit, packet.part)
+    return threshold, key
+
+
+@kernel
+def take_lifted(at: int, index: int, row: int, action: int) -> None:
+    """TABLE_ADD: let the table's values of a packet's codes overwrite or add to its slot."""
+    world = world_at(at)
+    packet = world.packets[index]
+    point = world.points[packet.point]
+    job = world.jobs[point.job]
+    if packet.payload >= 0:
+        codes = world.payloads[packet.payload, : packet.words_count]
+    else:
+        codes = words_at(packet.words, packet.words_count)
+    count = job.lanes * packet.words_count
+    values = world.registers.values[row, :count]
+    if action == OVERWRITE:
+        lift_words(codes.view(np.uint32), words_at(packet.table, 16), values)
+        return
+    scratch = take_payload(world)
+    lanes = world.payloads[scratch, :count]
+    lift_words(codes.view(np.uint32), words_at(packet.table, 16), lanes)
+    point.overflowed_words += arithmetic.add(values, lanes, job.overflow)
+    world.payload_uses[scratch] = 0
+    world.payload_free[world.clock[0].payload_free_count] = scratch
+    world.clock[0].payload_free_count += 1
+
+
+@kernel
+def on_parent_result(at: int, index: int) -> None:
+    """A result has come down to a point: keep it for those who ask again, and pass it on."""
+    world = world_at(at)
+    packet = world.packets[index]
+    point = world.points[packet.point]
+    if world.jobs[point.job].program != TREE:
+        row = register_row(world, index)
+        slot = world.registers.slots[row]
+        if slot.is_answered:
+            point.stale_results += 1
+            free_packet(world, index)
+            return
+        note(world, row, -1, ANSWERED)
+        slot.is_answered = 1
+        slot.exponent = packet.exponent
+        words = world.payloads[packet.payload, : packet.words_count]
+        copy_words(world.registers.values[row], words)
+    point.installed += 1
+    packet.receiver = ALL_CHILDREN
+    replicate(world.clock[0].at, index)

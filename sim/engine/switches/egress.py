@@ -1,0 +1,164 @@
+"""What leaves a point: results for its children and partials for its parent."""
+
+from __future__ import annotations
+
+from netfold.homomorphic.kernels.compiled import inlined, kernel
+from netfold.sim.engine.links.forward import dispatch, put_far, send_towards
+from netfold.sim.engine.links.link import free_packet, take_packet, take_payload
+from netfold.sim.engine.tables.addresses import copy_words
+from netfold.sim.engine.tables.cold_calls import world_at
+from netfold.sim.engine.tables.world import DATA, LOOP, PARENT, RESULT, TO_POINT, World
+from netfold.sim.engine.transports.payload import result_address
+from netfold.sim.engine.transports.stream import packet_key
+
+# Purposes of keys.
+RESULT_KEY, LOOP_KEY, UP_KEY, DOWN_KEY = 2, 5, 10, 11
+TIMER_RESULT_KEY, TIMER_LOOP_KEY = 12, 18
+
+
+@kernel
+def emit(at: int, cause: int, row: int, receiver: int) -> None:
+    """Copy a slot into a result or partial and send it on its way, over the loopback where there is one."""
+    world = world_at(at)
+    slot = world.registers.slots[row]
+    index = copy_header(world, cause)
+    result = world.packets[index]
+    result.receiver = receiver
+    result.exponent = slot.exponent
+    result.workers = slot.workers
+    result.bits = slot.bitmap
+    widen(world, cause, index)
+    result.payload = take_payload(world)
+    values = world.registers.values[row, : result.words_count]
+    copy_words(world.payloads[result.payload], values)
+    leave(world.clock[0].at, index)
+
+
+@inlined
+def widen(world: World, cause: int, index: int) -> None:
+    """TABLE_ADD: what follows from a worker's packet carries the lanes that its codes were lifted to."""
+    packet, result = world.packets[cause], world.packets[index]
+    if packet.table != 0:
+        job = world.jobs[world.points[packet.point].job]
+        result.words_count = job.lanes * packet.words_count
+        result.size_bytes += 4 * (job.lanes - 1) * job.elements
+
+
+@kernel
+def leave(at: int, index: int) -> None:
+    """Send a result or partial over its point's loopback link, or at once."""
+    world = world_at(at)
+    packet = world.packets[index]
+    point = world.points[packet.point]
+    packet.kind = LOOP
+    if point.loopback_link < 0:
+        replicate(world.clock[0].at, index)
+        return
+    packet.target = point.switch
+    if world.clock[0].is_keyed:
+        purpose = TIMER_LOOP_KEY if packet.flags else LOOP_KEY
+        packet.key = packet_key(
+            world, index, purpose, 65536 * point.index + world.streams[packet.owner].worker
+        )
+    put_far(world.clock[0].at, point.loopback_link, index)
+
+
+@inlined
+def copy_header(world: World, source: int) -> int:
+    """A new packet with the header fields that what follows from a packet echoes."""
+    index = take_packet(world.clock, world.packets)
+    old, new = world.packets[source], world.packets[index]
+    new.size_bytes = old.size_bytes
+    new.owner = old.owner
+    new.serial = old.serial
+    new.unit = old.unit
+    new.part = old.part
+    new.attempt = old.attempt
+    new.words_count = old.words_count
+    new.slot = old.slot
+    new.version = old.version
+    new.merge = old.merge
+    new.point = old.point
+    new.flags = old.flags
+    new.copy = old.copy
+    return index
+
+
+@kernel
+def replicate(at: int, index: int) -> None:
+    """Send a result to those it is for, or a partial to the parent; the packet given ends here."""
+    world = world_at(at)
+    packet = world.packets[index]
+    point = world.points[packet.point]
+    if packet.receiver == PARENT:
+        to_point(world.clock[0].at, index, point.parent, UP_KEY)
+    else:
+        first, last = 0, point.children_count - 1
+        if packet.receiver >= 0:
+            first = last = packet.receiver
+        for number in range(point.first_child + first, point.first_child + last + 1):
+            child = world.children[number]
+            if child.stream >= 0:
+                to_worker(world, index, child.stream)
+            else:
+                to_point(world.clock[0].at, index, child.point, DOWN_KEY)
+    free_packet(world, index)
+
+
+@inlined
+def copy_content(world: World, source: int) -> int:
+    """A copy of a result that shares its words."""
+    copy = copy_header(world, source)
+    old, new = world.packets[source], world.packets[copy]
+    new.exponent = old.exponent
+    new.workers = old.workers
+    new.bits = old.bits
+    new.payload = old.payload
+    world.payload_uses[old.payload] += 1
+    return copy
+
+
+@inlined
+def to_worker(world: World, index: int, row: int) -> None:
+    """Send a copy of a result to a worker, with its next PSN."""
+    packet, stream = world.packets[index], world.streams[row]
+    copy = copy_content(world, index)
+    result = world.packets[copy]
+    result.kind = RESULT
+    result.receiver = stream.child
+    result.owner = row
+    result.target = stream.host
+    result.route = stream.route
+    result.words = result_address(world, row, copy)
+    result.transmission = world.windows[row, packet.slot].switch_psn
+    world.windows[row, packet.slot].switch_psn += 1
+    if world.clock[0].is_keyed:
+        cause = world.streams[packet.owner].worker
+        purpose = TIMER_RESULT_KEY if packet.flags else RESULT_KEY
+        result.key = packet_key(world, copy, purpose, stream.worker * 65536 + cause)
+    send_towards(world, world.points[packet.point].switch, copy)
+
+
+@kernel
+def to_point(at: int, index: int, row: int, purpose: int) -> None:
+    """Send a copy of a partial to the parent (UP_KEY) or of a result to a child that is a point."""
+    world = world_at(at)
+    packet = world.packets[index]
+    here = world.points[packet.point]
+    lower = here if purpose == UP_KEY else world.points[row]
+    copy = copy_content(world, index)
+    result = world.packets[copy]
+    if purpose == UP_KEY:
+        result.kind = DATA
+        result.child = here.child
+    else:
+        result.kind = RESULT
+        result.receiver = TO_POINT
+    result.transmission = -1
+    result.point = row
+    result.target = world.points[row].switch
+    result.route = lower.route
+    if world.clock[0].is_keyed:
+        cause = world.streams[packet.owner].worker
+        result.key = packet_key(world, copy, purpose, lower.index * 65536 + cause)
+    dispatch(world.clock[0].at, here.switch, copy)

@@ -1,0 +1,90 @@
+"""Slots that answer when they have waited too long (README, TIMED)."""
+
+from __future__ import annotations
+
+from netfold.homomorphic.kernels.compiled import kernel
+from netfold.sim.engine.links.link import take_packet, take_payload
+from netfold.sim.engine.switches.egress import copy_header, leave, widen
+from netfold.sim.engine.tables.addresses import copy_words, zero_words
+from netfold.sim.engine.tables.cold_calls import world_at
+from netfold.sim.engine.tables.heap import push
+from netfold.sim.engine.tables.world import ALL_CHILDREN, SLOT_TIMER
+from netfold.switch.arithmetic import TABLE_ADD
+from netfold.switch.registers import OVERWRITE
+
+
+@kernel
+def tend_timer(at: int, index: int, row: int, action: int) -> None:
+    """Arm the timer of a row that a packet has started anew; void that of one that has answered."""
+    world = world_at(at)
+    clock, packet, slot = world.clock[0], world.packets[index], world.registers.slots[row]
+    job = world.jobs[world.points[packet.point].job]
+    if action == OVERWRITE:
+        slot.owner = packet.owner
+        slot.serial = packet.serial
+        slot.unit = packet.unit
+        slot.attempt = packet.attempt
+        slot.merge = packet.merge
+        slot.words_count = packet.words_count * (job.lanes if packet.table != 0 else 1)
+        slot.timer_order = clock.order
+        clock.order += 1
+    if slot.is_emitted:
+        slot.timer_order = -1
+    elif action == OVERWRITE:
+        time_ps = clock.now_ps + job.slot_timer_ps
+        push(world.heap, clock.heap_count, time_ps, slot.timer_order, SLOT_TIMER | row)
+        clock.heap_count += 1
+
+
+@kernel
+def answer_nothing(at: int, index: int) -> None:
+    """The row has gone on: tell a worker that its result is gone, with words of zero that nobody holds."""
+    world = world_at(at)
+    packet = world.packets[index]
+    world.points[packet.point].expired += 1
+    empty = copy_header(world, index)
+    reply = world.packets[empty]
+    widen(world, index, empty)
+    reply.receiver = packet.child
+    reply.exponent = 0
+    reply.workers = 0
+    reply.bits = 0
+    reply.payload = take_payload(world)
+    zero_words(world.payloads[reply.payload])
+    leave(world.clock[0].at, empty)
+
+
+@kernel
+def on_slot_timer(at: int, row: int) -> None:
+    """A row has waited too long: it answers all workers with what it has."""
+    world = world_at(at)
+    slot = world.registers.slots[row]
+    stream = world.streams[slot.owner]
+    point, job = world.points[stream.point], world.jobs[stream.job]
+    slot.timer_order = -1
+    slot.is_emitted = 1
+    point.timed_out += 1
+    index = take_packet(world.clock, world.packets)
+    packet = world.packets[index]
+    packet.size_bytes = job.overhead_bytes + 4 * job.elements + job.first_bytes + job.last_bytes
+    if slot.merge == TABLE_ADD:
+        packet.size_bytes += 4 * (job.lanes - 1) * job.elements
+    packet.owner = slot.owner
+    packet.serial = slot.serial
+    packet.unit = slot.unit
+    packet.part = 0
+    packet.attempt = slot.attempt
+    packet.words_count = slot.words_count
+    packet.slot = (row >> 1) - point.register_base - job.slot_base
+    packet.version = slot.turn
+    packet.merge = slot.merge
+    packet.point = stream.point
+    packet.flags = 1
+    packet.receiver = ALL_CHILDREN
+    packet.exponent = slot.exponent
+    packet.workers = slot.workers
+    packet.bits = slot.bitmap
+    packet.payload = take_payload(world)
+    words = world.registers.values[row, : packet.words_count]
+    copy_words(world.payloads[packet.payload], words)
+    leave(world.clock[0].at, index)

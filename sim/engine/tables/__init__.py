@@ -1,0 +1,1 @@
+"""The engine's tables: rows, the event heap, addresses, calls of cold handlers."""

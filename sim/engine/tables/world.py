@@ -1,0 +1,127 @@
+"""The engine's tables: structured arrays, one row per link, packet, stream, flow.
+
+Rows are read as records in compiled code (`links[i].free_at_ps`), so a packet is one or two cache lines.
+Every table is allocated by the caller; kernels never allocate. Indices are −1 where there is none.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netfold.sim.engine.tables import atp_rows, flow_rows, rows
+from netfold.switch.programs.atp import Entries, new_entries
+from netfold.switch.registers import Registers, new_registers
+
+Table = NDArray[Any]  # a structured array
+
+SEGMENTS_MAX = 8
+NEVER = np.iinfo(np.int64).max
+
+# What a packet is. LOOP: a result or partial on its switch's loopback link.
+DATA, RESULT, FLOW_DATA, FLOW_ACK, LOOP = 0, 1, 2, 3, 4
+# ATP: from worker to switch, on its loopback, on to the server, its answer, and that at the workers.
+ATP_DATA, ATP_LOOP, ATP_ACK, ATP_FORWARD, ATP_RESULT = 5, 6, 7, 8, 9
+
+# Who receives a result, if it is no child: all children, the parent point; a result on its way to a point.
+ALL_CHILDREN, PARENT, TO_POINT = -1, -2, -3
+
+# What a heap entry stands for: `what` is its kind and, in the low 32 bits, a row.
+ARRIVAL = 0  # a link or its priority lane
+STREAM_TIMER = 1 << 32
+FLOW_TIMER = 2 << 32
+HELD = 3 << 32  # a packet that waits for its host
+SLOT_TIMER = 4 << 32  # a row of the registers
+DELAYED = 5 << 32  # a packet that is not in line with the others of its link
+ROW = (1 << 32) - 1
+
+# What the handlers that are compiled apart are asked for.
+MEET_FAULTS, LIFT, TEND_TIMER, ANSWER_NOTHING, PARENT_RESULT, SINGLE, WRITE_LOG, LEAVE_LINE = range(8)
+AT_SWITCH, AT_SERVER, AT_WORKER, ATP_TIMER = 0, 1, 2, 3
+
+DOWN = -1  # a buffer that nothing fits in
+LOST = -1  # struck: it keeps its place in line, and nobody ever sees it
+
+# What run() stopped for.
+REACHED, COMPLETED, GROW, PAUSED = 0, 1, 2, 3
+
+
+class World(NamedTuple):
+    """Everything a handler may touch."""
+
+    clock: Table  # (1,)
+    heap: Table
+    links: Table
+    rules: Table
+    chains: Table  # (rules of burst loss, links)
+    hosts: Table  # by node
+    packets: Table
+    payloads: NDArray[np.int32]  # (rows, elements)
+    payload_uses: NDArray[np.int32]  # (rows,) packets that refer to the row
+    payload_free: NDArray[np.int32]  # stack of free rows
+    next_link: NDArray[np.int32]  # (nodes, nodes, ways)
+    next_count: NDArray[np.int32]  # (nodes, nodes)
+    jobs: Table
+    points: Table
+    children: Table
+    streams: Table
+    windows: Table  # (streams, window_max)
+    segments: Table  # (streams, SEGMENTS_MAX)
+    registers: Registers
+    entries: Entries
+    servers: Table
+    sums: Table  # (2 · servers,)
+    used: NDArray[np.int8]  # (servers, entries_max) whether a job uses an entry, or was proposed it
+    places: Table  # (streams, window_max)
+    flows: Table
+    flights: Table  # (flows, window_max)
+    done: Table
+    log: Table
+
+
+LINE_BYTES = 64  # of the cache; rows of two lines do not lie across three
+
+
+def records(count: int | tuple[int, ...], dtype: np.dtype[Any]) -> Table:
+    """A zeroed table whose rows can be read as records with or without compilation."""
+    shape = (count,) if isinstance(count, int) else count
+    size_bytes = int(np.prod(shape)) * dtype.itemsize
+    block = np.zeros(size_bytes + LINE_BYTES, np.uint8)
+    start = -block.ctypes.data % LINE_BYTES
+    return block[start : start + size_bytes].view(dtype).reshape(shape).view(np.recarray)
+
+
+def empty_world() -> World:
+    """Tables without rows, but for the clock."""
+    return World(
+        clock=records(1, rows.CLOCK),
+        heap=records(0, rows.HEAP),
+        links=records(0, rows.LINK),
+        rules=records(0, rows.RULE),
+        chains=records((0, 1), rows.CHAIN),
+        hosts=records(0, rows.HOST),
+        packets=records(0, rows.PACKET),
+        payloads=np.zeros((0, 1), np.int32),
+        payload_uses=np.zeros(0, np.int32),
+        payload_free=np.zeros(0, np.int32),
+        next_link=np.zeros((0, 0, 1), np.int32),
+        next_count=np.zeros((0, 0), np.int32),
+        jobs=records(0, rows.JOB),
+        points=records(0, rows.POINT),
+        children=records(0, rows.CHILD),
+        streams=records(0, rows.STREAM),
+        windows=records((0, 1), rows.WINDOW),
+        segments=records((0, SEGMENTS_MAX), rows.SEGMENT),
+        registers=new_registers(0, 1),
+        entries=new_entries(0, 1),
+        servers=records(0, atp_rows.SERVER),
+        sums=records(0, atp_rows.SUM),
+        used=np.zeros((0, 1), np.int8),
+        places=records((0, 1), atp_rows.PLACE),
+        flows=records(0, flow_rows.FLOW),
+        flights=records((0, 1), flow_rows.FLIGHT),
+        done=records(64, rows.DONE),
+        log=records(0, rows.LOG),
+    )

@@ -1,0 +1,1 @@
+"""Hosts' transports: aggregation streams, reliable flows, ATP workers."""

@@ -1,0 +1,226 @@
+"""Reliable unicast: a window of packets, selective acknowledgement, retransmission.
+
+Paths are FIFO, so an acknowledgement of a later transmission proves an earlier one lost (as RACK, RFC 8985,
+with the transmission number in the place of the time); a timeout covers what no acknowledgement can tell.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from netfold.homomorphic.kernels.compiled import inlined, kernel
+from netfold.homomorphic.kernels.keyed import mix
+from netfold.sim.engine.interface import BACKOFF_MAX
+from netfold.sim.engine.links.forward import send_towards
+from netfold.sim.engine.links.link import take_packet
+from netfold.sim.engine.tables.addresses import copy_words, natural, words_at
+from netfold.sim.engine.tables.cold_calls import kept_at, world_at
+from netfold.sim.engine.tables.heap import push
+from netfold.sim.engine.tables.world import FLOW_ACK, FLOW_DATA, FLOW_TIMER, World
+
+
+@kernel
+def open_flow(world: World, row: int) -> None:
+    """Start the flow that the face has written into `row`."""
+    world.clock[0].at = kept_at(world)
+    flow = world.flows[row]
+    flow.is_open = 1
+    pump(world, row)
+    flow.deadline_ps = world.clock[0].now_ps + flow.timeout_ps
+    arm(world, row)
+
+
+@inlined
+def arm(world: World, row: int) -> None:
+    """Set the flow's timer to its deadline."""
+    clock, flow = world.clock[0], world.flows[row]
+    flow.armed_order = clock.order
+    push(world.heap, clock.heap_count, flow.deadline_ps, clock.order, FLOW_TIMER | row)
+    clock.heap_count += 1
+    clock.order += 1
+
+
+@inlined
+def pump(world: World, row: int) -> None:
+    """Send what the window allows."""
+    flow = world.flows[row]
+    while flow.next < min(flow.packets_count, flow.base + flow.window):
+        flight = world.flights[row, flow.next % flow.window]
+        flight.acknowledged = 0
+        flight.attempt = 0
+        send(world, row, flow.next)
+        flow.next += 1
+
+
+@inlined
+def send(world: World, row: int, sequence: int) -> None:
+    """Send one packet of a flow, for the first time or again."""
+    flow = world.flows[row]
+    flight = world.flights[row, sequence % flow.window]
+    index = take_packet(world.clock, world.packets)
+    packet = world.packets[index]
+    packet.kind = FLOW_DATA
+    packet.target = flow.target
+    packet.route = flow.route
+    packet.owner = row
+    packet.serial = flow.serial
+    packet.unit = sequence
+    packet.part = 0
+    packet.attempt = flight.attempt
+    packet.transmission = flow.transmissions
+    packet.words_count = min(flow.elements, flow.words_count - sequence * flow.elements)
+    packet.size_bytes = flow.overhead_bytes + 4 * packet.words_count
+    if sequence == 0:
+        packet.size_bytes += flow.first_bytes
+    if sequence == flow.packets_count - 1:
+        packet.size_bytes += flow.last_bytes
+    if world.clock[0].is_keyed:
+        packet.key = flow_packet_key(world.clock[0].seed, 3, flow.key, sequence, flight.attempt)
+    if flight.attempt > 0:
+        flow.retransmitted_packets += 1
+    flight.transmission = flow.transmissions
+    flow.transmissions += 1
+    send_towards(world, flow.source, index)
+
+
+@inlined
+def flow_packet_key(seed: int, purpose: int, key: int, sequence: int, attempt: int) -> np.uint64:
+    """What decides a flow packet's fate."""
+    return mix(seed, purpose, key, sequence, attempt)
+
+
+@kernel
+def send_again(at: int, row: int, stop: int, before: int) -> None:
+    """Send again what is unacknowledged in [base, stop) and was last transmitted before `before`."""
+    world = world_at(at)
+    flow = world.flows[row]
+    for sequence in range(flow.base, stop):
+        flight = world.flights[row, sequence % flow.window]
+        if flight.acknowledged == 0 and flight.transmission < before:
+            flight.attempt += 1
+            send(world, row, sequence)
+
+
+@inlined
+def on_flow_data(world: World, index: int) -> None:
+    """A packet has arrived at the flow's target."""
+    packet = world.packets[index]
+    row = natural(packet.owner)
+    flow = world.flows[row]
+    if packet.serial != flow.serial or not flow.is_open:
+        return
+    place = natural(packet.unit % flow.window)
+    received = world.flights[row, place].received
+    is_new = packet.unit >= flow.expected and received != packet.unit + 1
+    if not is_new or take_in(world, index, place):
+        acknowledge(world, index)
+    if flow.expected == flow.packets_count and not flow.is_delivered:
+        flow.is_delivered = 1
+        report_delivery(world, row)
+
+
+@inlined
+def take_in(world: World, index: int, place: int) -> bool:
+    """Store a packet's words, and note it in its place; returns whether it is time to acknowledge."""
+    packet = world.packets[index]
+    row, sequence = natural(packet.owner), packet.unit
+    flow = world.flows[row]
+    world.flights[row, natural(place)].received = sequence + 1
+    if flow.received != 0 and packet.words_count > 0:
+        start = 4 * sequence * flow.elements
+        sent = words_at(flow.words + start, packet.words_count)
+        received = words_at(flow.received + start, packet.words_count)
+        copy_words(received, sent)
+    before = flow.expected
+    if sequence == before:
+        flow.expected = first_missing(world, row, place)
+    world.clock[0].progress += flow.expected - before
+    flow.unacknowledged += 1
+    is_complete = flow.expected == flow.packets_count
+    return bool(flow.expected != before + 1 or flow.unacknowledged == flow.ack_every or is_complete)
+
+
+@inlined
+def first_missing(world: World, row: int, place: int) -> int:
+    """The first packet that a flow's target has not had, now that the expected one is in its place."""
+    flow = world.flows[row]
+    sequence, place = flow.expected + 1, place + 1
+    while sequence < flow.packets_count:
+        if place == flow.window:
+            place = 0
+        if world.flights[row, natural(place)].received != sequence + 1:
+            break
+        sequence, place = sequence + 1, place + 1
+    return int(sequence)
+
+
+@inlined
+def report_delivery(world: World, row: int) -> None:
+    """Tell the face that a flow's last word has arrived."""
+    clock = world.clock[0]
+    done = world.done[clock.done_count]
+    done.is_flow = 1
+    done.row = row
+    done.serial = world.flows[row].serial
+    clock.done_count += 1
+
+
+@inlined
+def acknowledge(world: World, cause: int) -> None:
+    """Send the source what has arrived in order, and which packet says so."""
+    packet = world.packets[cause]
+    row = packet.owner
+    flow = world.flows[row]
+    flow.unacknowledged = 0
+    index = take_packet(world.clock, world.packets)
+    ack = world.packets[index]
+    ack.kind = FLOW_ACK
+    ack.target = flow.source
+    ack.route = flow.route
+    ack.owner = row
+    ack.serial = flow.serial
+    ack.unit = packet.unit
+    ack.part = flow.expected
+    ack.transmission = packet.transmission
+    ack.size_bytes = flow.ack_bytes
+    if world.clock[0].is_keyed:
+        ack.key = flow_packet_key(world.clock[0].seed, 4, flow.key, packet.unit, packet.transmission)
+        if packet.copy != 0:
+            ack.key = mix(ack.key, packet.copy)
+        ack.copy = packet.copy
+    send_towards(world, flow.target, index)
+
+
+@inlined
+def on_flow_ack(world: World, index: int) -> None:
+    """An acknowledgement has arrived at the flow's source."""
+    packet = world.packets[index]
+    row, sequence, cumulative = packet.owner, packet.unit, packet.part
+    flow = world.flows[row]
+    if packet.serial != flow.serial or not flow.is_open:
+        return
+    if sequence >= flow.base:
+        world.flights[row, sequence % flow.window].acknowledged = 1
+    if cumulative > flow.base:
+        flow.base = cumulative
+        flow.deadline_ps = world.clock[0].now_ps + flow.timeout_ps
+        flow.backoff = 0
+    if flow.base == flow.packets_count:
+        flow.is_open = 0
+        flow.armed_order = -1
+        return
+    if cumulative <= sequence:
+        send_again(world.clock[0].at, row, sequence, packet.transmission)
+    pump(world, row)
+
+
+@inlined
+def on_flow_timer(world: World, row: int) -> None:
+    """Nothing was acknowledged for a timeout: send again all that is outstanding."""
+    flow, now_ps = world.flows[row], world.clock[0].now_ps
+    if flow.deadline_ps <= now_ps:
+        flow.backoff = min(flow.backoff + 1, BACKOFF_MAX)
+        flow.timeouts += 1
+        send_again(world.clock[0].at, row, flow.next, flow.transmissions)
+        flow.deadline_ps = now_ps + (flow.timeout_ps << flow.backoff)
+    arm(world, row)

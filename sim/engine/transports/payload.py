@@ -1,0 +1,122 @@
+"""The words of a unit: where they are at its worker, in the packets that carry them, and in its result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netfold.homomorphic.codecs.fixed_point import quantize_block
+from netfold.homomorphic.kernels.compiled import inlined
+from netfold.sim.engine.interface import Program
+from netfold.sim.engine.links.link import own_words, take_payload
+from netfold.sim.engine.tables.addresses import bits_at, bytes_at, copy_words, floats_at, prefetch, words_at
+from netfold.sim.engine.tables.world import World
+
+TIMED = int(Program.TIMED)
+
+
+@inlined
+def segment_of(world: World, row: int, unit: int) -> int:
+    """Index of the segment that holds a unit (counted without the lead)."""
+    index = world.streams[row].segments_count - 1
+    while world.segments[row, index].first_unit > unit:
+        index -= 1
+    return index
+
+
+@inlined
+def fill_words(world: World, row: int, index: int) -> None:
+    """Let a packet point to its words; those of a scaled stream are quantised into a payload of its own."""
+    stream, packet = world.streams[row], world.packets[index]
+    unit = packet.unit - stream.lead
+    if unit < 0:
+        packet.merge = 0
+        return
+    job = world.jobs[stream.job]
+    segment = world.segments[row, segment_of(world, row, unit)]
+    packet.merge = segment.merge
+    packet.table = segment.table
+    start = ((unit - segment.first_unit) * job.unit_packets + packet.part) * job.elements
+    count = min(job.elements, segment.words_count - start)
+    if count <= 0:
+        return
+    packet.words_count = count
+    if stream.lead == 0:
+        packet.words = segment.words + 4 * start
+        if job.program == TIMED:  # its streams may end while their packets still wait on the way
+            own_words(world, index)
+        return
+    packet.payload = take_payload(world)
+    # Units follow each other: here the one after the next is asked for, in time to be in the cache.
+    prefetch(segment.words + 4 * (start + 2 * count), count)
+    quantize_block(
+        floats_at(segment.words + 4 * start, count),
+        bytes_at(stream.agreed, stream.blocks_count)[unit],
+        job.workers_count,
+        world.payloads[packet.payload, :count],
+    )
+
+
+@inlined
+def result_address(world: World, row: int, index: int) -> int:
+    """Where the words of a result are to be written at its worker, as RDMA headers say it; 0 if nowhere."""
+    stream, packet = world.streams[row], world.packets[index]
+    unit = packet.unit - stream.lead
+    if not stream.is_open or packet.serial != stream.serial or unit < 0 or packet.words_count == 0:
+        return 0
+    job = world.jobs[stream.job]
+    segment = world.segments[row, segment_of(world, row, unit)]
+    start = ((unit - segment.first_unit) * job.unit_packets + packet.part) * job.elements
+    if segment.table != 0:
+        start *= job.lanes
+    if segment.shared != 0:
+        return segment.shared + 4 * start
+    return segment.result + 4 * start
+
+
+@inlined
+def store_result(world: World, row: int, index: int) -> None:
+    """Write a result's words, and from a unit's last packet the agreed exponent."""
+    stream, packet = world.streams[row], world.packets[index]
+    job = world.jobs[stream.job]
+    if packet.unit < stream.blocks_count and packet.part == job.unit_packets - 1:
+        bytes_at(stream.agreed, stream.blocks_count)[packet.unit] = packet.exponent
+    if job.program == TIMED:
+        segment = world.segments[row, segment_of(world, row, packet.unit)]
+        bits_at(segment.holders, packet.unit + 1)[packet.unit - segment.first_unit] = packet.bits
+    if packet.words == 0:  # when it was sent the stream was not open yet
+        packet.words = result_address(world, row, index)
+    if packet.words == 0:
+        return
+    segment = world.segments[row, segment_of(world, row, packet.unit - stream.lead)]
+    place = (packet.unit - stream.lead - segment.first_unit) * job.unit_packets + packet.part
+    write_result(world, segment, place, packet.words, index)
+
+
+@inlined
+def write_result(world: World, segment: Any, place: int, address: int, index: int) -> None:
+    """Write a result packet's words at their address; where that is shared, only what is new or differs."""
+    packet = world.packets[index]
+    words = world.payloads[packet.payload, : packet.words_count]
+    if segment.shared == 0:
+        copy_words(words_at(address, packet.words_count), words)
+        return
+    seen, own = bytes_at(segment.seen, place + 1), bytes_at(segment.own, place + 1)
+    own[place] = 0
+    if seen[place] == 0:
+        seen[place] = 1
+        copy_words(words_at(address, packet.words_count), words)
+    elif not are_same(words_at(address, packet.words_count), words):
+        own[place] = 1
+        copy_words(words_at(segment.result + (address - segment.shared), packet.words_count), words)
+
+
+@inlined
+def are_same(words: NDArray[np.int32], others: NDArray[np.int32]) -> bool:
+    """Whether two runs of words are equal; without an early end, so that it takes whole vectors."""
+    differing = np.int32(0)
+    for i in range(words.size):
+        differing |= words[i] ^ others[i]
+    return bool(differing == 0)

@@ -1,0 +1,248 @@
+"""A worker's aggregation stream: the self-clocked window of SwitchML's client.
+
+As in the released client (p4lang/p4app-switchML, `dpdk_worker_thread`, `rdma_worker_thread`): a result is
+the clock that releases the next unit of the same slot in the other version; one timer per outstanding unit
+sends it again. A copy's timer is up to a quarter longer, or workers whose bursts collide would collide for
+ever. Timers here expire exactly; the released client looks at them at most once per timeout.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from netfold.homomorphic.kernels.compiled import inlined, kernel
+from netfold.homomorphic.kernels.keyed import mix
+from netfold.sim.engine.interface import Program
+from netfold.sim.engine.links.forward import send_towards
+from netfold.sim.engine.links.link import free_packet, take_packet
+from netfold.sim.engine.tables.addresses import bytes_at
+from netfold.sim.engine.tables.cold_calls import kept_at
+from netfold.sim.engine.tables.heap import push
+from netfold.sim.engine.tables.world import DATA, NEVER, STREAM_TIMER, World
+from netfold.sim.engine.transports.early_results import drop_kept, keep, take_kept
+from netfold.sim.engine.transports.payload import fill_words, store_result
+
+TIMED = int(Program.TIMED)
+
+NO_EXPONENT = -128
+JITTER_SHARE = 4  # a retransmitted unit waits up to a quarter of the timeout longer
+TIMEOUTS_THRESHOLD = 100  # after so many timeouts the timeout doubles
+
+
+@kernel
+def open_stream(world: World, row: int) -> None:
+    """Start the stream that the face has written into `row`: send the first window."""
+    world.clock[0].at = kept_at(world)
+    stream, job = world.streams[row], world.jobs[world.streams[row].job]
+    stream.is_open = 1
+    stream.completed_count = 0
+    stream.timeout_ps = job.timeout_ps
+    drop_kept(world, row)
+    for unit in range(min(stream.window, stream.units_count)):
+        send_next(world, row, unit, job.first_timeout_ps)
+
+
+@inlined
+def send_next(world: World, row: int, first: int, timeout_ps: int) -> None:
+    """Send a unit for the first time, in its window slot; where its result is there already, the next."""
+    stream = world.streams[row]
+    slot = first % stream.window
+    window = world.windows[row, slot]
+    for unit in range(first, stream.units_count, stream.window):
+        window.unit = unit
+        window.attempt = 0
+        kept = take_kept(world, row, unit)
+        if kept < 0:
+            send_unit(world, row, slot, timeout_ps)
+            arm(world, row, window.deadline_ps)
+            return
+        timeout_ps = stream.timeout_ps
+        store_result(world, row, kept)
+        free_packet(world, kept)
+        finish_unit(world, row, slot)
+
+
+@inlined
+def arm(world: World, row: int, deadline_ps: int) -> None:
+    """Set the stream's timer, if that is earlier than what it is set to."""
+    clock, stream = world.clock[0], world.streams[row]
+    if deadline_ps >= stream.armed_ps:
+        return
+    stream.armed_ps = deadline_ps
+    stream.armed_order = clock.order
+    push(world.heap, clock.heap_count, deadline_ps, clock.order, STREAM_TIMER | row)
+    clock.heap_count += 1
+    clock.order += 1
+
+
+@inlined
+def send_unit(world: World, row: int, slot: int, timeout_ps: int) -> None:
+    """Send (again) the unit that is outstanding in a window slot, and set its deadline."""
+    stream, window = world.streams[row], world.windows[row, slot]
+    job = world.jobs[stream.job]
+    window.sent_ps = world.clock[0].now_ps
+    window.deadline_ps = NEVER if timeout_ps == NEVER else window.sent_ps + timeout_ps
+    for part in range(job.unit_packets):
+        index = take_packet(world.clock, world.packets)
+        packet = world.packets[index]
+        packet.kind = DATA
+        packet.target = world.points[stream.point].switch
+        packet.point = stream.point
+        packet.child = stream.child
+        packet.workers = 1
+        packet.route = stream.route
+        packet.owner = row
+        packet.serial = stream.serial
+        packet.unit = window.unit
+        packet.part = part
+        packet.attempt = window.attempt
+        packet.transmission = window.psn
+        packet.slot = slot
+        packet.version = window.version
+        packet.exponent = NO_EXPONENT
+        packet.size_bytes = job.overhead_bytes + 4 * job.elements
+        if part == 0:
+            packet.size_bytes += job.first_bytes
+        if part == job.unit_packets - 1:
+            packet.size_bytes += job.last_bytes
+            if window.unit < stream.blocks_count:
+                packet.exponent = bytes_at(stream.exponents, stream.blocks_count)[window.unit]
+        if world.clock[0].is_keyed:
+            packet.key = packet_key(world, index, 1, stream.worker)
+        fill_words(world, row, index)
+        window.psn += 1
+        if window.attempt > 0:
+            stream.retransmitted_packets += 1
+        send_towards(world, stream.host, index)
+
+
+@inlined
+def packet_key(world: World, index: int, purpose: int, who: int) -> np.uint64:
+    """What decides a packet's fate: the same for the same packet in every run that is compared."""
+    packet = world.packets[index]
+    key = mix(
+        world.clock[0].seed,
+        purpose,
+        world.streams[packet.owner].job,
+        who,
+        packet.serial,
+        packet.unit,
+        packet.part,
+        packet.attempt,
+    )
+    return mix(key, packet.copy) if packet.copy != 0 else key
+
+
+@inlined
+def on_result(world: World, index: int) -> None:
+    """A result has arrived at its worker; the packet ends here, or is kept."""
+    packet = world.packets[index]
+    row = packet.owner
+    stream = world.streams[row]
+    window = world.windows[row, packet.slot]
+    if not stream.is_open or packet.serial != stream.serial or packet.unit != window.unit:
+        if world.jobs[stream.job].program == TIMED and is_early(world, row, index):
+            keep(world, row, index)
+            return
+        stream.stale_results += 1
+    elif follows(world, row, index):
+        store_result(world, row, index)
+        if window.parts == world.jobs[stream.job].unit_packets:
+            complete_unit(world, row, packet.slot)
+    free_packet(world, index)
+
+
+@inlined
+def follows(world: World, row: int, index: int) -> bool:
+    """Whether a result packet is the next of its unit; after a gap the unit starts over."""
+    packet = world.packets[index]
+    window = world.windows[row, packet.slot]
+    if packet.part == 0:
+        window.parts = 0
+    elif packet.transmission != window.expected_psn or packet.part != window.parts:
+        window.parts = 0
+        window.expected_psn = -1
+        return False
+    window.parts += 1
+    window.expected_psn = packet.transmission + 1
+    return True
+
+
+@inlined
+def is_early(world: World, row: int, index: int) -> bool:
+    """Whether a result is of a unit that its worker has not sent yet."""
+    stream, packet = world.streams[row], world.packets[index]
+    if packet.serial != stream.serial:
+        return packet.serial > stream.serial
+    outstanding = world.windows[row, packet.slot].unit
+    return bool(stream.is_open and 0 <= outstanding < packet.unit)
+
+
+@inlined
+def complete_unit(world: World, row: int, slot: int) -> None:
+    """A unit is complete: its slot is free, and the next unit is released."""
+    stream, window = world.streams[row], world.windows[row, slot]
+    following = window.unit + stream.window
+    finish_unit(world, row, slot)
+    if following < stream.units_count:
+        send_next(world, row, following, stream.timeout_ps)
+
+
+@inlined
+def finish_unit(world: World, row: int, slot: int) -> None:
+    """Count a complete unit, and end the stream with its last."""
+    stream, window = world.streams[row], world.windows[row, slot]
+    stream.completed_count += 1
+    world.clock[0].progress += 1
+    window.parts = 0
+    window.expected_psn = -1
+    window.version = window.version + 1 if world.jobs[stream.job].program == TIMED else 1 - window.version
+    window.unit = -1
+    if stream.completed_count == stream.units_count:
+        end_stream(world, row)
+
+
+@inlined
+def end_stream(world: World, row: int) -> None:
+    """All units are complete: void the timer and report."""
+    stream, clock = world.streams[row], world.clock[0]
+    stream.is_open = 0
+    stream.armed_ps = NEVER
+    stream.armed_order = -1
+    done = world.done[clock.done_count]
+    done.is_flow = 0
+    done.row = row
+    done.serial = stream.serial
+    clock.done_count += 1
+
+
+@inlined
+def jitter_ps(world: World, row: int, slot: int) -> int:
+    """What a retransmitted unit waits longer, so that workers that collided do not collide again."""
+    stream, window = world.streams[row], world.windows[row, slot]
+    draw = mix(world.clock[0].seed, 9, stream.job, stream.worker, stream.serial, window.unit, window.attempt)
+    return int(draw % np.uint64(max(stream.timeout_ps // JITTER_SHARE, 1)))
+
+
+@inlined
+def on_timer(world: World, row: int) -> None:
+    """Send again every unit whose deadline has passed, then wait for the next deadline."""
+    stream, now_ps = world.streams[row], world.clock[0].now_ps
+    job = world.jobs[stream.job]
+    stream.armed_ps = NEVER
+    stream.armed_order = -1
+    next_ps = NEVER
+    for slot in range(job.window):
+        window = world.windows[row, slot]
+        if window.unit < 0:
+            continue
+        if window.deadline_ps <= now_ps:
+            stream.timeouts += 1
+            window.attempt += 1
+            send_unit(world, row, slot, stream.timeout_ps + jitter_ps(world, row, slot))
+            if stream.timeouts >= stream.timeouts_threshold:
+                stream.timeout_ps = max(stream.timeout_ps, min(2 * stream.timeout_ps, job.timeout_max_ps))
+                stream.timeouts_threshold += TIMEOUTS_THRESHOLD
+        next_ps = min(next_ps, window.deadline_ps)
+    if next_ps != NEVER:
+        arm(world, row, next_ps)

@@ -1,0 +1,1 @@
+"""Files: reading those of other programs, writing ours so that they are whole or absent."""

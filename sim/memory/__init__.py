@@ -1,0 +1,1 @@
+"""Memory: how much there is, and how much a run takes."""

@@ -1,0 +1,106 @@
+"""What a run's values take in memory: found on a small sample of the same gradients and codec, and scaled.
+
+A codec's messages, tables and temporaries are arrays whose sizes go with the number of elements. So its peak
+on few elements, as Python's own account of memory has it, says what it takes for many: `a + b · workers`
+bytes per element. That is measured only where a run could come near what there is (`UPPER_BYTES`).
+"""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from netfold.homomorphic.codec import Codec, DecodeError, EncodeError, Gradient, Merge, Merged, Message, Round
+from netfold.homomorphic.fold import stage
+from netfold.homomorphic.merge import merge_all
+from netfold.sim.memory.available import Footprint
+from netfold.sim.workload import SyntheticSpec, synthetic_workload
+
+_SAMPLE_ELEMENTS = 1 << 19  # on fewer, tables of a tile each weigh too much
+_FEW, _MORE = 2, 5  # workers of the two samples
+
+
+def sample_of(spec: SyntheticSpec) -> list[Gradient]:
+    """Few elements of some workers, of the kind that a spec describes."""
+    small = replace(spec, elements=min(spec.elements, _SAMPLE_ELEMENTS), bucket_bytes=None)
+    return [buckets[0] for buckets in synthetic_workload(small, _MORE, 0).gradients(0)]
+
+
+def codec_footprint(codec: Codec, sample: Sequence[Gradient], is_scaled_on_way: bool = False) -> Footprint:
+    """What a round of a codec takes beside the gradients, from one of a few workers.
+
+    Parameters
+    ----------
+    codec
+        As its jobs use it.
+    sample
+        Gradients of at least 5 workers, 1-D float32, of the kind that it will meet.
+    is_scaled_on_way
+        The network agrees on exponents by itself, so that no worker holds its words as integers.
+    """
+    few, more = (
+        _peak_bytes(codec, sample[:workers], is_scaled_on_way) / sample[0].size for workers in (_FEW, _MORE)
+    )
+    each = max(0.0, (more - few) / (_MORE - _FEW))
+    return Footprint(max(0.0, few - _FEW * each), each)
+
+
+def _peak_bytes(codec: Codec, gradients: Sequence[Gradient], is_scaled_on_way: bool) -> int:
+    """Most that a round takes at once, on top of its gradients."""
+    _play(
+        codec, gradients, is_scaled_on_way
+    )  # what is compiled, imported or cached on first use is not the round's
+    was_tracing = tracemalloc.is_tracing()
+    if not was_tracing:
+        tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        _play(codec, gradients, is_scaled_on_way)
+        return tracemalloc.get_traced_memory()[1] - before
+    finally:
+        if not was_tracing:
+            tracemalloc.stop()
+
+
+def _play(codec: Codec, gradients: Sequence[Gradient], is_scaled_on_way: bool) -> None:
+    """One round as a run holds it: all messages to the end, merged words and decoded sums once."""
+    workers = len(gradients)
+    encoders = [codec.worker(rank, workers, 0) for rank in range(workers)]
+    exchanges = [
+        stage(
+            encoder.exchange(gradient, Round(0, 0, workers, 0)),
+            lambda message: is_scaled_on_way and message.scaling is not None,
+        )
+        for encoder, gradient in zip(encoders, gradients, strict=True)
+    ]
+    kept: list[object] = []
+    answers: tuple[Merged, ...] | None = None
+    try:
+        while True:
+            sent = []
+            for exchange in exchanges:
+                try:
+                    sent.append(next(exchange) if answers is None else exchange.send(answers))
+                except StopIteration:  # its sum is the same as the others', or is let go
+                    continue
+            if not sent:
+                return
+            answers = tuple(_merged([one[part] for one in sent]) for part in range(len(sent[0])))
+            kept += [sent, answers]
+    except (EncodeError, DecodeError):  # the run will tell
+        return
+
+
+def _merged(messages: Sequence[Message]) -> Merged:
+    first = messages[0]
+    if first.merge is Merge.GATHER:
+        return Merged(first.words[:0], len(messages), parts=tuple(one.words for one in messages))
+    if first.scaling is not None:
+        return Merged(np.zeros(first.words.size, np.int32), len(messages), first.scaling.exponents)
+    words = merge_all(first.merge, [one.words for one in messages], 0, first.table)
+    is_float = None if first.floats is None else np.zeros(words.size, np.bool_)
+    return Merged(words, len(messages), is_float=is_float)

@@ -1,0 +1,207 @@
+"""The network as one SimPy process.
+
+It runs the compiled engine up to the next SimPy event, and turns what the engine completes into SimPy events.
+Nothing above it ever sees a packet. It also notices when nothing will ever move again, and says why.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+import simpy
+
+from netfold.sim.diagnosis.links import fates
+from netfold.sim.diagnosis.report import Diagnosis, StuckError
+from netfold.sim.diagnosis.slots import diagnose
+from netfold.sim.diagnosis.snapshot import Note, Opened, Scene, Tenant, WaitingFlow
+from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.interface import TIME_MAX_PS, Completion, Flow, Job, Scaled, Segment
+
+PATIENCE_TIMEOUTS = 100
+PATIENCE_MIN_PS = 10**12
+WATCHED_SHARE = 10  # what becomes of packets in the last tenth of patience is what a diagnosis goes by
+
+
+class Fabric:
+    """Opens streams and flows at the current time; each is an event that fires when it completes.
+
+    Traffic is stuck when nothing has got anywhere for `PATIENCE_TIMEOUTS` times `timeout_max_ps`, the
+    longest timeout of its traffic, and at least `PATIENCE_MIN_PS`. That counts from the last unit or packet
+    that got through, the last stream or flow that was opened, and the last change that somebody expects
+    (`expect_change`, `tell`).
+    """
+
+    def __init__(
+        self,
+        environment: simpy.Environment,
+        engine: Engine,
+        timeout_max_ps: int = 0,
+        names: Sequence[str] = ("",),
+    ) -> None:
+        self.engine = engine
+        self._names = names  # of jobs, for a diagnosis
+        self.wall_s = 0.0  # spent in the engine
+        self._patience_ps = max(PATIENCE_MIN_PS, PATIENCE_TIMEOUTS * timeout_max_ps)
+        self._alive_ps = 0  # last sign of life, or the last that is expected
+        self._progress, self._progress_ps = 0, 0  # of the engine, and when it was last seen to make any
+        self._watched: list[dict[str, int]] | None = None  # link counters when the last tenth began
+        self._tenants: list[Tenant] = []
+        self._opened: dict[tuple[int, int], Opened] = {}
+        self._flows: dict[int, WaitingFlow] = {}
+        self._notes: list[Note] = []
+        self._doing: dict[tuple[int, int], str] = {}
+        self._environment = environment
+        self._waiting: dict[tuple[str, int, int], simpy.Event] = {}
+        self._wake = environment.event()
+        environment.process(self._run())
+
+    def tell_of_packets(self, tell: Callable[[int, int], None]) -> None:
+        """Have somebody told now and then, while packets travel, of the time in ps and of packet hops."""
+        engine = self.engine
+        engine.on_pause = lambda: tell(engine.now_ps, engine.packet_hops)
+
+    def add_job(self, job: Job, owner: int = 0) -> int:
+        """Give a job its slots; returns its number. Its owner is the job of the variant."""
+        self._tenants.append(Tenant(owner, job))
+        return self.engine.add_job(job)
+
+    def stream(
+        self, job: int, worker: int, segments: list[Segment], scaled: Scaled | None = None
+    ) -> simpy.Event:
+        """Start a worker's next aggregation stream; the event fires when its results are complete."""
+        now_ps = int(self._environment.now)
+        self.engine.advance(now_ps)
+        self.engine.open_stream(job, worker, segments, scaled)
+        earlier = self._opened.get((job, worker), Opened(0, 0))
+        self._opened[job, worker] = Opened(earlier.streams_count + 1, now_ps)
+        return self._expect("stream", job, worker)
+
+    def flow(self, flow: Flow) -> simpy.Event:
+        """Start a reliable message; the event fires when it is delivered."""
+        now_ps = int(self._environment.now)
+        self.engine.advance(now_ps)
+        number = self.engine.open_flow(flow)
+        size_bytes = flow.frame.wire_bytes(min(flow.words_count, flow.frame.elements), first=True, last=True)
+        self._flows[number] = WaitingFlow(flow.source, flow.target, flow.route, now_ps, size_bytes, flow.job)
+        return self._expect("flow", -1, number)
+
+    def expect_change(self, until_ps: int) -> None:
+        """Somebody knows that the network will still change at this time: patience counts from then."""
+        self._seems_alive(until_ps)
+
+    def tell(self, owner: int, worker: int, what: str, until_ps: int) -> None:
+        """What a worker is at ("computes bucket 1 of step 3"), and until when if it knows."""
+        self._doing[owner, worker] = what
+        self._seems_alive(until_ps)
+
+    def note(self, node: int, what: str) -> None:
+        """Remember what was done to a node just now ("crashed", "registers cleared"), for a diagnosis."""
+        self._notes.append(Note(int(self._environment.now), node, what))
+
+    def run_until(self, event: simpy.Event) -> None:
+        """Let time pass until an event has happened.
+
+        Raises
+        ------
+        StuckError
+            It never will, as far as anybody can tell.
+        """
+        while not event.processed:
+            if self._environment.peek() > TIME_MAX_PS:  # infinite where nothing will happen
+                raise StuckError(self._diagnosis())
+            self._environment.step()
+
+    def drain(self) -> None:
+        """Let what is under way arrive and let void timers go, after all that was waited for is there.
+
+        What never ends, such as messages to a host that has crashed, is left after the usual patience.
+        """
+        progress = -1
+        while self.engine.next_event_ps() is not None and progress != self.engine.progress:
+            progress = self.engine.progress
+            self._run_engine(min(self.engine.now_ps + self._patience_ps, TIME_MAX_PS))
+
+    def _expect(self, kind: str, job: int, worker: int) -> simpy.Event:
+        self._seems_alive(int(self._environment.now))
+        event = self._waiting[kind, job, worker] = self._environment.event()
+        if not self._wake.triggered:
+            self._wake.succeed()
+        return event
+
+    def _seems_alive(self, time_ps: int) -> None:
+        self._alive_ps = max(self._alive_ps, time_ps)
+        self._watched = None
+
+    def _run(self) -> Generator[simpy.Event, Any, None]:
+        environment, engine = self._environment, self.engine
+        while True:
+            if not self._waiting and engine.next_event_ps() is None:
+                self._wake = environment.event()
+                yield self._wake
+            if environment.peek() <= environment.now:  # others act at this moment: let them first
+                yield environment.timeout(0)
+                continue
+            completions = self._advance(environment.peek())
+            yield environment.timeout(engine.now_ps - environment.now)
+            for completion in completions:
+                if completion.kind == "flow":
+                    del self._flows[completion.worker]
+                self._waiting.pop((completion.kind, completion.job, completion.worker)).succeed()
+
+    def _advance(self, outside_ps: float) -> list[Completion]:
+        """Run the engine to its next completion, to what happens next outside of it, or out of patience."""
+        engine, is_alone = self.engine, outside_ps == math.inf
+        if is_alone and engine.next_event_ps() is None:
+            raise StuckError(self._diagnosis())  # somebody waits, and nothing will ever happen
+        horizon_ps = min(outside_ps, TIME_MAX_PS)
+        has_patience_end = is_alone or bool(self._waiting)  # else time may pass: nobody waits, somebody acts
+        if has_patience_end:
+            horizon_ps = min(horizon_ps, self._look_again_ps())
+        completions = self._run_engine(int(horizon_ps))
+        if engine.progress != self._progress:
+            self._progress, self._progress_ps = engine.progress, engine.now_ps
+            self._seems_alive(engine.now_ps)
+        elif has_patience_end and engine.now_ps >= self._look_again_ps():
+            self._lose_patience()
+        if not completions and engine.now_ps >= TIME_MAX_PS and engine.next_event_ps() is not None:
+            raise StuckError(self._diagnosis())
+        return completions
+
+    def _look_again_ps(self) -> int:
+        """When to look what became of the traffic: when watching begins, and when patience ends."""
+        watched_ps = self._patience_ps // WATCHED_SHARE if self._watched is None else 0
+        return self._alive_ps + self._patience_ps - watched_ps
+
+    def _lose_patience(self) -> None:
+        """Begin to watch the links or, if they are watched, give up."""
+        if self._watched is not None:
+            raise StuckError(self._diagnosis())
+        self._watched = self.engine.link_counters()
+
+    def _run_engine(self, until_ps: int) -> list[Completion]:
+        started = time.perf_counter()
+        completions = self.engine.run(until_ps)
+        self.wall_s += time.perf_counter() - started
+        return completions
+
+    def _diagnosis(self) -> Diagnosis:
+        engine = self.engine
+        opened_ps = max((opened.last_ps for opened in self._opened.values()), default=0)
+        scene = Scene(
+            network=engine.network,
+            names=self._names,
+            tenants=self._tenants,
+            time_ps=engine.now_ps,
+            quiet_ps=engine.now_ps - max(self._progress_ps, opened_ps),
+            fates=fates(self._watched, engine.link_counters(), engine.down_links()),
+            totals=fates(None, engine.link_counters(), engine.down_links()),
+            disturbances=engine.disturbances(),
+            opened=self._opened,
+            flows=list(self._flows.values()),
+            notes=self._notes,
+            doing=self._doing,
+        )
+        return diagnose(engine, scene)

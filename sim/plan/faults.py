@@ -1,0 +1,191 @@
+"""Faults resolved: what an engine and its workers can be told; `sim.resolve.faults` makes it.
+
+A `Rule` strikes packets inside the engine. A *change* (links down or slower, a reboot, a crash, a pause) is
+applied to the engine at its time, by `sim.run.fault_driver`. What holds up a worker outside of the network (a
+late start, a slow host, and again a crash or a pause) is summed up in its `Condition`, for
+`sim.network.host_time`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from netfold.sim.engine.interface import NEVER_PS, Rule
+from netfold.sim.units import RATE, TIME
+
+
+@dataclass(frozen=True)
+class LinksDown:
+    """Links that carry nothing in [from, until)."""
+
+    links: tuple[int, ...]
+    from_ps: int
+    until_ps: int
+
+
+@dataclass(frozen=True)
+class LinksSlower:
+    """Links with a lower rate in [from, until)."""
+
+    links: tuple[int, ...]
+    rate_bps: int
+    from_ps: int
+    until_ps: int
+
+
+@dataclass(frozen=True)
+class Reboot:
+    """A switch that loses its registers, or is cut off until its tables are there again, or both."""
+
+    switch: int  # node
+    clears_registers: bool
+    links: tuple[int, ...]  # down in [from, until): all that lead to or from it, or none
+    queues: tuple[int, ...]  # those of them that lead from it: their packets wait in its memory
+    from_ps: int
+    until_ps: int
+
+
+@dataclass(frozen=True)
+class Crash:
+    """A worker that stops, and its host with it."""
+
+    team: int
+    worker: int
+    host: int  # node
+    from_ps: int
+    until_ps: int = NEVER_PS
+
+
+@dataclass(frozen=True)
+class Pause:
+    """A worker that stands still in [from, until), and its host with it."""
+
+    team: int
+    worker: int
+    host: int  # node
+    from_ps: int
+    until_ps: int
+
+
+@dataclass(frozen=True)
+class LateStart:
+    """A worker that stands still in [from, until), where from is the start of its job."""
+
+    team: int
+    worker: int
+    from_ps: int
+    until_ps: int
+
+
+@dataclass(frozen=True)
+class SlowHost:
+    """A worker whose computing takes `factor` times as long."""
+
+    team: int
+    worker: int
+    factor: Fraction
+    from_ps: int  # start of its job
+
+
+def _duration(from_ps: int, until_ps: int) -> str:
+    if until_ps == NEVER_PS:
+        return "to the end"
+    return f"for {TIME.format(until_ps - from_ps)}" if until_ps > from_ps else ""
+
+
+Change = LinksDown | LinksSlower | Reboot | Crash | Pause
+WorkerEffect = Crash | Pause | LateStart | SlowHost
+Effect = Rule | Change | WorkerEffect
+
+
+@dataclass(frozen=True)
+class PlannedFault:
+    """One fault of the scenario: what it is called, and what it does."""
+
+    kind: str
+    where: str  # for people: "h*->s0", "s0", "worker 2"
+    effect: Effect
+
+    @property
+    def extent(self) -> str:
+        """How far it goes and how long, for people: "10Gbps for 2ms", "4 times as slow"; empty for others."""
+        match self.effect:
+            case LinksSlower(rate_bps=rate_bps) as effect:
+                return f"{RATE.format(rate_bps)} {_duration(effect.from_ps, effect.until_ps)}"
+            case SlowHost(factor=factor):
+                return f"{float(factor):.6g} times as slow"
+            case LinksDown() | Reboot() | Pause() | LateStart() as effect:
+                return _duration(effect.from_ps, effect.until_ps)
+            case Rule() | Crash():
+                return ""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What a worker's host does to its work over time."""
+
+    factor: Fraction = Fraction(1)
+    stops: tuple[tuple[int, int], ...] = ()  # [from, until) in which it stands still, sorted; may overlap
+    crash_ps: int = NEVER_PS
+
+    def end_ps(self, start_ps: int, work_ps: int) -> int:
+        """When work is done that takes `work_ps` on a sound host and begins at `start_ps`.
+
+        Whoever stands still does not even finish work that takes no time. A crash is not regarded.
+        """
+        now_ps, left_ps = start_ps, math.ceil(work_ps * self.factor)
+        for from_ps, until_ps in self.stops:
+            if until_ps <= now_ps:
+                continue
+            if from_ps > now_ps:
+                if now_ps + left_ps <= from_ps:
+                    break
+                left_ps -= from_ps - now_ps
+            now_ps = until_ps
+        return now_ps + left_ps
+
+
+@dataclass(frozen=True)
+class FaultPlan:
+    """A variant's faults, in the order of the scenario. Holding one means that:
+
+    - every pattern named at least one link, and no effect on packets or rates is inside a switch;
+    - every switch and worker exists;
+    - whatever ends does so after it begins, but for reboots, which may take no time;
+    - no link becomes faster than it was built.
+    """
+
+    faults: tuple[PlannedFault, ...] = ()
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """What an engine is given at the start; it counts in this order."""
+        return tuple(fault.effect for fault in self.faults if isinstance(fault.effect, Rule))
+
+    @property
+    def last_change_ps(self) -> int:
+        """When the network changes for the last time, or what it does to packets; 0 if it never does."""
+        effects = [fault.effect for fault in self.faults if isinstance(fault.effect, Change | Rule)]
+        times = (effect.from_ps if effect.until_ps == NEVER_PS else effect.until_ps for effect in effects)
+        return max(times, default=0)
+
+    def conditions(self, team: int, workers_count: int) -> tuple[Condition, ...]:
+        """What holds up each worker of a team."""
+        return tuple(self._condition(team, worker) for worker in range(workers_count))
+
+    def _condition(self, team: int, worker: int) -> Condition:
+        factor, stops, crash_ps = Fraction(1), [], NEVER_PS
+        for fault in self.faults:
+            effect = fault.effect
+            if not isinstance(effect, WorkerEffect) or (effect.team, effect.worker) != (team, worker):
+                continue
+            match effect:
+                case SlowHost():
+                    factor *= effect.factor
+                case Crash():
+                    crash_ps = min(crash_ps, effect.from_ps)
+                case Pause() | LateStart():
+                    stops.append((effect.from_ps, effect.until_ps))
+        return Condition(factor, tuple(sorted(stops)), crash_ps)

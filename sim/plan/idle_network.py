@@ -1,0 +1,221 @@
+"""What the inside of switches adds to a network, and what the idle network takes for a round trip."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from netfold.sim.engine.interface import Frame, Job
+from netfold.sim.plan.reference import Reference
+from netfold.sim.units import PS_PER_S, transmit_time_ps
+from netfold.switch.profiles import Profile
+from netfold.topologies.routing import Network, path
+
+NO_LIMIT_BYTES = 2**62
+
+
+class Way(NamedTuple):
+    """Links from a worker to where its packets are answered, round the insides of switches, and back."""
+
+    there: tuple[int, ...]
+    inside: tuple[int, ...]
+    back: tuple[int, ...]
+
+
+class Traffic(NamedTuple):
+    """The way of every worker, and how many packets each link carries per packet of a window."""
+
+    ways: tuple[Way, ...]
+    load: Counter[int]
+
+
+class Window(NamedTuple):
+    """What is sent at once on every way."""
+
+    frame: Frame
+    packets: int
+    answer_bytes: int
+
+
+def with_pass_latency(network: Network, profiles: dict[str, Profile]) -> Network:
+    """Add to the delay of every link into a switch what a pass through it takes."""
+    latency = [profiles[name].pass_latency_ps if name in profiles else 0 for name in network.nodes]
+    delay_ps = network.delay_ps + np.array(latency, np.int64)[network.link_target]
+    return dataclasses.replace(network, delay_ps=delay_ps)
+
+
+def with_loopback(network: Network, name: str, kind: Profile, passes: int) -> tuple[Network, int]:
+    """Append a link from a switch to itself for what needs further passes; (the same, −1) if nothing does."""
+    if passes == 0:
+        return network, -1
+    node = np.int32(network.nodes.index(name))
+    extended = dataclasses.replace(
+        network,
+        link_names=(*network.link_names, f"{name}->{name}"),
+        link_source=np.append(network.link_source, node),
+        link_target=np.append(network.link_target, node),
+        rate_bps=np.append(network.rate_bps, np.int64(kind.loopback_rate_bps)),
+        delay_ps=np.append(network.delay_ps, np.int64(passes * kind.pass_latency_ps)),
+        buffer_bytes=np.append(network.buffer_bytes, network.buffer_bytes.max()),
+    )
+    return extended, len(network.link_names)
+
+
+def without_drops(network: Network) -> Network:
+    """The network with buffers that never fill: what credits of a lossless fabric come to."""
+    return dataclasses.replace(network, buffer_bytes=np.full_like(network.buffer_bytes, NO_LIMIT_BYTES))
+
+
+def ring_traffic(network: Network, hosts: Sequence[int], routes: Sequence[int]) -> Traffic:
+    """Every worker sends to the next one; acknowledgements come back and are in nobody's way."""
+    ways = []
+    for worker, (host, route) in enumerate(zip(hosts, routes, strict=True)):
+        following = hosts[(worker + 1) % len(hosts)]
+        there, back = path(network, host, following, route), path(network, following, host, route)
+        ways.append(Way(tuple(there), (), tuple(back)))
+    return Traffic(tuple(ways), Counter(link for way in ways for link in way.there))
+
+
+def job_traffic(network: Network, job: Job) -> Traffic:
+    """Workers to their points, points to their parents, the root to its server if it has one, and back."""
+    switches = (job.switch, *(branch.switch for branch in job.branches))
+    homes = job.homes or (0,) * len(job.hosts)
+    workers = [
+        _hop(network, host, switches[home], route)
+        for host, home, route in zip(job.hosts, homes, job.routes, strict=True)
+    ]
+    above = {
+        point: _hop(network, branch.switch, switches[branch.parent], branch.route)
+        for point, branch in enumerate(job.branches, start=1)
+    }
+    if job.server is not None:
+        above[0] = _hop(network, job.switch, job.server.host, job.server.route)
+    parents = {point: branch.parent for point, branch in enumerate(job.branches, start=1)}
+    loopbacks = (job.loopback_link, *(branch.loopback_link for branch in job.branches))
+    ways = []
+    for home, own in zip(homes, workers, strict=True):
+        points = [home]
+        while points[-1] in parents:
+            points.append(parents[points[-1]])
+        hops = [own, *(above[point] for point in points if point in above)]
+        ways.append(
+            Way(
+                tuple(link for hop in hops for link in hop.there),
+                tuple(loopbacks[point] for point in points if loopbacks[point] >= 0),
+                tuple(link for hop in reversed(hops) for link in hop.back),
+            )
+        )
+    load = Counter(link for hop in (*workers, *above.values()) for link in (*hop.there, *hop.back))
+    load.update(link for link in loopbacks if link >= 0)  # a result passes once
+    return Traffic(tuple(ways), load)
+
+
+def _hop(network: Network, source: int, target: int, route: int) -> Way:
+    there, back = path(network, source, target, route), path(network, target, source, route)
+    return Way(tuple(there), (), tuple(back))
+
+
+def full_window_trip_ps(network: Network, traffic: Traffic, window: Window) -> int:
+    """Longest time until a window of packets per worker, all sent at once on an idle network, is answered.
+
+    A packet waits for all others on the busiest link of its way. Answers wait too where they are results;
+    acknowledgements do not.
+    """
+    size_bytes = window.frame.wire_bytes(window.frame.elements, first=True, last=True)
+    longest_ps = 0
+    for way in traffic.ways:
+        sizes = [*((link, size_bytes) for link in way.there)]
+        sizes += [(link, window.answer_bytes) for link in (*way.inside, *way.back)]
+        times_ps = [(link, transmit_time_ps(size, int(network.rate_bps[link]))) for link, size in sizes]
+        delay_ps = sum(int(network.delay_ps[link]) for link, _ in sizes)
+        waits_ps = [
+            (window.packets * traffic.load[link] - 1) * time_ps
+            for link, time_ps in times_ps
+            if traffic.load[link]
+        ]
+        total_ps = sum(time_ps for _, time_ps in times_ps) + delay_ps + max(waits_ps, default=0)
+        longest_ps = max(longest_ps, total_ps)
+    return longest_ps
+
+
+def one_way_ps(network: Network, traffic: Traffic, packet_bytes: int) -> int:
+    """Longest time until a packet is there, on an idle network."""
+    return max(
+        sum(
+            transmit_time_ps(packet_bytes, int(network.rate_bps[link])) + int(network.delay_ps[link])
+            for link in way.there
+        )
+        for way in traffic.ways
+    )
+
+
+class Busiest(NamedTuple):
+    """The link that limits a job, how many packets of every step of its workers it carries, and its rate."""
+
+    link: int
+    streams: int
+    rate_bps: int
+
+    @property
+    def stream_bps(self) -> int:
+        """What is left for every worker: none is ahead of another by more than a window."""
+        return self.rate_bps // self.streams
+
+
+def busiest_link(network: Network, load: Counter[int]) -> Busiest:
+    """The first of the links with the lowest rate for what they carry."""
+    link = min(load, key=lambda one: int(network.rate_bps[one]) / load[one])
+    return Busiest(link, load[link], int(network.rate_bps[link]))
+
+
+def words_per_s(frame: Frame, stream_bps: float) -> float:
+    """Words that packets of a frame carry at a rate on the wire."""
+    return stream_bps * frame.elements / (8 * frame.wire_bytes(frame.elements, first=False, last=False))
+
+
+def wire_bound(network: Network, job: Job) -> Reference:
+    """Dense elements per second that the busiest link of a job can carry: its rate over what shares it."""
+    found = busiest_link(network, job_traffic(network, job).load)
+    words = job.frame.elements
+    size_bytes = job.frame.wire_bytes(words, first=False, last=False)
+    shared = f", {found.streams} streams on {network.link_names[found.link]}" if found.streams > 1 else ""
+    bound = words_per_s(job.frame, found.rate_bps / found.streams)
+    return Reference("wire bound, dense", bound, f"{words} words per {size_bytes} B{shared}")
+
+
+class Pace(NamedTuple):
+    """What a collective needs for a sum of dense words on an idle network, in closed form."""
+
+    elements_per_s: float  # for long gradients
+    latency_ps: int  # besides
+    busiest: Busiest
+    is_windowed: bool = False  # it waits for its window, and no link is busy all the time
+
+    def time_ps(self, elements: float) -> float:
+        """Of one operation."""
+        return self.latency_ps + elements / self.elements_per_s * PS_PER_S
+
+
+def job_pace(network: Network, job: Job) -> Pace:
+    """A job on its switches: as fast as its busiest link, or as a window of packets comes back."""
+    traffic = job_traffic(network, job)
+    busiest = busiest_link(network, traffic.load)
+    packet_bytes = job.frame.wire_bytes(job.frame.elements, first=True, last=True)
+    trip_ps = full_window_trip_ps(network, traffic, Window(job.frame, 1, packet_bytes))
+    on_the_wire = words_per_s(job.frame, busiest.rate_bps / busiest.streams)
+    in_windows = job.slots_count * job.frame.elements * PS_PER_S / max(1, trip_ps)
+    return Pace(min(on_the_wire, in_windows), trip_ps, busiest, in_windows < on_the_wire)
+
+
+def ring_pace(network: Network, traffic: Traffic, frame: Frame) -> Pace:
+    """A ring: 2 (n − 1) steps one after the other, each with an n-th of the words."""
+    workers = len(traffic.ways)
+    steps = 2 * (workers - 1)
+    busiest = busiest_link(network, traffic.load)
+    packet_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
+    on_the_wire = words_per_s(frame, busiest.rate_bps / busiest.streams)
+    return Pace(on_the_wire * workers / steps, steps * one_way_ps(network, traffic, packet_bytes), busiest)

@@ -1,0 +1,40 @@
+"""Which links the packets of a job on switches go over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from netfold.sim.engine.interface import Job
+from netfold.topologies.routing import Network, path
+
+ROOT = 0
+
+
+def round_trip(network: Network, job: Job, worker: int) -> list[int]:
+    """Links from a worker to the root and back, switch by switch of the tree."""
+    return [link for way in _ways(network, job, worker) for link in way]
+
+
+def into_switches(network: Network, job: Job) -> set[int]:
+    """Links on the ways into the job's switches: from its workers, its other switches, and its server."""
+    links: set[int] = set()
+    for worker in range(len(job.hosts)):
+        up, _, *between = _ways(network, job, worker)  # what comes down to the worker enters no switch
+        links |= {*up, *(link for way in between for link in way)}
+    if job.server is not None:
+        links |= {*path(network, job.server.host, job.switch, job.server.route)}
+    return links
+
+
+def _ways(network: Network, job: Job, worker: int) -> Iterator[list[int]]:
+    """Up to a worker's switch and down again, then up to that one's parent and down, and so on."""
+    switches = (job.switch, *(branch.switch for branch in job.branches))
+    node, route = job.hosts[worker], job.routes[worker]
+    point = job.homes[worker] if job.homes else ROOT
+    while True:
+        yield path(network, node, switches[point], route)
+        yield path(network, switches[point], node, route)
+        if point == ROOT:
+            return
+        branch = job.branches[point - 1]
+        node, route, point = branch.switch, branch.route, branch.parent

@@ -1,0 +1,91 @@
+"""What a plan allows but a person should know of."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.codecs.auto import Auto
+from netfold.homomorphic.codecs.lossless import Lossless
+from netfold.sim.engine.interface import Job, Overflow
+from netfold.sim.plan.idle_network import Pace
+from netfold.sim.plan.plan import JobPlan, RingPlan
+from netfold.sim.units import TIME
+
+_DONE = {Overflow.WRAP: "wrapped", Overflow.SATURATE: "saturated", Overflow.STICKY: "stuck at the limit"}
+RING_MARGIN = 0.98  # closed forms are no better than that
+_SKETCHES = (Lossless, Auto)  # counters of a sketch may leave int32 and lose nothing, if they wrap
+
+
+def warnings_of(codec: Codec, collective: RingPlan | Job) -> tuple[str, ...]:
+    """One sentence each; they are printed and kept with the results."""
+    if isinstance(collective, RingPlan) or collective.overflow is Overflow.WRAP:
+        return ()
+    if isinstance(codec, _SKETCHES):
+        policy = collective.overflow.name.lower()
+        return (
+            f"codec {codec.kind} with overflow {policy}: saturation is not invertible, so peeling can fail "
+            "where a counter overflows",
+        )
+    return ()
+
+
+def is_ring_faster(own: Pace, ring: Pace, elements: int) -> bool:
+    """Whether a ring between the hosts sums so many dense elements sooner, by closed forms of the network."""
+    return RING_MARGIN * own.time_ps(elements) > ring.time_ps(elements)
+
+
+def slower_than_ring(own: Pace, ring: Pace, names: Sequence[str], remedy: str) -> str:
+    """What to know where a ring is faster; `names` are those of links, `remedy` is what to change."""
+    if own.is_windowed:
+        why = f"its slots are too few for a round trip of {TIME.rough(own.latency_ps)}"
+    else:
+        why = f"{own.busiest.streams} streams share {names[own.busiest.link]}"
+    rates = f"{ring.elements_per_s / 1e9:.3g} G against {own.elements_per_s / 1e9:.3g} G dense elements/s"
+    return f"a ring would be faster here, with about {rates}: {why}; {remedy}"
+
+
+def timer_warning(timeouts_ps: Mapping[str, int], defaults: Collection[str]) -> str:
+    """What to know where packets get lost and jobs wait differently long, some by default; else nothing.
+
+    `timeouts_ps` is by label of the job, of those that lose packets; `defaults` are the labels of those whose
+    scenario gives no timeout.
+    """
+    if len(set(timeouts_ps.values())) < 2 or not defaults:
+        return ""
+    by_time: dict[int, list[str]] = {}
+    for label, timeout_ps in timeouts_ps.items():
+        by_time.setdefault(timeout_ps, []).append(label)
+    told = [
+        f"{TIME.format(timeout_ps)} ({', '.join(labels[:3])}{', …' if len(labels) > 3 else ''})"
+        for timeout_ps, labels in sorted(by_time.items())
+    ]
+    return (
+        f"packets get lost and timeouts differ, some by default: {', '.join(told)}; timers decide such "
+        "comparisons, give all the same collective.timeout if that is not what you ask"
+    )
+
+
+def overflow_warnings(job: JobPlan, points: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
+    """What to know of sums that left int32 in its switches; a sketch's may wrap, a gradient's should not."""
+    plan = job.collective
+    count = sum(point["overflowed_words"] for point in points)
+    if isinstance(plan, RingPlan) or count == 0:
+        return ()
+    if plan.overflow is Overflow.WRAP and isinstance(job.codec, _SKETCHES):
+        return ()
+    return (f"{count} sums left int32 in switches and {_DONE[plan.overflow]}",)
+
+
+def clipped_sums(job: JobPlan, points: Sequence[Mapping[str, int]]) -> str:
+    """Why its merged words are wrong, if it is that counters of a sketch did not wrap; else nothing.
+
+    Other codecs leave room for their sums: what leaves int32 there was damaged before.
+    """
+    plan = job.collective
+    count = sum(point["overflowed_words"] for point in points)
+    if isinstance(plan, RingPlan) or plan.overflow is Overflow.WRAP or count == 0:
+        return ""
+    if not isinstance(job.codec, _SKETCHES):
+        return ""
+    return f"; {count} sums left int32 in switches and {_DONE[plan.overflow]}: use overflow wrap"

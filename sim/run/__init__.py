@@ -1,0 +1,1 @@
+"""A plan carried out: variants, jobs, the fault driver."""

@@ -1,0 +1,287 @@
+"""A training job in simulated time: workers compute, send buckets as they get ready, decode, and update.
+
+Each worker is one SimPy process per step that takes its buckets in gradient-ready order, one at a time; all
+workers of a bucket run the same exchange, each at its own time. Values are computed when simulated time
+reaches them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import simpy
+from numpy.typing import NDArray
+
+from netfold.homomorphic.codec import Codec, DecodeError, EncodeError, Encoder, Merged, Message, Round
+from netfold.homomorphic.fold import stage
+from netfold.sim.checks.codec_notes import count_notes
+from netfold.sim.checks.journal import Journal, RoundLog, covered_ps
+from netfold.sim.checks.rounds import Findings, Operation, WrongWord, examine
+from netfold.sim.collectives.collective import Collective
+from netfold.sim.diagnosis.snapshot import HAS_CRASHED
+from netfold.sim.engine.engine import Engine
+from netfold.sim.network.host_time import Hosts
+from netfold.sim.results.records import PhaseRecord, StepRecord
+from netfold.sim.run.lock_step import Alike
+from netfold.sim.run.progress import Teller
+from netfold.sim.workload import Bucket, Workload
+from netfold.sim.workload.device import Device, step_times
+
+
+@dataclass(frozen=True)
+class JobParts:
+    """What a job is made of."""
+
+    label: str  # in its records: the variant's name, and the job's where there are several
+    seed: int
+    workload: Workload
+    codec: Codec
+    collective: Collective
+    device: Device
+    hosts: Hosts
+    host_links: list[tuple[int, int]]  # of each worker: link rows out of and into its host
+    teller: Teller  # of how far it is
+    tell: Callable[[int, str, int], None] = lambda worker, what, until_ps: None  # what a worker is at
+
+
+class Computed(NamedTuple):
+    """When one worker is done with what it computes in a step."""
+
+    forward_end_ps: int
+    backward_end_ps: int
+    ready_ps: list[int]  # of each bucket: when its gradient is there
+
+
+class TrainingJob:
+    """Runs steps of a workload over a collective and keeps the journal."""
+
+    def __init__(self, environment: simpy.Environment, engine: Engine, parts: JobParts) -> None:
+        self.journal = Journal(len(parts.workload.buckets))
+        self.failure: EncodeError | DecodeError | None = None  # what it ended with before its time
+        self._environment, self._engine, self._parts = environment, engine, parts
+        workers = parts.workload.workers
+        self._encoders: list[Encoder] = [
+            parts.codec.worker(rank, workers, parts.seed) for rank in range(workers)
+        ]
+        self._operations = [0] * workers  # begun so far
+        self._alike = Alike(workers)
+        self._open: dict[tuple[int, int], RoundLog] = {}  # rounds begun and not closed, by step and bucket
+        self._closed = 0  # rounds
+        self._failed = environment.event()
+        # Of each worker's links when its last round ended.
+        self._wire_bytes = np.zeros((workers, 2), np.int64)
+
+    def steps(self, count: int, start_ps: int = 0) -> Generator[simpy.Event, Any, None]:
+        """The job's SimPy process, from its start on; it ends early by `failure`."""
+        yield self._environment.timeout(start_ps)
+        for step in range(count):
+            self._parts.teller.step()
+            yield from self._step(step)
+            if self.failure is not None:
+                return
+
+    def _step(self, step: int) -> Generator[simpy.Event, Any, None]:
+        parts, start_ps = self._parts, int(self._environment.now)
+        workload = parts.workload
+        parts.teller.at(f"gradients of step {step}")
+        gradients = workload.gradients(step)
+        computed = [self._compute(step, worker) for worker in range(workload.workers)]
+        rounds = [RoundLog([own[bucket.index] for own in gradients]) for bucket in workload.buckets]
+        ends = [
+            self._environment.process(self._worker(step, worker, computed[worker].ready_ps, rounds))
+            for worker in range(workload.workers)
+        ]
+        yield self._environment.all_of(ends) | self._failed
+        if self.failure is not None:
+            return
+        end_ps = int(self._environment.now)
+        backward_end_ps = max(own.backward_end_ps for own in computed)
+        workload.apply(step, [log.decoded[0] for log in rounds])
+        self.journal.steps.append(
+            StepRecord(
+                variant=parts.label,
+                step=step,
+                start_ps=start_ps,
+                forward_end_ps=max(own.forward_end_ps for own in computed),
+                backward_end_ps=backward_end_ps,
+                aggregation_start_ps=min(own.ready_ps[0] for own in computed),
+                aggregation_end_ps=end_ps,
+                aggregation_ps=covered_ps([(log.start_ps or 0, log.end_ps) for log in rounds]),
+                end_ps=max(end_ps, backward_end_ps),
+                elements=sum(bucket.elements for bucket in workload.buckets),
+                loss=workload.loss,
+            )
+        )
+
+    def _compute(self, step: int, worker: int) -> Computed:
+        """When one worker computes in a step that begins now: as its host lets it."""
+        parts, now_ps = self._parts, int(self._environment.now)
+        forward_ps, backward_ps = step_times(parts.device, parts.workload.cost)
+        work_ps = [forward_ps + int(bucket.ready_share * backward_ps) for bucket in parts.workload.buckets]
+        begin_ps, forward_end_ps, backward_end_ps, *ready_ps = (
+            parts.hosts.end_ps(worker, now_ps, some_ps)
+            for some_ps in (0, forward_ps, forward_ps + backward_ps, *work_ps)
+        )
+        crash_ps = parts.hosts.crash_ps(worker)
+        forward_span = min(begin_ps, crash_ps), min(forward_end_ps, crash_ps)
+        self._phase(step, -1, worker, ("forward", "", 0), forward_span)
+        self._phase(step, -1, worker, ("backward", "", 0), (forward_span[1], min(backward_end_ps, crash_ps)))
+        return Computed(forward_end_ps, backward_end_ps, ready_ps)
+
+    def _worker(
+        self, step: int, worker: int, ready_ps: list[int], rounds: list[RoundLog]
+    ) -> Generator[simpy.Event, Any, None]:
+        """One worker's step. It stops for ever at a gradient that its codec cannot carry, or read."""
+        try:
+            yield from self._buckets(step, worker, ready_ps, rounds)
+        except (EncodeError, DecodeError) as error:
+            if self.failure is None:
+                self.failure = error
+                self._failed.succeed()
+            yield self._environment.event()
+
+    def _buckets(
+        self, step: int, worker: int, ready_ps: list[int], rounds: list[RoundLog]
+    ) -> Generator[simpy.Event, Any, None]:
+        """Bucket after bucket."""
+        parts = self._parts
+        for bucket, log in zip(parts.workload.buckets, rounds, strict=True):
+            if ready_ps[bucket.index] > self._environment.now:
+                what = f"computes bucket {bucket.index} of step {step}"
+                yield self._busy(worker, what, ready_ps[bucket.index])
+            if log.start_ps is None:
+                log.start_ps = int(self._environment.now)
+                self._open[step, bucket.index] = log
+            yield from self._round(step, bucket.index, worker, log)
+            log.wire_bytes += self._wire_bytes_since(worker)
+            if len(log.decoded) == parts.workload.workers:
+                self._close(step, bucket, log)
+        parts.tell(worker, f"is done with step {step}", int(self._environment.now))
+
+    def _round(self, step: int, bucket: int, worker: int, log: RoundLog) -> Generator[simpy.Event, Any, None]:
+        """One worker's side of one round: drive its encoder, charge its work, wait for the network."""
+        parts = self._parts
+        told = log.notes[worker] = []
+        key = Round(
+            step, bucket, parts.workload.workers, parts.seed, parts.collective.takes_floats, told.append
+        )
+        exchange = stage(
+            self._encoders[worker].exchange(log.gradients[worker], key), parts.collective.pipelines
+        )
+        answers: tuple[Merged, ...] | None = None
+        index = 0
+        while True:
+            try:
+                messages = next(exchange) if answers is None else exchange.send(answers)
+            except StopIteration as stop:
+                log.keep(worker, stop.value)
+                return
+            while len(log.operations) <= index:
+                log.operations.append(Operation(number=self._operations[worker]))
+            self._alike.require(self._operations[worker], worker, (step, bucket, index), messages)
+            self._operations[worker] += 1
+            log.operations[index].sent[worker] = messages
+            answers = yield from self._operation(step, bucket, worker, messages)
+            log.operations[index].received[worker] = answers
+            index += 1
+
+    def _operation(
+        self, step: int, bucket: int, worker: int, messages: tuple[Message, ...]
+    ) -> Generator[simpy.Event, Any, tuple[Merged, ...]]:
+        """Encode, exchange and decode one operation, in simulated time."""
+        label = " + ".join(message.label for message in messages)
+        size_bytes = sum(message.size_bytes for message in messages)
+        encode_ps = sum(self._parts.device.work_ps(m.work.read_bytes, m.work.written_bytes) for m in messages)
+        decode_ps = sum(
+            self._parts.device.work_ps(m.decode_work.read_bytes, m.decode_work.written_bytes)
+            for m in messages
+        )
+        place = f"'{label}' of bucket {bucket} of step {step}"
+        times = [int(self._environment.now)]
+        yield self._busy(worker, f"encodes {place}", self._parts.hosts.end_ps(worker, times[0], encode_ps))
+        times.append(int(self._environment.now))
+        self._parts.tell(worker, f"waits for {place}", times[1])
+        merged = yield from self._parts.collective.exchange(worker, messages)
+        times.append(int(self._environment.now))
+        yield self._busy(worker, f"decodes {place}", self._parts.hosts.end_ps(worker, times[2], decode_ps))
+        times.append(int(self._environment.now))
+        for phase, start_ps, end_ps in zip(("encode", "network", "decode"), times, times[1:], strict=False):
+            carried = size_bytes if phase == "network" else 0
+            self._phase(step, bucket, worker, (phase, label, carried), (start_ps, end_ps))
+        return merged
+
+    def _busy(self, worker: int, what: str, end_ps: int) -> simpy.Event:
+        """Fires when a worker is done with what it is at; never if it crashes before."""
+        crash_ps = self._parts.hosts.crash_ps(worker)
+        if max(end_ps, int(self._environment.now)) >= crash_ps:
+            self._parts.tell(worker, HAS_CRASHED, crash_ps)
+        else:
+            self._parts.tell(worker, what, end_ps)
+        return self._parts.hosts.until(worker, end_ps)
+
+    def _phase(
+        self, step: int, bucket: int, worker: int, what: tuple[str, str, int], when: tuple[int, int]
+    ) -> None:
+        if when[1] > when[0] or what[0] == "network":
+            phase, label, size_bytes = what
+            self.journal.phases.append(
+                PhaseRecord(self._parts.label, step, bucket, worker, phase, label, *when, size_bytes)
+            )
+
+    def _close(self, step: int, bucket: Bucket, log: RoundLog) -> None:
+        """The last worker has decoded: examine the round and write it down."""
+        parts = self._parts
+        parts.teller.at(f"bucket {bucket.index} of step {step} is being checked", self._closed_share(1))
+        workers = range(parts.workload.workers)
+        decoded = [log.decoded[worker] for worker in workers]
+        told = count_notes([log.notes[worker] for worker in workers], bucket.elements)
+        overflow = parts.collective.overflow
+        findings = examine(parts.codec, log.gradients, decoded, log.operations, told.exempt, overflow)
+        log.end_ps = int(self._environment.now)
+        self.journal.findings.append(self._located(findings))
+        self.journal.rounds.append(log.record(parts.label, step, bucket, findings, told))
+        self.journal.notes += log.note_records(parts.label, step, bucket.index)
+        del self._open[step, bucket.index]
+        self._closed += 1
+        log.operations.clear()
+        log.notes.clear()
+        log.decoded = {0: decoded[0]}  # only worker 0's is applied: give the memory of the others back
+
+    def share(self) -> float:
+        """How much of the present step is done, by its rounds and, of the one under way, by its network."""
+        return self._closed_share(self._parts.collective.share())
+
+    def _closed_share(self, of_next: float) -> float:
+        count = len(self._parts.workload.buckets)
+        return (self._closed % count + of_next) / count
+
+    def keep_open_notes(self) -> None:
+        """Write down what codecs told of rounds that will never be closed, as the job has ended before."""
+        for (step, bucket), log in self._open.items():
+            self.journal.notes += log.note_records(self._parts.label, step, bucket)
+
+    def _located(self, findings: Findings) -> Findings:
+        """With the places where the first wrong words were merged."""
+        return replace(
+            findings,
+            first_wrong=self._with_place(findings.first_wrong),
+            first_clipped=self._with_place(findings.first_clipped),
+            first_wrong_float=self._with_place(findings.first_wrong_float),
+        )
+
+    def _with_place(self, wrong: WrongWord | None) -> WrongWord | None:
+        if wrong is None:
+            return None
+        place = self._parts.collective.locate(wrong.worker, wrong.operation, wrong.part, wrong.word)
+        return replace(wrong, place=place)
+
+    def _wire_bytes_since(self, worker: int) -> NDArray[np.int64]:
+        """Bytes out of and into a worker's host since its last round ended; its buckets follow each other."""
+        sent = self._engine.world.links["sent_bytes"]
+        now = np.array([sent[row] for row in self._parts.host_links[worker]])
+        since: NDArray[np.int64] = now - self._wire_bytes[worker]
+        self._wire_bytes[worker] = now
+        return since

@@ -1,0 +1,117 @@
+"""Files that a scenario names, read once before a run: their digests, and copies to repeat the run from."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from netfold.sim.errors import DataError
+from netfold.sim.files.foreign import UnreadableError, open_regular
+from netfold.sim.plan.plan import Plan
+from netfold.sim.results.writer import is_free_name
+from netfold.sim.scenario import Scenario
+from netfold.sim.scenario.models import GradientFile, TopologyFile
+from netfold.sim.scenario.node import COMMAND_LINE
+
+KEPT_BYTES_MAX = 16 << 20  # of a file of gradients: larger ones are told by their digest alone
+_BLOCK_BYTES = 1 << 22
+
+_State = tuple[int, ...]  # what differs when a file was written or replaced
+
+
+@dataclass(frozen=True)
+class NamedFiles:
+    """The graph, profile and gradient files of a plan, as they were before its first variant."""
+
+    kept: Mapping[str, bytes]  # for the run folder, by their path in it
+    told: list[dict[str, Any]]  # for the summary: of all, the path, whether it is kept, size and SHA-256
+    states: Mapping[Path, _State]  # of gradients, which are read while the variants run
+
+    def require_unchanged(self) -> None:
+        """Refuse to go on where gradients were changed; a file that is gone is missed by who opens it.
+
+        Raises
+        ------
+        DataError
+            A file is not the one whose digest is told.
+        """
+        for path, state in self.states.items():
+            try:
+                found = _state(path.stat())
+            except OSError:
+                continue
+            if found != state:
+                raise DataError(
+                    f"{path}: was changed while the run was using it",
+                    "run again, and leave the file alone until the run ends",
+                )
+
+
+def read_named(plan: Plan) -> NamedFiles:
+    """Read all files that the scenario of a plan names, those of variants that are not run included.
+
+    Kept are those beside or below the scenario whose names are free in a run folder: a copy of a hidden
+    file, or of one that is called as a run's own, would not be found or be something else.
+
+    Raises
+    ------
+    DataError
+        A file cannot be read.
+    """
+    folder = Path(plan.scenario.file).parent
+    gradients = _gradient_paths(plan.scenario)
+    kept: dict[str, bytes] = {}
+    told: list[dict[str, Any]] = []
+    states: dict[Path, _State] = {}
+    for given in sorted(gradients | _graph_paths(plan.scenario) | _profile_paths(plan.scenario, folder)):
+        path, is_gradient = folder / given, given in gradients
+        is_kept, digest, size_bytes = is_free_name(given), hashlib.sha256(), 0
+        try:
+            with open_regular(path) as file:
+                state = os.fstat(file.fileno())
+                is_kept = is_kept and (not is_gradient or state.st_size <= KEPT_BYTES_MAX)
+                blocks = []
+                while block := file.read(_BLOCK_BYTES):
+                    digest.update(block)
+                    size_bytes += len(block)
+                    blocks += [block] if is_kept else []
+        except (UnreadableError, OSError) as error:
+            why = error.message if isinstance(error, UnreadableError) else error.strerror or str(error)
+            raise DataError(f"{path}: cannot be read: {why}", "put the file back, and run again") from None
+        if is_kept:
+            kept[given] = b"".join(blocks)
+        if is_gradient:
+            states[path] = _state(state)
+        told.append({"path": given, "kept": is_kept, "bytes": size_bytes, "sha256": digest.hexdigest()})
+    return NamedFiles(kept, told, states)
+
+
+def _state(found: os.stat_result) -> _State:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _plain(path: str) -> str:
+    """A path as it stands in a run folder: without "." and doubled slashes."""
+    return PurePosixPath(path).as_posix()
+
+
+def _gradient_paths(scenario: Scenario) -> set[str]:
+    sections = [job.workload for one in scenario.variants for job in one.jobs or (one,)]
+    return {_plain(one.path) for one in sections if isinstance(one, GradientFile)}
+
+
+def _graph_paths(scenario: Scenario) -> set[str]:
+    sections = [one.topology for one in scenario.variants]
+    return {_plain(one.path) for one in sections if isinstance(one, TopologyFile)}
+
+
+def _profile_paths(scenario: Scenario, folder: Path) -> set[str]:
+    """Profile files, relative to the scenario's folder where they are so: a profile's node knows its file."""
+    listed = scenario.document.children.get("profiles")
+    items = listed.value if listed is not None and isinstance(listed.value, tuple) else ()
+    files = [Path(item.file) for item in items if item.file not in (scenario.file, COMMAND_LINE)]
+    return {(one.relative_to(folder) if one.is_relative_to(folder) else one).as_posix() for one in files}

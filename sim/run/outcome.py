@@ -1,0 +1,166 @@
+"""What a run leaves, before it is written down."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from netfold.sim.checks.journal import Journal
+from netfold.sim.engine.engine import Engine
+from netfold.sim.plan.plan import VariantPlan
+from netfold.sim.results.records import (
+    CheckRecord,
+    FaultRecord,
+    LinkRecord,
+    PhaseRecord,
+    Records,
+    RoundRecord,
+    StepRecord,
+)
+from netfold.sim.results.summary import VariantFacts, summarize
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished run, or what is done of one that was stopped."""
+
+    scenario: str
+    seed: int
+    run_dir: Path | None  # None: nothing could be written
+    summary: dict[str, Any]
+    engine: dict[str, Any]
+    stopped: BaseException | None = None  # why not all of it is done, or written
+    unwritten: tuple[str, ...] = ()  # variants that are done and not in `run_dir`
+
+    def as_dict(self) -> dict[str, Any]:
+        """The object that `netfold run --json` prints."""
+        return {
+            "scenario": self.scenario,
+            "seed": self.seed,
+            "verdict": self.summary["verdict"],
+            "run_dir": None if self.run_dir is None else str(self.run_dir),
+            "variants": self.summary["variants"],
+            "warnings": self.summary["warnings"],
+            "injected": self.summary["injected"],
+            "engine": self.engine,
+            **({} if self.stopped is None else self._left()),
+        }
+
+    def place(self) -> list[str]:
+        """Lines that say where it all is and, of a run that was stopped, what is not there."""
+        if self.stopped is None:
+            return [f"Report: {self.run_dir}/report.html"]
+        left = ", ".join(self._left()["unfinished"])
+        told = f"{left} did not run to the end." if left else "all variants are done, the report is missing."
+        if self.run_dir is None:
+            return [f"Unfinished: {told}", "Nothing was written."]
+        unwritten = f", without {', '.join(self.unwritten)}" if self.unwritten else ""
+        return [
+            f"Unfinished: {told}",
+            f"What is done is in {self.run_dir}{unwritten}",
+            f"For a report of it: netfold report {shlex.quote(str(self.run_dir))}",
+        ]
+
+    def _left(self) -> dict[str, Any]:
+        return {"unfinished": self.summary.get("unfinished", []), "unwritten": list(self.unwritten)}
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """What one job left."""
+
+    label: str
+    journal: Journal
+    checks: list[CheckRecord]
+    facts: VariantFacts
+
+
+@dataclass(frozen=True)
+class VariantResult:
+    """What one variant left."""
+
+    jobs: tuple[JobResult, ...]
+    links: list[LinkRecord]
+    faults: list[FaultRecord]
+    packet_hops: int
+    wall_s: float  # of the engine alone
+
+    @property
+    def facts(self) -> dict[str, VariantFacts]:
+        """What a summary needs to know, by label of the job."""
+        return {job.label: job.facts for job in self.jobs}
+
+    @property
+    def steps(self) -> list[StepRecord]:
+        """Steps of all jobs."""
+        return [record for job in self.jobs for record in job.journal.steps]
+
+    @property
+    def rounds(self) -> list[RoundRecord]:
+        """Rounds of all jobs."""
+        return [record for job in self.jobs for record in job.journal.rounds]
+
+    @property
+    def phases(self) -> list[PhaseRecord]:
+        """Phases of all jobs."""
+        return [record for job in self.jobs for record in job.journal.phases]
+
+    @property
+    def checks(self) -> list[CheckRecord]:
+        """Checks of all jobs."""
+        return [record for job in self.jobs for record in job.checks]
+
+    @property
+    def records(self) -> Records:
+        """All that is kept of it."""
+        notes = [record for job in self.jobs for record in job.journal.notes]
+        return Records(self.steps, self.rounds, notes, self.phases, self.links, self.faults, self.checks)
+
+
+def link_records(variant: VariantPlan, engine: Engine) -> list[LinkRecord]:
+    """What every link carried so far."""
+    network = variant.network
+    records = []
+    for row, counters in enumerate(engine.link_counters()):
+        rate_bps = int(network.rate_bps[row])
+        records.append(
+            LinkRecord(
+                variant=variant.name,
+                link=network.link_names[row],
+                source=network.nodes[network.link_source[row]],
+                target=network.nodes[network.link_target[row]],
+                rate_bps=rate_bps,
+                packets=counters["sent_packets"],
+                bytes=counters["sent_bytes"],
+                **{
+                    f"{what}_{unit}": counters[f"{what}_{unit}"]
+                    for what in ("delivered", "lost", "dropped", "in_flight")
+                    for unit in ("packets", "bytes")
+                },
+                busy_ps=counters["busy_ps"],
+                backlog_bytes_max=counters["backlog_bytes_max"],
+            )
+        )
+    return records
+
+
+def records_of(results: list[VariantResult]) -> Records:
+    """What all variants wrote down."""
+    each = [result.records for result in results]
+    return Records(
+        **{one.name: [record for own in each for record in getattr(own, one.name)] for one in fields(Records)}
+    )
+
+
+def summary_of(results: list[VariantResult]) -> dict[str, Any]:
+    """Verdict, metrics and checks of all variants."""
+    facts = {label: own for result in results for label, own in result.facts.items()}
+    return summarize(facts, records_of(results))
+
+
+def engine_of(results: list[VariantResult]) -> dict[str, Any]:
+    """How much the engine did, and how fast."""
+    hops, wall_s = sum(result.packet_hops for result in results), sum(result.wall_s for result in results)
+    return {"packet_hops": hops, "wall_s": wall_s, "packet_hops_per_s": hops / wall_s if wall_s else 0.0}

@@ -1,0 +1,183 @@
+"""From a scenario file to a run folder: every variant is simulated, checked and written down."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from pathlib import Path
+
+from netfold.sim.errors import InvariantError, NetfoldError, RunError
+from netfold.sim.files.out_folder import require_writable
+from netfold.sim.plan.plan import Plan
+from netfold.sim.resolve import resolve
+from netfold.sim.results import Run, RunData, write_run
+from netfold.sim.results.unfinished import Unfinished
+from netfold.sim.run.named_files import read_named
+from netfold.sim.run.outcome import Outcome, VariantResult, engine_of, records_of, summary_of
+from netfold.sim.run.progress import Progress, Teller
+from netfold.sim.run.settings import with_setups
+from netfold.sim.run.variant import run_variant, workload_keys
+from netfold.sim.run.warm_up import compile_engine, is_cold
+from netfold.sim.scenario import load
+from netfold.sim.workload.pool import Workloads
+
+__all__ = ["APPROXIMATIONS", "COMPILING", "Progress", "run_scenario", "run_variant"]
+
+COMPILING = "compiling kernels (once, about a minute)"
+APPROXIMATIONS = (
+    "Hosts take no time per packet; a worker sends its buckets one at a time, in gradient-ready order.",
+    "Queues are FIFO and drop-tail; only acknowledgements have priority. No pause frames; ECN for ATP alone.",
+    "Networks that lose nothing (program tree) have buffers without limit: credits are not modelled.",
+    "A switch's extra passes are one loopback port with its rate and delay; results are copied per receiver.",
+    "Backward is taken to produce gradient bytes at an even rate; a bucket is ready when its last byte is.",
+    "Compute takes what the device model says; encoding and decoding are charged memory traffic alone.",
+    "Retransmission timers expire exactly, those of copies up to a quarter later; real clients poll them.",
+)
+
+
+def run_scenario(
+    path: str | Path,
+    sets: tuple[str, ...],
+    seed: int | None,
+    out_dir: Path,
+    progress: Progress,
+    variants: Sequence[str] = (),
+) -> Outcome:
+    """Run the variants of a scenario file, or those that are named, and write the run folder.
+
+    Whatever ends the run after the first variant (no memory, Ctrl-C, a full disk, a bug), the outcome has the
+    finished ones and, as `stopped`, why it ended. They are then in a folder whose name says "unfinished".
+
+    Raises
+    ------
+    ScenarioError, DataError
+        Nothing was run.
+    RunError
+        Memory does not suffice for the first variant; nothing was written. (Traffic that makes no progress
+        and gradients that a codec cannot carry end their variant alone: see `sim.checks`.)
+    InvariantError, KeyboardInterrupt
+        netfold contradicts itself, or was interrupted, before a variant was finished.
+    """
+    run = _Run(_chosen(resolve(load(path, sets, seed)), variants), sets, out_dir)
+    require_writable(out_dir, run.plan.scenario.name)
+    try:
+        run.simulate(progress)
+        return run.finish(progress)
+    except BaseException as error:
+        if not run.results:
+            raise
+        return run.stopped(error)
+
+
+def _chosen(plan: Plan, names: Sequence[str]) -> Plan:
+    """A plan of the named variants alone, in the scenario's order; of all where none is named."""
+    known = [variant.name for variant in plan.variants]
+    for name in names:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]}? " if close else ""
+            raise NetfoldError(
+                f"{plan.scenario.file}: there is no variant {name!r}", f"{hint}variants: {', '.join(known)}"
+            )
+    if not names:
+        return plan
+    return replace(plan, variants=tuple(one for one in plan.variants if one.name in names))
+
+
+class _Run:
+    """The variants that are done so far, and what they are written to."""
+
+    def __init__(self, plan: Plan, sets: tuple[str, ...], out_dir: Path) -> None:
+        self.plan, self.results = plan, list[VariantResult]()
+        self._sets, self._out_dir = sets, out_dir
+        self._started_at, self._started = datetime.now(UTC), time.perf_counter()
+        self._unfinished = Unfinished(out_dir)
+        self._files = read_named(plan)
+
+    def simulate(self, progress: Progress) -> None:
+        """All variants, one after the other; each is written when it ends."""
+        variants = self.plan.variants
+        done, total = 0, sum(variant.steps for variant in variants)
+        if is_cold():
+            progress(COMPILING, 0, total)
+            compile_engine()
+        workloads = Workloads([workload_keys(variant) for variant in variants], self.plan.scenario.seed)
+        for variant in variants:
+            workloads.begin_variant()
+            result = run_variant(self.plan, variant, Teller(progress, variant.name, done, total), workloads)
+            workloads.end_variant()
+            self._files.require_unchanged()
+            self.results.append(result)
+            done += variant.steps
+            if variant is not variants[-1]:
+                self._unfinished.write(self._data(), len(self.results), len(variants))
+
+    def finish(self, progress: Progress) -> Outcome:
+        """Write the run folder."""
+        total = sum(variant.steps for variant in self.plan.variants)
+        progress("writing the report", total, total)
+        data = self._data()
+        run_dir = write_run(self._out_dir, data)
+        self._unfinished.remove()
+        return self._outcome(data, run_dir, None)
+
+    def stopped(self, error: BaseException) -> Outcome:
+        """What is done, and where it is; `error` is why there is no more."""
+        if isinstance(error, MemoryError):
+            error = RunError(f"not enough memory: {error}", "use fewer elements, samples or workers")
+        data = self._data_of_sound()
+        if self._unfinished.variants_count < len(self.results):
+            with suppress(Exception):  # the folder before it stays; what is done is printed
+                self._unfinished.write(data, len(self.results), len(self.plan.variants))
+        return self._outcome(data, self._unfinished.path, error)
+
+    def _outcome(self, data: RunData, run_dir: Path | None, error: BaseException | None) -> Outcome:
+        scenario = self.plan.scenario
+        names = [variant.name for variant in self.plan.variants[: len(self.results)]]
+        unwritten = tuple(names[self._unfinished.variants_count :]) if error is not None else ()
+        return Outcome(
+            scenario.name, scenario.seed, run_dir, dict(data.summary), dict(data.engine), error, unwritten
+        )
+
+    def _data_of_sound(self) -> RunData:
+        """What is done, without a last variant that contradicts itself when it is summed up."""
+        try:
+            return self._data()
+        except InvariantError:
+            if len(self.results) == 1:
+                raise
+            self.results.pop()
+            return self._data()
+
+    def _data(self) -> RunData:
+        scenario = self.plan.scenario
+        left = [variant.name for variant in self.plan.variants[len(self.results) :]]
+        summary = with_setups(summary_of(self.results), self.plan)
+        if self._files.told:
+            summary["inputs"] = self._files.told
+        if left:
+            summary["unfinished"] = left  # variants that were not run to their end
+        return RunData(
+            scenario_name=scenario.name,
+            scenario_text=scenario.source_text,
+            seed=scenario.seed,
+            started_at=self._started_at,
+            wall_s=time.perf_counter() - self._started,
+            approximations=APPROXIMATIONS,
+            records=records_of(self.results),
+            summary=summary,
+            engine=engine_of(self.results),
+            draw=_draw,
+            sets=self._sets,
+            extra_files=self._files.kept,
+        )
+
+
+def _draw(run: Run) -> None:
+    from netfold.sim.report import html  # late: matplotlib takes most of a second to import
+
+    html.write_report(run)

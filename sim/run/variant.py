@@ -1,0 +1,240 @@
+"""One variant in simulated time: its network, its jobs, and what is left when all is done."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import simpy
+
+from netfold.homomorphic.codec import DecodeError
+from netfold.sim.checks import Ending, check_job, check_network, leak_causes, leak_warnings
+from netfold.sim.collectives.collective import Collective
+from netfold.sim.collectives.in_network import InNetwork
+from netfold.sim.collectives.ring import Ring, RingOptions
+from netfold.sim.diagnosis.report import Diagnosis, StuckError
+from netfold.sim.diagnosis.snapshot import CLEARED, CRASHED, HAS_CRASHED
+from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.interface import BacklogError, Job
+from netfold.sim.errors import RunError
+from netfold.sim.network.fabric import Fabric
+from netfold.sim.network.host_time import Hosts
+from netfold.sim.plan.faults import Change, Crash, Reboot
+from netfold.sim.plan.plan import JobPlan, Plan, VariantPlan, passes_count, results_count
+from netfold.sim.plan.warnings import overflow_warnings
+from netfold.sim.results.records import LinkRecord
+from netfold.sim.results.summary import VariantFacts
+from netfold.sim.run.fault_driver import FaultDriver
+from netfold.sim.run.job import JobParts, TrainingJob
+from netfold.sim.run.outcome import JobResult, VariantResult, link_records
+from netfold.sim.run.progress import Teller
+from netfold.sim.workload.pool import Key, Workloads
+
+PS_PER_MS = 10**9
+
+
+def run_variant(
+    plan: Plan, variant: VariantPlan, teller: Teller | None = None, workloads: Workloads | None = None
+) -> VariantResult:
+    """Simulate one variant from time 0 until its last job is done, or nothing will ever move again.
+
+    Nothing of it but the result is left in memory when this returns or raises; workloads are left to those
+    who own them.
+
+    Raises
+    ------
+    RunError
+        Memory does not suffice, or more waits for a link than fits the clock.
+    """
+    own = workloads or Workloads([workload_keys(variant)], plan.scenario.seed)
+    environment = simpy.Environment()
+    # What is there now, modules mostly, is not searched for what this variant leaves; garbage that is there
+    # already waits for a later collection.
+    gc.freeze()
+    try:
+        return _run_variant(environment, plan, variant, teller or Teller(), own)
+    except MemoryError as error:
+        error.__traceback__ = None  # which holds what took the memory
+        message = f"{plan.scenario.file}: {variant.name}: not enough memory: {str(error) or 'none is left'}"
+        raise RunError(message, "use fewer elements, samples or workers") from None
+    except BacklogError as error:
+        message = f"{plan.scenario.file}: {variant.name}: {error}"
+        hint = "use a higher rate for it (link_rate in `faults`, or the topology), fewer slots, "
+        hint += "or a longer timeout"
+        raise RunError(message, hint) from None
+    finally:
+        environment.__dict__.clear()  # it and its processes hold each other, and buffers
+        gc.collect()
+        gc.unfreeze()
+
+
+def workload_keys(variant: VariantPlan) -> list[Key]:
+    """What `Workloads` knows the workloads of a variant by."""
+    return [(index, job.workload, len(job.hosts)) for index, job in enumerate(variant.jobs)]
+
+
+def _run_variant(
+    environment: simpy.Environment, plan: Plan, variant: VariantPlan, teller: Teller, workloads: Workloads
+) -> VariantResult:
+    """Build it all, run it, look at what came out."""
+    engine = Engine(variant.network, plan.scenario.seed, variant.faults.rules)
+    fabric = Fabric(environment, engine, variant.timeout_max_ps, variant.job_names)
+    fabric.expect_change(max(variant.faults.last_change_ps, *(job.start_ps for job in variant.jobs)))
+    driver = FaultDriver(
+        environment, engine, variant.faults, variant.network.rate_bps, partial(_note, fabric)
+    )
+    stage = _Stage(environment, fabric, variant, plan.scenario.seed, teller, workloads)
+    running = [stage.start(index) for index in range(len(variant.jobs))]
+    fabric.tell_of_packets(_packets_teller(teller, running))
+    diagnosis = _finish(environment, fabric, running)
+    teller.at("is being checked")
+    links, faults = link_records(variant, engine), driver.records(variant.name)
+    counters = [one.collective.switch_counters() for one in running]
+    results = []
+    for index, (job, one) in enumerate(zip(variant.jobs, running, strict=True)):
+        one.training.keep_open_notes()
+        ending = _ending(job, one, diagnosis.of(variant.job_names[index]) if diagnosis else None)
+        if ending.leaks:
+            ending = ending._replace(leak_causes=leak_causes(variant, job, faults))
+        checks = check_job(job, one.training.journal, links, ending, counters[index])
+        checks += check_network(variant, links, faults, counters, job.label)
+        facts = stage.facts(job, one.collective, links, ending)
+        results.append(JobResult(job.label, one.training.journal, checks, facts))
+    return VariantResult(tuple(results), links, faults, engine.packet_hops, fabric.wall_s)
+
+
+def _packets_teller(teller: Teller, running: list[_Running]) -> Callable[[int, int], None]:
+    """Tells of packets on their way: simulated time, hops, and the share of a step that is done."""
+
+    def tell(now_ps: int, hops: int) -> None:
+        share = max((one.training.share() for one in running), default=0.0)
+        teller.at(f"{now_ps / PS_PER_MS:.3f} ms simulated, {hops / 1e6:.1f} M packet hops", share)
+
+    return tell
+
+
+def _note(fabric: Fabric, change: Change) -> None:
+    """Have the fabric remember what packets do not show, in case somebody asks why nothing moves."""
+    match change:
+        case Crash():
+            fabric.note(change.host, CRASHED)
+            fabric.tell(change.team, change.worker, HAS_CRASHED, change.from_ps)
+        case Reboot(clears_registers=True):
+            fabric.note(change.switch, CLEARED)
+
+
+@dataclass(frozen=True)
+class _Running:
+    """A job under way."""
+
+    training: TrainingJob
+    collective: Collective
+    process: simpy.Process
+
+
+def _finish(environment: simpy.Environment, fabric: Fabric, running: list[_Running]) -> Diagnosis | None:
+    """Let all jobs come to their end, and what is under way after them; else, why that cannot be."""
+    try:
+        fabric.run_until(environment.all_of([job.process for job in running]))
+    except StuckError as error:
+        return error.diagnosis
+    fabric.drain()
+    return None
+
+
+def _ending(job: JobPlan, running: _Running, diagnosis: Diagnosis | None) -> Ending:
+    """How a job ended; the diagnosis is there if anything is stuck, and its own."""
+    failure = running.training.failure
+    if failure is not None:
+        return Ending("fail", str(failure), is_undecoded=isinstance(failure, DecodeError))
+    if running.process.is_alive:
+        assert diagnosis is not None
+        return Ending("stuck", str(diagnosis), diagnosis.as_dict())
+    return Ending("pass", f"all {job.steps} steps are done", leaks=running.collective.leaks())
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """Where a variant's jobs run."""
+
+    environment: simpy.Environment
+    fabric: Fabric
+    variant: VariantPlan
+    seed: int
+    teller: Teller
+    workloads: Workloads
+
+    def start(self, index: int) -> _Running:
+        """Start a job by its number; it begins when its plan says."""
+        job = self.variant.jobs[index]
+        hosts = Hosts(self.environment, self.variant.faults.conditions(index, len(job.hosts)))
+        collective = self._collective(index, hosts)
+        parts = JobParts(
+            label=job.label,
+            seed=self.seed,
+            workload=self.workloads.get((index, job.workload, len(job.hosts))),
+            codec=job.codec,
+            collective=collective,
+            device=job.device,
+            hosts=hosts,
+            host_links=_host_links(self.variant, job),
+            teller=self.teller,
+            tell=partial(self.fabric.tell, index),
+        )
+        training = TrainingJob(self.environment, self.fabric.engine, parts)
+        process = self.environment.process(training.steps(job.steps, job.start_ps))
+        return _Running(training, collective, process)
+
+    def _collective(self, index: int, hosts: Hosts) -> Collective:
+        job = self.variant.jobs[index]
+        plan = job.collective
+        if isinstance(plan, Job):
+            return InNetwork(self.fabric, plan, index)
+        limits = plan.window, plan.timeout_ps, plan.ack_every
+        options = RingOptions(job.hosts, plan.frame, *limits, self.seed, index)
+        return Ring(self.environment, self.fabric, options, job.device, hosts)
+
+    def _switch_names(self, job: JobPlan) -> list[str]:
+        """The switches of its tree, the root first."""
+        plan = job.collective
+        if not isinstance(plan, Job):
+            return []
+        switches = (plan.switch, *(branch.switch for branch in plan.branches))
+        return [self.variant.network.nodes[switch] for switch in switches]
+
+    def facts(
+        self, job: JobPlan, collective: Collective, links: list[LinkRecord], ending: Ending
+    ) -> VariantFacts:
+        """What the summary of a job needs, when nothing goes on any more."""
+        points = collective.switch_counters()
+        return VariantFacts(
+            workers=len(job.hosts),
+            packets_sent=sum(links[up].packets for up, _ in _host_links(self.variant, job)),
+            packets_retransmitted=collective.retransmitted_packets(),
+            references=job.references,
+            variant=self.variant.name,
+            warnings=(*job.warnings, *overflow_warnings(job, points), *leak_warnings(ending)),
+            passes=passes_count(job.passes, points) if points else None,
+            results=results_count(points[0]) if points else 0,
+            switches=tuple(
+                {"switch": name, **counters}
+                for name, counters in zip(self._switch_names(job), points, strict=True)
+            ),
+            duration_ps=int(self.environment.now),
+            diagnosis=ending.diagnosis,
+        )
+
+
+def _host_links(variant: VariantPlan, job: JobPlan) -> list[tuple[int, int]]:
+    """Link rows out of and into each worker's host, which has one link."""
+    network = variant.network
+    return [
+        (
+            int(np.flatnonzero(network.link_source == host)[0]),
+            int(np.flatnonzero(network.link_target == host)[0]),
+        )
+        for host in job.hosts
+    ]

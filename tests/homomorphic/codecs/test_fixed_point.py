@@ -1,0 +1,190 @@
+"""Block floating point: agreement with the released client where that is defined, and its corners."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from netfold.homomorphic.codec import EncodeError, Gradient
+from netfold.homomorphic.codecs.fixed_point import (
+    FixedPoint,
+    announced_exponents,
+    block_exponents,
+    dequantize,
+    largest_exponent,
+    quantize,
+    quantize_block,
+    scale_of,
+    smallest_exponent,
+)
+from netfold.homomorphic.numbers.compact import all_of
+from tests.homomorphic.gradients import bound_of, folded
+from tests.reference.codecs.codecs import quantise_exactly
+
+BELOW_ONE = np.nextafter(np.float32(1), np.float32(0))
+finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+def bound_holds(codec: FixedPoint, gradients: list[Gradient]) -> bool:
+    decoded = folded(codec, gradients).decoded[0]
+    total = np.sum(gradients, axis=0, dtype=np.float64)
+    return bool((np.abs(decoded - total) <= bound_of(codec, gradients)).all())
+
+
+@given(workers=st.integers(1, 32), elements=st.integers(1, 9), data=st.data())
+def test_the_bound_holds_for_all_values_that_fit(workers: int, elements: int, data: st.DataObject) -> None:
+    limit = float(np.nextafter(np.float32(2.0 ** largest_exponent(workers)), np.float32(0)))
+    fits = st.floats(-limit, limit, width=32)
+    gradients = [data.draw(arrays(np.float32, elements, elements=fits)) for _ in range(workers)]
+
+    assert bound_holds(FixedPoint(4), gradients)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 31, 64])
+def test_the_bound_is_tight_within_a_factor_of_ten(workers: int) -> None:
+    """A bound that is never approached would prove nothing."""
+    random = np.random.default_rng(workers)
+    gradients = [random.standard_normal(20_000).astype(np.float32) for _ in range(workers)]
+    decoded = folded(FixedPoint(), gradients).decoded[0]
+    error = np.abs(decoded - np.sum(gradients, axis=0, dtype=np.float64))
+
+    assert bound_holds(FixedPoint(), gradients)
+    assert (error / bound_of(FixedPoint(), gradients)).max() > 0.1
+
+
+@given(value=finite, log2_workers=st.integers(0, 5))
+def test_integers_are_the_exact_product_rounded_half_to_even(value: float, log2_workers: int) -> None:
+    """With 2^k workers the scale is a power of two as well, so the float32 product is exact (or tiny)."""
+    workers = 1 << log2_workers
+    x = np.array([value], np.float32)
+    if abs(value) >= 2.0 ** largest_exponent(workers):
+        return
+    (exponent,) = block_exponents(x, 1, workers)
+    words = np.empty(1, np.int32)
+    quantize_block(x, exponent, workers, words)
+
+    assert quantise_exactly(value, int(exponent), workers) == words[0]
+
+
+def test_ties_round_to_even() -> None:
+    exponent = 31  # with one worker: one unit of value is one integer
+    words = np.empty(4, np.int32)
+    quantize_block(np.array([0.5, 1.5, 2.5, -0.5], np.float32), exponent, 1, words)
+
+    assert words.tolist() == [0, 2, 2, 0]
+
+
+@pytest.mark.parametrize("workers", [*range(1, 33), 64, 255, 256, 264, 1000, 4096, 65_536, 99_999])
+def test_sums_of_the_largest_values_fit_int32(workers: int) -> None:
+    words = np.empty(1, np.int32)
+    for sign in (1, -1):
+        quantize_block(np.array([sign * BELOW_ONE], np.float32), 0, workers, words)
+
+        assert -(2**31) <= workers * int(words[0]) <= 2**31 - 1
+    assert workers * int(words[0]) < -(2**31) * (1 - 2.0**-14)  # and they use the range
+
+
+@given(block=arrays(np.float32, st.integers(1, 40), elements=finite), block_elements=st.integers(1, 40))
+def test_exponents_exceed_every_value_and_half_of_them_does_not(block: Gradient, block_elements: int) -> None:
+    block = block / np.float32(16)  # what three workers can carry
+    for k, exponent in enumerate(block_exponents(block, block_elements, 3).tolist()):
+        largest = float(np.abs(block[k * block_elements : (k + 1) * block_elements]).max())
+
+        assert largest < 2.0**exponent
+        assert exponent == smallest_exponent(3) or largest >= 2.0 ** (exponent - 1)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 32, 64, 1000])
+def test_scales_are_finite_for_all_exponents_allowed(workers: int) -> None:
+    low, high = smallest_exponent(workers), largest_exponent(workers)
+
+    assert all(0 < scale_of(exponent, workers) < np.inf for exponent in range(low, high + 1))
+    assert 2.0**31 / (workers * 2.0 ** (low - 1)) >= 2.0**128  # one lower would not be
+    assert -128 <= low < high <= 127
+
+
+@pytest.mark.parametrize("workers", [1, 2, 32])
+@pytest.mark.parametrize("value", [0.0, -0.0, 1e-45, -1e-42, 1e-38, 2e-30])
+def test_tiny_blocks_never_become_nan(workers: int, value: float) -> None:
+    gradients = [np.full(5, value, np.float32)] * workers
+    decoded = folded(FixedPoint(), gradients).decoded[0]
+
+    assert bound_holds(FixedPoint(), gradients)
+    assert not np.signbit(decoded[decoded == 0]).any()
+    if abs(value) > 1e-33:
+        assert decoded == pytest.approx(workers * value, rel=1e-4)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 255, 256])
+def test_a_block_of_zeros_announces_less_than_the_tiniest_value(workers: int) -> None:
+    """So that it does not count in a maximum, and all workers know where there is nothing at all."""
+    values = np.array([0, -0.0, 2.0**-149, 0, 0, 1.5], np.float32)
+    zeros, tiny, ones = announced_exponents(all_of(values, 2), workers).tolist()
+
+    assert zeros == tiny - 1
+    assert np.isfinite(scale_of(tiny, workers))
+    assert ones == 1
+
+
+def test_values_below_half_a_step_become_zero_next_to_large_ones() -> None:
+    decoded = folded(FixedPoint(), [np.array([1, 2.0**-32], np.float32)]).decoded[0]
+
+    assert decoded.tolist() == [1, 0]
+
+
+def test_quantize_uses_each_block_s_exponent_and_dequantize_undoes_it() -> None:
+    values = np.array([0.5, 0.25, 1000, 8, 3], np.float32)
+    exponents = np.array([0, 10, 2], np.int8)
+    words, back = np.empty(5, np.int32), np.empty(5, np.float32)
+    quantize(values, exponents, 2, 1, words)
+    dequantize(words, exponents, 2, 1, back)
+
+    assert words.tolist() == [2**30, 2**29, 1000 * 2**21, 2**24, 3 * 2**29]
+    assert values.tolist() == back.tolist()
+
+
+@pytest.mark.parametrize(
+    ("value", "workers", "text"),
+    [
+        (
+            np.nan,
+            1,
+            "gradient[300] is nan: fixed point carries finite values only; "
+            "lower the learning rate, or skip such steps",
+        ),
+        (
+            -np.inf,
+            4,
+            "gradient[300] is -inf: fixed point carries finite values only; "
+            "lower the learning rate, or skip such steps",
+        ),
+        (
+            2.0**127,
+            1,
+            "gradient[300] is 1.70141e+38: with 1 workers fixed point carries magnitudes below 1.70141e+38; "
+            "clip or scale the gradient",
+        ),
+        (
+            -(2.0**125),
+            8,
+            "gradient[300] is -4.25353e+37: with 8 workers fixed point carries magnitudes below 2.12676e+37; "
+            "clip or scale the gradient",
+        ),
+    ],
+)
+def test_what_fixed_point_cannot_carry(value: float, workers: int, text: str) -> None:
+    gradient = np.ones(400, np.float32)
+    gradient[300] = value
+    with pytest.raises(EncodeError, match=f"^{re.escape(text)}$"):
+        block_exponents(gradient, 64, workers)
+
+
+def test_blocks_need_elements() -> None:
+    text = "block_elements is 0: a block needs at least 1 element; leave it out for the network's own unit"
+    with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
+        FixedPoint(0)

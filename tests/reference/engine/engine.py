@@ -1,0 +1,211 @@
+"""The packet engine in plain Python: the oracle that the compiled engine must equal event for event.
+
+`sim/engine/README.md` is the specification, and this is the same in code: `fabric.py` (links, order, chance),
+`faults.py` (what goes wrong on them), `worker.py`, `point.py`, `switchml.py` and `tree.py` (aggregation
+streams), `timed.py` (slots with timers), `flow.py` (reliable unicast).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Protocol
+
+from netfold.sim.engine.interface import Completion, Flow, Job, Program, Rule, Scaled, Segment
+from netfold.topologies.routing import Network
+from tests.reference.atp.atp_job import AtpJob
+from tests.reference.atp.switch import AtpReference
+from tests.reference.engine.chunk import JobNumber
+from tests.reference.engine.fabric import Fabric, LogRow
+from tests.reference.engine.flow import Sender
+from tests.reference.engine.point import PointTree
+from tests.reference.engine.stream import Stream
+from tests.reference.switch.timed import TimedJob
+
+SWITCH_COUNTERS = (
+    "packets",
+    "discarded",
+    "results",
+    "partials",
+    "answers",
+    "duplicates_dropped",
+    "stale_results",
+    "timed_out",
+    "late",
+    "expired",
+    "overflowed_words",
+    "collisions",
+    "evictions",
+    "server_packets",
+    "requests",
+    "installed",
+    "forwarded",
+    "acknowledged",
+)
+
+
+class Endpoint(Protocol):
+    """A worker, whatever its program."""
+
+    counters: dict[str, int]
+
+    def open(self, stream: Stream) -> None:
+        """Start an exchange."""
+
+
+class Aggregation(Protocol):
+    """A job's workers and switches."""
+
+    @property
+    def workers(self) -> Sequence[Endpoint]:
+        """By rank."""
+
+    def switch_counters(self) -> dict[str, int]:
+        """What the switches did; counters that are missing are 0."""
+
+    def clear(self, switch: int) -> None:
+        """Lose what the registers of a switch hold, if the job uses it."""
+
+
+PROGRAMS: dict[Program, Callable[[Fabric, JobNumber, Callable[[int], None]], Aggregation]] = {
+    Program.SWITCHML: PointTree,
+    Program.TREE: PointTree,
+    Program.TIMED: TimedJob,
+}
+
+
+class ReferenceEngine:
+    """Streams and flows over one network, where `rules` say what faults strike."""
+
+    def __init__(self, network: Network, seed: int, rules: Sequence[Rule] = ()) -> None:
+        self.fabric = Fabric(network, rules, seed)
+        self.numbered: list[JobNumber] = []
+        self.jobs: list[Aggregation | AtpJob] = []
+        self.entries: dict[int, AtpReference] = {}  # by switch: ATP's jobs share them
+        self.flows: list[Sender] = []
+        self._completions: list[Completion] = []  # not yet returned by `run`
+
+    @property
+    def now_ps(self) -> int:
+        """Time of the last event, or what `run` was told to run until."""
+        return self.fabric.now_ps
+
+    @property
+    def log(self) -> list[LogRow]:
+        """One row per event."""
+        return self.fabric.log
+
+    def next_event_ps(self) -> int | None:
+        """When the next event happens, None if nothing will ever happen; void timers are no events."""
+        return self.fabric.next_event_ps()
+
+    def add_job(self, job: Job) -> int:
+        """Add a job and return its number: 0, 1, 2 …"""
+        numbered = JobNumber(job, len(self.jobs))
+        finished = partial(self._finish, "stream", numbered.number)
+        self.numbered.append(numbered)
+        self.jobs.append(self._aggregation(numbered, finished))
+        return numbered.number
+
+    def _aggregation(self, numbered: JobNumber, finished: Callable[[int], None]) -> Aggregation | AtpJob:
+        job = numbered.job
+        if job.server is None:
+            return PROGRAMS[job.program](self.fabric, numbered, finished)
+        smallest = self.fabric.mark_bytes
+        ecn_bytes = job.server.ecn_bytes
+        self.fabric.mark_bytes = ecn_bytes if smallest is None else min(smallest, ecn_bytes)
+        return AtpJob(self.fabric, numbered, finished, self.entries.setdefault(job.switch, AtpReference()))
+
+    def open_stream(
+        self, job: int, worker: int, segments: Sequence[Segment], scaled: Scaled | None = None
+    ) -> None:
+        """Start a worker's next exchange at the current time; on a crashed host nothing happens.
+
+        Raises
+        ------
+        ValueError
+            The worker's last stream has not ended, or this one has no words.
+        """
+        numbered = self.numbered[job]
+        if numbered.job.hosts[worker] in self.fabric.crashed:
+            return
+        aggregation = self.jobs[job]
+        if isinstance(aggregation, AtpJob):
+            aggregation.open(worker, segments)
+        else:
+            aggregation.workers[worker].open(Stream(numbered, segments, scaled))
+
+    def open_flow(self, flow: Flow) -> int:
+        """Start a flow at the current time and return its number: 0, 1, 2 …"""
+        number = len(self.flows)
+        sender = Sender(self.fabric, flow, number, partial(self._finish, "flow", -1, number))
+        self.flows.append(sender)
+        sender.open()
+        return number
+
+    def run(self, until_ps: int) -> list[Completion]:
+        """Process events up to and including a time, or up to the first that completes something.
+
+        What an opening completed is returned before any event.
+        """
+        while not self._completions:
+            time_ps = self.next_event_ps()
+            if time_ps is None or time_ps > until_ps:
+                self.fabric.now_ps = until_ps
+                return []
+            self.fabric.step()
+        completions, self._completions = self._completions, []
+        return completions
+
+    def set_rate(self, link: int, rate_bps: int) -> None:
+        """Change a link's rate for all that has not left its transmitter."""
+        self.fabric.set_rate(link, rate_bps)
+
+    def cut(self, link: int) -> None:
+        """Lose what is on the wire of a link; all else waits until it is restored."""
+        self.fabric.cut(link)
+
+    def flush(self, link: int) -> None:
+        """Lose what waits on a link that is cut."""
+        self.fabric.flush(link)
+
+    def restore(self, link: int) -> None:
+        """End a cut."""
+        self.fabric.restore(link)
+
+    def clear(self, switch: int) -> None:
+        """Set all registers of a switch as they were at the start."""
+        for job in self.jobs:
+            job.clear(switch)
+
+    def crash(self, host: int) -> None:
+        """Stop a host for ever."""
+        self.fabric.crash(host)
+
+    def pause(self, host: int, until_ps: int) -> None:
+        """Stop a host until a time; a later time wins."""
+        self.fabric.pause(host, until_ps)
+
+    def rule_counters(self) -> list[int]:
+        """Packets struck, by rule."""
+        return list(self.fabric.faults.struck_packets)
+
+    def link_counters(self) -> list[dict[str, int]]:
+        """Counters of every link (see `tests.reference.engine.link.Counters`)."""
+        return [asdict(link.counters) for link in self.fabric.links]
+
+    def worker_counters(self, job: int, worker: int) -> dict[str, int]:
+        """timeouts, retransmitted_packets and stale_results (packets) of a worker."""
+        return dict(self.jobs[job].workers[worker].counters)
+
+    def switch_counters(self, job: int) -> dict[str, int]:
+        """What a job's switches did, all together: the last paragraphs of sim/engine/README.md."""
+        return dict.fromkeys(SWITCH_COUNTERS, 0) | self.jobs[job].switch_counters()
+
+    def flow_counters(self, number: int) -> dict[str, int]:
+        """Timeouts and retransmitted_packets of a flow."""
+        return dict(self.flows[number].counters)
+
+    def _finish(self, kind: str, job: int, worker: int) -> None:
+        self._completions.append(Completion(self.now_ps, kind, job, worker))

@@ -1,0 +1,255 @@
+"""Links, packets, timers and the order of events in plain Python.
+
+The rules are the sections "Time, order, chance", "Links" and "Faults" of sim/engine/README.md. Everything is
+an exact Python integer, so nothing here can overflow.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from netfold.homomorphic.kernels.keyed import mix_plain
+from netfold.sim.engine.interface import Fate, Rule
+from netfold.topologies.routing import Network
+from tests.reference.engine.faults import Faults, copy_key, flipped
+from tests.reference.engine.link import Label, Link, Packet, Queued, Sending, make_link
+
+ARRIVAL, STREAM_TIMER, FLOW_TIMER, HELD, SLOT_TIMER = range(5)  # the log's `what`
+LEAVES = 5  # a packet leaves the transmitter: not in the log
+
+LOSING = (Fate.LOSS, Fate.CORRUPTION, Fate.BURST_LOSS)
+
+LogRow = tuple[int, int, int, int, int, int, int, int]  # time_ps, order, what, where, then a Label
+
+
+class Timer:
+    """Armed for at most one time; arming it anew or disarming it voids the event it had."""
+
+    def __init__(self, what: int, label: Label, fire: Callable[[], None], host: int | None) -> None:
+        self.what = what
+        self.label = label
+        self.fire = fire
+        self.host = host  # that a crash or a pause stops; None: a switch's
+        self.armed_ps: int | None = None
+        self.order = -1  # of the event that is not void
+
+
+class Event(NamedTuple):
+    """Something in the queue: a timer, or a packet on its way over a link (HELD: over it already)."""
+
+    time_ps: int
+    order: int  # unique
+    what: int
+    item: Packet | Timer | Sending
+    link: Link | None
+
+
+class Fabric:
+    """All links, every event in the order of (time_ps, order), and what goes wrong."""
+
+    def __init__(self, network: Network, rules: Sequence[Rule], seed: int) -> None:
+        self.network = network
+        self.seed = seed
+        self.now_ps = 0
+        self.log: list[LogRow] = []
+        self.faults = Faults(rules, seed)
+        self.mark_bytes: int | None = None  # a packet that finds so much waiting at a switch's port is marked
+        self.crashed: set[int] = set()  # hosts
+        self.paused_until_ps = [0] * len(network.nodes)
+        self.links = [make_link(network, index) for index in range(len(network.link_source))]
+        self._events: list[Event] = []
+        self._next_order = 0
+        self._silent = -(2**62)  # order of what comes before all others of its time
+
+    def key(self, purpose: int, *identity: int, copy: int = 0) -> int:
+        """Key of a packet, the same whenever it is sent; what follows from a copy has one of its own."""
+        key = mix_plain(self.seed, purpose, *identity)
+        return mix_plain(key, copy) if copy else key
+
+    def forward(self, packet: Packet, node: int) -> None:
+        """Put a packet on the next link from `node` towards its target."""
+        choices = int(self.network.next_count[node, packet.target])
+        self.put(packet, int(self.network.next_link[node, packet.target, packet.route % choices]))
+
+    def put(self, packet: Packet, link_index: int) -> None:
+        """Put a packet on a link: it is dropped, or sent and then lost, or it will arrive."""
+        link = self.links[link_index]
+        if not self._accept(packet, link):
+            return
+        hop = packet.hops
+        packet.hops += 1
+        rule = self.faults.strike(link.index, packet.key, hop, self.now_ps)
+        fate = rule.fate if rule else None
+        is_lost = fate in LOSING or (fate is Fate.FLIP and not packet.words)
+        if fate is Fate.FLIP and not is_lost:
+            packet.words = flipped(packet.words, packet.key, hop)
+        late_ps = rule.delay_ps if rule and fate is Fate.REORDER else 0
+        self._queue(link, packet, late_ps, is_lost=is_lost)
+        if rule and fate is Fate.DUPLICATE:
+            key = copy_key(packet.key, hop)
+            copy = replace(packet, key=key, copy=key % 2**32 | 1)
+            if self._accept(copy, link):  # no fault strikes it on this link
+                self._queue(link, copy, rule.delay_ps)
+
+    def arm(self, timer: Timer, time_ps: int) -> None:
+        """Make a timer fire at `time_ps` and at no other time."""
+        timer.armed_ps = time_ps
+        timer.order = self._schedule(time_ps, timer.what, timer, None)
+
+    def disarm(self, timer: Timer) -> None:
+        """Void whatever event a timer has."""
+        timer.armed_ps = None
+        timer.order = -1
+
+    def set_rate(self, link_index: int, rate_bps: int) -> None:
+        """Change a link's rate for all that has not left its transmitter."""
+        link = self.links[link_index]
+        if sending := link.set_rate(rate_bps, self.now_ps):
+            self._push_silent(sending.ends_ps, sending, link)
+
+    def cut(self, link_index: int) -> None:
+        """Lose what is on the wire of a link, and let the rest wait until it is restored."""
+        link = self.links[link_index]
+        link.is_down = True
+        if link.sending:
+            self._lose(link.sending.queued, link)
+        link.sending = None
+        for event in self._events:
+            if event.what == ARRIVAL and event.link is link:
+                assert isinstance(event.item, Packet)
+                link.counters.count("in_flight", event.item.size_bytes, -1)
+                link.counters.count("lost", event.item.size_bytes)
+        self._events = [event for event in self._events if event.what != ARRIVAL or event.link is not link]
+        heapq.heapify(self._events)
+
+    def flush(self, link_index: int) -> None:
+        """Lose what waits on a link that is down."""
+        link = self.links[link_index]
+        if not link.is_down:
+            return
+        for queued in link.waiting:
+            self._lose(queued, link)
+        link.acks.clear()
+        link.others.clear()
+        link.sizes.clear()
+
+    def restore(self, link_index: int) -> None:
+        """End a cut."""
+        self.links[link_index].is_down = False
+        self._begin(self.links[link_index])
+
+    def _lose(self, queued: Queued, link: Link) -> None:
+        if not queued.is_lost:
+            link.counters.count("in_flight", queued.packet.size_bytes, -1)
+            link.counters.count("lost", queued.packet.size_bytes)
+
+    def crash(self, host: int) -> None:
+        """A host neither receives nor acts any more."""
+        self.crashed.add(host)
+        for event in self._events:
+            if isinstance(event.item, Timer) and event.item.host == host:
+                self.disarm(event.item)
+
+    def pause(self, host: int, until_ps: int) -> None:
+        """A host lies still until a time; a later time wins."""
+        self.paused_until_ps[host] = max(self.paused_until_ps[host], until_ps)
+
+    def next_event_ps(self) -> int | None:
+        """When the next event that is not void happens, None if nothing will ever happen."""
+        while self._events and is_void(self._events[0]):
+            heapq.heappop(self._events)
+        return self._events[0].time_ps if self._events else None
+
+    def step(self) -> None:
+        """Process the next event that is not void; there must be one."""
+        time_ps = self.next_event_ps()
+        assert time_ps is not None
+        event = heapq.heappop(self._events)
+        self.now_ps = time_ps
+        if isinstance(event.item, Timer):
+            self._ring(event, event.item)
+            return
+        assert event.link is not None
+        if isinstance(event.item, Sending):
+            self._leave(event.item.queued, event.link)
+            return
+        self.log.append((time_ps, event.order, event.what, event.link.index, *event.item.label))
+        if event.what == ARRIVAL:
+            event.link.counters.count("in_flight", event.item.size_bytes, -1)
+            event.link.counters.count("delivered", event.item.size_bytes)
+        self._arrive(event.item, event.link)
+
+    def _ring(self, event: Event, timer: Timer) -> None:
+        """A timer fires, unless its host is paused."""
+        if timer.host is not None and self.now_ps < self.paused_until_ps[timer.host]:
+            self.arm(timer, self.paused_until_ps[timer.host])
+            return
+        self.log.append((event.time_ps, event.order, timer.what, -1, *timer.label))
+        self.disarm(timer)
+        timer.fire()
+
+    def _arrive(self, packet: Packet, link: Link) -> None:
+        """A packet is at a link's end: a host or switch it was sent to, or one on its way."""
+        node = link.target
+        if node in self.crashed:
+            return
+        if self.now_ps < self.paused_until_ps[node]:
+            self._schedule(self.paused_until_ps[node], HELD, packet, link)
+        elif node == packet.target:
+            packet.deliver(packet)
+        else:
+            assert not self.network.is_host[node], "no path passes through a host"
+            self.forward(packet, node)
+
+    def _accept(self, packet: Packet, link: Link) -> bool:
+        """Whether a link takes a packet; it is marked if it finds a long queue."""
+        if link.refuses(packet, self.now_ps):
+            link.counters.count("dropped", packet.size_bytes)
+            return False
+        if link.buffer_bytes is not None and self.mark_bytes is not None and not packet.has_priority:
+            waits_ps = link.backlog_ps(self.now_ps)
+            is_long = waits_ps >= link.hold_ps(self.mark_bytes)
+            packet.is_marked |= link.queued_bytes >= self.mark_bytes if link.is_down else is_long
+        return True
+
+    def _queue(self, link: Link, packet: Packet, late_ps: int = 0, *, is_lost: bool = False) -> None:
+        """Let a link send a packet when its turn comes."""
+        link.counters.count("lost" if is_lost else "in_flight", packet.size_bytes)
+        link.queue(Queued(packet, self._next_order, late_ps, is_lost), self.now_ps)
+        self._next_order += 1
+        self._begin(link)
+
+    def _begin(self, link: Link) -> None:
+        """Let a transmitter begin with what is next."""
+        if sending := link.begin(self.now_ps):
+            self._push_silent(sending.ends_ps, sending, link)
+
+    def _leave(self, queued: Queued, link: Link) -> None:
+        """A packet has left the transmitter: it is under way, and the next one begins."""
+        link.sending = None
+        if not queued.is_lost:
+            time_ps = self.now_ps + link.delay_ps + queued.late_ps
+            heapq.heappush(self._events, Event(time_ps, queued.order, ARRIVAL, queued.packet, link))
+        self._begin(link)
+
+    def _push_silent(self, time_ps: int, sending: Sending, link: Link) -> None:
+        """An event that comes before all others of its time, and is not logged."""
+        self._silent += 1
+        heapq.heappush(self._events, Event(time_ps, self._silent, LEAVES, sending, link))
+
+    def _schedule(self, time_ps: int, what: int, item: Packet | Timer, link: Link | None) -> int:
+        order = self._next_order
+        self._next_order += 1
+        heapq.heappush(self._events, Event(time_ps, order, what, item, link))
+        return order
+
+
+def is_void(event: Event) -> bool:
+    """Whether an event is of a timer that was armed anew or disarmed since, or of a rate that was changed."""
+    if isinstance(event.item, Sending):
+        assert event.link is not None
+        return event.link.sending is not event.item
+    return isinstance(event.item, Timer) and event.item.order != event.order

@@ -1,0 +1,157 @@
+"""Reliable unicast in plain Python: the section "Flows" of sim/engine/README.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from netfold.sim.engine.interface import Flow
+from tests.reference.engine.fabric import FLOW_TIMER, Fabric, Timer
+from tests.reference.engine.link import Label, Packet
+
+KEY_DATA, KEY_ACK = 3, 4
+BACKOFF_MAX = 6  # a timeout grows at most 64-fold
+
+
+class Receiver:
+    """The target's side of a flow; `acknowledge(expected, packet, transmission, copy)` sends an ACK."""
+
+    def __init__(
+        self,
+        flow: Flow,
+        packets: int,
+        acknowledge: Callable[[int, int, int, int], None],
+        delivered: Callable[[], None],
+    ) -> None:
+        self.flow = flow
+        self.packets = packets
+        self.acknowledge = acknowledge
+        self.delivered = delivered
+        self.arrived = [False] * packets
+        self.expected = 0
+        self.unacknowledged = 0
+
+    def data(self, packet: int, transmission: int, copy: int) -> None:
+        """Take in one packet; a duplicate is only acknowledged."""
+        if self.arrived[packet]:
+            self._acknowledge(packet, transmission, copy)
+            return
+        self._store(packet)
+        self.arrived[packet] = True
+        self.unacknowledged += 1
+        before = self.expected
+        while self.expected < self.packets and self.arrived[self.expected]:
+            self.expected += 1
+        complete = self.expected == self.packets
+        if self.expected != before + 1 or self.unacknowledged == self.flow.ack_every or complete:
+            self._acknowledge(packet, transmission, copy)
+        if complete:
+            self.delivered()
+
+    def _acknowledge(self, packet: int, transmission: int, copy: int) -> None:
+        self.acknowledge(self.expected, packet, transmission, copy)
+        self.unacknowledged = 0
+
+    def _store(self, packet: int) -> None:
+        flow = self.flow
+        if flow.words is None or flow.received is None:
+            return
+        start = packet * flow.frame.elements
+        end = min(start + flow.frame.elements, flow.words_count)
+        flow.received.view(np.int32)[start:end] = flow.words.view(np.int32)[start:end]
+
+
+class Sender:
+    """The source's side of a flow, and the way of its packets and ACKs."""
+
+    def __init__(self, fabric: Fabric, flow: Flow, number: int, delivered: Callable[[], None]) -> None:
+        self.fabric = fabric
+        self.flow = flow
+        self.number = number
+        self.packets = max(1, -(-flow.words_count // flow.frame.elements))
+        self.receiver = Receiver(flow, self.packets, self._send_ack, delivered)
+        self.timer = Timer(FLOW_TIMER, Label(number), self._time_out, flow.source)
+        self.base = 0  # all before are acknowledged
+        self.next = 0  # all before were sent
+        self.acknowledged = [False] * self.packets
+        self.attempts = [0] * self.packets  # how often each packet was sent
+        self.latest = [-1] * self.packets  # transmission number of each packet's last copy
+        self.transmissions = 0
+        self.deadline_ps = 0
+        self.backoff = 0
+        self.closed = False
+        self.counters = {"timeouts": 0, "retransmitted_packets": 0}
+
+    def open(self) -> None:
+        """Send the first window; a crashed source sends nothing, ever."""
+        if self.flow.source in self.fabric.crashed:
+            return
+        self._pump()
+        self.deadline_ps = self.fabric.now_ps + self.flow.timeout_ps
+        self.fabric.arm(self.timer, self.deadline_ps)
+
+    def ack(self, cumulative: int, packet: int, transmission: int) -> None:
+        """Take in an ACK: slide the window, and send again what an arrival that was sent later overtook."""
+        if packet >= self.base:
+            self.acknowledged[packet] = True
+        if cumulative > self.base:
+            self.base = cumulative
+            self.deadline_ps = self.fabric.now_ps + self.flow.timeout_ps
+            self.backoff = 0
+        if self.base == self.packets:
+            self.closed = True
+            self.fabric.disarm(self.timer)
+            return
+        if cumulative <= packet:
+            for earlier in range(self.base, packet):
+                if not self.acknowledged[earlier] and self.latest[earlier] < transmission:
+                    self._send(earlier)
+        self._pump()
+
+    def _pump(self) -> None:
+        while self.next < min(self.packets, self.base + self.flow.window):
+            self._send(self.next)
+            self.next += 1
+
+    def _time_out(self) -> None:
+        if self.deadline_ps <= self.fabric.now_ps:
+            self.backoff = min(self.backoff + 1, BACKOFF_MAX)
+            self.counters["timeouts"] += 1
+            for packet in range(self.base, self.next):
+                if not self.acknowledged[packet]:
+                    self._send(packet)
+            self.deadline_ps = self.fabric.now_ps + self.flow.timeout_ps * 2**self.backoff
+        self.fabric.arm(self.timer, self.deadline_ps)
+
+    def _send(self, packet: int) -> None:
+        flow, frame = self.flow, self.flow.frame
+        transmission = self.transmissions
+        self.transmissions += 1
+        self.latest[packet] = transmission
+        attempt = self.attempts[packet]
+        self.attempts[packet] += 1
+        self.counters["retransmitted_packets"] += attempt > 0
+        count = min(frame.elements, flow.words_count - packet * frame.elements)
+        size_bytes = frame.wire_bytes(count, first=packet == 0, last=packet == self.packets - 1)
+        key = self.fabric.key(KEY_DATA, flow.key, packet, attempt)
+        label = Label(self.number, packet, 0, attempt)
+
+        def deliver(arrived: Packet) -> None:
+            if not self.closed:
+                self.receiver.data(packet, transmission, arrived.copy)
+
+        self.fabric.forward(Packet(flow.target, flow.route, size_bytes, key, label, deliver), flow.source)
+
+    def _send_ack(self, cumulative: int, packet: int, transmission: int, copy: int) -> None:
+        flow = self.flow
+        key = self.fabric.key(KEY_ACK, flow.key, packet, transmission, copy=copy)
+        label = Label(self.number, packet, 1, transmission)
+
+        def deliver(_: Packet) -> None:
+            if not self.closed:
+                self.ack(cumulative, packet, transmission)
+
+        size_bytes = flow.frame.ack_bytes
+        ack = Packet(flow.source, flow.route, size_bytes, key, label, deliver, has_priority=True, copy=copy)
+        self.fabric.forward(ack, flow.target)

@@ -1,0 +1,305 @@
+"""Every check can fail: something is damaged on purpose, and the verdict says what and where."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netfold.homomorphic.codec import Exchange, Gradient, Merged, Message, Round
+from netfold.homomorphic.codecs.fixed_point import FixedPointEncoder
+from netfold.sim.checks.journal import RoundLog
+from netfold.sim.collectives.collective import Wait
+from netfold.sim.collectives.in_network import InNetwork
+from netfold.sim.collectives.ring import Ring
+from netfold.sim.engine.engine import Engine
+from netfold.sim.run.job import TrainingJob
+from netfold.sim.workload import Bucket
+from tests.sim.scenes import DENSE, RING, simulate
+
+TWO_STEPS_TWO_BUCKETS = ("workload.steps=2", "workload.bucket=2000B")
+PASSING = {
+    "finishes": "all 1 steps are done",
+    "decodes": "all 1 rounds decoded at once",
+    "nothing_leaked": "every slot and entry of the switches is free or complete",
+    "merges_are_exact": "all merged words of 1 rounds equal their integer sums",
+    "merges_are_right": "no words were added as floats",
+    "replicas_agree": "all workers decoded the same bits in 1 rounds",
+    "nothing_lost": "1 of 1 rounds aggregated; 0 packets lost or dropped on the way",
+    # 16 blocks of 64 words and the exponents ahead of them: 3 workers up, 3 down, and results once round
+    # the loopback, 332 B each.
+    "conservation": f"{32 * 7 * 332} B sent on 9 links, every byte delivered, lost or in flight",
+    "switches_add_up": "every packet into a switch left it, was dropped there, or was added up",
+}
+
+
+def findings(folder: Path, *sets: str) -> dict[str, tuple[str, str]]:
+    """Verdict and detail of each check."""
+    return {check.name: (check.verdict, check.detail) for check in simulate(folder, *sets).checks}
+
+
+def failures(folder: Path, *sets: str) -> dict[str, str]:
+    return {name: detail for name, (verdict, detail) in findings(folder, *sets).items() if verdict != "pass"}
+
+
+def damage_words(monkeypatch: pytest.MonkeyPatch, by: int, where: Callable[[int, int], bool]) -> None:
+    """Add to word 5 of what a worker receives in its n-th operation, where(worker, n)."""
+    original = InNetwork.exchange
+    counts: dict[int, int] = {}
+
+    def exchange(self: InNetwork, worker: int, messages: tuple[Message, ...]) -> Wait:
+        merged: tuple[Merged, ...] = yield from original(self, worker, messages)
+        number = counts[worker] = counts.get(worker, -1) + 1
+        if where(worker, number):
+            words = merged[0].words.copy()
+            words[5] += by
+            merged = (dataclasses.replace(merged[0], words=words), *merged[1:])
+        return merged
+
+    monkeypatch.setattr(InNetwork, "exchange", exchange)
+
+
+def damage_decoded(monkeypatch: pytest.MonkeyPatch, element: int, value: float, step: int = 0) -> None:
+    """Replace an element that every worker decodes in one step."""
+    original = FixedPointEncoder.exchange
+
+    def exchange(self: FixedPointEncoder, gradient: Gradient, round: Round) -> Exchange:
+        decoded = yield from original(self, gradient, round)
+        if round.step == step:
+            decoded[element] = value
+        return decoded
+
+    monkeypatch.setattr(FixedPointEncoder, "exchange", exchange)
+
+
+def damage_links(monkeypatch: pytest.MonkeyPatch, row: int, **changes: int) -> None:
+    """Change counters of one link by so much."""
+    original = Engine.link_counters
+
+    def link_counters(self: Engine) -> list[dict[str, int]]:
+        counters = original(self)
+        counters[row] = counters[row] | {name: counters[row][name] + by for name, by in changes.items()}
+        return counters
+
+    monkeypatch.setattr(Engine, "link_counters", link_counters)
+
+
+def drop_rounds(monkeypatch: pytest.MonkeyPatch, dropped: Callable[[int, int], bool]) -> None:
+    """Let rounds end without being written down, where dropped(step, bucket)."""
+    original = TrainingJob._close
+
+    def close(self: TrainingJob, step: int, bucket: Bucket, log: RoundLog) -> None:
+        if not dropped(step, bucket.index):
+            original(self, step, bucket, log)
+
+    monkeypatch.setattr(TrainingJob, "_close", close)
+
+
+def test_all_is_well(tmp_path: Path) -> None:
+    found = findings(tmp_path)
+
+    verdict, detail = found.pop("sum_is_right")
+    assert verdict == "pass"
+    assert detail.startswith("largest error ")
+    assert detail.endswith(" of the codec's bound")
+    assert {name: ("pass", detail) for name, detail in PASSING.items()} == found
+
+
+def test_float_sums_are_held_to_what_additions_may_be_off_by(tmp_path: Path) -> None:
+    found = findings(tmp_path, RING, DENSE)
+
+    told = "all 3000 merged float32 words are within (n − 1) · 2⁻²⁴ · Σ|x| of the words sent"
+    assert ("pass", told) == found["merges_are_right"]
+    assert found["merges_are_exact"] == ("pass", "no words were added as integers")
+    assert {"pass"} == {verdict for verdict, _ in found.values()}
+
+
+def test_a_damaged_word_at_one_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    damage_words(monkeypatch, 2**20, lambda worker, number: (worker, number) == (1, 3))
+
+    assert failures(tmp_path, *TWO_STEPS_TWO_BUCKETS) == {
+        # 500 words are 8 blocks, so a stream is 16 units over 8 window slots: an even number in each.
+        "merges_are_exact": "1 merged words are wrong, first in step 1, bucket 1, worker 1, "
+        "word 5 of 'values' (received 414036184, the sum is 412987608): "
+        "slot 0, version 1, unit 8 of stream 3",
+        "sum_is_right": "largest error 0.00586, at most 1.34e+04 of the codec's bound, "
+        "at step 1, bucket 1, element 5; merged wrong at worker 1, word 5 of 'values' (received 414036184, "
+        "the sum is 412987608): slot 0, version 1, unit 8 of stream 3",
+        "replicas_agree": "workers differ in 1 rounds, first step 1, bucket 1",
+    }
+
+
+def test_the_same_damage_at_every_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One unit of 2**31 is within the bound: only the integer check can see it."""
+    damage_words(monkeypatch, 1, lambda worker, number: True)
+
+    assert failures(tmp_path, *TWO_STEPS_TWO_BUCKETS) == {
+        "merges_are_exact": "12 merged words are wrong, first in step 0, bucket 0, worker 0, "
+        "word 5 of 'values' (received -75954308, the sum is -75954309): "
+        "slot 0, version 1, unit 8 of stream 0",
+    }
+
+
+def test_a_decoded_element_off_its_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    damage_decoded(monkeypatch, element=77, value=1000.0, step=1)
+
+    (told,) = failures(tmp_path, "workload.steps=3").items()
+
+    name, detail = told
+    assert name == "sum_is_right"
+    assert detail.startswith("largest error 1e+03, at most ")
+    assert detail.endswith(" of the codec's bound, at step 1, bucket 0, element 77")
+    assert float(detail.split("at most ")[1].split()[0]) > 1e6
+
+
+def test_a_decoded_nan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    damage_decoded(monkeypatch, element=3, value=float("nan"))
+
+    assert failures(tmp_path) == {
+        "sum_is_right": "largest error inf, at most inf of the codec's bound, at step 0, bucket 0, element 3"
+    }
+
+
+def test_a_worker_with_other_bits_of_the_same_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """−0 equals 0, but is not the same bits."""
+    original = FixedPointEncoder.exchange
+    signs = iter((1.0, -1.0, 1.0))
+
+    def exchange(self: FixedPointEncoder, gradient: Gradient, round: Round) -> Exchange:
+        decoded = yield from original(self, gradient, round)
+        return np.copysign(decoded, np.float32(next(signs)))
+
+    monkeypatch.setattr(FixedPointEncoder, "exchange", exchange)
+
+    assert failures(tmp_path, "workload.density=0") == {
+        "replicas_agree": "workers differ in 1 rounds, first step 0, bucket 0"
+    }
+
+
+@pytest.mark.parametrize("counter", ["delivered_bytes", "lost_bytes", "in_flight_bytes"])
+def test_bytes_that_nobody_accounts_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counter: str
+) -> None:
+    damage_links(monkeypatch, 2, **{counter: 5})
+    name = simulated_link_name(tmp_path, 2)
+    sent = 32 * 332
+
+    assert failures(tmp_path) == {
+        "conservation": f"link {name} sent {sent} B, but {sent + 5} B are accounted for"
+    }
+
+
+def test_a_link_faster_than_its_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    damage_links(monkeypatch, 0, busy_ps=-1)
+    name = simulated_link_name(tmp_path, 0)
+
+    assert failures(tmp_path) == {
+        "conservation": f"link {name} sent {32 * 332} B faster than 100000000000 bps allows"
+    }
+
+
+def simulated_link_name(folder: Path, row: int) -> str:
+    return simulate(folder).links[row].link
+
+
+def test_a_round_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drop_rounds(monkeypatch, lambda step, bucket: (step, bucket) == (1, 0))
+
+    assert failures(tmp_path, *TWO_STEPS_TWO_BUCKETS) == {
+        "nothing_lost": "3 of 4 rounds aggregated; 0 packets lost or dropped on the way"
+    }
+
+
+def test_a_bucket_that_is_missing_in_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drop_rounds(monkeypatch, lambda step, bucket: bucket == 1)
+
+    assert failures(tmp_path, *TWO_STEPS_TWO_BUCKETS) == {
+        "nothing_lost": "2 of 4 rounds aggregated; 0 packets lost or dropped on the way"
+    }
+
+
+def test_lost_packets_are_told_and_no_failure(tmp_path: Path) -> None:
+    found = findings(tmp_path, "faults=[{kind: loss, rate: 3%}]", "workload.elements=10000")
+
+    verdict, detail = found["nothing_lost"]
+    told, _, _ = detail.partition(" packets")
+    assert verdict == "pass"
+    assert int(told.removeprefix("1 of 1 rounds aggregated; ")) > 0
+
+
+def test_a_ring_is_checked_like_a_switch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original: Any = Ring.exchange
+
+    def exchange(self: Ring, worker: int, messages: tuple[Message, ...]) -> Wait:
+        (merged,) = yield from original(self, worker, messages)
+        words = merged.words.copy()
+        words[0] ^= worker == 2
+        return (dataclasses.replace(merged, words=words),)
+
+    monkeypatch.setattr(Ring, "exchange", exchange)
+
+    told = failures(tmp_path, RING)
+    # Exponents and values are an operation each; a wrong exponent makes its whole block wrong.
+    assert told["merges_are_exact"] == (
+        "2 merged words are wrong, first in step 0, bucket 0, worker 2, word 0 of 'values exponents' "
+        "(received 3, the sum is 2): message 0 of operation 0 around the ring, as worker 2 got it"
+    )
+    assert told["replicas_agree"] == "workers differ in 1 rounds, first step 0, bucket 0"
+
+
+@pytest.mark.parametrize(
+    ("counters", "told"),
+    [
+        ({"packets": 1}, "switch s0 received 96 packets, its programs saw 97"),
+        ({"results": 1}, "switch s0 sent or dropped 96 packets, 99 were due"),
+        ({"answers": 1}, "switch s0 sent or dropped 96 packets, 97 were due"),
+    ],
+)
+def test_a_switch_that_does_not_add_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counters: dict[str, int], told: str
+) -> None:
+    """32 units from 3 workers; every result is copied three times."""
+    real = InNetwork.switch_counters
+
+    def wrong(self: InNetwork) -> list[dict[str, int]]:
+        return [{name: value + counters.get(name, 0) for name, value in one.items()} for one in real(self)]
+
+    monkeypatch.setattr(InNetwork, "switch_counters", wrong)
+
+    assert failures(tmp_path) == {"switches_add_up": told}
+
+
+def test_workers_that_read_different_words_send_different_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bit more in one worker's copy of the index: it sends one value more than the others."""
+    original = InNetwork.exchange
+
+    def exchange(self: InNetwork, worker: int, messages: tuple[Message, ...]) -> Wait:
+        merged: tuple[Merged, ...] = yield from original(self, worker, messages)
+        if worker == 1 and messages[0].label == "index":
+            words = merged[0].words.copy()
+            words[3] |= words[3] + np.uint32(1)  # the lowest bit that is not set
+            merged = (dataclasses.replace(merged[0], words=words), *merged[1:])
+        return merged
+
+    monkeypatch.setattr(InNetwork, "exchange", exchange)
+
+    told = failures(tmp_path, "codec={kind: packed}", "workload.density=5%")
+
+    assert set(told) == {"finishes", "decodes", "sum_is_right", "nothing_lost"}
+    found = re.fullmatch(
+        r"worker (\d) sends (\d+) words of 'values' \(step 0, bucket 0\) where worker (\d) sends (\d+) words "
+        r"of 'values' \(step 0, bucket 0\): they read different words from the operations "
+        r"before, so some were damaged on the way",
+        told["finishes"],
+    )
+    assert found is not None
+    counts = {int(found[1]): int(found[2]), int(found[3]): int(found[4])}
+    assert 1 in counts
+    assert sorted(counts.values()) == [counts[1] - 1, counts[1]]

@@ -1,0 +1,476 @@
+"""Checks by hand: just inside and just outside of every limit, on every side."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.codecs.float32 import Uncompressed
+from netfold.homomorphic.codecs.packed import Packed
+from netfold.sim.checks import Ending, check_job, check_network, leak_causes, leak_warnings
+from netfold.sim.checks.finding import LeakCause
+from netfold.sim.checks.job import (
+    merges_are_exact,
+    merges_are_right,
+    nothing_lost,
+    replicas_agree,
+    sum_is_right,
+)
+from netfold.sim.checks.journal import Journal
+from netfold.sim.checks.leaks import nothing_leaked
+from netfold.sim.checks.network import conservation, switches_add_up
+from netfold.sim.checks.rounds import Findings, WrongWord
+from netfold.sim.collectives.in_network import InNetwork
+from netfold.sim.engine.observe.inspect import points_of
+from netfold.sim.plan.plan import VariantPlan
+from netfold.sim.results.records import FaultRecord, LinkRecord, RoundRecord
+from tests.sim.scenes import job_plan, only, simulate
+
+FINE = Findings(
+    wrong_words=0,
+    is_integer=True,
+    replicas_agree=True,
+    max_bounded_error=0.0,
+    max_estimate_error=0.0,
+    max_error_over_bound=0.0,
+    worst_element=0,
+    nonzeros=0,
+    union_nonzeros=0,
+    workers_held_min=3,
+    workers_held_mean=3.0,
+)
+WORD = WrongWord(0, 0, "values", 1, 5, 2, 3, place="slot 4")
+
+
+def a_round(**changes: Any) -> RoundRecord:
+    fields = {
+        **{"variant": "v", "step": 0, "bucket": 0, "elements": 10, "start_ps": 0, "end_ps": 1, "messages": 1},
+        **{
+            "redo_messages": 0,
+            "payload_bytes_up": 40,
+            "wire_bytes_up": 0,
+            "wire_bytes_down": 0,
+            "nonzeros": 0,
+        },
+        **{"union_nonzeros": 0, "exact": True, "replicas_agree": True, "workers_held_min": 3},
+        **{"workers_held_mean": 3.0, "max_abs_error": 0.0, "max_error_over_bound": 0.0, "notes_agree": True},
+        **{"choice": None, "redone_parts": 0, "forecast_misses": 0, "estimated_elements": 0},
+        **{"infinite_elements": 0, **changes},
+    }
+    return RoundRecord(**fields)
+
+
+def journal(*rounds: tuple[RoundRecord, Findings]) -> Journal:
+    """Of one bucket per step."""
+    return Journal(1, rounds=[record for record, _ in rounds], findings=[findings for _, findings in rounds])
+
+
+def of_one(found: Findings, **record: Any) -> Journal:
+    """A round that is fine, then one that may not be."""
+    return journal((a_round(), FINE), (a_round(step=1, **record), found))
+
+
+@pytest.mark.parametrize(("over", "passes"), [(1.0, True), (1.0 + 2.0**-40, False), (10.0, False)])
+def test_an_error_at_its_bound_and_beyond(over: float, passes: bool) -> None:
+    found = replace(FINE, max_error_over_bound=over, max_bounded_error=7.0, worst_element=3)
+
+    finding = sum_is_right(of_one(found, max_error_over_bound=over))
+
+    assert finding.passed == passes
+    assert finding.detail.startswith("largest error 7, at most ")
+    assert ("step 1, bucket 0, element 3" in finding.detail) == (not passes)
+
+
+@pytest.mark.parametrize(
+    ("over", "magnitude", "is_told"),
+    [(math.inf, 2.0**128, True), (math.inf, 3.4e38, False), (1e9, 2.0**128, False)],
+)
+def test_sums_that_left_float32_on_the_way_are_told(over: float, magnitude: float, is_told: bool) -> None:
+    """The largest float32 is 3.4028235e38."""
+    found = replace(FINE, max_error_over_bound=over, max_bounded_error=over, worst_magnitude=magnitude)
+
+    finding = sum_is_right(of_one(found, max_error_over_bound=over))
+
+    told = "; partial sums may have left float32 on the way: Σ|x| is 3.4e+38 there"
+    assert not finding.passed
+    assert (told in finding.detail) == is_told
+
+
+def exactly(folder: Path, codec: Codec, found: Findings, **record: Any) -> tuple[bool, str]:
+    job = replace(job_plan(only(folder)), codec=codec)
+    return tuple(merges_are_exact(job, of_one(found, **record), [{"overflowed_words": 0}]))
+
+
+@pytest.mark.parametrize("codec", [Packed(), Packed("float32")], ids=["integers", "floats"])
+def test_one_wrong_integer_word_fails_whatever_else_a_codec_sends(tmp_path: Path, codec: Codec) -> None:
+    passes, detail = exactly(tmp_path, codec, replace(FINE, wrong_words=1, first_wrong=WORD))
+
+    assert not passes
+    assert detail == (
+        "1 merged words are wrong, first in step 1, bucket 0, "
+        "worker 1, word 5 of 'values' (received 2, the sum is 3): slot 4"
+    )
+    assert exactly(tmp_path, codec, FINE) == (True, "all merged words of 2 rounds equal their integer sums")
+
+
+@pytest.mark.parametrize(
+    ("record", "passes"),
+    [
+        ({}, False),
+        ({"redone_parts": 1}, True),
+        ({"forecast_misses": 1}, True),
+        ({"estimated_elements": 9}, False),
+    ],
+)
+def test_a_clipped_word_is_wrong_unless_its_round_was_sent_again(
+    tmp_path: Path, record: dict[str, int], passes: bool
+) -> None:
+    clipped = replace(FINE, clipped_words=2, first_clipped=WORD)
+
+    assert exactly(tmp_path, Packed(), clipped, **record)[0] == passes
+    both = replace(clipped, wrong_words=1, first_wrong=WORD)
+    assert not exactly(tmp_path, Packed(), both, **record)[0]
+    # What another round sent again does not matter.
+    other = journal((a_round(redone_parts=1), FINE), (a_round(step=1), clipped))
+    assert not merges_are_exact(job_plan(only(tmp_path)), other, [{"overflowed_words": 2}]).passed
+
+
+def test_one_wrong_float_word_fails() -> None:
+    word = replace(WORD, received=2.5, right=2.0, allowed=1e-7)
+    found = replace(FINE, float_words=30, wrong_floats=1, first_wrong_float=word)
+
+    finding = merges_are_right(of_one(found))
+
+    assert not finding.passed
+    assert finding.detail == (
+        "1 of 30 merged float32 words are not within (n − 1) · 2⁻²⁴ · Σ|x| of the words sent, "
+        "first in step 1, bucket 0, worker 1, word 5 of 'values' "
+        "(received 2.5, the sum is 2 within 1e-07): slot 4"
+    )
+    assert merges_are_right(of_one(replace(found, wrong_floats=0))).passed
+
+
+def test_one_round_in_which_workers_differ() -> None:
+    assert replicas_agree(of_one(FINE)).passed
+    assert not replicas_agree(of_one(FINE, replicas_agree=False)).passed
+    assert not replicas_agree(of_one(FINE, notes_agree=False)).passed
+
+
+@pytest.mark.parametrize(("rounds", "passes"), [(1, False), (2, True), (3, False)])
+def test_rounds_that_are_missing_or_too_many(tmp_path: Path, rounds: int, passes: bool) -> None:
+    job = replace(job_plan(only(tmp_path)), steps=2)
+    assert nothing_lost(job, journal(*[(a_round(), FINE)] * rounds), []).passed == passes
+
+
+def test_checks_that_failed_stay_failed_where_a_job_did_not_finish(tmp_path: Path) -> None:
+    """What is only missing is stuck; what is wrong is wrong."""
+    job = replace(job_plan(only(tmp_path)), steps=3, codec=Uncompressed())
+    wrong = replace(
+        FINE,
+        wrong_words=1,
+        first_wrong=WORD,
+        wrong_floats=1,
+        float_words=1,
+        first_wrong_float=WORD,
+        max_error_over_bound=2.0,
+    )
+    job = replace(job, codec=Packed("float32"))
+    made = of_one(wrong, max_error_over_bound=2.0, replicas_agree=False)
+
+    checks = check_job(job, made, [], Ending("stuck", "worker 1 has crashed"), [{"overflowed_words": 0}])
+
+    assert {check.name: check.verdict for check in checks} == {
+        "finishes": "stuck",
+        "decodes": "pass",
+        "sum_is_right": "fail",
+        "merges_are_exact": "fail",
+        "merges_are_right": "fail",
+        "replicas_agree": "fail",
+        "nothing_lost": "stuck",
+    }
+    none = check_job(job, journal(), [], Ending("stuck", "worker 1 has crashed"), [{"overflowed_words": 0}])
+    assert {check.name for check in none if check.verdict == "stuck"} == {
+        *("finishes", "decodes", "sum_is_right", "nothing_lost")
+    }
+
+
+@pytest.fixture(scope="module")
+def links(tmp_path_factory: pytest.TempPathFactory) -> list[LinkRecord]:
+    """Of a run in which all hosts and the loopback sent something."""
+    return simulate(tmp_path_factory.mktemp("links")).links
+
+
+def changed(links: Sequence[LinkRecord], row: int, **by: int) -> list[LinkRecord]:
+    """One link with some counters changed by so much."""
+    values = {name: getattr(links[row], name) + change for name, change in by.items()}
+    return [replace(link, **values) if number == row else link for number, link in enumerate(links)]
+
+
+@pytest.mark.parametrize("counter", ["bytes", "delivered_bytes", "lost_bytes", "in_flight_bytes"])
+@pytest.mark.parametrize("by", [1, -1])
+def test_a_byte_too_many_or_too_few_on_any_link(links: list[LinkRecord], counter: str, by: int) -> None:
+    """Into a switch, out of one, and round its loopback."""
+    kinds = {(link.source == "s0", link.target == "s0") for link in links}
+    assert kinds == {(True, True), (True, False), (False, True)}
+    assert conservation(links).passed
+    for row, link in enumerate(links):
+        finding = conservation(changed(links, row, **{counter: by}))
+
+        assert not finding.passed
+        assert finding.detail.startswith(f"link {link.link} sent ")
+    moved = changed(links, 0, delivered_bytes=-332, lost_bytes=332)
+    assert conservation(moved).passed
+
+
+def test_a_picosecond_too_little_on_any_link(links: list[LinkRecord]) -> None:
+    """Time that a link was busy is just what its bytes take here, or more."""
+    for row, link in enumerate(links):
+        least_ps = -(-link.bytes * 8 * 10**12 // link.rate_bps)
+
+        assert conservation(changed(links, row, busy_ps=least_ps - link.busy_ps)).passed
+        if link.bytes:
+            assert not conservation(changed(links, row, busy_ps=least_ps - link.busy_ps - 1)).passed
+
+
+def added_up(variant: VariantPlan, links: list[LinkRecord], copies: int = 0, **more: int) -> bool:
+    """With the counters of a run without faults, or some of them changed: 32 units of 3 workers."""
+    counters = {"packets": 96, "results": 32, **dict.fromkeys(("answers", "late", "stale_results"), 0)}
+    counters |= {name: counters.get(name, 0) + by for name, by in more.items()}
+    return switches_add_up(variant, links, copies, [[counters]]).passed
+
+
+def test_packets_too_many_or_too_few_at_a_switch(tmp_path: Path, links: list[LinkRecord]) -> None:
+    variant = only(tmp_path)
+    into = next(row for row, link in enumerate(links) if link.target == "s0" != link.source and link.packets)
+    out = next(row for row, link in enumerate(links) if link.source == "s0" != link.target and link.packets)
+    (round_,) = (row for row, link in enumerate(links) if link.source == link.target)
+    assert added_up(variant, links)
+
+    for row, counter, by in (
+        *((into, "delivered_packets", by) for by in (1, -1)),
+        *((out, counter, by) for counter in ("packets", "dropped_packets") for by in (1, -1)),
+    ):
+        assert not added_up(variant, changed(links, row, **{counter: by}))
+    # As many copies as faults made may leave beyond what is due, and not one more.
+    for copies, by, passes in ((1, 1, True), (1, 2, False), (1, -1, False), (3, 3, True), (3, 4, False)):
+        assert added_up(variant, changed(links, out, packets=by), copies) == passes
+    # What is lost in the loopback is one packet or a result for three.
+    for by, passes in ((0, False), (-1, True), (-3, True), (-4, False)):
+        lost = changed(changed(links, round_, lost_packets=1), out, packets=by)
+        assert added_up(variant, lost) == passes
+    # A program never sees more than came.
+    assert added_up(variant, changed(links, into, delivered_packets=1), packets=1)
+    assert not added_up(variant, links, packets=1)
+
+
+LEFT = ("slot 3, version 0 at s0 waits for 2 more",)
+
+
+def test_what_is_left_fails_where_no_fault_explains_it() -> None:
+    clean = Ending("pass", "done")
+    left = clean._replace(leaks=LEFT)
+    explained = left._replace(leak_causes=(LeakCause("duplicate copied 3 packets on *", 3),))
+
+    assert (nothing_leaked(clean).passed, leak_warnings(clean)) == (True, ())
+    assert (nothing_leaked(left).passed, leak_warnings(left)) == (False, ())
+    assert (
+        nothing_leaked(left).detail == f"1 left behind in switches: {LEFT[0]}; no injected fault explains it"
+    )
+    assert nothing_leaked(explained).passed
+    told = (
+        f"1 left behind in switches: {LEFT[0]}; injected faults explain it: duplicate copied 3 packets on *"
+    )
+    assert leak_warnings(explained) == (nothing_leaked(explained).detail,) == (told,)
+    unexplained_cause = clean._replace(leak_causes=explained.leak_causes)
+    assert leak_warnings(unexplained_cause) == ()
+
+
+@pytest.mark.parametrize(
+    ("causes", "most"), [((2,), 2), ((2, 1), 3), ((4,), None), ((1, 3), None), ((None,), None)]
+)
+def test_as_many_packets_as_were_struck_explain_as_many_slots(
+    causes: tuple[int | None, ...], most: int | None
+) -> None:
+    """A late packet opens one slot; a reboot leaves any number behind."""
+    left = Ending("pass", "done", leaks=LEFT * 4)
+
+    found = nothing_leaked(left._replace(leak_causes=[LeakCause("it did", one) for one in causes]))
+
+    told = "explain it" if most is None else f"explain {most} of them at most"
+    assert found.passed == (most is None)
+    assert f"; injected faults {told}: it did" in found.detail
+
+
+PROGRAMS = {
+    "switchml": (),
+    "atp": (
+        "collective={kind: in_network, program: atp, frame: atp}",
+        "codec={kind: fixed_point, factor: 1e6}",
+    ),
+    "timed": (
+        "collective={kind: in_network, program: timed, frame: udp-256, slot_timer: 1ms}",
+        "codec={kind: fixed_point, factor: 1e6}",
+        "topology.switch=trio",
+    ),
+    "tree": (
+        "collective={kind: in_network, program: tree, frame: roce-2048}",
+        "topology.switch=sharp",
+        "codec={kind: none}",
+    ),
+}
+DUPLICATE = "{kind: duplicate, rate: 1%, links: ['h0->s0']}"
+REORDER = "{kind: reorder, rate: 1%, delay: 1us, links: ['h0->s0']}"
+CLEARED = "{kind: switch_reboot, switch: s0, at: 1us, clears: registers}"
+NOT_INTO = [
+    "{kind: duplicate, rate: 1%, links: ['s0->*']}",
+    "{kind: reorder, rate: 1%, delay: 1us, links: ['s0->*']}",
+    "{kind: switch_reboot, switch: s0, at: 1us, clears: tables, for: 1us}",
+    "{kind: loss, rate: 1%}",
+    "{kind: corruption, rate: 1%, detected: false}",
+    "{kind: worker_pause, worker: 0, at: 1us, for: 1us}",
+]
+TOLD = {
+    DUPLICATE: "duplicate copied 5 packets on h0->s0",
+    REORDER: "reorder delayed 5 packets on h0->s0",
+    CLEARED: "switch_reboot cleared s0",
+}
+EXPLAINS = {
+    "switchml": {DUPLICATE, REORDER, CLEARED},
+    "atp": {DUPLICATE, REORDER, CLEARED},
+    "timed": set(),  # a slot's timer ends it, whoever began it
+    "tree": {DUPLICATE},  # nobody sends again, so nothing overtakes what it repeats
+}
+
+
+def causes(folder: Path, program: str, fault: str, count: int) -> tuple[LeakCause, ...]:
+    variant = only(folder, *PROGRAMS[program], f"faults=[{fault}]")
+    (planned,) = variant.faults.faults
+    record = FaultRecord("v", 0, planned.kind, planned.where, "", count, "packets", 0)
+    return leak_causes(variant, job_plan(variant), [record])
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_which_faults_leave_slots_behind(tmp_path: Path, program: str) -> None:
+    for fault in (DUPLICATE, REORDER, CLEARED):
+        most = None if fault is CLEARED else 5
+        explains = (LeakCause(TOLD[fault], most),) if fault in EXPLAINS[program] else ()
+
+        assert causes(tmp_path, program, fault, 5) == explains
+        assert causes(tmp_path, program, fault, 0) == ()  # it never struck
+    for fault in NOT_INTO:
+        assert causes(tmp_path, program, fault, 5) == ()
+
+
+ONE_OF_TWO_LEVELS = (
+    "topology={kind: leaf_spine, leaves: 2, spines: 2, hosts_per_leaf: 4, rate: 100Gbps, delay: 1us}",
+    "workers=8",
+    "collective={kind: in_network, frame: udp-256, slots: 64, switch: spine0, aggregators: one}",
+)
+
+
+@pytest.mark.parametrize(
+    ("links", "explains"),
+    [
+        ("h*->leaf*", True),
+        ("h3->leaf0", True),
+        ("leaf1->spine0", True),
+        ("leaf0->h*", False),
+        ("leaf0->spine1", False),
+    ],
+)
+def test_links_on_the_way_to_a_switch_that_is_not_the_first(
+    tmp_path: Path, links: str, explains: bool
+) -> None:
+    fault = f"{{kind: duplicate, rate: 1%, links: ['{links}']}}"
+    variant = only(tmp_path, *ONE_OF_TWO_LEVELS, f"faults=[{fault}]")
+    record = FaultRecord("v", 0, "duplicate", links, "", 1, "packets", 0)
+
+    found = leak_causes(variant, job_plan(variant), [record])
+
+    assert found == ((LeakCause(f"duplicate copied 1 packet on {links}", 1),) if explains else ())
+
+
+def test_a_late_copy_that_passes_a_leaf_is_told(tmp_path: Path) -> None:
+    """It opens a slot of the spine when all is done, as one from a host beside the switch would."""
+    fault = "{kind: duplicate, links: ['h*->leaf*'], rate: 2%, delay: 30us}"
+
+    (job,) = simulate(
+        tmp_path, *ONE_OF_TWO_LEVELS, "workload.elements=8192", "seed=1", f"faults=[{fault}]"
+    ).jobs
+
+    assert {check.verdict for check in job.checks} == {"pass"}
+    (warning,) = job.facts.warnings
+    assert re.fullmatch(
+        r"\d+ left behind .* at spine0 .*duplicate copied \d+ packets on h\*->leaf\*", warning
+    )
+
+
+def test_a_ring_leaves_nothing(tmp_path: Path) -> None:
+    variant = only(tmp_path, "collective={kind: ring}", f"faults=[{DUPLICATE}]")
+    record = FaultRecord("v", 0, "duplicate", "h0->s0", "", 5, "packets", 0)
+    assert leak_causes(variant, job_plan(variant), [record]) == ()
+
+
+def leave_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the run, the first slot or entry is as if worker 0 had just begun it."""
+    original = InNetwork.leaks
+
+    def leaks(self: InNetwork) -> list[str]:
+        world, number = self._fabric.engine.world, self._job
+        if world.jobs[number].server >= 0:
+            world.entries.rows["identity"][0] = (number + 1) << 51
+        else:
+            point = world.points[points_of(world, number)][0]
+            slot = world.registers.slots[2 * (int(point.register_base) + int(world.jobs[number].slot_base))]
+            slot.bitmap, slot.counter, slot.turn, slot.is_emitted = 1, 2, 0, 0
+        return original(self)
+
+    monkeypatch.setattr(InNetwork, "leaks", leaks)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_what_is_left_is_seen_with_every_program(
+    tmp_path: Path, program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sets = PROGRAMS[program]
+    (job,) = simulate(tmp_path, *sets).jobs
+    assert {check.verdict for check in job.checks} == {"pass"}
+
+    leave_behind(monkeypatch)
+    (job,) = simulate(tmp_path, *sets).jobs
+
+    (failed,) = (check for check in job.checks if check.verdict == "fail")
+    assert failed.name == "nothing_leaked"
+    what = "entry 0 is claimed" if program == "atp" else "slot 0, version 0 at s0 waits for 2 more"
+    assert failed.detail == f"1 left behind in switches: {what}; no injected fault explains it"
+    assert job.facts.warnings == ()
+
+
+def test_what_an_injected_fault_left_is_a_warning_and_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_behind(monkeypatch)
+    fault = "faults=[{kind: duplicate, rate: 50%, links: ['h0->s0']}]"
+
+    (job,) = simulate(tmp_path, fault).jobs
+
+    assert {check.verdict for check in job.checks} == {"pass"}
+    (warning,) = job.facts.warnings
+    assert warning.startswith(
+        "1 left behind in switches: slot 0, version 0 at s0 waits for 2 more; injected "
+    )
+
+
+def test_network_checks_are_made_of_every_link(tmp_path: Path, links: list[LinkRecord]) -> None:
+    (down,) = (row for row, link in enumerate(links) if (link.source, link.target) == ("s0", "h1"))
+    counters = [[{"packets": 96, "results": 32}]]
+    for by, verdict in ((0, "pass"), (1, "fail")):
+        checks = check_network(only(tmp_path), changed(links, down, lost_bytes=by), [], counters, "v")
+        assert {check.name: check.verdict for check in checks}["conservation"] == verdict

@@ -1,0 +1,333 @@
+"""What codecs tell of their rounds, from the codec to checks, tables, reports and the exit status."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from typer.testing import CliRunner
+
+from netfold.homomorphic.codec import (
+    DecodeError,
+    EncodeError,
+    Encoder,
+    Exchange,
+    Gradient,
+    Note,
+    NoteKind,
+    Round,
+)
+from netfold.homomorphic.codecs.fixed_point import FixedPoint
+from netfold.sim.checks.codec_notes import count_notes
+from netfold.sim.commands.main import app
+from netfold.sim.errors import InvariantError
+from netfold.sim.results import load
+from tests.sim.scenes import measure, simulate, write
+
+TWO_BY_TWO = ("workload.steps=2", "workload.bucket=2000B")  # 500 elements a bucket
+After = Callable[[Gradient, Round, int], None]  # what a worker does when it has decoded
+
+
+@dataclass(frozen=True)
+class Telling:
+    """One worker's side of a codec that does something more when it has decoded."""
+
+    encoder: Encoder
+    rank: int
+    after: After
+
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        decoded = yield from self.encoder.exchange(gradient, round)
+        self.after(decoded, round, self.rank)
+        return decoded
+
+
+@pytest.fixture
+def codec_does(monkeypatch: pytest.MonkeyPatch) -> Callable[[After], None]:
+    """Have fixed point do something more."""
+    original = FixedPoint.worker
+
+    def change(after: After) -> None:
+        def worker(self: FixedPoint, rank: int, workers: int, seed: int) -> Telling:
+            return Telling(original(self, rank, workers, seed), rank, after)
+
+        monkeypatch.setattr(FixedPoint, "worker", worker)
+
+    return change
+
+
+CodecDoes = Callable[[After], None]
+
+
+def named(*elements: int) -> NDArray[np.int64]:
+    return np.array(elements, np.int64)
+
+
+def estimate(*elements: int) -> Note:
+    return Note(NoteKind.ESTIMATE, "some are guessed", len(elements), 500, named(*elements))
+
+
+def guess(decoded: Gradient, round: Round, rank: int) -> None:
+    """Two elements of every bucket 1 are a guess that is far off."""
+    if round.bucket == 1:
+        decoded[[7, 300]] = 50.0
+        round.tell(estimate(7, 300))
+
+
+def checks(folder: Path, *sets: str) -> dict[str, tuple[str, str]]:
+    return {check.name: (check.verdict, check.detail) for check in simulate(folder, *sets).checks}
+
+
+def not_passed(folder: Path, *sets: str) -> dict[str, str]:
+    return {name: detail for name, (verdict, detail) in checks(folder, *sets).items() if verdict != "pass"}
+
+
+def test_estimates_are_not_held_to_the_bound(tmp_path: Path, codec_does: CodecDoes) -> None:
+    codec_does(guess)
+    found = checks(tmp_path, *TWO_BY_TWO)
+
+    assert {verdict for verdict, _ in found.values()} == {"pass"}
+    bounded, _, told = found["sum_is_right"][1].partition("; ")
+    assert float(bounded.split("error ")[1].split(",")[0]) < 1e-6
+    assert told == "4 of 2000 elements are estimates, not held to it, off by 52.5 at most"
+    metrics = measure(tmp_path, *TWO_BY_TWO)
+    assert metrics["approximate_entries"] == 4
+    assert metrics["max_abs_error"] == pytest.approx(52.5, abs=0.1)
+    assert metrics["max_error_over_bound"] <= 1
+
+
+def test_all_other_elements_are_held_to_it(tmp_path: Path, codec_does: CodecDoes) -> None:
+    def more(decoded: Gradient, round: Round, rank: int) -> None:
+        guess(decoded, round, rank)
+        decoded[8] = 3.0
+
+    codec_does(more)
+
+    (told,) = not_passed(tmp_path, *TWO_BY_TWO).items()
+    assert told[0] == "sum_is_right"
+    assert ", element 8; 4 of 2000 elements are estimates, not held to it, off by 52.5 at most" in told[1]
+
+
+def test_an_estimate_that_is_no_number_is_wrong(tmp_path: Path, codec_does: CodecDoes) -> None:
+    def nothing(decoded: Gradient, round: Round, rank: int) -> None:
+        decoded[3] = np.nan
+        round.tell(estimate(3))
+
+    codec_does(nothing)
+
+    assert ", at step 0, bucket 0, element 3; 1 of 1000 " in not_passed(tmp_path)["sum_is_right"]
+
+
+@pytest.mark.parametrize(
+    ("sets", "verdict", "status"),
+    [
+        (TWO_BY_TWO, "approximate: 4 entries", 0),
+        ((*TWO_BY_TWO, "faults=[{kind: loss, rate: 100%}]"), "stuck", 1),
+        (("workload.steps=2",), "pass", 0),  # has no bucket 1
+    ],
+)
+def test_verdict_and_exit_status(
+    tmp_path: Path, codec_does: CodecDoes, sets: tuple[str, ...], verdict: str, status: int
+) -> None:
+    codec_does(guess)
+    options = [word for one in sets for word in ("--set", one)]
+    arguments = ["run", str(write(tmp_path)), "--out", str(tmp_path / "runs"), *options, "--json"]
+
+    result = CliRunner().invoke(app, arguments)
+
+    told = json.loads(result.stdout)
+    assert (told["verdict"], told["variants"][0]["verdict"], result.exit_code) == (verdict, verdict, status)
+    kept = load(Path(told["run_dir"]))
+    assert kept.summary["verdict"] == verdict
+    if verdict.startswith("approximate"):
+        assert kept.notes.rows() == [
+            ("tiny", step, 1, "estimate", "some are guessed", 2, 500, 2) for step in range(2)
+        ]
+        assert kept.rounds["estimated_elements"].to_list() == [0, 2, 0, 2]
+
+
+def test_a_failed_check_of_an_approximate_variant_fails_it(tmp_path: Path, codec_does: CodecDoes) -> None:
+    def differently(decoded: Gradient, round: Round, rank: int) -> None:
+        guess(decoded, round, rank)
+        decoded[0] = -decoded[0] if rank == 2 else decoded[0]
+
+    codec_does(differently)
+    arguments = ["run", str(write(tmp_path)), "--out", str(tmp_path / "runs"), "--json"]
+
+    result = CliRunner().invoke(app, [*arguments, *(word for one in TWO_BY_TWO for word in ("--set", one))])
+
+    assert (json.loads(result.stdout)["verdict"], result.exit_code) == ("fail", 1)
+
+
+def test_parts_that_were_sent_again(tmp_path: Path, codec_does: CodecDoes) -> None:
+    """Bucket 0 decodes; of bucket 1, one part of six does not in step 0, and two do not in step 1."""
+
+    def redo(decoded: Gradient, round: Round, rank: int) -> None:
+        count = round.bucket * (1 + round.step)
+        round.tell(Note(NoteKind.REDO, "tables did not decode", count, 6))
+
+    codec_does(redo)
+
+    assert checks(tmp_path, *TWO_BY_TWO)["decodes"] == (
+        "pass",
+        "3 of 12 parts did not decode and were sent again: first in step 0, bucket 1",
+    )
+    assert measure(tmp_path, *TWO_BY_TWO)["decode_failures"] == 3
+
+
+def test_what_did_not_decode_at_once_for_other_reasons(tmp_path: Path, codec_does: CodecDoes) -> None:
+    def miss(decoded: Gradient, round: Round, rank: int) -> None:
+        guess(decoded, round, rank)
+        if round.step == 1:
+            round.tell(Note(NoteKind.FORECAST, "tiles had outgrown it", 2, 7))
+
+    codec_does(miss)
+
+    assert checks(tmp_path, *TWO_BY_TWO)["decodes"] == (
+        "pass",
+        "4 of 14 parts were sent on a forecast that did not suit, and again: first in step 1, bucket 0; "
+        "4 of 1000 elements did not decode and are estimates: first in step 0, bucket 1",
+    )
+
+
+@pytest.mark.parametrize("error", [DecodeError, EncodeError])
+def test_notes_of_a_round_that_fails_are_kept(
+    tmp_path: Path, codec_does: CodecDoes, error: type[DecodeError] | type[EncodeError]
+) -> None:
+    """Once each, whichever worker tells: worker 0 says nothing of the last round."""
+
+    def give_up(decoded: Gradient, round: Round, rank: int) -> None:
+        last = (round.step, round.bucket) == (1, 1)
+        if not last or rank == 1:
+            round.tell(Note(NoteKind.REDO, "tables did not decode", 1 + 4 * last, 6))
+        if last and rank == 1:
+            raise error("nothing helps")
+
+    codec_does(give_up)
+    notes = simulate(tmp_path, *TWO_BY_TWO).records.notes
+
+    told = [(note.step, note.bucket, note.count) for note in notes]
+    assert told == [(0, 0, 1), (0, 1, 1), (1, 0, 1), (1, 1, 5)]
+
+
+def test_what_cannot_be_decoded_at_all(tmp_path: Path, codec_does: CodecDoes) -> None:
+    def give_up(decoded: Gradient, round: Round, rank: int) -> None:
+        if (round.step, round.bucket) == (1, 1):
+            raise DecodeError("nothing helps")
+
+    codec_does(give_up)
+
+    assert not_passed(tmp_path, *TWO_BY_TWO) == {
+        "finishes": "nothing helps",
+        "decodes": "after 3 rounds, merged messages were left undecoded",
+        "nothing_lost": "3 of 4 rounds aggregated; 0 packets lost or dropped on the way",
+    }
+
+
+def test_what_cannot_be_encoded_is_nothing_undecoded(tmp_path: Path, codec_does: CodecDoes) -> None:
+    def refuse(decoded: Gradient, round: Round, rank: int) -> None:
+        if round.bucket == 1:
+            raise EncodeError("too large")
+
+    codec_does(refuse)
+
+    assert checks(tmp_path, *TWO_BY_TWO)["decodes"] == ("pass", "all 1 rounds decoded at once")
+
+
+def test_choices_and_forecasts(tmp_path: Path, codec_does: CodecDoes) -> None:
+    def choose(decoded: Gradient, round: Round, rank: int) -> None:
+        name = "packed" if round.bucket else "dense"
+        round.tell(Note(NoteKind.CHOICE, f"{name}: worker {rank} has heard so"))  # texts may differ
+        round.tell(Note(NoteKind.FORECAST, "more members than before", 2, 7))
+
+    codec_does(choose)
+    result = simulate(tmp_path, *TWO_BY_TWO)
+
+    assert [(record.choice, record.forecast_misses) for record in result.rounds] == [
+        ("dense", 2),
+        ("packed", 2),
+    ] * 2
+    assert {record.text for record in result.records.notes if record.kind == "choice"} == {
+        "dense: worker 0 has heard so",
+        "packed: worker 0 has heard so",
+    }
+    assert {check.verdict for check in result.checks} == {"pass"}
+    metrics = measure(tmp_path, *TWO_BY_TWO)
+    assert (metrics["codec_choice"], metrics["forecast_misses"]) == ({"dense": 2, "packed": 2}, 8)
+
+
+def test_a_false_infinity_is_wrong(tmp_path: Path, codec_does: CodecDoes) -> None:
+    def overflow(decoded: Gradient, round: Round, rank: int) -> None:
+        decoded[9] = np.inf
+        round.tell(Note(NoteKind.INFINITE, "beyond float32", 1, 1000, named(9)))
+
+    codec_does(overflow)
+
+    assert not_passed(tmp_path) == {
+        "sum_is_right": "largest error inf, at most inf of the codec's bound, at step 0, bucket 0, "
+        "element 9; 1 of 1000 elements are infinite, their sums being beyond float32"
+    }
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Note(NoteKind.REDO, "some are guessed", 2, 500, named(1, 2)),
+        Note(NoteKind.ESTIMATE, "some are guessed", 3, 500, named(1, 2)),
+        Note(NoteKind.ESTIMATE, "some are guessed", 2, 501, named(1, 2)),
+        Note(NoteKind.ESTIMATE, "some are guessed", 2, 500, named(1, 3)),
+        Note(NoteKind.ESTIMATE, "some are guessed", 2, 500, None),
+        None,
+    ],
+)
+def test_workers_that_tell_different_notes(tmp_path: Path, codec_does: CodecDoes, other: Note | None) -> None:
+    def disagree(decoded: Gradient, round: Round, rank: int) -> None:
+        note = other if rank == 2 and round.step else estimate(1, 2)
+        if note is not None:
+            round.tell(note)
+
+    codec_does(disagree)
+
+    assert not_passed(tmp_path, *TWO_BY_TWO) == {
+        "replicas_agree": "workers tell different notes of 2 rounds, first step 1, bucket 0"
+    }
+
+
+def test_notes_that_agree_but_for_their_texts() -> None:
+    one = Note(NoteKind.ESTIMATE, "mine", 2, 9, named(1, 2))
+    other = Note(NoteKind.ESTIMATE, "yours", 2, 9, named(1, 2))
+
+    told = count_notes([[one], [other]], elements=9)
+
+    assert told.agree
+    assert told.exempt.estimates.tolist() == [1, 2]
+
+
+def test_elements_of_several_notes_count_once() -> None:
+    told = count_notes([[estimate(1, 5), estimate(0, 5)]], elements=9)
+
+    assert told.exempt.estimates.tolist() == [0, 1, 5]
+
+
+@pytest.mark.parametrize("kind", [NoteKind.ESTIMATE, NoteKind.INFINITE])
+def test_estimates_must_have_names(kind: NoteKind) -> None:
+    with pytest.raises(InvariantError) as caught:
+        count_notes([[Note(kind, "some", 3, 9)]], elements=9)
+
+    assert str(caught.value) == f"a note of kind '{kind.value}' names no elements: some"
+
+
+@pytest.mark.parametrize("elements", [(-1, 2), (3, 3), (3, 2), (2, 9)])
+def test_names_must_be_those_of_elements(elements: tuple[int, ...]) -> None:
+    with pytest.raises(InvariantError) as caught:
+        count_notes([[estimate(*elements)]], elements=9)
+
+    assert str(caught.value) == (
+        "a note of kind 'estimate' must name elements from 0 to 8 in ascending order, each once: "
+        "some are guessed"
+    )

@@ -1,0 +1,428 @@
+"""Merged words against the words sent: just inside and just outside of what is right, by plain arithmetic."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random as rnd
+import tracemalloc
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from netfold.homomorphic.bounds import PART_ELEMENTS
+from netfold.homomorphic.codec import Codec, Holders, Merge, Merged, Message, Scaling, Words
+from netfold.homomorphic.codecs.auto import Auto
+from netfold.homomorphic.codecs.exact import DenseExact
+from netfold.homomorphic.codecs.fixed_point import FixedPoint, block_exponents
+from netfold.homomorphic.codecs.float32 import Uncompressed
+from netfold.sim.checks.rounds import Findings, Operation, examine
+from netfold.sim.engine.interface import Overflow
+from tests.reference.codecs.sums import right_merge
+from tests.sim.exchanges import INTEGER_MERGES, messages_of, scaled_messages
+
+MAX, MIN = 2**31 - 1, -(2**31)
+TINY = 2.0**-149
+LARGEST = float(np.finfo(np.float32).max)
+SIZES = [1, PART_ELEMENTS - 1, PART_ELEMENTS, PART_ELEMENTS + 1]
+
+
+def examined(
+    sent: Sequence[Message], received: Sequence[Merged], overflow: Overflow = Overflow.WRAP
+) -> Findings:
+    """What a round of one message came to; nothing was decoded."""
+    zeros = [np.zeros(1, np.float32)] * len(sent)
+    operation = Operation(
+        {r: (one,) for r, one in enumerate(sent)}, {r: (one,) for r, one in enumerate(received)}, 7
+    )
+    return examine(Uncompressed(), zeros, zeros, [operation], overflow=overflow)
+
+
+def merged(sent: Sequence[Message]) -> Merged:
+    right = right_merge(sent)
+    dtype = np.uint32 if sent[0].merge is Merge.OR else np.int32
+    exponents = None if right.exponents is None else np.array(right.exponents, np.int8)
+    return Merged(np.array(right.words, dtype), len(sent), exponents)
+
+
+def with_word(one: Merged, word: int, change: int) -> Merged:
+    words = one.words.copy()
+    words.view(np.int32)[word] ^= change
+    return replace(one, words=words)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("merge", [*INTEGER_MERGES, Merge.TABLE_ADD, None])
+def test_one_bit_of_an_integer_word_is_seen(merge: Merge | None, size: int) -> None:
+    """At any worker, in any word, in any bit: and that one alone."""
+    sent = scaled_messages(3, size, 16, 1) if merge is None else messages_of(merge, 3, size)
+    right = merged(sent)
+    assert examined(sent, [right] * 3).wrong_words == 0
+    assert examined(sent, [right, replace(right, words=right.words.copy()), right]).wrong_words == 0
+
+    lanes = right.words.size // size
+    for worker, word, bit in ((0, 0, 0), (1, lanes * size - 1, 31), (2, lanes * size // 2, 7)):
+        received = [right] * 3
+        received[worker] = with_word(right, word, 1 << bit if bit < 31 else MIN)
+        found = examined(sent, received)
+
+        assert (found.wrong_words, found.is_exact) == (1, False)
+        assert found.first_wrong is not None
+        first = found.first_wrong
+        assert (first.operation, first.part, first.worker, first.word) == (7, 0, worker, word)
+        wrong, wanted = received[worker].words.view(np.int32)[word], right.words.view(np.int32)[word]
+        assert (first.received, first.right) == (wrong, wanted)
+
+
+def test_a_wrong_agreed_exponent_is_counted() -> None:
+    """At one worker, with the right words: whoever decodes it is off by a power of two."""
+    sent = scaled_messages(3, 100, 16, 1)
+    right = merged(sent)
+    assert right.exponents is not None
+    for block in (0, 6):
+        wrong = right.exponents.copy()
+        wrong[block] += 1
+        found = examined(sent, [right, right, replace(right, exponents=wrong)])
+
+        assert found.wrong_words == 1
+        assert found.first_wrong is not None
+        assert (found.first_wrong.worker, found.first_wrong.word) == (2, 16 * block)
+        assert (found.first_wrong.received, str(found.first_wrong).count("received")) == (None, 0)
+    assert examined(sent, [right, right, replace(right, exponents=None)]).wrong_words == 7
+
+
+def test_words_that_are_missing_are_all_wrong() -> None:
+    sent = messages_of(Merge.ADD, 2, 10)
+    right = merged(sent)
+    short, long = replace(right, words=right.words[:9]), replace(right, words=np.append(right.words, 0))
+
+    assert examined(sent, [right, short]).wrong_words == 10
+    assert examined(sent, [long, right]).wrong_words == 11
+    floats = messages_of(Merge.FLOAT_ADD, 2, 10)
+    half = Merged(floats[0].words[:5], 2)
+    assert examined(floats, [half, half]).wrong_floats == 20
+
+
+def test_shared_results_count_for_every_worker_that_has_them() -> None:
+    sent = messages_of(Merge.ADD, 4, 10)
+    right = merged(sent)
+    wrong = with_word(right, 3, 1)
+
+    found = examined(sent, [right, wrong, wrong, right])
+
+    assert (found.wrong_words, found.first_wrong.worker) == (2, 1)
+
+
+def test_gathered_words_come_as_they_were_sent() -> None:
+    sent = [Message(np.array(words, np.float32), Merge.GATHER, "rows") for words in ([math.nan, 1], [2])]
+    right = Merged(np.empty(0, np.float32), 2, parts=tuple(one.words.copy() for one in sent))
+    other = replace(right, parts=(right.parts[0], np.array([3], np.float32)))
+    more = replace(right, parts=(right.parts[0], np.array([2, 2, 2], np.float32)))
+
+    assert examined(sent, [right, right]).wrong_words == 0
+    assert examined(sent, [right, other]).wrong_words == 1
+    assert examined(sent, [more, right]).wrong_words == 3
+
+
+def float_messages(*columns: Sequence[float]) -> list[Message]:
+    """One message per worker; `columns[word][worker]`."""
+    return [
+        Message(np.array(words, np.float32), Merge.FLOAT_ADD, "values")
+        for words in zip(*columns, strict=True)
+    ]
+
+
+def floats_found(sent: Sequence[Message], words: Sequence[float]) -> Findings:
+    one = Merged(np.array(words, np.float32), len(sent))
+    return examined(sent, [one] * len(sent))
+
+
+@pytest.mark.parametrize("workers", [2, 3, 8, 64])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_float_word_just_inside_and_just_outside(workers: int, sign: int) -> None:
+    """(n − 1) · u · Σ|x|, where the sum itself is small, so that float32 can express the limit."""
+    column = [float(np.float32(sign)), *[float(np.float32(-sign / (workers - 1)))] * (workers - 1)]
+    total = sum(map(Fraction, column))
+    limit = (workers - 1) * Fraction(2) ** -24 * sum(map(abs, map(Fraction, column)))
+    for side in (1, -1):
+        inside, outside = (
+            np.float32(float(total + side * limit * share))
+            for share in (Fraction(999, 1000), Fraction(1001, 1000))
+        )
+        sent = float_messages([0.0] * workers, column)
+
+        assert floats_found(sent, [0.0, inside]).wrong_floats == 0
+        found = floats_found(sent, [0.0, outside])
+        assert (found.wrong_floats, found.float_words) == (workers, 2 * workers)
+        assert found.first_wrong_float is not None
+        assert found.first_wrong_float.word == 1
+        assert found.first_wrong_float.received == outside
+        assert found.first_wrong_float.right == pytest.approx(float(total), rel=1e-12)
+        assert found.first_wrong_float.allowed == pytest.approx(float(limit), rel=1e-6)
+
+
+def test_one_worker_s_floats_come_back_as_they_were_sent() -> None:
+    sent = float_messages([1.0])
+    assert floats_found(sent, [1.0]).wrong_floats == 0
+    assert floats_found(sent, [float(np.nextafter(np.float32(1), np.float32(2)))]).wrong_floats == 1
+
+
+def test_denormals_may_be_off_by_the_smallest_one_per_addition() -> None:
+    """u · Σ|x| is nothing there; what a flipped bit makes of a zero is far more."""
+    sent = float_messages([0.0, 0.0, 0.0])
+
+    for words, wrong in (([0.0], 0), ([2 * TINY], 0), ([3 * TINY], 3), ([-3 * TINY], 3), ([2.0**-127], 3)):
+        assert floats_found(sent, words).wrong_floats == wrong
+
+
+@pytest.mark.parametrize(
+    ("column", "word", "is_right"),
+    [
+        ([LARGEST, LARGEST], math.inf, True),
+        ([LARGEST, LARGEST], LARGEST, False),  # finite, and half of the sum
+        ([LARGEST / 2, LARGEST / 4], math.inf, False),
+        ([LARGEST / 2, LARGEST / 4], math.nan, False),
+        ([LARGEST / 2, LARGEST / 2 * (1 - 2.0**-21)], math.inf, False),  # no rounding makes up for so much
+        ([LARGEST, LARGEST, -LARGEST], math.inf, True),  # in one order
+        ([LARGEST, LARGEST, -LARGEST], LARGEST, True),  # in another
+        ([math.nan, 1.0], math.nan, True),
+        ([math.nan, 1.0], 1.0, False),
+        ([math.nan, 1.0], math.inf, False),
+        ([math.inf, 1.0], math.inf, True),
+        ([math.inf, 1.0], 1.0, False),
+        ([math.inf, 1.0], -math.inf, False),
+        ([math.inf, 1.0], math.nan, False),
+        ([-math.inf, LARGEST / 2, 1.0], math.inf, False),
+        ([-math.inf, LARGEST, LARGEST], math.nan, True),  # which met the infinity of the finite words
+        ([-math.inf, LARGEST, LARGEST], math.inf, False),
+        ([math.inf, -math.inf], math.nan, True),
+    ],
+)
+def test_what_is_not_finite_where_it_may_be(column: list[float], word: float, is_right: bool) -> None:
+    assert (floats_found(float_messages(column), [word]).wrong_floats == 0) == is_right
+
+
+def test_partial_sums_of_many_workers_that_round_up_may_overflow() -> None:
+    """127 additions, each rounded up by half of the last place, pass what float32 holds; the sum does not."""
+    last_place = 2.0**104
+    small = float(np.nextafter(np.float32(66_051.5 * last_place), np.float32(math.inf)))
+    column = [2.0**127 + 4 * last_place, *[small] * 127]
+    total = np.float32(column[0])
+    with np.errstate(over="ignore"):
+        for value in column[1:]:
+            total += np.float32(value)
+    assert np.isinf(total)
+    assert sum(column) < LARGEST
+
+    assert floats_found(float_messages(column), [math.inf]).wrong_floats == 0
+    assert floats_found(float_messages(column), [LARGEST / 2]).wrong_floats == 128
+
+
+@given(data=st.data())
+def test_additions_in_any_order_and_tree_are_right(data: st.DataObject) -> None:
+    """No sum that float32 additions can make is called wrong."""
+    workers = data.draw(st.integers(1, 16))
+    floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
+    near = st.floats(-4, 4, width=32)
+    column = data.draw(st.lists(st.one_of(floats, near), min_size=workers, max_size=workers))
+    sums = [np.float32(value) for value in column]
+    picks = rnd.Random(data.draw(st.integers(0, 2**32)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        while len(sums) > 1:
+            one, other = (sums.pop(picks.randrange(len(sums))) for _ in range(2))
+            sums.append(one + other)
+
+    assert floats_found(float_messages(column), [float(sums[0])]).wrong_floats == 0
+
+
+def held(words: Words, bitmaps: list[int], unit_words: int = 2) -> Merged:
+    return Merged(words, 3, holders=Holders(np.array(bitmaps, np.uint32), unit_words))
+
+
+def test_floats_that_hold_some_workers_are_their_sum() -> None:
+    """And as many additions may be off as there were: none for one worker, one for two."""
+    sent = float_messages([1.0, 2.0, 4.0], [1.0, 1.0, -1.0], [1.0, 0.5, 0.25])
+    near = np.nextafter(
+        np.float32(1.75), np.float32(2)
+    )  # off by 2u · 1: as two additions of Σ|x| 1.75 may be
+
+    for words, wrong in (([5, 0, 1.75], 0), ([7, 0, 1.75], 1), ([5, 0, near], 0), ([5, 2.0**-23, 1.75], 0)):
+        one = held(np.array(words, np.float32), [0b101, 0b111])
+        assert examined(sent, [one] * 3).wrong_floats == 3 * wrong
+    alone = held(np.array([2, 1 + 2.0**-23, 1.75], np.float32), [0b010, 0b111])
+    nobody = held(np.array([0, 0, 1.75], np.float32), [0, 0b111])
+    assert examined(sent, [alone, nobody, nobody]).wrong_floats == 1
+
+
+def overflowing() -> tuple[list[Message], Merged]:
+    """ATP: three words of a unit that is sent as floats, then two of one that is not."""
+    gradients = [np.array([3000.0, 1.0, 2.0, 5.0, 7.0], np.float32)] * 2
+    words = np.array([MAX, 10**6, 2 * 10**6, 5 * 10**6, 7 * 10**6], np.int32)
+    sent = [Message(words, Merge.ADD, "values", floats=one) for one in gradients]
+    result = np.array([6000, 2, 4, 0, 0], np.float32).view(np.int32)
+    result[3:] = 10**7, 14 * 10**6
+    return sent, Merged(result, 2, is_float=np.array([True, True, True, False, False]))
+
+
+def test_units_sent_as_floats_are_held_to_floats_and_the_others_to_integers() -> None:
+    sent, right = overflowing()
+    found = examined(sent, [right, right])
+    assert (found.wrong_words, found.wrong_floats, found.float_words, found.is_integer) == (0, 0, 6, False)
+
+    for word, change, wrong in (
+        (3, 1, (1, 0)),
+        (4, 1 << 20, (1, 0)),
+        (1, 1 << 3, (0, 1)),
+        (0, 1 << 31, (0, 1)),
+    ):
+        bad = with_word(right, word, change - 2**32 if change == 1 << 31 else change)
+        found = examined(sent, [right, bad])
+
+        assert (found.wrong_words, found.wrong_floats) == wrong
+        first = found.first_wrong or found.first_wrong_float
+        assert first is not None
+        assert (first.worker, first.word) == (1, word)
+
+
+def test_floats_that_say_they_are_integers_are_wrong() -> None:
+    sent, right = overflowing()
+    found = examined(sent, [replace(right, is_float=None)] * 2)
+
+    assert (found.wrong_words, found.wrong_floats) == (6, 0)
+
+
+def clip(word: int) -> int:
+    return max(MIN, min(MAX, word))
+
+
+def clipped_sum(words: list[int], picks: rnd.Random, sticks: bool) -> int:
+    """Registers that saturate, in some order and tree; or that take one word after the other and stick."""
+    sums = list(words)
+    if sticks:
+        picks.shuffle(sums)
+        total = sums[0]
+        for word in sums[1:]:
+            total = total if abs(total) >= MAX else clip(total + word)
+        return total
+    while len(sums) > 1:
+        one, other = (sums.pop(picks.randrange(len(sums))) for _ in range(2))
+        sums.append(clip(one + other))
+    return sums[0]
+
+
+WORDS = st.one_of(
+    st.integers(MIN, MAX), st.sampled_from([MAX, MIN, MAX - 1, MIN + 1, 2**30, -(2**30), 0, 1, -1])
+)
+
+
+@given(
+    words=st.lists(WORDS, min_size=1, max_size=5),
+    seed=st.integers(0, 2**32),
+    overflow=st.sampled_from([Overflow.SATURATE, Overflow.STICKY]),
+)
+def test_what_adders_that_do_not_wrap_can_make_is_clipped(
+    words: list[int], seed: int, overflow: Overflow
+) -> None:
+    result = clipped_sum(words, rnd.Random(seed), overflow is Overflow.STICKY)
+    sent = [Message(np.array([word], np.int32), Merge.ADD, "values") for word in words]
+    one = Merged(np.array([result], np.int32), len(words))
+
+    found = examined(sent, [one] * len(words), overflow)
+
+    assert found.wrong_words == 0
+    if result != sum(words):  # unless it is right modulo 2^32 by chance
+        assert found.clipped_words in (0, len(words))
+    if MIN <= result == sum(words):
+        assert found.clipped_words == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "overflow", "clipped", "wrong"),
+    [
+        # 2^31 − 1 + 10 − 100: from 2^31 − 101 (clipped first) to the sum itself
+        ((MAX, 10, -100), Overflow.SATURATE, [MAX - 100], [MAX - 101, MAX - 89, MAX]),
+        ((MAX, 10, -100), Overflow.STICKY, [MAX - 100, MAX], [MAX - 101]),
+        ((MIN, -10, 100), Overflow.SATURATE, [MIN + 100], [MIN + 101, MIN + 89, MIN]),
+        ((MIN, -10, 100), Overflow.STICKY, [MIN + 100, MIN, MIN + 1], [MIN + 101]),
+        ((2**30, 2**30), Overflow.SATURATE, [MAX], [MAX - 1, 5]),
+        ((2**30, 2**30 - 1), Overflow.SATURATE, [], [MAX - 1, 5]),  # just fits
+        ((2**30, 2**30 - 2), Overflow.STICKY, [], [MAX, 5]),
+        ((-(2**30), -(2**30)), Overflow.SATURATE, [], [MIN + 1, 5]),
+        ((-(2**30), -(2**30) - 1), Overflow.SATURATE, [MIN], [MIN + 1, 5]),
+        ((2**30, 2**30), Overflow.WRAP, [], [MAX]),
+    ],
+)
+def test_what_is_clipped_and_what_is_wrong(
+    words: tuple[int, ...], overflow: Overflow, clipped: list[int], wrong: list[int]
+) -> None:
+    sent = [Message(np.array([0, word], np.int32), Merge.ADD, "values") for word in words]
+    for results, counts in ((clipped, (0, 1)), (wrong, (1, 0))):
+        for result in results:
+            bad = Merged(np.array([0, result], np.int32), len(words))
+            right = merged(sent)
+            found = examined(sent, [bad, *[right] * (len(words) - 1)], overflow)
+
+            assert (found.wrong_words, found.clipped_words) == counts, result
+            first = found.first_wrong or found.first_clipped
+            assert first is not None
+            assert (first.worker, first.word, first.received) == (0, 1, result)
+
+
+def test_scaled_words_of_many_workers_are_quantised_as_their_client_does() -> None:
+    """From 256 workers on the scale is a little less."""
+    random = np.random.default_rng(3)
+    for workers in (255, 256, 300):
+        gradients = [random.standard_normal(70).astype(np.float32) for _ in range(workers)]
+        sent = [
+            Message(one, Merge.ADD, "values", scaling=Scaling(block_exponents(one, 32, workers), 32, workers))
+            for one in gradients
+        ]
+        assert examined(sent, [merged(sent)] * workers).wrong_words == 0
+
+
+def test_nothing_sent_is_nothing_wrong() -> None:
+    for merge, dtype in itertools.product((Merge.ADD, Merge.OR, Merge.FLOAT_ADD), (np.int32,)):
+        empty: NDArray[np.int32] = np.empty(0, dtype)
+        sent = [Message(empty.view(np.float32 if merge is Merge.FLOAT_ADD else dtype), merge, "values")] * 2
+        found = examined(sent, [Merged(sent[0].words, 2)] * 2)
+        assert (found.wrong_words, found.wrong_floats) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "codec", [FixedPoint(256), Uncompressed(), DenseExact(), Auto()], ids=lambda one: one.kind
+)
+def test_nothing_of_the_gradients_size_is_allocated(codec: Codec) -> None:
+    """Beside 4 MB per worker and array: less than 2 MB, exponents and scratch together."""
+    size = 1 << 20
+    random = np.random.default_rng(1)
+    gradients = [random.standard_normal(size).astype(np.float32) for _ in range(4)]
+    total = np.sum(gradients, axis=0, dtype=np.float32)
+    decoded = [total, *[total.copy() for _ in range(3)]]
+    exponents = [block_exponents(one, 256, 4) for one in gradients]
+    scaled = {
+        rank: (Message(one, Merge.ADD, "values", scaling=Scaling(exponents[rank], 256, 4)),)
+        for rank, one in enumerate(gradients)
+    }
+    plain = {rank: (Message(one, Merge.FLOAT_ADD, "values"),) for rank, one in enumerate(gradients)}
+    integers = [Merged(np.zeros(size, np.int32), 4, exponents[0]) for _ in range(4)]
+    operations = [
+        Operation(scaled, {rank: (one,) for rank, one in enumerate(integers)}),
+        Operation(plain, {rank: (Merged(decoded[rank], 4),) for rank in range(4)}),
+    ]
+
+    examine(codec, gradients, decoded, operations)  # what is compiled or imported is not counted
+    tracemalloc.start()
+    try:
+        found = examine(codec, gradients, decoded, operations)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert (found.wrong_floats, found.replicas_agree) == (0, True)
+    assert peak_bytes < 2 << 20

@@ -1,0 +1,106 @@
+"""Sums that leave int32 in a switch: what becomes of them is the scenario's choice; every one is counted."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.interface import Frame, Job, Merge, Overflow, Segment
+from netfold.sim.workload import synthetic
+from netfold.topologies.graph import LinkSpec
+from netfold.topologies.routing import compile_network
+from netfold.topologies.star import star
+from tests.sim.scenes import TINY, run, simulate
+
+INT32_MAX = 2**31 - 1
+LARGE = "codec={kind: fixed_point, factor: 9e8}"  # about one sum of two in a hundred leaves int32
+
+
+@pytest.mark.parametrize(
+    ("policy", "total"),
+    [(Overflow.WRAP, -(2**31)), (Overflow.SATURATE, INT32_MAX), (Overflow.STICKY, INT32_MAX)],
+)
+def test_one_more_than_the_largest(policy: Overflow, total: int) -> None:
+    network = compile_network(star(2, LinkSpec(10**11, 10**6, 1 << 20)))
+    engine = Engine(network, 1)
+    timeouts = (10**9, 10**9, 10**9)
+    number = engine.add_job(Job((0, 1), 2, 0, 1, 1, Frame("f", 4, 40), *timeouts, (0, 0), overflow=policy))
+    results = [np.zeros(1, np.int32) for _ in range(2)]
+    for worker, word in enumerate((INT32_MAX, 1)):
+        segment = Segment(np.array([word], np.int32), results[worker], Merge.ADD)
+        engine.open_stream(number, worker, [segment])
+    while engine.next_event_ps() is not None:
+        engine.run(10**12)
+
+    assert [int(result[0]) for result in results] == [total, total]
+    assert engine.switch_counters(number)["overflowed_words"] == 1
+
+
+def summary(folder: Path, *sets: str) -> dict[str, Any]:
+    return run(folder, *sets, text=TINY).summary
+
+
+def test_atp_sends_floats_where_sums_stick_and_says_how_many_did(tmp_path: Path) -> None:
+    told = summary(tmp_path, LARGE, "collective={program: atp, frame: atp}")
+    (variant,) = told["variants"]
+
+    assert variant["verdict"] == "pass"
+    count = variant["metrics"]["overflowed_words"]
+    assert count > 0
+    assert told["warnings"] == [f"tiny: {count} sums left int32 in switches and stuck at the limit"]
+    (switch,) = variant["switches"]
+    assert (switch["switch"], switch["overflowed_words"]) == ("s0", count)
+    assert switch["requests"] > 0
+
+
+DONE = {"saturate": "saturated", "sticky": "stuck at the limit"}
+
+
+def of_merges(folder: Path, *sets: str) -> tuple[str, str, dict[str, str]]:
+    """Verdict and detail of merges_are_exact, and the verdicts of all checks."""
+    (job,) = simulate(folder, *sets).jobs
+    (check,) = (check for check in job.checks if check.name == "merges_are_exact")
+    return check.verdict, check.detail, {check.name: check.verdict for check in job.checks}
+
+
+@pytest.mark.parametrize("overflow", DONE)
+def test_counters_that_were_clipped_are_told_where_their_tiles_were_sent_again(
+    tmp_path: Path, overflow: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values just below their exponent's limit: two of them leave no room in a counter for a third."""
+    monkeypatch.setitem(synthetic._VALUES, "normal", lambda _, count: np.full(count, 1.9, np.float32))
+    sets = "codec={kind: lossless}", "workload.elements=50000", "workload.density=2%"
+
+    verdict, detail, checks = of_merges(tmp_path, *sets, f"collective.overflow={overflow}")
+
+    assert (verdict, set(checks.values())) == ("pass", {"pass"})
+    assert re.fullmatch(
+        r"all merged words of 1 rounds equal their integer sums, but for \d+ in parts that were sent again; "
+        rf"\d+ sums left int32 in switches and {DONE[overflow]}: use overflow wrap: first in "
+        r"step 0, bucket 0, worker 0, word \d+ of '.*' \(received -?\d+, the sum is -?\d+\): slot .*",
+        detail,
+    )
+    assert of_merges(tmp_path, *sets, "collective.overflow=wrap")[1] == (
+        "all merged words of 1 rounds equal their integer sums"
+    )
+
+
+@pytest.mark.parametrize("overflow", DONE)
+def test_counters_that_were_clipped_and_never_sent_again_are_wrong(
+    tmp_path: Path, overflow: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The release does not notice: whatever the codec makes of it, the merged words are not the sums."""
+    monkeypatch.setitem(synthetic._VALUES, "normal", lambda _, count: np.full(count, 1.9, np.float32))
+    codec = "codec={kind: lossless, setting: published, values: block_exponent, ratio: 10}"
+    sets = codec, "workload.elements=50000", "workload.density=20%", f"collective.overflow={overflow}"
+
+    verdict, detail, _ = of_merges(tmp_path, *sets)
+
+    assert verdict == "fail"
+    assert re.match(r"\d+ merged words are wrong, first in step 0, bucket 0, worker 0, word \d+ of '", detail)
+    assert detail.endswith(f" sums left int32 in switches and {DONE[overflow]}: use overflow wrap")

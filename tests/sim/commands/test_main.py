@@ -1,0 +1,291 @@
+"""The command line: exit statuses, what goes where, and that help is quick."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import netfold.sim.commands.main
+import netfold.sim.report.compare
+import netfold.sim.report.html
+import netfold.sim.run.run
+import netfold.sim.workload.data
+from netfold.sim.errors import DataError, InvariantError, ScenarioError
+from netfold.sim.run.outcome import Outcome
+from tests import ROOT
+from tests.sim.scenario.files import GOOD, changed, write
+
+HEAVY = ("numpy", "numba", "torch", "matplotlib", "polars", "pydantic", "networkx", "rich")
+
+
+def run_netfold(*arguments: object) -> Result:
+    return CliRunner().invoke(netfold.sim.commands.main.app, [str(argument) for argument in arguments])
+
+
+def outcome(verdict: str) -> Any:
+    """What `run_scenario` returns, with one variant of one check."""
+    metrics = {
+        "workers": 2,
+        "aggregation_time_us": 10.0,
+        "aggregation_elements_per_s": 1e9,
+        "wire_bytes_up_per_worker": 1000.0,
+        "compression_ratio": 2.0,
+        "exact": True,
+        "workers_held_min": 2,
+        "loss_first": None,
+        "breakdown": None,
+        "codec_choice": None,
+        "decode_failures": 0,
+        "forecast_misses": 0,
+        "infinite_entries": 0,
+    }
+    check = {"name": "sum_is_right", "verdict": verdict, "detail": "3 of 4 elements"}
+    variant = {"name": "only", "verdict": verdict, "checks": [check], "metrics": metrics, "references": []}
+    summary = {"verdict": verdict, "variants": [variant], "warnings": [], "injected": []}
+    return Outcome("quick", 7, Path("runs/quick/now"), summary, {"packet_hops": 0})
+
+
+@pytest.fixture
+def run_returns(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[tuple[Any, ...]]]:
+    """Replace the simulation by a result or an error, and record what it was called with."""
+
+    def replace(result: Any) -> list[tuple[Any, ...]]:
+        calls: list[tuple[Any, ...]] = []
+
+        def run_scenario(*arguments: Any) -> Any:
+            file, sets, seed, out, _, variants = arguments
+            calls.append((file, sets, seed, out, variants))
+            if isinstance(result, BaseException):
+                raise result
+            return result
+
+        monkeypatch.setattr(netfold.sim.run.run, "run_scenario", run_scenario)
+        monkeypatch.setattr(netfold.sim.commands.main, "_tell_mistakes", lambda *arguments: None)
+        return calls
+
+    return replace
+
+
+Replace = Callable[[Any], list[tuple[Any, ...]]]
+
+
+def test_run_passes_its_options_on_and_prints_the_table(run_returns: Replace) -> None:
+    calls = run_returns(outcome("pass"))
+
+    result = run_netfold(
+        *("run", "a.yaml", "--set", "workers=2", "--set", "name=b", "--seed", "3", "--out", "there"),
+        *("--variant", "slow", "--variant", "fast"),
+    )
+
+    assert result.exit_code == 0
+    assert calls == [(Path("a.yaml"), ("workers=2", "name=b"), 3, Path("there"), ("slow", "fast"))]
+    assert "only" in result.stdout
+    assert f"Not modelled:\n  {netfold.sim.run.run.APPROXIMATIONS[0]}\n" in result.stdout
+    assert "Report: runs/quick/now/report.html\n" in result.stdout
+    assert result.stderr == ""
+
+
+def test_run_with_json_prints_one_object(run_returns: Replace) -> None:
+    calls = run_returns(outcome("pass"))
+
+    result = run_netfold("run", "a.yaml", "--json")
+
+    assert calls == [(Path("a.yaml"), (), None, Path("runs"), ())]
+    assert outcome("pass").as_dict() == json.loads(result.stdout)
+
+
+def test_a_failed_check_is_shown_and_exits_with_1(run_returns: Replace) -> None:
+    run_returns(outcome("fail"))
+
+    result = run_netfold("run", "a.yaml")
+
+    assert result.exit_code == 1
+    assert "only: sum_is_right: fail: 3 of 4 elements\n" in result.stdout
+    assert run_netfold("run", "a.yaml", "--json").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "told"),
+    [
+        (ScenarioError("a.yaml", 3, "x", "wrong", "right"), 2, "a.yaml:3: x: wrong\n  right\n"),
+        (DataError("no data", "fetch it"), 2, "no data\n  fetch it\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+    ],
+)
+def test_errors_are_told_on_stderr_without_a_traceback(
+    run_returns: Replace, error: BaseException, status: int, told: str
+) -> None:
+    run_returns(error)
+
+    result = run_netfold("run", "a.yaml", "--json")
+
+    assert (status, "", told) == (result.exit_code, result.stdout, result.stderr)
+
+
+def test_a_broken_invariant_says_how_to_reproduce_it(run_returns: Replace, tmp_path: Path) -> None:
+    run_returns(InvariantError("bytes vanished"))
+    path = write(tmp_path, GOOD)
+
+    words = ("--set", "faults=[]", "--seed", "3", "--variant", "a b", "--variant", "c")
+    result = run_netfold("run", path, *words)
+
+    sha256 = hashlib.sha256(GOOD.encode()).hexdigest()
+    assert result.exit_code == 3
+    assert result.stderr.startswith("bytes vanished\n  a bug; to reproduce: ")
+    command = f"netfold run {path} --set 'faults=[]' --seed 3 --variant 'a b' --variant c   # netfold "
+    assert command in result.stderr
+    assert result.stderr.endswith(f", scenario sha256 {sha256}\n")
+
+
+def test_what_nobody_foresaw_exits_as_a_bug(
+    run_returns: Replace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_returns(ZeroDivisionError("oh"))
+    monkeypatch.setattr(sys, "argv", ["netfold", "run", "a.yaml"])
+
+    with pytest.raises(SystemExit) as caught:
+        netfold.sim.commands.main.main()
+
+    assert caught.value.code == 3
+    assert "ZeroDivisionError: oh" in capsys.readouterr().err
+
+
+def test_validate_goes_through_all_files(tmp_path: Path) -> None:
+    good = write(tmp_path, GOOD)
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(changed("hosts: 8", "hosts: 0"))
+
+    result = run_netfold("validate", bad, good)
+
+    assert result.exit_code == 2
+    assert result.stdout == f"{good}: fine, variants: switch, ring\n"
+    assert result.stderr == (
+        f"{bad}:5: topology.hosts: must be at least 1, found 0\n  hosts: Number of hosts: h0, h1, …\n"
+    )
+    assert run_netfold("validate", good).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "arguments", [["bogus"], ["run"], ["run", "a", "--seed", "-1"], ["run", "a", "--sed", "1"]]
+)
+def test_bad_usage_exits_with_2(arguments: list[str]) -> None:
+    result = run_netfold(*arguments)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Usage: " in result.stderr
+
+
+def test_topology_show(tmp_path: Path) -> None:
+    result = run_netfold("topology", "show", write(tmp_path, GOOD), "--set", "topology.hosts=6")
+
+    cells = [
+        [cell.strip() for cell in line.split("│")[1:-1]] for line in result.stdout.splitlines() if "│" in line
+    ]
+    assert cells == [
+        ["switch", "star", "6", "1", "12", "2", "300Gbps"],
+        ["ring", "star", "6", "1", "12", "2", "300Gbps"],
+    ]
+
+
+def test_codecs_are_listed_with_their_options() -> None:
+    result = run_netfold("codecs")
+
+    assert "fixed_point" in result.stdout
+    assert "block_elements=null" in result.stdout
+
+
+def test_schema_is_printed_as_json() -> None:
+    assert json.loads(run_netfold("schema").stdout)["title"] == "netfold scenario"
+
+
+def test_data_sets_are_listed_and_fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NETFOLD_CACHE", str(tmp_path))
+    monkeypatch.setattr(netfold.sim.workload.data, "fetch", lambda name: tmp_path / name)
+
+    assert "  file: not fetched yet\n" in run_netfold("data", "list").stdout
+    assert run_netfold("data", "fetch", "digits").stdout == f"{tmp_path / 'digits'}\n"
+
+
+def test_compare_and_report_say_what_is_no_run(tmp_path: Path) -> None:
+    for arguments in (["compare", tmp_path], ["compare", tmp_path, "--json"], ["report", tmp_path]):
+        result = run_netfold(*arguments)
+
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr.startswith(f"{tmp_path}: not a run folder")
+
+
+def test_an_empty_folder_name_is_refused(run_returns: Replace) -> None:
+    calls = run_returns(outcome("pass"))
+
+    result = run_netfold("run", "a.yaml", "--out", "")
+
+    assert (result.exit_code, calls) == (2, [])
+    assert (
+        "Invalid value for '--out': must name a folder, found ''; leave it out for 'runs'\n" in result.stderr
+    )
+
+
+def test_version() -> None:
+    assert run_netfold("--version").stdout.startswith("netfold ")
+
+
+INTERRUPTED = """
+import os, runpy, signal, sys
+from importlib.abc import MetaPathFinder
+
+class Interrupting(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[-1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Interrupting())
+runpy.run_module("netfold", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("module", ["netfold.sim.commands.main", "typer", "netfold.sim.commands.codecs"])
+def test_an_interrupt_is_answered_while_modules_are_imported(module: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, module],
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def test_the_command_is_the_module() -> None:
+    """So that the first thing imported is what answers."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["scripts"] == {"netfold": "netfold.sim.__main__:main"}
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys, netfold.sim.commands.main\n"
+        "try: netfold.sim.commands.main.main()\n"
+        "except SystemExit as exit: assert exit.code == 0\n"
+        f"loaded = [name for name in {HEAVY!r} if name in sys.modules]\n"
+        "sys.exit(f'loaded: {loaded}' if loaded else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "--help"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "topology" in done.stdout

@@ -1,0 +1,99 @@
+"""Where results go: terminals, pipes, full disks, readers that went away."""
+
+import contextlib
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from netfold.sim.commands.terminal import progress_bar
+from tests import ROOT
+
+SCENARIO = "scenarios/01-quickstart.yaml"
+BOLD = "\x1b[1m"
+
+
+def started(
+    command: str, stdout: int = subprocess.PIPE, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """netfold in a process of its own, with its result going to a file descriptor or into `stdout`."""
+    return subprocess.run(
+        [sys.executable, "-m", "netfold", *command.split(" ")],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", **variables},
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        text=True,
+        check=False,
+    )
+
+
+def read_all(terminal: int) -> str:
+    """What was written to a terminal whose other end is closed."""
+    read = b""
+    with contextlib.suppress(OSError):
+        while more := os.read(terminal, 65536):
+            read += more
+    os.close(terminal)
+    return read.decode()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")
+@pytest.mark.parametrize("command", ["codecs", "schema", "--version"])
+def test_a_result_that_cannot_be_written(command: str) -> None:
+    with open("/dev/full", "w") as full:
+        done = started(command, full.fileno())
+
+    assert (done.returncode, done.stderr) == (1, "cannot write the result: No space left on device\n")
+
+
+@pytest.mark.parametrize("command", ["codecs", "schema"])
+def test_a_reader_that_goes_away(command: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = started(command, writing)
+    os.close(writing)
+
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_tables_are_as_wide_as_they_need_where_there_is_no_terminal() -> None:
+    lines = started("switch profiles").stdout.splitlines()
+
+    assert max(len(line) for line in lines) > 100
+    assert "…" not in "".join(lines)
+    assert lines == [line.rstrip() for line in lines]
+    assert len({len(line) for line in lines if line[0] in "┏┃┡│└"}) == 1
+
+
+def test_tables_are_as_wide_as_a_terminal_says() -> None:
+    terminal, stdout = pty.openpty()
+    done = started(f"topology show {SCENARIO}", stdout, COLUMNS="60")
+    os.close(stdout)
+    shown = read_all(terminal)
+
+    assert done.returncode == 0
+    assert 40 < max(len(line) for line in re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()) <= 60
+
+
+def test_progress_without_a_terminal_is_a_line_for_each_thing(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_bar() as progress:
+        for text, done in (("ring", 0), ("ring", 1), ("switch", 2), ("writing the report", 3)):
+            progress(text, done, 3)
+
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err == (
+        "ring (0 of 3 steps done)\nswitch (2 of 3 steps done)\nwriting the report (3 of 3 steps done)\n"
+    )
+
+
+def test_colours_are_forced_and_refused() -> None:
+    """FORCE_COLOR is for pipes into programs that show colours; NO_COLOR wins over it."""
+    assert BOLD not in started("switch profiles").stdout
+    assert BOLD in started("switch profiles", FORCE_COLOR="1").stdout
+    assert "\x1b[3" not in started("switch profiles", NO_COLOR="1", FORCE_COLOR="1").stdout

@@ -1,0 +1,360 @@
+"""Variants that cannot finish: found in time, told in words, kept beside those that do."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import simpy
+from typer.testing import CliRunner
+
+from netfold.homomorphic.codec import Merge, Message
+from netfold.sim.checks import Finding
+from netfold.sim.commands.main import app
+from netfold.sim.diagnosis.report import StuckError
+from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.interface import Scaled, Segment, losses
+from netfold.sim.network.fabric import PATIENCE_MIN_PS, PATIENCE_TIMEOUTS, Fabric
+from netfold.sim.report.compare import compare
+from netfold.sim.report.html import build_report
+from netfold.sim.results import load
+from netfold.sim.run.job import TrainingJob
+from tests.sim.exchanges import FRAME, messages_of, ring, switch
+from tests.sim.scenes import RING, TINY, Started, run, small_star, write
+
+DEAD = "{kind: loss, rate: 100%, links: ['h1->s0']}"
+DEAF = "{kind: loss, rate: 100%, links: ['s0->h2']}"
+VARIANTS = f"""\
+variants:
+  - name: dead
+    faults: [{DEAD}]
+  - name: deaf
+    faults: [{DEAF}]
+  - name: fine
+  - name: ring
+    collective: {{kind: ring}}
+    codec: {{kind: none}}
+    faults: [{DEAD}]
+"""
+TIMEOUT_MAX_PS = 10**10  # of `switch`
+PATIENCE_PS = max(PATIENCE_MIN_PS, PATIENCE_TIMEOUTS * TIMEOUT_MAX_PS)
+
+
+def finishes(variant: dict[str, Any]) -> tuple[str, str]:
+    check = variant["checks"][0]
+    assert check["name"] == "finishes"
+    return check["verdict"], check["detail"]
+
+
+def test_stuck_variants_are_kept_beside_the_others(tmp_path: Path) -> None:
+    file = write(tmp_path, TINY + VARIANTS)
+
+    result = CliRunner().invoke(app, ["run", str(file), "--out", str(tmp_path / "runs"), "--json"])
+
+    assert result.exit_code == 1
+    told = json.loads(result.stdout)
+    by_name = {variant["name"]: variant for variant in told["variants"]}
+    assert told["verdict"] == "stuck"
+    assert {name: variant["verdict"] for name, variant in by_name.items()} == {
+        "dead": "stuck",
+        "deaf": "stuck",
+        "fine": "pass",
+        "ring": "stuck",
+    }
+    verdict, detail = finishes(by_name["dead"])
+    assert verdict == "stuck"
+    cause, advice, waiting, quiet = detail.splitlines()
+    assert re.fullmatch(r"likely cause: link h1->s0 loses every packet \((\d+) of \1\)", cause)
+    assert advice == "  try: a loss below 100% for it in `faults`"
+    assert waiting.startswith(
+        "  workers 0, 1 and 2 wait for 16 slots, first "
+        "slot 0, version 0, unit 0 of stream 0 at s0: worker 1 missing, last event "
+    )
+    assert quiet == "  nothing has got anywhere for 10s of simulated time"
+    row = by_name["dead"]["diagnosis"]["slots"][0]
+    assert (row["switch"], row["slot"], row["version"], row["stream"], row["unit"]) == ("s0", 0, 0, 0, 0)
+    assert (row["waiting"], row["missing"], row["missing_count"]) == ([0, 1, 2], ["worker 1"], 1)
+    assert by_name["dead"]["metrics"]["steps"] == 0
+    assert by_name["dead"]["metrics"]["exact"] is None
+
+
+def test_what_one_cause_leads_to_is_told_after_it(tmp_path: Path) -> None:
+    """Worker 2 does not hear results; the others have them, went on, and wait for it one version later."""
+    outcome = run(tmp_path, f"faults=[{DEAF}]")
+
+    (variant,) = outcome.summary["variants"]
+    _, detail = finishes(variant)
+    assert "\n  worker 2 waits for 16 slots, first slot 0, version 0, unit 0 of stream 0 at s0: " in detail
+    assert detail.startswith("likely cause: link s0->h2 loses every packet")
+    assert "\n  16 more wait behind these, as the workers they lack are stuck in them\n" in detail
+    later = [row for row in variant["diagnosis"]["slots"] if row["is_consequence"]]
+    assert [row["waiting"] for row in later] == [[0, 1]] * 16
+    assert {row["why"] for row in later} == {"worker 2 is stuck earlier in the same slot"}
+
+
+def test_a_ring_names_its_messages(tmp_path: Path) -> None:
+    outcome = run(tmp_path, f"faults=[{DEAD}]", RING, "codec={kind: none}")
+
+    (variant,) = outcome.summary["variants"]
+    verdict, detail = finishes(variant)
+    assert verdict == "stuck"
+    assert "\n  3 messages on the way, first a message from h1 to h2, sent " in detail
+    assert {(row["source"], row["target"]) for row in variant["diagnosis"]["messages"]} == {("h1", "h2")}
+
+
+def test_reports_and_comparisons_do_without_rounds(tmp_path: Path) -> None:
+    outcome = run(tmp_path, text=TINY + VARIANTS)
+
+    page = build_report(outcome.run_dir).read_text()
+    assert '<strong class="stuck">Stuck</strong>' in page
+    assert "<h2>What dead waits for</h2>" in page
+    assert "link h1-&gt;s0 loses every packet" in page
+    loaded = load(outcome.run_dir)
+    assert set(loaded.steps["variant"]) == {"fine"}
+    comparison = compare([outcome.run_dir])
+    name = f"tiny/{outcome.run_dir.name}"
+    assert comparison.notes == (
+        f"{name}: 'dead', 'deaf', 'ring' got stuck, numbers are of the steps done before",
+    )
+
+
+def test_nothing_but_stuck_variants(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "faults=[{kind: loss, rate: 100%}]")
+
+    assert outcome.summary["verdict"] == "stuck"
+    assert sorted(path.name for path in (outcome.run_dir / "figures").iterdir()) == ["throughput.svg"]
+    assert load(outcome.run_dir).rounds.is_empty()
+
+
+def test_wrong_numbers_are_worse_than_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "netfold.sim.checks.network.conservation", lambda links: Finding(False, "a byte too many")
+    )
+
+    outcome = run(tmp_path, "faults=[{kind: loss, rate: 100%}]")
+
+    (variant,) = outcome.summary["variants"]
+    assert {check["name"]: check["verdict"] for check in variant["checks"]} == {
+        "finishes": "stuck",
+        "decodes": "stuck",
+        "sum_is_right": "stuck",
+        "merges_are_exact": "pass",
+        "merges_are_right": "pass",
+        "replicas_agree": "pass",
+        "nothing_lost": "stuck",
+        "conservation": "fail",
+        "switches_add_up": "pass",
+    }
+    assert outcome.summary["verdict"] == variant["verdict"] == "fail"
+
+
+def test_a_worker_that_never_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In step 1 worker 1 sends nothing: step 0 is kept in full."""
+    original = Fabric.stream
+
+    def stream(
+        self: Fabric, job: int, worker: int, segments: list[Segment], scaled: Scaled | None = None
+    ) -> simpy.Event:
+        opened = self._opened.get((job, worker))
+        if worker == 1 and opened and opened.streams_count:
+            return self._environment.event()
+        return original(self, job, worker, segments, scaled)
+
+    monkeypatch.setattr(Fabric, "stream", stream)
+
+    (variant,) = run(tmp_path, "workload.steps=3").summary["variants"]
+
+    _, detail = finishes(variant)
+    assert "of stream 1 at s0: worker 1 missing" in detail
+    assert (
+        "likely cause: worker 1 has not begun this exchange: it waits for 'values' of bucket 0 of step 1\n"
+        "  try: look at what holds it up: `device`, and `faults` that stop or slow it\n" in detail
+    )
+    assert variant["metrics"]["steps"] == 1
+    assert variant["metrics"]["exact"] is True
+    assert [check["verdict"] for check in variant["checks"] if check["name"] == "nothing_lost"] == ["stuck"]
+
+
+def test_a_step_that_never_ends_though_nobody_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def steps(self: TrainingJob, count: int, start_ps: int) -> Generator[simpy.Event, Any, None]:
+        self._parts.tell(2, "has crashed", 0)
+        yield self._environment.event()
+
+    monkeypatch.setattr(TrainingJob, "steps", steps)
+
+    (variant,) = run(tmp_path).summary["variants"]
+
+    assert finishes(variant) == (
+        "stuck",
+        "likely cause: worker 2 has crashed, and a step is over when all workers are\n"
+        "  try: take the crash out of `faults`: a job needs every worker\n"
+        "  nothing is on its way and nothing is left to happen\n"
+        "  worker 2 has crashed\n"
+        "  nothing gets anywhere any more",
+    )
+
+
+class Scene:
+    """A network whose traffic is opened by hand."""
+
+    def __init__(self, start: Started, loss: float) -> None:
+        self.environment = simpy.Environment()
+        self.engine = Engine(small_star(2), 1, losses([loss] * 4))
+        self.fabric = Fabric(self.environment, self.engine, TIMEOUT_MAX_PS)
+        self.collective = start(self.environment, self.fabric)
+
+    def exchange(self, workers: int = 2, pauses_ps: tuple[int, ...] = (0, 0)) -> StuckError | None:
+        """Some workers exchange a message; what ends it too early."""
+        messages = messages_of(Merge.ADD, 2, 64)
+        processes = [
+            self.environment.process(self._work(worker, messages[worker], pauses_ps[worker]))
+            for worker in range(workers)
+        ]
+        try:
+            self.fabric.run_until(self.environment.all_of(processes))
+        except StuckError as error:
+            return error
+        return None
+
+    def _work(self, worker: int, message: Message, pause_ps: int) -> Generator[simpy.Event, Any, None]:
+        yield self.environment.timeout(pause_ps)
+        yield from self.collective.exchange(worker, (message,))
+
+
+SWITCH = switch(2, FRAME, slots=4, unit_packets=1)
+
+
+def test_patience_is_a_hundred_of_the_longest_timeouts() -> None:
+    scene = Scene(SWITCH, loss=1.0)
+
+    error = scene.exchange(pauses_ps=(0, 5))
+
+    assert error is not None
+    assert error.diagnosis.time_ps == PATIENCE_PS + 5
+    assert error.diagnosis.quiet_ps == PATIENCE_PS
+    assert len(error.diagnosis.slots) == 4
+    assert pickle.loads(pickle.dumps(error)).diagnosis == error.diagnosis
+
+
+def test_a_change_that_is_expected_is_waited_for() -> None:
+    scene = Scene(SWITCH, loss=1.0)
+    scene.fabric.expect_change(3 * PATIENCE_PS)
+
+    error = scene.exchange()
+
+    assert error is not None
+    assert (error.diagnosis.time_ps, error.diagnosis.quiet_ps) == (4 * PATIENCE_PS, 4 * PATIENCE_PS)
+
+
+def test_others_that_go_on_for_ever_do_not_keep_it_alive() -> None:
+    scene = Scene(SWITCH, loss=1.0)
+
+    def tick() -> Generator[simpy.Event, Any, None]:
+        while True:
+            yield scene.environment.timeout(PATIENCE_PS // 7)
+
+    scene.environment.process(tick())
+    error = scene.exchange()
+
+    assert error is not None
+    assert error.diagnosis.time_ps == PATIENCE_PS
+
+
+def test_a_worker_that_computes_for_longer_than_patience_is_waited_for() -> None:
+    scene = Scene(SWITCH, loss=0.0)
+    scene.fabric.tell(0, 1, "computes", 5 * PATIENCE_PS)
+
+    assert scene.exchange(pauses_ps=(0, 5 * PATIENCE_PS)) is None
+
+
+def test_a_worker_of_whom_nobody_knows_when_it_begins_is_not() -> None:
+    error = Scene(SWITCH, loss=0.0).exchange(pauses_ps=(0, 5 * PATIENCE_PS))
+
+    assert error is not None
+    assert error.diagnosis.time_ps == PATIENCE_PS
+    assert {row.cause.why for row in error.diagnosis.slots} == {
+        "worker 1 has not begun this exchange: it is elsewhere"
+    }
+
+
+def test_nothing_is_left_under_way_when_all_is_done() -> None:
+    scene = Scene(ring(2, FRAME), loss=0.2)
+    assert scene.exchange() is None
+
+    scene.fabric.drain()
+
+    assert scene.engine.next_event_ps() is None
+    assert sum(link["in_flight_packets"] for link in scene.engine.link_counters()) == 0
+
+
+def test_a_leak_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leaks = [f"slot {slot}, version 0: worker 1 of 3" for slot in range(5)]
+    monkeypatch.setattr(Engine, "leaks", lambda self, job: leaks)
+
+    (variant,) = run(tmp_path).summary["variants"]
+
+    assert [check["detail"] for check in variant["checks"] if check["verdict"] == "fail"] == [
+        "5 left behind in switches: slot 0, version 0: worker 1 of 3; slot 1, version 0: worker 1 of 3; "
+        "slot 2, version 0: worker 1 of 3 and 2 more; no injected fault explains it"
+    ]
+
+
+SHARP = """\
+name: sharp
+seed: 7
+topology: {kind: leaf_spine, leaves: 2, spines: 1, hosts_per_leaf: 2, switch: sharp}
+workers: {count: 4}
+workload: {kind: synthetic, elements: 20000}
+codec: {kind: none}
+collective: {kind: in_network, switch: leaf0, aggregators: tree, program: tree, frame: roce-2048}
+"""
+LOSING = r"link {} lost \d+ of \d+ packets, and program tree never sends again\n"
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ("{kind: loss, rate: 5%, links: ['spine0->leaf0']}", LOSING.format("spine0->leaf0")),
+        ("{kind: loss, rate: 5%, links: ['leaf0->spine0']}", LOSING.format("leaf0->spine0")),
+        ("{kind: loss, rate: 5%, links: ['leaf0->h0']}", LOSING.format("leaf0->h0")),
+        (
+            "{kind: duplicate, rate: 20%, links: ['spine0->leaf0']}",
+            r"`duplicate` copied \d+ packets on spine0->leaf0, where a late copy counts as the slot's "
+            r"next packet, and program tree never sends again\n",
+        ),
+        (
+            "{kind: switch_reboot, switch: leaf0, at: 5us}",
+            r"leaf0 lost its slots \(registers cleared at 5us\)",
+        ),
+    ],
+)
+def test_what_a_tree_does_not_survive(tmp_path: Path, fault: str, why: str) -> None:
+    (variant,) = run(tmp_path, f"faults=[{fault}]", text=SHARP).summary["variants"]
+
+    verdict, detail = finishes(variant)
+    assert verdict == "stuck"
+    assert "another cause: " not in detail
+    assert re.match(rf"likely cause: {why}", detail)
+    assert len(detail) < 1000
+
+
+def test_timed_slots_do_not_wait_for_who_crashed_but_a_step_does(tmp_path: Path) -> None:
+    timed = "collective={kind: in_network, program: timed, frame: udp-256, slot_timer: 1ms}"
+    sets = (
+        timed,
+        "topology.switch=trio",
+        "codec={kind: fixed_point, factor: 1e6}",
+        "faults=[{kind: worker_crash, worker: 2, at: 3us}]",
+    )
+    (variant,) = run(tmp_path, *sets).summary["variants"]
+
+    verdict, detail = finishes(variant)
+    assert verdict == "stuck"
+    assert detail.startswith(
+        "likely cause: worker 2 has crashed, and a step is over when all workers are\n  try: "
+    )

@@ -1,0 +1,374 @@
+"""Random small plans: a network, its jobs and flows, what faults strike, and what changes in between."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from netfold.sim.engine.interface import (
+    NEVER_PS,
+    Branch,
+    Burst,
+    Fate,
+    Flow,
+    Frame,
+    Job,
+    Merge,
+    Overflow,
+    Program,
+    Rule,
+    Server,
+)
+from netfold.topologies.graph import LinkSpec
+from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.routing import Network, compile_network
+from netfold.topologies.star import star
+
+RATES = st.sampled_from([10**9, 3 * 10**9, 10**10, 7 * 10**9])
+DELAYS = st.sampled_from([0, 1, 50_000, 1_000_000])
+LINKS = st.builds(LinkSpec, RATES, DELAYS, st.sampled_from([300, 2_000, 1 << 20]))
+LARGE_LINKS = st.builds(LinkSpec, RATES, DELAYS, st.sampled_from([2_000, 1 << 20]))  # hold a unit's results
+SEEDS = st.integers(0, 2**32)  # of what need not shrink
+WORKERS = st.sampled_from([2, 3, 4, 6, 1])
+SOON = st.integers(0, 60_000_000) | st.sampled_from([0, 1_000_000, 10_000_000])  # while plans are busy
+BURSTS = st.builds(
+    Burst, st.sampled_from([0.02, 0.3, 1.0]), st.sampled_from([0.1, 0.5, 1.0]), st.sampled_from([0.0, 0.1])
+)
+CHANGES = (
+    *("cut", "restore", "restore", "flush", "set_rate", "set_rate", "set_rate"),
+    *("clear", "crash", "pause", "pause"),
+)
+LATE_FATES = (Fate.DUPLICATE, Fate.REORDER)  # the only ones with a delay
+FRAME = Frame("test", elements=4, overhead_bytes=40)
+
+
+class Words(NamedTuple):
+    """One segment of all workers."""
+
+    merge: Merge
+    by_worker: list[NDArray[Any]]
+    table: NDArray[np.int32] | None = None
+    has_floats: bool = False  # to be sent where a sum overflows
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One stream per worker: what is sent, and how long each worker waits before it starts."""
+
+    segments: list[Words]
+    is_scaled: bool
+    waits_ps: list[int]
+
+
+class Change(NamedTuple):
+    """Something done to the engine in the middle of a plan."""
+
+    time_ps: int
+    name: str  # of the engine's method
+    arguments: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A network, its traffic, chance and accidents."""
+
+    network: Network
+    seed: int
+    jobs: list[tuple[Job, list[Exchange]]]  # a job's exchanges follow each other
+    flows: list[tuple[int, Flow]]  # start, flow
+    rules: list[Rule] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+
+
+def nodes(network: Network, *, is_host: bool) -> list[int]:
+    """Hosts or switches of a network."""
+    return [node for node in range(len(network.nodes)) if network.is_host[node] == is_host]
+
+
+def with_loopbacks(network: Network, link: LinkSpec) -> Network:
+    """The same network with one more link per switch, behind all others: to itself."""
+    own = np.array(nodes(network, is_host=False), np.int32)
+    return replace(
+        network,
+        link_names=(*network.link_names, *(f"{network.nodes[node]} loopback" for node in own)),
+        link_source=np.append(network.link_source, own),
+        link_target=np.append(network.link_target, own),
+        rate_bps=np.append(network.rate_bps, np.full(own.size, link.rate_bps)),
+        delay_ps=np.append(network.delay_ps, np.full(own.size, link.delay_ps)),
+        buffer_bytes=np.append(network.buffer_bytes, np.full(own.size, link.buffer_bytes)),
+    )
+
+
+@st.composite
+def stars(draw: st.DrawFn, links: st.SearchStrategy[LinkSpec] = LINKS) -> Network:
+    """One switch; the last link is its loopback."""
+    graph = star(draw(st.integers(2, 5)), draw(links))
+    return with_loopbacks(compile_network(graph), draw(links))
+
+
+@st.composite
+def fabrics(draw: st.DrawFn, links: st.SearchStrategy[LinkSpec] = LINKS) -> Network:
+    """Leaves and spines; the last links are the switches' loopbacks."""
+    leaves, spines = draw(st.sampled_from([2, 3, 1])), draw(st.integers(1, 2))
+    graph = leaf_spine(leaves, spines, 2, draw(links), draw(links))
+    return with_loopbacks(compile_network(graph), draw(links))
+
+
+def networks(links: st.SearchStrategy[LinkSpec] = LINKS) -> st.SearchStrategy[Network]:
+    """A star or a leaf-spine fabric; the last links are the switches' loopbacks."""
+    return st.sampled_from([fabrics, fabrics, stars]).flatmap(lambda make: make(links))
+
+
+class Wanted(NamedTuple):
+    """What a job must be or may be."""
+
+    may_scale: bool = True
+    must_scale: bool = False
+    must_branch: bool = False  # where the network has two switches
+
+
+@st.composite
+def trees(
+    draw: st.DrawFn, network: Network, workers: int, *, is_flat: bool, must_branch: bool = False
+) -> dict[str, Any]:
+    """Fields of a job that say where its switches are: all points on different switches, none childless."""
+    random = np.random.default_rng(draw(SEEDS))
+    switches = [int(node) for node in random.permutation(nodes(network, is_host=False))]
+    first_loopback = len(network.link_names) - len(switches)
+    has_loopbacks = draw(st.booleans())
+
+    def loopback(switch: int) -> int:
+        return first_loopback + sorted(switches).index(switch) if has_loopbacks else -1
+
+    count_max = 0 if is_flat else min(len(switches) - 1, workers)
+    counts = list(range(count_max, 0, -1))
+    count = draw(st.sampled_from(counts if must_branch and counts else [*counts, 0]))
+    parents = [int(random.integers(number + 1)) for number in range(count)]  # of the points 1, 2 …
+    ends = [point for point in range(count + 1) if point not in parents]
+    homes = random.permutation([*ends, *random.integers(count + 1, size=workers - len(ends))])
+    return {
+        "switch": switches[0],
+        "loopback_link": loopback(switches[0]),
+        "branches": tuple(
+            Branch(switch, parent, loopback(switch), route=int(random.integers(1000)))
+            for switch, parent in zip(switches[1:], parents, strict=False)
+        ),
+        "homes": tuple(map(int, homes)) if count else (),
+    }
+
+
+def integers(random: np.random.Generator, size: int) -> NDArray[np.int32]:
+    """Words of any size, or small, or near the ends of int32."""
+    small = random.integers(-9, 10, size, dtype=np.int32)
+    match random.integers(3):
+        case 0:
+            return small
+        case 1:
+            return random.integers(-(2**31), 2**31, size, dtype=np.int32)
+    ends = random.choice(np.array([-(2**31), -(2**31) + 9, 2**31 - 10, 2**31 - 9], np.int64), size)
+    return np.clip(ends + small, -(2**31), 2**31 - 1).astype(np.int32)
+
+
+def words(random: np.random.Generator, size: int, merge: Merge) -> NDArray[Any]:
+    """Words of one worker's segment."""
+    if merge is Merge.FLOAT_ADD:
+        scale = random.choice([1e-3, 1.0, 1e38])
+        return (random.standard_normal(size) * scale).clip(-3e38, 3e38).astype(np.float32)
+    if merge in (Merge.ADD, Merge.MAX):
+        return integers(random, size)
+    return random.integers(0, 2**32, size, dtype=np.uint32)
+
+
+def uneven_floats(random: np.random.Generator, size: int) -> NDArray[np.float32]:
+    """Floats whose exponents differ from packet to packet, so that each worker decides some of them."""
+    runs = np.repeat(2.0 ** random.integers(-9, 10, -(-size // FRAME.elements)), FRAME.elements)
+    return (random.standard_normal(size) * runs[:size] * 10.0 ** random.integers(-3, 3)).astype(np.float32)
+
+
+@st.composite
+def exchanges(draw: st.DrawFn, workers: int, wanted: Wanted) -> Exchange:
+    """One to three segments of any merge, or one of floats with block exponents."""
+    random = np.random.default_rng(draw(SEEDS))
+    waits_ps = [int(wait_ps) for wait_ps in random.choice([0, 0, 100_000, 9_000_000], workers)]
+    if wanted.may_scale and (wanted.must_scale or draw(st.integers(0, 2)) == 0):
+        size = draw(st.integers(1, 60))
+        floats = [uneven_floats(random, size) for _ in range(workers)]
+        return Exchange([Words(Merge.ADD, floats)], True, waits_ps)
+    segments = []
+    for _ in range(draw(st.integers(1, 3))):
+        merge, size = draw(st.sampled_from(Merge)), draw(st.integers(1, 40))
+        table = integers(random, 16) if merge is Merge.TABLE_ADD else None
+        segments.append(Words(merge, [words(random, size, merge) for _ in range(workers)], table))
+    return Exchange(segments, False, waits_ps)
+
+
+@st.composite
+def jobs(
+    draw: st.DrawFn, network: Network, slot_base: int, programs: Sequence[Program], wanted: Wanted
+) -> tuple[Job, list[Exchange]]:
+    """A job with one or two exchanges, under one of these programs."""
+    program = draw(st.sampled_from(programs))
+    is_timed = program is Program.TIMED
+    hosts = nodes(network, is_host=True)
+    random = np.random.default_rng(draw(SEEDS))
+    workers = [int(host) for host in random.permutation(hosts)[: draw(WORKERS)]]
+    unit_packets = 1 if is_timed else draw(st.sampled_from([1, 1, 2, 3]))
+    extra = draw(st.integers(0, 4))
+    makes = exchanges(len(workers), wanted._replace(may_scale=wanted.may_scale and not is_timed))
+    streams = draw(st.lists(makes, min_size=1, max_size=2))
+    job = Job(
+        hosts=tuple(workers),
+        slot_base=slot_base,
+        slots_count=unit_packets * draw(st.integers(1, 5)),
+        unit_packets=unit_packets,
+        frame=replace(FRAME, first_bytes=extra, last_bytes=2 * extra),
+        timeout_ps=draw(st.sampled_from([3_000_000, 20_000_000])),
+        first_timeout_ps=draw(st.sampled_from([3_000_000, 50_000_000])),
+        timeout_max_ps=40_000_000,
+        routes=tuple(map(int, random.integers(1000, size=len(workers)))),
+        program=program,
+        overflow=draw(st.sampled_from(Overflow)),
+        slot_timer_ps=draw(st.sampled_from([500_000, 4_000_000, 30_000_000])) if is_timed else 0,
+        lanes=8 if any(each.merge is Merge.TABLE_ADD for one in streams for each in one.segments) else 1,
+        **draw(trees(network, len(workers), is_flat=is_timed, must_branch=wanted.must_branch)),
+    )
+    return job, streams
+
+
+@st.composite
+def atp_jobs(draw: st.DrawFn, network: Network) -> tuple[Job, list[Exchange]]:
+    """A job of ATP with one or two exchanges, on few entries."""
+    hosts = nodes(network, is_host=True)
+    random = np.random.default_rng(draw(SEEDS))
+    chosen = [int(host) for host in random.permutation(hosts)]
+    workers = chosen[1 : 1 + draw(WORKERS)]
+    window_max = draw(st.integers(1, 6))
+    has_floats = draw(st.booleans())
+    streams = []
+    for _ in range(draw(st.integers(1, 2))):
+        sizes = draw(st.lists(st.integers(1, 40), min_size=1, max_size=2))
+        segments = [
+            Words(Merge.ADD, [integers(random, size) for _ in workers], has_floats=has_floats)
+            for size in sizes
+        ]
+        streams.append(
+            Exchange(segments, False, [int(wait) for wait in random.choice([0, 0, 9_000_000], len(workers))])
+        )
+    switch = draw(st.sampled_from(nodes(network, is_host=False)))
+    loopback = network.link_names.index(f"{network.nodes[switch]} loopback")
+    extra = draw(st.integers(0, 2))
+    job = Job(
+        hosts=tuple(workers),
+        switch=switch,
+        slot_base=0,
+        slots_count=draw(st.integers(1, window_max)),
+        unit_packets=1,
+        frame=replace(FRAME, first_bytes=extra, last_bytes=2 * extra),
+        timeout_ps=draw(st.sampled_from([2_000_000, 9_000_000])),
+        first_timeout_ps=draw(st.sampled_from([3_000_000, 20_000_000])),
+        timeout_max_ps=40_000_000,
+        routes=tuple(map(int, random.integers(1000, size=len(workers)))),
+        loopback_link=draw(st.sampled_from([-1, loopback])),
+        program=Program.ATP,
+        overflow=Overflow.STICKY,
+        server=Server(
+            host=chosen[0],
+            entries=draw(st.sampled_from([window_max, window_max + 2, 50])),
+            window_max=window_max,
+            ecn_bytes=draw(st.sampled_from([0, 100, 10_000])),
+            is_adaptive=draw(st.booleans()),
+            route=draw(st.integers(0, 1000)),
+        ),
+    )
+    return job, streams
+
+
+@st.composite
+def flows(draw: st.DrawFn, network: Network) -> tuple[int, Flow]:
+    """When a flow starts, and the flow."""
+    source, target = draw(st.permutations(nodes(network, is_host=True)))[:2]
+    window = draw(st.integers(1, 12))
+    sent = np.arange(draw(st.integers(0, 120)), dtype=np.int32) * 7919
+    flow = Flow(
+        source=source,
+        target=target,
+        words_count=sent.size,
+        words=sent,
+        received=sent,  # replaced by each run's own
+        frame=Frame("flow", 4, 30, first_bytes=3, last_bytes=1, ack_bytes=20),
+        window=window,
+        timeout_ps=draw(st.sampled_from([2_000_000, 30_000_000])),
+        ack_every=draw(st.integers(1, window)),
+        route=draw(st.integers(0, 1000)),
+        key=draw(st.integers(0, 2**64 - 1)),
+    )
+    return draw(st.sampled_from([0, 0, 300_000, 5_000_000])), flow
+
+
+@st.composite
+def rules(draw: st.DrawFn, network: Network, fates: Sequence[Fate] = tuple(Fate)) -> Rule:
+    """A fault of one of these kinds on some links, for ever or for a while."""
+    fate = draw(st.sampled_from(fates))
+    from_ps = draw(st.just(0) | SOON)
+    return Rule(
+        fate=fate,
+        probability=draw(st.sampled_from([0.0, 0.02, 0.3, 0.3, 1.0])),
+        links=tuple(draw(st.sets(st.integers(0, len(network.link_names) - 1), min_size=1))),
+        delay_ps=draw(st.sampled_from([0, 1, 200_000, 3_000_000])) if fate in LATE_FATES else 0,
+        from_ps=from_ps,
+        until_ps=draw(st.just(NEVER_PS) | st.integers(from_ps, from_ps + 40_000_000)),
+        burst=draw(BURSTS) if fate is Fate.BURST_LOSS else None,
+    )
+
+
+@st.composite
+def changes(draw: st.DrawFn, network: Network) -> Change:
+    """An accident, or an end to one."""
+    name = draw(st.sampled_from(CHANGES))
+    time_ps = draw(SOON)
+    if name in ("cut", "restore", "flush", "set_rate"):
+        link = draw(st.integers(0, len(network.link_names) - 1))
+        return Change(time_ps, name, (link, draw(RATES)) if name == "set_rate" else (link,))
+    node = draw(st.sampled_from(nodes(network, is_host=name != "clear")))
+    return Change(time_ps, name, (node, time_ps + draw(SOON)) if name == "pause" else (node,))
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    """Anything goes: some of these plans never end."""
+    network = draw(networks())
+    struck = draw(st.lists(rules(network), max_size=4))
+    may_scale = not any(rule.fate in LATE_FATES for rule in struck)  # a wrong exponent leaves int32
+    every = [program for program in Program if program is not Program.ATP]
+    bases = draw(st.sampled_from([[0], [0], [0, 20], []]))
+    atp = draw(st.lists(atp_jobs(network), max_size=2))
+    return Plan(
+        network,
+        draw(st.integers(0, 2**63)),
+        [*(draw(jobs(network, base, every, Wanted(may_scale))) for base in bases), *atp],
+        draw(st.lists(flows(network), max_size=3)),
+        struck,
+        draw(st.lists(changes(network), max_size=6)),
+    )
+
+
+@st.composite
+def lossy_plans(draw: st.DrawFn) -> Plan:
+    """Some packets are lost, some come twice: every stream and flow ends, and nothing is wrong."""
+    network = draw(networks(LARGE_LINKS))
+    links = tuple(range(len(network.link_names)))
+    rates = st.sampled_from([0.0, 0.005, 0.02])
+    fates = (Fate.LOSS, Fate.CORRUPTION, Fate.DUPLICATE)
+    programs = [Program.SWITCHML, Program.SWITCHML, Program.TIMED]
+    return Plan(
+        network,
+        draw(st.integers(0, 2**63)),
+        [draw(jobs(network, base, programs, Wanted())) for base in draw(st.sampled_from([[0], [0, 20]]))],
+        draw(st.lists(flows(network), max_size=2)),
+        [Rule(fate, draw(rates), links) for fate in fates],
+    )

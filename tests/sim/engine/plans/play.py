@@ -1,0 +1,129 @@
+"""One engine taken through a plan, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netfold.homomorphic.codecs.fixed_point import block_exponents
+from netfold.sim.engine.interface import Completion, Flow, Job, Merge, Program, Scaled, Segment
+from tests.sim.engine.plans.plans import Exchange, Plan, Words
+
+
+@dataclass
+class Opened:
+    """A stream that was opened."""
+
+    job: int
+    worker: int
+    exchange: Exchange
+    segments: list[Segment]
+    scaled: Scaled | None
+    is_done: bool = False
+
+
+class Due(NamedTuple):
+    """Something to be done to the engine."""
+
+    time_ps: int
+    number: int
+    action: Callable[[], object]
+
+
+class Play:
+    """Goes through a plan up to a time; everything the engine did is kept."""
+
+    def __init__(self, engine: Any, plan: Plan, horizon_ps: int) -> None:
+        self.engine, self.plan, self.horizon_ps = engine, plan, horizon_ps
+        self.completions: list[Completion] = []
+        self.streams: list[Opened] = []
+        self.received: list[NDArray[np.int32]] = []  # of flows
+        self._due: list[Due] = []
+        self._scheduled = 0
+        self._rounds: dict[tuple[int, int], int] = {}
+        for number, (job, _) in enumerate(plan.jobs):
+            engine.add_job(job)
+            for worker in range(len(job.hosts)):
+                self._schedule_stream(0, number, worker, 0)
+        for start_ps, flow in plan.flows:
+            self._schedule(start_ps, partial(self._open_flow, flow))
+        for change in plan.changes:
+            act = getattr(engine, change.name)
+            self._schedule(change.time_ps, partial(act, *change.arguments))
+        self._run()
+
+    def _run(self) -> None:
+        while True:
+            self._due.sort(key=lambda due: due[:2])
+            if self._run_to(self._due[0].time_ps if self._due else self.horizon_ps):
+                continue  # a completion may have scheduled something earlier
+            if not self._due:
+                return
+            self._due.pop(0).action()
+
+    def _run_to(self, time_ps: int) -> bool:
+        new = self.engine.run(time_ps)
+        self.completions += new
+        for completion in new:
+            if completion.kind == "stream":
+                key = completion.job, completion.worker
+                self._rounds[key] = self._rounds.get(key, 0) + 1
+                next(each for each in reversed(self.streams) if (each.job, each.worker) == key).is_done = True
+                self._schedule_stream(self.engine.now_ps, *key, self._rounds[key])
+        return bool(new)
+
+    def _schedule(self, time_ps: int, action: Callable[[], object]) -> None:
+        self._scheduled += 1
+        self._due.append(Due(time_ps, self._scheduled, action))
+
+    def _schedule_stream(self, now_ps: int, number: int, worker: int, index: int) -> None:
+        exchanges = self.plan.jobs[number][1]
+        if index < len(exchanges):
+            start_ps = now_ps + exchanges[index].waits_ps[worker]
+            self._schedule(start_ps, partial(self._open_stream, number, worker, exchanges[index]))
+
+    def _open_stream(self, number: int, worker: int, exchange: Exchange) -> None:
+        job = self.plan.jobs[number][0]
+        segments = [segment_of(job, each, worker, exchange.is_scaled) for each in exchange.segments]
+        scaled = None
+        if exchange.is_scaled:
+            block = job.unit_packets * job.frame.elements
+            exponents = block_exponents(exchange.segments[0].by_worker[worker], block, len(job.hosts))
+            scaled = Scaled(exponents, np.full_like(exponents, -128))
+        self.streams.append(Opened(number, worker, exchange, segments, scaled))
+        self.engine.open_stream(number, worker, segments, scaled)
+
+    def _open_flow(self, flow: Flow) -> None:
+        received = np.zeros(flow.words_count, np.int32)
+        self.received.append(received)
+        self.engine.open_flow(replace(flow, received=received))
+
+
+def segment_of(job: Job, words: Words, worker: int, is_scaled: bool) -> Segment:
+    """A worker's segment with room for what it gets."""
+    own = words.by_worker[worker]
+    lanes = 8 if words.merge is Merge.TABLE_ADD else 1
+    is_int = is_scaled or words.merge is Merge.TABLE_ADD
+    holders = None
+    if job.program is Program.TIMED:
+        holders = np.zeros(-(-own.size // job.frame.elements), np.uint32)
+    result = np.zeros(lanes * own.size, np.int32 if is_int else own.dtype)
+    if words.has_floats:
+        units = -(-own.size // job.frame.elements)
+        return Segment(own, result, words.merge, floats=floats_of(own), is_float=np.zeros(units, np.uint8))
+    return Segment(own, result, words.merge, words.table, holders)
+
+
+def floats_of(words: NDArray[np.int32]) -> NDArray[np.float32]:
+    """What is sent in place of integers whose sum overflowed."""
+    return np.float32(1e-6) * words.astype(np.float32)
+
+
+def same_words(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    """Equal bit for bit."""
+    return a.dtype == b.dtype and np.array_equal(a.view(np.int32), b.view(np.int32))

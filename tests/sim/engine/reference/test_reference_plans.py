@@ -1,0 +1,141 @@
+"""The plain-Python engine on random small plans: packets are counted, sums are right where they must be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from numpy.typing import NDArray
+
+from netfold.sim.engine.interface import Fate, Job, Merge, Overflow, Program, Rule
+from tests.examples import examples
+from tests.reference.codecs.quantise import quantise
+from tests.reference.engine.engine import ReferenceEngine
+from tests.reference.switch.merging import lifted
+from tests.sim.engine.plans.plans import Plan, Words, lossy_plans, plans
+from tests.sim.engine.plans.play import Opened, Play, floats_of
+from tests.sim.engine.reference.small import check_conservation
+
+HORIZON_PS = 300 * 10**6
+END_PS = 20 * 10**9
+
+
+@examples(150)
+@given(plans())
+def test_whatever_goes_wrong_packets_are_conserved(plan: Plan) -> None:
+    engine = ReferenceEngine(plan.network, plan.seed, plan.rules)
+    play = Play(engine, plan, HORIZON_PS)
+
+    check_conservation(engine)
+    for stream in play.streams:
+        job = plan.jobs[stream.job][0]
+        if stream.is_done and is_exact(job, plan):
+            check_results(job, stream)
+
+
+@examples(100)
+@given(lossy_plans())
+def test_lossy_plans_end_with_exact_results(plan: Plan) -> None:
+    engine = ReferenceEngine(plan.network, plan.seed, plan.rules)
+    play = Play(engine, plan, END_PS)
+
+    streams = sum(len(job.hosts) * len(exchanges) for job, exchanges in plan.jobs)
+    assert len(play.completions) == streams + len(plan.flows)
+    for stream in play.streams:
+        check_results(plan.jobs[stream.job][0], stream)
+    for received, (_, flow) in zip(play.received, sorted(plan.flows, key=lambda each: each[0]), strict=True):
+        assert np.array_equal(received, np.asarray(flow.words))
+    check_conservation(engine)
+
+
+def is_exact(job: Job, plan: Plan) -> bool:
+    """Whether completed streams of a job must be right: no word is changed, no packet comes out of line."""
+    fates = {rule.fate for rule in plan.rules if rule.probability > 0}
+    is_cleared = any(change.name == "clear" for change in plan.changes)
+    if Fate.FLIP in fates or is_cleared:
+        return False
+    if job.program is Program.TIMED:  # turns tell old packets from new ones
+        return True
+    if job.program is Program.TREE:  # takes a copy of the last packet for a new round's first
+        return not fates & {Fate.DUPLICATE, Fate.REORDER}
+    return not any(is_late(rule) for rule in plan.rules)
+
+
+def is_late(rule: Rule) -> bool:
+    return rule.fate in (Fate.DUPLICATE, Fate.REORDER) and rule.probability > 0 and rule.delay_ps > 0
+
+
+def check_results(job: Job, stream: Opened) -> None:
+    """The results are what the workers sent, merged; under TIMED what those sent who are in it."""
+    if stream.scaled is not None:
+        check_scaled(job, stream)
+        return
+    elements = job.frame.elements
+    for segment, words in zip(stream.segments, stream.exchange.segments, strict=True):
+        lanes = segment.result.size // segment.words.size
+        for start in range(0, segment.words.size, elements):
+            holders = list(range(len(job.hosts)))
+            if segment.holders is not None:
+                bitmap = int(segment.holders[start // elements])
+                holders = [rank for rank in holders if bitmap >> rank & 1]
+            sent = [words.by_worker[rank][start : start + elements] for rank in holders]
+            end = min(start + elements, segment.words.size)
+            if segment.is_float is not None and segment.is_float[start // elements]:
+                floats = [floats_of(one) for one in sent]
+                check_float_sum(floats, segment.result[start:end].view(np.float32))
+                continue
+            check_packet(job, words, sent, segment.result[lanes * start : lanes * end])
+
+
+def check_packet(job: Job, words: Words, sent: list[NDArray[Any]], result: NDArray[Any]) -> None:
+    if not sent:
+        assert not result.any()
+        return
+    if words.merge is Merge.TABLE_ADD:
+        assert words.table is not None
+        table = words.table.tolist()
+        check_sum(job, [np.array(lifted(one.tolist(), table)) for one in sent], result)
+    elif words.merge is Merge.ADD:
+        check_sum(job, sent, result)
+    elif words.merge is Merge.OR:
+        assert np.array_equal(np.bitwise_or.reduce(sent), result)
+    elif words.merge is Merge.MAX:
+        assert np.array_equal(np.maximum.reduce(sent), result)
+    elif words.merge is Merge.SIGN:  # where all agree there is nothing to draw
+        assert not (np.bitwise_and.reduce(sent) & ~result).any()
+        assert not (result & ~np.bitwise_or.reduce(sent)).any()
+    else:
+        check_float_sum(sent, result)
+
+
+def check_sum(job: Job, sent: list[NDArray[Any]], result: NDArray[Any]) -> None:
+    """Exact modulo 2^32 if sums wrap, and where no order of addition leaves int32."""
+    wide = np.array(sent, np.int64)
+    total = (wide.sum(axis=0) + 2**31) % 2**32 - 2**31
+    is_safe = np.abs(wide).sum(axis=0) < 2**31 - 1
+    if job.overflow is Overflow.WRAP:
+        is_safe[:] = True
+    assert np.array_equal(total[is_safe], result[is_safe])
+
+
+def check_float_sum(sent: list[NDArray[Any]], result: NDArray[Any]) -> None:
+    """As near as float32 sums in any order are, where they stay finite."""
+    wide = np.array(sent, np.float64)
+    magnitude = np.abs(wide).sum(axis=0)
+    is_finite = magnitude < 3e38
+    error = np.abs(wide.sum(axis=0) - result.astype(np.float64))[is_finite]
+    assert (error <= len(sent) * 2.0**-24 * magnitude[is_finite] + 1e-44).all()
+
+
+def check_scaled(job: Job, stream: Opened) -> None:
+    """Agreed exponents are the largest, words the sums of what they quantise to."""
+    assert stream.scaled is not None
+    block = job.unit_packets * job.frame.elements
+    (segment,), (words,) = stream.segments, stream.exchange.segments
+    total = np.zeros(segment.result.size, np.int64)
+    for own in words.by_worker:
+        for number, start in enumerate(range(0, own.size, block)):
+            exponent = int(stream.scaled.agreed[number])
+            total[start : start + block] += quantise(own[start : start + block], exponent, len(job.hosts))
+    assert np.array_equal(total, segment.result)

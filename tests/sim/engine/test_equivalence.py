@@ -1,0 +1,120 @@
+"""The compiled engine does what its plain-Python reference does, event for event, on random small plans.
+
+CI plays 1,000 plans, new ones in every run (`tests.examples`). What has failed once is in `kept_plans.py`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from netfold.sim.engine.engine import Engine
+from tests.examples import drawn_anew, examples
+from tests.reference.engine.engine import ReferenceEngine
+from tests.sim.engine.plans.held import assert_same_registers
+from tests.sim.engine.plans.kept_plans import KEPT
+from tests.sim.engine.plans.plans import Plan, lossy_plans, plans
+from tests.sim.engine.plans.play import Play, same_words
+from tests.sim.engine.plans.rare_plans import (
+    best_effort,
+    scaled_trees,
+    several_jobs,
+    timed_slots,
+    trees_of_integers,
+)
+
+HORIZON_PS = 300 * 10**6  # plans with faults may never end
+END_PS = 20 * 10**9  # plans without end long before
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_kept_plans(name: str) -> None:
+    assert_same(KEPT[name]())
+
+
+@drawn_anew
+@examples(200)
+@given(plans())
+def test_plans_of_any_kind(plan: Plan) -> None:
+    assert_same(plan)
+
+
+@drawn_anew
+@examples(250)
+@given(scaled_trees())
+def test_scaled_streams_over_trees(plan: Plan) -> None:
+    assert_same(plan)
+
+
+@drawn_anew
+@examples(100)
+@given(trees_of_integers())
+def test_integers_over_trees(plan: Plan) -> None:
+    assert_same(plan)
+
+
+@drawn_anew
+@examples(150)
+@given(timed_slots())
+def test_slots_with_timers(plan: Plan) -> None:
+    assert_same(plan)
+
+
+@drawn_anew
+@examples(150)
+@given(best_effort())
+def test_atp(plan: Plan) -> None:
+    assert_same(plan)
+
+
+@drawn_anew
+@examples(150)
+@given(several_jobs())
+def test_several_jobs_and_flows(plan: Plan) -> None:
+    assert_same(plan)
+
+
+def assert_same(plan: Plan) -> None:
+    """Both engines log the same events, deliver the same words and are left in the same state."""
+    reference = Play(ReferenceEngine(plan.network, plan.seed, plan.rules), plan, HORIZON_PS)
+    engine = Engine(plan.network, plan.seed, plan.rules)
+    engine.start_log()
+    compiled = Play(engine, plan, HORIZON_PS)
+
+    assert engine.log == [tuple(row) for row in reference.engine.log]
+    assert compiled.completions == reference.completions
+    assert_same_words(compiled, reference)
+    assert engine.rule_counters() == reference.engine.rule_counters()
+    for ours_link, theirs_link in zip(engine.link_counters(), reference.engine.link_counters(), strict=True):
+        assert {name: ours_link[name] for name in theirs_link} == theirs_link
+    for number, (job, _) in enumerate(plan.jobs):
+        ours, theirs = engine.switch_counters(number), reference.engine.switch_counters(number)
+        assert {name: ours[name] for name in theirs} == theirs
+        for worker in range(len(job.hosts)):
+            assert engine.worker_counters(number, worker) == reference.engine.worker_counters(number, worker)
+        assert_same_registers(engine, reference.engine, number)
+    for number in set(engine.world.flows["serial"]) & set(range(len(plan.flows))):  # not forgotten yet
+        assert engine.flow_counters(number) == reference.engine.flow_counters(number)
+
+
+def assert_same_words(ours: Play, theirs: Play) -> None:
+    for a, b in zip(ours.received, theirs.received, strict=True):
+        assert np.array_equal(a, b)
+    for stream, twin in zip(ours.streams, theirs.streams, strict=True):
+        for mine, other in zip(stream.segments, twin.segments, strict=True):
+            assert same_words(mine.result, other.result)
+            assert mine.holders is None or np.array_equal(mine.holders, other.holders)
+            assert mine.is_float is None or np.array_equal(mine.is_float, other.is_float)
+        assert stream.scaled is None or np.array_equal(stream.scaled.agreed, twin.scaled.agreed)
+
+
+@drawn_anew
+@examples(100)
+@given(lossy_plans())
+def test_everything_completes(plan: Plan) -> None:
+    """Whatever is lost or dropped, every stream and flow ends within some hundred timeouts."""
+    play = Play(Engine(plan.network, plan.seed, plan.rules), plan, END_PS)
+
+    streams = sum(len(job.hosts) * len(exchanges) for job, exchanges in plan.jobs)
+    assert len(play.completions) == streams + len(plan.flows)

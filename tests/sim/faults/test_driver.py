@@ -1,0 +1,206 @@
+"""Timed faults: what an engine is told, and when, however they overlap; and the account of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import simpy
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netfold.sim.engine.interface import NEVER_PS, Fate, Rule
+from netfold.sim.plan.faults import (
+    Crash,
+    Effect,
+    FaultPlan,
+    LateStart,
+    LinksDown,
+    LinksSlower,
+    Pause,
+    PlannedFault,
+    Reboot,
+)
+from netfold.sim.results.records import FaultRecord
+from netfold.sim.run.fault_driver import FaultDriver
+from tests.examples import examples
+
+BUILT = [100, 40]  # bits per second of the links
+
+
+@dataclass
+class Told:
+    """Writes down what it is told, as (time, what, …)."""
+
+    struck: list[int] = field(default_factory=list)
+    calls: list[tuple[int | str, ...]] = field(default_factory=list)
+    now_ps: int = 0
+
+    def advance(self, time_ps: int) -> None:
+        assert time_ps >= self.now_ps
+        self.now_ps = time_ps
+
+    def set_rate(self, link: int, rate_bps: int) -> None:
+        self.calls.append((self.now_ps, "rate", link, rate_bps))
+
+    def cut(self, link: int) -> None:
+        self.calls.append((self.now_ps, "cut", link))
+
+    def restore(self, link: int) -> None:
+        self.calls.append((self.now_ps, "restore", link))
+
+    def flush(self, link: int) -> None:
+        self.calls.append((self.now_ps, "flush", link))
+
+    def clear(self, switch: int) -> None:
+        self.calls.append((self.now_ps, "clear", switch))
+
+    def crash(self, host: int) -> None:
+        self.calls.append((self.now_ps, "crash", host))
+
+    def pause(self, host: int, until_ps: int) -> None:
+        self.calls.append((self.now_ps, "pause", host, until_ps))
+
+    def rule_counters(self) -> list[int]:
+        return self.struck
+
+
+def driven(
+    effects: list[Effect], until_ps: int = 1000, struck: tuple[int, ...] = ()
+) -> tuple[Told, FaultDriver]:
+    """An engine that was told some effects, up to a time."""
+    environment, engine = simpy.Environment(), Told(list(struck))
+    plan = FaultPlan(tuple(PlannedFault("kind", "where", effect) for effect in effects))
+    driver = FaultDriver(environment, engine, plan, np.array(BUILT))
+    environment.run(until_ps)
+    return engine, driver
+
+
+def calls(*effects: Effect) -> list[tuple[int | str, ...]]:
+    return driven(list(effects))[0].calls
+
+
+def test_a_link_goes_down_and_comes_back() -> None:
+    assert calls(LinksDown((0, 1), 5, 8)) == [
+        (5, "cut", 0),
+        (5, "cut", 1),
+        (8, "restore", 0),
+        (8, "restore", 1),
+    ]
+
+
+def test_for_ever_is_never_undone() -> None:
+    assert calls(LinksDown((0,), 5, NEVER_PS)) == [(5, "cut", 0)]
+    assert calls(LinksSlower((1,), 10, 5, NEVER_PS)) == [(5, "rate", 1, 10)]
+
+
+def test_a_link_stays_down_until_the_last_fault_lets_go() -> None:
+    assert calls(LinksDown((0,), 5, 9), LinksDown((0,), 2, 6)) == [(2, "cut", 0), (9, "restore", 0)]
+
+
+def test_a_short_outage_within_a_long_one_changes_nothing() -> None:
+    assert calls(LinksDown((0,), 2, 9), LinksDown((0,), 4, 6)) == [(2, "cut", 0), (9, "restore", 0)]
+
+
+def test_the_rate_is_that_of_the_fault_that_began_last() -> None:
+    assert calls(LinksSlower((0,), 50, 2, 9), LinksSlower((0,), 20, 4, 6)) == [
+        (2, "rate", 0, 50),
+        (4, "rate", 0, 20),
+        (6, "rate", 0, 50),
+        (9, "rate", 0, 100),
+    ]
+
+
+def test_a_reboot_clears_registers_at_once_and_cuts_all_ports_meanwhile() -> None:
+    """What waits in the switch is lost, when it goes down and until it is up; what waits for it is not."""
+    assert calls(Reboot(7, True, (0, 1), (1,), 3, 6)) == [
+        (3, "cut", 0),
+        (3, "cut", 1),
+        (3, "flush", 1),
+        (3, "clear", 7),
+        (6, "flush", 1),
+        (6, "restore", 0),
+        (6, "restore", 1),
+    ]
+    assert calls(Reboot(7, False, (1,), (), 3, 6)) == [(3, "cut", 1), (6, "restore", 1)]
+    assert calls(Reboot(7, True, (), (), 3, 3)) == [(3, "clear", 7)]
+
+
+def test_a_reboot_that_takes_no_time_loses_what_is_on_the_links() -> None:
+    assert calls(Reboot(7, False, (0,), (), 3, 3)) == [(3, "cut", 0), (3, "restore", 0)]
+
+
+def test_a_reboot_does_not_bring_back_a_link_that_is_down() -> None:
+    assert calls(Reboot(7, False, (0, 1), (), 3, 5), LinksDown((0,), 1, 8)) == [
+        (1, "cut", 0),
+        (3, "cut", 1),
+        (5, "restore", 1),
+        (8, "restore", 0),
+    ]
+
+
+def test_hosts_crash_and_pause() -> None:
+    assert calls(Crash(0, 1, 4, 7), Pause(0, 0, 3, 2, 9)) == [(2, "pause", 3, 9), (7, "crash", 4)]
+
+
+def test_what_happens_at_once_follows_the_scenario() -> None:
+    assert calls(Crash(0, 1, 4, 0), Reboot(7, True, (), (), 0, 0)) == [(0, "crash", 4), (0, "clear", 7)]
+
+
+def test_what_comes_after_the_end_is_not_applied() -> None:
+    engine, driver = driven([Crash(0, 1, 4, 50), Pause(0, 0, 3, 20, 90)], until_ps=30)
+
+    assert engine.calls == [(20, "pause", 3, 90)]
+    assert [(record.count, record.first_ps) for record in driver.records("v")] == [(0, None), (1, 20)]
+
+
+def test_the_account_is_in_the_order_of_the_scenario() -> None:
+    rules = [Rule(Fate.LOSS, 0.5, (0,), from_ps=3), Rule(Fate.FLIP, 0.5, (0,))]
+    effects: list[Effect] = [rules[0], LinksDown((0,), 5, 8), rules[1], LateStart(0, 1, 0, 40)]
+    _, driver = driven(effects, struck=(17, 0))
+
+    assert driver.records("v") == [
+        FaultRecord("v", 0, "kind", "where", "", 17, "packets", 3),
+        FaultRecord("v", 1, "kind", "where", "for 3ps", 1, "times", 5),
+        FaultRecord("v", 2, "kind", "where", "", 0, "packets", None),
+        FaultRecord("v", 3, "kind", "where", "for 40ps", 1, "times", 0),
+    ]
+
+
+def test_a_plan_knows_when_the_network_changes_for_the_last_time() -> None:
+    def last_ps(*effects: Effect) -> int:
+        return FaultPlan(tuple(PlannedFault("", "", effect) for effect in effects)).last_change_ps
+
+    assert last_ps() == 0
+    assert last_ps(LateStart(0, 0, 0, 99)) == 0
+    assert last_ps(Rule(Fate.LOSS, 1.0, (0,), until_ps=99), Rule(Fate.LOSS, 0.1, (0,), from_ps=40)) == 99
+    assert last_ps(LinksDown((0,), 5, 8), Crash(0, 0, 0, 6)) == 8
+    assert last_ps(LinksDown((0,), 5, NEVER_PS)) == 5
+
+
+TIMES = st.integers(0, 12)
+STRETCHES = st.tuples(TIMES, st.integers(1, 6)).map(lambda pair: (pair[0], sum(pair)))
+LINKS = st.sampled_from([(0,), (1,), (0, 1)])
+LINK_EFFECTS = st.one_of(
+    st.builds(lambda links, span: LinksDown(links, *span), LINKS, STRETCHES),
+    st.builds(
+        lambda links, rate, span: LinksSlower(links, rate, *span), LINKS, st.integers(1, 40), STRETCHES
+    ),
+)
+
+
+@examples(200)
+@given(st.lists(LINK_EFFECTS, max_size=6))
+def test_at_any_time_links_are_as_the_faults_of_that_time_say(effects: list[LinksDown | LinksSlower]) -> None:
+    told = calls(*effects)
+
+    for time_ps in range(20):
+        for link in (0, 1):
+            here = [one for one in effects if link in one.links and one.from_ps <= time_ps < one.until_ps]
+            begun = sorted((one for one in here if isinstance(one, LinksSlower)), key=lambda one: one.from_ps)
+            so_far = [call for call in told if int(call[0]) <= time_ps and call[2] == link]
+            rates = [call[3] for call in so_far if call[1] == "rate"]
+            cuts = [call[1] for call in so_far if call[1] != "rate"]
+
+            assert any(isinstance(one, LinksDown) for one in here) == (cuts[-1:] == ["cut"])
+            assert (begun[-1].rate_bps if begun else BUILT[link]) == (rates[-1] if rates else BUILT[link])

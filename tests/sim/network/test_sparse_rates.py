@@ -1,0 +1,74 @@
+"""Sparse encodings beside dense ones on the network: less time by the bytes saved, more by round trips."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from netfold.sim.engine.interface import Frame
+from netfold.sim.plan.frames import FRAMES
+from tests.sim.scenes import DENSE, RING, simulate
+
+ELEMENTS, WORKERS, STEP = 1_000_000, 8, 1  # the second step: the first is what a forecast rests on
+STAR = (
+    f"workers={WORKERS}",
+    f"topology.hosts={WORKERS}",
+    f"workload.elements={ELEMENTS}",
+    "workload.density=2%",
+    "workload.steps=2",
+    "collective.frame=roce-1024",
+    "collective.message_packets=4",
+)
+FRAME: Frame = FRAMES["roce-1024"]
+MESSAGE_WORDS = 4 * FRAME.elements
+MESSAGE_US = 8 * (4 * FRAME.wire_bytes(FRAME.elements, first=False, last=False) + 20) / 100e3  # 100 Gbps
+# Two links, a pass, 3 pipes and 7 passes to read a packet out, and the packet once on either link.
+LATENCY_US = 2.0 + 0.6 + 10 * 0.6 + 2 * 8 * 1110 / 100e3
+AHEAD_US = 512 / 4 * MESSAGE_US  # a window of messages, by which SwitchML's exponents are ahead of its values
+
+
+def second_step(folder: Path, *sets: str) -> tuple[float, list[int]]:
+    """Microseconds that it takes, and the words of each of its operations."""
+    result = simulate(folder, *sets)
+    operations = [
+        phase.payload_bytes // 4
+        for phase in result.phases
+        if (phase.step, phase.worker, phase.phase) == (STEP, 0, "network")
+    ]
+    return result.steps[STEP].aggregation_ps / 1e6, operations
+
+
+@pytest.mark.parametrize(
+    ("codec", "operations"),
+    [
+        ("{kind: packed}", 2),
+        ("{kind: packed, index: two_level}", 3),
+        ("{kind: packed, values: exact}", 2),
+        ("{kind: lossless}", 2),
+        ("{kind: lossless, schedule: concurrent}", 1),
+        ("{kind: block_sparse, blocks: bitmap}", 2),
+    ],
+)
+def test_every_operation_takes_its_words_at_line_rate_and_one_round_trip(
+    tmp_path: Path, codec: str, operations: int
+) -> None:
+    """Within 3 %; a message that is not full takes as long as its packets."""
+    time_us, sizes = second_step(tmp_path, *STAR, f"codec={codec}")
+
+    assert len(sizes) == operations
+    assert time_us == pytest.approx(
+        sum(sizes) / MESSAGE_WORDS * MESSAGE_US + operations * LATENCY_US, rel=0.03
+    )
+
+
+@pytest.mark.parametrize("codec", ["packed", "lossless"])
+def test_less_time_than_dense_by_the_bytes_saved_less_a_round_trip(tmp_path: Path, codec: str) -> None:
+    dense_us, (dense_words,) = second_step(tmp_path, *STAR)
+    time_us, sizes = second_step(tmp_path, *STAR, f"codec.kind={codec}")
+    ring_us, _ = second_step(tmp_path, RING, *STAR[:-2], DENSE)
+    saved = sum(sizes) / dense_words
+
+    assert saved < 0.3
+    assert time_us == pytest.approx(saved * (dense_us - AHEAD_US - LATENCY_US) + 2 * LATENCY_US, rel=0.03)
+    assert ring_us > dense_us > 3 * time_us

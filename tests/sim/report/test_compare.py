@@ -1,0 +1,236 @@
+"""Runs side by side."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from netfold.sim.errors import DataError
+from netfold.sim.report.compare import compare
+from netfold.sim.results import write_run
+from tests.sim.results.builders import LOSSLESS, RING, SCENARIO, Fake, run_data
+
+SLOWER = replace(RING, messages=(("values", 228, 4000),))  # 256 µs of aggregation instead of 128 µs
+
+
+@pytest.fixture
+def write(tmp_path: Path, plain: None) -> Callable[..., Path]:
+    def write(*fakes: Fake, **changes: Any) -> Path:
+        return write_run(tmp_path, run_data(*fakes, **changes))
+
+    return write
+
+
+def test_variants_are_compared_by_name(write: Callable[..., Path]) -> None:
+    first, second = write(RING, LOSSLESS), write(SLOWER, LOSSLESS)
+    found = compare([first, second])
+
+    assert found.baseline == "quick/2026-11-21T19-12-51-seed7"
+    assert [(row.run[-1], row.variant, row.ratios["aggregation_elements_per_s"]) for row in found.rows] == [
+        ("7", "ring", 1.0),
+        ("7", "lossless", 1.0),
+        ("2", "ring", 0.5),
+        ("2", "lossless", 1.0),
+    ]
+    assert found.rows[2].against == "quick/2026-11-21T19-12-51-seed7 ring"
+    assert found.rows[2].ratios["aggregation_time_us"] == 2.0
+    assert found.notes == ()
+
+
+def test_another_run_can_be_the_baseline(write: Callable[..., Path]) -> None:
+    first, second = write(RING), write(SLOWER)
+
+    assert [row.ratios["aggregation_time_us"] for row in compare([first, second], second).rows] == [0.5, 1.0]
+    assert [row.run[-1] for row in compare([first], baseline=second).rows] == ["2", "7"]
+
+
+def test_latest_and_its_folder_are_one_run(write: Callable[..., Path]) -> None:
+    folder = write(RING)
+
+    assert len(compare([folder], baseline=folder.parent.parent / "latest").rows) == 1
+    assert len(compare([folder, folder, folder.parent.parent / "latest"]).rows) == 1
+
+
+def test_the_baseline_may_be_the_number_in_the_table(write: Callable[..., Path]) -> None:
+    first, second = write(RING), write(SLOWER)
+
+    assert compare([first, second], Path("2")) == compare([first, second], second)
+
+
+@pytest.mark.parametrize("number", ["0", "3"])
+def test_a_number_that_no_run_has(write: Callable[..., Path], number: str) -> None:
+    with pytest.raises(DataError) as caught:
+        compare([write(RING), write(SLOWER)], Path(number))
+
+    assert str(caught.value) == (
+        f"--baseline {number}: there is no run of this number\n  give 1 to 2, or a run folder"
+    )
+
+
+def test_what_makes_runs_less_comparable_is_said(write: Callable[..., Path]) -> None:
+    first = write(RING)
+    second = write(
+        *(replace(LOSSLESS, verdict="fail"), replace(RING, name="other"), SLOWER),
+        scenario_text=b"name: other",
+        seed=8,
+        sets=("seed=8",),
+    )
+    name = "quick/2026-11-21T19-12-51-seed8"
+
+    def digest(text: bytes) -> str:
+        return hashlib.sha256(text).hexdigest()[:12]
+
+    assert compare([first, second]).notes == (
+        f"{name}: seed 8, the baseline has 7",
+        f"{name}: scenario file with sha256 {digest(b'name: other')}, the baseline has {digest(SCENARIO)}",
+        f"{name}: --set seed=8, the baseline has nothing",
+        f"{name}: the baseline has no variants 'lossless', 'other', compared with 'ring'",
+        f"{name}: a check failed, do not rely on its numbers",
+    )
+
+
+def told(*digests: str, **more: Any) -> dict[str, Any]:
+    """A summary of the ring, and of files that it was run with."""
+    named = [
+        {"path": f"{name}.npy", "kept": True, "bytes": 4, "sha256": digest * 32}
+        for name, digest in zip("gh", digests, strict=False)
+    ]
+    return {**run_data(RING).summary, "inputs": named, **more}
+
+
+def test_files_that_hold_something_else_are_said(write: Callable[..., Path]) -> None:
+    first = write(RING, summary=told("ab", "cd"))
+    second, third = write(RING, summary=told("ab", "ef")), write(RING, summary=told("ab"))
+    name = "quick/2026-11-21T19-12-51-seed7"
+
+    assert compare([first, second, third]).notes == (
+        f"{name}-2: h.npy with sha256 efefefefefef, the baseline has cdcdcdcdcdcd",
+    )
+
+
+def test_a_run_that_is_not_finished_is_said_so(write: Callable[..., Path]) -> None:
+    first, second = write(RING), write(RING, summary=told(unfinished=["b", "c"]))
+    note = "quick/2026-11-21T19-12-51-seed7-2: unfinished, 'b', 'c' did not run to the end"
+
+    assert compare([first, second]).notes == (note,)
+    assert compare([second, first]).notes == (note,)
+
+
+def test_another_scenario_is_said_in_one_note(write: Callable[..., Path]) -> None:
+    first = write(RING)
+    second = write(LOSSLESS, replace(RING, name="other"), scenario_name="other", seed=8)
+    name = "other/2026-11-21T19-12-51-seed8"
+
+    assert compare([first, second]).notes == (
+        f"{name}: another scenario; what the baseline lacks is compared with its 'ring'",
+    )
+
+
+@pytest.mark.parametrize(("width", "tables"), [(100, 1), (80, 2), (43, 4)])
+def test_a_narrow_terminal_breaks_the_table_and_leaves_out_nothing(
+    write: Callable[..., Path], width: int, tables: int
+) -> None:
+    console = Console(width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(compare([write(replace(RING, name="lossless-x"), LOSSLESS)]).table(), crop=False)
+    lines = capture.get().splitlines()
+    headed = [line for line in lines if line.startswith("┃ run ┃ variant ")]
+
+    assert len(headed) == sum("lossless-x" in line for line in lines) == tables
+    found = [heading.strip() for line in headed for heading in line.strip("┃").split("┃")[2:]]
+    assert sorted(found) == sorted(
+        ["elements/s", "× base", "iteration", "× base", "wire/worker", "× base", "verdict"]
+    )
+    assert max(map(len, lines)) <= width
+    assert not any(line.endswith(" ") for line in lines)
+
+
+def cells(console_text: str, row: int) -> list[str]:
+    """What one row of the table says."""
+    lines = [line for line in console_text.splitlines() if line.startswith("│")]
+    return [cell.strip() for cell in lines[row].strip("│").split("│")]
+
+
+def test_ratios_are_of_the_numbers_beside_them(write: Callable[..., Path]) -> None:
+    """A worker's link carries (4000 + 100 B) × 2 buckets = 8.20 kB a step, of 2 or of 4 workers.
+
+    Aggregation lasts 128 and 256 µs for 2000 elements. Ready after 40 of 60 µs, the iterations are 168 and
+    296 µs.
+    """
+    found = compare([write(RING), write(replace(SLOWER, workers=4))])
+    console = Console(width=200, color_system=None)
+    with console.capture() as capture:
+        console.print(found.table())
+
+    assert cells(capture.get(), 0) == [
+        *("1", "ring", "15.6 M", "1.00 ×", "168 µs", "1.00 ×", "8.20 kB", "1.00 ×", "pass"),
+    ]
+    assert cells(capture.get(), 1) == [
+        *("2", "ring", "7.81 M", "0.500 ×", "296 µs", "1.76 ×", "8.20 kB", "1.00 ×", "pass"),
+    ]
+    assert found.rows[1].ratios == {
+        "aggregation_elements_per_s": 0.5,
+        "aggregation_time_us": 2.0,
+        "iteration_time_us": 296 / 168,
+        "wire_bytes_up_per_worker": 1.0,
+        "wire_bytes_up": 2.0,  # of all workers
+        "wire_bytes_down": 2.0,
+        "compression_ratio": 1.0,
+    }
+    assert found.notes == (
+        "quick/2026-11-21T19-12-51-seed7-2: other numbers of workers: 'ring' has 4, 'ring' of the baseline 2",
+    )
+
+
+def test_more_bytes_per_worker_are_more_wherever_they_go(write: Callable[..., Path]) -> None:
+    """(8000 + 100) × 2 over (4000 + 100) × 2 per worker, though half as many workers send as many."""
+    twice = replace(RING, messages=(("values", 100, 8000),), workers=2)
+    row = compare([write(replace(RING, workers=4)), write(twice)]).rows[1]
+
+    assert row.ratios["wire_bytes_up_per_worker"] == 8100 / 4100
+    assert row.ratios["wire_bytes_up"] == 8100 / 4100 / 2
+    assert row.ratios["compression_ratio"] == 0.5
+
+
+def test_training_loss_has_a_column_where_something_was_trained(write: Callable[..., Path]) -> None:
+    console = Console(width=200, color_system=None)
+    with console.capture() as capture:
+        console.print(compare([write(replace(RING, losses=(2.3, 1.87)), LOSSLESS)]).table())
+
+    assert "training loss" in capture.get()
+    assert "2.30 → 1.87" in capture.get()
+
+
+def test_table_fits_a_hundred_columns_and_explains_itself(write: Callable[..., Path]) -> None:
+    found = compare([write(RING, LOSSLESS), write(SLOWER, replace(LOSSLESS, verdict="fail"))])
+    console = Console(width=100, color_system=None)
+    with console.capture() as capture:
+        console.print(found.table())
+    text = capture.get()
+
+    assert max(map(len, text.splitlines())) <= 100
+    assert "1  quick/2026-11-21T19-12-51-seed7  (baseline)" in text
+    assert "2  quick/2026-11-21T19-12-51-seed7-2" in text
+    assert "note: quick/2026-11-21T19-12-51-seed7-2: a check failed" in text
+    assert "0.500 ×" in text
+
+
+def test_json_holds_all_of_it(write: Callable[..., Path]) -> None:
+    found = json.loads(json.dumps(compare([write(RING)]).as_dict(), allow_nan=False))
+
+    assert set(found) == {"baseline", "rows", "notes"}
+    assert set(found["rows"][0]) == {"run", "variant", "verdict", "against", "metrics", "ratios"}
+
+
+def test_nothing_to_compare() -> None:
+    with pytest.raises(DataError) as caught:
+        compare([])
+
+    assert str(caught.value) == "no run to compare\n  give one or more run folders, such as runs/latest"

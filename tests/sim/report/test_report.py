@@ -1,0 +1,369 @@
+"""What the report and the figures say, and that they say it safely."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from netfold.sim.errors import DataError
+from netfold.sim.report.html import build_report
+from netfold.sim.report.style import PHASE_COLOURS, _legend_characters, label_colours
+from netfold.sim.report.timeline import Bar, _chosen, _longer_at_once, _tracks
+from netfold.sim.results import Reference, RunData, write_run
+from netfold.sim.results.records import CheckRecord
+from tests.sim.results.builders import LOSSLESS, RING, Fake, checks, run_data
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Callable[..., str]:
+    def write(*fakes: Fake, **changes: Any) -> str:
+        return (write_run(tmp_path, run_data(*fakes, **changes)) / "report.html").read_text("utf-8")
+
+    return write
+
+
+def svg_text(svg: bytes) -> list[str]:
+    return [
+        element.text
+        for element in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")
+        if element.text
+    ]
+
+
+class Balance(HTMLParser):
+    """Checks that every element that is opened is closed."""
+
+    VOID = frozenset({"meta", "img", "br"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.rows: list[int] = []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        if tag not in self.VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append(0)
+        if tag in ("td", "th"):
+            self.rows[-1] += 1
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_every_variant_and_check_is_in_the_report(report: Callable[..., str]) -> None:
+    text = report(RING, replace(LOSSLESS, verdict="fail"), sets=("workers=2", "seed=7"))
+
+    for word in (*("ring", "lossless", "sum_is_right", "conservation"), "20 packets sent, 20 accounted for"):
+        assert word in text
+    assert "1 of 4 checks failed" in text
+    assert (
+        '<li class="detail"><b>lossless</b>, sum_is_right: round 3: element 17 is 5, should be 4</li>' in text
+    )
+    assert "<li>hosts forward nothing</li>" in text
+    assert "<pre>netfold run scenario.yaml --seed 7 --set workers=2 --set seed=7</pre>" in text
+    assert "h0-&gt;s0" in text
+
+
+def test_verdict_comes_first(report: Callable[..., str]) -> None:
+    text = report()
+    places = [
+        text.index(f">{title}<") for title in ("Pass", "Variants", "Checks", "Busiest links", "Figures")
+    ]
+
+    assert places == sorted(places)
+    assert "All 4 checks hold." in text
+
+
+def test_the_fastest_sound_variant_is_named(report: Callable[..., str]) -> None:
+    found = " ".join(report(RING, LOSSLESS, replace(LOSSLESS, name="wrong", verdict="fail")).split())
+
+    assert "<b>lossless</b> aggregates fastest of the variants whose checks hold:" in found
+    assert "2.67 × the rate of ring" in found
+
+
+def test_markup_in_a_record_is_text(report: Callable[..., str]) -> None:
+    evil = "<script>alert(1)</script>"
+    text = report(RING, checks=[CheckRecord("ring", evil, "fail", evil)], approximations=(evil,))
+
+    assert "<script" not in text
+    assert text.count("&lt;script&gt;alert(1)&lt;/script&gt;") >= 3
+
+
+def test_markup_in_a_name_stays_text_in_figures(tmp_path: Path) -> None:
+    name = "<b>$x_1$ & co"
+    folder = write_run(tmp_path, run_data(replace(RING, name=name)))
+
+    assert name in svg_text((folder / "figures" / "throughput.svg").read_bytes())
+    assert "<b>$x" not in (folder / "report.html").read_text("utf-8")
+
+
+def test_html_is_balanced_and_its_tables_are_rectangular(report: Callable[..., str]) -> None:
+    balance = Balance()
+    balance.feed(report(replace(RING, losses=(0.7, 0.6)), LOSSLESS))
+
+    assert balance.open == []
+    assert sorted(set(balance.rows)) == [4, 6, 8]
+
+
+def test_the_report_needs_no_other_file(report: Callable[..., str]) -> None:
+    text = report()
+    addresses = re.findall(r'(?:src|href)="([^"]*)"', text)
+
+    assert addresses
+    assert all(address.startswith("data:image/svg+xml;base64,") for address in addresses)
+    ElementTree.fromstring(base64.b64decode(addresses[0].partition(",")[2]))
+
+
+def test_a_report_can_be_built_again_from_its_folder(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, run_data())
+    before = (folder / "report.html").read_bytes()
+    (folder / "report.html").unlink()
+    (folder / "figures" / "bytes.svg").unlink()
+
+    assert build_report(folder) == folder / "report.html"
+    assert (folder / "report.html").read_bytes() == before
+    assert (folder / "figures" / "bytes.svg").exists()
+
+
+def test_a_report_of_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="not a run folder"):
+        build_report(tmp_path)
+
+
+def test_loss_is_drawn_where_something_was_trained(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, run_data(replace(RING, losses=(0.7, 0.6)), LOSSLESS))
+
+    assert "ring" in svg_text((folder / "figures" / "loss.svg").read_bytes())
+    assert "lossless" not in svg_text((folder / "figures" / "loss.svg").read_bytes())
+
+
+def test_figures_say_how_much(tmp_path: Path) -> None:
+    bound = Reference("wire bound", 25e6, "rate over 32 bits")
+    folder = write_run(tmp_path, run_data(replace(RING, references=(bound,)), LOSSLESS))
+    throughput, sent, timeline = (
+        svg_text((folder / "figures" / f"{name}.svg").read_bytes())
+        for name in ("throughput", "bytes", "timeline")
+    )
+
+    assert {"15.6 M/s", "41.7 M/s · 2.67 ×", "wire bound", "M elements/s"} <= set(throughput)
+    assert {"8.00 kB payload · compression 1.00 ×", "1.60 kB payload · compression 5.00 ×"} <= set(sent)
+    assert {"ring · 168 µs", "lossless · 88.0 µs", "worker 1", "network: index"} <= set(timeline)
+
+
+def test_a_failed_variant_is_marked_in_the_figure(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, run_data(RING, replace(LOSSLESS, verdict="fail")))
+
+    assert "a check failed" in svg_text((folder / "figures" / "throughput.svg").read_bytes())
+
+
+def test_a_step_much_shorter_than_the_others_is_magnified(tmp_path: Path) -> None:
+    slow = replace(RING, messages=(("values", 4000, 4000),))
+    folder = write_run(tmp_path, run_data(slow, LOSSLESS))
+
+    assert any(
+        text.startswith("the same, magnified")
+        for text in svg_text((folder / "figures" / "timeline.svg").read_bytes())
+    )
+
+
+def test_a_run_in_which_nothing_took_time_has_no_time_line(tmp_path: Path) -> None:
+    nothing = {"forward_us": 0, "backward_us": 0, "encode_us": 0, "decode_us": 0}
+    folder = write_run(tmp_path, run_data(Fake("zeros", (("values", 0, 0),), **nothing)))
+
+    assert sorted(path.name for path in (folder / "figures").iterdir()) == ["bytes.svg", "throughput.svg"]
+
+
+def test_at_most_eight_workers_are_drawn_and_the_slowest_is_one() -> None:
+    assert _chosen(range(8), 5) == list(range(8))
+    assert _chosen(range(64), 63) == [0, 9, 18, 27, 36, 45, 54, 63]
+    assert _chosen(range(64), 20) == [0, 9, 20, 27, 36, 45, 54, 63]
+
+
+def test_a_panel_says_how_many_of_its_workers_it_shows(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, run_data(replace(RING, workers=16), LOSSLESS))
+    texts = svg_text((folder / "figures" / "timeline.svg").read_bytes())
+
+    assert "ring · 168 µs (8 of 16 workers shown)" in texts
+    assert "lossless · 88.0 µs" in texts
+    assert "worker 15" in texts  # builders make the last one the latest
+
+
+def test_steps_and_workers_are_said_of_all_variants(report: Callable[..., str]) -> None:
+    text = " ".join(report(RING, replace(LOSSLESS, workers=16)).split())
+
+    assert "the mean over workers (2 to 16). All three are means over steps (2)." in text
+
+
+SETUP: dict[str, Any] = {
+    "topology": {"kind": "star", "rate": "25Gbps", "hosts": 4},
+    "workers": {"count": 4},
+    "codec": {"kind": "none"},
+    "collective": {"kind": "ring", "frame": {"words": 256, "overhead": "82B"}},
+    "faults": [],
+}
+LOSS = {"kind": "loss", "rate": "1%", "links": ["h0->s0", "s0->*"]}
+
+
+def told(data: RunData, *setups: dict[str, Any]) -> dict[str, Any]:
+    """A summary whose variants say what they ran, and whose scenario has a description."""
+    variants = [entry | {"setup": one} for entry, one in zip(data.summary["variants"], setups, strict=True)]
+    return {**data.summary, "variants": variants, "description": "A <b>question</b>."}
+
+
+def test_what_was_run_is_told_once_where_variants_share_it(report: Callable[..., str]) -> None:
+    other = SETUP | {"codec": {"kind": "lossless", "load": 0.7}, "faults": [LOSS]}
+    text = report(RING, LOSSLESS, summary=told(run_data(RING, LOSSLESS), SETUP, other), sets=("seed=7",))
+
+    assert "<p>A &lt;b&gt;question&lt;/b&gt;.</p>" in text
+    assert "<tr><td>topology</td><td>star: hosts 4, rate 25Gbps</td></tr>" in text
+    assert "<tr><td>collective</td><td>ring: frame {overhead 82B, words 256}</td></tr>" in text
+    assert "<tr><td>--set</td><td>seed=7</td></tr>" in text
+    assert "<tr><th>variant</th><th>codec</th><th>faults</th></tr>" in text
+    assert "<tr><td>ring</td><td>none</td><td>none</td></tr>" in text
+    assert (
+        "<tr><td>lossless</td><td>lossless: load 0.7</td>"
+        "<td>loss: rate 1%, links [h0-&gt;s0, s0-&gt;*]</td></tr>"
+    ) in text
+
+
+def test_what_repeats_a_run_names_the_variants_that_were_chosen(report: Callable[..., str]) -> None:
+    chosen = {**run_data(RING).summary, "chosen": ["ring", "other"]}
+
+    assert "<pre>netfold run scenario.yaml --seed 7 --set a=b --variant ring --variant other</pre>" in report(
+        RING, summary=chosen, sets=("a=b",)
+    )
+
+
+def test_what_a_run_needs_besides_its_folder_is_told_with_its_digest(report: Callable[..., str]) -> None:
+    files = [
+        {"path": "big.npz", "kept": False, "bytes": 20_000_000, "sha256": "ab" * 32},
+        {"path": "small.npy", "kept": True, "bytes": 20, "sha256": "cd" * 32},
+    ]
+    text = report(RING, summary={**run_data(RING).summary, "inputs": files})
+    again = text[text.index("Run it again") :]
+
+    assert f'<tr><td>big.npz</td><td class="n">20000000</td><td>{"ab" * 32}</td></tr>' in again
+    assert "which are not in this folder" in again
+    assert "small.npy" not in text
+    assert "not in this folder" not in report(RING)
+
+
+def test_a_run_that_is_not_finished_says_so_and_promises_no_equal_bytes(report: Callable[..., str]) -> None:
+    text = report(RING, summary={**run_data(RING).summary, "unfinished": ["b", "c"]})
+
+    assert text.index("<b>Unfinished:</b> the run was stopped, and b, c did not run") < text.index(
+        "Variants<"
+    )
+    assert "byte for byte" not in text
+    assert "byte for byte" in report(RING)
+    assert "Unfinished" not in report(RING)
+
+
+def test_variants_that_ran_the_same_have_no_table_of_differences(report: Callable[..., str]) -> None:
+    text = report(RING, LOSSLESS, summary=told(run_data(RING, LOSSLESS), SETUP, SETUP))
+
+    assert "<td>star: hosts 4, rate 25Gbps</td>" in text
+    assert "<tr><th>variant</th></tr>" not in text
+
+
+def test_colours_depend_on_the_label_alone() -> None:
+    labels = ["values", "values exponents", "index", "index + exponents", "exponents", "redo"]
+    colours = label_colours(labels)
+
+    assert len(set(colours.values())) == len(labels)
+    assert colours["values"] == "#0072B2"
+    assert label_colours(["values", "mine"])["values"] == "#0072B2"
+    assert label_colours(["mine", "yours"]) == label_colours(["yours", "mine"])
+
+
+@pytest.mark.parametrize("count", [9, 20, 60])
+def test_no_two_labels_have_one_colour(count: int) -> None:
+    labels = [f"table {number}" for number in range(count)]
+    colours = label_colours([*labels, "values", "redo"])
+
+    assert list(colours) == [*labels, "values", "redo"]
+    assert len(set(colours.values())) == count + 2
+    assert not set(colours.values()) & set(PHASE_COLOURS.values())
+    assert all(re.fullmatch("#[0-9a-fA-F]{6}", colour) for colour in colours.values())
+
+
+@pytest.mark.parametrize("columns_count", [1, 2, 3, 4, 5])
+def test_the_width_of_a_legend_is_that_of_its_columns(columns_count: int) -> None:
+    names = ["a", "bb", "ccc", "dddd", "eeeee"]
+    columns = np.array_split(np.array(list(map(len, names))), columns_count)  # as matplotlib does
+
+    assert _legend_characters(names, columns_count) == sum(int(column.max()) + 8 for column in columns)
+
+
+def test_a_long_name_is_broken_into_lines(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, run_data(replace(RING, name="shards-" * 6), LOSSLESS))
+
+    assert svg_text((folder / "figures" / "bytes.svg").read_bytes()).count("shards-" * 3) == 2
+
+
+def test_variants_of_equal_loss_can_be_told_apart(tmp_path: Path) -> None:
+    same = [replace(RING, name=name, losses=(0.7, 0.6)) for name in ("one", "two", "three")]
+    svg = (write_run(tmp_path, run_data(*same)) / "figures" / "loss.svg").read_text("utf-8")
+
+    assert len(set(re.findall(r"stroke-dasharray: ([^;\"]+)", svg))) >= 2
+
+
+def test_buckets_in_flight_at_once_lie_on_tracks_of_their_own() -> None:
+    spans = {-1: (5, 6), 0: (0, 10), 1: (2, 8), 2: (8, 12), 3: (9, 20), 4: (10, 11)}
+    buckets = {bucket: [Bar(0, bucket, "network: values", *span)] for bucket, span in spans.items()}
+
+    assert _tracks(buckets) == {-1: 0, 0: 1, 1: 2, 2: 2, 3: 3, 4: 1}
+
+
+def test_messages_under_way_at_once_both_show() -> None:
+    index, exponents = Bar(0, 0, "network: index", 0, 9), Bar(0, 0, "network: exponents", 0, 2)
+    values, short_values = Bar(0, 0, "network: values", 9, 20), Bar(0, 0, "network: redo", 1, 2)
+    bars = [index, exponents, values, short_values]
+
+    assert [_longer_at_once(bar, bars) for bar in bars] == [0, 1, 0, 2]
+
+
+def test_figures_do_not_depend_on_the_users_matplotlib_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import matplotlib
+
+    folder = write_run(tmp_path, run_data())
+    before = (folder / "figures" / "bytes.svg").read_bytes()
+    monkeypatch.setitem(matplotlib.rcParams, "font.size", 30.0)
+    build_report(folder)
+
+    assert (folder / "figures" / "bytes.svg").read_bytes() == before
+    assert matplotlib.rcParams["font.size"] == 30.0
+
+
+def test_a_variant_that_was_not_checked_is_said_so(report: Callable[..., str]) -> None:
+    data = run_data(RING)
+    unchecked = {**data.summary, "verdict": "fail"}
+
+    assert "A variant was not checked at all." in report(RING, summary=unchecked, checks=checks(RING))
+
+
+def test_a_legend_of_many_labels_leaves_room_for_the_bars(tmp_path: Path) -> None:
+    """Every row of the legend makes the figure higher, so that bars keep the height that they have."""
+    many = replace(LOSSLESS, messages=tuple((f"a table of part {number}", 9, 90) for number in range(14)))
+
+    def height_points(*fakes: Fake) -> float:
+        svg = (write_run(tmp_path, run_data(*fakes)) / "figures" / "breakdown.svg").read_text("utf-8")
+        found = re.search(r'height="([\d.]+)pt"', svg)
+        assert found
+        return float(found[1])
+
+    rows_more = 6  # 17 names of up to 25 characters: 3 columns of 6 rows; one more at most than fits
+    assert height_points(RING, many) - height_points(RING, LOSSLESS) >= 72 * 0.19 * (rows_more - 2)

@@ -1,0 +1,129 @@
+"""The terminal's table: no name is cut, however narrow the terminal."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from netfold.sim.report.table import results_table
+from netfold.sim.results import Reference
+from tests.sim.results.builders import LOSSLESS, RING, Fake, summary
+
+
+def test_terminal_table_fits_a_hundred_columns() -> None:
+    long = replace(LOSSLESS, name="lossless-with-a-name-that-goes-on", verdict="fail")
+    console = Console(width=100, color_system=None)
+    with console.capture() as capture:
+        console.print(results_table({"scenario": "quick", "seed": 7, **summary(RING, long)}))
+    lines = capture.get().splitlines()
+
+    assert max(map(len, lines)) <= 100
+    assert long.name in capture.get()
+    assert re.search(r"ring .* 128 µs .* 15\.6 M .* 8\.20 kB .* pass", capture.get())
+    assert re.search(r"48\.0 µs .* 41\.7 M .* 1\.80 kB .* fail", capture.get())
+    assert re.search(r"lossless-with-a-name-that-goes-on │ +5\.00 × │ no ", capture.get())
+
+
+def printed(width: int, *fakes: Fake) -> list[str]:
+    """Lines of the terminal's table."""
+    console = Console(width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(results_table({"scenario": "quick", "seed": 7, **summary(*fakes)}), crop=False)
+    return capture.get().splitlines()
+
+
+def headings(lines: list[str]) -> list[str]:
+    return [heading.strip() for heading in lines[2].strip("┃").split("┃")]
+
+
+def all_headings(lines: list[str]) -> list[list[str]]:
+    """Headings of each table, one below the other."""
+    return [
+        [heading.strip() for heading in line.strip("┃").split("┃")] for line in lines if line.startswith("┃")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("width", "tables"),
+    [
+        (100, [["aggregation", "elements/s", "× first", "wire/worker", "compression", "exact", "verdict"]]),
+        (
+            80,
+            [
+                ["aggregation", "elements/s", "× first", "wire/worker", "verdict"],
+                ["compression", "exact"],
+            ],
+        ),
+        (
+            61,
+            [
+                ["aggregation", "elements/s", "× first", "verdict"],
+                ["wire/worker", "compression", "exact"],
+            ],
+        ),
+        (
+            60,
+            [
+                ["aggregation", "verdict"],
+                ["elements/s", "× first", "wire/worker"],
+                ["compression", "exact"],
+            ],
+        ),
+        (
+            40,
+            [
+                ["aggregation", "verdict"],
+                ["elements/s", "× first"],
+                ["wire/worker"],
+                ["compression", "exact"],
+            ],
+        ),
+    ],
+)
+def test_a_narrow_terminal_breaks_the_table_and_leaves_out_nothing(
+    width: int, tables: list[list[str]]
+) -> None:
+    lines = printed(width, replace(RING, name="lossless-x"), LOSSLESS)
+
+    assert all_headings(lines) == [["variant", *table] for table in tables]
+    assert sum(line.startswith("│ lossless-x ") for line in lines) == len(tables)
+    assert max(map(len, lines)) <= width
+    assert not any(line.endswith(" ") for line in lines)
+
+
+def test_a_column_that_does_not_fit_is_whole_all_the_same() -> None:
+    lines = printed(10, replace(RING, name="lossless-x"))
+
+    assert sorted(heading for table in all_headings(lines) for heading in table if heading != "variant") == (
+        sorted(headings(printed(200, RING))[1:])
+    )
+    assert any("128 µs" in line for line in lines)
+
+
+def test_the_table_says_what_it_divides_by() -> None:
+    assert (
+        "aggregation: mean per step; × first: elements/s over that of ring; wire/worker: sent by one worker, "
+        "mean per step; compression: dense float32 bytes over the payload of one worker"
+    ) in printed(300, RING, LOSSLESS)
+
+
+def test_training_loss_has_a_column_where_something_was_trained() -> None:
+    lines = printed(200, replace(RING, losses=(2.3, 1.87)), LOSSLESS)
+
+    assert headings(lines)[-2:] == ["training loss", "verdict"]
+    assert "2.30 → 1.87" in lines[4]
+    assert "│ – " in lines[5]
+
+
+def test_published_figures_stand_below_the_table() -> None:
+    references = (
+        Reference("published", 2.82e9, "a paper, figure 4"),
+        Reference("wire bound, dense", 3e9, "–"),
+    )
+    lines = printed(100, replace(RING, references=references), LOSSLESS)
+
+    assert lines[-1] == "published for ring: 2.82 G elements/s, a paper, figure 4"
+    assert not any("bound" in line for line in lines)

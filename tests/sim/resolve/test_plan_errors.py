@@ -1,0 +1,304 @@
+"""The plan: every reason why a scenario cannot be run, in full."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from netfold.sim.plan.plan import RingPlan
+from netfold.sim.units import TIME
+from netfold.topologies.exchange import to_json
+from netfold.topologies.star import star
+from tests.sim.scenes import DENSE, LINK, RING, TINY, job_of, job_plan, only, plan, refused
+
+FROM_FILE = "topology={kind: file, path: net.json}"
+KNOWN = "plain, ideal, tofino1, tofino2, sharp, fpga, trio"
+COLLECTIVE = "kind: in_network\n  frame: udp-256\n"
+
+MISTAKES = {
+    "more workers than hosts": (
+        "workers: 3",
+        "workers: 5",
+        "4: workers: cannot place 5 workers on 4 hosts, one a host\n"
+        "  use at most 4 workers or a larger topology",
+    ),
+    "unknown host": (
+        "workers: 3",
+        "workers: {count: 2, placement: [h0, h11]}",
+        "4: workers.placement: there is no host 'h11' (did you mean 'h1'?)\n"
+        "  there are 4 hosts, from 'h0' to 'h3'",
+    ),
+    "one host for two workers": (
+        "workers: 3",
+        "workers: {count: 2, placement: [h0, h0]}",
+        "4: workers.placement: host 'h0' is named for 2 workers\n  a host takes one, so name another",
+    ),
+    "too few hosts named": (
+        "workers: 3",
+        "workers: {count: 3, placement: [h0, h1]}",
+        "4: workers.placement: 3 workers need as many host names, found 2\n  name exactly one a worker",
+    ),
+    "mistyped profile": (
+        "switch: tofino1",
+        "switch: tofino",
+        f"3: topology.switch: there is no switch profile 'tofino'\n  did you mean 'tofino2'? known: {KNOWN}",
+    ),
+    "profile like no other": (
+        "switch: tofino1",
+        "switch: xyz",
+        f"3: topology.switch: there is no switch profile 'xyz'\n  known: {KNOWN}",
+    ),
+    "no programmable switch": (
+        "switch: tofino1",
+        "switch: plain",
+        "3: topology.switch: no switch can aggregate: profiles found are 'plain' on 1\n"
+        "  give one a programmable profile: ideal, tofino1, tofino2, sharp, fpga, trio",
+    ),
+    "unknown switch": (
+        COLLECTIVE,
+        COLLECTIVE + "  switch: s1\n",
+        "12: collective.switch: there is no switch 's1'\n  switches: s0",
+    ),
+    "mistyped switch": (
+        COLLECTIVE,
+        COLLECTIVE + "  switch: s00\n",
+        "12: collective.switch: there is no switch 's00'\n  did you mean 's0'? switches: s0",
+    ),
+    "a host as the switch": (
+        COLLECTIVE,
+        COLLECTIVE + "  switch: h1\n",
+        "12: collective.switch: there is no switch 'h1'\n  switches: s0",
+    ),
+    "float sums in a switch": (
+        "kind: fixed_point",
+        "kind: none",
+        "8: codec: switch profile 'tofino1' cannot merge words by float_add (it can: add, max, or)\n"
+        "  use a switch that can (ideal, sharp, fpga), or a codec that needs no more than it can",
+    ),
+    "slots that are no whole messages": (
+        COLLECTIVE,
+        "kind: in_network\n  message_packets: 4\n  slots: 510\n",
+        "12: collective.slots: 510 slots cannot be divided into messages of 4 packets\n  use a multiple of 4",
+    ),
+    "fewer slots than a message": (
+        COLLECTIVE,
+        "kind: in_network\n  message_packets: 4\n  slots: 2\n",
+        "12: collective.slots: 2 slots cannot be divided into messages of 4 packets\n  use a multiple of 4",
+    ),
+    "a window that is never acknowledged": (
+        COLLECTIVE,
+        "kind: ring\n  ack_every: 9\n  window: 8\n",
+        "12: collective.window: a window of 8 packets is smaller than ack_every, 9: "
+        "it would be full before there is enough to acknowledge\n  use at least 9",
+    ),
+    "no such link": (
+        COLLECTIVE,
+        COLLECTIVE + "faults:\n  - {kind: loss, rate: 1%}\n  - kind: loss\n    rate: 1%\n"
+        "    links: ['h*', h0->s1]\n",
+        "16: faults.1.links: no link matches 'h0->s1'\n"
+        "  did you mean 'h0->s0'? links are named like 'h0->s0'",
+    ),
+    "a pattern like no link": (
+        COLLECTIVE,
+        COLLECTIVE + "faults: [{kind: loss, rate: 1%, links: ['zz']}]\n",
+        "12: faults.0.links: no link matches 'zz'\n  links are named like 'h0->s0'",
+    ),
+    "too many slots": (
+        COLLECTIVE,
+        COLLECTIVE + "  slots: 11265\n",
+        "12: collective.slots: 11265 slots need 32 register arrays of 22530 entries (13 map RAMs each), "
+        "tofino1 with 48 map RAMs a stage has room for 27\n  use 11264 slots at most",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_in_full(tmp_path: Path, mistake: str) -> None:
+    old, new, told = MISTAKES[mistake]
+    assert TINY.count(old) == 1
+
+    assert f"tiny.yaml:{told}" == refused(tmp_path, text=TINY.replace(old, new))
+
+
+def test_a_switch_that_only_forwards(tmp_path: Path) -> None:
+    told = refused(tmp_path, "topology.switch=plain", "collective.switch=s0")
+
+    assert told == (
+        "--set: collective.switch: switch profile 'plain' only forwards\n"
+        "  use a switch that can: ideal, tofino1, tofino2, fpga, trio"
+    )
+
+
+def test_more_workers_than_bits_in_the_bitmap(tmp_path: Path) -> None:
+    plan(tmp_path, "topology.hosts=33", "workers=32")
+
+    assert refused(tmp_path, "topology.hosts=33", "workers=33") == (
+        "--set: workers: SwitchML cannot tell 33 workers apart: its bitmap is one 32-bit word\n"
+        "  use 32 workers at most"
+    )
+
+
+def test_more_workers_than_folded_packets_have_rules_for(tmp_path: Path) -> None:
+    large = ("topology.hosts=17", "collective.frame=roce-1024")
+    plan(tmp_path, *large, "workers=16")
+
+    assert refused(tmp_path, *large, "workers=17") == (
+        "--set: workers: SwitchML cannot fold packets of 256 words over 4 pipelines for 17 workers\n"
+        "  use 16 workers at most, or 64 words (256 B) a packet (collective.frame: udp-256)"
+    )
+
+
+def test_a_switch_that_runs_other_programs(tmp_path: Path) -> None:
+    assert refused(tmp_path, "topology.switch=sharp") == (
+        "tiny.yaml:9: collective.program (default): sharp runs program tree alone, found switchml\n"
+        "  use program tree, or a programmable switch: ideal, tofino1, tofino2, fpga, trio"
+    )
+
+
+def test_loopback_ports_are_as_busy_as_links_are_fast(tmp_path: Path) -> None:
+    """16 workers fold 256 words through 3 more pipelines, 3 passes read them out: 51 streams."""
+    many = ("topology.switch=tofino2", "topology.hosts=16", "workers=16", "collective.frame=roce-1024")
+    plan(tmp_path, *many, "topology.rate=200Gbps")
+
+    assert refused(tmp_path, *many, "topology.rate=400Gbps") == (
+        "--set: workers: 16 workers send 20400 Gbps through loopback ports with SwitchML, "
+        "tofino2 has 32 of 400 Gbps\n  use 9 workers at most, "
+        "or 64 words (256 B) a packet (collective.frame: udp-256)"
+    )
+
+
+def test_the_ring_needs_no_switch_and_no_bitmap(tmp_path: Path) -> None:
+    variant = only(tmp_path, "topology.hosts=33", "workers=33", "topology.switch=plain", RING, DENSE)
+
+    assert isinstance(job_plan(variant).collective, RingPlan)
+
+
+def test_slots_up_to_what_the_registers_hold(tmp_path: Path) -> None:
+    assert job_of(only(tmp_path, "collective.slots=11264")).slots_count == 11264
+    # The ideal switch has no such limit.
+    ideal = only(tmp_path, "collective.slots=100000", "topology.switch=ideal")
+    assert job_of(ideal).slots_count == 100_000
+
+
+def test_a_window_of_one_acknowledgement_is_enough(tmp_path: Path) -> None:
+    assert only(tmp_path, "collective={kind: ring, window: 9, ack_every: 9}", DENSE)
+
+
+def test_an_error_names_where_the_command_line_put_the_value(tmp_path: Path) -> None:
+    assert refused(tmp_path, "collective.slots=3", "collective.frame=roce-1024") == (
+        "--set: collective.slots: 3 slots cannot be divided into messages of 4 packets\n  use a multiple of 4"
+    )
+
+
+def test_an_unknown_profile_in_a_topology_file(tmp_path: Path) -> None:
+    graph = star(4, LINK, "tofino1")
+    graph.nodes["s0"]["profile"] = "tofino"
+    (tmp_path / "net.json").write_text(to_json(graph))
+
+    told = refused(tmp_path, FROM_FILE)
+
+    assert f"there is no switch profile 'tofino'\n  did you mean 'tofino2'? known: {KNOWN}" in told
+
+
+@pytest.mark.parametrize(("written", "found"), [("0s", "0ps"), ("1ps", "1ps"), ("16851840ps", "16.85184us")])
+def test_a_timeout_that_expires_while_all_is_well(tmp_path: Path, written: str, found: str) -> None:
+    """It would send everything again and again, and in no time if it is 0."""
+    # Up: 512 packets of 332 B in a row, 1 us and a pass. Through: a second pass. Down: one packet, 1 us.
+    # A window up, then one packet through the loopback (one more pass) and down.
+    round_trip_ps = 512 * 332 * 80 + 1_000_000 + 600_000 + 332 * 80 + 600_000 + 332 * 80 + 1_000_000
+    assert round_trip_ps == 16_851_840
+
+    for key in ("timeout", "first_timeout"):
+        assert refused(tmp_path, f"collective.{key}={written}") == (
+            f"--set: collective.{key}: {found} is too short: a full window's round trip takes 16.9us "
+            "on the idle network, so packets would be sent again without need\n"
+            "  use more than 16.9us, or a smaller window (collective.slots)"
+        )
+    assert plan(tmp_path, "collective.timeout=16851841ps")
+
+
+def test_a_longest_timeout_below_the_first(tmp_path: Path) -> None:
+    """Written, it would be ignored; a default gives way."""
+    assert refused(tmp_path, "collective.timeout=2ms", "collective.timeout_max=1999us") == (
+        "--set: collective.timeout_max: 1999us is less than timeout, 2ms\n"
+        "  use 2ms or more, or a timeout of 1999us at most"
+    )
+    assert refused(tmp_path, "collective.timeout_max=4ms") == (
+        "--set: collective.timeout_max: 4ms is less than timeout, 10ms (default)\n"
+        "  use 10ms or more, or a timeout of 4ms at most"
+    )
+    timed = "collective={kind: in_network, program: timed, slot_timer: 1ms, timeout: 2ms, timeout_max: 1ms}"
+    linear = ("codec={kind: fixed_point, factor: 1e6}", "topology.switch=trio")
+    assert refused(tmp_path, timed, *linear).startswith(
+        "--set: collective.timeout_max: 1ms is less than timeout, 2ms\n"
+    )
+
+    same = job_of(only(tmp_path, "collective.timeout=2ms", "collective.timeout_max=2ms"))
+    assert (same.timeout_ps, same.timeout_max_ps) == (2 * 10**9, 2 * 10**9)
+    longer = job_of(only(tmp_path, "collective.timeout=200ms"))
+    assert (longer.timeout_ps, longer.timeout_max_ps) == (2 * 10**11, 2 * 10**11)
+
+
+def test_a_ring_has_as_little_use_for_a_short_timeout(tmp_path: Path) -> None:
+    # Through the switch: a packet twice, a window once; then the acknowledgement.
+    size_bytes, ack_bytes = 82 + 1024 + 16 + 4, 86
+    trip_ps = size_bytes * 80 * (2 + 511) + 2_600_000 + ack_bytes * 80 * 2 + 2_600_000
+
+    ring = "collective={{kind: ring, timeout: {}ps}}"
+    assert refused(tmp_path, ring.format(trip_ps), DENSE) == (
+        f"--set: collective.timeout: {TIME.format(trip_ps)} is too short: a full window's round trip takes "
+        f"{TIME.rough(trip_ps)} on the idle network, so packets would be sent again without need\n"
+        f"  use more than {TIME.rough(trip_ps)}, or a smaller window (collective.window)"
+    )
+    assert plan(tmp_path, ring.format(trip_ps + 1), DENSE)
+
+
+def test_a_link_faster_than_the_switchs_ports(tmp_path: Path) -> None:
+    assert refused(tmp_path, "topology.rate=200Gbps") == (
+        "--set: topology.rate: link h0–s0 has 200Gbps, a port of tofino1 100Gbps\n"
+        "  use a lower rate, or topology.switch: ideal"
+    )
+    assert plan(tmp_path, "topology.rate=200Gbps", "topology.switch=ideal")
+
+
+def test_a_network_with_too_many_nodes(tmp_path: Path) -> None:
+    assert refused(tmp_path, "topology.hosts=4096") == (
+        "--set: topology.hosts: 4097 nodes are too many: the packet engine takes up to 4096\n"
+        "  use 4095 hosts at most"
+    )
+    assert "1000000000001 nodes are too many" in refused(tmp_path, "topology.hosts=1e12")
+    huge = "topology={kind: leaf_spine, leaves: 1000, spines: 1000, hosts_per_leaf: 1000, switch: tofino1}"
+    assert refused(tmp_path, huge) == (
+        "--set: topology.leaves: 1002000 nodes are too many: the packet engine takes up to 4096\n"
+        "  use fewer leaves or spines"
+    )
+    assert refused(tmp_path, huge, "topology.spines=10") == (
+        "--set: topology.hosts_per_leaf: 1001010 nodes are too many: the packet engine takes up to 4096\n"
+        "  use 3 hosts_per_leaf at most, or fewer leaves"
+    )
+    assert refused(tmp_path, huge, "topology.hosts_per_leaf=2") == (
+        "--set: topology.leaves: 2004000 links are too many: the packet engine takes up to 262144\n"
+        "  use fewer leaves or spines"
+    )
+
+
+def test_defaults_of_timeouts_outlast_a_full_window(tmp_path: Path) -> None:
+    slow = "topology.rate=1Mbps"
+    window_ps = 512 * 332 * 8 * 10**6
+
+    job = job_of(only(tmp_path, slow))
+    assert job.timeout_ps == job.first_timeout_ps > 2 * window_ps
+    ring = job_plan(only(tmp_path, slow, RING, DENSE)).collective
+    assert isinstance(ring, RingPlan)
+    assert ring.timeout_ps > 2 * window_ps
+
+
+def test_workers_that_share_an_uplink_wait_for_each_other(tmp_path: Path) -> None:
+    shared = "topology={kind: leaf_spine, leaves: 2, spines: 1, hosts_per_leaf: 2, switch: tofino1}"
+
+    one = ("collective.switch=spine0", "collective.aggregators=one")
+    found = refused(tmp_path, shared, "workers=4", *one, "collective.timeout=25us")
+
+    # Two windows of 512 packets of 332 B meet on each leaf's uplink: 27.2 us at 100 Gbps.
+    assert "--set: collective.timeout: 25us is too short" in found

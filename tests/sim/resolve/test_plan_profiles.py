@@ -1,0 +1,241 @@
+"""Programs held to the switches of a scenario: what fits, what it takes, and every refusal in full."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from netfold.homomorphic.codec import Merge
+from netfold.sim.commands.main import app
+from netfold.sim.engine.interface import Overflow
+from netfold.sim.plan.plan import Passes
+from netfold.switch.declare import RELEASED
+from netfold.switch.fit import fit
+from netfold.switch.profiles import PROFILES
+from netfold.switch.program import Demand
+from netfold.topologies.exchange import to_json
+from netfold.topologies.graph import LinkSpec
+from netfold.topologies.leaf_spine import leaf_spine
+from tests.sim.scenes import TINY, job_of, job_plan, only, refused
+
+BARE = TINY.replace("  frame: udp-256\n", "")
+OWN = TINY.replace("workers:", "profiles:\n  - name: mine\n    like: tofino1\nworkers:")
+FLOATS = "codec={kind: none}"
+TREE = "collective.program=tree"
+FACTOR = "codec={kind: fixed_point, factor: 1e6}"
+RACKS = "topology={kind: file, path: net.json}"
+
+
+@pytest.mark.parametrize(
+    ("sets", "demand"),
+    [
+        (("collective.frame=udp-256",), Demand(3, 512, 64)),
+        (("collective.frame=udp-1024",), Demand(3, 512, 256)),
+        (("collective.frame=udp-1024", "topology.switch=tofino2"), Demand(3, 512, 256)),
+        (("collective.frame=udp-1024", "topology.switch=fpga"), Demand(3, 512, 256)),
+        (("collective.program=atp", FACTOR), Demand(3, 20_000, 62)),
+    ],
+)
+def test_passes_are_those_of_the_fit(tmp_path: Path, sets: tuple[str, ...], demand: Demand) -> None:
+    variant = only(tmp_path, *sets, text=BARE)
+    program = "atp" if demand.words == 62 else "switchml"
+    found = fit(PROFILES[variant.network.profiles[-1]], program, demand)
+
+    assert job_plan(variant).passes == Passes(found.packet_passes, found.read_passes)
+    loopback = job_of(variant).loopback_link
+    assert (loopback >= 0) == (found.extra_passes > 0)
+    if loopback >= 0:
+        assert variant.network.delay_ps[loopback] == found.extra_passes * 600_000
+
+
+def test_a_profile_of_ones_own(tmp_path: Path) -> None:
+    own = ("topology.switch=mine", "profiles.mine.pass_latency=1us", "profiles.mine.words_out=2")
+    variant = only(tmp_path, *own, text=OWN)
+
+    assert variant.network.profiles[-1] == "mine"
+    assert variant.network.delay_ps[0] == 2_000_000
+    assert job_plan(variant).passes == Passes(1, 0)
+    assert refused(tmp_path, *own, "profiles.mine.stages=10", text=OWN) == (
+        "tiny.yaml:14: collective.frame: SwitchML with 64 words a pass needs 36 stateful ALUs in stages "
+        "that wait for each other, the 10 stages of mine have room for 28 of its 32 arrays 'values'\n"
+        "  use a switch that can: ideal, tofino1, tofino2, fpga, trio"
+    )
+
+
+def test_no_switch_can_run_anything(tmp_path: Path) -> None:
+    assert refused(tmp_path, "topology.switch=plain", text=OWN) == (
+        "--set: topology.switch: no switch can aggregate: profiles found are 'plain' on 1\n"
+        "  give one a programmable profile: ideal, tofino1, tofino2, sharp, fpga, trio, mine"
+    )
+    assert refused(tmp_path, "topology.switch=min", text=OWN) == (
+        "--set: topology.switch: there is no switch profile 'min'\n"
+        "  did you mean 'mine'? known: plain, ideal, tofino1, tofino2, sharp, fpga, trio, mine"
+    )
+
+
+def test_auto_takes_the_nearest_switch_that_can_run_the_program(tmp_path: Path) -> None:
+    """A spine that is programmable is further away than a leaf that has only trees built in."""
+    link = LinkSpec(10**11, 10**6, 1 << 24)
+    graph = leaf_spine(2, 1, 4, link, link, "sharp")
+    graph.nodes["spine0"]["profile"] = "trio"
+    (tmp_path / "net.json").write_text(to_json(graph))
+
+    switchml = only(tmp_path, RACKS)
+    assert switchml.network.nodes[job_of(switchml).switch] == "spine0"
+    tree = only(tmp_path, RACKS, TREE, text=BARE)
+    assert tree.network.nodes[job_of(tree).switch] == "leaf0"
+    below = only(tmp_path, RACKS, "workers=8", "collective.aggregators=tree")
+    assert job_of(below).branches == ()  # the leaves cannot
+
+
+def test_auto_takes_no_switch_that_loses_packets_for_a_tree(tmp_path: Path) -> None:
+    """A leaf is nearer, but only the spine is built for networks that lose nothing."""
+    link = LinkSpec(10**11, 10**6, 1 << 24)
+    graph = leaf_spine(2, 1, 4, link, link, "tofino1")
+    graph.nodes["spine0"]["profile"] = "sharp"
+    (tmp_path / "net.json").write_text(to_json(graph))
+
+    tree = only(tmp_path, RACKS, TREE, text=BARE)
+    assert tree.network.nodes[job_of(tree).switch] == "spine0"
+    switchml = only(tmp_path, RACKS)
+    assert switchml.network.nodes[job_of(switchml).switch] == "leaf0"
+
+
+def test_auto_takes_no_switch_whose_sums_atp_could_not_read(tmp_path: Path) -> None:
+    link = LinkSpec(10**11, 10**6, 1 << 24)
+    graph = leaf_spine(2, 1, 4, link, link, "trio")
+    graph.nodes["spine0"]["profile"] = "fpga"
+    (tmp_path / "net.json").write_text(to_json(graph))
+
+    atp = only(tmp_path, RACKS, "collective.program=atp", FACTOR, text=BARE)
+    assert atp.network.nodes[job_of(atp).switch] == "spine0"
+
+
+def test_sharp_adds_floats_and_wraps(tmp_path: Path) -> None:
+    variant = only(tmp_path, "topology.switch=sharp", TREE, FLOATS, text=BARE)
+    job = job_of(variant)
+
+    assert job_plan(variant).codec.merges == {Merge.FLOAT_ADD}
+    assert (job.overflow, job.slots_count, job.frame.elements) == (Overflow.WRAP, 16, 512)
+    assert job_plan(variant).passes == Passes(1, 0)
+
+
+SHARP = ("topology.switch=sharp", TREE)
+REFUSED = {
+    "a tree where packets get lost": (
+        (TREE,),
+        "tiny.yaml:3: topology.switch: program tree has no answer to lost packets, and networks of tofino1 "
+        "lose some\n  use program switchml, or a switch that can: ideal, sharp",
+    ),
+    "a timer where there is none": (
+        ("collective={program: timed, slot_timer: 1ms}", FACTOR, "collective.switch=s0"),
+        "--set: collective.switch: the timed program needs timers, tofino1 has none\n"
+        "  use a switch that can: ideal, trio",
+    ),
+    "sums that do not stick": (
+        ("collective.program=atp", FACTOR, "topology.switch=trio"),
+        "--set: topology.switch: ATP needs sums that stick at the limit; those of trio can: wrap\n"
+        "  use a switch that can: ideal, tofino1, tofino2, fpga",
+    ),
+    "more operations than there are": (
+        (*SHARP, "collective.slots=24"),
+        "--set: collective.slots: 24 slots need as many outstanding operations, sharp has 23\n"
+        "  use 23 slots at most",
+    ),
+    "larger packets than an operation holds": (
+        (TREE, "topology.switch=small", "profiles=[{name: small, like: sharp, operation_payload: 1KiB}]"),
+        "tiny.yaml:9: collective.frame (default): an operation of small holds 1024 B, "
+        "512 words a packet are 2048 B\n  use 64 (256 B) or 256 words (1024 B) a packet",
+    ),
+    "an overflow it cannot have": (
+        (*SHARP, "collective.overflow=saturate"),
+        "--set: collective.overflow: switch profile 'sharp': its ALUs cannot make sums saturate "
+        "(they can: wrap)\n  use wrap, or a switch that can: ideal, tofino1, tofino2, fpga",
+    ),
+    "more aggregators than registers hold": (
+        ("collective.program=atp", FACTOR, "collective.entries=50000"),
+        "--set: collective.entries: 50000 slots need 31 register arrays of 100000 entries "
+        "(26 map RAMs each), tofino1 with 48 map RAMs a stage has room for 8\n  use 22528 slots at most",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", REFUSED)
+def test_refusals_in_full(tmp_path: Path, mistake: str) -> None:
+    sets, told = REFUSED[mistake]
+
+    assert told == refused(tmp_path, *sets, text=BARE)
+
+
+TWO = BARE.replace("hosts: 4", "hosts: 8") + "jobs: [{name: a}, {name: b}]\n"
+
+
+def test_operations_are_shared_by_jobs(tmp_path: Path) -> None:
+    assert only(tmp_path, *SHARP, "jobs.b.collective.slots=7", text=TWO)
+
+    assert refused(tmp_path, *SHARP, "jobs.b.collective.slots=8", text=TWO) == (
+        "--set: jobs.b.collective.slots: 8 slots do not fit on switch s0: 16 are taken by job 'a' "
+        "(up to 16), 7 are left\n  use 7 slots at most, fewer for the other jobs, or another switch"
+    )
+
+
+def test_every_job_takes_a_group(tmp_path: Path) -> None:
+    sets = ("topology.switch=small", TREE, "collective.slots=2")
+    own = "profiles=[{{name: small, like: sharp, groups: {}}}]"
+    assert only(tmp_path, *sets, own.format(2), text=TWO)
+
+    assert refused(tmp_path, *sets, own.format(1), text=TWO) == (
+        "tiny.yaml:11: jobs: 2 jobs need a group each, small has 1\n  use 1 jobs at most"
+    )
+
+
+def test_a_point_of_a_tree_that_does_not_fit_is_named(tmp_path: Path) -> None:
+    """The loopback ports of a small leaf are fewer than its four workers need."""
+    link = LinkSpec(10**11, 10**6, 1 << 24)
+    graph = leaf_spine(2, 1, 4, link, link, "tofino1")
+    graph.nodes["leaf1"]["profile"] = "mine"
+    (tmp_path / "net.json").write_text(to_json(graph))
+    tree = ("collective.aggregators=tree", "collective.switch=spine0", "collective.frame=udp-1024")
+    sets = (RACKS, "workers=8", *tree)
+    assert only(tmp_path, *sets, "profiles.mine.loopback_ports=19", text=OWN)
+
+    assert refused(tmp_path, *sets, "profiles.mine.loopback_ports=18", text=OWN) == (
+        "--set: workers: switch leaf1: 4 workers send 1900 Gbps through loopback ports with SwitchML, "
+        "mine has 18 of 100 Gbps\n  use 3 workers at most, "
+        "or 64 words (256 B) a packet (collective.frame: udp-256)"
+    )
+
+
+def test_loopback_ports_are_as_busy_as_the_fastest_link_at_the_switch(tmp_path: Path) -> None:
+    """8 workers and 256 words are 31 streams: of 10 Gbps they fit into 4 ports."""
+    sets = ("topology.switch=mine", "topology.hosts=8", "workers=8", "collective.frame=udp-1024")
+
+    assert only(tmp_path, *sets, "topology.rate=10Gbps", "profiles.mine.loopback_ports=4", text=OWN)
+    assert "send 310 Gbps" in refused(
+        tmp_path, *sets, "topology.rate=10Gbps", "profiles.mine.loopback_ports=3", text=OWN
+    )
+
+
+@pytest.mark.parametrize("name", PROFILES)
+@pytest.mark.parametrize("program", ["switchml", "tree", "timed", "atp"])
+def test_what_netfold_switch_fit_says_is_so_in_a_run(tmp_path: Path, program: str, name: str) -> None:
+    """With the size of packets and the slots of the released program, and all else as it is by default."""
+    frames = {"switchml": "udp-256", "tree": "roce-2048", "timed": "udp-256", "atp": "atp"}
+    demand = replace(RELEASED[program], workers=3)
+    entries = f", entries: {demand.slots}" if program == "atp" else ""
+    collective = f"kind: in_network, program: {program}, frame: {frames[program]}, slots: {demand.slots}"
+    timer = ", slot_timer: 10ms" if program == "timed" else ""
+    sets = (f"topology.switch={name}", f"collective={{{collective}{entries}{timer}}}")
+    codec = FLOATS if program == "tree" else FACTOR
+
+    command = ["switch", "fit", program, "--profile", name, "--workers", "3"]
+    told = CliRunner().invoke(app, command)
+    if told.exit_code == 0:
+        assert job_of(only(tmp_path, *sets, codec, text=BARE)).slots_count == demand.slots
+    else:
+        reason = told.stdout.splitlines()[0].removeprefix("does not fit: ")
+        reason = "no switch can aggregate" if name == "plain" else reason
+        assert reason in refused(tmp_path, *sets, codec, text=BARE)

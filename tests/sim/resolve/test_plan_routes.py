@@ -1,0 +1,122 @@
+"""Timeouts by default, and which of several equal ways packets take: what the documents promise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from netfold.sim.plan.plan import RingPlan
+from netfold.sim.run.run import VariantResult
+from tests.sim.scenes import DENSE, RING, job_of, job_plan, only, run, simulate
+
+# Eight spines: that all of many ways go over one of them by chance is out of the question.
+SPINES = """\
+name: spines
+seed: 7
+topology: {kind: leaf_spine, leaves: 2, spines: 8, hosts_per_leaf: 8}
+workers: {count: 16, placement: spread}
+workload: {kind: synthetic, elements: 2000}
+codec: {kind: fixed_point}
+collective: {kind: in_network, frame: udp-256}
+"""
+TREE = ("collective.aggregators=tree", "collective.switch=leaf0")
+
+
+def used(result: VariantResult) -> set[str]:
+    """Uplinks of leaf 1 that carried anything."""
+    return {
+        link.link
+        for link in result.links
+        if link.source == "leaf1" and link.packets and "spine" in link.target
+    }
+
+
+def test_a_ring_waits_a_millisecond(tmp_path: Path) -> None:
+    """The guide: by default a ring waits 1 ms, SwitchML 10 ms."""
+    ring = job_plan(only(tmp_path, RING, DENSE)).collective
+
+    assert isinstance(ring, RingPlan)
+    assert ring.timeout_ps == 10**9
+    assert job_of(only(tmp_path)).timeout_ps == 10**10
+
+
+def test_a_ring_waits_longer_where_a_window_takes_longer(tmp_path: Path) -> None:
+    """A window of 2000 packets of 1126 B at 10 Gbps is there after 1.8 ms: twice that, and the way."""
+    slow = ("topology.rate=10Gbps", "collective.window=2000")
+    ring = job_plan(only(tmp_path, RING, DENSE, *slow)).collective
+
+    assert isinstance(ring, RingPlan)
+    assert ring.timeout_ps == pytest.approx(2 * (2000 * 1126 * 800 + 4 * 10**6), rel=0.01)
+
+
+def test_the_workers_of_a_tree_go_the_same_way(tmp_path: Path) -> None:
+    """sim/README: one key picks among equal ways for all workers of a job."""
+    job = job_of(only(tmp_path, *TREE, text=SPINES))
+    assert len({*job.routes, *(branch.route for branch in job.branches)}) == 1
+
+    # A switch that only forwards leaves the streams of leaf 1 apart; they still share one way.
+    alone = simulate(tmp_path, *TREE, "workers={count: 2, placement: [h0, h8]}", text=SPINES)
+    assert len(used(alone)) == 1
+    assert len(used(simulate(tmp_path, *TREE, text=SPINES))) == 1
+
+
+def test_the_workers_of_one_switch_go_ways_of_their_own(tmp_path: Path) -> None:
+    """sim/README: equal-cost paths are chosen by a hash per worker and job."""
+    one = simulate(tmp_path, "collective.aggregators=one", "collective.switch=leaf0", text=SPINES)
+
+    assert len(used(one)) > 2
+
+
+def test_rings_go_ways_of_their_own(tmp_path: Path) -> None:
+    """Eight workers of each rack send to the other rack: by worker, by job, and by seed."""
+    rings = ("collective={kind: ring}", "codec={kind: none}")
+    found = used(simulate(tmp_path, *rings, text=SPINES))
+    assert len(found) > 2
+
+    assert found != used(simulate(tmp_path, *rings, "seed=8", text=SPINES))
+    pairs = (
+        "jobs=["
+        + ", ".join(f"{{name: j{n}, workers: {{count: 2, placement: [h{n}, h{8 + n}]}}}}" for n in range(8))
+        + "]"
+    )
+    assert len(used(simulate(tmp_path, *rings, pairs, text=SPINES))) > 2
+
+
+LOSSY = """\
+name: lossy
+seed: 1
+topology: {kind: star, hosts: 4}
+workers: 3
+workload: {kind: synthetic, elements: 1000}
+codec: {kind: fixed_point}
+collective: {kind: in_network}
+faults: [{kind: loss, rate: 1%}]
+variants:
+  - name: switchml
+  - name: ring
+    collective: {kind: ring}
+"""
+NOTE = (
+    "switchml: packets get lost and timeouts differ, some by default: 1ms (ring), 10ms (switchml); "
+    "timers decide such comparisons, give all the same collective.timeout if that is not what you ask"
+)
+
+
+@pytest.mark.parametrize(
+    ("sets", "expected"),
+    [
+        ((), [NOTE]),
+        (("faults=[{kind: burst_loss, good_to_bad: 1%, bad_to_good: 20%}]",), [NOTE]),
+        (("faults=[]",), []),
+        (("faults=[{kind: duplicate, rate: 1%}]",), []),
+        (("collective.timeout=1ms",), []),
+        (("variants.switchml.collective.timeout=1ms",), []),  # the ring's by default is the same
+        (
+            ("variants.switchml.collective.timeout=2ms", "variants.ring.collective.timeout=3ms"),
+            [],
+        ),  # on purpose
+    ],
+)
+def test_timers_that_decide_are_told_of(tmp_path: Path, sets: tuple[str, ...], expected: list[str]) -> None:
+    assert run(tmp_path, *sets, text=LOSSY).summary["warnings"] == expected

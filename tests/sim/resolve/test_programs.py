@@ -1,0 +1,125 @@
+"""Jobs of every switch program, resolved: what they get, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from netfold.homomorphic.codecs.fixed_point import FixedPoint
+from netfold.sim.engine.interface import Overflow, Program
+from tests.sim.scenes import TINY, job_of, job_plan, only, refused
+
+BARE = TINY.replace("  frame: udp-256\n", "")
+FACTOR = "codec={kind: fixed_point, factor: 1e6}"
+ATP = ("collective.program=atp", FACTOR)
+TIMED = ("collective={program: timed, slot_timer: 2ms}", FACTOR)
+
+
+def test_atp(tmp_path: Path) -> None:
+    variant = only(tmp_path, *ATP, text=BARE)
+    job = job_of(variant)
+
+    assert (job.program, job.overflow) == (Program.ATP, Overflow.STICKY)
+    assert (job.slots_count, job.unit_packets) == (100, 1)
+    assert (job.frame.elements, job.frame.wire_bytes(62, first=True, last=True)) == (62, 332)
+    assert (job.timeout_ps, job.first_timeout_ps) == (200 * 10**6, 50 * 10**9)
+    assert job.server is not None
+    assert variant.network.nodes[job.server.host] == "h3"
+    assert (job.server.entries, job.server.window_max, job.server.ecn_bytes) == (20_000, 100, 80_000)
+    assert job.server.is_adaptive
+    assert job_plan(variant).codec == FixedPoint(factor=1e6)
+    (bound,) = job_plan(variant).references
+    assert bound.elements_per_s == pytest.approx(62 / 332 * 12.5e9)
+
+
+def test_timed(tmp_path: Path) -> None:
+    job = job_of(only(tmp_path, *TIMED, "topology.switch=trio", text=BARE))
+
+    assert (job.program, job.overflow, job.slot_timer_ps) == (Program.TIMED, Overflow.WRAP, 2 * 10**9)
+    assert (job.frame.name, job.slots_count, job.timeout_ps) == ("udp-1024", 512, 10**10)
+
+
+def test_two_jobs_of_atp_share_entries_and_may_share_their_server(tmp_path: Path) -> None:
+    text = BARE.replace("hosts: 4", "hosts: 8") + "jobs: [{name: a}, {name: b}]\n"
+    variant = only(tmp_path, *ATP, text=text)
+    jobs = [job.collective for job in variant.jobs]
+
+    servers = [job.server for job in jobs]  # type: ignore[union-attr]
+    assert [variant.network.nodes[server.host] for server in servers if server is not None] == ["h6", "h6"]
+
+    told = refused(tmp_path, *ATP, "jobs.b.collective.entries=100", text=text)
+    assert told == (
+        "--set: jobs.b.collective.entries: switch s0 has 20000 entries for job 'a', which all jobs share\n"
+        "  use 20000"
+    )
+
+
+def test_an_atp_window_needs_as_many_entries(tmp_path: Path) -> None:
+    assert refused(tmp_path, *ATP, "collective.entries=10", text=BARE) == (
+        "--set: collective.entries: a window of 100 packets needs as many entries, found 10\n"
+        "  use 100 entries or more, or 10 slots or fewer"
+    )
+
+
+@pytest.mark.parametrize("policy", ["wrap", "saturate", "sticky"])
+def test_what_becomes_of_overflows_can_be_chosen(tmp_path: Path, policy: str) -> None:
+    job = job_of(only(tmp_path, f"collective.overflow={policy}"))
+
+    assert job.overflow == Overflow[policy.upper()]
+
+
+REFUSED = [
+    (
+        ("collective.program=atp", "workers=4", FACTOR),
+        "tiny.yaml:9: collective.server (default): every host runs a worker, none is left for the parameter "
+        "server\n  use a larger topology or fewer workers",
+    ),
+    (
+        (*ATP, "collective.server=h33"),
+        "--set: collective.server: there is no host 'h33'\n"
+        "  did you mean 'h3'? there are 4 hosts, from 'h0' to 'h3'",
+    ),
+    (
+        (*ATP, "collective.server=h1"),
+        "--set: collective.server: host 'h1' runs a worker\n  name a host without one, or use auto",
+    ),
+    (
+        ("collective.program=atp",),
+        "tiny.yaml:8: codec: codec 'fixed_point' cannot decode the sum of some workers' messages alone, "
+        "as program atp may deliver it\n"
+        "  use codec fixed_point with a factor, for example {kind: fixed_point, factor: 1e6}",
+    ),
+    (
+        (TIMED[0], "codec={kind: lossless}"),
+        "--set: codec: codec 'lossless' cannot decode the sum of some workers' messages alone, "
+        "as program timed may deliver it\n"
+        "  use codec fixed_point with a factor, for example {kind: fixed_point, factor: 1e6}",
+    ),
+    (
+        ("collective.program=atp", "codec={kind: none}", "topology.switch=ideal"),
+        "--set: codec: codec 'none' needs float_add, which program atp cannot do (it does add)\n"
+        "  use codec fixed_point with a factor, another program, or a collective between hosts",
+    ),
+    (
+        (*ATP, "collective.timeout=1us"),
+        "--set: collective.timeout: 1us is too short: a full window's round trip takes ",
+    ),
+]
+
+
+@pytest.mark.parametrize(("sets", "told"), REFUSED)
+def test_what_is_refused(tmp_path: Path, sets: tuple[str, ...], told: str) -> None:
+    assert refused(tmp_path, *sets, text=BARE).startswith(told)
+
+
+@pytest.mark.parametrize("policy", ["saturate", "sticky"])
+def test_lossless_on_switches_that_saturate_is_warned_of(tmp_path: Path, policy: str) -> None:
+    sets = ("codec={kind: lossless}", f"collective.overflow={policy}")
+
+    assert job_plan(only(tmp_path, *sets)).warnings == (
+        f"codec lossless with overflow {policy}: saturation is not invertible, so peeling can fail where a "
+        "counter overflows",
+    )
+    assert job_plan(only(tmp_path, sets[0])).warnings == ()
+    assert job_plan(only(tmp_path, sets[1])).warnings == ()

@@ -1,0 +1,100 @@
+"""Program: write a run over and over, killed at each file operation in turn, just before and just after it.
+
+    python -m tests.sim.results.killed OUT
+
+Prints one JSON object per attempt: the operation and what a reader finds afterwards. Ends when an attempt
+survives. Children are forked before polars has started a thread, so that importing it is paid for once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import netfold.sim.report.html
+from netfold.sim.errors import DataError
+from netfold.sim.results import load, write_run
+from tests.sim.results.builders import run_data
+
+OPERATIONS = ("mkdir", "fsync", "replace", "rename", "symlink")
+
+
+def die_at(number: int, after: bool) -> None:
+    """Make the numbered file operation the last thing that this process does."""
+    count = itertools.count()
+
+    def watched(operation: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            mine = next(count) == number
+            if mine and not after:
+                os.kill(os.getpid(), signal.SIGKILL)
+            try:
+                return operation(*arguments, **options)
+            finally:  # some are expected to fail, such as making a folder that is there
+                if mine:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        return call
+
+    for name in OPERATIONS:
+        setattr(os, name, watched(getattr(os, name)))
+
+
+def attempt(out_dir: Path, number: int, after: bool) -> bool:
+    """Write a run in a child that is killed on the way; whether the child was killed."""
+    child = os.fork()
+    if child == 0:
+        die_at(number, after)
+        write_run(out_dir, run_data(seed=number + 100))
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
+    return os.WIFSIGNALED(status)
+
+
+def readable(path: Path) -> bool:
+    """Whether a reader takes this for a finished run. In a child, because polars starts threads."""
+    child = os.fork()
+    if child == 0:
+        try:
+            load(path)
+        except DataError:
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def main() -> None:
+    out_dir = Path(sys.argv[1])
+    netfold.sim.report.html.figures = lambda run: {
+        "throughput.svg": b"<svg/>"
+    }  # drawing is slow and touches no file
+    attempt(out_dir, 10**9, after=False)  # a good run to begin with
+    for number in itertools.count():
+        for after in (False, True):
+            killed = attempt(out_dir, number, after)
+            visible = sorted(path for path in (out_dir / "quick").iterdir() if not path.name.startswith("."))
+            print(
+                json.dumps(
+                    {
+                        "number": number,
+                        "after": after,
+                        "unreadable": [path.name for path in visible if not readable(path)],
+                        "visible": len(visible),
+                        "hidden": sum(path.name.startswith(".") for path in (out_dir / "quick").iterdir()),
+                        "latest_is_readable": readable(out_dir / "latest"),
+                    }
+                )
+            )
+        if not killed:
+            return
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,375 @@
+"""Damaged and foreign run folders: refused in words, or used without a mistake; never a traceback."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from netfold.sim.errors import DataError
+from netfold.sim.report.compare import compare
+from netfold.sim.report.html import render
+from netfold.sim.report.table import results_table
+from netfold.sim.results import Reference, load, write_run
+from netfold.sim.results.format import FORMAT, _Metrics
+from netfold.sim.results.records import FaultRecord
+from netfold.sim.results.tables import TABLES
+from tests.sim.results.builders import LOSSLESS, RING, run_data, summary
+from tests.sim.results.damage import MISSING, ODD, changed, damaged, places
+
+DAMAGED = "\n  the folder is damaged, or somebody changed it: run the scenario again"
+FAULT = FaultRecord("ring", 0, "loss", "*", "", 4, "packets", 1000)
+SLOT = {
+    **{"job": "", "switch": "s0", "slot": 0, "version": 0, "stream": 0, "unit": 0, "waiting": [0, 1]},
+    **{"missing": ["worker 1"], "missing_count": 1, "age_ps": 5, "last_event": "a packet", "why": "loss"},
+    **{"advice": "none", "is_consequence": False},
+}
+MESSAGE = {
+    **{"job": "", "source": "h0", "target": "h1", "age_ps": 4, "why": "loss", "advice": "none"},
+    "is_consequence": False,
+}
+DIAGNOSIS = {
+    **{"time_ps": 5, "quiet_ps": 3, "slots": [SLOT], "slots_count": 1, "messages": [MESSAGE]},
+    **{"messages_count": 1, "idle": ["worker 0 waits"]},
+}
+JSON_FILES = ("summary.json", "checks.json", "run.json")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has something of everything."""
+    ring = replace(RING, losses=(0.7, 0.6), references=(Reference("published", 1e9, "a paper"),))
+    data = run_data(ring, replace(LOSSLESS, choices=("packed", "dense")), faults=[FAULT])
+    whole = dict(data.summary)
+    whole["variants"][0]["diagnosis"] = DIAGNOSIS
+    whole["unfinished"] = ["third"]
+    whole["inputs"] = [{"path": "g.npy", "kept": False, "bytes": 7, "sha256": "ab"}]
+    whole["injected"] = [{name: getattr(FAULT, name) for name in FAULT.__slots__}]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("netfold.sim.report.html.figures", lambda run: {})
+        return write_run(tmp_path_factory.mktemp("runs"), replace(data, summary=whole))
+
+
+@pytest.fixture
+def whole(folder: Path) -> Any:
+    """The files of the folder, put back after a test."""
+    files = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    yield files
+    for path, content in files.items():
+        path.unlink(missing_ok=True)
+        path.write_bytes(content)
+
+
+def use(folder: Path) -> str:
+    """Do with a run folder all that commands do, drawing left out; the error's text, or nothing."""
+    try:
+        run = load(folder)
+        console = Console(file=io.StringIO(), width=80)
+        console.print(compare([folder]).table())
+        console.print(results_table(run.summary))
+        json.dumps(compare([folder]).as_dict(), allow_nan=False)
+        render(run, {})
+    except DataError as error:
+        return f"{error.message}\n  {error.hint}"
+    return ""
+
+
+def refusal(folder: Path, name: str, change: Callable[[Any], Any]) -> str:
+    """The error's text without the folder's path, after a change of one of its JSON files."""
+    path = folder / name
+    path.write_text(json.dumps(change(json.loads(path.read_bytes()))))
+    return use(folder).replace(f"{folder}/", "")
+
+
+def test_a_whole_folder_is_fine(folder: Path) -> None:
+    assert use(folder) == ""
+
+
+@pytest.mark.usefixtures("whole")
+@pytest.mark.parametrize(
+    ("name", "place", "new", "told"),
+    [
+        ("summary.json", (), [], "summary.json: must be a mapping, found an empty list"),
+        ("summary.json", ("variants",), [], "summary.json: variants: must not be empty, found an empty list"),
+        (
+            *("summary.json", ("variants", 0, "metrics", "iteration_time_us"), MISSING),
+            "summary.json: variants.0.metrics.iteration_time_us: is missing",
+        ),
+        (
+            *("summary.json", ("variants", 1, "metrics", "wire_bytes_up"), "4 MB"),
+            "summary.json: variants.1.metrics.wire_bytes_up: must be a number, found '4 MB'",
+        ),
+        (
+            *("summary.json", ("variants", 0, "metrics", "workers"), 0),
+            "summary.json: variants.0.metrics.workers: must be 1 or more, found 0",
+        ),
+        (
+            *("summary.json", ("variants", 0, "metrics", "packets"), True),
+            "summary.json: variants.0.metrics.packets: must be a whole number, found true",
+        ),
+        (
+            *("summary.json", ("variants", 0, "verdict"), "fine"),
+            "summary.json: variants.0.verdict: must be pass, approximate: N entries, stuck or fail, "
+            "found 'fine'",
+        ),
+        (
+            *("summary.json", ("variants", 1, "name"), "ring"),
+            "summary.json: two variants have one name",
+        ),
+        (
+            *("summary.json", ("variants", 0, "metrics", "steps"), 3),
+            "steps.parquet: has 2 steps of 'ring', summary.json says 3",
+        ),
+        ("summary.json", ("unfinished",), 3, "summary.json: unfinished: must be a list, found 3"),
+        (
+            *("summary.json", ("inputs", 0, "sha256"), MISSING),
+            "summary.json: inputs.0.sha256: is missing",
+        ),
+        ("checks.json", (0, "variant"), 7, "checks.json: 0.variant: must be text, found 7"),
+        ("run.json", ("version",), MISSING, "run.json: version: is missing"),
+    ],
+)
+def test_what_is_wrong_is_told_with_file_and_key(
+    folder: Path, name: str, place: tuple[str | int, ...], new: object, told: str
+) -> None:
+    assert refusal(folder, name, lambda found: changed(found, place, new)) == told + DAMAGED
+
+
+@pytest.mark.usefixtures("whole")
+@pytest.mark.parametrize("around", [lambda inner: {"kind": inner}, lambda inner: [inner]])
+def test_a_setup_that_is_nested_deep_is_told(folder: Path, around: Callable[[Any], Any]) -> None:
+    def nested(found: Any) -> Any:
+        inner: Any = "star"
+        for _ in range(900):
+            inner = around(inner)
+        return changed(found, ("variants", 0, "setup"), {"topology": {"kind": inner}})
+
+    assert refusal(folder, "summary.json", nested) == f"summary.json: damaged: nested too deep{DAMAGED}"
+
+
+@pytest.mark.usefixtures("whole")
+@pytest.mark.parametrize(
+    ("name", "place", "new"),
+    [
+        ("summary.json", ("sets",), ["a=\ud800"]),
+        ("summary.json", ("variants", 0, "setup"), {"codec": {"\ud800": 1}}),
+        ("checks.json", (0, "detail"), "\udfff"),
+    ],
+)
+def test_text_that_is_no_unicode_is_told(folder: Path, name: str, place: Any, new: Any) -> None:
+    told = refusal(folder, name, lambda found: changed(found, place, new))
+
+    assert told.startswith(f"{name}: damaged: holds text that is no Unicode: ")
+    assert told.endswith(DAMAGED)
+
+
+@pytest.mark.usefixtures("whole")
+def test_all_that_is_wrong_is_counted(folder: Path) -> None:
+    def change(found: Any) -> Any:
+        found["seed"], found["sets"] = "1", None
+        return found
+
+    assert refusal(folder, "summary.json", change) == (
+        f"summary.json: seed: must be a whole number, found '1' (and 1 more){DAMAGED}"
+    )
+
+
+@pytest.mark.usefixtures("whole")
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [
+        (
+            MISSING,
+            "summary.json: has no format version: a netfold wrote it that gave none\n"
+            f"  this netfold reads format {FORMAT}: run the scenario again, or use the version in run.json",
+        ),
+        (
+            FORMAT + 1,
+            f"summary.json: has format {FORMAT + 1}, a newer netfold wrote it: "
+            f"this one reads format {FORMAT}\n"
+            "  use a netfold as new as the version in run.json, or run the scenario again with this one",
+        ),
+        (0, f"summary.json: format: must be {FORMAT}, found 0{DAMAGED}"),
+        ("1", f"summary.json: format: must be {FORMAT}, found '1'{DAMAGED}"),
+    ],
+)
+def test_another_format(folder: Path, version: object, told: str) -> None:
+    assert refusal(folder, "summary.json", lambda found: changed(found, ("format",), version)) == told
+
+
+def test_a_newer_format_is_told_before_what_it_changed(folder: Path, whole: Any) -> None:
+    (folder / "summary.json").write_text(json.dumps({"format": FORMAT + 1}))
+    (folder / "rounds.parquet").unlink()
+
+    assert "a newer netfold wrote it" in use(folder)
+
+
+@pytest.mark.usefixtures("whole")
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"[" * 100_000, "damaged: nested too deep"),
+        (b'{"format": 1, "seed": NaN}', "damaged: NaN is no number of JSON"),
+        (b"\xff{}", "damaged: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
+    ],
+)
+def test_json_that_is_none(folder: Path, content: bytes, told: str) -> None:
+    (folder / "summary.json").write_bytes(content)
+
+    assert use(folder) == f"{folder}/summary.json: {told}{DAMAGED}"
+
+
+@pytest.mark.usefixtures("whole")
+@pytest.mark.parametrize("name", ["checks.json", "scenario.yaml", "phases.parquet"])
+def test_what_is_no_regular_file_is_not_opened(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+
+    assert use(folder) == f"{folder}/{name}: cannot be read: it is a pipe{DAMAGED}"
+
+
+def test_a_link_that_leads_back_to_itself(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+
+    assert use(tmp_path / "loop") == (
+        f"{tmp_path}/loop: no such run folder\n  give a folder that `netfold run` printed, or runs/latest"
+    )
+
+
+@pytest.mark.usefixtures("whole")
+def test_files_have_limits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = (folder / "summary.json").stat().st_size
+    monkeypatch.setattr("netfold.sim.results.reader.TEXT_BYTES_MAX", size)
+    assert use(folder) == ""
+
+    monkeypatch.setattr("netfold.sim.results.reader.TEXT_BYTES_MAX", size - 1)
+    assert use(folder) == (
+        f"{folder}/summary.json: cannot be read: it is too large: it has {size} bytes, "
+        f"up to {size - 1} are read{DAMAGED}"
+    )
+
+
+@pytest.mark.usefixtures("whole")
+def test_tables_have_limits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = max(pl.read_parquet(folder / f"{name}.parquet").height for name in TABLES)
+    monkeypatch.setattr("netfold.sim.results.reader.ROWS_MAX", rows)
+    assert use(folder) == ""
+
+    monkeypatch.setattr("netfold.sim.results.reader.ROWS_MAX", rows - 1)
+    assert use(folder) == (f"{folder}/phases.parquet: has {rows} rows, up to {rows - 1} are read{DAMAGED}")
+
+
+def forge(folder: Path, name: str, frame: pl.DataFrame) -> None:
+    """Replace a table, and its digest."""
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer)
+    (folder / f"{name}.parquet").write_bytes(buffer.getvalue())
+    found = json.loads((folder / "summary.json").read_bytes())
+    found["tables"][f"{name}.parquet"] = hashlib.sha256(buffer.getvalue()).hexdigest()
+    (folder / "summary.json").write_text(json.dumps(found))
+
+
+@pytest.mark.usefixtures("whole")
+@pytest.mark.parametrize(
+    ("name", "change", "told"),
+    [
+        (
+            "steps",
+            {"end_ps": pl.lit(None, pl.Int64)},
+            "steps.parquet: end_ps: row 0 holds nothing, it must hold a value",
+        ),
+        (
+            "links",
+            {"busy_ps": pl.lit(-1, pl.Int64)},
+            "links.parquet: busy_ps: row 0 is -1, must be 0 or more",
+        ),
+        (
+            "phases",
+            {"bucket": pl.lit(-2, pl.Int64)},
+            "phases.parquet: bucket: row 0 is -2, must be -1 or more",
+        ),
+        (
+            "phases",
+            {"phase": pl.lit("sleep")},
+            "phases.parquet: phase: must be one of forward, backward, encode, network, decode, found 'sleep'",
+        ),
+        ("notes", {"variant": pl.lit("x")}, "notes.parquet: variant: 'x' is none of summary.json's"),
+    ],
+)
+def test_a_table_that_contradicts(folder: Path, name: str, change: dict[str, pl.Expr], told: str) -> None:
+    forge(folder, name, pl.read_parquet(folder / f"{name}.parquet").with_columns(**change))
+
+    assert use(folder) == f"{folder}/{told}{DAMAGED}"
+
+
+@pytest.mark.usefixtures("whole")
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("rename", "columns end_ns, end_ps are not as this version of netfold writes them"),
+        ("reverse", "columns are in another order than this version of netfold writes them"),
+    ],
+)
+def test_columns_of_another_version(folder: Path, name: str, told: str) -> None:
+    frame = pl.read_parquet(folder / "steps.parquet")
+    changes = {"rename": frame.rename({"end_ps": "end_ns"}), "reverse": frame.select(reversed(frame.columns))}
+    forge(folder, "steps", changes[name])
+
+    assert use(folder) == (
+        f"{folder}/steps.parquet: {told}\n"
+        "  run the scenario again, or read the file with the version in run.json"
+    )
+
+
+@pytest.mark.usefixtures("whole")
+def test_a_table_cut_short_never_reaches_its_reader(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A Parquet reader may panic and print on damaged bytes."""
+    path = folder / "rounds.parquet"
+    content = path.read_bytes()
+    for end in range(0, len(content), 97):
+        path.write_bytes(content[:end])
+        assert use(folder).startswith(f"{folder}/rounds.parquet: damaged: {end} bytes whose SHA-256 is ")
+    assert capfd.readouterr().err == ""
+
+
+@given(name=st.sampled_from(JSON_FILES), drawn=st.data())
+def test_no_value_of_a_json_file_leads_to_a_traceback(folder: Path, name: str, drawn: st.DataObject) -> None:
+    path = folder / name
+    before = path.read_bytes()
+    found = json.loads(before)
+    place = drawn.draw(st.sampled_from(list(places(found))))
+    new = drawn.draw(st.sampled_from((MISSING, *ODD)))
+    try:
+        path.write_text(json.dumps(changed(found, place, new)))
+        use(folder)
+    finally:
+        path.write_bytes(before)
+
+
+@given(
+    name=st.sampled_from((*JSON_FILES, "scenario.yaml", *(f"{table}.parquet" for table in TABLES))),
+    seed=st.integers(0, 10**6),
+)
+def test_no_bytes_of_a_file_lead_to_a_traceback(folder: Path, name: str, seed: int) -> None:
+    path = folder / name
+    before = path.read_bytes()
+    try:
+        path.write_bytes(damaged(before, seed))
+        use(folder)
+    finally:
+        path.write_bytes(before)
+
+
+def test_the_form_names_every_metric() -> None:
+    assert set(_Metrics.model_fields) == set(summary(RING)["variants"][0]["metrics"])

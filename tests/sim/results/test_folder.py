@@ -1,0 +1,265 @@
+"""What a run folder holds, what it is called, and that the same run gives the same bytes."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from netfold.sim.errors import DataError
+from netfold.sim.files.durable import write_file
+from netfold.sim.results import Run, load, write_run
+from netfold.sim.results.tables import TABLES, schema, to_parquet
+from tests import ROOT
+from tests.sim.results.builders import LOSSLESS, RING, SCENARIO, phases, run_data
+
+FILES = {
+    "checks.json",
+    "faults.parquet",
+    "figures/breakdown.svg",
+    "figures/bytes.svg",
+    "figures/throughput.svg",
+    "figures/timeline.svg",
+    "links.parquet",
+    "notes.parquet",
+    "phases.parquet",
+    "report.html",
+    "rounds.parquet",
+    "run.json",
+    "scenario.yaml",
+    "steps.parquet",
+    "summary.json",
+}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("runs"), run_data(sets=("seed=7",)))
+
+
+def test_files(folder: Path) -> None:
+    assert set(contents(folder)) == FILES
+    assert (folder / "scenario.yaml").read_bytes() == SCENARIO
+
+
+def test_summary_says_what_was_run(folder: Path) -> None:
+    summary = json.loads((folder / "summary.json").read_bytes())
+
+    keys = "approximations format injected scenario seed sets tables variants verdict warnings"
+    assert list(summary) == keys.split()
+    assert (summary["scenario"], summary["seed"], summary["sets"]) == ("quick", 7, ["seed=7"])
+
+
+def test_run_json_holds_what_may_vary(folder: Path) -> None:
+    circumstances = json.loads((folder / "run.json").read_bytes())
+
+    assert set(circumstances) == {
+        *("version", "seed", "scenario_sha256", "started_at", "wall_s", "engine"),
+        *("host", "platform", "python", "packages"),
+    }
+    assert circumstances["started_at"] == "2026-11-21T19:12:51+00:00"
+    assert circumstances["scenario_sha256"] == hashlib.sha256(SCENARIO).hexdigest()
+    assert circumstances["packages"]["polars"] == pl.__version__
+
+
+def test_tables_read_back_as_the_records_were(folder: Path) -> None:
+    run = load(folder)
+
+    assert run.phases.rows() == [
+        tuple(getattr(record, name) for name in schema(TABLES["phases"]))
+        for fake in (RING, LOSSLESS)
+        for record in phases(fake)
+    ]
+    assert run.steps.schema["loss"] == pl.Float64
+    assert run.rounds.schema["exact"] == pl.Boolean
+    assert run.links.schema["bytes"] == pl.Int64
+    assert run.checks[0]["name"] == "sum_is_right"
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_empty_tables_keep_their_columns(name: str) -> None:
+    frame = pl.read_parquet(to_parquet(TABLES[name], []))
+
+    assert frame.schema == schema(TABLES[name])
+    assert frame.is_empty()
+
+
+def test_the_same_run_gives_the_same_bytes(folder: Path, tmp_path: Path) -> None:
+    script = (
+        "import pathlib, sys; from netfold.sim.results import write_run; "
+        "from tests.sim.results.builders import run_data;"
+        "write_run(pathlib.Path(sys.argv[1]), run_data(sets=('seed=7',), wall_s=99.0))"
+    )
+    subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONHASHSEED": "4242"},
+        check=True,
+    )
+    ours, theirs = contents(folder), contents(tmp_path / "latest")
+
+    assert set(ours) == set(theirs)
+    assert [name for name in ours if ours[name] != theirs[name]] == ["run.json"]
+
+
+def test_folders_are_named_by_utc_and_never_overwritten(tmp_path: Path, plain: None) -> None:
+    later = datetime(2026, 11, 21, 20, 12, 51, tzinfo=timezone(timedelta(hours=1)))
+    written = [write_run(tmp_path, run_data(started_at=later)) for _ in range(3)]
+
+    assert [path.relative_to(tmp_path).as_posix() for path in written] == [
+        "quick/2026-11-21T19-12-51-seed7",
+        "quick/2026-11-21T19-12-51-seed7-2",
+        "quick/2026-11-21T19-12-51-seed7-3",
+    ]
+    assert (tmp_path / "latest").resolve() == written[-1].resolve()
+    assert os.readlink(tmp_path / "latest") == "quick/2026-11-21T19-12-51-seed7-3"
+
+
+def test_a_name_taken_in_the_last_moment_is_left_alone(
+    tmp_path: Path, plain: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = os.rename
+
+    def slower_than_another(source: Path, target: Path) -> None:
+        if not target.name.endswith("-2"):
+            target.mkdir()
+            (target / "theirs").touch()
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", slower_than_another)
+    written = write_run(tmp_path, run_data())
+
+    assert written.name == "2026-11-21T19-12-51-seed7-2"
+
+
+def test_without_links_latest_is_a_text_file(
+    tmp_path: Path, plain: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "symlink", refuse)
+    written = write_run(tmp_path, run_data())
+
+    assert (tmp_path / "latest.txt").read_text() == "quick/2026-11-21T19-12-51-seed7\n"
+    assert load(tmp_path / "latest").path == written
+    assert load(tmp_path / "latest.txt").path == written
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [(errno.ENOSPC, "No space left on device"), (errno.EROFS, "Read-only file system")],
+)
+def test_a_run_that_cannot_be_written_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, reason: str
+) -> None:
+    def refuse(run: Run) -> Path:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("netfold.sim.report.html.write_report", refuse)
+    with pytest.raises(DataError) as caught:
+        write_run(tmp_path, run_data())
+
+    assert str(caught.value) == (
+        f"cannot write {tmp_path}: {reason}\n  free space, or give another folder with --out"
+    )
+    assert list((tmp_path / "quick").iterdir()) == []
+    assert not (tmp_path / "latest").exists()
+
+
+def test_a_file_is_no_folder_of_runs(tmp_path: Path) -> None:
+    (tmp_path / "notes").touch()
+    with pytest.raises(DataError) as caught:
+        write_run(tmp_path / "notes", run_data())
+
+    assert str(caught.value) == (
+        f"cannot write {tmp_path}/notes: Not a directory\n  free space, or give another folder with --out"
+    )
+
+
+def test_a_full_disk_leaves_no_half_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "disk full")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="disk full"):
+        write_file(tmp_path / "latest.txt", b"quick")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_that_a_scenario_names_lie_beside_it(tmp_path: Path, plain: None) -> None:
+    folder = write_run(tmp_path, run_data(extra_files={"my net.json": b"{}", "graphs/b.json": b"b"}))
+
+    assert (folder / "my net.json").read_bytes() == b"{}"
+    assert (folder / "graphs" / "b.json").read_bytes() == b"b"
+
+
+@pytest.mark.parametrize("name", ["", "..", ".x", "a\\b", "summary.json", "Report.html", "steps.parquet"])
+def test_an_extra_file_keeps_to_its_place(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DataError) as caught:
+        write_run(tmp_path, run_data(extra_files={name: b""}))
+
+    assert str(caught.value) == (
+        f"cannot keep the file '{name}' in a run folder\n"
+        "  use a relative path no part of which begins with '.', and not scenario.yaml, run.json, "
+        "summary.json, checks.json, steps.parquet, rounds.parquet, notes.parquet, phases.parquet, "
+        "links.parquet, faults.parquet, report.html, figures"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_folders_of_dead_processes_of_this_machine_are_removed(tmp_path: Path, plain: None) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    names = {
+        f".partial-{platform.node()}-{dead.pid}-0": False,
+        f".partial-{platform.node()}-{os.getpid()}-7": True,
+        f".partial-{platform.node()}-{os.getppid()}-0": True,
+        f".partial-{platform.node()}-other-{dead.pid}-0": True,
+        "notes": True,
+    }
+    for name in names:
+        (tmp_path / "quick" / name / "figures").mkdir(parents=True)
+    (tmp_path / f".partial-{platform.node()}-{dead.pid}-0").symlink_to("quick")
+    write_run(tmp_path, run_data())
+
+    assert {name: (tmp_path / "quick" / name).exists() for name in names} == names
+    assert not list(tmp_path.glob(".partial-*"))
+
+
+@pytest.mark.parametrize("name", ["latest", "", "..", ".hidden", "latest.txt"])
+def test_a_scenario_name_that_is_no_folder_name_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DataError) as caught:
+        write_run(tmp_path, run_data(scenario_name=name))
+
+    assert str(caught.value) == (
+        f"cannot name a results folder after the scenario '{name}'\n"
+        "  use letters, digits, '.', '_' and '-', begin with a letter or digit, and not 'latest'"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_numbers_from_numpy_are_written_as_numbers(tmp_path: Path) -> None:
+    record = phases(RING)[0]
+    values = {name: getattr(record, name) for name in schema(TABLES["phases"])}
+    numpy_record = TABLES["phases"](**(values | {"start_ps": np.int64(5), "payload_bytes": np.int32(3)}))
+    frame = pl.read_parquet(to_parquet(TABLES["phases"], [numpy_record]))
+
+    assert frame.select("start_ps", "payload_bytes").row(0) == (5, 3)

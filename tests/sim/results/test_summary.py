@@ -1,0 +1,255 @@
+"""The numbers of a run, against sums done by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from netfold.sim.errors import InvariantError
+from netfold.sim.results import Reference, VariantFacts, summarize
+from netfold.sim.results.records import CheckRecord
+from tests.sim.results.builders import LOSSLESS, RING, US, Fake, links, records, rounds, steps, summary
+
+
+def part(phase: str, label: str, times_us: float, payload_bytes: float = 0.0) -> dict[str, Any]:
+    """A row of the breakdown; times of the two rounds of a step that aggregates for 128 µs."""
+    return {
+        "phase": phase,
+        "label": label,
+        "time_us": times_us / 2,
+        "share": times_us / 128,
+        "payload_bytes": payload_bytes,
+    }
+
+
+def test_metrics_by_hand() -> None:
+    variant = summary(RING)["variants"][0]
+
+    # One step: 20 µs forward, 40 µs backward, then bucket 1 takes 3 + 100 + 5 µs. Bucket 0 was ready at
+    # 20 + 20 µs, so aggregation lasts 168 − 40 = 128 µs for 2 × 1000 elements. Both buckets say 4000 bytes;
+    # each of two workers puts 100 bytes of headers on them going up, 200 coming down.
+    assert variant["metrics"] == {
+        "steps": 2,
+        "workers": 2,
+        "elements": 2000,
+        "aggregation_time_us": 128.0,
+        "aggregation_elements_per_s": 2000 / 128e-6,
+        "iteration_time_us": 168.0,
+        # Worker 1 is 1 µs late and done last. Bucket 0 is under way from 40 to 148 µs, and bucket 1, ready
+        # at 60 µs, counts from there to 168 µs.
+        "breakdown": [
+            part("encode", "", 44 - 41),
+            part("network", "values", (144 - 44) + (164 - 148), 4000.0),
+            part("decode", "", (148 - 144) + (168 - 164)),
+            part("unexplained", "", 41 - 40),
+        ],
+        "payload_bytes_up": 8000,
+        "wire_bytes_up": 16400,
+        "wire_bytes_up_per_worker": 8200,
+        "wire_bytes_down": 16800,
+        "compression_ratio": 1.0,
+        "packets": 17,
+        "packet_hops": 21,
+        "packets_lost": 5,
+        "packets_dropped": 6,
+        "packets_retransmitted": 9,
+        "passes": None,
+        "passes_per_result": None,
+        "overflowed_words": 0,
+        "loopback_busy": None,
+        "exact": True,
+        "max_abs_error": 0.5,
+        "max_error_over_bound": 0.5,
+        "density": 0.1005,
+        "union_density": 0.3005,
+        "redo_messages": 2,
+        "workers_held_min": 2,
+        "workers_held_mean": 2.0,
+        "decode_failures": 0,
+        "forecast_misses": 0,
+        "approximate_entries": 0,
+        "infinite_entries": 0,
+        "codec_choice": None,
+        "loss_first": None,
+        "loss": None,
+    }
+
+
+def test_compression_counts_every_message() -> None:
+    metrics = summary(LOSSLESS)["variants"][0]["metrics"]
+
+    assert metrics["compression_ratio"] == 4000 / (40 + 760)
+
+
+def test_loss_is_that_of_the_first_and_of_the_last_step() -> None:
+    metrics = summary(replace(RING, losses=(0.7, 0.6)))["variants"][0]["metrics"]
+
+    assert (metrics["loss_first"], metrics["loss"]) == (0.7, 0.6)
+
+
+def test_what_is_counted_is_an_int_where_it_is_whole() -> None:
+    metrics = summary(RING)["variants"][0]["metrics"]
+    counted = ("elements", "payload_bytes_up", "wire_bytes_up", "wire_bytes_up_per_worker", "wire_bytes_down")
+
+    assert {type(metrics[name]) for name in counted} == {int}
+    uneven = [replace(record, wire_bytes_down=1) for record in rounds(RING)]
+    uneven[0] = replace(uneven[0], wire_bytes_down=2)
+    found = summary(RING, rounds=uneven)
+    assert found["variants"][0]["metrics"]["wire_bytes_down"] == 2.5
+
+
+@pytest.mark.parametrize("place", [0, -1])
+def test_one_round_that_is_not_exact_is_enough(place: int) -> None:
+    own = rounds(RING)
+    own[place] = replace(own[place], exact=False)
+
+    assert summary(RING, rounds=own)["variants"][0]["metrics"]["exact"] is False
+
+
+def test_what_codecs_tell_is_counted_each_by_itself() -> None:
+    """Four rounds, numbered from 0: 0 + 1 + 2 + 3 = 6 of the first, and ten, a hundred times as many."""
+    own = [
+        replace(
+            record,
+            redone_parts=number,
+            forecast_misses=10 * number,
+            estimated_elements=100 * number,
+            infinite_elements=1000 * number,
+        )
+        for number, record in enumerate(rounds(RING))
+    ]
+    metrics = summary(RING, rounds=own)["variants"][0]["metrics"]
+    told = ("decode_failures", "forecast_misses", "approximate_entries", "infinite_entries")
+
+    assert [metrics[name] for name in told] == [6, 60, 600, 6000]
+
+
+def test_loopback_is_that_of_the_busiest_port() -> None:
+    """Two switches' ports are busy for 30 and 20 µs of 100 µs; links between nodes do not count."""
+    (first, *_) = links(RING)
+    ports = [
+        replace(
+            first, link=f"s{number}->s{number}", source=f"s{number}", target=f"s{number}", busy_ps=busy_ps
+        )
+        for number, busy_ps in enumerate((30 * US, 20 * US))
+    ]
+    facts = {"ring": VariantFacts(2, duration_ps=100 * US)}
+    left = records(RING, links=[replace(first, busy_ps=90 * US), *ports])
+
+    assert summarize(facts, left)["variants"][0]["metrics"]["loopback_busy"] == 0.3
+
+
+def test_variants_keep_their_order_and_their_checks() -> None:
+    found = summary(RING, replace(LOSSLESS, verdict="fail"))
+
+    assert found["verdict"] == "fail"
+    assert [(variant["name"], variant["verdict"]) for variant in found["variants"]] == [
+        ("ring", "pass"),
+        ("lossless", "fail"),
+    ]
+    assert found["variants"][1]["checks"][0] == {
+        "name": "sum_is_right",
+        "verdict": "fail",
+        "detail": "round 3: element 17 is 5, should be 4",
+    }
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "worst"),
+    [(("pass", "stuck"), "stuck"), (("stuck", "fail"), "fail"), (("pass", "pass"), "pass")],
+)
+def test_wrong_numbers_are_worse_than_none(verdicts: tuple[str, str], worst: str) -> None:
+    one, other = verdicts
+
+    found = summary(replace(RING, verdict=one), replace(LOSSLESS, verdict=other))
+
+    assert found["verdict"] == worst
+
+
+def unfinished(steps_count: int, rounds_count: int) -> dict[str, Any]:
+    """What is left of a variant that got stuck."""
+    stuck = [CheckRecord("ring", "finishes", "stuck", "nothing has got anywhere")]
+    facts = {"ring": VariantFacts(2, diagnosis={"slots": []})}
+    left = records(RING, steps=steps(RING)[:steps_count], rounds=rounds(RING)[:rounds_count], checks=stuck)
+    found = summarize(facts, left)
+    variant: dict[str, Any] = found["variants"][0]
+    return variant
+
+
+def test_a_stuck_variant_has_the_metrics_of_the_steps_it_did() -> None:
+    complete = summary(RING)["variants"][0]["metrics"]
+    per_step = ("aggregation_time_us", "wire_bytes_up", "payload_bytes_up", "elements", "compression_ratio")
+
+    variant = unfinished(1, 3)  # and one round of the second step
+
+    assert variant["verdict"] == "stuck"
+    assert variant["diagnosis"] == {"slots": []}
+    assert {name: variant["metrics"][name] for name in per_step} == {
+        name: complete[name] for name in per_step
+    }
+    assert variant["metrics"]["steps"] == 1
+
+
+def test_a_stuck_variant_without_any_round_has_none() -> None:
+    metrics = unfinished(0, 0)["metrics"]
+
+    assert {name for name, value in metrics.items() if value is not None} == {
+        *("steps", "workers", "packets", "packet_hops", "packets_lost", "packets_dropped"),
+        *("packets_retransmitted", "redo_messages", "overflowed_words"),
+        *("decode_failures", "forecast_misses", "approximate_entries", "infinite_entries"),
+    }
+    assert unfinished(0, 1)["metrics"]["exact"] is True
+
+
+def test_what_was_not_checked_has_not_passed() -> None:
+    found = summary(RING, checks=[])
+
+    assert found["verdict"] == "fail"
+    assert found["variants"][0]["verdict"] == "fail"
+
+
+def test_references_stand_beside_the_metrics() -> None:
+    bound = Reference("wire bound", 25e9, "rate over 32 bits")
+    variant = summary(replace(RING, references=(bound,)))["variants"][0]
+
+    assert variant["references"] == [
+        {"label": "wire bound", "elements_per_s": 25e9, "source": "rate over 32 bits"}
+    ]
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+@pytest.mark.parametrize("place", [0, -1])
+def test_what_is_not_finite_becomes_null(wrong: float, place: int) -> None:
+    wrong_rounds = rounds(RING)
+    wrong_rounds[place] = replace(wrong_rounds[place], max_abs_error=wrong)
+    found = summary(RING, rounds=wrong_rounds)
+
+    assert found["variants"][0]["metrics"]["max_abs_error"] is None
+    json.dumps(found, allow_nan=False)
+
+
+def test_nothing_sent_in_no_time_has_no_ratio() -> None:
+    silent = Fake("zeros", (("values", 0, 0),), forward_us=0, backward_us=0, encode_us=0, decode_us=0)
+    metrics = summary(silent)["variants"][0]["metrics"]
+
+    assert metrics["aggregation_time_us"] == 0.0
+    assert metrics["aggregation_elements_per_s"] is None
+    assert metrics["compression_ratio"] is None
+
+
+def test_records_of_an_unknown_variant_are_a_bug() -> None:
+    with pytest.raises(InvariantError) as caught:
+        summary(RING, links=links(LOSSLESS))
+
+    assert str(caught.value) == "records of unknown variants ['lossless']; this run has ['ring']"
+
+
+def test_a_variant_without_records_is_a_bug() -> None:
+    with pytest.raises(InvariantError) as caught:
+        summary(RING, rounds=[], links=[], checks=[])
+
+    assert str(caught.value) == "variant 'ring' left 2 step and 0 round records, it needs some of both"

@@ -1,0 +1,129 @@
+"""Approximate: neither pass nor failure, and every report says of how much."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from netfold.sim.report.compare import compare
+from netfold.sim.report.table import results_table
+from netfold.sim.results import verdicts, write_run
+from tests.sim.report.test_report import svg_text
+from tests.sim.results.builders import LOSSLESS, RING, Fake, run_data, summary
+
+SKETCH = replace(LOSSLESS, name="sketch", estimates=60)  # of each of two steps
+
+
+@pytest.mark.parametrize(
+    ("some", "worst"),
+    [
+        (("pass", "pass"), "pass"),
+        (("pass", "approximate: 3 entries"), "approximate: 3 entries"),
+        (("approximate: 3 entries", "approximate: 40 entries"), "approximate: 43 entries"),
+        (("approximate: 3 entries", "stuck"), "stuck"),
+        (("stuck", "fail", "approximate: 3 entries"), "fail"),
+        (("pass", "unheard of"), "fail"),
+        ((), "fail"),
+    ],
+)
+def test_the_worst_of_some(some: tuple[str, ...], worst: str) -> None:
+    assert verdicts.worst(some) == worst
+
+
+@pytest.mark.parametrize(
+    ("checks", "estimates", "verdict"),
+    [
+        (("pass", "pass"), 0, "pass"),
+        (("pass", "pass"), 7, "approximate: 7 entries"),
+        (("pass", "fail"), 7, "fail"),
+        (("stuck", "pass"), 7, "stuck"),
+        ((), 7, "fail"),
+    ],
+)
+def test_estimates_change_only_what_would_pass(checks: tuple[str, ...], estimates: int, verdict: str) -> None:
+    assert verdicts.of_checks(checks, estimates) == verdict
+
+
+def test_a_summary_counts_entries_of_all_steps() -> None:
+    found = summary(RING, SKETCH, replace(SKETCH, name="other", estimates=1))
+
+    assert found["verdict"] == "approximate: 122 entries"
+    assert [variant["verdict"] for variant in found["variants"]] == [
+        *("pass", "approximate: 120 entries", "approximate: 2 entries"),
+    ]
+    assert found["variants"][1]["metrics"]["approximate_entries"] == 120
+    assert summary(RING, replace(SKETCH, verdict="fail"))["verdict"] == "fail"
+
+
+def test_the_report_says_so(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, run_data(RING, SKETCH))
+    report = " ".join((folder / "report.html").read_text("utf-8").split())
+
+    assert '<div class="verdict approximate"> <strong class="approximate">Approximate: 120 entries' in report
+    assert "All 4 checks hold, but that many elements of the sums are estimates" in report
+    assert '<td class="approximate">approximate: 120 entries</td>' in report
+    assert "<b>sketch</b> aggregates fastest of the variants whose checks hold:" in report
+    assert "2.67 × the rate of ring (approximate: 120 entries).</p>" in report
+    texts = svg_text((folder / "figures" / "throughput.svg").read_bytes())
+    assert "41.7 M/s · 2.67 × · approximate" in texts
+    assert "a check failed" not in texts
+
+
+def lines(width: int, *fakes: Fake) -> list[str]:
+    console = Console(width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(results_table({"scenario": "quick", "seed": 7, **summary(*fakes)}))
+    return capture.get().splitlines()
+
+
+def test_the_terminal_says_so() -> None:
+    assert lines(140, SKETCH)[4].endswith("│ yes   │ approximate: 120 entries │")
+
+
+def test_the_terminal_tells_what_codecs_told_and_where_time_goes() -> None:
+    chosen = replace(RING, choices=("packed", "dense"))
+
+    assert lines(100, chosen)[-2:] == [
+        "time of ring: encode 2 %, values 91 %, decode 6 %, unexplained 1 %",
+        "ring: packed in 2 rounds, dense in 2 rounds",
+    ]
+
+
+def test_time_of_one_part_is_not_told() -> None:
+    whole = replace(RING, encode_us=0, decode_us=0, workers=1)
+
+    assert not any(line.startswith("time of") for line in lines(100, whole))
+
+
+def test_a_comparison_says_so(tmp_path: Path) -> None:
+    comparison = compare([write_run(tmp_path, run_data(SKETCH))])
+
+    assert [row.verdict for row in comparison.rows] == ["approximate: 120 entries"]
+    (note,) = comparison.notes
+    assert note.endswith(": 'sketch' approximate, some elements are estimates that no bound holds for")
+
+
+def test_choices_are_counted_and_their_texts_kept(tmp_path: Path) -> None:
+    chosen = replace(RING, choices=("packed", "dense"))
+    folder = write_run(tmp_path, run_data(chosen))
+    report = " ".join((folder / "report.html").read_text("utf-8").split())
+
+    assert summary(chosen)["variants"][0]["metrics"]["codec_choice"] == {"packed": 2, "dense": 2}
+    assert (
+        '<tr><td>ring</td><td>choice</td><td>dense: it is &lt;best&gt;</td><td class="n">2</td> '
+        "<td>step 0, bucket 1</td></tr>"
+    ) in report
+    assert "What codecs told" not in (write_run(tmp_path, run_data(RING)) / "report.html").read_text("utf-8")
+
+
+def test_notes_of_every_variant_are_shown_in_part(tmp_path: Path) -> None:
+    many = replace(RING, buckets=9, choices=tuple("abcdefghi"))
+    folder = write_run(tmp_path, run_data(many, replace(many, name="other")))
+    report = (folder / "report.html").read_text("utf-8")
+
+    for name in ("ring", "other"):
+        assert report.count(f"<tr><td>{name}</td><td>choice</td>") == 6
+    assert "at most 6 rows per variant" in report

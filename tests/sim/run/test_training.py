@@ -1,0 +1,127 @@
+"""Training over the network is training without one; and runs that cannot go on end in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import netfold.sim.workload.pool
+from netfold.homomorphic.codec import Round
+from netfold.homomorphic.fold import fold
+from netfold.sim.plan.plan import JobPlan
+from netfold.sim.run.run import run_variant
+from netfold.sim.workload import TrainingSpec, Workload, training_workload
+from netfold.sim.workload.training import TrainingWorkload
+from tests.homomorphic.gradients import bound_of
+from tests.sim.scenes import DENSE, RING, plan, run
+
+LOSS = "faults=[{{kind: loss, rate: {}%}}]"
+MLP = "workload={kind: training, model: mlp, batch: 32, steps: 6, learning_rate: 1.0, bucket: 8KiB}"
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[Workload]:
+    """The workloads that runs train."""
+    workloads: list[Workload] = []
+
+    def make(*arguments: Any) -> Workload:
+        workloads.append(training_workload(*arguments))
+        return workloads[-1]
+
+    monkeypatch.setattr(netfold.sim.workload.pool, "training_workload", make)
+    return workloads
+
+
+def weights(workload: Workload) -> NDArray[np.float32]:
+    assert isinstance(workload, TrainingWorkload)
+    return np.concatenate([one.detach().numpy().reshape(-1) for one in workload.model.parameters()])
+
+
+def train_without_a_network(job: JobPlan, seed: int) -> NDArray[np.float32]:
+    assert isinstance(job.workload, TrainingSpec)
+    workers, codec = len(job.hosts), job.codec
+    workload = training_workload(job.workload, workers, seed)
+    encoders = [codec.worker(rank, workers, seed) for rank in range(workers)]
+    for step in range(job.steps):
+        gradients = workload.gradients(step)
+        sums = [
+            fold(encoders, [own[bucket.index] for own in gradients], Round(step, bucket.index, workers, seed))
+            for bucket in workload.buckets
+        ]
+        workload.apply(step, [one.decoded[0] for one in sums])
+    return weights(workload)
+
+
+@pytest.mark.parametrize(
+    "sets",
+    [
+        ("codec={kind: fixed_point}", "collective.frame=roce-1024", LOSS.format(1)),
+        ("codec={kind: lossless}", "collective.frame=udp-256"),
+        ("codec={kind: lossless}", RING, LOSS.format(1)),
+    ],
+)
+def test_training_over_the_network_is_training_without(
+    tmp_path: Path, trained: list[Workload], sets: tuple[str, ...]
+) -> None:
+    """Exact codecs: the same weights bit for bit after six steps, whatever is lost on the way."""
+    resolved = plan(tmp_path, MLP, *sets)
+    (variant,) = resolved.variants
+    (job,) = variant.jobs
+    result = run_variant(resolved, variant)
+
+    expected = train_without_a_network(job, seed=7)
+    assert expected.tobytes() == weights(trained[0]).tobytes()
+    assert {"pass"} == {check.verdict for check in result.checks}
+    losses = [record.loss for record in result.steps if record.loss is not None]
+    assert len(losses) == 6
+    assert losses[-1] < 0.9 * losses[0]
+
+
+@pytest.mark.parametrize("sets", [("codec={kind: fixed_point}",), (DENSE, RING)])
+def test_one_step_is_within_the_bound_of_plain_sgd(
+    tmp_path: Path, trained: list[Workload], sets: tuple[str, ...]
+) -> None:
+    resolved = plan(tmp_path, MLP, *sets, "workload.steps=1", "workload.bucket=1GiB")
+    (variant,) = resolved.variants
+    (job,) = variant.jobs
+    run_variant(resolved, variant)
+
+    assert isinstance(job.workload, TrainingSpec)
+    plain = training_workload(job.workload, 3, 7)
+    gradients = [own[0] for own in plain.gradients(0)]
+    total: NDArray[np.float64] = np.sum(gradients, axis=0, dtype=np.float64)
+    before = weights(plain)
+    plain.apply(0, [total.astype(np.float32)])
+    # Buckets run from the last tensor to the first, weights the other way: compare what is largest.
+    change = np.abs(weights(trained[0]) - weights(plain))
+    bound = bound_of(job.codec, gradients).max() * 0.5 / 3
+    assert change.max() <= bound + 4 * np.finfo(np.float32).eps * np.abs(before).max()
+    assert np.any(weights(plain) != before)
+
+
+@pytest.mark.parametrize("codec", ["fixed_point", "lossless"])
+def test_gradients_that_explode_fail_in_words(tmp_path: Path, codec: str) -> None:
+    outcome = run(tmp_path, MLP, "workload.learning_rate=1e30", f"codec={{kind: {codec}}}")
+
+    (variant,) = outcome.summary["variants"]
+    assert variant["checks"][0] == {
+        "name": "finishes",
+        "verdict": "fail",
+        "detail": "gradient[0] is nan: fixed point carries finite values only; "
+        "lower the learning rate, or skip such steps",
+    }
+    assert (outcome.summary["verdict"], variant["metrics"]["steps"]) == ("fail", 1)
+    assert "diagnosis" not in variant
+
+
+def test_gradients_that_explode_fail_the_check_of_a_codec_that_carries_them(tmp_path: Path) -> None:
+    outcome = run(tmp_path, MLP, "workload.learning_rate=1e30", "workload.steps=2", DENSE, RING)
+
+    (variant,) = outcome.summary["variants"]
+    assert outcome.summary["verdict"] == "fail"
+    assert [check["name"] for check in variant["checks"] if check["verdict"] == "fail"] == ["sum_is_right"]
+    assert variant["metrics"]["max_abs_error"] is None  # JSON has no infinity

@@ -1,0 +1,163 @@
+"""Several jobs in a scenario: what they take from their variant, and every mistake in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from netfold.sim.errors import ScenarioError
+from netfold.sim.scenario import load
+from netfold.sim.scenario.collectives import InNetwork
+from tests.sim.scenario.files import write
+
+TWO = """\
+name: two
+topology: {kind: star, hosts: 8}
+workers: {count: 2, placement: spread}
+workload: {kind: synthetic, elements: 1000}
+codec: {kind: fixed_point}
+collective: {kind: in_network, slots: 64}
+jobs:
+  - name: a
+  - name: b
+    workers: 4
+    start: 5ms
+    collective: {timeout: 2ms}
+variants:
+  - name: x
+  - name: y
+    workload: {elements: 5}
+    collective: {slots: 128}
+  - name: z
+    jobs: []
+"""
+
+
+def told(path: Path, *sets: str) -> str:
+    with pytest.raises(ScenarioError) as caught:
+        load(path, sets)
+    return str(caught.value).replace(str(path), "FILE")
+
+
+def test_jobs_are_merged_over_what_their_variant_says(tmp_path: Path) -> None:
+    x, y, z = load(write(tmp_path, TWO)).variants
+
+    found = [(job.name, job.workers.count, job.workers.placement, job.start) for job in x.jobs]
+    assert found == [("a", 2, "spread", 0), ("b", 4, "spread", 5 * 10**9)]
+    for variant, slots, elements in ((x, 64, 1000), (y, 128, 5)):
+        for job in variant.jobs:
+            assert isinstance(job.collective, InNetwork)
+            assert (job.collective.slots, job.workload.elements) == (slots, elements)  # type: ignore[union-attr]
+    assert [job.collective.timeout for job in x.jobs] == [None, 2 * 10**9]
+    assert z.jobs == ()
+
+
+def test_a_variant_needs_nothing_that_all_its_jobs_bring(tmp_path: Path) -> None:
+    text = TWO.replace("workers: {count: 2, placement: spread}\n", "").replace(
+        "name: a", "name: a\n    workers: 3"
+    )
+
+    x, y, _ = load(
+        write(tmp_path, text.replace("  - name: z\n    jobs: []\n", "  - {name: z, workers: 1}\n"))
+    ).variants
+
+    assert [job.workers.count for job in x.jobs] == [job.workers.count for job in y.jobs] == [3, 4]
+    assert x.workers.count == 3
+
+
+def test_the_command_line_wins_over_jobs_and_reaches_each(tmp_path: Path) -> None:
+    x, *_ = load(write(tmp_path, TWO), ["collective.timeout=9ms", "variants.x.jobs.a.workers=3"]).variants
+
+    assert [job.collective.timeout for job in x.jobs] == [9 * 10**9] * 2
+    assert [(job.workers.count, job.workers.placement) for job in x.jobs] == [(3, "spread"), (4, "spread")]
+
+    x, y, _ = load(write(tmp_path, TWO), ["variants.y.jobs.b.start=1s", "jobs=[{name: c}]"]).variants
+    assert [job.name for job in (*x.jobs, *y.jobs)] == ["c", "c"]
+    assert x.jobs[0].workers.placement == "spread"
+
+
+def test_an_error_points_to_the_line_of_the_job_or_of_what_it_took_over(tmp_path: Path) -> None:
+    path = write(tmp_path, TWO)
+    scenario = load(path)
+
+    def where(key: str) -> str:
+        return str(scenario.error(key, "wrong", variant="x")).replace(str(path), "FILE")
+
+    assert where("jobs.b.collective.timeout") == "FILE:12: jobs.b.collective.timeout: wrong"
+    assert where("jobs.b.collective.slots") == "FILE:6: collective.slots: wrong"
+    assert where("jobs.a.collective.timeout") == "FILE:6: collective.timeout (default): wrong"
+
+
+MISTAKES = [
+    (
+        "  - name: b\n",
+        "  - name: a\n",
+        "FILE:9: jobs.a: the name 'a' appears twice\n  it is already on line 8",
+    ),
+    (
+        "  - name: b\n",
+        "  -\n",
+        "FILE:10: jobs.1: the key 'name' is missing\n  each job has a name and the keys it changes",
+    ),
+    (
+        "  - name: a\n",
+        "  - a\n",
+        "FILE:8: jobs.0: must be a mapping, found 'a'\n  each job has a name and the keys it changes",
+    ),
+    (
+        "    start: 5ms",
+        "    strat: 5ms",
+        "FILE:11: jobs.b.strat: unknown key 'strat'\n  did you mean 'start'? "
+        "allowed: name, start, workers, workload, device, codec, collective, published",
+    ),
+    (
+        "    start: 5ms",
+        "    topology: {hosts: 3}",
+        "FILE:11: jobs.b.topology: unknown key 'topology'\n  "
+        "allowed: name, start, workers, workload, device, codec, collective, published",
+    ),
+    ("    start: 5ms", "    start: 5", "FILE:11: jobs.b.start: cannot read 5 as a time\n"),
+    (
+        "timeout: 2ms",
+        "slotz: 2",
+        "FILE:12: jobs.b.collective.slotz: unknown key 'slotz'\n  did you mean 'slots'? ",
+    ),
+    ("    workers: 4", "    workers: 0", "FILE:10: jobs.b.workers: must be at least 1, found 0\n"),
+    ("workers: {count: 2, placement: spread}\n", "", "FILE:7: jobs.a: the key 'workers' is missing\n"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "error"), MISTAKES)
+def test_mistakes_in_jobs(tmp_path: Path, old: str, new: str, error: str) -> None:
+    assert TWO.count(old) == 1
+    found = told(write(tmp_path, TWO.replace(old, new)))
+
+    assert found.startswith(error), found
+
+
+SETS = [
+    ("jobs.c.workers=1", "--set: jobs.c.workers: there is no job 'c'\n  jobs: a, b"),
+    (
+        "variants.z.jobs.a.workers=1",
+        "--set: variants.z.jobs.a.workers: there is no job 'a'\n  this variant has no jobs; "
+        "write the list whole",
+    ),
+    ("jobs.a=1", "--set: jobs.a: a job cannot be replaced as a whole\n  use jobs.NAME.PATH=VALUE"),
+    (
+        "jobs.a.topology.hosts=1",
+        "--set: jobs.a.topology.hosts: unknown key 'topology'\n"
+        "  allowed: start, workers, workload, device, codec, collective, published",
+    ),
+    (
+        "jobs=a",
+        "--set: jobs: must be a list of jobs, found 'a'\n  each job has a name and the keys it changes",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "error"), SETS)
+def test_mistakes_on_the_command_line(tmp_path: Path, text: str, error: str) -> None:
+    path = write(tmp_path, TWO if "variants.z" in text else TWO.replace("  - name: z\n    jobs: []\n", ""))
+
+    assert told(path, text) == error

@@ -1,0 +1,120 @@
+"""Options of switch programs: their defaults, and those that belong to others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from netfold.sim.errors import ScenarioError
+from netfold.sim.scenario import load
+from netfold.sim.scenario.collectives import InNetwork
+from tests.sim.scenario.files import write
+
+ONE = """\
+name: one
+topology: {kind: star, hosts: 8}
+workers: 2
+workload: {kind: synthetic, elements: 1000}
+codec: {kind: fixed_point}
+collective:
+  kind: in_network
+"""
+
+
+def collective(folder: Path, *lines: str) -> InNetwork:
+    (variant,) = load(write(folder, ONE + "".join(f"  {line}\n" for line in lines))).variants
+    assert isinstance(variant.collective, InNetwork)
+    return variant.collective
+
+
+def refused(folder: Path, *lines: str) -> str:
+    with pytest.raises(ScenarioError) as caught:
+        collective(folder, *lines)
+    return str(caught.value).replace(f"{folder}/scenario.yaml", "FILE")
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        ("switchml", ("roce-1024", 512, 4)),
+        ("tree", ("roce-2048", 16, 1)),
+        ("atp", ("atp", 100, 1)),
+    ],
+)
+def test_defaults(tmp_path: Path, program: str, expected: tuple[str, int, int]) -> None:
+    found = collective(tmp_path, f"program: {program}")
+
+    assert (found.frame, found.slots, found.message_packets) == expected
+    assert (found.aggregators, found.overflow, found.switch, found.server) == ("auto", "auto", "auto", "auto")
+    assert (found.entries, found.ecn_threshold, found.adaptive) == (20_000, 80_000, True)
+
+
+def test_timed_slots_need_their_timer(tmp_path: Path) -> None:
+    found = collective(tmp_path, "program: timed", "slot_timer: 1ms")
+    assert (found.frame, found.slots, found.message_packets, found.slot_timer) == ("udp-1024", 512, 1, 10**9)
+
+    assert refused(tmp_path, "program: timed") == (
+        "FILE:6: collective.slot_timer: program timed needs a slot timer\n  for example slot_timer: 1ms"
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "line", "owners"),
+    [
+        ("switchml", "slot_timer: 1ms", "program timed"),
+        ("switchml", "server: h3", "program atp"),
+        ("tree", "entries: 10", "program atp"),
+        ("tree", "timeout: 1ms", "programs switchml, timed and atp"),
+        ("tree", "message_packets: 4", "program switchml"),
+        ("atp", "timeout_max: 1s", "programs switchml and timed"),
+        ("atp", "aggregators: tree", "programs switchml and tree"),
+        ("atp", "message_packets: 1", "program switchml"),
+        ("tree", "adaptive: false", "program atp"),
+        ("tree", "ecn_threshold: 1MB", "program atp"),
+        ("tree", "first_timeout: 1ms", "programs switchml, timed and atp"),
+    ],
+)
+def test_options_of_other_programs_are_refused(tmp_path: Path, program: str, line: str, owners: str) -> None:
+    key = line.partition(":")[0]
+
+    assert refused(tmp_path, f"program: {program}", line) == (
+        f"FILE:9: collective.{key}: {key} belongs to {owners}, found program {program}\n  remove it"
+    )
+
+
+def test_values_that_a_program_cannot_have_are_refused(tmp_path: Path) -> None:
+    assert refused(tmp_path, "program: atp", "overflow: wrap") == (
+        "FILE:9: collective.overflow: program atp keeps words at the limit, where its server sees them; "
+        "found 'wrap'\n  use sticky, or leave it out"
+    )
+    assert refused(tmp_path, "program: timed", "slot_timer: 0us") == (
+        "FILE:9: collective.slot_timer: must be more than 0\n  a slot that waits no time adds up nothing"
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "frame", "hint"),
+    [
+        ("switchml", "atp", "allowed: udp-256, udp-1024, roce-1024"),
+        ("switchml", "roce-2048", "did you mean 'roce-1024'? allowed: udp-256, udp-1024, roce-1024"),
+        ("tree", "udp-256", "allowed: roce-1024, roce-2048"),
+        ("timed", "roce-1024", "allowed: udp-256, udp-1024"),
+        ("atp", "udp-256", "allowed: atp"),
+    ],
+)
+def test_every_program_has_frames_of_its_own(tmp_path: Path, program: str, frame: str, hint: str) -> None:
+    assert refused(tmp_path, f"program: {program}", f"frame: {frame}", "slot_timer: 1ms").startswith(
+        f"FILE:9: collective.frame: cannot use '{frame}' with program {program}\n  {hint}"
+    )
+
+
+def test_a_misspelt_program(tmp_path: Path) -> None:
+    assert refused(tmp_path, "program: switchmi") == (
+        "FILE:8: collective.program: cannot use 'switchmi'\n"
+        "  did you mean 'switchml'? allowed: switchml, tree, timed, atp"
+    )
+    assert refused(tmp_path, "overflow: stick") == (
+        "FILE:8: collective.overflow: cannot use 'stick'\n"
+        "  did you mean 'sticky'? allowed: auto, wrap, saturate, sticky"
+    )

@@ -1,0 +1,321 @@
+"""`netfold codecs` and `netfold codecs study`: what is printed, kept and refused."""
+
+import dataclasses
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from rich.console import Console
+from rich.table import Table
+from typer.testing import CliRunner, Result
+
+import netfold.sim.commands.main
+from netfold.homomorphic.codec import Note, NoteKind
+from netfold.sim.study.figures import study_figures
+from netfold.sim.study.folder import as_dict
+from netfold.sim.study.table import messages_table, study_table
+from tests import ROOT
+from tests.sim.study.fakes import Fake
+from tests.sim.study.test_measure import studied
+
+SMALL = (
+    "--elements",
+    "20000",
+    "--workers",
+    "2",
+    "--rounds",
+    "2",
+    "--density",
+    "1%,20%",
+    "--pattern",
+    "iid,rows",
+)
+MEASURED = {"run.json", "speed.svg"}
+
+
+def run_netfold(*arguments: object) -> Result:
+    return CliRunner().invoke(netfold.sim.commands.main.app, [str(argument) for argument in arguments])
+
+
+def cells(text: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if "│" in line]
+
+
+def printed(table: Table, width: int) -> str:
+    text = io.StringIO()
+    Console(file=text, width=width).print(table)
+    return text.getvalue()
+
+
+def test_codecs_are_listed_with_meanings_and_defaults() -> None:
+    text = run_netfold("codecs").stdout
+
+    assert (
+        "fixed_point: Dense gradients as int32 words with an agreed exponent per block, or with a constant\n"
+        "    factor.\n"
+        "  block_elements=null: elements that share an exponent; "
+    ) in text
+    assert (
+        "\n  factor=null: integers per unit of value, the same for all elements, in the place of exponents;\n"
+        "      ATP's is 1e6.\n"
+    ) in text
+    assert "\n  load=0.77: members per counter; " in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_codecs_are_listed_as_json() -> None:
+    listed = {codec["kind"]: codec for codec in json.loads(run_netfold("codecs", "--json").stdout)["codecs"]}
+
+    assert listed["none"]["options"] == []
+    assert listed["none"]["meaning"].startswith("Dense float32 gradients; ")
+    assert listed["fixed_point"]["options"][1] == {
+        "name": "factor",
+        "default": None,
+        "is_required": False,
+        "meaning": "integers per unit of value, the same for all elements, in the place of exponents; "
+        "ATP's is 1e6.",
+    }
+
+
+def test_every_option_has_a_meaning() -> None:
+    listed = json.loads(run_netfold("codecs", "--json").stdout)["codecs"]
+
+    missing = {option["name"] for codec in listed for option in codec["options"] if not option["meaning"]}
+    assert (missing, all(codec["meaning"] for codec in listed)) == (set(), True)
+
+
+def test_a_study_is_printed_and_kept(tmp_path: Path) -> None:
+    result = run_netfold("codecs", "study", "packed", "lossless:load=0.5", *SMALL, "--out", tmp_path)
+    (folder,) = (tmp_path / "study").iterdir()
+    rows = [row for row in cells(result.stdout) if row[0] in ("packed", "lossless:load=0.5")]
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "elements 20000, workers 2, rounds 2, seed 1\n" in result.stdout
+    assert [row[:3] for row in rows[:8:2]] == [
+        ["packed", "iid", "1 %"],
+        ["packed", "iid", "20 %"],
+        ["packed", "rows", "1 %"],
+        ["packed", "rows", "20 %"],
+    ]
+    assert len(rows) == 16  # and again with the bytes of each message
+    assert result.stdout.endswith(f"Study: {folder}\n")
+    assert {path.name for path in folder.iterdir()} == {
+        *("study.json", "study.parquet", "messages.parquet", "study.svg"),
+        *MEASURED,
+    }
+    table = pl.read_parquet(folder / "study.parquet")
+    assert table.height == 8
+    assert table["wire_ratio"].min() > 1
+    messages = pl.read_parquet(folder / "messages.parquet")
+    totals = messages.group_by("codec", "pattern", "density", maintain_order=True).agg(pl.col("bytes").sum())
+    assert totals["bytes"].to_list() == pytest.approx(table["up_bytes"].to_list())
+
+
+def test_same_seed_same_bytes(tmp_path: Path) -> None:
+    for out in ("one", "other"):
+        run_netfold("codecs", "study", "packed", "lossless", *SMALL, "--seed", 5, "--out", tmp_path / out)
+    (one,), (other,) = ((tmp_path / out / "study").iterdir() for out in ("one", "other"))
+
+    assert one.name.endswith("-seed5")
+    for path in one.iterdir():
+        if path.name not in MEASURED:
+            assert path.read_bytes() == (other / path.name).read_bytes(), path.name
+
+
+def test_a_study_as_json(tmp_path: Path) -> None:
+    result = run_netfold("codecs", "study", "packed", "none", *SMALL, "--out", tmp_path, "--json")
+    told = json.loads(result.stdout)
+    first, second = told["codecs"][:2]
+
+    assert (told["elements"], told["workers"], told["rounds"], told["seed"]) == (20_000, 2, 2, 1)
+    assert told["gradients"] == {"row_elements": 64, "overlap": 0.0, "distribution": "normal"}
+    assert (first["codec"], first["pattern"], first["density"]) == ("packed", "iid", 0.01)
+    assert set(first["bytes_by_message"]) == {"index", "exponents", "values"}
+    assert second["bytes_by_message"] == {"values": 80_000.0}
+    assert told["speeds"]["codecs"][0]["encode_s"] > 0
+    kept = json.loads((Path(told["study_dir"]) / "study.json").read_text())
+    assert kept == {key: value for key, value in told.items() if key not in ("speeds", "study_dir")}
+
+
+def test_a_file_is_studied(tmp_path: Path) -> None:
+    gradients = np.zeros((2, 3200), np.float32)
+    gradients[0, :32] = gradients[1, 16:48] = 1.0
+    np.save(tmp_path / "g.npy", gradients)
+
+    result = run_netfold(
+        "codecs", "study", "packed", "--input", tmp_path / "g.npy", "--out", tmp_path, "--json"
+    )
+    told = json.loads(result.stdout)
+    (record,) = told["codecs"]
+
+    assert (told["workers"], record["pattern"], record["density"]) == (2, "input", 0.01)
+    assert record["bytes_by_message"] == {"index": 400.0, "exponents": 4.0, "values": 4.0 * 48}
+    assert told["gradients"]["input"] == str(tmp_path / "g.npy")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["losless"], "losless: cannot use 'losless' as a kind\n  did you mean 'lossless'? allowed: "),
+        (["packed", "--density", "2"], "--density: 2 is not a fraction from 0 to 1\n"),
+        (
+            ["packed", "--input", "g.txt"],
+            "g.txt: reads .npy, .npz, .safetensors, .pt and .pth files, found .txt\n",
+        ),
+        (
+            ["packed", "--input", "g.npy", "--row-elements", "8", "--density", "1%"],
+            "--density, --row-elements: gradients come from g.npy\n"
+            "  leave out --density, --row-elements, or --input\n",
+        ),
+        ([], "Usage: netfold codecs study"),
+        (["packed", "--workers", "0"], "Usage: netfold codecs study"),
+        (["packed", "--out", ""], "Usage: netfold codecs study"),
+    ],
+)
+def test_bad_usage_is_told_and_exits_with_2(arguments: Sequence[str], told: str) -> None:
+    result = CliRunner().invoke(
+        netfold.sim.commands.main.app, ["codecs", "study", *arguments], prog_name="netfold"
+    )
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(told)
+
+
+def test_where_nothing_can_be_written_nothing_is_studied(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    result = run_netfold("codecs", "study", "packed", *SMALL, "--out", tmp_path / "file")
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    place = tmp_path / "file"
+    assert result.stderr == f"no run folder can be made in {place}: {place} is no folder\n  use --out DIR\n"
+
+
+def test_a_fault_exits_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = studied(Fake(bound=0.0, change=lambda rank, total: total + np.float32(1)))
+    monkeypatch.setattr("netfold.sim.study.measure.run_study", lambda *_: wrong)
+
+    result = run_netfold("codecs", "study", "packed", "--out", tmp_path)
+
+    assert result.exit_code == 1
+    assert "\nfake, given, 50 %: an error where the codec's bound allows none\nStudy: " in result.stdout
+
+
+def test_what_happened_stands_below_the_table() -> None:
+    notes = [
+        Note(NoteKind.CHOICE, "packed: the union is small"),
+        Note(NoteKind.REDO, "tiles", 2, 10),
+        Note(NoteKind.FORECAST, "digits", 4, 10),
+        Note(NoteKind.INFINITE, "beyond", 1, 6),
+    ]
+
+    text = printed(study_table(studied(Fake(notes))), 120)
+
+    assert text.endswith(
+        "fake, given, 50 %: packed (1 of 1 rounds)\n"
+        "fake, given, 50 %: 2 of 10 parts did not decode and were sent again\n"
+        "fake, given, 50 %: 4 parts were sent on a forecast that did not suit, and again\n"
+        "fake, given, 50 %: 1 sums are beyond float32 and became infinite\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("recovery", "shown"), [(1.0, "100 %"), (0.999_999, "99.99 %"), (0.771_23, "77.12 %"), (0.0, "0 %")]
+)
+def test_recovery_is_never_rounded_up_to_all(recovery: float, shown: str) -> None:
+    study = studied(Fake())
+    records = tuple(dataclasses.replace(record, recovery=recovery) for record in study.records)
+
+    assert cells(printed(study_table(dataclasses.replace(study, records=records)), 120))[0][7] == shown
+
+
+def headings_of(text: str) -> list[str]:
+    """Headings of a table, or of all that it was broken into."""
+    return [
+        heading.strip()
+        for line in text.splitlines()
+        if line.startswith("┃")
+        for heading in line.strip("┃").split("┃")
+    ]
+
+
+def test_tables_fit_narrow_terminals() -> None:
+    study = studied(Fake())
+    name = "lossless:load=0.7,block_elements=1024"
+    records = tuple(dataclasses.replace(record, codec=name) for record in study.records)
+    messages = tuple(dataclasses.replace(message, codec=name) for message in study.messages)
+    study = dataclasses.replace(study, records=records, messages=messages)
+
+    whole = headings_of(printed(study_table(study), 200))
+    assert len(whole) == 10
+    for width, tables in ((120, 1), (100, 2), (76, 2)):
+        text = printed(study_table(study), width)
+        lines = [line for line in text.splitlines() if line[0] in "┃│"]
+        assert set(headings_of(text)) == set(whole)
+        assert sum(line.startswith("┃") for line in lines) == tables
+        assert max(map(len, lines)) <= width
+        assert [row[0] for row in cells("\n".join(lines))] == tables * [
+            *("lossless:", "load=0.7,", "block_elements=1024"),
+        ]
+    assert max(map(len, printed(messages_table(study), 80).splitlines())) <= 80
+    assert cells(printed(messages_table(study), 80))[0][3:] == ["12.0 B", "24.0 B", "20.0 B", "56.0 B"]
+
+
+def test_figures_name_what_they_show(tmp_path: Path) -> None:
+    run_netfold("codecs", "study", "packed", "lossless:load=0.5", *SMALL, "--out", tmp_path)
+    (folder,) = (tmp_path / "study").iterdir()
+    for name, own in (
+        (
+            "study.svg",
+            ["Compression of what a worker sends up", "Sums that are no estimates", "dense float32"],
+        ),
+        ("speed.svg", ["Encoding on this machine", "Decoding on this machine", "copying memory"]),
+    ):
+        text = (folder / name).read_text("utf-8")
+        lines = [
+            f"{codec}, {pattern}" for codec in ("packed", "lossless:load=0.5") for pattern in ("iid", "rows")
+        ]
+
+        assert [words for words in [*own, *lines, "density, %"] if f">{words}</text>" not in text] == []
+
+
+def test_figures_show_a_single_point_and_density_zero() -> None:
+    assert set(study_figures(studied(Fake()))) == {"study.svg", "speed.svg"}
+    empty = studied(Fake(), [np.zeros(4, np.float32)] * 2)
+
+    assert all(b"</svg>" in content for content in study_figures(empty).values())
+
+
+def test_json_knows_no_infinity() -> None:
+    study = studied(Fake(bound=0.0, change=lambda rank, total: total + np.float32(np.inf)))
+
+    assert json.dumps(as_dict(study), allow_nan=False)
+
+
+@pytest.mark.parametrize("arguments", [["codecs", "--help"], ["codecs", "study", "--help"]])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    heavy = ("numpy", "numba", "torch", "matplotlib", "polars", "rich")  # typer itself takes pydantic
+    program = (
+        "import sys, netfold.sim.commands.main\n"
+        "try: netfold.sim.commands.main.main()\n"
+        "except SystemExit as exit: assert exit.code == 0\n"
+        f"loaded = [name for name in {heavy!r} if name in sys.modules]\n"
+        "sys.exit(f'loaded: {loaded}' if loaded else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "study" in done.stdout

@@ -1,0 +1,311 @@
+"""What a study finds, from closed forms and from codecs that are known to do it."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netfold.homomorphic.codec import Encoder, Exchange, Gradient, Note, NoteKind, Round
+from netfold.homomorphic.fold import fold
+from netfold.sim.errors import RunError
+from netfold.sim.study.measure import Study, run_study
+from netfold.sim.study.options import read_codecs
+from netfold.sim.study.probe import Probe
+from netfold.sim.study.source import Cell, Source, synthetic_source
+from netfold.sim.workload import SyntheticSpec
+from tests.sim.study.fakes import Clock, Fake, named
+
+ELEMENTS, WORKERS, ROUNDS = 51_200, 3, 2
+OPTIONS = {
+    "elements": str(ELEMENTS),
+    "density": "1%,20%",
+    "pattern": "iid,rows",
+    "row_elements": "64",
+    "overlap": "30%",
+    "distribution": "normal",
+}
+GRADIENTS = [np.array([0, 1, 0, 2, 0, 0], np.float32), np.array([0, 0, 0, 3, 4, 0], np.float32)]
+
+
+def given(*gradients: Gradient) -> Source:
+    """The same gradients in every round."""
+
+    def rounds(count: int) -> Iterator[list[Gradient]]:
+        return (list(gradients) for _ in range(count))
+
+    return Source(
+        (Cell("given", 0.5, rounds, SyntheticSpec(gradients[0].size)),), len(gradients), gradients[0].size, {}
+    )
+
+
+def studied(codec: Fake, gradients: Sequence[Gradient] = GRADIENTS, rounds: int = 1) -> Study:
+    return run_study([named(codec)], given(*gradients), rounds, seed=1, progress=lambda *_: None)
+
+
+@pytest.fixture(scope="module")
+def study() -> Study:
+    codecs = read_codecs(["none", "fixed_point", "packed", "packed:block_elements=64", "lossless"])
+    return run_study(codecs, synthetic_source(OPTIONS, WORKERS, 1), ROUNDS, 1, lambda *_: None)
+
+
+def test_bytes_are_those_of_the_closed_forms(study: Study) -> None:
+    cells = synthetic_source(OPTIONS, WORKERS, 1).cells
+    records = {(record.codec, record.pattern, record.density): record for record in study.records}
+    for cell in cells:
+        place = cell.pattern, cell.density
+        union = sum(
+            np.count_nonzero(np.any([gradient != 0 for gradient in gradients], axis=0))
+            for gradients in cell.rounds(ROUNDS)
+        )
+        density = union / (ROUNDS * ELEMENTS)
+        index = 4 * -(-ELEMENTS // 32)
+        for codec, up_bytes, operations in (
+            ("none", 4 * ELEMENTS, 1),
+            ("fixed_point", 4 * ELEMENTS + -(-ELEMENTS // 256), 1),
+            ("packed", index + 4 * -(-ELEMENTS // 4096) + 4 * density * ELEMENTS, 2),
+            ("packed:block_elements=64", index + 4 * -(-ELEMENTS // 64) + 4 * density * ELEMENTS, 2),
+        ):
+            record = records[(codec, *place)]
+
+            assert (record.up_bytes, record.operations) == (pytest.approx(up_bytes), operations)
+            assert record.wire_ratio == pytest.approx(4 * ELEMENTS / up_bytes)
+            assert record.union_density == pytest.approx(density)
+            assert sum(study.bytes_of(record).values()) == pytest.approx(up_bytes)
+        packed = study.bytes_of(records[("packed", *place)])
+        assert packed["values"] == pytest.approx(4 * density * ELEMENTS)
+        assert packed["index"] == index
+
+
+def test_released_codecs_keep_their_word(study: Study) -> None:
+    for record in study.records:
+        assert (record.recovery, record.replicas_agree, record.infinite_elements) == (1.0, True, 0)
+        assert record.max_error_over_bound is not None
+        assert 0 < record.max_error_over_bound <= 1
+        assert not record.exact_sums  # float32 additions, or integers of a common step
+    assert study.faults == ()
+
+
+def test_all_but_speeds_is_the_same_twice(study: Study) -> None:
+    codecs = read_codecs(["packed", "lossless"])
+    again = run_study(codecs, synthetic_source(OPTIONS, WORKERS, 1), ROUNDS, 1, lambda *_: None)
+    other = run_study(codecs, synthetic_source(OPTIONS, WORKERS, 2), ROUNDS, 2, lambda *_: None)
+    names = ("packed", "lossless")
+
+    assert again.records == tuple(record for record in study.records if record.codec in names)
+    assert again.messages == tuple(one for one in study.messages if one.codec in names)
+    assert again.records != other.records
+
+
+def test_progress_counts_rounds() -> None:
+    told: list[Any] = []
+
+    run_study(
+        read_codecs(["none", "packed"]),
+        synthetic_source(OPTIONS, 2, 1),
+        2,
+        1,
+        lambda *step: told.append(step),
+    )
+
+    assert told[0] == ("iid, 1 %", 0, 8)
+    assert told[-1] == ("rows, 20 %", 7, 8)
+    assert [done for _, done, _ in told] == list(range(8))
+
+
+def test_right_sums_are_exact() -> None:
+    record = studied(Fake()).records[0]
+
+    assert (record.exact_sums, record.inexact_elements) == (True, 0)
+    assert (record.max_abs_error, record.max_error_over_bound) == (0.0, 0.0)
+    assert (record.recovery, record.union_density, record.choices) == (1.0, 0.5, "")
+
+
+def test_notes_of_one_worker_are_counted() -> None:
+    notes = [
+        Note(NoteKind.ESTIMATE, "medians", 3, 6, np.array([0, 3, 4])),  # element 0 is in no union
+        Note(NoteKind.REDO, "tiles", 2, 10),
+        Note(NoteKind.FORECAST, "digits", 4, 10),
+        Note(NoteKind.CHOICE, "packed: the union is small"),
+        Note(NoteKind.INFINITE, "beyond", 1, 6),
+    ]
+
+    record = studied(Fake(notes), rounds=2).records[0]
+
+    assert record.recovery == pytest.approx(1 - 2 / 3)  # the union is elements 1, 3 and 4
+    assert (record.redone_parts, record.redone_of) == (4, 20)
+    assert (record.forecast_misses, record.infinite_elements) == (8, 2)
+    assert record.choices == "packed (2 of 2 rounds)"
+    assert (record.operations, record.up_bytes) == (3, 3 * 4 + 6 * 4 + 5 * 4)
+
+
+def test_estimates_without_places_count_too() -> None:
+    note = Note(NoteKind.ESTIMATE, "medians", 1, 3)
+
+    assert studied(Fake([note])).records[0].recovery == pytest.approx(1 - 1 / 3)
+
+
+def off_by(amount: float, *elements: int) -> Any:
+    def change(rank: int, total: Gradient) -> Gradient:
+        total[list(elements)] += np.float32(amount)
+        return total
+
+    return change
+
+
+def test_an_error_beyond_the_bound_is_a_fault() -> None:
+    study = studied(Fake(bound=0.25, change=off_by(0.5, 3)))
+    record = study.records[0]
+
+    assert (record.max_abs_error, record.max_error_over_bound) == (0.5, 2.0)
+    assert (record.exact_sums, record.inexact_elements) == (False, 1)
+    assert study.faults == ("fake, given, 50 %: an error beyond the codec's bound",)
+
+
+def test_an_error_where_none_is_allowed_is_a_fault() -> None:
+    study = studied(Fake(bound=0.0, change=off_by(0.5, 3)))
+
+    assert (study.records[0].max_abs_error, study.records[0].max_error_over_bound) == (0.5, None)
+    assert study.faults == ("fake, given, 50 %: an error where the codec's bound allows none",)
+
+
+def test_estimates_are_not_held_to_the_bound() -> None:
+    note = Note(NoteKind.ESTIMATE, "medians", 1, 6, np.array([3]))
+
+    estimated = studied(Fake([note], bound=0.25, change=off_by(0.5, 3)))
+    also_wrong = studied(Fake([note], bound=0.25, change=off_by(0.5, 3, 4)))
+
+    assert estimated.faults == ()
+    assert (estimated.records[0].max_abs_error, estimated.records[0].max_error_over_bound) == (0.5, 0.0)
+    assert also_wrong.records[0].max_error_over_bound == 2.0
+
+
+def test_nan_is_no_sum() -> None:
+    record = studied(Fake(change=off_by(np.nan, 0))).records[0]
+
+    assert (record.max_abs_error, record.max_error_over_bound, record.exact_sums) == (None, None, False)
+
+
+def test_a_sum_beyond_float32_is_infinite_and_right() -> None:
+    large = np.full(2, 3e38, np.float32)
+    with np.errstate(over="ignore"):
+        right = studied(Fake(), [large, large]).records[0]
+        wrong = studied(Fake(change=lambda rank, total: -total), [large, large]).records[0]
+
+    assert (right.exact_sums, right.max_abs_error, right.max_error_over_bound) == (True, 0.0, 0.0)
+    assert (wrong.exact_sums, wrong.max_abs_error, wrong.max_error_over_bound) == (False, None, None)
+
+
+def test_workers_that_differ_are_a_fault() -> None:
+    def change(rank: int, total: Gradient) -> Gradient:
+        return total + np.float32(rank * 1e-6)
+
+    study = studied(Fake(change=change))
+
+    assert not study.records[0].replicas_agree
+    assert study.faults == ("fake, given, 50 %: workers decoded different bits",)
+
+
+def test_times_are_cut_at_the_last_hand_over_that_is_no_redo(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr("netfold.sim.study.probe.time.process_time", clock)
+    monkeypatch.setattr("netfold.sim.study.measure._copy_gb_per_s", lambda: 10.0)
+
+    speed = studied(Fake(clock=clock, seconds=(0.5, 0.25, 0.125, 1.0))).speeds[0]
+
+    assert (speed.encode_s, speed.decode_s) == (0.75, 1.125)
+    assert speed.encode_gb_per_s == pytest.approx(6 * 4 / 0.75 / 1e9)
+    assert speed.decode_gb_per_s == pytest.approx(6 * 4 / 1.125 / 1e9)
+
+
+@dataclasses.dataclass
+class Uneven:
+    """A codec's encoder that takes other times in every round."""
+
+    encoder: Encoder
+    clock: Clock
+    rounds: Iterator[tuple[float, float]]  # to encode, to decode
+
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        encode_s, decode_s = next(self.rounds)
+        self.clock.now_s += encode_s
+        decoded = yield from self.encoder.exchange(gradient, round)
+        self.clock.now_s += decode_s
+        return decoded
+
+
+def test_both_times_are_of_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other rounds encode faster, or decode faster, but none does both together."""
+    clock = Clock()
+    monkeypatch.setattr("netfold.sim.study.probe.time.process_time", clock)
+    times = iter([(1.0, 4.0), (2.0, 1.0), (6.0, 0.5)])
+    probe = Probe(Uneven(Fake().worker(0, 1, 1), clock, times))
+    for step in range(3):
+        fold([probe], GRADIENTS[:1], Round(step, 0, 1, 1))
+
+    assert probe.fastest == (2.0, 1.0)
+
+
+def test_both_times_are_of_one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr("netfold.sim.study.probe.time.process_time", clock)
+    monkeypatch.setattr("netfold.sim.study.measure._copy_gb_per_s", lambda: 10.0)
+    times = [(1.0, 4.0), (2.0, 1.0), (0.0, 0.0), (0.0, 0.0)]  # the last two are of the round that compiles
+    original = Fake.worker
+
+    def worker(self: Fake, rank: int, workers: int, seed: int) -> Encoder:
+        return Uneven(original(self, rank, workers, seed), clock, iter([times.pop(0)]))
+
+    monkeypatch.setattr(Fake, "worker", worker)
+
+    speed = studied(Fake()).speeds[0]
+
+    assert (speed.encode_s, speed.decode_s) == (2.0, 1.0)
+
+
+def test_too_little_time_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr("netfold.sim.study.probe.time.process_time", clock)
+    monkeypatch.setattr("netfold.sim.study.measure._copy_gb_per_s", lambda: 10.0)
+
+    speed = studied(Fake(clock=clock, seconds=(0, 2**-17, 0, 0))).speeds[0]
+
+    assert (speed.encode_s, speed.encode_gb_per_s, speed.decode_gb_per_s) == (2**-17, None, None)
+
+
+def test_scaling_counts_as_encoding() -> None:
+    speeds = run_study(
+        read_codecs(["fixed_point"]), synthetic_source(OPTIONS, 2, 1), 1, 1, lambda *_: None
+    ).speeds
+
+    assert all(speed.encode_s > 0 and speed.decode_s > 0 for speed in speeds)
+
+
+def test_a_codec_that_cannot_go_on_is_named() -> None:
+    large = np.full(2, 3e38, np.float32)
+    with pytest.raises(RunError) as caught:
+        run_study(read_codecs(["packed"]), given(large, large), 1, 1, lambda *_: None)
+
+    assert str(caught.value) == (
+        "packed, given, 50 %: gradient[0] is 3e+38: with 2 workers fixed point carries magnitudes below "
+        "8.50706e+37; clip or scale the gradient\n  leave this codec out, or give it other gradients"
+    )
+    assert caught.value.exit_code == 1
+
+
+def test_too_little_memory_is_told() -> None:
+    source = synthetic_source({**OPTIONS, "elements": "1e15"}, 2, 1)
+    with pytest.raises(RunError) as caught:
+        run_study(read_codecs(["none"]), source, 1, 1, lambda *_: None)
+
+    assert str(caught.value).startswith("not enough memory: ")
+    assert str(caught.value).endswith("\n  use fewer elements or workers")
+
+
+def test_records_are_plain() -> None:
+    """No NumPy scalars, which JSON does not know."""
+    study = studied(Fake([Note(NoteKind.ESTIMATE, "medians", 1, 6, np.array([3]))]))
+    values = [value for record in study.records for value in dataclasses.astuple(record)]
+
+    assert {type(value) for value in values} <= {str, int, float, bool}

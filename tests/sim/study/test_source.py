@@ -1,0 +1,253 @@
+"""Gradients of a study: made up or from a file, and what is said of wrong ones."""
+
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import netfold.sim.study.memory
+from netfold.sim.errors import DataError, NetfoldError, ScenarioError
+from netfold.sim.memory.available import BASE_BYTES
+from netfold.sim.study.memory import refuse_more_than_fits
+from netfold.sim.study.options import read_codecs
+from netfold.sim.study.source import file_source, synthetic_source
+
+OPTIONS = {
+    "elements": "1e3",
+    "density": "10%,0.5",
+    "pattern": "iid,rows",
+    "row_elements": "10",
+    "overlap": "0",
+    "distribution": "integer",
+}
+WANTED = "it needs a float32 array: (elements,), the gradient of every worker, or (workers, elements)"
+GRADIENTS = np.array([[0, 1, 0, 2], [0, 0, 0, 3]], np.float32)
+
+
+def test_a_cell_for_each_pattern_and_density() -> None:
+    source = synthetic_source(OPTIONS, workers=3, seed=1)
+
+    assert [(cell.pattern, cell.density) for cell in source.cells] == [
+        ("iid", 0.1),
+        ("iid", 0.5),
+        ("rows", 0.1),
+        ("rows", 0.5),
+    ]
+    assert (source.workers, source.elements) == (3, 1000)
+    for cell in source.cells:
+        seen = [[gradient.copy() for gradient in gradients] for gradients in cell.rounds(2)]
+        assert [len(gradients) for gradients in seen] == [3, 3]
+        assert all(np.count_nonzero(one) == 1000 * cell.density for gradients in seen for one in gradients)
+        assert not np.array_equal(seen[0][0], seen[1][0])
+        if cell.pattern == "rows":
+            assert (np.count_nonzero(seen[0][0].reshape(100, 10), axis=1) % 10 == 0).all()
+
+
+def test_the_same_share_twice_is_one_cell() -> None:
+    assert len(synthetic_source({**OPTIONS, "density": "1%,0.01", "pattern": "iid"}, 2, 1).cells) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "message"),
+    [
+        ("elements", "0", "--elements: must be at least 1, found 0\n  --elements: Elements of the gradient."),
+        (
+            "elements",
+            "many",
+            "--elements: must be a whole number, found 'many'\n  --elements: Elements of the gradient.",
+        ),
+        (
+            "density",
+            "1%,2",
+            "--density: 2 is not a fraction from 0 to 1\n"
+            "  use a number from 0 to 1 or a percentage, for example 0.01 or '1%'",
+        ),
+        (
+            "pattern",
+            "iid,rwos",
+            "--pattern: cannot use 'rwos'\n  did you mean 'rows'? allowed: iid, rows, columns, blocks",
+        ),
+        ("row_elements", "[2", "--row-elements: broken YAML: "),
+    ],
+)
+def test_a_wrong_option_is_told(key: str, text: str, message: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        synthetic_source({**OPTIONS, key: text}, 2, 1)
+
+    assert str(caught.value).startswith(message)
+
+
+def test_a_gradient_for_each_worker(tmp_path: Path) -> None:
+    np.save(tmp_path / "g.npy", np.asfortranarray(GRADIENTS))
+    np.savez_compressed(tmp_path / "g.npz", whatever=GRADIENTS)
+    for path in (tmp_path / "g.npy", tmp_path / "g.npz"):
+        source = file_source(path, None, default_workers=8)
+        (cell,) = source.cells
+
+        assert (source.workers, source.elements, source.notes) == (2, 4, ())
+        assert (cell.pattern, cell.density) == ("input", 3 / 8)
+        for gradients in cell.rounds(2):
+            assert np.array_equal(np.stack(gradients), GRADIENTS)
+            assert all(gradient.flags.c_contiguous for gradient in gradients)
+
+
+def test_numbers_of_the_other_byte_order(tmp_path: Path) -> None:
+    """They are this machine's when codecs have them, whose kernels look at bits."""
+    np.save(tmp_path / "g.npy", GRADIENTS.astype(">f4"))
+    (cell,) = file_source(tmp_path / "g.npy", None, default_workers=8).cells
+
+    for one, wanted in zip(next(cell.rounds(1)), GRADIENTS, strict=True):
+        assert one.dtype == np.dtype("float32")
+        assert one.dtype.isnative
+        assert np.array_equal(one, wanted)
+
+
+@pytest.mark.parametrize("name", ["g.npy", "g.npz"])
+def test_a_file_that_does_not_fit_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """8 MiB of zeros: with what two workers decode and the sums, 10 times as much."""
+    save = np.save if name == "g.npy" else np.savez_compressed
+    save(tmp_path / name, np.zeros((2, 1 << 20), np.float32))
+    monkeypatch.setattr(netfold.sim.study.memory, "available_bytes", lambda: BASE_BYTES + (79 << 20))
+    tracemalloc.start()
+    with pytest.raises(NetfoldError) as caught:
+        file_source(tmp_path / name, None, 8)
+    taken = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert str(caught.value) == (
+        f"{tmp_path / name}: 2,097,152 numbers for 2 workers take at least 410 MiB, "
+        "409 MiB of this machine's memory are available\n  use a file of fewer workers or elements"
+    )
+    assert taken < 4 << 20
+
+
+def test_the_hint_of_a_study_that_does_not_fit_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(netfold.sim.study.memory, "available_bytes", lambda: BASE_BYTES + (40 << 20))
+    one_kind = {**OPTIONS, "density": "1", "pattern": "iid"}
+    codecs = read_codecs(["exact"])
+    with pytest.raises(NetfoldError) as caught:
+        refuse_more_than_fits(codecs, synthetic_source({**one_kind, "elements": "1e9"}, 8, 1))
+    most = caught.value.hint.split()[1].replace(",", "")
+
+    refuse_more_than_fits(codecs, synthetic_source({**one_kind, "elements": most}, 8, 1))
+
+
+def test_one_gradient_for_all_workers(tmp_path: Path) -> None:
+    path = tmp_path / "g.npy"
+    np.save(path, GRADIENTS[0])
+
+    source = file_source(path, 3, default_workers=8)
+
+    assert file_source(path, None, default_workers=8).workers == 8
+    assert source.notes == (
+        f"all 3 workers have the one gradient of {path}: their union is no larger than it",
+    )
+    assert all(np.array_equal(one, GRADIENTS[0]) for one in next(source.cells[0].rounds(1)))
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (
+            GRADIENTS.astype(np.float64),
+            f"holds float64 values\n  {WANTED}; convert it with array.astype(numpy.float32)",
+        ),
+        (GRADIENTS > 0, f"holds bool values\n  {WANTED}"),
+        (GRADIENTS[np.newaxis], f"holds an array of shape (1, 2, 4)\n  {WANTED}"),
+        (np.float32(1), f"holds an array of shape ()\n  {WANTED}"),
+        (GRADIENTS[:0], f"holds an array of shape (0, 4)\n  {WANTED}"),
+        (
+            np.array([[0, 1], [2, np.nan]], np.float32),
+            "holds numbers that are not finite: nan at [1, 1]\n"
+            "  a gradient must be finite; look for what went wrong in the step that it comes from",
+        ),
+    ],
+)
+def test_a_wrong_array_is_told(tmp_path: Path, array: Any, message: str) -> None:
+    path = tmp_path / "g.npy"
+    np.save(path, array)
+
+    with pytest.raises(DataError) as caught:
+        file_source(path, None, 8)
+
+    assert str(caught.value) == f"{path}: {message}"
+
+
+@pytest.mark.parametrize(
+    "name", ["text.npy", "text.npz", "empty.npy", "objects.npy", "objects.npz", "cut.npz"]
+)
+def test_a_file_of_something_else_is_told(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    objects = np.array([{}], object)
+    if name == "objects.npy":
+        np.save(path, objects, allow_pickle=True)
+    elif name == "objects.npz":
+        np.savez(path, objects)
+    elif name == "cut.npz":
+        np.savez_compressed(path, np.arange(9000, dtype=np.float32))
+        content = bytearray(path.read_bytes())
+        content[100:4000] = bytes(3900)
+        path.write_bytes(content)
+    else:
+        path.write_text("" if name == "empty.npy" else "hello")
+
+    with pytest.raises(DataError) as caught:
+        file_source(path, None, 8)
+
+    assert str(caught.value) == (
+        f"{path}: damaged, of Python objects, or not written by numpy.save or savez\n"
+        "  of a PyTorch tensor: numpy.save('gradient.npy', tensor.float().cpu().numpy())"
+    )
+
+
+def test_other_files_are_told(tmp_path: Path) -> None:
+    np.savez(tmp_path / "two.npz", a=GRADIENTS, b=GRADIENTS)
+    np.save(tmp_path / "g.npy", GRADIENTS)
+    (tmp_path / "g.txt").touch()
+    (tmp_path / "folder.npy").mkdir()
+    tensor = "of a PyTorch tensor: numpy.save('gradient.npy', tensor.float().cpu().numpy())"
+    for name, workers, message in (
+        ("none.npy", None, "cannot be read: there is no such file\n  give the path of a file"),
+        ("folder.npy", None, "cannot be read: it is a directory\n  give the path of a file"),
+        ("g.txt", None, f"reads .npy, .npz, .safetensors, .pt and .pth files, found .txt\n  {tensor}"),
+        ("two.npz", None, "holds 2 arrays: a, b\n  save the one that is meant in a file of its own"),
+        ("g.npy", 3, "holds the gradients of 2 workers, --workers says 3\n  leave out --workers"),
+    ):
+        with pytest.raises(DataError) as caught:
+            file_source(tmp_path / name, workers, 8)
+
+        assert str(caught.value) == f"{tmp_path / name}: {message}"
+
+
+def test_a_turned_array_is_refused_at_once(tmp_path: Path) -> None:
+    np.save(tmp_path / "turned.npy", np.ones((100_000, 8), np.float32))
+    np.save(tmp_path / "most.npy", np.ones((4096, 2), np.float32))
+
+    with pytest.raises(DataError) as caught:
+        file_source(tmp_path / "turned.npy", None, 8)
+
+    assert str(caught.value) == (
+        f"{tmp_path / 'turned.npy'}: shape (100000, 8) is that of 100000 workers with 8 elements each, "
+        "a study takes up to 4096 workers\n"
+        "  did you mean the transpose? numpy.save('gradients.npy', array.T)"
+    )
+    assert file_source(tmp_path / "most.npy", None, 8).workers == 4096
+
+
+def test_a_study_that_does_not_fit_is_refused_before_anything_is_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """1,000 elements of 8 workers: at least their gradients and sums, 4 bytes each, and 330 MiB of Python."""
+    source = synthetic_source({**OPTIONS, "density": "1", "pattern": "iid"}, workers=8, seed=1)
+    codecs = read_codecs(["none"])
+    for there_is, fits in ((2 * BASE_BYTES, True), (BASE_BYTES + 8 * 2 * 4 * 1000 - 1, False)):
+        monkeypatch.setattr(netfold.sim.study.memory, "available_bytes", lambda there_is=there_is: there_is)
+        if fits:
+            refuse_more_than_fits(codecs, source)
+            continue
+        with pytest.raises(NetfoldError, match=r"1,000 elements of 8 workers take about 330 MiB, "):
+            refuse_more_than_fits(codecs, source)

@@ -1,0 +1,135 @@
+"""A compiled program and its plain-Python truth table, side by side, packet by packet.
+
+What workers send is sensible or not: next packets, resends, copies, late ones, packets that never come, and
+faults that clear some registers of a slot and not others. Verdicts and registers are equal after each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, ClassVar, NamedTuple
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from netfold.homomorphic.kernels.keyed import mix_plain
+from netfold.sim.engine.interface import Merge, Overflow, Program
+from netfold.switch.registers import VERDICTS
+from tests.reference.switch.merging import Operand
+from tests.switch.pipeline import ELEMENTS, SLOTS, Packet, Pipeline
+
+INT32 = st.integers(-(2**31), 2**31 - 1) | st.sampled_from([-(2**31), -(2**31) + 1, -1, 0, 1, 2**31 - 1])
+SLOT_INDICES = st.integers(0, SLOTS - 1)
+CHILD_DRAWS = st.integers(0, 2**16)  # modulo the number of children, which the run draws first
+TURNS = st.integers(0, 1)  # the two rows of a slot
+CHILDREN = st.integers(1, 4) | st.integers(1, 32)
+
+
+class Content(NamedTuple):
+    """What a packet brings, whoever sends it."""
+
+    words: list[int]
+    merge: Merge
+    exponent: int
+    workers: int
+
+
+CONTENTS = st.builds(
+    Content,
+    words=st.lists(INT32, max_size=4),
+    merge=st.sampled_from([Merge.ADD, Merge.ADD, *Merge]),
+    exponent=st.integers(-128, 127),
+    workers=st.integers(1, 3),
+)
+
+
+class LockStep(RuleBasedStateMachine):
+    """Sends packets; a subclass says what the reference is, and what is equal."""
+
+    program: ClassVar[Program]
+    reference_class: ClassVar[Callable[[int, int, Overflow], Any]]  # of children, slots, overflow
+
+    @initialize(children=CHILDREN, overflow=st.sampled_from(Overflow))
+    def start(self, children: int, overflow: Overflow) -> None:
+        self.children = children
+        self.pipeline = Pipeline(self.program, children, overflow)
+        self.sent: dict[tuple[int, int], list[Packet]] = {}  # by child and slot
+        self.reference = self.reference_class(children, SLOTS, overflow)
+
+    def reference_verdict(self, packet: Packet) -> str:
+        """The reference processes one packet; returns the name of its verdict."""
+        operand = Operand(packet.lanes(), packet.merge, packet.exponent, packet.workers, packet.key)
+        verdict = self.reference.packet(packet.child, packet.slot, packet.turn % 2, operand)
+        return verdict.name.lower()
+
+    def next_turn(self, child: int, slot: int) -> int:
+        """Turn of a child's next packet for a slot."""
+        return len(self.history(child, slot))
+
+    def history(self, child: int, slot: int) -> list[Packet]:
+        """What a child has sent to a slot, oldest first."""
+        return self.sent.setdefault((child % self.children, slot), [])
+
+    def packet(self, child: int, slot: int, content: Content) -> Packet:
+        """A child's next packet, which it has now sent."""
+        child %= self.children
+        history = self.history(child, slot)
+        packet = Packet(
+            child,
+            slot,
+            self.next_turn(child, slot),
+            words_of(content),
+            content.merge,
+            content.exponent,
+            content.workers,
+            mix_plain(child, slot, len(history)),
+        )
+        history.append(packet)
+        return packet
+
+    def arrive(self, packet: Packet) -> None:
+        """Both process one packet."""
+        assert VERDICTS[self.pipeline.receive(packet)] == self.reference_verdict(packet)
+
+    @invariant()
+    def as_many_words_overflowed(self) -> None:
+        assert self.reference.overflowed_words == self.pipeline.overflowed_words
+
+    @rule(child=CHILD_DRAWS, slot=SLOT_INDICES, content=CONTENTS)
+    def send(self, child: int, slot: int, content: Content) -> None:
+        self.arrive(self.packet(child, slot, content))
+
+    @rule(child=CHILD_DRAWS, slot=SLOT_INDICES, content=CONTENTS)
+    def lose(self, child: int, slot: int, content: Content) -> None:
+        """The child moves on as if it had arrived; a resend may still bring it."""
+        self.packet(child, slot, content)
+
+    @rule(slot=SLOT_INDICES, content=CONTENTS, order=st.randoms(use_true_random=False))
+    def send_all(self, slot: int, content: Content, order: Random) -> None:
+        """All children send their next packet: mostly a whole round, which single sends rarely make."""
+        children = list(range(self.children))
+        order.shuffle(children)
+        for child in children:
+            words = [(word + child + 2**31) % 2**32 - 2**31 for word in content.words]
+            self.arrive(self.packet(child, slot, content._replace(words=words, exponent=child - 16)))
+
+    @rule(child=CHILD_DRAWS, slot=SLOT_INDICES, copies=st.integers(1, 2))
+    def resend(self, child: int, slot: int, copies: int) -> None:
+        """The latest packet again: as a resend, or its first arrival, and maybe a copy behind it."""
+        for packet in self.history(child, slot)[-1:] * copies:
+            self.arrive(packet)
+
+    @rule(child=CHILD_DRAWS, slot=SLOT_INDICES, age=st.integers(1, 3))
+    def late_duplicate(self, child: int, slot: int, age: int) -> None:
+        """A packet from before the child moved on."""
+        history = self.history(child, slot)
+        if len(history) > age:
+            self.arrive(history[-1 - age])
+
+
+def words_of(content: Content) -> list[int]:
+    """Words that a packet can carry: codes take a word for eight."""
+    if content.merge is Merge.TABLE_ADD:
+        return content.words[: ELEMENTS // 8]
+    return content.words

@@ -1,0 +1,149 @@
+"""The compiled switch program: its truth table row by row, and the accident it cannot survive."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from netfold.sim.engine.interface import Merge, Program
+from netfold.switch.registers import ANSWER, COMPLETE, CONSUMED, DROPPED, new_registers
+from tests.switch.pipeline import Packet, Pipeline
+
+INT32_MAX = 2**31 - 1
+INT32_MIN = -(2**31)
+KEPT = [70, -7]  # what the register held before
+SENT = [5, INT32_MAX]
+ADDED = [75, INT32_MAX - 7]
+
+
+@pytest.mark.parametrize(
+    ("workers", "bitmap", "counter", "values_after", "counter_after", "verdict"),
+    [
+        pytest.param(3, 0b000, 0, SENT, 2, CONSUMED, id="zero bitmap, zero counter: overwrite, count from n"),
+        pytest.param(3, 0b000, 2, SENT, 1, CONSUMED, id="zero bitmap, counter 2: overwrite, a fault"),
+        pytest.param(3, 0b000, 1, SENT, 0, COMPLETE, id="zero bitmap, counter 1: overwrite, a fault"),
+        pytest.param(3, 0b001, 2, ADDED, 1, CONSUMED, id="others, counter 2: merge"),
+        pytest.param(3, 0b101, 1, ADDED, 0, COMPLETE, id="others, counter 1: merge, the last"),
+        pytest.param(3, 0b101, 0, ADDED, 2, CONSUMED, id="others, zero counter: merge, a fault"),
+        pytest.param(3, 0b111, 0, KEPT, 0, ANSWER, id="seen, zero counter: read, the slot is complete"),
+        pytest.param(3, 0b010, 2, KEPT, 2, DROPPED, id="seen, counter 2: read, not complete yet"),
+        pytest.param(1, 0b000, 0, SENT, 0, COMPLETE, id="one worker, new: no counter"),
+        pytest.param(1, 0b000, 1, SENT, 1, COMPLETE, id="one worker, new, odd counter: no counter"),
+        pytest.param(1, 0b010, 0, KEPT, 0, ANSWER, id="one worker, seen"),
+        pytest.param(1, 0b010, 1, KEPT, 1, ANSWER, id="one worker, seen, odd counter: no counter"),
+    ],
+)
+def test_truth_table(
+    workers: int, bitmap: int, counter: int, values_after: list[int], counter_after: int, verdict: int
+) -> None:
+    """Worker 1 sends version 0 of slot 2, whose registers are set by hand; it had sent version 1 before."""
+    pipeline = Pipeline(Program.SWITCHML, workers, registers=new_registers(4, 2))
+    slots, values = pipeline.registers
+    slots["bitmap"][[4, 5]] = bitmap, 0b111
+    slots["counter"][[4, 5]] = counter, 9
+    slots["exponent"][[4, 5]] = 3, -1
+    slots["workers"][[4, 5]] = 6, 8
+    slots["is_answered"][[4, 5]] = 1
+    values[[4, 5]] = KEPT, [11, 12]
+    other = slots[5].copy()
+
+    assert pipeline.receive(Packet(1, 2, 0, SENT, exponent=-4, workers=2)) == verdict
+    assert pipeline.words(2, 0, 2) == values_after
+    assert slots[4].counter == counter_after
+    assert slots[4].exponent == (-4 if bitmap == 0 else 3)
+    assert slots[4].is_answered == (bitmap != 0)
+    assert slots[4].workers == {tuple(SENT): 2, tuple(ADDED): 8, tuple(KEPT): 6}[tuple(values_after)]
+    assert slots.bitmap[[4, 5]].tolist() == [bitmap | 0b010, 0b101]
+    # Nothing else of the other version changes, and no other slot.
+    other.bitmap = 0b101
+    assert slots[5] == other
+    assert pipeline.words(2, 1, 2) == [11, 12]
+    assert (np.delete(slots, [4, 5]) == np.delete(new_registers(4, 2).slots, [4, 5])).all()
+    assert not np.delete(values, [4, 5], axis=0).any()
+
+
+@pytest.mark.parametrize(
+    ("merge", "old", "new", "expected"),
+    [
+        (Merge.ADD, INT32_MAX, 1, INT32_MIN),
+        (Merge.ADD, INT32_MIN, -1, INT32_MAX),
+        (Merge.ADD, INT32_MIN, INT32_MIN, 0),
+        (Merge.ADD, -5, 3, -2),
+        (Merge.OR, 0b1100, 0b0110, 0b1110),
+        (Merge.OR, INT32_MIN, 1, INT32_MIN + 1),
+        (Merge.MAX, -1, 1, 1),  # signed: as unsigned words −1 would be the larger
+        (Merge.MAX, INT32_MAX, INT32_MIN, INT32_MAX),
+    ],
+)
+def test_merges_of_one_word(merge: Merge, old: int, new: int, expected: int) -> None:
+    """In particular INT32_MAX + 1 wraps to −2147483648, as SwitchML's registers do."""
+    pipeline = Pipeline(Program.SWITCHML, children=2)
+    pipeline.receive(Packet(0, 0, 0, [old], merge))
+    pipeline.receive(Packet(1, 0, 0, [new], merge))
+
+    assert [expected] == pipeline.words(0, 0, 1)
+
+
+def test_exponents_take_the_signed_maximum() -> None:
+    pipeline = Pipeline(Program.SWITCHML, children=5)
+    exponents = pipeline.registers.slots.exponent
+    for worker, exponent in enumerate([-100, -128, 17, 4]):
+        pipeline.receive(Packet(worker, 0, 0, [0], exponent=exponent))
+
+    assert exponents[0] == 17
+    pipeline.receive(Packet(0, 0, 1, [0], exponent=-128))
+    assert exponents[:2].tolist() == [17, -128]  # the other version starts anew
+
+
+def test_all_bits_of_the_bitmap_are_workers() -> None:
+    """32 workers fill the word; the last completes, whichever it is, and readies the other version."""
+    pipeline = Pipeline(Program.SWITCHML, children=32)
+    bitmaps = pipeline.registers.slots.bitmap
+    order = [31, *range(31)]
+    verdicts = [
+        pipeline.receive(Packet(worker, 0, 0, [1 << worker if worker < 31 else 0])) for worker in order
+    ]
+    assert verdicts == [CONSUMED] * 31 + [COMPLETE]
+    assert bitmaps[:2].tolist() == [2**32 - 1, 0]
+    assert pipeline.words(0, 0, 1) == [INT32_MAX]
+
+    assert [pipeline.receive(Packet(worker, 0, 0, [9])) for worker in order] == [ANSWER] * 32
+    pipeline.receive(Packet(31, 0, 1, [9]))
+    assert bitmaps[:2].tolist() == [2**31 - 1, 2**31]
+
+
+def test_short_packets_leave_the_rest_of_the_register_alone() -> None:
+    pipeline = Pipeline(Program.SWITCHML, children=2)
+    pipeline.receive(Packet(0, 0, 0, [1, 2, 3]))
+    pipeline.receive(Packet(1, 0, 0, [10]))
+    assert pipeline.words(0, 0, 4) == [11, 2, 3, 0]
+
+    pipeline.receive(Packet(0, 0, 1, []))
+    pipeline.receive(Packet(1, 0, 1, [4, 5]))
+    assert pipeline.words(0, 1, 3) == [4, 5, 0]
+    assert pipeline.registers.slots[1].counter == 0
+
+
+def test_late_duplicate_corrupts_a_slot_for_good() -> None:
+    """A's first packet comes again after A moved on: only reordering paths can do that, and nothing notices.
+
+    The rounds should give 10 + 20 = 30, 1 + 2 = 3 and 100 + 200 = 300.
+    """
+    pipeline = Pipeline(Program.SWITCHML, children=2)
+    slots = pipeline.registers.slots
+    a, b = 0, 1
+
+    def sent(worker: int, version: int, word: int) -> int:
+        return pipeline.receive(Packet(worker, 0, version, [word]))
+
+    assert [sent(a, 0, 10), sent(b, 0, 20)] == [CONSUMED, COMPLETE]
+    assert pipeline.words(0, 0, 1) == [30]
+    assert sent(a, 1, 1) == CONSUMED
+    assert sent(a, 0, 10) == CONSUMED  # the late duplicate
+    assert slots.bitmap[:2].tolist() == [3, 0]
+    assert slots.counter[:2].tolist() == [1, 1]
+
+    assert sent(b, 1, 2) == COMPLETE
+    assert pipeline.words(0, 1, 1) == [2]
+    assert [sent(a, 0, 100), sent(b, 0, 200)] == [DROPPED, COMPLETE]
+    assert pipeline.words(0, 0, 1) == [240]

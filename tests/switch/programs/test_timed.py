@@ -1,0 +1,104 @@
+"""The compiled TIMED program: its truth table row by row, its two rows a slot, and its timers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from netfold.sim.engine.interface import Program
+from netfold.switch.registers import ANSWER, COMPLETE, CONSUMED, DROPPED, EXPIRED, LATE, new_registers
+from tests.switch.pipeline import Packet, Pipeline
+
+KEPT, SENT, ADDED = [70, -7], [5, 20], [75, 13]
+TURN = 4  # of the row
+
+
+@pytest.mark.parametrize(
+    ("workers", "turn", "bitmap", "is_emitted", "values", "after", "verdict"),
+    [
+        pytest.param(3, 6, 0b101, False, SENT, (6, 0b010, False), CONSUMED, id="newer, waiting: overwrite"),
+        pytest.param(3, 6, 0b111, True, SENT, (6, 0b010, False), CONSUMED, id="newer, complete: overwrite"),
+        pytest.param(3, 8, 0b011, True, SENT, (8, 0b010, False), CONSUMED, id="much newer, partial"),
+        pytest.param(3, 4, 0b001, False, ADDED, (4, 0b011, False), CONSUMED, id="same, new: merge"),
+        pytest.param(3, 4, 0b101, False, ADDED, (4, 0b111, True), COMPLETE, id="same, the last: merge"),
+        pytest.param(4, 4, 0b101, False, ADDED, (4, 0b111, False), CONSUMED, id="same, third of four"),
+        pytest.param(3, 4, 0b011, False, KEPT, (4, 0b011, False), DROPPED, id="same, seen: read"),
+        pytest.param(3, 4, 0b111, True, KEPT, (4, 0b111, True), ANSWER, id="emitted complete, seen: read"),
+        pytest.param(3, 4, 0b010, True, KEPT, (4, 0b010, True), ANSWER, id="emitted partial, seen: read"),
+        pytest.param(3, 4, 0b001, True, KEPT, (4, 0b001, True), LATE, id="emitted, not in it: read"),
+        pytest.param(3, 4, 0b101, True, KEPT, (4, 0b101, True), LATE, id="emitted, the last: read"),
+        pytest.param(3, 2, 0b001, False, KEPT, (4, 0b001, False), EXPIRED, id="older, waiting: read"),
+        pytest.param(3, 2, 0b111, True, KEPT, (4, 0b111, True), EXPIRED, id="older, emitted: read"),
+        pytest.param(3, 0, 0b010, True, KEPT, (4, 0b010, True), EXPIRED, id="older, seen: read"),
+    ],
+)
+def test_truth_table(
+    workers: int,
+    turn: int,
+    bitmap: int,
+    is_emitted: bool,
+    values: list[int],
+    after: tuple[int, int, bool],
+    verdict: int,
+) -> None:
+    """Worker 1 sends to slot 1, whose row for even turns is at turn 4."""
+    pipeline = Pipeline(Program.TIMED, workers, registers=new_registers(3, 2))
+    row = pipeline.registers.slots[2]
+    row.turn, row.bitmap, row.is_emitted, row.workers = TURN, bitmap, is_emitted, 2
+    pipeline.registers.values[2] = KEPT
+
+    assert pipeline.receive(Packet(1, 1, turn, SENT)) == verdict
+    assert pipeline.words(1, turn, 2) == values
+    assert (row.turn, row.bitmap, row.is_emitted) == after
+    assert row.workers == {tuple(SENT): 1, tuple(ADDED): 3, tuple(KEPT): 2}[tuple(values)]
+    # The row for odd turns and other slots are as they were.
+    assert (np.delete(pipeline.registers.slots, 2) == np.delete(new_registers(3, 2).slots, 2)).all()
+    assert not np.delete(pipeline.registers.values, 2, axis=0).any()
+
+
+def test_first_turn_is_newer_than_none() -> None:
+    """Of either row: turn 0 and turn 1 both find −1."""
+    pipeline = Pipeline(Program.TIMED, children=2)
+    for turn in (0, 1):
+        assert pipeline.registers.slots[turn].turn == -1
+        assert pipeline.receive(Packet(1, 0, turn, [turn + 5])) == CONSUMED
+        assert pipeline.registers.slots[turn].turn == turn
+        assert pipeline.words(0, turn, 1) == [turn + 5]
+
+
+def test_one_worker_completes_at_once() -> None:
+    pipeline = Pipeline(Program.TIMED, children=1)
+    for turn in range(4):
+        assert pipeline.receive(Packet(0, 0, turn, [turn])) == COMPLETE
+        assert pipeline.receive(Packet(0, 0, turn, [9])) == ANSWER
+        assert pipeline.words(0, turn, 1) == [turn]
+    assert pipeline.receive(Packet(0, 0, 1, [9])) == EXPIRED
+
+
+def test_all_bits_of_the_bitmap_are_workers() -> None:
+    pipeline = Pipeline(Program.TIMED, children=32)
+    verdicts = [pipeline.receive(Packet(worker, 0, 0, [worker])) for worker in (31, *range(31))]
+    assert verdicts == [CONSUMED] * 31 + [COMPLETE]
+    assert pipeline.words(0, 0, 1) == [sum(range(32))]
+    assert pipeline.registers.slots[0].bitmap == 2**32 - 1
+
+
+def test_straggler_gets_what_the_others_had() -> None:
+    """It is too late for turn 0, in time for turn 1, and finds turn 0 gone once turn 2 has begun."""
+    pipeline = Pipeline(Program.TIMED, children=3)
+    quick, other, straggler = range(3)
+
+    def sent(worker: int, turn: int, word: int) -> int:
+        return pipeline.receive(Packet(worker, 0, turn, [word]))
+
+    assert [sent(quick, 0, 1), sent(other, 0, 2)] == [CONSUMED, CONSUMED]
+    pipeline.time_out(0, 0)
+    assert [sent(quick, 1, 10), sent(straggler, 0, 4), sent(other, 1, 20)] == [CONSUMED, LATE, CONSUMED]
+    assert pipeline.words(0, 0, 1) == [3]
+    assert pipeline.registers.slots[0].workers == 2
+    assert sent(straggler, 1, 40) == COMPLETE
+    assert pipeline.words(0, 1, 1) == [70]
+
+    assert sent(quick, 2, 100) == CONSUMED
+    assert sent(straggler, 0, 4) == EXPIRED
+    assert pipeline.words(0, 2, 1) == [100]
