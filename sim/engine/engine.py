@@ -13,7 +13,6 @@ from netfold.sim.engine.interface import (
     BacklogError,
     Completion,
     Disturbance,
-    Fate,
     Flow,
     Frame,
     Job,
@@ -28,10 +27,7 @@ from netfold.sim.engine.interface import (
 from netfold.sim.engine.links.link import PACKET_BYTES_MAX
 from netfold.sim.engine.loop.loop import run_until
 from netfold.sim.engine.observe import inspect as inspection
-from netfold.sim.engine.setup import allocate as tables
-from netfold.sim.engine.setup import control as changes
-from netfold.sim.engine.setup import jobs
-from netfold.sim.engine.setup.allocate import check_words
+from netfold.sim.engine.setup import allocate, control, jobs
 from netfold.sim.engine.setup.keep_alive import Lent
 from netfold.sim.engine.setup.lock_step import LockStep, Shape
 from netfold.sim.engine.setup.segments import write_segments
@@ -44,7 +40,6 @@ from netfold.sim.engine.transports.stream import open_stream
 from netfold.topologies.routing import Network
 
 EVENTS_MAX = 1_000_000  # that run without a pause, in which Python sees signals: some 0.1 s
-COPYING = (Fate.FLIP, Fate.DUPLICATE, Fate.REORDER)
 
 
 class Engine:
@@ -62,9 +57,9 @@ class Engine:
 
     def __init__(self, network: Network, seed: int, rules: Sequence[Rule] = ()) -> None:
         self.network = network
-        self.world = tables.new_world(network, rules, seed)
+        self.world = allocate.new_world(network, rules, seed)
         # A fault may double every packet that an event sends, or give it words of its own.
-        self._copies = 2 if any(rule.fate in COPYING for rule in rules) else 1
+        self._copies = 2 if any(rule.fate.copies for rule in rules) else 1
         self.on_pause: Callable[[], None] = lambda: None  # called now and then while `run` goes on
         self._lent = Lent()
         self._lock_step = LockStep()
@@ -202,14 +197,14 @@ class Engine:
         is_open = self.world.flows["is_open"]
         row = int(np.argmin(is_open)) if is_open.size and not is_open.all() else is_open.size
         if row == is_open.size or flow.window > self.world.flights.shape[1]:
-            self.world = tables.add_flows(self.world, max(8, row + 1, 2 * row), flow.window)
+            self.world = allocate.add_flows(self.world, max(8, row + 1, 2 * row), flow.window)
         number = self._flows_count
         last = self.world.flows[row]
         self._forgotten[int(last.job)] += int(last.retransmitted_packets)
-        tables.write_flow(self.world, row, number, flow)
+        allocate.write_flow(self.world, row, number, flow)
         if flow.words is not None and flow.received is not None:
-            check_words(flow.words, None, flow.words_count)
-            check_words(flow.received, None, flow.words_count)
+            allocate.check_words(flow.words, None, flow.words_count)
+            allocate.check_words(flow.received, None, flow.words_count)
             self.world.flows[row].words = address_of(flow.words)
             self.world.flows[row].received = address_of(flow.received)
         self._flows_count += 1
@@ -307,20 +302,20 @@ class Engine:
         ValueError
             The rate is less than 1 bps.
         """
-        changes.set_rate(self.world, link, rate_bps)
+        control.set_rate(self.world, link, rate_bps)
 
     def cut(self, link: int) -> None:
         """Lose what is on the wire of a link; what waits, and what is put on it, waits for its end."""
-        changes.cut(self.world, link)
+        control.cut(self.world, link)
 
     def flush(self, link: int) -> None:
         """Lose what waits on a link that is cut."""
-        changes.flush(self.world, link)
+        control.flush(self.world, link)
 
     def restore(self, link: int) -> None:
         """Let a link carry packets again, those first that wait."""
         self._make_room(self._reserve)
-        changes.restore(self.world, link)
+        control.restore(self.world, link)
 
     def down_links(self) -> list[int]:
         """Links that are cut and not restored."""
@@ -328,7 +323,7 @@ class Engine:
 
     def clear(self, switch: int) -> None:
         """Reset all registers of a switch."""
-        changes.clear(self.world, switch)
+        control.clear(self.world, switch)
 
     def crash(self, host: int) -> None:
         """Stop a host for ever."""
@@ -345,7 +340,7 @@ class Engine:
     def _make_room(self, reserve: int) -> None:
         """See to it that one event finds room in every table."""
         self._reserve = max(reserve, self._reserve)
-        self.world = tables.with_room(self.world, self._reserve, self._payload_reserve)
+        self.world = allocate.with_room(self.world, self._reserve, self._payload_reserve)
 
 
 def check_size(frame: Frame, lanes: int = 1) -> None:

@@ -151,6 +151,11 @@ class Fate(IntEnum):
     REORDER = 4  # it arrives later, and others overtake it
     BURST_LOSS = 5  # as LOSS, with a probability that depends on a state of the link
 
+    @property
+    def copies(self) -> bool:
+        """Whether it may take a second packet, or words of its own, for each packet that it strikes."""
+        return self in (Fate.FLIP, Fate.DUPLICATE, Fate.REORDER)
+
 
 @dataclass(frozen=True)
 class Burst:

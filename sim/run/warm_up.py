@@ -15,7 +15,7 @@ from netfold.topologies.graph import LinkSpec
 from netfold.topologies.routing import compile_network
 from netfold.topologies.star import star
 
-_LOOP = "kernel.run_until-*.nbi"  # the index of the event loop's compiled code
+_LOOP = "loop.run_until-*.nbi"  # the index of the event loop's compiled code
 _PS_PER_S = 10**12
 
 

@@ -79,6 +79,8 @@ def nests(tmp_path: Path) -> Iterator[Nests]:
     (project / "netfold").mkdir()
     (project / "netfold/__init__.py").touch()
     (project / "netfold/homomorphic").symlink_to("../homomorphic")
+    (project / "homomorphic/kernels").mkdir()
+    (project / "homomorphic/kernels/__init__.py").touch()
     shutil.copy(ROOT / "homomorphic/kernels/compiled.py", project / "homomorphic/kernels/compiled.py")
     (project / "homomorphic/small.py").write_text(MODULE, encoding="utf-8")
     (project / "tests/test_small.py").write_text(TESTS, encoding="utf-8")

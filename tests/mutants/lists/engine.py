@@ -377,8 +377,8 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "all engines have seed 1",
-                "self.world = tables.new_world(network, rules, seed)",
-                "self.world = tables.new_world(network, rules, 1)",
+                "self.world = allocate.new_world(network, rules, seed)",
+                "self.world = allocate.new_world(network, rules, 1)",
             ),
         ],
     ),

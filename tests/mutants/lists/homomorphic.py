@@ -9,7 +9,7 @@ H = "tests/homomorphic/"
 MUTANTS: list[Mutant] = [
     *faults(
         "homomorphic/numbers/digits.py",
-        [H + "test_digits.py"],
+        [H + "numbers/test_digits.py"],
         [
             (
                 "the limit of infinite sums is two exponents too high",
@@ -51,7 +51,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "homomorphic/numbers/exact.py",
-        [H + "test_digits.py", H + "test_concurrent.py"],
+        [H + "numbers/test_digits.py", H + "codecs/test_concurrent.py"],
         [
             (
                 "digits leave no room for the last worker",
@@ -68,7 +68,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "homomorphic/codecs/fixed_point.py",
-        [H + "test_fixed_point.py"],
+        [H + "codecs/test_fixed_point.py"],
         [
             (
                 "256 workers have the scale of 255",
@@ -109,7 +109,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "homomorphic/numbers/block_exponent.py",
-        [H + "test_values.py", H + "test_concurrent.py", H + "test_numbers.py"],
+        [H + "codecs/test_values.py", H + "codecs/test_concurrent.py", H + "numbers/test_numbers.py"],
         [
             (
                 "a forecast covers exponents that are larger than it",
@@ -130,7 +130,12 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "homomorphic/numbers/maxima.py",
-        [H + "test_forecast.py", H + "test_damage.py", H + "test_digits.py", H + "test_fixed_point.py"],
+        [
+            H + "sketch/test_forecast.py",
+            H + "codecs/test_damage.py",
+            H + "numbers/test_digits.py",
+            H + "codecs/test_fixed_point.py",
+        ],
         [
             ("a maximum at its limit is refused", "(merged > limit)", "(merged >= limit)"),
             (
@@ -142,7 +147,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "homomorphic/kernels/keyed.py",
-        [H + "test_keyed.py"],
+        [H + "kernels/test_keyed.py"],
         [
             (
                 "the mixer's last shift is 30",
@@ -185,7 +190,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "homomorphic/sketch/sketch.py",
-        [H + "test_lossless.py", H + "test_tables.py"],
+        [H + "codecs/test_lossless.py", H + "sketch/test_tables.py"],
         [
             (
                 "tables of any size go through the fast kernels",
@@ -206,7 +211,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "homomorphic/sketch/tables.py",
-        [H + "test_tables.py", H + "test_lossless.py"],
+        [H + "sketch/test_tables.py", H + "codecs/test_lossless.py"],
         [
             (
                 "32 members fit a cell",
@@ -233,7 +238,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "homomorphic/sketch/hashing.py",
-        [H + "test_hashing.py"],
+        [H + "sketch/test_hashing.py"],
         [
             ("MurmurHash has another last multiplier", "np.uint32(0xC2B2AE35)", "np.uint32(0xC2B2AE3D)"),
             (
@@ -251,7 +256,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "homomorphic/sketch/hypergraph.py",
-        [H + "test_hypergraph.py", H + "test_released.py"],
+        [H + "sketch/test_hypergraph.py", H + "codecs/test_released.py"],
         [
             ("estimates are the largest of three", "max(min(a, b), min(max(a, b), c))", "max(a, b, c)"),
             ("flags of members are not cleared", "0xFFFFFFFE if is_flagged", "0xFFFFFFFF if is_flagged"),
@@ -269,7 +274,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "homomorphic/sketch/tiled.py",
-        [H + "test_concurrent.py", H + "test_lossless.py", H + "test_auto.py"],
+        [H + "codecs/test_concurrent.py", H + "codecs/test_lossless.py", H + "codecs/test_auto.py"],
         [
             (
                 "a tile that fails is not sent again",
@@ -295,7 +300,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "homomorphic/sketch/forecast.py",
-        [H + "test_forecast.py"],
+        [H + "sketch/test_forecast.py"],
         [
             (
                 "a round eight steps ago counts",
@@ -307,7 +312,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "homomorphic/index/bloom.py",
-        [H + "test_bloom.py"],
+        [H + "index/test_bloom.py"],
         [
             (
                 "a turn of 0 loses a word",
@@ -323,7 +328,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "homomorphic/index/membership.py",
-        [H + "test_membership.py", H + "test_damage.py"],
+        [H + "index/test_membership.py", H + "codecs/test_damage.py"],
         [
             ("bits beyond the last element count", "    union[-1] &= ~_beyond(scan.elements)\n", ""),
             (
@@ -340,7 +345,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "homomorphic/index/members.py",
-        [H + "test_members.py", H + "test_packed.py"],
+        [H + "index/test_members.py", H + "codecs/test_packed.py"],
         [
             (
                 "members before a block are counted with it",
@@ -361,7 +366,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "homomorphic/codecs/factor.py",
-        [H + "test_factor.py"],
+        [H + "codecs/test_factor.py"],
         [
             ("the largest word that fits is refused", "np.abs(scaled) <= limit", "np.abs(scaled) < limit"),
             (
@@ -384,7 +389,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "homomorphic/codecs/block_sparse.py",
-        [H + "test_block_sparse.py", H + "test_damage.py"],
+        [H + "codecs/test_block_sparse.py", H + "codecs/test_damage.py"],
         [
             (
                 "columns begin with their second block",
@@ -400,7 +405,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "homomorphic/codecs/auto_choice/costs.py",
-        [H + "test_auto.py"],
+        [H + "codecs/test_auto.py"],
         [
             (
                 "the last window waits for its answer",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, faults
 
-R = "tests/results/"
+R = "tests/sim/results/"
 
 MUTANTS: list[Mutant] = [
     *faults(
@@ -79,7 +79,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "sim/report/compare.py",
-        [R + "test_compare.py"],
+        ["tests/sim/report/test_compare.py"],
         [
             (
                 "variants are compared with the baseline's first",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, faults
 
-S = "tests/scenario/"
+S = "tests/sim/scenario/"
 ROUTES, ERRORS = "tests/sim/resolve/test_plan_routes.py", "tests/sim/resolve/test_plan_errors.py"
 
 MUTANTS: list[Mutant] = [
     *faults(
         "sim/units.py",
-        [S + "test_units.py"],
+        ["tests/sim/test_units.py"],
         [
             (
                 "rough figures may be less than the value",

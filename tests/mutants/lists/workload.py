@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, faults
 
-W = "tests/workload/"
+W = "tests/sim/workload/"
 
 MUTANTS: list[Mutant] = [
     *faults(

@@ -45,7 +45,7 @@ statuses = []
 for words in {commands!r}:
     sys.argv = ["netfold", *words]
     try:
-        sim.cli.main()
+        netfold.sim.commands.main.main()
         statuses.append(0)
     except SystemExit as stop:
         statuses.append(stop.code)

@@ -1,4 +1,4 @@
-"""Fixtures of the results tests."""
+"""Fixtures of tests of runs and reports."""
 
 from __future__ import annotations
 
