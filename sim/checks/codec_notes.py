@@ -1,4 +1,4 @@
-"""What a codec told of one round, counted, and what is not held to its bound because of it."""
+"""The codec's notes on one round, counted, and the elements that they exempt from the bound."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ _NAMING_ELEMENTS = (NoteKind.ESTIMATE, NoteKind.INFINITE)
 
 
 class Exempt(NamedTuple):
-    """Elements of a decoded sum that are not held to the codec's bound, each in ascending order."""
+    """Elements of a decoded sum to which the codec's bound does not apply, each in ascending order."""
 
     estimates: NDArray[np.int64]
-    infinities: NDArray[np.int64]  # held to be one
+    infinities: NDArray[np.int64]  # must be infinite
 
 
 NOTHING_EXEMPT = Exempt(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 class Told(NamedTuple):
-    """The notes of a round in numbers, as worker 0 told them."""
+    """Worker 0's notes on a round, counted."""
 
-    agree: bool  # all workers told the same
-    choice: str | None  # what stands before the ":" of its note; of several, joined by " + "
+    agree: bool  # all workers noted the same
+    choice: str | None  # the part of its note before the ":"; several are joined by " + "
     redone_parts: int
     forecast_misses: int
     exempt: Exempt
 
 
 def count_notes(notes: Sequence[Sequence[Note]], elements: int) -> Told:
-    """Count what the workers told of a round of so many elements, `notes[worker]` each.
+    """Count the workers' notes on a round of so many elements; `notes[worker]` are one worker's.
 
     Raises
     ------
@@ -47,7 +47,7 @@ def count_notes(notes: Sequence[Sequence[Note]], elements: int) -> Told:
         _require_elements(note, elements)
     choices = [note.name for note in first if note.kind is NoteKind.CHOICE]
     return Told(
-        agree=all(_tell_the_same(first, other) for other in notes[1:]),
+        agree=all(_say_the_same(first, other) for other in notes[1:]),
         choice=" + ".join(choices) or None,
         redone_parts=sum(note.count for note in first if note.kind is NoteKind.REDO),
         forecast_misses=sum(note.count for note in first if note.kind is NoteKind.FORECAST),
@@ -56,7 +56,7 @@ def count_notes(notes: Sequence[Sequence[Note]], elements: int) -> Told:
 
 
 def _require_elements(note: Note, elements: int) -> None:
-    """Estimates and infinities are counted and held element by element, so they must have names."""
+    """Require that notes on estimates and infinities name their elements: these are counted and exempted."""
     named = note.elements
     if named is None:
         if note.kind in _NAMING_ELEMENTS:
@@ -69,21 +69,21 @@ def _require_elements(note: Note, elements: int) -> None:
 
 
 def _named(notes: Sequence[Note], kind: NoteKind) -> NDArray[np.int64]:
-    """Elements that some note of a kind names."""
+    """Elements that the notes of a kind name."""
     named = [note.elements for note in notes if note.kind is kind and note.elements is not None]
     return np.unique(np.concatenate(named)) if named else np.empty(0, np.int64)
 
 
-def _tell_the_same(notes: Sequence[Note], others: Sequence[Note]) -> bool:
-    """Same kinds, counts and elements in the same order; texts may hold what one worker alone knows."""
+def _say_the_same(notes: Sequence[Note], others: Sequence[Note]) -> bool:
+    """Whether kinds, counts and elements are the same, in order; texts may differ between workers."""
     return len(notes) == len(others) and all(
         (one.kind, one.count, one.total) == (other.kind, other.count, other.total)
-        and _are_the_same(one.elements, other.elements)
+        and _name_the_same(one.elements, other.elements)
         for one, other in zip(notes, others, strict=True)
     )
 
 
-def _are_the_same(named: NDArray[np.int64] | None, others: NDArray[np.int64] | None) -> bool:
+def _name_the_same(named: NDArray[np.int64] | None, others: NDArray[np.int64] | None) -> bool:
     if named is None or others is None:
         return named is others
     return np.array_equal(named, others)

@@ -1,4 +1,4 @@
-"""What a check says."""
+"""The result of a check, and what checks are given."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Finding(NamedTuple):
 
 
 class LeakCause(NamedTuple):
-    """What an injected fault did that leaves slots or entries of switches behind."""
+    """An effect of an injected fault that can leave slots or entries occupied."""
 
     what: str
-    most: int | None = None  # that it leaves behind; None: any number
+    most: int | None = None  # that it can leave occupied; None: any number
 
 
 class Ending(NamedTuple):
@@ -30,13 +30,13 @@ class Ending(NamedTuple):
     verdict: str
     detail: str
     diagnosis: Mapping[str, Any] | None = None  # of a stuck one
-    leaks: Sequence[str] = ()  # slots and entries of switches that nobody will use any more
-    leak_causes: Sequence[LeakCause] = ()  # injected faults that leave such behind
-    is_undecoded: bool = False  # merged messages were left that could not be decoded
+    leaks: Sequence[str] = ()  # slots and entries that are still occupied at the end
+    leak_causes: Sequence[LeakCause] = ()  # injected faults that can explain them
+    is_undecoded: bool = False  # some merged messages could not be decoded
 
 
 def recorded(label: str, checks: Mapping[str, Callable[[], Finding]]) -> list[CheckRecord]:
-    """Make the checks of a variant or job."""
+    """Run the checks of a variant or job."""
     found = {name: check() for name, check in checks.items()}
     return [
         CheckRecord(label, name, "pass" if finding.passed else "fail", finding.detail)

@@ -1,4 +1,4 @@
-"""What a job writes down while it runs."""
+"""The journal of a job: what it records while it runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REDO_LABEL = "redo"
 
 @dataclass
 class RoundLog:
-    """What has been seen of one round so far."""
+    """One round in progress."""
 
     gradients: list[Gradient]  # every worker's
     operations: list[Operation] = field(default_factory=list)
@@ -30,12 +30,12 @@ class RoundLog:
     wire_bytes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(2, np.int64))  # up and down
 
     def keep(self, worker: int, decoded: Gradient) -> None:
-        """Take a worker's decoded sum; those that are the same bit for bit are kept once."""
+        """Store a worker's decoded sum; equal sums are stored once."""
         distinct = {id(one): one for one in self.decoded.values()}.values()
         self.decoded[worker] = next((one for one in distinct if same_bits(one, decoded)), decoded)
 
     def record(self, label: str, step: int, bucket: Bucket, findings: Findings, told: Told) -> RoundRecord:
-        """The finished round, as worker 0 saw it where workers do the same."""
+        """The record of the finished round; values that are equal for all workers are worker 0's."""
         assert self.start_ps is not None
         return RoundRecord(
             variant=label,
@@ -70,7 +70,7 @@ class RoundLog:
         )
 
     def note_records(self, label: str, step: int, bucket: int) -> list[NoteRecord]:
-        """What worker 0's codec told; in a round that never ended, that of the worker that told most."""
+        """Worker 0's notes; for a round that never ended, those of the worker with the most notes."""
         has_ended = len(self.decoded) == len(self.gradients)
         told = self.notes[0] if has_ended else max(self.notes.values(), key=len, default=[])
         return [
@@ -90,7 +90,7 @@ class RoundLog:
 
 @dataclass
 class Journal:
-    """Everything a job wrote down."""
+    """All records of a job."""
 
     buckets_count: int
     steps: list[StepRecord] = field(default_factory=list)
@@ -101,7 +101,7 @@ class Journal:
 
 
 def covered_ps(spans: list[tuple[int, int]]) -> int:
-    """How much time some spans cover together; overlaps count once."""
+    """Total time that the spans cover; overlaps count once."""
     covered, reached = 0, 0
     for start, end in sorted(spans):
         covered += max(0, end - max(start, reached))

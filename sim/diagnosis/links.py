@@ -155,7 +155,7 @@ def disagreement(switch: str, state: SlotState, cleared: str) -> Cause:
     )
     if cleared:
         return Cause(f"{found} ({cleared})", "no switch_reboot in `faults`")
-    return Cause(found, "fewer `faults`, until the one that does it is found")
+    return Cause(found, "fewer `faults`, to find the one that causes it")
 
 
 def _disturbing(

@@ -1,4 +1,4 @@
-"""Why a message from host to host does not get through, and what all diagnoses share."""
+"""Why a message from host to host is not delivered, and helpers that all diagnoses share."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def has_crashed(scene: Scene, node: int) -> bool:
 def unknown(way: str) -> Cause:
     """The cause where nothing points to one."""
     return Cause(
-        f"unknown: no link on the way {way} refuses or loses packets",
-        "fewer `faults`, until the one that does it is found",
+        f"unknown: no link on the path {way} drops or loses packets",
+        "fewer `faults`, to find the one that causes it",
         is_unknown=True,
     )

@@ -1,4 +1,4 @@
-"""What is known of traffic that gets nowhere, as plain data and in words."""
+"""The diagnosis of a stall, as plain data and as text."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from netfold.sim.errors import RunError
 from netfold.sim.units import TIME
 
 NAMES_MAX = 6  # in one list
-GROUPS_MAX = 3  # causes told in a sentence of their own
-IDLE_MAX = 3  # workers told in a sentence of their own
+GROUPS_MAX = 3  # causes with a sentence each
+IDLE_MAX = 3  # workers with a sentence each
 ROWS_MAX = 64  # of each kind that a run folder keeps
 CRASH_ADVICE = "take the crash out of `faults`: a job needs every worker"
 
@@ -39,12 +39,12 @@ class StuckSlot:
     waiting: tuple[int, ...]  # workers
     missing: tuple[str, ...]  # "worker 2", "switch leaf1": what its bitmap lacks
     missing_count: int  # what its counter still waits for
-    age_ps: int  # since the first who waits opened its stream
+    age_ps: int  # since the first waiting worker opened its stream
     last_event: str  # at this slot
     cause: Cause
 
     def __str__(self) -> str:
-        lacks = f"{listed(self.missing)} missing" if self.missing else "nobody missing"
+        lacks = f"{listed(self.missing)} missing" if self.missing else "no worker missing"
         return (
             f"slot {self.slot}, version {self.version}, unit {self.unit} of stream {self.stream} "
             f"at {self.switch}: {lacks}, {self.last_event}"
@@ -53,7 +53,7 @@ class StuckSlot:
 
 @dataclass(frozen=True)
 class StuckMessage:
-    """A message from host to host that does not get through."""
+    """A message from host to host that is not delivered."""
 
     job: str
     source: str
@@ -67,11 +67,11 @@ class StuckMessage:
 
 @dataclass(frozen=True)
 class IdleWorker:
-    """A worker that waits for no slot."""
+    """A worker that does not wait for a slot."""
 
     job: str
     worker: int
-    what: str  # it does, or happened to it
+    what: str  # it does, or has happened to it
     is_crashed: bool = False
 
     def __str__(self) -> str:
@@ -83,13 +83,13 @@ class Diagnosis:
     """Why a variant cannot finish. Rows are in the order of jobs, streams, units; of messages, of sending."""
 
     time_ps: int
-    quiet_ps: int  # nothing has got anywhere for so long, or longer
+    quiet_ps: int  # no progress for at least this long
     slots: tuple[StuckSlot, ...]
     messages: tuple[StuckMessage, ...]
     idle: tuple[IdleWorker, ...]
 
     def of(self, job: str) -> Diagnosis:
-        """What concerns one job of several."""
+        """The part about one of several jobs."""
         return Diagnosis(
             self.time_ps,
             self.quiet_ps,
@@ -99,7 +99,7 @@ class Diagnosis:
         )
 
     def __str__(self) -> str:
-        """The likely cause in the first line; below it what to try, who waits for what, and the rest."""
+        """The likely cause in the first line; then what to try, who waits for what, and the rest."""
         roots = [row for row in self.slots if not row.cause.is_consequence]
         groups = sorted(_by_cause([*roots, *self.messages]), key=lambda group: group[0].is_unknown)
         lines = self._without_traffic() if not groups else []
@@ -114,32 +114,32 @@ class Diagnosis:
             lines.append(f"{more} more {'causes are' if more > 1 else 'cause is'} in summary.json")
         if later := len(self.slots) - len(roots):
             lines.append(f"{later} more wait behind these, as the workers they lack are stuck in them")
-        if not self.messages:  # whose senders and receivers are told already
-            lines += self._idle_told()
-        quiet = "nothing gets anywhere any more"
+        if not self.messages:  # their senders and receivers are named already
+            lines += self._idle_lines()
+        quiet = "no traffic can make progress"
         if self.quiet_ps:
-            quiet = f"nothing has got anywhere for {TIME.rough(self.quiet_ps)} of simulated time"
+            quiet = f"no traffic has made progress for {TIME.rough(self.quiet_ps)} of simulated time"
         return "\n  ".join([*lines, quiet])
 
     def _without_traffic(self) -> list[str]:
-        """Where nothing is on its way: who has crashed, if anybody has."""
+        """Lines for a stall without traffic: which workers have crashed."""
         crashed = [worker.worker for worker in self.idle if worker.is_crashed]
-        nothing = "nothing is on its way and nothing is left to happen"
+        nothing = "nothing is in flight and no event is left"
         if not crashed:
             return [nothing]
         has = "have" if len(set(crashed)) > 1 else "has"
         why = f"{workers_listed(crashed)} {has} crashed, and a step is over when all workers are"
         return [f"likely cause: {why}", f"try: {CRASH_ADVICE}", nothing]
 
-    def _idle_told(self) -> list[str]:
-        """What the first workers do that wait for no slot."""
-        told = [str(worker) for worker in self.idle[:IDLE_MAX]]
-        if more := len(self.idle) - len(told):
-            told.append(f"{more} more {'are' if more > 1 else 'is'} not in an exchange")
-        return told
+    def _idle_lines(self) -> list[str]:
+        """What the first workers do that do not wait for a slot."""
+        lines = [str(worker) for worker in self.idle[:IDLE_MAX]]
+        if more := len(self.idle) - len(lines):
+            lines.append(f"{more} more {'are' if more > 1 else 'is'} not in an exchange")
+        return lines
 
     def as_dict(self) -> dict[str, Any]:
-        """What a run folder keeps: plain data, the first rows of each kind and how many there were."""
+        """Plain data for the run folder: the first rows of each kind, and how many there were."""
         kept = asdict(self)
         for kind in ("slots", "messages"):
             rows = kept[kind]
@@ -150,7 +150,7 @@ class Diagnosis:
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """A row as JSON gives it back, its cause beside the rest."""
+    """A row as flat JSON data, with the fields of its cause."""
     flat = {**row, **row["cause"]}
     del flat["cause"], flat["is_unknown"]  # the text says so
     return {name: list(value) if isinstance(value, tuple) else value for name, value in flat.items()}
@@ -193,7 +193,7 @@ def _waiting(rows: list[StuckSlot | StuckMessage], has_example: bool) -> str:
         verb = "wait" if who.startswith("workers") else "waits"
         waiting = f"{who}{of_jobs} {verb} for {_counted(slots, 'slot')}"
     else:
-        waiting = f"{_counted(rows, 'message')}{of_jobs} on the way"
+        waiting = f"{_counted(rows, 'message')}{of_jobs} in flight"
     return f"{waiting}, first {rows[0]}" if has_example else waiting
 
 
@@ -202,7 +202,7 @@ def _counted(rows: Sequence[object], noun: str) -> str:
 
 
 class StuckError(RunError):
-    """Somebody waits for what will never come; `diagnosis` says who, for what, and most likely why."""
+    """A stall: a process waits for an event that cannot happen; `diagnosis` has the likely cause."""
 
     def __init__(self, diagnosis: Diagnosis) -> None:
         super().__init__(str(diagnosis))

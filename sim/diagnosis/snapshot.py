@@ -1,4 +1,4 @@
-"""What the fabric knows when nothing moves any more, and what it may ask the engine."""
+"""Snapshot of the network taken when a stall is detected, and the view of the engine that diagnosis needs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from netfold.sim.engine.interface import Disturbance, Job, Outstanding, PointVie
 from netfold.topologies.routing import Network
 
 CRASHED, CLEARED = "crashed", "registers cleared"  # what notes say
-HAS_CRASHED = "has crashed"  # what a worker is told to be at
+HAS_CRASHED = "has crashed"  # activity of a crashed worker
 Child = tuple[str, int]  # ("worker", rank) or ("point", number)
 
 
 class Observed(Protocol):
-    """What an engine tells of the inside of its switches and workers."""
+    """An engine whose switches and workers can be inspected."""
 
     def outstanding(self, job: int) -> list[Outstanding]:
         """Units that workers wait for."""
@@ -43,14 +43,14 @@ class WaitingFlow(NamedTuple):
 
 
 class Tenant(NamedTuple):
-    """A job on switches."""
+    """A job that has slots on switches."""
 
-    owner: int  # job of the variant: its rings have no place on switches, and no number there
+    owner: int  # index of the job in the variant; ring jobs have no slots, so the engine counts differently
     job: Job
 
 
 class Note(NamedTuple):
-    """Something that was done to the network, as a fault tells it."""
+    """Something that a fault did to a node."""
 
     time_ps: int
     node: int
@@ -66,17 +66,17 @@ class Opened(NamedTuple):
 
 @dataclass(frozen=True)
 class Scene:
-    """What the fabric knows when nothing moves any more."""
+    """The state of the network at a stall."""
 
     network: Network
-    names: Sequence[str]  # of the variant's jobs where there are several, else one that is empty
+    names: Sequence[str]  # of the variant's jobs if there are several, else one empty name
     tenants: Sequence[Tenant]  # by the engine's number
     time_ps: int
     quiet_ps: int
-    fates: Sequence[LinkFate]  # of each link, over the last part of the quiet
+    fates: Sequence[LinkFate]  # of each link, over the last part of the stall
     totals: Sequence[LinkFate]  # of each link, since the start
     disturbances: Sequence[Disturbance]  # since the start
     opened: Mapping[tuple[int, int], Opened]  # by the engine's number and worker
     flows: Sequence[WaitingFlow]
     notes: Sequence[Note]
-    doing: Mapping[tuple[int, int], str]  # what a worker is at, by job of the variant and worker
+    doing: Mapping[tuple[int, int], str]  # activity of a worker, by job of the variant and worker

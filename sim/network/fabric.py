@@ -1,7 +1,7 @@
 """The network as one SimPy process.
 
-It runs the compiled engine up to the next SimPy event, and turns what the engine completes into SimPy events.
-Nothing above it ever sees a packet. It also notices when nothing will ever move again, and says why.
+It runs the compiled engine up to the next SimPy event, and turns completions of the engine into SimPy events.
+Nothing above it sees a packet. It also detects stalls, and raises them with a diagnosis.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from netfold.sim.engine.interface import TIME_MAX_PS, Completion, Flow, Job, Sca
 
 PATIENCE_TIMEOUTS = 100
 PATIENCE_MIN_PS = 10**12
-WATCHED_SHARE = 10  # what becomes of packets in the last tenth of patience is what a diagnosis goes by
+WATCHED_SHARE = 10  # a diagnosis looks at packet outcomes in the last tenth of the patience
 
 
 class Fabric:
     """Opens streams and flows at the current time; each is an event that fires when it completes.
 
-    Traffic is stuck when nothing has got anywhere for `PATIENCE_TIMEOUTS` times `timeout_max_ps`, the
-    longest timeout of its traffic, and at least `PATIENCE_MIN_PS`. That counts from the last unit or packet
-    that got through, the last stream or flow that was opened, and the last change that somebody expects
-    (`expect_change`, `tell`).
+    Traffic is stalled when no unit or packet has made progress for `PATIENCE_TIMEOUTS` times
+    `timeout_max_ps`, the longest timeout of its traffic, and at least `PATIENCE_MIN_PS`. The patience starts
+    again with each unit or packet that gets through, each stream or flow that is opened, and at each change
+    that is announced (`expect_change`, `tell`).
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Fabric:
         self._names = names  # of jobs, for a diagnosis
         self.wall_s = 0.0  # spent in the engine
         self._patience_ps = max(PATIENCE_MIN_PS, PATIENCE_TIMEOUTS * timeout_max_ps)
-        self._alive_ps = 0  # last sign of life, or the last that is expected
+        self._alive_ps = 0  # last progress, or the last announced change
         self._progress, self._progress_ps = 0, 0  # of the engine, and when it was last seen to make any
         self._watched: list[dict[str, int]] | None = None  # link counters when the last tenth began
         self._tenants: list[Tenant] = []
@@ -59,12 +59,12 @@ class Fabric:
         environment.process(self._run())
 
     def tell_of_packets(self, tell: Callable[[int, int], None]) -> None:
-        """Have somebody told now and then, while packets travel, of the time in ps and of packet hops."""
+        """Call back now and then while the engine runs, with the time in ps and the packet hops so far."""
         engine = self.engine
         engine.on_pause = lambda: tell(engine.now_ps, engine.packet_hops)
 
     def add_job(self, job: Job, owner: int = 0) -> int:
-        """Give a job its slots; returns its number. Its owner is the job of the variant."""
+        """Give a job its slots and return its number. Its owner is the job's index in the variant."""
         self._tenants.append(Tenant(owner, job))
         return self.engine.add_job(job)
 
@@ -89,16 +89,16 @@ class Fabric:
         return self._expect("flow", -1, number)
 
     def expect_change(self, until_ps: int) -> None:
-        """Somebody knows that the network will still change at this time: patience counts from then."""
-        self._seems_alive(until_ps)
+        """Announce a change of the network at this time: the patience starts then."""
+        self._restart_patience(until_ps)
 
     def tell(self, owner: int, worker: int, what: str, until_ps: int) -> None:
-        """What a worker is at ("computes bucket 1 of step 3"), and until when if it knows."""
+        """Set what a worker is doing ("computes bucket 1 of step 3"), and until when if that is known."""
         self._doing[owner, worker] = what
-        self._seems_alive(until_ps)
+        self._restart_patience(until_ps)
 
     def note(self, node: int, what: str) -> None:
-        """Remember what was done to a node just now ("crashed", "registers cleared"), for a diagnosis."""
+        """Note what has just happened to a node ("crashed", "registers cleared"), for a diagnosis."""
         self._notes.append(Note(int(self._environment.now), node, what))
 
     def run_until(self, event: simpy.Event) -> None:
@@ -107,7 +107,7 @@ class Fabric:
         Raises
         ------
         StuckError
-            It never will, as far as anybody can tell.
+            A stall: the event will not happen.
         """
         while not event.processed:
             if self._environment.peek() > TIME_MAX_PS:  # infinite where nothing will happen
@@ -115,9 +115,9 @@ class Fabric:
             self._environment.step()
 
     def drain(self) -> None:
-        """Let what is under way arrive and let void timers go, after all that was waited for is there.
+        """Let packets in flight arrive and void timers expire, after all awaited events have happened.
 
-        What never ends, such as messages to a host that has crashed, is left after the usual patience.
+        Traffic that never ends, such as messages to a crashed host, is abandoned after the usual patience.
         """
         progress = -1
         while self.engine.next_event_ps() is not None and progress != self.engine.progress:
@@ -125,13 +125,13 @@ class Fabric:
             self._run_engine(min(self.engine.now_ps + self._patience_ps, TIME_MAX_PS))
 
     def _expect(self, kind: str, job: int, worker: int) -> simpy.Event:
-        self._seems_alive(int(self._environment.now))
+        self._restart_patience(int(self._environment.now))
         event = self._waiting[kind, job, worker] = self._environment.event()
         if not self._wake.triggered:
             self._wake.succeed()
         return event
 
-    def _seems_alive(self, time_ps: int) -> None:
+    def _restart_patience(self, time_ps: int) -> None:
         self._alive_ps = max(self._alive_ps, time_ps)
         self._watched = None
 
@@ -141,7 +141,7 @@ class Fabric:
             if not self._waiting and engine.next_event_ps() is None:
                 self._wake = environment.event()
                 yield self._wake
-            if environment.peek() <= environment.now:  # others act at this moment: let them first
+            if environment.peek() <= environment.now:  # other processes act at this moment: they go first
                 yield environment.timeout(0)
                 continue
             completions = self._advance(environment.peek())
@@ -152,30 +152,30 @@ class Fabric:
                 self._waiting.pop((completion.kind, completion.job, completion.worker)).succeed()
 
     def _advance(self, outside_ps: float) -> list[Completion]:
-        """Run the engine to its next completion, to what happens next outside of it, or out of patience."""
+        """Run the engine to its next completion, to the next SimPy event, or to the end of the patience."""
         engine, is_alone = self.engine, outside_ps == math.inf
         if is_alone and engine.next_event_ps() is None:
-            raise StuckError(self._diagnosis())  # somebody waits, and nothing will ever happen
+            raise StuckError(self._diagnosis())  # a process waits, and no event is left
         horizon_ps = min(outside_ps, TIME_MAX_PS)
-        has_patience_end = is_alone or bool(self._waiting)  # else time may pass: nobody waits, somebody acts
+        has_patience_end = is_alone or bool(self._waiting)  # else time may pass: no process waits for packets
         if has_patience_end:
-            horizon_ps = min(horizon_ps, self._look_again_ps())
+            horizon_ps = min(horizon_ps, self._next_look_ps())
         completions = self._run_engine(int(horizon_ps))
         if engine.progress != self._progress:
             self._progress, self._progress_ps = engine.progress, engine.now_ps
-            self._seems_alive(engine.now_ps)
-        elif has_patience_end and engine.now_ps >= self._look_again_ps():
-            self._lose_patience()
+            self._restart_patience(engine.now_ps)
+        elif has_patience_end and engine.now_ps >= self._next_look_ps():
+            self._watch_or_give_up()
         if not completions and engine.now_ps >= TIME_MAX_PS and engine.next_event_ps() is not None:
             raise StuckError(self._diagnosis())
         return completions
 
-    def _look_again_ps(self) -> int:
-        """When to look what became of the traffic: when watching begins, and when patience ends."""
+    def _next_look_ps(self) -> int:
+        """When to look at the traffic next: when watching begins, and when the patience ends."""
         watched_ps = self._patience_ps // WATCHED_SHARE if self._watched is None else 0
         return self._alive_ps + self._patience_ps - watched_ps
 
-    def _lose_patience(self) -> None:
+    def _watch_or_give_up(self) -> None:
         """Begin to watch the links or, if they are watched, give up."""
         if self._watched is not None:
             raise StuckError(self._diagnosis())

@@ -1,4 +1,4 @@
-"""How far a run is, for people: told while it goes on, never more often than they can read."""
+"""Progress of a run, reported at most ten times a second."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import math
 import time
 from collections.abc import Callable
 
-Progress = Callable[[str, float, float], None]  # what is going on, steps done (and a share), steps in all
+Progress = Callable[[str, float, float], None]  # activity, steps done (with a fraction), total steps
 
-_EVERY_S = 0.1  # at most so often
+_EVERY_S = 0.1  # shortest interval between two reports
 
 
 class Teller:
-    """Tells how far the steps of one variant are.
+    """Reports the progress of one variant.
 
     Parameters
     ----------
     progress
-        Who is told.
+        Receives the reports.
     variant
         Its name.
     done, total
@@ -33,15 +33,15 @@ class Teller:
     ) -> None:
         self._progress, self._variant = progress, variant
         self._begun, self._total = done, total
-        self._share, self._told_s = 0.0, -math.inf  # the first is told at once
+        self._share, self._told_s = 0.0, -math.inf  # the first report is immediate
 
     def step(self) -> None:
-        """One more step begins."""
+        """Begin the next step."""
         self._begun, self._share = self._begun + 1, 0.0
         self._tell(self._variant)
 
     def at(self, what: str, share: float = 0.0) -> None:
-        """What a step is at, and how much of it is done as far as anybody can tell; goes forward only."""
+        """Set the activity of the step, and the fraction that is done (it never goes back)."""
         self._share = max(self._share, min(share, 1.0))
         self._tell(f"{self._variant}: {what}")
 

@@ -1,4 +1,4 @@
-"""Is the result what it should be? Every round is held against sums taken another way."""
+"""Checks of every round: merged words and decoded sums against sums computed in another way."""
 
 from netfold.sim.checks.rounds.examine import examine as examine
 from netfold.sim.checks.rounds.findings import Findings as Findings

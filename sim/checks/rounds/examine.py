@@ -1,4 +1,4 @@
-"""A round that has ended, compared with integer and float64 sums of what its workers put in."""
+"""Compare a finished round with integer and float64 sums of its workers' contributions."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def examine(
     exempt: Exempt = NOTHING_EXEMPT,
     overflow: Overflow = Overflow.WRAP,
 ) -> Findings:
-    """Compare what workers received and decoded with sums of what they put in.
+    """Compare what workers received and decoded with the sums of their contributions.
 
-    A result that holds some of the workers only is compared with the sum of theirs. `overflow` is what the
-    network does with integer sums that leave int32. Nothing of the gradients' size is allocated, and arrays
-    that workers share are looked at once.
+    A result that holds only some workers is compared with the sum of those. `overflow` is what the network
+    does with integer sums that leave int32. Nothing as large as a gradient is allocated, and arrays that
+    workers share are examined once.
     """
     workers = range(len(gradients))
     tallies = Tallies()
@@ -72,7 +72,7 @@ def examine(
 def _to_compare(
     decoded: Sequence[Gradient], operations: Sequence[Operation], differs: Sequence[bool]
 ) -> list[tuple[Gradient, Holders | None]]:
-    """Decoded sums that differ from worker 0's, and its own; those of partial results with who is in them."""
+    """Worker 0's decoded sum and those that differ from it; of partial results, with the workers held."""
     if not operations or not operations[0].sent[0]:
         holders: list[Holders | None] = [None] * len(decoded)
     else:
@@ -92,7 +92,7 @@ class _Held(NamedTuple):
 
 
 def _held(operations: Sequence[Operation], workers: int) -> _Held:
-    """Only linear codecs, whose round is one message, meet results that do not hold all workers."""
+    """Count workers per result; only linear codecs, whose round is one message, get partial results."""
     found = [
         merged.holders
         for operation in operations

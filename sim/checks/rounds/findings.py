@@ -1,4 +1,4 @@
-"""What is looked at of a round, and what it came to."""
+"""What is examined of a round, and the findings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from netfold.homomorphic.codec import Merged, Message
 
 @dataclass
 class Operation:
-    """One network operation as it was seen: what each worker sent and what it received."""
+    """One network operation: what each worker sent and received."""
 
     sent: dict[int, tuple[Message, ...]] = field(default_factory=dict)
     received: dict[int, tuple[Merged, ...]] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class WrongWord:
     word: int
     received: int | float | None  # None where there is none, or it is the exponent that is wrong
     right: int | float | None
-    allowed: float = 0.0  # how far float32 additions may be off
+    allowed: float = 0.0  # largest error of float32 additions
     place: str = ""  # where it was merged
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Merged float32 words: as near to the float64 sum of those sent as float32 additions are."""
+"""Merged float32 words, compared with the float64 sum of the words sent within the error of the additions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from netfold.sim.checks.rounds.results import Place, Result, Slice, by_holders, 
 
 
 def check_floats(place: Place, sent: Sequence[Words], results: Sequence[Result]) -> None:
-    """Hold float32 sums to the float64 sum of the words sent; see `addition_error`."""
+    """Compare float32 sums with the float64 sum of the words sent; see `addition_error`."""
     size = sent[0].size
     for holders, group in by_holders(complete(place, results, size, "wrong_floats")):
         for own in slices(size):
@@ -32,7 +32,7 @@ def _is_added(merged: Merged, own: Slice) -> bool:
 
 
 class _FloatSums(NamedTuple):
-    """What float32 words of a slice add up to, and how far float32 sums may be off."""
+    """The float64 sum of a slice, and the largest error of its float32 sum."""
 
     total: NDArray[np.float64]
     magnitude: NDArray[np.float64]  # of the words that are finite

@@ -1,4 +1,4 @@
-"""What came back of one message, each distinct array once, and what was found wrong with it."""
+"""The results of one message, each distinct array once, and the mistakes found in them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from netfold.sim.checks.rounds.findings import WrongWord
 
 @dataclass(frozen=True)
 class Place:
-    """Which message of which operation of its workers."""
+    """A message: its operation, its place in it, and its label."""
 
     operation: int
     part: int
@@ -32,7 +32,7 @@ class Tally:
     first: WrongWord | None = None
 
     def add(self, count: int, first: WrongWord | None) -> None:
-        """Some more; the first one stays the first."""
+        """Count more mistakes; the first one is kept."""
         self.count += count
         if self.first is None and count:
             self.first = first
@@ -40,7 +40,7 @@ class Tally:
 
 @dataclass
 class Tallies:
-    """What merged words came to so far."""
+    """Counts over the merged words so far."""
 
     wrong: Tally = field(default_factory=Tally)
     clipped: Tally = field(default_factory=Tally)
@@ -50,7 +50,7 @@ class Tallies:
 
 
 class Slice(NamedTuple):
-    """Some words of a message, and the lanes that they become."""
+    """A range of words of a message, and lanes per word."""
 
     first: int
     last: int
@@ -58,13 +58,13 @@ class Slice(NamedTuple):
 
     @property
     def merged(self) -> slice:
-        """Where they are in what was merged."""
+        """The range of lanes in the merged result."""
         return slice(self.lanes * self.first, self.lanes * self.last)
 
 
 @dataclass
 class Result:
-    """What came back, and the workers that received it: the same arrays, so it is looked at once."""
+    """One result and the workers that received it; shared arrays are examined once."""
 
     merged: Merged
     workers: list[int]
@@ -73,13 +73,13 @@ class Result:
     wrong_floats: Tally = field(default_factory=Tally)
 
     def mistake(self, place: Place, word: int, values: tuple[Any, Any], allowed: float = 0.0) -> WrongWord:
-        """A word of it that is wrong: as its first worker received it, and as it should be."""
+        """A wrong word: as its first worker received it, and as it should be."""
         where = place.operation, place.part, place.label, self.workers[0], word
         return WrongWord(*where, *values, allowed=allowed)
 
 
 def distinct(received: Sequence[Merged]) -> list[Result]:
-    """What came back, each once."""
+    """The distinct results."""
     results: dict[tuple[Any, ...], Result] = {}
     for worker, merged in enumerate(received):
         held = None if merged.holders is None else merged.holders.bitmaps
@@ -93,7 +93,7 @@ def distinct(received: Sequence[Merged]) -> list[Result]:
 
 
 def by_holders(results: Sequence[Result]) -> list[tuple[Holders | None, list[Result]]]:
-    """Results that hold the same workers in all units, together; None: all workers."""
+    """Results grouped by the workers they hold in each unit; None: all workers."""
     found: dict[tuple[int, bytes], tuple[Holders | None, list[Result]]] = {}
     for result in results:
         holders = result.merged.holders
@@ -103,7 +103,7 @@ def by_holders(results: Sequence[Result]) -> list[tuple[Holders | None, list[Res
 
 
 def complete(place: Place, results: Sequence[Result], wanted: int, kind: str) -> list[Result]:
-    """Results of as many words as wanted; of others all words are wrong, in the tally of this name."""
+    """Results of the expected length; all words of the others are counted as wrong, in the named tally."""
     for result in results:
         size = result.merged.words.size
         if size != wanted:
@@ -113,7 +113,7 @@ def complete(place: Place, results: Sequence[Result], wanted: int, kind: str) ->
 
 
 def slices(size: int, lanes: int = 1) -> Iterator[Slice]:
-    """Slices of so many words, each small enough for a cache."""
+    """Ranges that cover `size` words, each small enough for the cache."""
     for first in range(0, size, PART_ELEMENTS):
         yield Slice(first, min(first + PART_ELEMENTS, size), lanes)
 

@@ -1,4 +1,4 @@
-"""Decoded sums held to the codec's bound of the float64 sums of gradients, part by part."""
+"""Decoded sums compared with float64 sums of the gradients, in parts, against the codec's bound."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from netfold.sim.checks.rounds import kernels
 class Errors(NamedTuple):
     """Largest errors of decoded sums."""
 
-    bounded: float = 0.0  # of elements that are held to the codec's bound
+    bounded: float = 0.0  # of elements with a bound
     estimated: float = 0.0
     over_bound: float = 0.0  # relative to the bound
     worst_element: int = 0  # where that is
     worst_magnitude: float = 0.0  # Σ|x| there
 
     def joined(self, other: Errors) -> Errors:
-        """The larger ones of both."""
+        """The larger errors of the two."""
         worst = other if other.over_bound > self.over_bound else self
         bounded, estimated = max(self.bounded, other.bounded), max(self.estimated, other.estimated)
         return worst._replace(bounded=bounded, estimated=estimated)
@@ -43,20 +43,20 @@ def worst_errors(
     decoded: Sequence[tuple[Gradient, Holders | None]],
     exempt: Exempt,
 ) -> tuple[Errors, Supports]:
-    """Largest errors of decoded sums, each with who is in it (None: all); and the gradients' supports."""
+    """Largest errors of decoded sums, each with the workers it holds (None: all); and the supports' sizes."""
     bound = codec.error_bound(gradients)
     errors, nonzeros, union = Errors(), 0, 0
-    room = np.empty((2, min(PART_ELEMENTS, gradients[0].size)))
-    everyone = [own for own, holders in decoded if holders is None]
+    buffers = np.empty((2, min(PART_ELEMENTS, gradients[0].size)))
+    whole = [own for own, holders in decoded if holders is None]
     for sums in sums_of_parts(gradients):
         nonzeros += kernels.count_nonzeros(gradients[0][sums.first : sums.first + sums.total.size])
         union += kernels.count_nonzeros(sums.magnitude)
-        if everyone:
-            errors = _of_part(errors, sums, bound.of(sums), everyone, (exempt, room))
+        if whole:
+            errors = _of_part(errors, sums, bound.of(sums), whole, (exempt, buffers))
     for own, holders in decoded:
         if holders is not None:
             for sums in sums_of_parts(gradients, holders.bitmaps, holders.unit_words):
-                errors = _of_part(errors, sums, bound.of(sums), [own], (exempt, room))
+                errors = _of_part(errors, sums, bound.of(sums), [own], (exempt, buffers))
     return errors, Supports(nonzeros, union)
 
 
@@ -67,14 +67,14 @@ def _of_part(
     decoded: Sequence[Gradient],
     more: tuple[Exempt, NDArray[np.float64]],
 ) -> Errors:
-    """With those of one part of some decoded sums; `more` is what is exempt, and room for two rows."""
-    exempt, room = more
+    """Add the errors of one part of the decoded sums; `more` is the exempt elements, and two buffers."""
+    exempt, buffers = more
     size = sums.total.size
     own = Exempt(*(_within(elements, sums.first, size) for elements in exempt))
     is_exempt = own.estimates.size or own.infinities.size
     for one in decoded:
         part = one[sums.first : sums.first + size]
-        off_by, relative = room[0, :size], room[1, :size]
+        off_by, relative = buffers[0, :size], buffers[1, :size]
         kernels.measure_errors(part, sums.total, bound, off_by, relative)
         largest, worst = float(off_by.max()), float(relative.max())
         if is_exempt or not (np.isfinite(largest) and np.isfinite(worst)):
@@ -89,7 +89,7 @@ def _of_part(
 
 
 def _within(elements: NDArray[np.int64], start: int, count: int) -> NDArray[np.int64]:
-    """Those of some ascending elements that lie in a part, counted from its start."""
+    """The ascending elements that lie in a part, counted from its start."""
     first, end = np.searchsorted(elements, (start, start + count))
     return elements[first:end] - start
 
@@ -97,9 +97,9 @@ def _within(elements: NDArray[np.int64], start: int, count: int) -> NDArray[np.i
 def _with_exempt(
     decoded: Gradient, total: NDArray[np.float64], bound: NDArray[np.float64], exempt: Exempt
 ) -> Errors:
-    """Errors against the float64 sum; estimates have no bound, and infinities none where they are right.
+    """Errors against the float64 sum; estimates have no bound, and right infinities no error.
 
-    Infinities are those that the codec tells and those that are there: float32 sums may overflow on the way.
+    Infinities are those that the codec notes and those in the sum: float32 additions may overflow on the way.
     """
     with np.errstate(invalid="ignore"):
         error = np.abs(decoded - total)
@@ -118,7 +118,7 @@ def _with_exempt(
 def _are_infinite(
     decoded: Gradient, total: NDArray[np.float64], bound: NDArray[np.float64], elements: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Which of some elements are rightly an infinity: a value within the bound rounds to it in float32."""
+    """Which elements are rightly infinite: a value within the bound rounds to infinity in float32."""
     with np.errstate(over="ignore"):
         largest = (np.abs(total[elements]) + bound[elements]).astype(np.float32)
     are_infinite: NDArray[np.bool_] = decoded[elements] == np.copysign(np.inf, total[elements])
@@ -126,7 +126,7 @@ def _are_infinite(
 
 
 def _relative(error: NDArray[np.float64], bound: NDArray[np.float64]) -> NDArray[np.float64]:
-    """error / bound; 0 where there is no error. An infinite bound allows none: it says nothing."""
+    """error / bound; 0 where there is no error. An infinite bound allows no error."""
     is_bounded = (bound > 0) & (bound < np.inf)
     relative: NDArray[np.float64] = np.divide(error, bound, out=np.full(error.size, np.inf), where=is_bounded)
     relative[error == 0] = 0.0

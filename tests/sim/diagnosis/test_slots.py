@@ -120,7 +120,7 @@ def test_a_row_says_who_waits_for_whom_and_where() -> None:
     assert row.cause.advice == "a loss below 100% for it in `faults`"
 
 
-UNKNOWN = "unknown: no link on the way of worker 1 to s0 refuses or loses packets"
+UNKNOWN = "unknown: no link on the path of worker 1 to s0 drops or loses packets"
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ UNKNOWN = "unknown: no link on the way of worker 1 to s0 refuses or loses packet
         ),
         (
             LinkFate(0, 0, 0, 0, True),
-            "unknown: no link on the way of worker 1 to s0 refuses or loses packets",
+            "unknown: no link on the path of worker 1 to s0 drops or loses packets",
         ),
         (
             LinkFate(0, 0, 7),
@@ -177,7 +177,7 @@ def test_results_that_do_not_arrive() -> None:
         "link s0->h1 loses every packet (6 of 6)"
     )
     assert only(inside, scene()).cause.why == (
-        "unknown: no link on the way of the results to worker 1 refuses or loses packets"
+        "unknown: no link on the path of the results to worker 1 drops or loses packets"
     )
 
 
@@ -229,9 +229,9 @@ def test_one_that_crashed_does_not_wait() -> None:
     assert str(diagnosis) == (
         "likely cause: worker 1 has crashed, and a step is over when all workers are\n"
         "  try: take the crash out of `faults`: a job needs every worker\n"
-        "  nothing is on its way and nothing is left to happen\n"
+        "  nothing is in flight and no event is left\n"
         "  worker 1 has crashed\n"
-        "  nothing has got anywhere for 1s of simulated time"
+        "  no traffic has made progress for 1s of simulated time"
     )
 
 
@@ -338,9 +338,9 @@ def test_a_slot_that_is_complete_and_forgotten_lacks_nobody() -> None:
     row = only(Inside([waits(0)], states, TREE), scene(ONCE))
 
     assert (row.switch, row.missing, row.missing_count) == ("s0", (), 0)
-    assert ": nobody missing, last event 0s ago: a packet of worker 2, complete" in str(row)
+    assert ": no worker missing, last event 0s ago: a packet of worker 2, complete" in str(row)
     assert row.cause.why == (
-        "unknown: no link on the way of worker 0 through the tree and back refuses or loses packets"
+        "unknown: no link on the path of worker 0 through the tree and back drops or loses packets"
     )
 
 
@@ -397,10 +397,10 @@ def test_many_idle_workers_are_counted() -> None:
     idle = tuple(IdleWorker("", worker, "is done with step 0") for worker in range(5))
 
     assert str(Diagnosis(0, 0, (), (), idle)).splitlines() == [
-        "nothing is on its way and nothing is left to happen",
+        "nothing is in flight and no event is left",
         *(f"  worker {worker} is done with step 0" for worker in range(3)),
         "  2 more are not in an exchange",
-        "  nothing gets anywhere any more",
+        "  no traffic can make progress",
     ]
 
 
@@ -435,11 +435,11 @@ def test_the_whole_text() -> None:
         "  try: fewer `faults`, or a program whose results survive in a server (atp)\n"
         "  worker 0 waits for 1 slot, first slot 8, version 0, unit 0 of stream 0 at s0: "
         "worker 1 and worker 2 missing, last event 2ms ago: a packet of worker 0, DROPPED\n"
-        "  another cause: unknown: no link on the way of worker 1 to s0 refuses or loses packets\n"
-        "  try: fewer `faults`, until the one that does it is found\n"
+        "  another cause: unknown: no link on the path of worker 1 to s0 drops or loses packets\n"
+        "  try: fewer `faults`, to find the one that causes it\n"
         "  worker 1 waits for 1 slot\n"
         "  worker 2 is done with step 0\n"
-        "  nothing has got anywhere for 1s of simulated time"
+        "  no traffic has made progress for 1s of simulated time"
     )
 
 
@@ -456,18 +456,18 @@ def test_jobs_are_told_apart() -> None:
     diagnosis = diagnose(inside, seen)
 
     assert str(diagnosis.of("b")) == (
-        "likely cause: unknown: no link on the way of worker 1 to s0 refuses or loses packets\n"
-        "  try: fewer `faults`, until the one that does it is found\n"
+        "likely cause: unknown: no link on the path of worker 1 to s0 drops or loses packets\n"
+        "  try: fewer `faults`, to find the one that causes it\n"
         "  workers 0, 1 and 2 of job b wait for 1 slot, first slot 8, version 0, unit 0 of stream 0 at s0: "
         "worker 1 missing, last event 2ms ago: a packet of worker 2, DROPPED\n"
-        "  nothing has got anywhere for 1s of simulated time"
+        "  no traffic has made progress for 1s of simulated time"
     )
     assert str(diagnosis.of("a")) == (
         "likely cause: worker 5 has crashed, and a step is over when all workers are\n"
         "  try: take the crash out of `faults`: a job needs every worker\n"
-        "  nothing is on its way and nothing is left to happen\n"
+        "  nothing is in flight and no event is left\n"
         "  worker 5 of job a has crashed\n"
-        "  nothing has got anywhere for 1s of simulated time"
+        "  no traffic has made progress for 1s of simulated time"
     )
     assert "\n  1 message of job c on the way, first a message from h0 to h1, " in str(diagnosis.of("c"))
     assert diagnosis.of("c").as_dict()["idle"] == ["worker 0 of job c waits for 'values'"]

@@ -75,7 +75,7 @@ def test_stuck_variants_are_kept_beside_the_others(tmp_path: Path) -> None:
         "  workers 0, 1 and 2 wait for 16 slots, first "
         "slot 0, version 0, unit 0 of stream 0 at s0: worker 1 missing, last event "
     )
-    assert quiet == "  nothing has got anywhere for 10s of simulated time"
+    assert quiet == "  no traffic has made progress for 10s of simulated time"
     row = by_name["dead"]["diagnosis"]["slots"][0]
     assert (row["switch"], row["slot"], row["version"], row["stream"], row["unit"]) == ("s0", 0, 0, 0, 0)
     assert (row["waiting"], row["missing"], row["missing_count"]) == ([0, 1, 2], ["worker 1"], 1)
@@ -103,7 +103,7 @@ def test_a_ring_names_its_messages(tmp_path: Path) -> None:
     (variant,) = outcome.summary["variants"]
     verdict, detail = finishes(variant)
     assert verdict == "stuck"
-    assert "\n  3 messages on the way, first a message from h1 to h2, sent " in detail
+    assert "\n  3 messages in flight, first a message from h1 to h2, sent " in detail
     assert {(row["source"], row["target"]) for row in variant["diagnosis"]["messages"]} == {("h1", "h2")}
 
 
@@ -193,9 +193,9 @@ def test_a_step_that_never_ends_though_nobody_waits(tmp_path: Path, monkeypatch:
         "stuck",
         "likely cause: worker 2 has crashed, and a step is over when all workers are\n"
         "  try: take the crash out of `faults`: a job needs every worker\n"
-        "  nothing is on its way and nothing is left to happen\n"
+        "  nothing is in flight and no event is left\n"
         "  worker 2 has crashed\n"
-        "  nothing gets anywhere any more",
+        "  no traffic can make progress",
     )
 
 

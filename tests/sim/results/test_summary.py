@@ -172,7 +172,7 @@ def test_wrong_numbers_are_worse_than_none(verdicts: tuple[str, str], worst: str
 
 def unfinished(steps_count: int, rounds_count: int) -> dict[str, Any]:
     """What is left of a variant that got stuck."""
-    stuck = [CheckRecord("ring", "finishes", "stuck", "nothing has got anywhere")]
+    stuck = [CheckRecord("ring", "finishes", "stuck", "no traffic has made progress")]
     facts = {"ring": VariantFacts(2, diagnosis={"slots": []})}
     left = records(RING, steps=steps(RING)[:steps_count], rounds=rounds(RING)[:rounds_count], checks=stuck)
     found = summarize(facts, left)
