@@ -469,7 +469,7 @@ def test_jobs_are_told_apart() -> None:
         "  worker 5 of job a has crashed\n"
         "  no traffic has made progress for 1s of simulated time"
     )
-    assert "\n  1 message of job c on the way, first a message from h0 to h1, " in str(diagnosis.of("c"))
+    assert "\n  1 message of job c in flight, first a message from h0 to h1, " in str(diagnosis.of("c"))
     assert diagnosis.of("c").as_dict()["idle"] == ["worker 0 of job c waits for 'values'"]
 
 
