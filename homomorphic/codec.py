@@ -59,8 +59,8 @@ class Scaling:
     """Block floating point agreed on the way: the message's float32 words become int32 block by block.
 
     Each worker announces the exponent of each block (MAX over workers); a block is quantised with the agreed
-    exponent just before it is sent (`homomorphic.codecs.fixed_point.quantize_block`). A network that can
-    pipeline the two does (SwitchML sends exponents one window ahead); `homomorphic.fold.stage` splits them
+    exponent just before it is sent (`homomorphic.numbers.exponents.quantize_block`). A network that can
+    pipeline the two does (SwitchML sends exponents one window ahead); `homomorphic.stage.stage` splits them
     for others.
     """
 

@@ -1,22 +1,20 @@
 """All workers of a codec in one process: the shortest driver.
 
-`fold` runs the encoders in lock-step and merges their messages in a chosen order. `stage` turns an exchange
-with scaled messages into one without, for drivers that do not pipeline exponents and values.
+`fold` runs the encoders in lock-step and merges their messages in a chosen order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import Encoder, Exchange, Gradient, Merge, Merged, Message, Round, Words
-from netfold.homomorphic.codecs.factor import WORD_MAX
-from netfold.homomorphic.codecs.fixed_point import quantize
+from netfold.homomorphic.codec import Encoder, Gradient, Merge, Merged, Message, Round, Words
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.merge import merge_all
+from netfold.homomorphic.numbers.factor import WORD_MAX
+from netfold.homomorphic.stage import advance, stage
 
 
 class LockStepError(RuntimeError):
@@ -63,7 +61,7 @@ def fold(
     answers: tuple[Merged, ...] | None = None
     folded = Folded([], [])
     while True:
-        sent = [_advance(exchange, answers) for exchange in exchanges]
+        sent = [advance(exchange, answers) for exchange in exchanges]
         operation = [one for one in sent if isinstance(one, tuple)]
         if not operation:
             folded.decoded.extend(one for one in sent if not isinstance(one, tuple))
@@ -75,15 +73,6 @@ def fold(
             _merged([messages[part] for messages in operation], order, mix_plain(key, part))
             for part in range(len(operation[0]))
         )
-
-
-def _advance(exchange: Exchange, answers: tuple[Merged, ...] | None) -> tuple[Message, ...] | Gradient:
-    """Next messages of one worker, or its decoded sum."""
-    try:
-        return next(exchange) if answers is None else exchange.send(answers)
-    except StopIteration as stop:
-        decoded: Gradient = stop.value
-        return decoded
 
 
 def check_lock_step(sent: Sequence[tuple[Message, ...] | Gradient]) -> None:
@@ -140,49 +129,3 @@ def _with_floats(messages: Sequence[Message], words: Words) -> Merged:
     )
     words[is_float] = floats.view(np.int32)[is_float]
     return Merged(words, len(messages), is_float=is_float)
-
-
-def stage(exchange: Exchange, is_left: Callable[[Message], bool] = lambda message: False) -> Exchange:
-    """Exchange the exponents of scaled messages first, then send the quantised words as plain integers.
-
-    Other messages of the same operation travel with the exponents. Exponents become int32 words (MAX), four
-    times the bytes that a scaled message announces. An operation all of whose messages `is_left` goes
-    on as it is: the network agrees on its exponents itself.
-    """
-    answers: tuple[Merged, ...] | None = None
-    while True:
-        sent = _advance(exchange, answers)
-        if not isinstance(sent, tuple):
-            return sent
-        if all(is_left(message) for message in sent):
-            answers = yield sent
-            continue
-        first = yield tuple(_exponents(message) for message in sent)
-        scaled = tuple(
-            quantized_message(message, merged.words.astype(np.int8))
-            for message, merged in zip(sent, first, strict=True)
-            if message.scaling is not None
-        )
-        second = iter((yield scaled) if scaled else ())
-        answers = tuple(
-            merged
-            if message.scaling is None
-            else replace(next(second), exponents=merged.words.astype(np.int8))
-            for message, merged in zip(sent, first, strict=True)
-        )
-
-
-def _exponents(message: Message) -> Message:
-    """The exponents of a scaled message as a message of their own; any other message as it is."""
-    if message.scaling is None:
-        return message
-    words = message.scaling.exponents.astype(np.int32)
-    return Message(words, Merge.MAX, f"{message.label} exponents")
-
-
-def quantized_message(message: Message, exponents: NDArray[np.int8]) -> Message:
-    """A scaled message as the integers that its agreed exponents make of it."""
-    assert message.scaling is not None, f"message {message.label!r} is not scaled"
-    words = np.empty(message.words.size, np.int32)
-    quantize(message.words, exponents, message.scaling.block_elements, message.scaling.workers, words)
-    return replace(message, words=words, scaling=None)

@@ -2,6 +2,7 @@
 
 # Importing a codec's module registers it.
 from netfold.homomorphic.codec import codec_kinds
-from netfold.homomorphic.codecs import auto, block_sparse, exact, fixed_point, float32, lossless, packed
+from netfold.homomorphic.codecs import auto, block_sparse, lossless, packed
+from netfold.homomorphic.codecs.dense import kinds
 
-__all__ = ["auto", "block_sparse", "codec_kinds", "exact", "fixed_point", "float32", "lossless", "packed"]
+__all__ = ["auto", "block_sparse", "codec_kinds", "kinds", "lossless", "packed"]

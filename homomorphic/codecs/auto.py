@@ -37,9 +37,7 @@ from netfold.homomorphic.codec import (
 from netfold.homomorphic.codecs.auto_choice.experience import Choice, Experience
 from netfold.homomorphic.codecs.auto_choice.union import BLOCKS, INDEX, RUNS
 from netfold.homomorphic.codecs.block_sparse import BlockSparse
-from netfold.homomorphic.codecs.exact import DenseExact
-from netfold.homomorphic.codecs.fixed_point import FixedPoint
-from netfold.homomorphic.codecs.float32 import Uncompressed
+from netfold.homomorphic.codecs.dense.kinds import Dense
 from netfold.homomorphic.codecs.lossless import Lossless, LosslessEncoder
 from netfold.homomorphic.codecs.packed import Packed
 from netfold.homomorphic.numbers.formats import Format, Values, number_format
@@ -75,7 +73,7 @@ class Auto:
                 raise ValueError(
                     f"{name} is {value}: it must be finite and more than 0; leave it out otherwise"
                 )
-        FixedPoint(self.unit_elements)
+        Dense("block_exponent", self.unit_elements)
 
     @property
     def exact(self) -> bool:
@@ -92,13 +90,9 @@ class Auto:
     def choices(self) -> dict[Choice, Codec]:
         """What it may choose."""
         values = self.values
-        dense: dict[Values, Codec] = {
-            "block_exponent": FixedPoint(self.unit_elements),
-            "float32": Uncompressed(),
-            "exact": DenseExact(),
-        }
+        unit_elements = self.unit_elements if values == "block_exponent" else None
         return {
-            Choice.DENSE: dense[values],
+            Choice.DENSE: Dense(values, unit_elements),
             Choice.PACKED: Packed(values),
             Choice.TWO_LEVEL: Packed(values, "two_level"),
             Choice.BITMAP: BlockSparse(values, "bitmap"),

@@ -13,35 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.kernels.compiled import intrinsic, kernel
+from netfold.homomorphic.kernels.bits import popcount, trailing_zeros
+from netfold.homomorphic.kernels.compiled import kernel
 
 WORD_ELEMENTS = 64
 
 Index = NDArray[np.uint32]  # bit j of word w is element 32·w + j
 WideIndex = NDArray[np.uint64]  # bit j of word w is element 64·w + j
-
-
-@intrinsic
-def popcount(typing_context: Any, word: Any) -> Any:
-    """Number of set bits of a uint64."""
-    from numba import types
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.ctpop(arguments[0])
-
-    return types.uint64(types.uint64), generate
-
-
-@intrinsic
-def trailing_zeros(typing_context: Any, word: Any) -> Any:
-    """Position of the lowest set bit of a uint64; 64 if there is none."""
-    from llvmlite import ir
-    from numba import types
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
-
-    return types.uint64(types.uint64), generate
 
 
 @kernel

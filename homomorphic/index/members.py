@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Gradient, Merged, Message, Note, NoteKind, Round, Work
-from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex, popcount, trailing_zeros
+from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
+from netfold.homomorphic.kernels.bits import popcount, trailing_zeros
 from netfold.homomorphic.kernels.compiled import kernel
 from netfold.homomorphic.kernels.threads import in_parallel
 from netfold.homomorphic.numbers.compact import Compact, all_of

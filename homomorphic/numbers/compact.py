@@ -18,7 +18,12 @@ class Compact(NamedTuple):
     gradient: Gradient  # that they are of
 
 
+def block_starts(elements: int, block_elements: int) -> NDArray[np.int64]:
+    """Where blocks of all elements begin, and last how many elements there are: `(blocks + 1,)`."""
+    blocks = -(-elements // block_elements)
+    return np.minimum(np.arange(blocks + 1) * block_elements, elements)
+
+
 def all_of(gradient: Gradient, block_elements: int) -> Compact:
     """Every element."""
-    blocks = -(-gradient.size // block_elements)
-    return Compact(gradient, np.minimum(np.arange(blocks + 1) * block_elements, gradient.size), gradient)
+    return Compact(gradient, block_starts(gradient.size, block_elements), gradient)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Gradient
-from netfold.homomorphic.index.bits import trailing_zeros
+from netfold.homomorphic.kernels.bits import trailing_zeros
 from netfold.homomorphic.kernels.compiled import inlined, intrinsic, kernel
 
 CHUNK_ELEMENTS = 512  # decoded at a time: their digits and partial sums stay in the nearest cache

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Holders, Merge, Merged, Message, Words
-from netfold.homomorphic.codecs.factor import WORD_MAX
 from netfold.homomorphic.merge import CODES_PER_WORD
+from netfold.homomorphic.numbers.factor import WORD_MAX
 from netfold.sim.collectives.collective import Wait
 from netfold.sim.collectives.places import Places
 from netfold.sim.collectives.results import Results

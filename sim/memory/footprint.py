@@ -14,8 +14,8 @@ from dataclasses import replace
 import numpy as np
 
 from netfold.homomorphic.codec import Codec, DecodeError, EncodeError, Gradient, Merge, Merged, Message, Round
-from netfold.homomorphic.fold import stage
 from netfold.homomorphic.merge import merge_all
+from netfold.homomorphic.stage import stage
 from netfold.sim.memory.available import Footprint
 from netfold.sim.workload import SyntheticSpec, synthetic_workload
 

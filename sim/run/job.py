@@ -16,7 +16,7 @@ import simpy
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Codec, DecodeError, EncodeError, Encoder, Merged, Message, Round
-from netfold.homomorphic.fold import stage
+from netfold.homomorphic.stage import stage
 from netfold.sim.checks.codec_notes import count_notes
 from netfold.sim.checks.journal import Journal, RoundLog, covered_ps
 from netfold.sim.checks.rounds import Findings, Operation, WrongWord, examine

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from netfold.homomorphic.codec import Encoder, Exchange, Gradient, Merged, Message, Note, Round
-from netfold.homomorphic.fold import stage
+from netfold.homomorphic.stage import stage
 from netfold.sim.checks.journal import REDO_LABEL
 
 

@@ -19,10 +19,10 @@ import zstandard
 from rich.table import Table
 
 from netfold.homomorphic import merge
-from netfold.homomorphic.codecs.fixed_point import announced_exponents
 from netfold.homomorphic.index import bits, bloom, members
 from netfold.homomorphic.numbers.block_exponent import AgreedExponents
 from netfold.homomorphic.numbers.compact import Compact, all_of
+from netfold.homomorphic.numbers.exponents import announced_exponents
 from netfold.homomorphic.sketch import tables
 from netfold.homomorphic.sketch.forecast import Seen
 from netfold.homomorphic.sketch.sketch import REPAIRED_SHAPE

@@ -19,9 +19,7 @@ from netfold.homomorphic.bounds import (
 from netfold.homomorphic.codec import Codec, Gradient, Note, NoteKind, Round
 from netfold.homomorphic.codecs.auto import Auto
 from netfold.homomorphic.codecs.block_sparse import BlockSparse
-from netfold.homomorphic.codecs.exact import DenseExact
-from netfold.homomorphic.codecs.fixed_point import FixedPoint
-from netfold.homomorphic.codecs.float32 import Uncompressed
+from netfold.homomorphic.codecs.dense.kinds import DenseExact, FixedPoint, Uncompressed
 from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.homomorphic.codecs.packed import Packed
 from netfold.homomorphic.fold import fold

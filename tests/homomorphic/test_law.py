@@ -27,6 +27,8 @@ VARIANTS = [
     'block_sparse {"blocks": "bitmap", "values": "exact"}',
     'block_sparse {"columns": 1, "block_elements": 256}',
     'block_sparse {"columns": 3, "values": "float32"}',
+    'dense {"values": "exact", "block_elements": 64}',
+    'dense {"values": "float32"}',
     'exact {"block_elements": 64}',
     'fixed_point {"block_elements": 1}',
     'fixed_point {"block_elements": 1000}',
@@ -154,6 +156,7 @@ def test_the_registry_lists_all_codecs() -> None:
     assert sorted(codec_kinds()) == [
         "auto",
         "block_sparse",
+        "dense",
         "exact",
         "fixed_point",
         "lossless",

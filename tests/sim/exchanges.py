@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Merge, Message, Scaling
-from netfold.homomorphic.codecs.fixed_point import block_exponents
+from netfold.homomorphic.numbers.exponents import block_exponents
 from netfold.sim.collectives.collective import Collective
 from netfold.sim.collectives.in_network import InNetwork
 from netfold.sim.collectives.ring import Ring, RingOptions

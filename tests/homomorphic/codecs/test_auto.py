@@ -12,7 +12,7 @@ from netfold.homomorphic.codec import Carrier, Codec, Gradient, Merged, Note, No
 from netfold.homomorphic.codecs.auto import Auto
 from netfold.homomorphic.codecs.auto_choice.costs import Cost, time_us
 from netfold.homomorphic.codecs.auto_choice.experience import Choice, Experience
-from netfold.homomorphic.codecs.fixed_point import FixedPoint
+from netfold.homomorphic.codecs.dense.kinds import Dense
 from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.homomorphic.fold import Folded, fold
 from netfold.homomorphic.numbers.formats import Values, number_format
@@ -283,8 +283,8 @@ def test_its_sketch_needs_no_first_round_of_its_own() -> None:
 def test_figures_that_are_left_out_are_the_network_s() -> None:
     given = Auto(latency_us=3, memory_gbps=7).carried_by(Carrier(512, 20, 25, 900, 64, 4096, False, True))
     assert given.carrier == Carrier(512, 3, 25, 7, 64, 4096, False, True)
-    assert given.choices[Choice.DENSE] == FixedPoint(512)
-    assert Auto(unit_elements=64).carried_by(NETWORK).choices[Choice.DENSE] == FixedPoint(64)
+    assert given.choices[Choice.DENSE] == Dense("block_exponent", 512)
+    assert Auto(unit_elements=64).carried_by(NETWORK).choices[Choice.DENSE] == Dense("block_exponent", 64)
 
 
 @pytest.mark.parametrize("name", ["latency_us", "rate_gbps", "memory_gbps"])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import DecodeError, Gradient, Merge, Message
 from netfold.homomorphic.codecs.block_sparse import BLOCK_ELEMENTS, BlockSparse
-from netfold.homomorphic.codecs.fixed_point import FixedPoint
+from netfold.homomorphic.codecs.dense.kinds import FixedPoint
 from tests.homomorphic.gradients import folded
 from tests.homomorphic.played import encoders_of, play
 from tests.reference.engine import lookahead as plain

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import Gradient, Message, Note, NoteKind
-from netfold.homomorphic.codecs.exact import DenseExact
+from netfold.homomorphic.codecs.dense.kinds import DenseExact
 from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.homomorphic.kernels.threads import VARIABLE
 from netfold.homomorphic.sketch import sketch

@@ -9,7 +9,7 @@ import pytest
 
 from netfold.homomorphic.codec import Codec, DecodeError, Gradient, Message, NoteKind
 from netfold.homomorphic.codecs.block_sparse import BlockSparse
-from netfold.homomorphic.codecs.exact import DenseExact
+from netfold.homomorphic.codecs.dense.kinds import DenseExact
 from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.homomorphic.codecs.packed import Packed
 from netfold.homomorphic.sketch import sketch

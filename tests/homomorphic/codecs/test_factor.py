@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import EncodeError, Gradient, Merge, Round
-from netfold.homomorphic.codecs.factor import WORD_MAX
-from netfold.homomorphic.codecs.fixed_point import FixedPoint
-from netfold.homomorphic.codecs.float32 import Uncompressed
+from netfold.homomorphic.codecs.dense.kinds import FixedPoint, Uncompressed
 from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.homomorphic.fold import Folded, fold
+from netfold.homomorphic.numbers.factor import WORD_MAX
 from tests.homomorphic.gradients import Sample, bound_of, folded, samples
 
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import DecodeError, Gradient, Message, NoteKind
-from netfold.homomorphic.codecs.exact import DenseExact
-from netfold.homomorphic.codecs.fixed_point import FixedPoint
+from netfold.homomorphic.codecs.dense.kinds import DenseExact, FixedPoint
 from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.homomorphic.fold import Folded
 from netfold.homomorphic.numbers.formats import AgreedNothing

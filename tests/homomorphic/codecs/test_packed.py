@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import DecodeError, EncodeError, Gradient, Message
-from netfold.homomorphic.codecs.fixed_point import FixedPoint
+from netfold.homomorphic.codecs.dense.kinds import FixedPoint
 from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.homomorphic.codecs.packed import Packed
 from netfold.homomorphic.fold import Folded

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import EncodeError, Gradient, Merge, NoteKind
-from netfold.homomorphic.codecs.fixed_point import FixedPoint
+from netfold.homomorphic.codecs.dense.kinds import FixedPoint
 from netfold.homomorphic.codecs.lossless import Lossless
 from tests.examples import examples
 from tests.homomorphic.gradients import bound_of, folded

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import Codec, Gradient
 from netfold.homomorphic.codecs.block_sparse import BlockSparse
-from netfold.homomorphic.codecs.exact import DenseExact
-from netfold.homomorphic.codecs.fixed_point import FixedPoint
-from netfold.homomorphic.codecs.float32 import Uncompressed
+from netfold.homomorphic.codecs.dense.kinds import DenseExact, FixedPoint, Uncompressed
 from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.homomorphic.codecs.packed import Packed
 from tests.examples import examples

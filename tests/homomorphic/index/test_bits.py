@@ -10,12 +10,9 @@ from netfold.homomorphic.index.bits import (
     count_members,
     first_missing,
     gather_words,
-    popcount,
     scatter_words,
-    trailing_zeros,
     write_index,
 )
-from netfold.homomorphic.kernels.compiled import kernel
 from tests.homomorphic.gradients import support
 from tests.reference.codecs import codecs as plain
 
@@ -38,18 +35,6 @@ def wide_index(wanted: list[bool]) -> np.ndarray:
 
 def guarded(size: int, dtype: type[np.generic]) -> np.ndarray:
     return np.full(size + 2, GUARD, dtype)
-
-
-@kernel
-def counts(word: np.uint64) -> tuple[np.uint64, np.uint64]:
-    return popcount(word), trailing_zeros(word)
-
-
-@given(word=st.one_of(st.integers(0, 2**64 - 1), st.integers(0, 63).map(lambda bit: 1 << bit)))
-def test_bits_of_a_word_are_counted(word: int) -> None:
-    trailing = 64 if word == 0 else (word & -word).bit_length() - 1
-
-    assert (word.bit_count(), trailing) == counts(np.uint64(word))
 
 
 @given(values=sparse_values())

@@ -67,8 +67,8 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "homomorphic/codecs/fixed_point.py",
-        [H + "codecs/test_fixed_point.py"],
+        "homomorphic/numbers/exponents.py",
+        [H + "numbers/test_exponents.py", H + "codecs/test_dense.py"],
         [
             (
                 "256 workers have the scale of 255",
@@ -108,6 +108,17 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
+        "homomorphic/numbers/exponents.py",
+        [H + "numbers/test_numbers.py", H + "codecs/test_values.py"],
+        [
+            (
+                "blocks begin where the first one does",
+                "first, last = starts[block] - starts[0], starts[block + 1] - starts[0]\n        block_values = values",
+                "first, last = starts[block], starts[block + 1]\n        block_values = values",
+            ),
+        ],
+    ),
+    *faults(
         "homomorphic/numbers/block_exponent.py",
         [H + "codecs/test_values.py", H + "codecs/test_concurrent.py", H + "numbers/test_numbers.py"],
         [
@@ -118,13 +129,8 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "a forecast is as small as the last exponent",
-                "largest + np.int32(1), np.int32(fixed_point",
-                "largest, np.int32(fixed_point",
-            ),
-            (
-                "blocks begin where the first one does",
-                "first, last = starts[block] - starts[0], starts[block + 1] - starts[0]\n        block_values = values",
-                "first, last = starts[block], starts[block + 1]\n        block_values = values",
+                "largest + np.int32(1), np.int32(exponents",
+                "largest, np.int32(exponents",
             ),
         ],
     ),
@@ -134,7 +140,7 @@ MUTANTS: list[Mutant] = [
             H + "sketch/test_forecast.py",
             H + "codecs/test_damage.py",
             H + "numbers/test_digits.py",
-            H + "codecs/test_fixed_point.py",
+            H + "numbers/test_exponents.py",
         ],
         [
             ("a maximum at its limit is refused", "(merged > limit)", "(merged >= limit)"),
@@ -365,14 +371,14 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "homomorphic/codecs/factor.py",
+        "homomorphic/numbers/factor.py",
         [H + "codecs/test_factor.py"],
         [
             ("the largest word that fits is refused", "np.abs(scaled) <= limit", "np.abs(scaled) < limit"),
             (
                 "decoded floats are scaled",
                 "merged.words.view(np.float32)[merged.is_float]",
-                "merged.words.view(np.float32)[merged.is_float] / np.float32(self.factor)",
+                "merged.words.view(np.float32)[merged.is_float] / np.float32(factor)",
             ),
         ],
     ),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from netfold.homomorphic.codec import Exchange, Gradient, Merged, Message, Round
-from netfold.homomorphic.codecs.fixed_point import FixedPointEncoder
+from netfold.homomorphic.codecs.dense.encoders import BlockEncoder
 from netfold.sim.checks.journal import RoundLog
 from netfold.sim.collectives.collective import Wait
 from netfold.sim.collectives.in_network import InNetwork
@@ -66,15 +66,15 @@ def damage_words(monkeypatch: pytest.MonkeyPatch, by: int, where: Callable[[int,
 
 def damage_decoded(monkeypatch: pytest.MonkeyPatch, element: int, value: float, step: int = 0) -> None:
     """Replace an element that every worker decodes in one step."""
-    original = FixedPointEncoder.exchange
+    original = BlockEncoder.exchange
 
-    def exchange(self: FixedPointEncoder, gradient: Gradient, round: Round) -> Exchange:
+    def exchange(self: BlockEncoder, gradient: Gradient, round: Round) -> Exchange:
         decoded = yield from original(self, gradient, round)
         if round.step == step:
             decoded[element] = value
         return decoded
 
-    monkeypatch.setattr(FixedPointEncoder, "exchange", exchange)
+    monkeypatch.setattr(BlockEncoder, "exchange", exchange)
 
 
 def damage_links(monkeypatch: pytest.MonkeyPatch, row: int, **changes: int) -> None:
@@ -167,14 +167,14 @@ def test_a_decoded_nan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_worker_with_other_bits_of_the_same_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """−0 equals 0, but is not the same bits."""
-    original = FixedPointEncoder.exchange
+    original = BlockEncoder.exchange
     signs = iter((1.0, -1.0, 1.0))
 
-    def exchange(self: FixedPointEncoder, gradient: Gradient, round: Round) -> Exchange:
+    def exchange(self: BlockEncoder, gradient: Gradient, round: Round) -> Exchange:
         decoded = yield from original(self, gradient, round)
         return np.copysign(decoded, np.float32(next(signs)))
 
-    monkeypatch.setattr(FixedPointEncoder, "exchange", exchange)
+    monkeypatch.setattr(BlockEncoder, "exchange", exchange)
 
     assert failures(tmp_path, "workload.density=0") == {
         "replicas_agree": "workers differ in 1 rounds, first step 0, bucket 0"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from netfold.homomorphic.codec import Codec
-from netfold.homomorphic.codecs.float32 import Uncompressed
+from netfold.homomorphic.codecs.dense.kinds import Uncompressed
 from netfold.homomorphic.codecs.packed import Packed
 from netfold.sim.checks import Ending, check_job, check_network, leak_causes, leak_warnings
 from netfold.sim.checks.finding import LeakCause

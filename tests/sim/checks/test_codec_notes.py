@@ -22,7 +22,7 @@ from netfold.homomorphic.codec import (
     NoteKind,
     Round,
 )
-from netfold.homomorphic.codecs.fixed_point import FixedPoint
+from netfold.homomorphic.codecs.dense.kinds import FixedPoint
 from netfold.sim.checks.codec_notes import count_notes
 from netfold.sim.commands.main import app
 from netfold.sim.errors import InvariantError

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from netfold.homomorphic.bounds import PART_ELEMENTS
 from netfold.homomorphic.codec import Codec, Holders, Merge, Merged, Message, Scaling, Words
 from netfold.homomorphic.codecs.auto import Auto
-from netfold.homomorphic.codecs.exact import DenseExact
-from netfold.homomorphic.codecs.fixed_point import FixedPoint, block_exponents
-from netfold.homomorphic.codecs.float32 import Uncompressed
+from netfold.homomorphic.codecs.dense.kinds import DenseExact, FixedPoint, Uncompressed
+from netfold.homomorphic.numbers.exponents import block_exponents
 from netfold.sim.checks.rounds import Findings, Operation, examine
 from netfold.sim.engine.interface import Overflow
 from tests.reference.codecs.sums import right_merge

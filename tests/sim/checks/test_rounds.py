@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import PART_ELEMENTS, Sums
 from netfold.homomorphic.codec import Gradient, Holders, Merge, Merged, Message, Words
-from netfold.homomorphic.codecs.fixed_point import FixedPoint
-from netfold.homomorphic.codecs.float32 import Uncompressed
+from netfold.homomorphic.codecs.dense.kinds import FixedPoint, Uncompressed
 from netfold.homomorphic.fold import LockStepError
 from netfold.sim.checks.codec_notes import Exempt
 from netfold.sim.checks.rounds import Findings, Operation, examine

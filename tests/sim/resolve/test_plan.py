@@ -9,7 +9,7 @@ from pathlib import Path
 import networkx as nx
 import pytest
 
-from netfold.homomorphic.codecs.fixed_point import FixedPoint
+from netfold.homomorphic.codecs.dense.kinds import FixedPoint
 from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.sim.plan.faults import FaultPlan
 from netfold.switch.profiles import PROFILES

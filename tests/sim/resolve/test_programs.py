@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from netfold.homomorphic.codecs.fixed_point import FixedPoint
+from netfold.homomorphic.codecs.dense.kinds import FixedPoint
 from netfold.sim.engine.interface import Overflow, Program
 from tests.sim.scenes import TINY, job_of, job_plan, only, refused
 

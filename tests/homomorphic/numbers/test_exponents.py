@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from netfold.homomorphic.codec import EncodeError, Gradient
-from netfold.homomorphic.codecs.fixed_point import (
-    FixedPoint,
+from netfold.homomorphic.numbers.compact import all_of, block_starts
+from netfold.homomorphic.numbers.exponents import (
     announced_exponents,
     block_exponents,
     dequantize,
@@ -20,41 +20,13 @@ from netfold.homomorphic.codecs.fixed_point import (
     quantize,
     quantize_block,
     scale_of,
+    scales_of,
     smallest_exponent,
 )
-from netfold.homomorphic.numbers.compact import all_of
-from tests.homomorphic.gradients import bound_of, folded
 from tests.reference.codecs.codecs import quantise_exactly
 
 BELOW_ONE = np.nextafter(np.float32(1), np.float32(0))
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
-
-
-def bound_holds(codec: FixedPoint, gradients: list[Gradient]) -> bool:
-    decoded = folded(codec, gradients).decoded[0]
-    total = np.sum(gradients, axis=0, dtype=np.float64)
-    return bool((np.abs(decoded - total) <= bound_of(codec, gradients)).all())
-
-
-@given(workers=st.integers(1, 32), elements=st.integers(1, 9), data=st.data())
-def test_the_bound_holds_for_all_values_that_fit(workers: int, elements: int, data: st.DataObject) -> None:
-    limit = float(np.nextafter(np.float32(2.0 ** largest_exponent(workers)), np.float32(0)))
-    fits = st.floats(-limit, limit, width=32)
-    gradients = [data.draw(arrays(np.float32, elements, elements=fits)) for _ in range(workers)]
-
-    assert bound_holds(FixedPoint(4), gradients)
-
-
-@pytest.mark.parametrize("workers", [1, 2, 3, 31, 64])
-def test_the_bound_is_tight_within_a_factor_of_ten(workers: int) -> None:
-    """A bound that is never approached would prove nothing."""
-    random = np.random.default_rng(workers)
-    gradients = [random.standard_normal(20_000).astype(np.float32) for _ in range(workers)]
-    decoded = folded(FixedPoint(), gradients).decoded[0]
-    error = np.abs(decoded - np.sum(gradients, axis=0, dtype=np.float64))
-
-    assert bound_holds(FixedPoint(), gradients)
-    assert (error / bound_of(FixedPoint(), gradients)).max() > 0.1
 
 
 @given(value=finite, log2_workers=st.integers(0, 5))
@@ -108,18 +80,6 @@ def test_scales_are_finite_for_all_exponents_allowed(workers: int) -> None:
     assert -128 <= low < high <= 127
 
 
-@pytest.mark.parametrize("workers", [1, 2, 32])
-@pytest.mark.parametrize("value", [0.0, -0.0, 1e-45, -1e-42, 1e-38, 2e-30])
-def test_tiny_blocks_never_become_nan(workers: int, value: float) -> None:
-    gradients = [np.full(5, value, np.float32)] * workers
-    decoded = folded(FixedPoint(), gradients).decoded[0]
-
-    assert bound_holds(FixedPoint(), gradients)
-    assert not np.signbit(decoded[decoded == 0]).any()
-    if abs(value) > 1e-33:
-        assert decoded == pytest.approx(workers * value, rel=1e-4)
-
-
 @pytest.mark.parametrize("workers", [1, 2, 3, 255, 256])
 def test_a_block_of_zeros_announces_less_than_the_tiniest_value(workers: int) -> None:
     """So that it does not count in a maximum, and all workers know where there is nothing at all."""
@@ -131,18 +91,12 @@ def test_a_block_of_zeros_announces_less_than_the_tiniest_value(workers: int) ->
     assert ones == 1
 
 
-def test_values_below_half_a_step_become_zero_next_to_large_ones() -> None:
-    decoded = folded(FixedPoint(), [np.array([1, 2.0**-32], np.float32)]).decoded[0]
-
-    assert decoded.tolist() == [1, 0]
-
-
 def test_quantize_uses_each_block_s_exponent_and_dequantize_undoes_it() -> None:
     values = np.array([0.5, 0.25, 1000, 8, 3], np.float32)
-    exponents = np.array([0, 10, 2], np.int8)
+    scales, starts = scales_of(np.array([0, 10, 2], np.int8), 1), block_starts(5, 2)
     words, back = np.empty(5, np.int32), np.empty(5, np.float32)
-    quantize(values, exponents, 2, 1, words)
-    dequantize(words, exponents, 2, 1, back)
+    quantize(values, starts, scales, words)
+    dequantize(words, starts, scales, back)
 
     assert words.tolist() == [2**30, 2**29, 1000 * 2**21, 2**24, 3 * 2**29]
     assert values.tolist() == back.tolist()
@@ -182,9 +136,3 @@ def test_what_fixed_point_cannot_carry(value: float, workers: int, text: str) ->
     gradient[300] = value
     with pytest.raises(EncodeError, match=f"^{re.escape(text)}$"):
         block_exponents(gradient, 64, workers)
-
-
-def test_blocks_need_elements() -> None:
-    text = "block_elements is 0: a block needs at least 1 element; leave it out for the network's own unit"
-    with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
-        FixedPoint(0)

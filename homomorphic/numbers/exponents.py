@@ -9,38 +9,22 @@ Where the client silently computes NaN, this module differs: e never falls below
 blocks of denormals and zeros quantise with a finite scale (everything below half a step of about n · 2**-127
 becomes zero), and values it cannot carry are errors. Above 255 workers the scale is a little smaller, because
 there the rounding of n values could add up to more than int32 holds.
-
-With a constant factor nothing is agreed: see `homomorphic.codecs.factor`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import BlockBound, ErrorBound, largest_magnitudes
-from netfold.homomorphic.codec import (
-    Carrier,
-    EncodeError,
-    Exchange,
-    Gradient,
-    Merge,
-    Message,
-    Round,
-    Scaling,
-    Work,
-    register,
-)
-from netfold.homomorphic.codecs.factor import FACTOR_MIN, FactorEncoder, factor_error_bound, not_finite
+from netfold.homomorphic.bounds import BlockBound, largest_magnitudes
+from netfold.homomorphic.codec import EncodeError, Gradient
 from netfold.homomorphic.kernels.compiled import kernel
 from netfold.homomorphic.numbers.compact import Compact, all_of
-
-BLOCK_ELEMENTS = 256  # where nobody says otherwise: the payload of SwitchML's larger packet
+from netfold.homomorphic.numbers.refusals import not_finite
 
 _EXPONENT_BIAS = 126  # of float32, less one: 2**(biased − 126) > |x|
 
@@ -69,33 +53,48 @@ def quantize_block(
 
 
 @kernel
+def _write_scales(exponents: NDArray[np.int32], workers: int, scales: NDArray[np.float32]) -> None:
+    for block in range(exponents.size):
+        scales[block] = scale_of(exponents[block], workers)
+
+
+def scales_of(exponents: NDArray[Any], workers: int) -> NDArray[np.float32]:
+    """Scale of every block, `(blocks,)`."""
+    scales = np.empty(exponents.size, np.float32)
+    _write_scales(exponents.astype(np.int32, copy=False), workers, scales)
+    return scales
+
+
+@kernel
 def quantize(
     values: NDArray[np.float32],
-    exponents: NDArray[np.int8],
-    block_elements: int,
-    workers: int,
+    starts: NDArray[np.int64],
+    scales: NDArray[np.float32],
     words: NDArray[np.int32],
 ) -> None:
-    """Write the integer of every value into `words`; block k uses `exponents[k]`."""
-    for block in range(exponents.size):
-        block_values = values[block * block_elements : (block + 1) * block_elements]
-        block_words = words[block * block_elements : (block + 1) * block_elements]
-        quantize_block(block_values, exponents[block], workers, block_words)
+    """Write the integer of every value; block k has values from `starts[k] - starts[0]` on."""
+    for block in range(scales.size):
+        first, last = starts[block] - starts[0], starts[block + 1] - starts[0]
+        block_values = values[first:last]
+        block_words = words[first:last]
+        scale = scales[block]
+        for i in range(block_values.size):
+            block_words[i] = quantized(block_values[i], scale)
 
 
 @kernel
 def dequantize(
     words: NDArray[np.int32],
-    exponents: NDArray[np.int8],
-    block_elements: int,
-    workers: int,
+    starts: NDArray[np.int64],
+    scales: NDArray[np.float32],
     values: NDArray[np.float32],
 ) -> None:
-    """Write the float32 value of every merged word into `values`; block k uses `exponents[k]`."""
-    for block in range(exponents.size):
-        scale = scale_of(exponents[block], workers)
-        block_words = words[block * block_elements : (block + 1) * block_elements]
-        block_values = values[block * block_elements : (block + 1) * block_elements]
+    """Write the float32 value of every merged word; they lie as in `quantize`."""
+    for block in range(scales.size):
+        first, last = starts[block] - starts[0], starts[block + 1] - starts[0]
+        block_words = words[first:last]
+        block_values = values[first:last]
+        scale = scales[block]
         for i in range(block_words.size):
             block_values[i] = np.float32(block_words[i]) / scale
 
@@ -184,91 +183,3 @@ def error_bound(gradients: Sequence[Gradient], block_elements: int, spare_bits: 
     levels, level_of_block = np.unique(exponents, return_inverse=True)
     half_steps = [workers * 2.0 ** (spare_bits - 1) / scale_of(int(level), workers) for level in levels]
     return BlockBound(np.array(half_steps, np.float64)[level_of_block], block_elements)
-
-
-@register
-@dataclass(frozen=True)
-class FixedPoint:
-    """Dense gradients as int32 words with an agreed exponent per block, or with a constant factor.
-
-    block_elements: elements that share an exponent; left out, the network's own unit (what it sends and
-    answers as one: a UDP packet, an RDMA message), or 256 where there is no network.
-    factor: integers per unit of value, the same for all elements, in the place of exponents; ATP's is 1e6.
-    """
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
-    kind: ClassVar[str] = "fixed_point"
-    exact: ClassVar[bool] = True
-    merges: ClassVar[frozenset[Merge]] = frozenset({Merge.ADD})
-
-    block_elements: int | None = None
-    factor: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.factor is not None:
-            if not FACTOR_MIN <= self.factor < math.inf:
-                raise ValueError(
-                    f"factor is {self.factor}: it must be finite and {FACTOR_MIN:.3g} or more, "
-                    "for example 1e6"
-                )
-            if self.block_elements is not None:
-                raise ValueError(
-                    "factor and block_elements exclude each other: with a factor no block has an exponent; "
-                    "leave one of them out"
-                )
-        if self.block_elements is not None and self.block_elements < 1:
-            raise ValueError(
-                f"block_elements is {self.block_elements}: a block needs at least 1 element; "
-                f"leave it out for the network's own unit"
-            )
-
-    @property
-    def is_linear(self) -> bool:
-        """With a factor; agreed exponents are those of all workers."""
-        return self.factor is not None
-
-    def carried_by(self, carrier: Carrier) -> FixedPoint:
-        """With the network's unit as its block where that is left out."""
-        return (
-            self
-            if self.factor
-            else replace(self, block_elements=self.block_elements or carrier.unit_elements)
-        )
-
-    def worker(self, rank: int, workers: int, seed: int) -> FixedPointEncoder | FactorEncoder:
-        """Encoder of one worker; it keeps no state."""
-        if self.factor is not None:
-            return FactorEncoder(self.factor)
-        return FixedPointEncoder(self.block_elements or BLOCK_ELEMENTS)
-
-    def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
-        """See `BlockBound` and `FactorBound`."""
-        if self.factor is not None:
-            return factor_error_bound(gradients, self.factor)
-        return error_bound(gradients, self.block_elements or BLOCK_ELEMENTS)
-
-
-@dataclass(frozen=True)
-class FixedPointEncoder:
-    """One worker's side: a single scaled message."""
-
-    block_elements: int
-
-    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        """Send the gradient with its block exponents; return the dequantised integer sum."""
-        exponents = block_exponents(gradient, self.block_elements, round.workers)
-        (merged,) = yield (
-            Message(
-                gradient,
-                Merge.ADD,
-                "values",
-                # once for the exponents, once to quantise
-                Work(2 * gradient.nbytes, gradient.nbytes + exponents.nbytes),
-                Scaling(exponents, self.block_elements, round.workers),
-                decode_work=Work(gradient.nbytes + exponents.nbytes, gradient.nbytes),
-            ),
-        )
-        assert merged.exponents is not None, "the driver owes a scaled message its agreed exponents"
-        decoded = np.empty(gradient.size, np.float32)
-        dequantize(merged.words, merged.exponents, self.block_elements, round.workers, decoded)
-        return decoded

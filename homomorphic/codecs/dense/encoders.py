@@ -1,0 +1,169 @@
+"""How dense values travel: what is agreed on first, the messages, and what sums are made of them.
+
+Encoders keep no state, so one serves all workers and rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from netfold.homomorphic.bounds import ErrorBound, FloatAddBound
+from netfold.homomorphic.codec import Exchange, Gradient, Merge, Merged, Message, Round, Scaling, Work
+from netfold.homomorphic.index.members import (
+    Bucket,
+    everyone,
+    exchange_members,
+    members_of,
+    placed,
+    tell_infinite,
+)
+from netfold.homomorphic.numbers import exponents
+from netfold.homomorphic.numbers.compact import all_of, block_starts
+from netfold.homomorphic.numbers.factor import factor_error_bound, factor_sums, factor_words
+from netfold.homomorphic.numbers.formats import Values, number_format, number_merges
+
+
+class DenseEncoder(Protocol):
+    """One worker's side, and what a codec says of it."""
+
+    @property
+    def merges(self) -> frozenset[Merge]:
+        """Merges of its messages."""
+        ...
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether a round is one message that, summed over some workers, decodes to their gradients' sum."""
+        ...
+
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        """Send the gradient, return the decoded sum."""
+        ...
+
+    def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
+        """Largest allowed `|decoded − Σ gradients|`."""
+        ...
+
+
+@dataclass(frozen=True)
+class FloatEncoder:
+    """The gradient itself, added in float32 wherever messages meet."""
+
+    merges: ClassVar[frozenset[Merge]] = frozenset({Merge.FLOAT_ADD})
+    is_linear: ClassVar[bool] = True
+
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        """Send the gradient, return the merged words, read-only, as other workers may share them."""
+        decode_work = Work(gradient.nbytes, gradient.nbytes)
+        (merged,) = yield (Message(gradient, Merge.FLOAT_ADD, "values", decode_work=decode_work),)
+        decoded: Gradient = merged.words.view()
+        decoded.flags.writeable = False
+        return decoded
+
+    def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
+        """Of n − 1 float32 additions."""
+        return FloatAddBound(len(gradients))
+
+
+@dataclass(frozen=True)
+class BlockEncoder:
+    """Block floating point in one scaled message: the network agrees on the exponents (see `Scaling`)."""
+
+    merges: ClassVar[frozenset[Merge]] = frozenset({Merge.ADD})
+    is_linear: ClassVar[bool] = False  # agreed exponents are those of all workers
+
+    block_elements: int
+
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        """Send the gradient with its block exponents; return the dequantised integer sum."""
+        own = exponents.block_exponents(gradient, self.block_elements, round.workers)
+        (merged,) = yield (
+            Message(
+                gradient,
+                Merge.ADD,
+                "values",
+                # once for the exponents, once to quantise
+                Work(2 * gradient.nbytes, gradient.nbytes + own.nbytes),
+                Scaling(own, self.block_elements, round.workers),
+                decode_work=Work(gradient.nbytes + own.nbytes, gradient.nbytes),
+            ),
+        )
+        assert merged.exponents is not None, "the driver owes a scaled message its agreed exponents"
+        decoded = np.empty(gradient.size, np.float32)
+        starts = block_starts(gradient.size, self.block_elements)
+        exponents.dequantize(
+            merged.words, starts, exponents.scales_of(merged.exponents, round.workers), decoded
+        )
+        return decoded
+
+    def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
+        """See `BlockBound`."""
+        return exponents.error_bound(gradients, self.block_elements)
+
+
+@dataclass(frozen=True)
+class FactorEncoder:
+    """Integers by a constant factor; a network that adds floats does so where they overflow."""
+
+    merges: ClassVar[frozenset[Merge]] = frozenset({Merge.ADD})
+    is_linear: ClassVar[bool] = True
+
+    factor: float
+
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        """Send the gradient as integers, and as it is to a network that adds floats where those overflow."""
+        (merged,) = yield (
+            Message(
+                factor_words(gradient, self.factor, round),
+                Merge.ADD,
+                "values",
+                Work(gradient.nbytes, gradient.nbytes),
+                decode_work=Work(gradient.nbytes, gradient.nbytes),
+                floats=gradient if round.takes_floats else None,
+            ),
+        )
+        return factor_sums(merged, self.factor)
+
+    def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
+        """See `FactorBound`."""
+        return factor_error_bound(gradients, self.factor)
+
+
+@dataclass(frozen=True)
+class AgreedEncoder:
+    """Any number format: what its blocks need is agreed on first, then all elements are sent."""
+
+    is_linear: ClassVar[bool] = False  # what a word means depends on all workers
+
+    values: Values
+    block_elements: int
+
+    @property
+    def merges(self) -> frozenset[Merge]:
+        """Those of the numbers."""
+        return number_merges(self.values)
+
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        """Agree on the numbers, sum the words, decode the sums."""
+        if not gradient.size:
+            return np.zeros(0, np.float32)
+        numbers = number_format(self.values, self.block_elements)
+        announced = numbers.announce(all_of(gradient, self.block_elements), round)
+        merged: tuple[Merged, ...] = (yield announced) if announced else ()
+        agreed = numbers.agree(gradient.size, announced, merged, round)
+        place = placed(members_of(everyone(gradient.size), self.block_elements), agreed)
+        if not place.offsets[-1]:  # zeros everywhere
+            return np.zeros(gradient.size, np.float32)
+        bucket = Bucket(gradient, round)
+        infinite = yield from exchange_members(bucket, place, numbers, "values")
+        tell_infinite(infinite, bucket.decoded, round)
+        return bucket.decoded
+
+    def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
+        """That of the numbers."""
+        numbers = number_format(self.values, self.block_elements)
+        return numbers.error_bound(gradients, is_forecast=False)

@@ -1,0 +1,16 @@
+"""What is said of values that integers cannot carry."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from netfold.homomorphic.codec import Gradient
+
+
+def not_finite(gradient: Gradient) -> str:
+    """Error text for the first element that is NaN or infinite."""
+    index = int(np.flatnonzero(~np.isfinite(gradient))[0])
+    return (
+        f"gradient[{index}] is {gradient[index]}: fixed point carries finite values only; "
+        "lower the learning rate, or skip such steps"
+    )

@@ -1,0 +1,69 @@
+"""Scaled messages in two steps, for networks that do not pipeline exponents and values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netfold.homomorphic.codec import Exchange, Gradient, Merge, Merged, Message
+from netfold.homomorphic.numbers.compact import block_starts
+from netfold.homomorphic.numbers.exponents import quantize, scales_of
+
+
+def advance(exchange: Exchange, answers: tuple[Merged, ...] | None) -> tuple[Message, ...] | Gradient:
+    """Next messages of one worker, or its decoded sum."""
+    try:
+        return next(exchange) if answers is None else exchange.send(answers)
+    except StopIteration as stop:
+        decoded: Gradient = stop.value
+        return decoded
+
+
+def stage(exchange: Exchange, is_left: Callable[[Message], bool] = lambda message: False) -> Exchange:
+    """Exchange the exponents of scaled messages first, then send the quantised words as plain integers.
+
+    Other messages of the same operation travel with the exponents. Exponents become int32 words (MAX), four
+    times the bytes that a scaled message announces. An operation all of whose messages `is_left` goes
+    on as it is: the network agrees on its exponents itself.
+    """
+    answers: tuple[Merged, ...] | None = None
+    while True:
+        sent = advance(exchange, answers)
+        if not isinstance(sent, tuple):
+            return sent
+        if all(is_left(message) for message in sent):
+            answers = yield sent
+            continue
+        first = yield tuple(_exponents(message) for message in sent)
+        scaled = tuple(
+            _quantized(message, merged.words.astype(np.int8))
+            for message, merged in zip(sent, first, strict=True)
+            if message.scaling is not None
+        )
+        second = iter((yield scaled) if scaled else ())
+        answers = tuple(
+            merged
+            if message.scaling is None
+            else replace(next(second), exponents=merged.words.astype(np.int8))
+            for message, merged in zip(sent, first, strict=True)
+        )
+
+
+def _exponents(message: Message) -> Message:
+    """The exponents of a scaled message as a message of their own; any other message as it is."""
+    if message.scaling is None:
+        return message
+    words = message.scaling.exponents.astype(np.int32)
+    return Message(words, Merge.MAX, f"{message.label} exponents")
+
+
+def _quantized(message: Message, exponents: NDArray[np.int8]) -> Message:
+    """A scaled message as the integers that its agreed exponents make of it."""
+    assert message.scaling is not None, f"message {message.label!r} is not scaled"
+    words = np.empty(message.words.size, np.int32)
+    starts = block_starts(words.size, message.scaling.block_elements)
+    quantize(message.words, starts, scales_of(exponents, message.scaling.workers), words)
+    return replace(message, words=words, scaling=None)
