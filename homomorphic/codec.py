@@ -178,7 +178,10 @@ class Encoder(Protocol):
 
 
 class Codec(Protocol):
-    """A frozen dataclass whose fields are the options a scenario may set."""
+    """A frozen dataclass whose fields are the options a scenario may set.
+
+    What only some codecs have is a protocol of its own: `Adaptable`, `Wrapping`, `Limited`.
+    """
 
     kind: ClassVar[str]
 
