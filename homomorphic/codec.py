@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,8 @@ from netfold.homomorphic.bounds import ErrorBound
 
 Words = NDArray[Any]  # 1-D; int32 (ADD, MAX), uint32 (OR, SIGN, TABLE_ADD) or float32 (FLOAT_ADD)
 Gradient = NDArray[np.float32]
+
+_PS_PER_S = 10**12
 
 
 class Merge(Enum):
@@ -176,7 +178,10 @@ class Encoder(Protocol):
 
 
 class Codec(Protocol):
-    """A frozen dataclass whose fields are the options a scenario may set."""
+    """A frozen dataclass whose fields are the options a scenario may set.
+
+    What only some codecs have is a protocol of its own: `Adaptable`, `Wrapping`, `Limited`.
+    """
 
     kind: ClassVar[str]
 
@@ -204,20 +209,43 @@ class Codec(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+class MessageSize(NamedTuple):
+    """What a network is asked to carry of one message."""
+
+    words: int
+    block_elements: int = 0  # of a scaled message: elements that share an exponent
+
+
+@dataclass(frozen=True, kw_only=True)
 class Carrier:
-    """What a codec may want to know of the network that carries its messages, and of the workers' memory."""
+    """How long a network takes for messages, and a worker to pass over memory.
+
+    This one is for where nothing is known of the network: an operation takes a latency, and its words the
+    time that a rate gives them. Simulated collectives have carriers of their own.
+    """
 
     unit_elements: int = 256  # what the network sends and answers as one
-    latency_us: float = 10.0  # of an operation, beside the time that its words take at the rate
-    rate_gbps: float = 100.0  # of the words of messages, headers left out
-    memory_gbps: float | None = None  # at which workers pass over memory; None: nothing is charged for it
-    padded_words: int = 1  # messages are filled up to a multiple
-    window_words: int | None = None  # that may be under way; None: no limit
-    is_streamed: bool = (
-        True  # messages of an operation follow each other at once; else each waits for the last
-    )
-    has_exponents_ahead: bool = False  # of scaled messages with a block per unit: they go a window ahead
+    latency_ps: int = 10 * 10**6  # of an operation, beside the time that its words take at the rate
+    rate_bps: int = 100 * 10**9  # of the words of messages, headers left out
+    memory_bps: int | None = None  # at which workers pass over memory; None: nothing is charged for it
+
+    def time_ps(self, operation: Sequence[MessageSize]) -> int:
+        """Of messages sent at once; agreed exponents take an operation before them, as in `fold.stage`."""
+        first = [-(-size.words // (size.block_elements or 1)) for size in operation]
+        return self.plain_ps(first) + self.plain_ps([size.words for size in operation if size.block_elements])
+
+    def plain_ps(self, messages: Sequence[int]) -> int:
+        """Of messages of so many words sent at once, none of them scaled."""
+        words = sum(messages)
+        return self.latency_ps + self.words_ps(words) if words else 0
+
+    def words_ps(self, words: int) -> int:
+        """Of words that follow each other, at the rate."""
+        return -(-32 * words * _PS_PER_S // self.rate_bps)
+
+    def memory_ps(self, passed_bytes: int) -> int:
+        """Of a worker that passes over so much memory."""
+        return 0 if self.memory_bps is None else -(-8 * passed_bytes * _PS_PER_S // self.memory_bps)
 
 
 @runtime_checkable
@@ -226,6 +254,33 @@ class Adaptable(Protocol):
 
     def carried_by(self, carrier: Carrier) -> Codec:
         """Return the codec with those options filled in."""
+        ...
+
+
+@runtime_checkable
+class Wrapping(Protocol):
+    """A codec whose sums may leave int32 on the way: nothing is lost if adders wrap."""
+
+    @property
+    def wrap_reason(self) -> str:
+        """What may fail where adders do not wrap, and why; no full stop."""
+        ...
+
+
+class Refusal(NamedTuple):
+    """Why a codec cannot be used."""
+
+    option: str  # of the codec
+    reason: str
+    remedy: str  # options as they may be written instead
+
+
+@runtime_checkable
+class Limited(Protocol):
+    """A codec whose sums have room for so many workers and no more."""
+
+    def refusal(self, workers: int, overflow: str) -> Refusal | None:
+        """Of so many workers; None if they fit. `overflow`: of int32 sums: wrap, saturate or sticky."""
         ...
 
 

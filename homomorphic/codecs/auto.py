@@ -3,7 +3,7 @@
 How many elements are non-zero anywhere, in how many words and blocks, is read off the index that a round's
 workers agreed on, and how many words a value takes off what they agreed on about numbers. A round of blocks
 tells which of them are live, and a dense one nothing: there the decoded sum says the rest, and what it may
-hide is known from rounds before (see `choice.union`). All workers have heard the same: so they choose alike,
+hide is known from rounds before (see `union`). All workers have heard the same: so they choose alike,
 and nothing is sent for it. A bucket's first round is packed: little more than dense where nothing is zero,
 and far less where most is. So is the first one of another length.
 
@@ -42,6 +42,8 @@ from netfold.homomorphic.codecs.lossless import Lossless, LosslessEncoder
 from netfold.homomorphic.codecs.packed import Packed
 from netfold.homomorphic.numbers.formats import Format, Values, number_format
 
+_PS_PER_US, _BPS_PER_GBPS = 10**6, 10**9
+
 
 @register
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Auto:
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
     kind: ClassVar[str] = "auto"
     is_linear: ClassVar[bool] = False  # each of what it may choose is not, or would have to be all the time
+    wrap_reason: ClassVar[str] = Lossless.wrap_reason
 
     values: Values = "block_exponent"
     latency_us: float | None = None
@@ -103,9 +106,9 @@ class Auto:
         """With the network's figures for those left out."""
         own = replace(
             carrier,
-            latency_us=self.latency_us or carrier.latency_us,
-            rate_gbps=self.rate_gbps or carrier.rate_gbps,
-            memory_gbps=self.memory_gbps or carrier.memory_gbps,
+            latency_ps=_in_units(self.latency_us, _PS_PER_US) or carrier.latency_ps,
+            rate_bps=_in_units(self.rate_gbps, _BPS_PER_GBPS) or carrier.rate_bps,
+            memory_bps=_in_units(self.memory_gbps, _BPS_PER_GBPS) or carrier.memory_bps,
         )
         unit_elements = self.unit_elements or carrier.unit_elements
         return CarriedAuto(self.values, unit_elements=unit_elements, carrier=own)
@@ -172,18 +175,24 @@ class AutoEncoder:
     def _choice(self, known: Experience | None, round: Round) -> Note:
         if known is None or known.counts is None:
             return Note(NoteKind.CHOICE, f"{Choice.PACKED}: nothing has been measured yet")
-        times_us = known.times_us(self.codec.carrier, round)
-        first, *others = sorted(times_us, key=times_us.__getitem__)
-        rivals = ", ".join(f"{name} {_told(times_us[name])}" for name in others)
+        times_ps = known.times_ps(self.codec.carrier, round)
+        first, *others = sorted(times_ps, key=times_ps.__getitem__)
+        rivals = ", ".join(f"{name} {_told(times_ps[name])}" for name in others)
         text = (
-            f"{first}: {_told(times_us[first])} us expected, {rivals}; the last round had "
+            f"{first}: {_told(times_ps[first])} us expected, {rivals}; the last round had "
             f"{known.counts.members} of {known.counts.elements} elements"
         )
         return Note(NoteKind.CHOICE, text)
 
 
-def _told(time_us: float) -> str:
-    """Three digits at least, and all before the point."""
+def _in_units(figure: float | None, unit: int) -> int | None:
+    """A figure in smaller units, at least one of them."""
+    return None if figure is None else max(1, round(figure * unit))
+
+
+def _told(time_ps: int) -> str:
+    """In microseconds: three digits at least, and all before the point."""
+    time_us = time_ps / _PS_PER_US
     return f"{time_us:.0f}" if time_us >= 100 else f"{time_us:.3g}"
 
 

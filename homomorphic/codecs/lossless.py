@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from netfold.homomorphic.bounds import ErrorBound
-from netfold.homomorphic.codec import Exchange, Gradient, Merge, Round, register
+from netfold.homomorphic.codec import Exchange, Gradient, Merge, Refusal, Round, register
 from netfold.homomorphic.index.bits import WORD_ELEMENTS
 from netfold.homomorphic.index.membership import IndexKind, IndexMemory, check_block_elements, index_merges
 from netfold.homomorphic.numbers.formats import Values, number_format, number_merges
@@ -73,6 +73,7 @@ class Lossless:
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
     kind: ClassVar[str] = "lossless"
     is_linear: ClassVar[bool] = False  # what the index says must hold for the sketch it goes with
+    wrap_reason: ClassVar[str] = "saturation is not invertible, so peeling can fail where a counter overflows"
 
     setting: Setting = "repaired"
     schedule: Schedule = "staged"
@@ -132,6 +133,11 @@ class Lossless:
         if self.setting == "published":
             return numbers | {Merge.OR if self.index_bits == 1 else Merge.ADD}
         return index_merges(self.index) | numbers
+
+    def refusal(self, workers: int, overflow: str) -> Refusal | None:
+        """What the cells of the published index cannot count."""
+        counts_cells = self.setting == "published" and self.index_bits != 1
+        return released.cells_refusal(workers, overflow) if counts_cells else None
 
     def worker(self, rank: int, workers: int, seed: int) -> LosslessEncoder:
         """Encoder of one worker; it remembers what the last rounds were like."""

@@ -37,6 +37,7 @@ from netfold.homomorphic.codec import (
     Message,
     Note,
     NoteKind,
+    Refusal,
     Round,
     Work,
 )
@@ -67,6 +68,7 @@ IndexBits = Literal[1, 4]
 
 CELLS_PER_WORD = 8  # of 4-bit cells
 WORKERS_MAX = 15  # that a 4-bit cell can count
+INT32_WORKERS_MAX = 7  # eight times the highest cell of a word, 8 · 2^28, is beyond int32
 
 _BLOCK_WORDS = PUBLISHED_LANES // WORD_ELEMENTS
 _HASHES = 3
@@ -77,6 +79,23 @@ class Options(NamedTuple):
 
     ratio: float  # elements per counter
     index_bits: IndexBits
+
+
+def cells_refusal(workers: int, overflow: str) -> Refusal | None:
+    """Cells of 4 bits that overflow; `overflow` is what becomes of sums that leave int32.
+
+    A word is eight cells, counted by ADD. Where sums wrap, the highest cell may well use the sign.
+    """
+    if workers > WORKERS_MAX:
+        reason = f"{workers} workers overflow the index's cells of 4 bits, which count to {WORKERS_MAX}"
+        return Refusal("index_bits", reason, f"index_bits: 1, or {WORKERS_MAX} workers at most")
+    if overflow != "wrap" and workers > INT32_WORKERS_MAX:
+        reason = (
+            f"{workers} workers in the index's cells of 4 bits leave int32, and with overflow {overflow} "
+            f"the index would be wrong; up to {INT32_WORKERS_MAX} fit"
+        )
+        return Refusal("index_bits", reason, "index_bits: 1")
+    return None
 
 
 def exchange(gradient: Gradient, numbers: Format[Any], options: Options, round: Round) -> Exchange:

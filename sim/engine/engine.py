@@ -333,6 +333,10 @@ class Engine:
         """Let what happens at a host wait."""
         self.world.hosts[host].away_until_ps = max(until_ps, int(self.world.hosts[host].away_until_ps))
 
+    def sent_bytes(self, link: int) -> int:
+        """Bytes that a link has carried so far."""
+        return int(self.world.links[link].sent_bytes)
+
     def flow_counters(self, number: int) -> dict[str, int]:
         """Counters of a flow; only while its row is not used by a later one."""
         return inspection.flow_counters(self.world, number)

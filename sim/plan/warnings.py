@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from netfold.homomorphic.codec import Codec
-from netfold.homomorphic.codecs.auto import Auto
-from netfold.homomorphic.codecs.lossless import Lossless
+from netfold.homomorphic.codec import Codec, Wrapping
 from netfold.sim.engine.interface import Job, Overflow
 from netfold.sim.plan.idle_network import Pace
 from netfold.sim.plan.plan import JobPlan, RingPlan
@@ -14,19 +12,15 @@ from netfold.sim.units import TIME
 
 _DONE = {Overflow.WRAP: "wrapped", Overflow.SATURATE: "saturated", Overflow.STICKY: "stuck at the limit"}
 RING_MARGIN = 0.98  # closed forms are no better than that
-_SKETCHES = (Lossless, Auto)  # counters of a sketch may leave int32 and lose nothing, if they wrap
 
 
 def warnings_of(codec: Codec, collective: RingPlan | Job) -> tuple[str, ...]:
     """One sentence each; they are printed and kept with the results."""
     if isinstance(collective, RingPlan) or collective.overflow is Overflow.WRAP:
         return ()
-    if isinstance(codec, _SKETCHES):
+    if isinstance(codec, Wrapping):
         policy = collective.overflow.name.lower()
-        return (
-            f"codec {codec.kind} with overflow {policy}: saturation is not invertible, so peeling can fail "
-            "where a counter overflows",
-        )
+        return (f"codec {codec.kind} with overflow {policy}: {codec.wrap_reason}",)
     return ()
 
 
@@ -72,7 +66,7 @@ def overflow_warnings(job: JobPlan, points: Sequence[Mapping[str, int]]) -> tupl
     count = sum(point["overflowed_words"] for point in points)
     if isinstance(plan, RingPlan) or count == 0:
         return ()
-    if plan.overflow is Overflow.WRAP and isinstance(job.codec, _SKETCHES):
+    if plan.overflow is Overflow.WRAP and isinstance(job.codec, Wrapping):
         return ()
     return (f"{count} sums left int32 in switches and {_DONE[plan.overflow]}",)
 
@@ -86,6 +80,6 @@ def clipped_sums(job: JobPlan, points: Sequence[Mapping[str, int]]) -> str:
     count = sum(point["overflowed_words"] for point in points)
     if isinstance(plan, RingPlan) or plan.overflow is Overflow.WRAP or count == 0:
         return ""
-    if not isinstance(job.codec, _SKETCHES):
+    if not isinstance(job.codec, Wrapping):
         return ""
     return f"; {count} sums left int32 in switches and {_DONE[plan.overflow]}: use overflow wrap"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from netfold.homomorphic.codec import Codec
+from netfold.sim.collectives.ring_carrier import ring_carrier
 from netfold.sim.collectives.ring_rules import MERGES, ring_route
 from netfold.sim.plan.frames import frame_of
 from netfold.sim.plan.idle_network import Window, full_window_trip_ps, ring_traffic
 from netfold.sim.plan.plan import RingPlan
-from netfold.sim.resolve.carrier import fitted, ring_carrier
-from netfold.sim.resolve.cells import check_cells
+from netfold.sim.resolve.codec import check_workers, fitted
 from netfold.sim.resolve.place import Place
 from netfold.sim.resolve.sections import device_of
 from netfold.sim.resolve.timeouts import check_timeout
@@ -52,7 +52,7 @@ def resolve_ring(
             f"codec {job.codec.kind!r} needs {', '.join(refused)}, which a ring cannot do",
             "a ring merges at every hop: use a codec whose messages can be merged",
         )
-    check_cells(place, job.codec, len(hosts), "wrap")
+    check_workers(place, job.codec, len(hosts), "wrap")
     if section.window < section.ack_every:
         raise place.job_error(
             "collective.window",

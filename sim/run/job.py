@@ -280,8 +280,7 @@ class TrainingJob:
 
     def _wire_bytes_since(self, worker: int) -> NDArray[np.int64]:
         """Bytes out of and into a worker's host since its last round ended; its buckets follow each other."""
-        sent = self._engine.world.links["sent_bytes"]
-        now = np.array([sent[row] for row in self._parts.host_links[worker]])
+        now = np.array([self._engine.sent_bytes(link) for link in self._parts.host_links[worker]])
         since: NDArray[np.int64] = now - self._wire_bytes[worker]
         self._wire_bytes[worker] = now
         return since

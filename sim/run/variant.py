@@ -23,8 +23,9 @@ from netfold.sim.errors import RunError
 from netfold.sim.network.fabric import Fabric
 from netfold.sim.network.host_time import Hosts
 from netfold.sim.plan.faults import Change, Crash, Reboot
-from netfold.sim.plan.plan import JobPlan, Plan, VariantPlan, passes_count, results_count
+from netfold.sim.plan.plan import JobPlan, Plan, VariantPlan
 from netfold.sim.plan.warnings import overflow_warnings
+from netfold.sim.results.passes import passes_count, results_count
 from netfold.sim.results.records import LinkRecord
 from netfold.sim.results.summary import VariantFacts
 from netfold.sim.run.fault_driver import FaultDriver

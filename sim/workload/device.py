@@ -12,6 +12,8 @@ from typing import Protocol
 from netfold.sim.units import PS_PER_S, transmit_time_ps
 from netfold.sim.workload.workload import Cost
 
+_SAMPLE_BYTES = 10**9
+
 
 class Device(Protocol):
     """Turns counted work into time, int picoseconds rounded up."""
@@ -74,6 +76,12 @@ class RooflineDevice:
     def work_ps(self, read_bytes: int, written_bytes: int) -> int:
         """Time to move the bytes through memory."""
         return transmit_time_ps(read_bytes + written_bytes, self.memory_bps)
+
+
+def memory_bps(device: Device) -> int | None:
+    """Rate at which a device passes over memory, in bits per second; None if that takes no time."""
+    time_ps = device.work_ps(_SAMPLE_BYTES, 0)
+    return 8 * _SAMPLE_BYTES * PS_PER_S // time_ps if time_ps else None
 
 
 def step_times(device: Device, cost: Cost) -> tuple[int, int]:

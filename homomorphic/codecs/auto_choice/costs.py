@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from netfold.homomorphic.codec import Carrier
+from netfold.homomorphic.codec import Carrier, MessageSize
 from netfold.homomorphic.codecs.block_sparse import BLOCK_ELEMENTS
 from netfold.homomorphic.index.members import DENSE_SHARE
 from netfold.homomorphic.numbers.formats import Values
@@ -45,6 +45,10 @@ class Counts(NamedTuple):
         """Words per value of a member."""
         return self.member_words / self.members if self.members else 1.0
 
+    def words_of(self, members: int) -> int:
+        """Words of the values of some members, expected."""
+        return -(-members * self.member_words // self.members) if self.members else members
+
     @property
     def scanned_bytes(self) -> float:
         """Read to find a worker's members, and what their numbers need (see `members.nonzeros_of`)."""
@@ -60,29 +64,31 @@ class Counts(NamedTuple):
 class Cost(NamedTuple):
     """What a round asks of the network, and of a worker's memory."""
 
-    operations: tuple[tuple[float, ...], ...]  # words of the messages of each
+    operations: tuple[tuple[MessageSize, ...], ...]
     passed_bytes: float
-    scaled_words: float = 0.0  # of a message whose exponents go a window ahead of it
 
 
-def dense_cost(counts: Counts, unit_elements: int, is_ahead: bool) -> Cost:
-    """Every element; `is_ahead`: the network sends exponents of its units ahead of their values."""
+def _plain(*messages: int) -> tuple[MessageSize, ...]:
+    """An operation of messages of so many words."""
+    return tuple(MessageSize(words) for words in messages)
+
+
+def dense_cost(counts: Counts, unit_elements: int) -> Cost:
+    """Every element; with exponents, they are those of units of so many."""
     elements = counts.elements
     if counts.values == "float32":
-        return Cost(((elements,),), 8 * elements)
+        return Cost((_plain(elements),), 8 * elements)
     if counts.values == "exact":
         summed_bytes = counts.summed_bytes(elements, counts.dense_words)
-        return Cost(((counts.agreed_words,), (counts.dense_words,)), 4 * elements + summed_bytes)
+        return Cost((_plain(counts.agreed_words), _plain(counts.dense_words)), 4 * elements + summed_bytes)
     # Read for the exponents, read and written as integers, and so the sum.
-    if is_ahead:
-        return Cost((), 20 * elements, elements)
-    return Cost(((-(-elements // unit_elements),), (elements,)), 20 * elements)
+    return Cost(((MessageSize(elements, unit_elements),),), 20 * elements)
 
 
 def packed_cost(counts: Counts) -> Cost:
     """A bit per element, then the values."""
     return Cost(
-        ((-(-counts.elements // 32), counts.agreed_words), (counts.member_words,)),
+        (_plain(-(-counts.elements // 32), counts.agreed_words), _plain(counts.member_words)),
         counts.scanned_bytes + 6 * _INDEX_BYTES * counts.elements + _member_bytes(counts),
     )
 
@@ -91,7 +97,11 @@ def two_level_cost(counts: Counts) -> Cost:
     """A bit per 64 elements, the bits of those that are not zero, the values."""
     told_words = 2 * counts.live_runs
     return Cost(
-        ((-(-counts.elements // 2048), counts.agreed_words), (told_words,), (counts.member_words,)),
+        (
+            _plain(-(-counts.elements // 2048), counts.agreed_words),
+            _plain(told_words),
+            _plain(counts.member_words),
+        ),
         # Eight times over the bits of live runs, and four times over all that there are.
         counts.scanned_bytes
         + 4 * _INDEX_BYTES * counts.elements
@@ -105,60 +115,31 @@ def bitmap_cost(counts: Counts) -> Cost:
     live = counts.live_elements
     summed_bytes = counts.summed_bytes(live, counts.live_words) if live else 0
     return Cost(
-        ((-(-counts.elements // (32 * BLOCK_ELEMENTS)), counts.agreed_words), (counts.live_words,)),
+        (
+            _plain(-(-counts.elements // (32 * BLOCK_ELEMENTS)), counts.agreed_words),
+            _plain(counts.live_words),
+        ),
         (4 if counts.values == "float32" else 8) * counts.elements + summed_bytes,
     )
 
 
 def concurrent_cost(counts: Counts, size: SketchSize, redone_members: int) -> Cost:
     """Index and sketch at once, then the members of tiles that were not as expected, packed."""
-    direct_words, redone_words = (counts.digits * some for some in (size.direct_elements, redone_members))
-    first = (-(-counts.elements // 32), counts.agreed_words, size.words, direct_words)
+    direct_words, redone_words = (counts.words_of(some) for some in (size.direct_elements, redone_members))
+    first = _plain(-(-counts.elements // 32), counts.agreed_words, size.words, direct_words)
     passed_bytes = counts.scanned_bytes + 6 * _INDEX_BYTES * counts.elements
     if size.words:
         passed_bytes += sketch_work_bytes(counts.elements, size.words, counts.own_members, counts.digits)
     for count, words in ((size.direct_elements, direct_words), (redone_members, redone_words)):
         passed_bytes += counts.summed_bytes(count, words) if count else 0
-    return Cost((first, (redone_words,)), passed_bytes)
+    return Cost((first, _plain(redone_words)), passed_bytes)
 
 
 def _member_bytes(counts: Counts) -> float:
     return counts.summed_bytes(counts.members, counts.member_words) if counts.members else 0.0
 
 
-def time_us(cost: Cost, carrier: Carrier) -> float:
-    """How long that takes, in microseconds."""
-    total_us = 8 * cost.passed_bytes / (1e3 * (carrier.memory_gbps or math.inf))
-    for messages in cost.operations:
-        sizes = [_padded(words, carrier) for words in messages if words]
-        for words in [sum(sizes)] if carrier.is_streamed else sizes:
-            total_us += _stream_us(words, carrier)
-    if cost.scaled_words:
-        words = _padded(cost.scaled_words, carrier)
-        ahead = min(words, carrier.window_words or words)
-        # The first values leave when the first exponents are back, and when all of the window's are sent.
-        total_us += max(_trip_us(carrier), ahead * _word_us(carrier)) + _stream_us(words, carrier)
-    return total_us
-
-
-def _padded(words: float, carrier: Carrier) -> float:
-    return math.ceil(words / carrier.padded_words) * carrier.padded_words
-
-
-def _stream_us(words: float, carrier: Carrier) -> float:
-    """Window after window; each but the last waits for its first answer, if not for the link."""
-    if not words:
-        return 0.0
-    window = carrier.window_words or words
-    full = math.ceil(words / window) - 1
-    full_us = max(_trip_us(carrier), window * _word_us(carrier))
-    return full * full_us + carrier.latency_us + (words - full * window) * _word_us(carrier)
-
-
-def _trip_us(carrier: Carrier) -> float:
-    """From sending one thing to its answer."""
-    return carrier.latency_us + carrier.padded_words * _word_us(carrier)
-
-
-def _word_us(carrier: Carrier) -> float:
-    return 32 / (1e3 * carrier.rate_gbps)
+def round_ps(cost: Cost, carrier: Carrier) -> int:
+    """How long that takes."""
+    operations_ps = sum(carrier.time_ps(operation) for operation in cost.operations)
+    return carrier.memory_ps(math.ceil(cost.passed_bytes)) + operations_ps

@@ -17,7 +17,7 @@ from netfold.homomorphic.codecs.auto_choice.costs import (
     concurrent_cost,
     dense_cost,
     packed_cost,
-    time_us,
+    round_ps,
     two_level_cost,
 )
 from netfold.homomorphic.codecs.auto_choice.union import Heard, UnionMemory
@@ -77,20 +77,19 @@ class Experience:
         self._counts = counts._replace(own_members=(1 + 1 / round.workers) / 2 * counts.members)
         return seen
 
-    def times_us(self, carrier: Carrier, round: Round) -> dict[Choice, float]:
+    def times_ps(self, carrier: Carrier, round: Round) -> dict[Choice, int]:
         """How long a round is expected to take, in each encoding that can be judged."""
         return {
-            choice: float(np.mean([time_us(cost, carrier) for cost in costs]))
-            for choice, costs in self.costs(carrier, round).items()
+            choice: sum(round_ps(cost, carrier) for cost in costs) // len(costs)
+            for choice, costs in self.costs(round).items()
         }
 
-    def costs(self, carrier: Carrier, round: Round) -> dict[Choice, list[Cost]]:
+    def costs(self, round: Round) -> dict[Choice, list[Cost]]:
         """What a round may ask for; of several, each is as likely."""
         counts = self._counts
         assert counts is not None, "a bucket's first round is chosen without experience"
-        is_ahead = carrier.has_exponents_ahead and self.unit_elements == carrier.unit_elements
         found = {
-            Choice.DENSE: [dense_cost(counts, self.unit_elements, is_ahead)],
+            Choice.DENSE: [dense_cost(counts, self.unit_elements)],
             Choice.PACKED: [packed_cost(counts)],
             Choice.TWO_LEVEL: [two_level_cost(counts)],
             Choice.BITMAP: [bitmap_cost(counts)],

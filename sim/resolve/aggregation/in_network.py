@@ -10,6 +10,7 @@ import networkx as nx
 from netfold.homomorphic.codec import Codec, Merge
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.sim.collectives.ring_rules import ring_route
+from netfold.sim.collectives.window_carrier import window_carrier
 from netfold.sim.engine.interface import Branch, Job, Overflow, Program, Server
 from netfold.sim.errors import ScenarioError
 from netfold.sim.plan.frames import FRAMES, frame_of, own_header_bytes
@@ -27,8 +28,7 @@ from netfold.sim.plan.warnings import is_ring_faster, slower_than_ring
 from netfold.sim.resolve.aggregation.candidates import Candidate, Candidates, none_fits
 from netfold.sim.resolve.aggregation.switches import Request, Switches
 from netfold.sim.resolve.aggregation.tree import Tree
-from netfold.sim.resolve.carrier import fitted, switch_carrier
-from netfold.sim.resolve.cells import check_cells
+from netfold.sim.resolve.codec import check_workers, fitted
 from netfold.sim.resolve.place import Place
 from netfold.sim.resolve.placement import Hosts
 from netfold.sim.resolve.sections import device_of
@@ -139,7 +139,7 @@ class InNetworkResolver:
         """The job where it is to be; fails as `resolve`."""
         section, tree = self.section, candidate.tree
         overflow = self._overflow(candidate.root)
-        check_cells(self.place, self.sections.codec, len(self.hosts), overflow)
+        check_workers(self.place, self.sections.codec, len(self.hosts), overflow)
         stream_bps = candidate.pace.busiest.stream_bps
         request = Request(
             self.place,
@@ -156,7 +156,7 @@ class InNetworkResolver:
         )
         job = self._with_timeouts(job)
         codec = fitted(
-            self.sections.codec, switch_carrier(self.switches.network, job, device_of(self.sections.device))
+            self.sections.codec, window_carrier(self.switches.network, job, device_of(self.sections.device))
         )
         return Resolved(job, codec, Passes(grant.fit.packet_passes, grant.fit.read_passes))
 

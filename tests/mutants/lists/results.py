@@ -94,6 +94,17 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
+        "sim/collectives/window_carrier.py",
+        ["tests/sim/collectives/test_carriers.py"],
+        [
+            (
+                "the last window waits for its answer",
+                "full = -(-words // self.window_words) - 1",
+                "full = -(-words // self.window_words)",
+            ),
+        ],
+    ),
+    *faults(
         "sim/collectives/in_network.py",
         ["tests/sim/collectives/test_packet_counts.py"],
         [

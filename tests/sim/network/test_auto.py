@@ -14,6 +14,8 @@ import pytest
 from netfold.homomorphic.codec import Gradient
 from netfold.homomorphic.codecs.auto import CarriedAuto
 from netfold.homomorphic.codecs.auto_choice.experience import Choice
+from netfold.sim.collectives.ring_carrier import RingCarrier
+from netfold.sim.collectives.window_carrier import WindowCarrier
 from netfold.sim.report.words import codec_told
 from netfold.sim.results import load
 from netfold.sim.workload.synthetic import SyntheticWorkload
@@ -190,17 +192,18 @@ def test_codecs_are_told_of_the_network_they_run_on(tmp_path: Path) -> None:
 
     # RoCE: 4 packets of 1024 B to a unit; 82 B of headers each; 512 under way. Two delays, eleven passes.
     switch = told(SWITCH).carrier
-    assert (switch.unit_elements, switch.padded_words, switch.window_words) == (1024, 1024, 512 * 256)
-    assert (switch.is_streamed, switch.has_exponents_ahead, switch.memory_gbps) == (True, True, None)
-    assert switch.rate_gbps == pytest.approx(100 * 1024 / (1024 + 82), rel=0.01)
-    assert switch.latency_us == pytest.approx(2 + 11 * 0.6, rel=0.05)
+    assert isinstance(switch, WindowCarrier)
+    assert (switch.unit_elements, switch.window_words) == (1024, 512 * 256)
+    assert (switch.sends_exponents_ahead, switch.memory_bps) == (True, None)
+    assert switch.rate_bps == pytest.approx(100e9 * 1024 / (1024 + 82), rel=0.01)
+    assert switch.latency_ps == pytest.approx(2e6 + 11 * 0.6e6, rel=0.05)
 
     # 14 hops of two links and a switch, headers of 82 B on both; each word is sent 14/8 times, and merged at
     # half of the hops.
     ring = told(RING).carrier
-    assert (ring.is_streamed, ring.has_exponents_ahead, ring.window_words) == (False, False, None)
-    assert ring.latency_us == pytest.approx(14 * (2 + 0.6 + 2 * 82 * 8e-5))
-    assert ring.rate_gbps == pytest.approx(100 * 1024 / (1024 + 82) * 8 / 14, rel=0.01)
+    assert isinstance(ring, RingCarrier)
+    assert ring.latency_ps == pytest.approx(14 * (2e6 + 0.6e6 + 2 * 82 * 80))
+    assert ring.rate_bps == pytest.approx(100e9 * 1024 / (1024 + 82) * 8 / 14, rel=0.01)
     loaded = told(RING, MEMORY).carrier
-    assert loaded.memory_gbps == pytest.approx(800)
-    assert 32 / loaded.rate_gbps - 32 / ring.rate_gbps == pytest.approx(7 / 8 * 12 * 8 / 800)
+    assert loaded.memory_bps == pytest.approx(800e9)
+    assert 32 / loaded.rate_bps - 32 / ring.rate_bps == pytest.approx(7 / 8 * 12 * 8 / 800e9)

@@ -1,0 +1,69 @@
+"""How long switches take for messages, for codecs that choose by it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from netfold.homomorphic.codec import Carrier, MessageSize
+from netfold.sim.engine.interface import Job, Program
+from netfold.sim.plan.idle_network import Window, full_window_trip_ps, job_traffic, wire_bound
+from netfold.sim.units import PS_PER_S
+from netfold.sim.workload.device import Device, memory_bps
+from netfold.topologies.routing import Network
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowCarrier(Carrier):
+    """Messages of an operation follow each other at once, in whole units, and so many are under way."""
+
+    window_words: int
+    sends_exponents_ahead: bool  # of messages with a block per unit, by a window
+
+    def time_ps(self, operation: Sequence[MessageSize]) -> int:
+        """See `Carrier`."""
+        are_ahead = all(size.block_elements == self.unit_elements for size in operation)
+        if not (self.sends_exponents_ahead and are_ahead):
+            return super().time_ps(operation)
+        return sum(self._scaled_ps(self._padded(size.words)) for size in operation if size.words)
+
+    def plain_ps(self, messages: Sequence[int]) -> int:
+        """See `Carrier`."""
+        return self._stream_ps(sum(self._padded(words) for words in messages))
+
+    def _padded(self, words: int) -> int:
+        return -(-words // self.unit_elements) * self.unit_elements
+
+    def _scaled_ps(self, words: int) -> int:
+        """The first values leave when the first exponents are back, and when all of the window's are sent."""
+        ahead_ps = self.words_ps(min(words, self.window_words))
+        return max(self._trip_ps, ahead_ps) + self._stream_ps(words)
+
+    def _stream_ps(self, words: int) -> int:
+        """Window after window; each but the last waits for its first answer, if not for the link."""
+        if not words:
+            return 0
+        full = -(-words // self.window_words) - 1
+        full_ps = max(self._trip_ps, self.words_ps(self.window_words))
+        return full * full_ps + self.latency_ps + self.words_ps(words - full * self.window_words)
+
+    @property
+    def _trip_ps(self) -> int:
+        """From sending one unit to its answer."""
+        return self.latency_ps + self.words_ps(self.unit_elements)
+
+
+def window_carrier(network: Network, job: Job, device: Device) -> WindowCarrier:
+    """A job on its switches: the round trip beside the words' own time, and the rate of its busiest link."""
+    frame = job.frame
+    packet_bytes = frame.wire_bytes(job.lanes * frame.elements, first=True, last=True)
+    trip_ps = full_window_trip_ps(network, job_traffic(network, job), Window(frame, 1, packet_bytes))
+    words_per_s = wire_bound(network, job).elements_per_s
+    return WindowCarrier(
+        unit_elements=job.unit_packets * frame.elements,
+        latency_ps=max(1, round(trip_ps - PS_PER_S * frame.elements / words_per_s)),
+        rate_bps=max(1, round(32 * words_per_s)),
+        memory_bps=memory_bps(device),
+        window_words=job.slots_count * frame.elements,
+        sends_exponents_ahead=job.program is Program.SWITCHML,
+    )

@@ -1,0 +1,27 @@
+"""What a codec asks of the network that it is used on, and takes from it."""
+
+from __future__ import annotations
+
+from netfold.homomorphic.codec import Adaptable, Carrier, Codec, Limited
+from netfold.sim.resolve.place import Place
+
+
+def fitted(codec: Codec, carrier: Carrier) -> Codec:
+    """The codec, with what it takes from the network."""
+    return codec.carried_by(carrier) if isinstance(codec, Adaptable) else codec
+
+
+def check_workers(place: Place, codec: Codec, workers: int, overflow: str) -> None:
+    """Refuse more workers than a codec's sums have room for; `overflow`: of sums that leave int32.
+
+    Raises
+    ------
+    ScenarioError
+        There are more.
+    """
+    if not isinstance(codec, Limited) or (refusal := codec.refusal(workers, overflow)) is None:
+        return
+    hint = f"use codec.{refusal.remedy}"
+    if codec.refusal(workers, "wrap") is None:
+        hint += ", or collective.overflow: wrap"
+    raise place.job_error(f"codec.{refusal.option}", refusal.reason, hint)
