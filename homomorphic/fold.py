@@ -12,8 +12,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import Encoder, Exchange, Gradient, Merge, Merged, Message, Round, Words
-from netfold.homomorphic.codecs.factor import WORD_MAX
+from netfold.homomorphic.codec import (
+    WORD_MAX,
+    Encoder,
+    Exchange,
+    Gradient,
+    Merge,
+    Merged,
+    Message,
+    Round,
+    Words,
+)
 from netfold.homomorphic.codecs.fixed_point import quantize
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.merge import merge_all

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from netfold.homomorphic.codec import Merge
+from netfold.homomorphic.codec import MERGEABLE, Merge
 from netfold.switch.limits import KINDS, OVERFLOWS, PIPELINE, Profile, ProfileError
 from netfold.switch.profiles import PROFILES, nearest
 
-MERGES = {merge.value: merge for merge in Merge if merge is not Merge.GATHER}
+MERGES = {merge.value: merge for merge in Merge if merge in MERGEABLE}
 _LEAST = {  # of a pipeline
     **dict.fromkeys(("pipes", "stages", "salus_per_stage", "salu_lanes", "words_out"), 1),
     **dict.fromkeys(("sram_blocks_per_stage", "map_rams_per_stage", "block_rows", "phv_bits"), 1),

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from netfold.homomorphic.bounds import FactorBound, largest_magnitudes
-from netfold.homomorphic.codec import EncodeError, Exchange, Gradient, Merge, Message, Round, Work
+from netfold.homomorphic.codec import WORD_MAX, EncodeError, Exchange, Gradient, Merge, Message, Round, Work
 
-WORD_MAX = 2**31 - 1
 FACTOR_MIN = 2.0**-128  # half of it makes 0 of every float32; far smaller ones have infinite bounds
 
 

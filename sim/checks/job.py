@@ -6,8 +6,7 @@ import math
 from dataclasses import replace
 
 from netfold.homomorphic.bounds import FLOAT_MAX
-from netfold.homomorphic.codec import NoteKind
-from netfold.homomorphic.merge import ORDER_FREE
+from netfold.homomorphic.codec import ORDER_FREE, NoteKind
 from netfold.sim.checks.finding import Counters, Ending, Finding, recorded
 from netfold.sim.checks.journal import Journal
 from netfold.sim.checks.leaks import nothing_leaked

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from netfold.homomorphic.codec import Merge
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Flow, Job, Merge, Segment
+from netfold.sim.engine.interface import Flow, Job, Segment
 from netfold.sim.engine.loop.loop import run_until
 from netfold.sim.plan.frames import FRAMES
 from netfold.topologies.graph import LinkSpec

@@ -7,7 +7,8 @@ import difflib
 
 import networkx as nx
 
-from netfold.homomorphic.codec import Codec, Merge
+from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.sim.collectives.ring_rules import ring_route
 from netfold.sim.engine.interface import Branch, Job, Overflow, Program, Server
@@ -41,7 +42,6 @@ from netfold.switch.declare import MERGES
 TIMEOUT_PS = TIME.parse("10ms")  # of SwitchML's released client
 ATP_TIMEOUT_PS, ATP_FIRST_TIMEOUT_PS = TIME.parse("200us"), TIME.parse("50ms")  # in-ATP/ATP, p4ml_manager.cc
 RING_FRAME = "roce-1024"  # of the ring that a job is compared with: a ring's default
-TABLE_LANES = 8  # result words per word of TABLE_ADD
 _NEEDS_LINEAR = ("timed", "atp")  # a result may hold some workers only, or be asked for again as floats
 _OVERFLOWS = {"switchml": "wrap", "atp": "sticky"}  # others: what the switch does by default
 
@@ -180,7 +180,7 @@ class InNetworkResolver:
 
     def _route(self, worker: int) -> int:
         """What picks a worker's way among equal ones; on a tree it is the same for all."""
-        return mix_plain(self.place.scenario.seed, 8, self.index, worker) >> 33
+        return mix_plain(self.place.scenario.seed, purposes.SWITCH_ROUTE, self.index, worker) >> 33
 
     def _overflow(self, root: str) -> str:
         """What becomes of sums that leave int32, at the root and so at all switches below it."""
@@ -212,7 +212,7 @@ class InNetworkResolver:
             ),
             homes=tree.homes if below else (),
             slot_timer_ps=section.slot_timer or 0,
-            lanes=TABLE_LANES if Merge.TABLE_ADD in self.sections.codec.merges else 1,
+            lanes=max((merge.lanes for merge in self.sections.codec.merges), default=1),
             server=self._server() if section.program == "atp" else None,
         )
 
@@ -250,7 +250,7 @@ class InNetworkResolver:
             section.slots,
             section.ecn_threshold,
             section.adaptive,
-            mix_plain(self.place.scenario.seed, 8, self.index, len(self.hosts)) >> 33,
+            mix_plain(self.place.scenario.seed, purposes.SWITCH_ROUTE, self.index, len(self.hosts)) >> 33,
         )
 
     def _with_timeouts(self, job: Job) -> Job:

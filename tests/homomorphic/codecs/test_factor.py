@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.codec import EncodeError, Gradient, Merge, Round
-from netfold.homomorphic.codecs.factor import WORD_MAX
+from netfold.homomorphic.codec import WORD_MAX, EncodeError, Gradient, Merge, Round
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.float32 import Uncompressed
 from netfold.homomorphic.codecs.lossless import Lossless
