@@ -179,6 +179,15 @@ class Round:
 Exchange = Generator[tuple[Message, ...], tuple[Merged, ...], Gradient]
 
 
+def advance(exchange: Exchange, answers: tuple[Merged, ...] | None) -> tuple[Message, ...] | Gradient:
+    """Hand an exchange what came back, None at its start; its next messages, or its decoded sum."""
+    try:
+        return next(exchange) if answers is None else exchange.send(answers)
+    except StopIteration as stop:
+        decoded: Gradient = stop.value
+        return decoded
+
+
 class Encoder(Protocol):
     """One worker's side of a codec; owns its state (error feedback, stale model, …)."""
 

@@ -22,6 +22,7 @@ from netfold.homomorphic.codec import (
     Message,
     Round,
     Words,
+    advance,
 )
 from netfold.homomorphic.codecs.fixed_point import quantize
 from netfold.homomorphic.kernels.keyed import mix_plain
@@ -72,7 +73,7 @@ def fold(
     answers: tuple[Merged, ...] | None = None
     folded = Folded([], [])
     while True:
-        sent = [_advance(exchange, answers) for exchange in exchanges]
+        sent = [advance(exchange, answers) for exchange in exchanges]
         operation = [one for one in sent if isinstance(one, tuple)]
         if not operation:
             folded.decoded.extend(one for one in sent if not isinstance(one, tuple))
@@ -84,15 +85,6 @@ def fold(
             _merged([messages[part] for messages in operation], order, mix_plain(key, part))
             for part in range(len(operation[0]))
         )
-
-
-def _advance(exchange: Exchange, answers: tuple[Merged, ...] | None) -> tuple[Message, ...] | Gradient:
-    """Next messages of one worker, or its decoded sum."""
-    try:
-        return next(exchange) if answers is None else exchange.send(answers)
-    except StopIteration as stop:
-        decoded: Gradient = stop.value
-        return decoded
 
 
 def check_lock_step(sent: Sequence[tuple[Message, ...] | Gradient]) -> None:
@@ -160,7 +152,7 @@ def stage(exchange: Exchange, is_left: Callable[[Message], bool] = lambda messag
     """
     answers: tuple[Merged, ...] | None = None
     while True:
-        sent = _advance(exchange, answers)
+        sent = advance(exchange, answers)
         if not isinstance(sent, tuple):
             return sent
         if all(is_left(message) for message in sent):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from typing import Any
 
 from netfold.homomorphic.codec import MERGEABLE, Merge
 from netfold.switch.limits import FIXED, FORWARDING, MEMORY, OVERFLOWS, PIPELINE, Profile
 
-__all__ = ["PROFILES", "Profile", "nearest"]
+__all__ = ["PROFILES", "Profile"]
 
 _P4C = "p4lang/p4c, bf-p4c"  # backends/tofino/bf-p4c
 _DEVICE = f"{_P4C}/specs/device.h"
@@ -151,10 +149,3 @@ _TRIO = _profile(
 PROFILES = {
     profile.name: profile for profile in (_PLAIN, _IDEAL, _TOFINO1, _TOFINO2, _SHARP_PROFILE, _FPGA, _TRIO)
 }
-
-
-def nearest(found: str, known: Iterable[str]) -> str:
-    """Hint for a name that is not known: the one like it, and all there are."""
-    names = list(known)
-    near = difflib.get_close_matches(found, names, 1)
-    return (f"did you mean {near[0]!r}? " if near else "") + f"known: {', '.join(names)}"

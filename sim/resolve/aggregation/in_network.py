@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 
 import networkx as nx
 
@@ -37,6 +36,7 @@ from netfold.sim.resolve.timeouts import check_timeout
 from netfold.sim.scenario.collectives import InNetwork
 from netfold.sim.scenario.models import JobSections
 from netfold.sim.units import TIME
+from netfold.spelling import did_you_mean
 from netfold.switch.declare import MERGES
 
 TIMEOUT_PS = TIME.parse("10ms")  # of SwitchML's released client
@@ -233,8 +233,7 @@ class InNetworkResolver:
             )
         names = [node for node, is_host in zip(network.nodes, network.is_host, strict=True) if is_host]
         if name not in names:
-            near = difflib.get_close_matches(name, names, 1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
+            hint = did_you_mean(name, names)
             raise self.place.job_error(
                 "collective.server",
                 f"there is no host {name!r}",
