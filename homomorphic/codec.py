@@ -32,20 +32,42 @@ from netfold.homomorphic.bounds import ErrorBound
 
 Words = NDArray[Any]  # 1-D; int32 (ADD, MAX), uint32 (OR, SIGN, TABLE_ADD) or float32 (FLOAT_ADD)
 Gradient = NDArray[np.float32]
+WORD_MAX = 2**31 - 1  # the largest int32
 
 _PS_PER_S = 10**12
 
 
 class Merge(Enum):
-    """How two messages of one network operation combine, wherever they meet (see `homomorphic.merge`)."""
+    """How two messages of one network operation combine, wherever they meet (see `homomorphic.merge`).
 
-    ADD = "add"  # int32 addition; hosts wrap, a switch does what its profile says
-    OR = "or"  # bitwise union of uint32
-    MAX = "max"  # larger int32
-    FLOAT_ADD = "float_add"  # float32 addition, order-dependent
-    SIGN = "sign"  # one random worker's bit survives per position; carries worker counts
-    TABLE_ADD = "table_add"  # small codes go up, a table turns them into wider integers that are added
-    GATHER = "gather"  # cannot be merged: every worker must receive every message
+    Of each: its name in scenarios and reports, its number in compiled code, the types of words it takes.
+    """
+
+    number: int
+    dtypes: tuple[type[np.generic], ...]
+
+    def __new__(cls, name: str, number: int, *dtypes: type[np.generic]) -> Merge:
+        """Known by its name: `Merge("add")`."""
+        merge = object.__new__(cls)
+        merge._value_, merge.number, merge.dtypes = name, number, dtypes
+        return merge
+
+    ADD = "add", 0, np.int32  # hosts wrap, a switch does what its profile says
+    OR = "or", 1, np.uint32  # bitwise union
+    MAX = "max", 2, np.int32  # the larger
+    FLOAT_ADD = "float_add", 3, np.float32  # order-dependent
+    SIGN = "sign", 4, np.uint32  # one random worker's bit survives per position; carries worker counts
+    TABLE_ADD = "table_add", 5, np.uint32, np.int32  # 4-bit codes, which a table lifts to integers; or these
+    GATHER = "gather", 6  # cannot be merged: every worker must receive every message
+
+    @property
+    def lanes(self) -> int:
+        """Merged words for each word sent: TABLE_ADD lifts each of the 4-bit codes of a word to a word."""
+        return 8 if self is Merge.TABLE_ADD else 1
+
+
+MERGEABLE = frozenset(Merge) - {Merge.GATHER}  # by switches and hosts, on the way
+ORDER_FREE = frozenset({Merge.ADD, Merge.OR, Merge.MAX, Merge.TABLE_ADD})  # same bits whatever the order
 
 
 @dataclass(frozen=True)
@@ -157,6 +179,15 @@ class Round:
 
 
 Exchange = Generator[tuple[Message, ...], tuple[Merged, ...], Gradient]
+
+
+def advance(exchange: Exchange, answers: tuple[Merged, ...] | None) -> tuple[Message, ...] | Gradient:
+    """Hand an exchange what came back, None at its start; its next messages, or its decoded sum."""
+    try:
+        return next(exchange) if answers is None else exchange.send(answers)
+    except StopIteration as stop:
+        decoded: Gradient = stop.value
+        return decoded
 
 
 class Encoder(Protocol):

@@ -10,11 +10,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netfold.homomorphic.codec import Encoder, Gradient, Merge, Merged, Message, Round, Words
+from netfold.homomorphic.codec import (
+    WORD_MAX,
+    Encoder,
+    Gradient,
+    Merge,
+    Merged,
+    Message,
+    Round,
+    Words,
+    advance,
+)
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.merge import merge_all
-from netfold.homomorphic.numbers.factor import WORD_MAX
-from netfold.homomorphic.stage import advance, stage
+from netfold.homomorphic.stage import stage
 
 
 class LockStepError(RuntimeError):

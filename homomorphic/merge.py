@@ -15,20 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Merge, Merged, Words
-from netfold.homomorphic.kernels.compiled import kernel
+from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.homomorphic.kernels.keyed import Integer, mix_plain, splitmix64
 
-CODES_PER_WORD = 8  # TABLE_ADD: 4-bit codes, lowest bits first
-ORDER_FREE = frozenset({Merge.ADD, Merge.OR, Merge.MAX, Merge.TABLE_ADD})  # same bits whatever the order
-
-_DTYPES: dict[Merge, tuple[type[np.generic], ...]] = {
-    Merge.ADD: (np.int32,),
-    Merge.OR: (np.uint32,),
-    Merge.MAX: (np.int32,),
-    Merge.FLOAT_ADD: (np.float32,),
-    Merge.SIGN: (np.uint32,),
-    Merge.TABLE_ADD: (np.uint32, np.int32),  # packed codes, or lanes that were lifted before
-}
+_LANES = Merge.TABLE_ADD.lanes
 
 
 @kernel
@@ -98,27 +88,33 @@ def sign_words(
             accumulator[i] = np.uint32(np.uint64(accumulator[i]) ^ taken)
 
 
-def keep_threshold(accumulated_workers: int, arriving_workers: int) -> int:
+@inlined
+def survival(accumulated_workers: Integer, arriving_workers: Integer) -> np.int64:
     """Probability a / (a + b) that the accumulator's bit survives, in units of 2**-32, rounded to nearest.
 
     With it the surviving bit is a uniformly random worker's, whatever the order and shape of the merges.
     """
+    total = accumulated_workers + arriving_workers
+    return ((np.int64(accumulated_workers) << np.int64(32)) + total // 2) // total
+
+
+def keep_threshold(accumulated_workers: int, arriving_workers: int) -> int:
+    """`survival` for any code, with its arguments checked."""
     if accumulated_workers < 0 or arriving_workers < 1:
         raise ValueError(
             f"sign merge of {accumulated_workers} and {arriving_workers} workers: "
             "needs none or more accumulated and at least one arriving"
         )
-    total = accumulated_workers + arriving_workers
-    return ((accumulated_workers << 32) + total // 2) // total
+    return int(survival(accumulated_workers, arriving_workers))
 
 
 @kernel
 def lift_words(words: NDArray[np.uint32], table: NDArray[np.int32], lanes: NDArray[np.int32]) -> None:
-    """Write the table's value of each packed 4-bit code into `lanes` (8 per word)."""
+    """Write the table's value of each packed 4-bit code into `lanes`, lowest bits first."""
     for i in range(words.size):
         word = words[i]
-        for j in range(8):
-            lanes[8 * i + j] = table[(word >> np.uint32(4 * j)) & np.uint32(15)]
+        for j in range(_LANES):
+            lanes[_LANES * i + j] = table[(word >> np.uint32(4 * j)) & np.uint32(15)]
 
 
 def lift(words: NDArray[np.uint32], table: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -128,7 +124,7 @@ def lift(words: NDArray[np.uint32], table: NDArray[np.int32]) -> NDArray[np.int3
             f"table_add needs a table of 16 int32 values, one per 4-bit code, "
             f"got {table.dtype} of shape {table.shape}"
         )
-    lanes = np.empty(CODES_PER_WORD * words.size, np.int32)
+    lanes = np.empty(_LANES * words.size, np.int32)
     lift_words(words, table, lanes)
     return lanes
 
@@ -184,9 +180,8 @@ def _operand(merge: Merge, words: Words, table: NDArray[np.int32] | None) -> Wor
         raise ValueError(
             "gather cannot be merged: use a collective that delivers every message, such as all_gather"
         )
-    allowed = _DTYPES[merge]
-    if words.ndim != 1 or words.dtype.type not in allowed:
-        names = " or ".join(np.dtype(one).name for one in allowed)
+    if words.ndim != 1 or words.dtype.type not in merge.dtypes:
+        names = " or ".join(np.dtype(one).name for one in merge.dtypes)
         raise ValueError(
             f"{merge.value} merges 1-D arrays of {names}, got {words.dtype} of shape {words.shape}"
         )

@@ -8,18 +8,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import Exchange, Gradient, Merge, Merged, Message
+from netfold.homomorphic.codec import Exchange, Merge, Merged, Message, advance
 from netfold.homomorphic.numbers.compact import block_starts
 from netfold.homomorphic.numbers.exponents import quantize, scales_of
-
-
-def advance(exchange: Exchange, answers: tuple[Merged, ...] | None) -> tuple[Message, ...] | Gradient:
-    """Next messages of one worker, or its decoded sum."""
-    try:
-        return next(exchange) if answers is None else exchange.send(answers)
-    except StopIteration as stop:
-        decoded: Gradient = stop.value
-        return decoded
 
 
 def stage(exchange: Exchange, is_left: Callable[[Message], bool] = lambda message: False) -> Exchange:

@@ -15,7 +15,7 @@ from fractions import Fraction
 
 from netfold.sim.errors import NetfoldError, shown
 
-PS_PER_S = 10**12
+PS_PER_US, PS_PER_MS, PS_PER_S = 10**6, 10**9, 10**12
 _LARGEST = 2**63 - 1  # the engine keeps every quantity in int64
 _NUMBER = re.compile(r"([+-]?)(\d+)(?:\.(\d+))? ?(\S*)", re.ASCII)
 _FORMAT_DECIMALS = 6
@@ -119,7 +119,7 @@ RATE = Quantity(
 )
 TIME = Quantity(
     "time",
-    {"ps": 1, "ns": 10**3, "us": 10**6, "ms": 10**9, "s": PS_PER_S},
+    {"ps": 1, "ns": 10**3, "us": PS_PER_US, "ms": PS_PER_MS, "s": PS_PER_S},
     "1us",
     {
         "µs": 10**6,

@@ -10,12 +10,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.homomorphic.codec import WORD_MAX, Merge
 from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.homomorphic.merge import float_add_words, max_words, or_words, sign_words
 
-ADD, OR, MAX, FLOAT_ADD, SIGN, TABLE_ADD = 0, 1, 2, 3, 4, 5
+ADD, OR, MAX = Merge.ADD.number, Merge.OR.number, Merge.MAX.number
+FLOAT_ADD, SIGN, TABLE_ADD = Merge.FLOAT_ADD.number, Merge.SIGN.number, Merge.TABLE_ADD.number
 WRAP, SATURATE, STICKY = 0, 1, 2
-LIMIT = 2**31 - 1
 
 Words = NDArray[np.int32]
 
@@ -38,7 +39,7 @@ def add_saturating(values: Words, words: Words) -> int:
     overflowed = 0
     for i in range(words.size):
         total = np.int64(values[i]) + np.int64(words[i])
-        clamped = min(max(total, np.int64(-(2**31))), np.int64(LIMIT))
+        clamped = min(max(total, np.int64(-(2**31))), np.int64(WORD_MAX))
         overflowed += clamped != total
         values[i] = clamped
     return overflowed
@@ -51,8 +52,8 @@ def add_sticky(values: Words, words: Words) -> int:
     for i in range(words.size):
         old = np.int64(values[i])
         total = old + np.int64(words[i])
-        clamped = min(max(total, np.int64(-(2**31))), np.int64(LIMIT))
-        if old >= LIMIT or old <= -LIMIT:
+        clamped = min(max(total, np.int64(-(2**31))), np.int64(WORD_MAX))
+        if old >= WORD_MAX or old <= -WORD_MAX:
             clamped = old
         overflowed += clamped != total
         values[i] = clamped

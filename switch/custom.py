@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from netfold.homomorphic.codec import Merge
+from netfold.homomorphic.codec import MERGEABLE, Merge
+from netfold.spelling import names_hint
 from netfold.switch.limits import KINDS, OVERFLOWS, PIPELINE, Profile, ProfileError
-from netfold.switch.profiles import PROFILES, nearest
+from netfold.switch.profiles import PROFILES
 
-MERGES = {merge.value: merge for merge in Merge if merge is not Merge.GATHER}
+MERGES = {merge.value: merge for merge in Merge if merge in MERGEABLE}
 _LEAST = {  # of a pipeline
     **dict.fromkeys(("pipes", "stages", "salus_per_stage", "salu_lanes", "words_out"), 1),
     **dict.fromkeys(("sram_blocks_per_stage", "map_rams_per_stage", "block_rows", "phv_bits"), 1),
@@ -43,10 +44,10 @@ def _made(given: dict[str, object], where: str) -> Profile:
         raise _RefusedError("name", f"{name!r} is a known profile", "use another name")
     like = _text(given.pop("like", None), "like")
     if like not in PROFILES:
-        raise _RefusedError("like", f"there is no switch profile {like!r}", nearest(like, PROFILES))
+        raise _RefusedError("like", f"there is no switch profile {like!r}", names_hint(like, PROFILES))
     unknown = next((key for key in given if key not in _KEYS), None)
     if unknown is not None:
-        raise _RefusedError(unknown, "unknown key", nearest(unknown, ("name", "like", *_KEYS)))
+        raise _RefusedError(unknown, "unknown key", names_hint(unknown, ("name", "like", *_KEYS)))
     values: dict[str, Any] = {key: _read(key, value) for key, value in given.items()}
     base = PROFILES[like]
     made = replace(base, **values, name=name, sources={**base.sources, **dict.fromkeys(values, where)})
@@ -92,7 +93,7 @@ def _flag(value: object, key: str) -> bool:
 
 def _choice(value: object, allowed: Mapping[str, Any], key: str) -> str:
     if not isinstance(value, str) or value not in allowed:
-        raise _RefusedError(key, f"there is no {value!r}", nearest(str(value), allowed))
+        raise _RefusedError(key, f"there is no {value!r}", names_hint(str(value), allowed))
     return value
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from netfold.homomorphic.codec import Merge
-from netfold.switch.profiles import nearest
+from netfold.spelling import names_hint
 from netfold.switch.program import VALUES, Demand, Program, Register
 from netfold.switch.registers import CHILDREN_MAX
 
@@ -191,7 +191,7 @@ def declare(name: str, demand: Demand, *, in_one_pass: bool = False) -> Program:
         Names the nearest program and all there are.
     """
     if name not in _DECLARATIONS:
-        raise UnknownProgramError(f"there is no program {name!r}; {nearest(name, PROGRAMS)}")
+        raise UnknownProgramError(f"there is no program {name!r}; {names_hint(name, PROGRAMS)}")
     asked = replace(demand, words_per_pass=demand.words) if in_one_pass else demand
     declared = replace(_DECLARATIONS[name](asked), demand=demand)
     return declared if demand.header_bytes is None else replace(declared, header_bytes=demand.header_bytes)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from typing import Any
 
-from netfold.homomorphic.codec import Merge
+from netfold.homomorphic.codec import MERGEABLE, Merge
 from netfold.switch.limits import FIXED, FORWARDING, MEMORY, OVERFLOWS, PIPELINE, Profile
 
-__all__ = ["PROFILES", "Profile", "nearest"]
+__all__ = ["PROFILES", "Profile"]
 
 _P4C = "p4lang/p4c, bf-p4c"  # backends/tofino/bf-p4c
 _DEVICE = f"{_P4C}/specs/device.h"
@@ -22,7 +20,6 @@ _QUANTUM = "NVIDIA Quantum QM8700: 40 ports of 200 Gb/s"
 _DEFINITION = "by definition: for bounds and comparisons"
 
 _INTEGERS = frozenset({Merge.ADD, Merge.OR, Merge.MAX})
-_ANY = frozenset(Merge) - {Merge.GATHER}
 
 
 def _profile(name: str, summary: str, kind: str, **facts: tuple[Any, str]) -> Profile:
@@ -37,7 +34,7 @@ _IDEAL = _profile(
     "ideal",
     "adds up at no cost",
     MEMORY,
-    merges=(_ANY, _DEFINITION),
+    merges=(MERGEABLE, _DEFINITION),
     overflows=(OVERFLOWS, _DEFINITION),
     has_timers=(True, _DEFINITION),
     is_lossless=(True, _DEFINITION),
@@ -127,7 +124,7 @@ _FPGA = _profile(
     "fpga",
     "FPGA card beside a switch",
     MEMORY,
-    merges=(_ANY, "assumed: logic is free; floats: NetReduce (arXiv 2009.09736)"),
+    merges=(MERGEABLE, "assumed: logic is free; floats: NetReduce (arXiv 2009.09736)"),
     overflows=(OVERFLOWS, "assumed: logic is free"),
     port_rate_bps=(100 * 10**9, "AMD Alveo U280 as an example: two ports of 100 Gb/s"),
     pass_latency_ps=(1_000_000, "assumed"),
@@ -152,10 +149,3 @@ _TRIO = _profile(
 PROFILES = {
     profile.name: profile for profile in (_PLAIN, _IDEAL, _TOFINO1, _TOFINO2, _SHARP_PROFILE, _FPGA, _TRIO)
 }
-
-
-def nearest(found: str, known: Iterable[str]) -> str:
-    """Hint for a name that is not known: the one like it, and all there are."""
-    names = list(known)
-    near = difflib.get_close_matches(found, names, 1)
-    return (f"did you mean {near[0]!r}? " if near else "") + f"known: {', '.join(names)}"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from netfold.homomorphic.codec import Merge
+from netfold.homomorphic.codec import MERGEABLE
 from netfold.switch.declare import MERGES, declare
 from netfold.switch.limits import FIXED, FORWARDING, MEMORY, PIPELINE, SUMS, Profile
 from netfold.switch.placement import blocks_of, place
@@ -46,9 +46,9 @@ def runs(profile: Profile, program: Program) -> Refusal | None:
         return Refusal("program", f"{profile.name} runs program tree alone, found {program.name}")
     if program.needs_timers and not profile.has_timers:
         return Refusal("profile", f"{program.title} needs timers, {profile.name} has none")
-    able = MERGES.get(program.name, frozenset(Merge))
+    able = MERGES.get(program.name, MERGEABLE)
     if not profile.merges & able:
-        needed = ", ".join(sorted(merge.value for merge in able - {Merge.GATHER}))
+        needed = ", ".join(sorted(merge.value for merge in able))
         found = ", ".join(sorted(merge.value for merge in profile.merges)) or "none"
         return Refusal(
             "profile", f"{program.title} needs one of the merges {needed}; {profile.name} has {found}"

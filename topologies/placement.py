@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from itertools import chain, zip_longest
 
 import networkx as nx
 
+from netfold.spelling import closest
 from netfold.topologies.graph import TopologyError, check_counts, hosts, racks, switches, where
 
 
@@ -106,5 +106,5 @@ def _check_known(graph: nx.Graph, names: Sequence[str]) -> None:
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:
-    matches = get_close_matches(name, known, n=1)
-    return f" (did you mean {matches[0]!r}?)" if matches else ""
+    meant = closest(name, known)
+    return f" (did you mean {meant!r}?)" if meant else ""

@@ -32,6 +32,7 @@ from netfold.homomorphic.codec import (
     Note,
     NoteKind,
     Round,
+    advance,
     register,
 )
 from netfold.homomorphic.codecs.auto_choice.experience import Choice, Experience
@@ -200,11 +201,9 @@ def _overheard(exchange: Exchange, labels: Set[str], heard: dict[str, tuple[Mess
     """Do an exchange, and keep its messages with these labels, and their answers."""
     answers: tuple[Merged, ...] | None = None
     while True:
-        try:
-            messages = next(exchange) if answers is None else exchange.send(answers)
-        except StopIteration as stop:
-            decoded: Gradient = stop.value
-            return decoded
+        messages = advance(exchange, answers)
+        if not isinstance(messages, tuple):
+            return messages
         answers = yield messages
         for message, answer in zip(messages, answers, strict=True):
             if message.label in labels:

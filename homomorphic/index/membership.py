@@ -20,18 +20,16 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from netfold.homomorphic.codec import DecodeError, Gradient, Merge, Merged, Message, Round, Work
+from netfold.homomorphic.codec import WORD_MAX, DecodeError, Gradient, Merge, Merged, Message, Round, Work
 from netfold.homomorphic.index import bits, bloom
 from netfold.homomorphic.index.bits import WORD_ELEMENTS, Index, WideIndex
+from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.keyed import mix_plain
 
 IndexKind = Literal["flat", "two_level", "bloom"]
 Operations = Generator[tuple[Message, ...], tuple[Merged, ...], "Membership"]
 
 BLOCK_ELEMENTS_MAX = 65_536
-
-_FILTER_KEY = 0xB100F  # sets the hashes of filters apart from others of the round
-_INT32_MAX = 2**31 - 1
 
 
 class Membership(NamedTuple):
@@ -188,7 +186,7 @@ def _exchange_filter(
 ) -> Operations:
     """The filter; every element is then asked of the union. One too small only names more elements."""
     own = scan.own
-    key = np.uint64(mix_plain(round.seed, round.step, round.bucket, _FILTER_KEY))
+    key = np.uint64(mix_plain(round.seed, round.step, round.bucket, purposes.FILTER))
     filled = np.zeros(filter.words, np.uint64)
     inserted_bytes = filled.itemsize * filter.hashes * bloom.insert(own, 0, filter.hashes, key, filled)
     words = filled.view(np.uint32)
@@ -216,14 +214,14 @@ def _exchange_filter(
 
 def _count_message(scan: _Scan, workers: int) -> Message:
     """How many members a worker has, cut so that the sum stays in int32."""
-    count = min(bits.count_members(scan.own), _INT32_MAX // workers)
+    count = min(bits.count_members(scan.own), WORD_MAX // workers)
     work = Work(scan.work.read_bytes + scan.own.nbytes, scan.work.written_bytes + 4)
     return Message(np.array([count], np.int32), Merge.ADD, "count", work)
 
 
 def _checked_total(total: int, own: int, workers: int) -> int:
     """The sum of the workers' counts; refuses one that they cannot have given."""
-    limit = _INT32_MAX // workers * workers
+    limit = WORD_MAX // workers * workers
     if not own <= total <= limit:
         raise DecodeError(
             f"the merged count of members is {total}: must lie between {own}, which this worker sent, "

@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import FactorBound, largest_magnitudes
-from netfold.homomorphic.codec import EncodeError, Gradient, Merged, Round
+from netfold.homomorphic.codec import WORD_MAX, EncodeError, Gradient, Merged, Round
 from netfold.homomorphic.numbers.refusals import not_finite
 
-WORD_MAX = 2**31 - 1
 _FACTOR_MIN = 2.0**-128  # half of it makes 0 of every float32; far smaller ones have infinite bounds
 
 

@@ -6,20 +6,20 @@ import math
 from dataclasses import replace
 
 from netfold.homomorphic.bounds import FLOAT_MAX
-from netfold.homomorphic.codec import NoteKind
-from netfold.homomorphic.merge import ORDER_FREE
+from netfold.homomorphic.codec import ORDER_FREE, NoteKind
 from netfold.sim.checks.finding import Counters, Ending, Finding, recorded
 from netfold.sim.checks.journal import Journal
 from netfold.sim.checks.leaks import nothing_leaked
 from netfold.sim.checks.rounds import Findings
 from netfold.sim.plan.plan import JobPlan
 from netfold.sim.plan.warnings import clipped_sums
+from netfold.sim.report.words import MISSED_FORECASTS, REDONE
 from netfold.sim.results.records import CheckRecord, LinkRecord, RoundRecord
 
 ADDITIONS = "(n − 1) · 2⁻²⁴ · Σ|x|"  # what n − 1 float32 additions may be off by
 _NOT_AT_ONCE = (
-    (NoteKind.REDO, "parts did not decode and were sent again"),
-    (NoteKind.FORECAST, "parts were sent on a forecast that did not suit, and again"),
+    (NoteKind.REDO, REDONE),
+    (NoteKind.FORECAST, MISSED_FORECASTS),
     (NoteKind.ESTIMATE, "elements did not decode and are estimates"),
 )
 

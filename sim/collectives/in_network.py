@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import Holders, Merge, Merged, Message, Words
-from netfold.homomorphic.merge import CODES_PER_WORD
-from netfold.homomorphic.numbers.factor import WORD_MAX
+from netfold.homomorphic.codec import MERGEABLE, WORD_MAX, Holders, Merge, Merged, Message, Words
 from netfold.sim.collectives.collective import Wait
 from netfold.sim.collectives.places import Places
 from netfold.sim.collectives.results import Results
@@ -15,10 +13,6 @@ from netfold.sim.engine import interface as model
 from netfold.sim.engine.interface import Scaled, Segment
 from netfold.sim.engine.tables.world import SEGMENTS_MAX
 from netfold.sim.network.fabric import Fabric
-
-SWITCH_MERGES: dict[Merge, model.Merge] = {
-    merge: model.Merge[merge.name] for merge in Merge if merge is not Merge.GATHER
-}
 
 
 class InNetwork:
@@ -28,7 +22,7 @@ class InNetwork:
     exponents one window ahead.
     """
 
-    merges = frozenset(SWITCH_MERGES)
+    merges = MERGEABLE
 
     def __init__(self, fabric: Fabric, job: model.Job, owner: int = 0) -> None:
         self._fabric = fabric
@@ -85,16 +79,17 @@ class InNetwork:
         return tuple(one for one in merged if one is not None)
 
     def _segment(self, message: Message, operation: int, part: int) -> Segment:
-        words, is_lifted = message.words, message.merge is Merge.TABLE_ADD
+        words = message.words
+        is_lifted = message.merge is Merge.TABLE_ADD
         dtype = np.int32 if message.scaling is not None or is_lifted else words.dtype
         units = -(-words.size // self._unit_words)
         is_timed = self._plan.program is model.Program.TIMED
-        size = words.size * (CODES_PER_WORD if is_lifted else 1)
+        size = words.size * message.merge.lanes
         room = self._results.room(operation, part, units, size, dtype)
         return Segment(
             np.ascontiguousarray(words),
             room.result,
-            SWITCH_MERGES[message.merge],
+            message.merge,
             table=message.table,
             holders=np.zeros(units, np.uint32) if is_timed else None,
             floats=message.floats,

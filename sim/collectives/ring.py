@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import simpy
 
-from netfold.homomorphic.codec import Merged, Message, Words
+from netfold.homomorphic.codec import MERGEABLE, Merged, Message, Words
+from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.merge import combine, merge_all
 from netfold.sim.collectives.collective import Wait
 from netfold.sim.collectives.results import Finished
-from netfold.sim.collectives.ring_rules import MERGES, ring_route
+from netfold.sim.collectives.ring_rules import ring_route
 from netfold.sim.engine.interface import Flow, Frame, Overflow
 from netfold.sim.network.fabric import Fabric
 from netfold.sim.network.host_time import Hosts
@@ -42,7 +43,7 @@ class RingOptions:
 class Ring:
     """One job's ring, in rank order."""
 
-    merges = MERGES
+    merges = MERGEABLE
     takes_floats = False
     overflow = Overflow.WRAP
 
@@ -79,14 +80,14 @@ class Ring:
             return Merged(merge_all(message.merge, [message.words], table=message.table), n)
         operation = self._operations[worker]
         self._operations[worker] += 1
-        finished = self._finished.setdefault(operation, Finished(n))
+        options, finished = self._options, self._finished.setdefault(operation, Finished(n))
         bounds = [message.words.size * index // n for index in range(n + 1)]
         sending = message.words[bounds[worker] : bounds[worker + 1]]
         for step in range(n - 1):  # reduce-scatter
             self._send(worker, operation, step, sending)
             received = yield from self._receive(worker, operation, step)
             index = (worker - step - 1) % n
-            key = mix_plain(self._options.seed, 6, self._options.job, operation, worker, step)
+            key = mix_plain(options.seed, purposes.RING_MERGE, options.job, operation, worker, step)
             size = received.nbytes
             yield self._hosts.work(worker, self._device.work_ps(2 * size, size))
             arriving = Merged(received, step + 1)
@@ -115,7 +116,7 @@ class Ring:
         options = self._options
         following = (worker + 1) % self._workers
         received = np.empty_like(words)
-        key = mix_plain(5, options.job, operation, step, worker)
+        key = mix_plain(purposes.RING_FLOW_SEED, options.job, operation, step, worker)
         flow = Flow(
             source=options.hosts[worker],
             target=options.hosts[following],

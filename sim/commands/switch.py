@@ -8,6 +8,7 @@ import typer
 
 from netfold.sim.commands.terminal import print_json, print_line, print_table
 from netfold.sim.errors import NetfoldError
+from netfold.spelling import names_hint
 
 if TYPE_CHECKING:
     from netfold.switch.limits import Profile
@@ -47,10 +48,9 @@ def switch_fit(
     from netfold.switch.declare import RELEASED
     from netfold.switch.fit import FitError, fit
     from netfold.switch.limits import PIPELINE
-    from netfold.switch.profiles import nearest
 
     if program not in RELEASED:
-        raise NetfoldError(f"there is no program {program!r}", nearest(program, RELEASED))
+        raise NetfoldError(f"there is no program {program!r}", names_hint(program, RELEASED))
     kind = _profile(profile)
     if per_pass is not None and kind.kind != PIPELINE:
         message = f"--per-pass {per_pass}: {kind.name} has no stages, one pass adds all words of a packet"
@@ -69,11 +69,11 @@ def switch_fit(
 
 def _profile(name: str) -> Profile:
     from netfold.sim.scenario.profiles import SUFFIXES, read_profile
-    from netfold.switch.profiles import PROFILES, nearest
+    from netfold.switch.profiles import PROFILES
 
     if name.endswith(SUFFIXES):
         return read_profile(name)
     if name not in PROFILES:
-        hint = f"{nearest(name, PROFILES)}; or give a YAML file that holds one"
+        hint = f"{names_hint(name, PROFILES)}; or give a YAML file that holds one"
         raise NetfoldError(f"there is no switch profile {name!r}", hint)
     return PROFILES[name]

@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from netfold.homomorphic.codec import Merge
+from netfold.homomorphic.codec import MERGEABLE, Merge
 from netfold.sim.report import words
 from netfold.sim.report.fitting import FittingTable
 from netfold.sim.units import RATE, SIZE, TIME
@@ -176,7 +176,7 @@ def _loopback(fit: Fit) -> str:
 
 def _names(merges: frozenset[Merge]) -> str:
     """Merges in the order of `Merge`."""
-    if len(merges) == len(Merge) - 1:
+    if merges == MERGEABLE:
         return "all but gather"
     return ", ".join(merge.value for merge in Merge if merge in merges) or words.NOTHING
 

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.homomorphic.codec import Merge
+
 NEVER_PS = 2**63 - 1
 BACKLOG_MAX_PS = 2**59  # 6.7 days; with a packet of the largest size at 1 bps and the time, it fits int64
 TIME_MAX_PS = 2**61  # 26 days; delays and timeouts are far shorter, so their sums fit int64
@@ -44,17 +46,6 @@ class Program(IntEnum):
     TREE = 1  # one version, a network that loses nothing (SHARP)
     TIMED = 2  # a slot that waited too long answers with what it has (Trio-ML, Canary)
     ATP = 3  # hashed entries, a parameter server for what collides
-
-
-class Merge(IntEnum):
-    """Merges a switch register can do in one pass."""
-
-    ADD = 0
-    OR = 1
-    MAX = 2
-    FLOAT_ADD = 3
-    SIGN = 4
-    TABLE_ADD = 5
 
 
 class Overflow(IntEnum):

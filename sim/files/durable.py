@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import platform
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 PARTIAL_PREFIX = ".partial-"
@@ -37,6 +39,38 @@ def sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write_folder(wanted: Path, fill: Callable[[Path], None]) -> Path:
+    """Make a folder whole or not at all; returns its path, to which a number is added if it is taken."""
+    wanted.parent.mkdir(parents=True, exist_ok=True)
+    remove_stale_partials(wanted.parent)
+    partial = partial_path(wanted.parent)
+    partial.mkdir()
+    try:
+        fill(partial)
+        sync_folder(partial)
+        return _publish(partial, wanted)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def _publish(partial: Path, wanted: Path) -> Path:
+    """Rename a finished folder; when the wanted name is taken, to the same with a number: `-2`, `-3` …"""
+    for number in itertools.count(1):
+        target = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
+        if os.path.lexists(target):
+            continue
+        try:
+            os.rename(partial, target)
+        except OSError as error:
+            if error.errno in (errno.EEXIST, errno.ENOTEMPTY):  # another process was faster
+                continue
+            raise
+        break
+    sync_folder(target.parent)
+    return target
 
 
 def partial_path(parent: Path) -> Path:

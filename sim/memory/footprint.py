@@ -13,7 +13,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from netfold.homomorphic.codec import Codec, DecodeError, EncodeError, Gradient, Merge, Merged, Message, Round
+from netfold.homomorphic.codec import (
+    Codec,
+    DecodeError,
+    EncodeError,
+    Gradient,
+    Merge,
+    Merged,
+    Message,
+    Round,
+    advance,
+)
 from netfold.homomorphic.merge import merge_all
 from netfold.homomorphic.stage import stage
 from netfold.sim.memory.available import Footprint
@@ -81,18 +91,20 @@ def _play(codec: Codec, gradients: Sequence[Gradient], is_scaled_on_way: bool) -
     answers: tuple[Merged, ...] | None = None
     try:
         while True:
-            sent = []
+            sent: list[tuple[Message, ...]] = []
             for exchange in exchanges:
-                try:
-                    sent.append(next(exchange) if answers is None else exchange.send(answers))
-                except StopIteration:  # its sum is the same as the others', or is let go
-                    continue
+                sent += _messages(advance(exchange, answers))
             if not sent:
                 return
             answers = tuple(_merged([one[part] for one in sent]) for part in range(len(sent[0])))
             kept += [sent, answers]
     except (EncodeError, DecodeError):  # the run will tell
         return
+
+
+def _messages(found: tuple[Message, ...] | Gradient) -> list[tuple[Message, ...]]:
+    """What a worker sends; its decoded sum is the same as the others', or is let go."""
+    return [found] if isinstance(found, tuple) else []
 
 
 def _merged(messages: Sequence[Message]) -> Merged:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from netfold.sim.units import PS_PER_US
+
 NOTHING = "–"
-PS_PER_US = 1_000_000
+REDONE = "parts did not decode and were sent again"
+MISSED_FORECASTS = "parts were sent on a forecast that did not suit, and again"
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _TIMES_US = ((1e6, "s"), (1e3, "ms"), (1.0, "µs"), (1e-3, "ns"))
 
@@ -88,8 +91,8 @@ def codec_told(metrics: Mapping[str, Any]) -> str:
     """What a variant's codec told of its rounds: "packed in 12 rounds, dense in 3; 5 parts sent again"."""
     choices = [f"{name} in {count} rounds" for name, count in (metrics["codec_choice"] or {}).items()]
     counted = {
-        "parts did not decode and were sent again": metrics["decode_failures"],
-        "parts were sent on a forecast that did not suit, and again": metrics["forecast_misses"],
+        REDONE: metrics["decode_failures"],
+        MISSED_FORECASTS: metrics["forecast_misses"],
         "elements are infinite": metrics["infinite_entries"],
     }
     told = [f"{count} {what}" for what, count in counted.items() if count]

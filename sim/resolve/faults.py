@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from fractions import Fraction
@@ -27,6 +26,7 @@ from netfold.sim.plan.faults import (
 )
 from netfold.sim.scenario import faults as written
 from netfold.sim.units import RATE
+from netfold.spelling import NAMES_SHOWN, did_you_mean, names_hint
 from netfold.topologies.routing import Network
 
 OnPackets = written.Loss | written.BurstLoss | written.Corruption | written.Duplicate | written.Reorder
@@ -158,9 +158,8 @@ class _Resolver:
         network = self._network
         names = [name for name, is_host in zip(network.nodes, network.is_host, strict=True) if not is_host]
         if fault.switch not in names:
-            raise self._error(
-                "switch", f"there is no switch {fault.switch!r}", _nearest(fault.switch, names, "switches")
-            )
+            hint = names_hint(fault.switch, names, "switches", NAMES_SHOWN)
+            raise self._error("switch", f"there is no switch {fault.switch!r}", hint)
         switch = network.nodes.index(fault.switch)
         touching = np.flatnonzero((network.link_source == switch) | (network.link_target == switch))
         leading = np.flatnonzero(network.link_source == switch)
@@ -205,7 +204,9 @@ class _Resolver:
             return 0
         if job not in names:
             hint = (
-                _nearest(job, names, "jobs") if len(names) > 1 else "there is only one job: remove this key"
+                names_hint(job, names, "jobs", NAMES_SHOWN)
+                if len(names) > 1
+                else "there is only one job: remove this key"
             )
             raise self._error("job", f"there is no job {job!r}", hint)
         return names.index(job)
@@ -222,17 +223,10 @@ class _Resolver:
         for pattern in patterns:
             rows = [row for name, row in names.items() if fnmatchcase(name, pattern)]
             if not rows:
-                near = difflib.get_close_matches(pattern, names, 1)
-                hint = f"did you mean {near[0]!r}? " if near else ""
                 raise self._error(
                     "links",
                     f"no link matches {pattern!r}",
-                    f"{hint}links are named like {next(iter(names))!r}",
+                    f"{did_you_mean(pattern, names)}links are named like {next(iter(names))!r}",
                 )
             found.update(rows)
         return tuple(sorted(found))
-
-
-def _nearest(found: str, names: Sequence[str], noun: str) -> str:
-    near = difflib.get_close_matches(found, names, 1)
-    return (f"did you mean {near[0]!r}? " if near else "") + f"{noun}: {', '.join(names[:8])}"

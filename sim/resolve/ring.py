@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.codec import MERGEABLE, Codec
 from netfold.sim.collectives.ring_carrier import ring_carrier
-from netfold.sim.collectives.ring_rules import MERGES, ring_route
+from netfold.sim.collectives.ring_rules import ring_route
 from netfold.sim.plan.frames import frame_of
 from netfold.sim.plan.idle_network import Window, full_window_trip_ps, ring_traffic
 from netfold.sim.plan.plan import RingPlan
@@ -45,7 +45,7 @@ def resolve_ring(
         Messages that cannot be merged, an index that does not count so many workers, a window that is never
         acknowledged, a timeout that is too short.
     """
-    refused = sorted(merge.value for merge in job.codec.merges - MERGES)
+    refused = sorted(merge.value for merge in job.codec.merges - MERGEABLE)
     if refused:
         raise place.job_error(
             "codec",

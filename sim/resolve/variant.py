@@ -28,7 +28,8 @@ from netfold.sim.scenario import models as written
 from netfold.sim.scenario.collectives import Ring
 from netfold.sim.scenario.topology import build_topology
 from netfold.sim.units import RATE
-from netfold.switch.profiles import PROFILES, Profile, nearest
+from netfold.spelling import names_hint
+from netfold.switch.profiles import PROFILES, Profile
 from netfold.topologies.graph import TopologyError, switches
 from netfold.topologies.routing import Network, compile_network
 
@@ -203,7 +204,7 @@ class _Resolver:
             wanted = self.graph.nodes[name]["profile"]
             if wanted not in known:
                 message = f"there is no switch profile {wanted!r}"
-                raise self.place.error(self._profile_key(), message, nearest(wanted, known))
+                raise self.place.error(self._profile_key(), message, names_hint(wanted, known))
             found[name] = known[wanted]
         for a, b, edge in self.graph.edges(data=True):
             for kind in (found[node] for node in (a, b) if node in found):

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from netfold.sim.results.records import PhaseRecord, RoundRecord
+from netfold.sim.units import PS_PER_US
 
-PS_PER_US = 1_000_000
 UNEXPLAINED = "unexplained"
 _COMPUTE_BUCKET = -1  # what PhaseRecord says of forward and backward
 

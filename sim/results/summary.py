@@ -13,9 +13,8 @@ from netfold.sim.plan.reference import Reference
 from netfold.sim.results.breakdown import breakdown
 from netfold.sim.results.records import CheckRecord, LinkRecord, Records, RoundRecord, StepRecord
 from netfold.sim.results.verdicts import of_checks, worst
+from netfold.sim.units import PS_PER_S, PS_PER_US
 
-PS_PER_US = 1_000_000
-PS_PER_S = 1_000_000_000_000
 DENSE_ELEMENT_BYTES = 4  # float32
 
 

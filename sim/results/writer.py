@@ -7,15 +7,12 @@ and the seed alone: same seed, same bytes.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import importlib.metadata
-import itertools
 import json
 import os
 import platform
 import re
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -29,7 +26,7 @@ from netfold.sim.results.reader import Run, read
 from netfold.sim.results.records import Records
 from netfold.sim.results.tables import TABLES, to_parquet
 
-PACKAGES = (
+_PACKAGES = (
     "numpy",
     "numba",
     "torch",
@@ -108,22 +105,19 @@ def _written(out_dir: Path, run: RunData, suffix: str = "") -> Path:
 
 
 def _write_run(out_dir: Path, run: RunData, suffix: str) -> Path:
-    parent = out_dir / run.scenario_name
-    parent.mkdir(parents=True, exist_ok=True)
-    for folder in (out_dir, parent):
-        files.remove_stale_partials(folder)
-    partial = files.partial_path(parent)
-    partial.mkdir()
-    try:
-        _write_files(partial, run, with_report=not suffix)
-        name = f"{run.started_at.astimezone(UTC):%Y-%m-%dT%H-%M-%S}-seed{run.seed}{suffix}"
-        finished = publish(partial, parent / name)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
+    name = folder_name(run.started_at, run.seed) + suffix
+    finished = files.write_folder(
+        out_dir / run.scenario_name / name, lambda partial: _write_files(partial, run, with_report=not suffix)
+    )
     if not suffix:
+        files.remove_stale_partials(out_dir)
         _point_latest(out_dir, finished)
     return finished
+
+
+def folder_name(started_at: datetime, seed: int) -> str:
+    """When it was made, and with which seed: "2026-07-01T12-00-00-seed1"."""
+    return f"{started_at.astimezone(UTC):%Y-%m-%dT%H-%M-%S}-seed{seed}"
 
 
 def _require_folder_name(name: str) -> None:
@@ -179,26 +173,32 @@ def _write_files(folder: Path, run: RunData, with_report: bool) -> None:
         files.write_file(folder / name, content)
     if with_report and run.draw is not None:
         run.draw(read(folder))
-    files.sync_folder(folder)
 
 
 def _circumstances(run: RunData) -> dict[str, Any]:
     """Everything about a run that may differ when it is repeated, and what is needed to repeat it."""
     return {
-        "version": package_version("netfold"),
+        **circumstances(run.started_at, run.wall_s),
         "seed": run.seed,
         "scenario_sha256": hashlib.sha256(run.scenario_text).hexdigest(),
-        "started_at": run.started_at.astimezone(UTC).isoformat(timespec="seconds"),
-        "wall_s": run.wall_s,
         "engine": dict(run.engine),
-        "host": platform.node(),
-        "platform": platform.platform(),
-        "python": platform.python_version(),
-        "packages": {name: package_version(name) for name in PACKAGES},
     }
 
 
-def package_version(name: str) -> str:
+def circumstances(started_at: datetime, wall_s: float) -> dict[str, Any]:
+    """When and where something was made, with which versions of what."""
+    return {
+        "version": _package_version("netfold"),
+        "started_at": started_at.astimezone(UTC).isoformat(timespec="seconds"),
+        "wall_s": wall_s,
+        "host": platform.node(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "packages": {name: _package_version(name) for name in _PACKAGES},
+    }
+
+
+def _package_version(name: str) -> str:
     """Version of an installed distribution, "unknown" when it runs from a bare source tree."""
     try:
         return importlib.metadata.version(name)
@@ -209,23 +209,6 @@ def package_version(name: str) -> str:
 def to_json(content: Any) -> bytes:
     """JSON with sorted keys; numbers that JSON does not know (NaN, infinity) are a ValueError."""
     return (json.dumps(content, sort_keys=True, indent=2, allow_nan=False) + "\n").encode()
-
-
-def publish(partial: Path, wanted: Path) -> Path:
-    """Rename a finished folder; when the wanted name is taken, to the same with a number: `-2`, `-3` …"""
-    for number in itertools.count(1):
-        target = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
-        if os.path.lexists(target):
-            continue
-        try:
-            os.rename(partial, target)
-        except OSError as error:
-            if error.errno in (errno.EEXIST, errno.ENOTEMPTY):  # another process was faster
-                continue
-            raise
-        break
-    files.sync_folder(target.parent)
-    return target
 
 
 def _point_latest(out_dir: Path, finished: Path) -> None:

@@ -15,7 +15,16 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import Codec, DecodeError, EncodeError, Encoder, Merged, Message, Round
+from netfold.homomorphic.codec import (
+    Codec,
+    DecodeError,
+    EncodeError,
+    Encoder,
+    Merged,
+    Message,
+    Round,
+    advance,
+)
 from netfold.homomorphic.stage import stage
 from netfold.sim.checks.codec_notes import count_notes
 from netfold.sim.checks.journal import Journal, RoundLog, covered_ps
@@ -174,10 +183,9 @@ class TrainingJob:
         answers: tuple[Merged, ...] | None = None
         index = 0
         while True:
-            try:
-                messages = next(exchange) if answers is None else exchange.send(answers)
-            except StopIteration as stop:
-                log.keep(worker, stop.value)
+            messages = advance(exchange, answers)
+            if not isinstance(messages, tuple):
+                log.keep(worker, messages)
                 return
             while len(log.operations) <= index:
                 log.operations.append(Operation(number=self._operations[worker]))

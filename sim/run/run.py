@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from pathlib import Path
 
 from netfold.sim.errors import InvariantError, NetfoldError, RunError
@@ -24,6 +23,7 @@ from netfold.sim.run.variant import run_variant, workload_keys
 from netfold.sim.run.warm_up import compile_engine, is_cold
 from netfold.sim.scenario import load
 from netfold.sim.workload.pool import Workloads
+from netfold.spelling import names_hint
 
 __all__ = ["APPROXIMATIONS", "COMPILING", "Progress", "run_scenario", "run_variant"]
 
@@ -78,10 +78,8 @@ def _chosen(plan: Plan, names: Sequence[str]) -> Plan:
     known = [variant.name for variant in plan.variants]
     for name in names:
         if name not in known:
-            close = get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]}? " if close else ""
             raise NetfoldError(
-                f"{plan.scenario.file}: there is no variant {name!r}", f"{hint}variants: {', '.join(known)}"
+                f"{plan.scenario.file}: there is no variant {name!r}", names_hint(name, known, "variants")
             )
     if not names:
         return plan

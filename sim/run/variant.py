@@ -32,9 +32,8 @@ from netfold.sim.run.fault_driver import FaultDriver
 from netfold.sim.run.job import JobParts, TrainingJob
 from netfold.sim.run.outcome import JobResult, VariantResult, link_records
 from netfold.sim.run.progress import Teller
+from netfold.sim.units import PS_PER_MS
 from netfold.sim.workload.pool import Key, Workloads
-
-PS_PER_MS = 10**9
 
 
 def run_variant(

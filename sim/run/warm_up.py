@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from netfold.homomorphic.codec import Merge
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Flow, Job, Merge, Segment
+from netfold.sim.engine.interface import Flow, Job, Segment
 from netfold.sim.engine.loop.loop import run_until
 from netfold.sim.plan.frames import FRAMES
+from netfold.sim.units import PS_PER_S
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.routing import compile_network
 from netfold.topologies.star import star
 
 _LOOP = "loop.run_until-*.nbi"  # the index of the event loop's compiled code
-_PS_PER_S = 10**12
 
 
 def is_cold() -> bool:
@@ -32,12 +33,12 @@ def is_cold() -> bool:
 def compile_engine() -> None:
     """Have the packet engine compiled, by two workers that send a few words: about a minute."""
     engine = Engine(compile_network(star(2, LinkSpec(10**11, 10**6, 1 << 20))), 0)
-    frame, timeouts = FRAMES["roce-1024"], (_PS_PER_S, _PS_PER_S, _PS_PER_S)
+    frame, timeouts = FRAMES["roce-1024"], (PS_PER_S, PS_PER_S, PS_PER_S)
     words = np.zeros(frame.elements, np.int32)
     engine.add_job(Job((0, 1), 2, 0, 1, 1, frame, *timeouts, routes=(0, 0)))
     for worker in range(2):
         engine.open_stream(0, worker, [Segment(words, words.copy(), Merge.ADD)])
-    engine.open_flow(Flow(0, 1, words.size, words, words.copy(), frame, 2, _PS_PER_S, 1, 0, 0))
+    engine.open_flow(Flow(0, 1, words.size, words, words.copy(), frame, 2, PS_PER_S, 1, 0, 0))
     done = 0
     while done < 3:
-        done += len(engine.run(_PS_PER_S))
+        done += len(engine.run(PS_PER_S))

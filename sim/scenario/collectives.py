@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import Annotated, Literal, get_args
 
 from pydantic import (
@@ -20,6 +19,7 @@ from netfold.sim.errors import shown
 from netfold.sim.scenario.fields import Count, Size, Time
 from netfold.sim.scenario.section import Section
 from netfold.sim.units import SIZE, TIME
+from netfold.spelling import names_hint
 
 PACKET_MIN_BYTES, PACKET_MAX_BYTES = (
     84,
@@ -179,10 +179,7 @@ class InNetwork(Section):
         if program is None or isinstance(frame, dict | OwnFrame):  # None: a mistake of its own
             return frame
         if frame not in FRAMES_OF[program]:
-            near = get_close_matches(str(frame), FRAMES_OF[program], 1)
-            hint = (
-                f"did you mean {near[0]!r}? " if near else ""
-            ) + f"allowed: {', '.join(FRAMES_OF[program])}"
+            hint = names_hint(str(frame), FRAMES_OF[program], "allowed")
             raise ValueError(f"cannot use {shown(frame)} with program {program}\n{hint}")
         return frame
 

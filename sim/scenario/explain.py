@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Annotated, Any, get_origin
 
 from pydantic import ValidationError
@@ -25,6 +24,7 @@ from netfold.sim.errors import (
 )
 from netfold.sim.scenario.node import Node
 from netfold.sim.scenario.section import Section, keys
+from netfold.spelling import closest, names_hint
 
 _MUST_BE = {
     "int_type": "a whole number",
@@ -57,7 +57,7 @@ def unknown_key(child: Node, key: str, allowed: Sequence[str]) -> ScenarioError:
     error = UnknownKeyError(
         child.file, child.line, child.path, f"unknown key {shown(key)}", _nearest(key, allowed)
     )
-    error.meant = next(iter(get_close_matches(key, allowed, n=1)), "")
+    error.meant = closest(key, allowed)
     return error
 
 
@@ -89,8 +89,7 @@ def without_consequences(mistakes: Sequence[ScenarioError]) -> Sequence[Scenario
 def _nearest(found: object, allowed: Sequence[str]) -> str:
     if str(found) in allowed:  # right but for its type
         return f"write it without quotes; allowed: {', '.join(allowed)}"
-    close = get_close_matches(str(found), allowed, n=1)
-    return (f"did you mean {close[0]!r}? " if close else "") + f"allowed: {', '.join(allowed)}"
+    return names_hint(str(found), allowed, "allowed")
 
 
 def _mistakes(

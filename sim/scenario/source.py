@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 
 from netfold.sim.errors import ScenarioError
 from netfold.sim.files.foreign import UnreadableError, read_bytes, read_standard_input
+from netfold.spelling import closest
 
 SCENARIO_BYTES_MAX = 2**20
 STANDARD_INPUT = "-"
@@ -39,5 +39,5 @@ def _near(path: Path, is_missing: bool) -> str:
     if not is_missing or not path.parent.is_dir():
         return "give the path of a scenario file"
     siblings = [str(other) for other in islice(path.parent.glob("*.yaml"), _LISTED_MAX) if other.is_file()]
-    close = get_close_matches(str(path), siblings, n=1)
-    return f"did you mean {close[0]}?" if close else "give the path of a scenario file"
+    meant = closest(str(path), siblings)
+    return f"did you mean {meant}?" if meant else "give the path of a scenario file"

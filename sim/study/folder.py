@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import platform
-import shutil
+from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from netfold.sim.errors import DataError
 from netfold.sim.files import durable as files
 from netfold.sim.results.tables import to_parquet
-from netfold.sim.results.writer import PACKAGES, package_version, publish, to_json
+from netfold.sim.results.writer import circumstances, folder_name, to_json
 from netfold.sim.study.figures import study_figures
 from netfold.sim.study.measure import Study
 from netfold.sim.study.record import CodecRecord, MessageRecord
@@ -50,26 +49,17 @@ def write_study(out_dir: Path, study: Study, started_at: datetime, wall_s: float
     DataError
         The folder cannot be written; none is left then.
     """
-    name = f"{started_at.astimezone(UTC):%Y-%m-%dT%H-%M-%S}-seed{study.seed}"
-    circumstances = {
-        "version": package_version("netfold"),
-        "started_at": started_at.astimezone(UTC).isoformat(timespec="seconds"),
-        "wall_s": wall_s,
-        "host": platform.node(),
-        "platform": platform.platform(),
-        "python": platform.python_version(),
-        "packages": {package: package_version(package) for package in PACKAGES},
-        "speeds": speeds_dict(study),
-    }
     contents = {
         "study.json": to_json(as_dict(study)),
         "study.parquet": to_parquet(CodecRecord, study.records),
         "messages.parquet": to_parquet(MessageRecord, study.messages),
-        "run.json": to_json(circumstances),
+        "run.json": to_json({**circumstances(started_at, wall_s), "speeds": speeds_dict(study)}),
         **study_figures(study),
     }
     try:
-        return _write(out_dir / FOLDER, name, contents)
+        return files.write_folder(
+            out_dir / FOLDER / folder_name(started_at, study.seed), lambda partial: _write(partial, contents)
+        )
     except OSError as error:
         raise DataError(
             f"cannot write {out_dir}: {error.strerror or error}",
@@ -77,16 +67,6 @@ def write_study(out_dir: Path, study: Study, started_at: datetime, wall_s: float
         ) from error
 
 
-def _write(parent: Path, name: str, contents: dict[str, bytes]) -> Path:
-    parent.mkdir(parents=True, exist_ok=True)
-    files.remove_stale_partials(parent)
-    partial = files.partial_path(parent)
-    partial.mkdir()
-    try:
-        for file, content in contents.items():
-            files.write_file(partial / file, content)
-        files.sync_folder(partial)
-        return publish(partial, parent / name)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
+def _write(folder: Path, contents: Mapping[str, bytes]) -> None:
+    for file, content in contents.items():
+        files.write_file(folder / file, content)

@@ -96,9 +96,9 @@ def _events(record: CodecRecord) -> list[str]:
     """What happened on the way, if anything did."""
     events = [record.choices] if record.choices else []
     if record.redone_parts:
-        events.append(f"{record.redone_parts} of {record.redone_of} parts did not decode and were sent again")
+        events.append(f"{record.redone_parts} of {record.redone_of} {words.REDONE}")
     if record.forecast_misses:
-        events.append(f"{record.forecast_misses} parts were sent on a forecast that did not suit, and again")
+        events.append(f"{record.forecast_misses} {words.MISSED_FORECASTS}")
     if record.infinite_elements:
         events.append(f"{record.infinite_elements} sums are beyond float32 and became infinite")
     return events

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from netfold.homomorphic.codec import Merge
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Flow, Frame, Job, Merge, Segment
+from netfold.sim.engine.interface import Flow, Frame, Job, Segment
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.routing import Network, compile_network
 from netfold.topologies.star import star

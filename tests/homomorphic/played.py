@@ -7,7 +7,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from netfold.homomorphic.codec import Codec, Encoder, Gradient, Merged, Message, Note, NoteKind, Round
+from netfold.homomorphic.codec import (
+    Codec,
+    Encoder,
+    Gradient,
+    Merged,
+    Message,
+    Note,
+    NoteKind,
+    Round,
+    advance,
+)
 from netfold.homomorphic.fold import check_lock_step
 from netfold.homomorphic.merge import merge_all
 
@@ -53,13 +63,10 @@ def play(
     decoded: list[Gradient] = []
     answers: tuple[Merged, ...] | None = None
     while not decoded:
-        sent = []
-        for exchange in exchanges:
-            try:
-                sent.append(next(exchange) if answers is None else exchange.send(answers))
-            except StopIteration as stop:
-                decoded.append(stop.value)
-        check_lock_step([*sent, *decoded])
+        found = [advance(exchange, answers) for exchange in exchanges]
+        check_lock_step(found)
+        sent = [one for one in found if isinstance(one, tuple)]
+        decoded = [one for one in found if not isinstance(one, tuple)]
         if sent:
             merged = []
             for part in zip(*sent, strict=True):

@@ -13,10 +13,10 @@ from hypothesis import given
 from pydantic import TypeAdapter, ValidationError
 
 import netfold.homomorphic
-from netfold.homomorphic.codec import Codec, Merge, Note, NoteKind
+from netfold.homomorphic.codec import ORDER_FREE, Codec, Merge, Note, NoteKind
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.fold import Folded, fold
-from netfold.homomorphic.merge import ORDER_FREE, merge_all
+from netfold.homomorphic.merge import merge_all
 from tests.examples import examples
 from tests.homomorphic.gradients import Sample, bound_of, folded, samples
 from tests.reference.codecs.sums import right_merge

@@ -121,6 +121,13 @@ def test_the_same_key_gives_the_same_bits_and_another_key_others() -> None:
     assert once == again != other
 
 
+def test_probabilities_are_rounded_to_nearest() -> None:
+    assert [keep_threshold(1, 2), keep_threshold(2, 1)] == [
+        1431655765,
+        2863311531,
+    ]  # 2**32 / 3, twice
+
+
 def test_an_empty_accumulator_takes_the_words() -> None:
     assert keep_threshold(0, 1) == 0
     words = np.array([7], np.uint32)

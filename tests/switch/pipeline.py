@@ -14,8 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.homomorphic.codec import Merge
 from netfold.homomorphic.merge import keep_threshold, lift
-from netfold.sim.engine.interface import Merge, Overflow, Program
+from netfold.sim.engine.interface import Overflow, Program
 from netfold.switch import arithmetic
 from netfold.switch.programs import atp, switchml, timed, tree
 from netfold.switch.registers import OVERWRITE, READ, Registers, clear, new_registers
@@ -120,7 +121,7 @@ class Pipeline:
             self.overflowed_words += arithmetic.add(values, words, int(self.overflow))
         else:
             threshold = np.int64(keep_threshold(held, packet.workers))
-            arithmetic.merge_otherwise(values, words, int(packet.merge), threshold, np.uint64(packet.key))
+            arithmetic.merge_otherwise(values, words, packet.merge.number, threshold, np.uint64(packet.key))
         slot.workers = held + packet.workers
 
 

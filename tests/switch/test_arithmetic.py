@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.sim.engine.interface import Merge, Overflow
+from netfold.homomorphic.codec import MERGEABLE, Merge
+from netfold.sim.engine.interface import Overflow
 from netfold.switch import arithmetic
 from tests.reference.switch.merging import added, keep_threshold, merged_signs, merged_word
 from tests.switch.pipeline import int32
@@ -31,7 +32,7 @@ def sums(old: list[int], new: list[int], overflow: Overflow) -> tuple[list[int],
 def merged(merge: Merge, old: list[int], new: list[int], threshold: int = 0, key: int = 0) -> list[int]:
     """What is in the registers after another merge."""
     values = int32(old)
-    arithmetic.merge_otherwise(values, int32(new), int(merge), np.int64(threshold), np.uint64(key))
+    arithmetic.merge_otherwise(values, int32(new), merge.number, np.int64(threshold), np.uint64(key))
     words: list[int] = values.tolist()
     return words
 
@@ -42,8 +43,8 @@ def bits(number: float) -> int:
 
 
 def test_numbers_of_merges_and_policies_are_the_engine_s() -> None:
-    for merge in Merge:
-        assert getattr(arithmetic, merge.name) == merge
+    for merge in MERGEABLE:
+        assert getattr(arithmetic, merge.name) == merge.number
     for overflow in Overflow:
         assert getattr(arithmetic, overflow.name) == overflow
 

@@ -10,7 +10,7 @@ import pytest
 from netfold.homomorphic.codec import Merge
 from netfold.switch.custom import profile_from
 from netfold.switch.limits import FIXED, FORWARDING, KINDS, MEMORY, OVERFLOWS, PIPELINE, Profile, ProfileError
-from netfold.switch.profiles import PROFILES, nearest
+from netfold.switch.profiles import PROFILES
 from tests import ROOT
 
 FACTS = [field.name for field in fields(Profile) if field.name not in ("name", "summary", "kind", "sources")]
@@ -21,8 +21,6 @@ def test_profiles_are_found_by_their_name() -> None:
     assert list(PROFILES) == ["plain", "ideal", "tofino1", "tofino2", "sharp", "fpga", "trio"]
     for name, found in PROFILES.items():
         assert found.name == name
-    assert nearest("tofino3", ("plain", "tofino2")) == "did you mean 'tofino2'? known: plain, tofino2"
-    assert nearest("xyz", ("plain", "tofino2")) == "known: plain, tofino2"
 
 
 @EVERY_PROFILE

@@ -8,15 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import PART_ELEMENTS
-from netfold.homomorphic.codec import Holders, Merge, Message, Words
+from netfold.homomorphic.codec import WORD_MAX, Holders, Merge, Message, Words
 from netfold.homomorphic.kernels.comparison import count_differing
-from netfold.homomorphic.merge import CODES_PER_WORD
 from netfold.sim.checks.rounds import kernels
 from netfold.sim.checks.rounds.results import Place, Result, Slice, Tally, by_holders, complete, holds, slices
 from netfold.sim.engine.interface import Overflow
 
-_INT32_MAX, _INT32_MIN = 2**31 - 1, -(2**31)
-_CODE_SHIFTS = np.arange(0, 4 * CODES_PER_WORD, 4, dtype=np.uint32)
+_WORD_MIN = -WORD_MAX - 1
+_CODE_SHIFTS = np.arange(0, 4 * Merge.TABLE_ADD.lanes, 4, dtype=np.uint32)
 
 
 def check_integers(
@@ -97,9 +96,7 @@ class _Integers:
     def __init__(self, sent: Sequence[Message]) -> None:
         self._sent = sent
         first = sent[0]
-        self.lanes = (
-            CODES_PER_WORD if first.merge is Merge.TABLE_ADD and first.words.dtype == np.uint32 else 1
-        )
+        self.lanes = first.merge.lanes if first.words.dtype == np.uint32 else 1
         self.are_added = first.merge in (Merge.ADD, Merge.TABLE_ADD)
         self._total = np.empty(self.lanes * min(PART_ELEMENTS, first.words.size), np.int64)
         exponents = [message.scaling.exponents for message in sent if message.scaling is not None]
@@ -158,11 +155,11 @@ class _Integers:
         negative = sum(np.minimum(part, 0) for part in parts)
         total = positive + negative
         sticks = overflow is Overflow.STICKY  # from ±(2**31 − 1) on
-        above, below = positive > _INT32_MAX - sticks, negative < _INT32_MIN + 2 * sticks
-        least = _INT32_MIN if sticks else np.maximum(total, _INT32_MIN)
-        most = _INT32_MAX if sticks else np.minimum(total, _INT32_MAX)
-        low = np.where(above, np.minimum(total, _INT32_MAX + negative), least)
-        high = np.where(above, most, np.maximum(total, _INT32_MIN + positive))
+        above, below = positive > WORD_MAX - sticks, negative < _WORD_MIN + 2 * sticks
+        least = _WORD_MIN if sticks else np.maximum(total, _WORD_MIN)
+        most = WORD_MAX if sticks else np.minimum(total, WORD_MAX)
+        low = np.where(above, np.minimum(total, WORD_MAX + negative), least)
+        high = np.where(above, most, np.maximum(total, _WORD_MIN + positive))
         is_between = (low <= found) & (found <= high)
         return np.asarray((above & below) | ((above | below) & is_between))
 

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from netfold.homomorphic.codec import Merge, Merged, Message
+from netfold.homomorphic.codec import ORDER_FREE, Merge, Merged, Message
 from netfold.homomorphic.kernels.comparison import count_differing, identity
-from netfold.homomorphic.merge import ORDER_FREE
 from netfold.sim.checks.rounds.floats import check_floats
 from netfold.sim.checks.rounds.integers import check_integers
 from netfold.sim.checks.rounds.results import Place, Result, Tallies, distinct, slices

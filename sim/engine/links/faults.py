@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.homomorphic.kernels.keyed import mix
 from netfold.sim.engine.interface import Fate
-from netfold.sim.engine.links.link import accept, fly, free_packet, join, own_words, take_packet, take_payload
+from netfold.sim.engine.links.link import (
+    append_in_flight,
+    free_packet,
+    own_words,
+    queue_or_drop,
+    start_propagation,
+    take_packet,
+    take_payload,
+)
 from netfold.sim.engine.tables.addresses import copy_words
 from netfold.sim.engine.tables.cold_calls import world_at
 from netfold.sim.engine.tables.heap import push
@@ -16,17 +25,16 @@ from netfold.sim.engine.tables.world import DELAYED, FLOW_ACK, FLOW_DATA, LOST, 
 LOSS, CORRUPTION, FLIP = int(Fate.LOSS), int(Fate.CORRUPTION), int(Fate.FLIP)
 DUPLICATE, REORDER, BURST_LOSS = int(Fate.DUPLICATE), int(Fate.REORDER), int(Fate.BURST_LOSS)
 ALWAYS = ~np.uint64(0)
-CHAIN_KEY = 19
 
 
 @kernel
-def meet_faults(at: int, index: int, row: int) -> None:
-    """Decide what becomes of a packet that a link has accepted, and let it be that."""
+def apply_faults(at: int, index: int, row: int) -> None:
+    """Decide what becomes of a packet that a link has queued, and let it be that."""
     world = world_at(at)
     packet = world.packets[row]
-    number = striking_rule(world, index, row)
+    number = draw_rule(world, index, row)
     if number < 0:
-        fly(world, row)
+        start_propagation(world, row)
         return
     rule = world.rules[number]
     rule.struck += 1
@@ -35,19 +43,19 @@ def meet_faults(at: int, index: int, row: int) -> None:
         fate = LOSS
     if fate == DUPLICATE:
         copy = copy_packet(world, row)
-        fly(world, row)
-        if accept(world, index, copy):
+        start_propagation(world, row)
+        if queue_or_drop(world, index, copy):
             delay(world, copy, number)
-            fly(world, copy)
+            start_propagation(world, copy)
     elif fate in (FLIP, REORDER):
         if fate == REORDER:
             delay(world, row, number)
-        fly(world, row)
+        start_propagation(world, row)
     else:
         world.links[index].lost_packets += 1
         world.links[index].lost_bytes += packet.size_bytes
         packet.struck = LOST
-        join(world, row)
+        append_in_flight(world, row)
 
 
 @inlined
@@ -73,8 +81,8 @@ def leave_line(at: int, row: int) -> None:
 
 
 @inlined
-def striking_rule(world: World, index: int, row: int) -> int:
-    """The first rule that strikes, of those that are first of their fate here and now; −1 if none does."""
+def draw_rule(world: World, index: int, row: int) -> int:
+    """Draw which rule strikes first, of those that are first of their fate here and now; −1: none."""
     packet, now_ps = world.packets[row], world.clock[0].now_ps
     named, decided = world.links[index].rules, 0
     hop = packet.hop - 1
@@ -85,7 +93,7 @@ def striking_rule(world: World, index: int, row: int) -> int:
         if not rule.from_ps <= now_ps < rule.until_ps:
             continue
         decided |= 1 << rule.fate
-        draw = mix(packet.key, hop) if rule.fate == LOSS else mix(packet.key, hop, 32 + rule.fate)
+        draw = mix(packet.key, hop) if rule.fate == LOSS else mix(packet.key, hop, purposes.FATE + rule.fate)
         threshold = rule.threshold
         if rule.fate == BURST_LOSS and not step_chain(world, index, number):
             threshold = rule.threshold_good
@@ -99,7 +107,7 @@ def step_chain(world: World, index: int, number: int) -> bool:
     """Let the next packet step a link's chain; returns whether it finds the bad state."""
     rule = world.rules[number]
     chain = world.chains[rule.chain, index]
-    draw = mix(world.clock[0].seed, CHAIN_KEY, number, index, chain.packets)
+    draw = mix(world.clock[0].seed, purposes.BURST_CHAIN, number, index, chain.packets)
     if chain.packets == 0:
         threshold = rule.starts_bad
     elif chain.is_bad:
@@ -124,8 +132,8 @@ def flip_bit(world: World, row: int) -> bool:
         world.payload_uses[packet.payload] -= 1
         packet.payload = payload
     hop = packet.hop - 1
-    word = int(mix(packet.key, hop, 40) % np.uint64(packet.words_count))
-    bit = int(mix(packet.key, hop, 41) % np.uint64(32))
+    word = int(mix(packet.key, hop, purposes.FLIPPED_WORD) % np.uint64(packet.words_count))
+    bit = int(mix(packet.key, hop, purposes.FLIPPED_BIT) % np.uint64(32))
     world.payloads[packet.payload, word] ^= np.int32(1 << bit) if bit < 31 else np.int32(-(2**31))
     return True
 
@@ -136,7 +144,7 @@ def copy_packet(world: World, row: int) -> int:
     copy = take_packet(world.clock, world.packets)
     world.packets[copy] = world.packets[row]
     packet = world.packets[copy]
-    packet.key = mix(world.packets[row].key, 42, packet.hop - 1)
+    packet.key = mix(world.packets[row].key, purposes.COPY, packet.hop - 1)
     packet.copy = np.uint32(packet.key) | np.uint32(1)
     if packet.payload >= 0:
         world.payload_uses[packet.payload] += 1

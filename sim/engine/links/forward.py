@@ -7,22 +7,22 @@ Elsewhere that would only take long to compile: there `put_far` and `dispatch` d
 from __future__ import annotations
 
 from netfold.homomorphic.kernels.compiled import inlined, kernel
-from netfold.sim.engine.links.link import accept, fly
+from netfold.sim.engine.links.link import queue_or_drop, start_propagation
 from netfold.sim.engine.tables.addresses import natural
 from netfold.sim.engine.tables.cold_calls import ask, world_at
-from netfold.sim.engine.tables.world import MEET_FAULTS, World
+from netfold.sim.engine.tables.world import APPLY_FAULTS, World
 
 
 @inlined
 def put(world: World, index: int, row: int) -> None:
     """Put a packet on a link now: it is dropped, meets a fault, or is in flight until it arrives."""
-    if not accept(world, index, row):
+    if not queue_or_drop(world, index, row):
         return
     world.packets[row].hop += 1
     if world.links[index].rules != 0:
-        ask(world.clock[0].rare, world.clock[0].at, MEET_FAULTS, index, row, 0)
+        ask(world.clock[0].rare, world.clock[0].at, APPLY_FAULTS, index, row, 0)
     else:
-        fly(world, row)
+        start_propagation(world, row)
 
 
 @inlined

@@ -83,14 +83,14 @@ def due_ps(lane: Any, packet: Any) -> int:
 
 
 @inlined
-def accept(world: World, index: int, row: int) -> bool:
+def queue_or_drop(world: World, index: int, row: int) -> bool:
     """Queue a packet on a link and count it as sent; False if the link drops it (README, Links)."""
     clock, link, packet = world.clock[0], world.links[index], world.packets[row]
     transmit_ps = transmit_time_ps(link, packet.size_bytes)
     start_ps = max(clock.now_ps, link.free_at_ps)
     backlog_ps = start_ps - clock.now_ps + transmit_ps
     if packet.kind == FLOW_ACK or backlog_ps > link.buffer_ps:
-        return accept_otherwise(clock.at, index, row, transmit_ps)
+        return queue_or_drop_otherwise(clock.at, index, row, transmit_ps)
     link.backlog_ps_max = max(link.backlog_ps_max, backlog_ps)
     if backlog_ps - transmit_ps >= link.ecn_ps:
         packet.is_marked = 1
@@ -111,8 +111,8 @@ def count_sent(world: World, index: int, row: int, transmit_ps: int) -> None:
 
 
 @kernel
-def accept_otherwise(at: int, index: int, row: int, transmit_ps: int) -> bool:
-    """`accept` of an acknowledgement, and where the link is down or its buffer full."""
+def queue_or_drop_otherwise(at: int, index: int, row: int, transmit_ps: int) -> bool:
+    """`queue_or_drop` of an acknowledgement, and where the link is down or its buffer full."""
     world = world_at(at)
     clock, link, packet = world.clock[0], world.links[index], world.packets[row]
     lane = world.links[clock.links_count + index]
@@ -180,17 +180,17 @@ def note_begun(world: World, index: int) -> None:
 
 
 @inlined
-def fly(world: World, row: int) -> None:
-    """Let a packet be in flight, the last in line on its link."""
+def start_propagation(world: World, row: int) -> None:
+    """Count a packet as in flight, the last in line on its link."""
     packet = world.packets[row]
     link = world.links[natural(packet.link)]
     link.in_flight_packets += 1
     link.in_flight_bytes += packet.size_bytes
-    join(world, row)
+    append_in_flight(world, row)
 
 
 @inlined
-def join(world: World, row: int) -> None:
+def append_in_flight(world: World, row: int) -> None:
     """Let a packet be the last in line on its link, or on that link's lane; there they arrive in order."""
     clock, packet = world.clock[0], world.packets[row]
     lane = natural(packet.link)

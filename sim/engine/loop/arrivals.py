@@ -13,12 +13,12 @@ from netfold.sim.engine.tables.world import (
     AT_SERVER,
     AT_SWITCH,
     AT_WORKER,
-    ATP_ACK,
     ATP_FORWARD,
     DATA,
-    FLOW_ACK,
     FLOW_DATA,
     HELD,
+    KINDS_AT_ATP_SWITCH,
+    LAST_HOT_KIND,
     LOOP,
     NEVER,
     PARENT_RESULT,
@@ -45,9 +45,9 @@ def on_arrival(world: World, row: int, kind: int) -> None:
         send_towards(world, node, row)
     elif packet.kind == DATA:
         on_data(world, row)
-    elif packet.kind > FLOW_ACK or packet.receiver == TO_POINT:
+    elif packet.kind > LAST_HOT_KIND or packet.receiver == TO_POINT:
         on_rare_arrival(clock.at, row)
-    elif not is_away(world, row):
+    elif not hold_or_drop_if_host_down(world, row):
         if packet.kind == RESULT:
             on_result(world, row)
             return
@@ -67,9 +67,9 @@ def on_rare_arrival(at: int, row: int) -> None:
         replicate(at, row)
     elif packet.kind == RESULT:
         ask(clock.rare, at, PARENT_RESULT, row, 0, 0)
-    elif packet.kind <= ATP_ACK:
+    elif packet.kind in KINDS_AT_ATP_SWITCH:
         ask(clock.atp, at, AT_SWITCH, row, 0, 0)
-    elif not is_away(world, row):
+    elif not hold_or_drop_if_host_down(world, row):
         ask(clock.atp, at, AT_SERVER if packet.kind == ATP_FORWARD else AT_WORKER, row, 0, 0)
         free_packet(world, row)
 
@@ -87,8 +87,8 @@ def count_arrival(world: World, row: int) -> None:
 
 
 @inlined
-def is_away(world: World, row: int) -> bool:
-    """Whether a packet meets a host that is paused, and waits there, or that has crashed, and ends there."""
+def hold_or_drop_if_host_down(world: World, row: int) -> bool:
+    """Hold a packet whose host is paused, drop it if the host has crashed; returns whether it did either."""
     packet = world.packets[row]
     away_until_ps = world.hosts[packet.target].away_until_ps
     if world.clock[0].now_ps >= away_until_ps:

@@ -9,25 +9,25 @@ from typing import Any
 import numba
 from numba import types
 
-from netfold.sim.engine.links.faults import leave_line, meet_faults
+from netfold.sim.engine.links.faults import apply_faults, leave_line
 from netfold.sim.engine.loop.timers import on_single_event
 from netfold.sim.engine.observe.event_log import log_packet
 from netfold.sim.engine.switches.aggregate import on_parent_result, take_lifted
 from netfold.sim.engine.switches.atp_server import on_atp_forward
 from netfold.sim.engine.switches.atp_switch import on_atp_switch
-from netfold.sim.engine.switches.slot_timer import answer_nothing, tend_timer
+from netfold.sim.engine.switches.slot_timer import send_empty_result, update_slot_timer
 from netfold.sim.engine.tables.cold_calls import world_at
 from netfold.sim.engine.tables.world import (
-    ANSWER_NOTHING,
+    APPLY_FAULTS,
     AT_SERVER,
     AT_SWITCH,
     AT_WORKER,
     LEAVE_LINE,
     LIFT,
-    MEET_FAULTS,
     PARENT_RESULT,
+    SEND_EMPTY_RESULT,
     SINGLE,
-    TEND_TIMER,
+    UPDATE_SLOT_TIMER,
 )
 from netfold.sim.engine.transports.atp_worker import on_atp_result, on_atp_timer
 
@@ -36,14 +36,14 @@ _SIGNATURE = types.void(*[types.int64] * 5)
 
 def _rare(at: int, what: int, row: int, first: int, second: int) -> None:
     world_at(at).clock[0].unfinished += 1  # an error in here is printed and goes no further: the face looks
-    if what == MEET_FAULTS:
-        meet_faults(at, row, first)
+    if what == APPLY_FAULTS:
+        apply_faults(at, row, first)
     elif what == LIFT:
         take_lifted(at, row, first, second)
-    elif what == TEND_TIMER:
-        tend_timer(at, row, first, second)
-    elif what == ANSWER_NOTHING:
-        answer_nothing(at, row)
+    elif what == UPDATE_SLOT_TIMER:
+        update_slot_timer(at, row, first, second)
+    elif what == SEND_EMPTY_RESULT:
+        send_empty_result(at, row)
     elif what == PARENT_RESULT:
         on_parent_result(at, row)
     elif what == SINGLE:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.sim.engine.interface import Job, Program, Server
 from netfold.sim.engine.loop.cold_handlers import atp_handler
@@ -17,8 +18,6 @@ from netfold.sim.engine.tables.world import NEVER, SEGMENTS_MAX, Table, World, r
 from netfold.sim.engine.transports.stream import TIMEOUTS_THRESHOLD
 from netfold.switch.programs.atp import new_entries
 from netfold.switch.registers import CHILDREN_MAX, new_registers
-
-ENTRY_KEY = 14
 
 
 def add_job(world: World, job: Job) -> World:
@@ -179,7 +178,7 @@ def first_entries(seed: int, job: int, entries: int, count: int) -> list[int]:
     taken: set[int] = set()
     for place in range(count):
         salt = 0
-        while (entry := mix_plain(seed, ENTRY_KEY, job, place, salt) % entries) in taken:
+        while (entry := mix_plain(seed, purposes.FIRST_ENTRY, job, place, salt) % entries) in taken:
             salt += 1
         taken.add(entry)
         found.append(entry)

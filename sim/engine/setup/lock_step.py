@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from netfold.sim.engine.interface import Merge, Segment
+from netfold.homomorphic.codec import Merge
+from netfold.sim.engine.interface import Segment
 
 SERIALS_MAX = 1 << 20  # streams of a worker: what an ATP entry can tell apart
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from netfold.sim.engine.interface import Merge, Program, Segment
+from netfold.homomorphic.codec import MERGEABLE, Merge
+from netfold.sim.engine.interface import Program, Segment
 from netfold.sim.engine.setup.allocate import check_words
 from netfold.sim.engine.tables.addresses import address_of
 from netfold.sim.engine.tables.world import SEGMENTS_MAX, World
@@ -18,17 +19,19 @@ def write_segments(world: World, row: int, segments: list[Segment], is_scaled: b
     unit_words = int(job.unit_packets * job.elements)
     if not 1 <= len(segments) <= SEGMENTS_MAX:
         raise ValueError(f"a stream has 1 to {SEGMENTS_MAX} segments, found {len(segments)}")
+    if any(segment.merge not in MERGEABLE for segment in segments):
+        raise ValueError("GATHER cannot be merged on the way")
     if len({(segment.floats is None, segment.is_float is None) for segment in segments}) > 1:
         raise ValueError("either all segments of a stream have floats to fall back to, or none has")
     units = 0
     for index, segment in enumerate(segments):
-        lanes = int(job.lanes) if segment.merge == Merge.TABLE_ADD else 1
+        lanes = int(job.lanes) if segment.merge is Merge.TABLE_ADD else 1
         own_units = -(-segment.words.size // unit_words)
         check_words(segment.words, np.float32 if is_scaled else None)
         check_words(segment.result, None, lanes * segment.words.size)
         entry = world.segments[row, index]
         entry.words, entry.result = address_of(segment.words), address_of(segment.result)
-        entry.words_count, entry.first_unit, entry.merge = segment.words.size, units, int(segment.merge)
+        entry.words_count, entry.first_unit, entry.merge = segment.words.size, units, segment.merge.number
         _write_extras(entry, segment, Program(int(job.program)), own_units)
         _write_shared(entry, segment, own_units * int(job.unit_packets))
         units += own_units
@@ -40,7 +43,7 @@ def write_segments(world: World, row: int, segments: list[Segment], is_scaled: b
 def _write_extras(entry: Any, segment: Segment, program: Program, units: int) -> None:
     """Check and write what only some merges and programs need."""
     entry.table = entry.holders = entry.floats = entry.is_float = 0
-    if segment.merge == Merge.TABLE_ADD:
+    if segment.merge is Merge.TABLE_ADD:
         if segment.table is None:
             raise ValueError("TABLE_ADD needs the table that lifts its codes")
         check_words(segment.table, np.int32, 16)
@@ -52,7 +55,7 @@ def _write_extras(entry: Any, segment: Segment, program: Program, units: int) ->
         entry.holders = address_of(segment.holders)
     if (segment.floats is None) != (segment.is_float is None):
         raise ValueError("floats and is_float go together")
-    if program == Program.ATP and segment.merge != Merge.ADD:
+    if program == Program.ATP and segment.merge is not Merge.ADD:
         raise ValueError("ATP merges by ADD alone")
     if segment.floats is not None and segment.is_float is not None:
         check_words(segment.floats, np.float32, segment.words.size)

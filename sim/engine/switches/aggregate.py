@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 
+from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.homomorphic.kernels.keyed import mix
-from netfold.homomorphic.merge import lift_words
+from netfold.homomorphic.merge import lift_words, survival
 from netfold.sim.engine.interface import Program
 from netfold.sim.engine.links.link import free_packet, take_payload
 from netfold.sim.engine.switches.egress import emit, replicate
 from netfold.sim.engine.tables.addresses import copy_words, words_at
 from netfold.sim.engine.tables.cold_calls import ask, world_at
-from netfold.sim.engine.tables.world import ALL_CHILDREN, ANSWER_NOTHING, LIFT, PARENT, TEND_TIMER, World
+from netfold.sim.engine.tables.world import (
+    ALL_CHILDREN,
+    LIFT,
+    PARENT,
+    SEND_EMPTY_RESULT,
+    UPDATE_SLOT_TIMER,
+    World,
+)
 from netfold.switch import arithmetic
 from netfold.switch.programs import switchml, timed, tree
 from netfold.switch.registers import ANSWER, ANSWERED, COMPLETE, DROPPED, EXPIRED, LATE, OVERWRITE, READ
@@ -27,7 +35,7 @@ def on_data(world: World, index: int) -> None:
     point = world.points[packet.point]
     job = world.jobs[point.job]
     point.packets += 1
-    if packet.transmission >= 0 and not passes_front_end(world, index):
+    if packet.transmission >= 0 and not advance_front_end(world, index):
         point.discarded += 1
         free_packet(world, index)
         return
@@ -37,19 +45,19 @@ def on_data(world: World, index: int) -> None:
     if action != READ:
         take_words(world, index, row, action)
     if job.program == TIMED:
-        ask(world.clock[0].rare, world.clock[0].at, TEND_TIMER, index, row, action)
+        ask(world.clock[0].rare, world.clock[0].at, UPDATE_SLOT_TIMER, index, row, action)
     if verdict in (COMPLETE, ANSWER, LATE):
-        emit(world.clock[0].at, index, row, receiver_of(world, index, row, verdict))
+        emit(world.clock[0].at, index, row, choose_receiver(world, index, row, verdict))
     elif verdict == DROPPED:
         point.duplicates_dropped += 1
     elif verdict == EXPIRED:
-        ask(world.clock[0].rare, world.clock[0].at, ANSWER_NOTHING, index, 0, 0)
+        ask(world.clock[0].rare, world.clock[0].at, SEND_EMPTY_RESULT, index, 0, 0)
     free_packet(world, index)
 
 
 @inlined
-def receiver_of(world: World, index: int, row: int, verdict: int) -> int:
-    """Who gets what a slot holds: everyone below, the child that asks again, or the parent."""
+def choose_receiver(world: World, index: int, row: int, verdict: int) -> int:
+    """Choose, and count, who gets a result: everyone below, the child that asks again, or the parent."""
     packet = world.packets[index]
     point = world.points[packet.point]
     if verdict == COMPLETE:
@@ -69,8 +77,11 @@ def receiver_of(world: World, index: int, row: int, verdict: int) -> int:
 
 
 @inlined
-def passes_front_end(world: World, index: int) -> bool:
-    """RoCE: a message's packets pass while PSNs follow each other; a gap discards what is left of it."""
+def advance_front_end(world: World, index: int) -> bool:
+    """Take note of a packet's PSN; returns whether it passes.
+
+    RoCE: a message's packets pass while PSNs follow each other; a gap discards what is left of it.
+    """
     packet = world.packets[index]
     window = world.windows[packet.owner, packet.slot]
     if packet.part == 0 or packet.transmission == window.switch_expected_psn:
@@ -144,9 +155,10 @@ def sign_draw(world: World, index: int, held: int) -> tuple[np.int64, np.uint64]
     packet = world.packets[index]
     point = world.points[packet.point]
     who = 65536 * point.index + packet.child
-    total = held + packet.workers
-    threshold = ((np.int64(held) << np.int64(32)) + total // 2) // total
-    key = mix(world.clock[0].seed, 13, point.job, who, packet.serial, packet.unit, packet.part)
+    threshold = survival(held, packet.workers)
+    key = mix(
+        world.clock[0].seed, purposes.SIGN_MERGE, point.job, who, packet.serial, packet.unit, packet.part
+    )
     return threshold, key
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from netfold.homomorphic.codec import WORD_MAX
+from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.homomorphic.kernels.keyed import mix
 from netfold.homomorphic.merge import float_add_words
@@ -14,12 +16,11 @@ from netfold.sim.engine.tables.cold_calls import world_at
 from netfold.sim.engine.tables.world import ATP_ACK, World
 from netfold.sim.engine.transports.atp_worker import COLLIDED, FLOATS, REQUEST
 from netfold.sim.engine.transports.stream import packet_key
-from netfold.switch.arithmetic import LIMIT, add_sticky
+from netfold.switch.arithmetic import add_sticky
 
 # What is known of a unit.
 MARKED, HAS_COLLIDED, IS_FLOAT, IS_DONE = 1, 2, 4, 8
 
-ACK_KEY, PROPOSAL_KEY = 16, 15
 TRIES = 64  # for a free entry to propose
 
 
@@ -103,7 +104,7 @@ def has_overflowed(world: World, index: int, row: int) -> bool:
     largest = np.int64(0)
     for i in range(total.size):
         largest = max(largest, abs(np.int64(total[i])))
-    return bool(largest >= LIMIT)
+    return bool(largest >= WORD_MAX)
 
 
 @kernel
@@ -145,19 +146,19 @@ def reply(at: int, cause: int, row: int, is_request: bool) -> None:
     else:
         answer.flags = FLOATS if state[unit] & IS_FLOAT else 0
         if state[unit] & HAS_COLLIDED:
-            answer.transmission = proposal(world, sender.job, row, unit)
+            answer.transmission = propose_entry(world, sender.job, row, unit)
     replies[unit] += 1
     answer.payload = take_payload(world)
     total = words_at(about.words + 4 * unit * job.elements, packet.words_count)
     copy_words(world.payloads[answer.payload], total)
     if world.clock[0].is_keyed:
-        answer.key = packet_key(world, index, ACK_KEY, lowest)
+        answer.key = packet_key(world, index, purposes.SERVER_REPLY, lowest)
     dispatch(world.clock[0].at, server.host, index)
 
 
 @inlined
-def proposal(world: World, job: int, row: int, unit: int) -> int:
-    """An entry that the job does not use yet, for a unit that collided; the same whenever it is asked."""
+def propose_entry(world: World, job: int, row: int, unit: int) -> int:
+    """Propose an entry that the job does not use yet, for a unit that collided; always the same one."""
     about, server = world.sums[row], world.servers[world.jobs[job].server]
     proposals = words_at(about.proposal, about.units_count)
     if proposals[unit] != -2:
@@ -165,9 +166,8 @@ def proposal(world: World, job: int, row: int, unit: int) -> int:
     used = world.used[world.jobs[job].server]
     proposals[unit] = -1
     for _ in range(TRIES):
-        candidate = int(
-            mix(world.clock[0].seed, PROPOSAL_KEY, job, server.proposals) % np.uint64(server.entries)
-        )
+        draw = mix(world.clock[0].seed, purposes.PROPOSED_ENTRY, job, server.proposals)
+        candidate = int(draw % np.uint64(server.entries))
         server.proposals += 1
         if not used[candidate]:
             used[candidate] = 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.sim.engine.links.forward import dispatch, put_far
 from netfold.sim.engine.links.link import free_packet, own_words, take_payload
@@ -17,7 +18,7 @@ from netfold.sim.engine.tables.world import (
     ATP_RESULT,
     World,
 )
-from netfold.sim.engine.transports.atp_worker import COLLIDED, FLOATS, REQUEST, RESEND, RESULT_KEY
+from netfold.sim.engine.transports.atp_worker import COLLIDED, FLOATS, REQUEST, RESEND
 from netfold.sim.engine.transports.stream import packet_key
 from netfold.switch.programs import atp
 
@@ -152,6 +153,6 @@ def on_acknowledgement(world: World, index: int) -> None:
         result.transmission = packet.transmission
         result.is_marked = packet.is_marked
         if world.clock[0].is_keyed:
-            result.key = packet_key(world, copy, RESULT_KEY, 65536 * worker + cause.worker)
+            result.key = packet_key(world, copy, purposes.SERVER_RESULT, 65536 * worker + cause.worker)
         dispatch(world.clock[0].at, server.switch, copy)
     free_packet(world, index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.sim.engine.links.forward import dispatch, put_far, send_towards
 from netfold.sim.engine.links.link import free_packet, take_packet, take_payload
@@ -10,10 +11,6 @@ from netfold.sim.engine.tables.cold_calls import world_at
 from netfold.sim.engine.tables.world import DATA, LOOP, PARENT, RESULT, TO_POINT, World
 from netfold.sim.engine.transports.payload import result_address
 from netfold.sim.engine.transports.stream import packet_key
-
-# Purposes of keys.
-RESULT_KEY, LOOP_KEY, UP_KEY, DOWN_KEY = 2, 5, 10, 11
-TIMER_RESULT_KEY, TIMER_LOOP_KEY = 12, 18
 
 
 @kernel
@@ -56,7 +53,7 @@ def leave(at: int, index: int) -> None:
         return
     packet.target = point.switch
     if world.clock[0].is_keyed:
-        purpose = TIMER_LOOP_KEY if packet.flags else LOOP_KEY
+        purpose = purposes.TIMER_LOOPBACK if packet.flags else purposes.LOOPBACK
         packet.key = packet_key(
             world, index, purpose, 65536 * point.index + world.streams[packet.owner].worker
         )
@@ -91,7 +88,7 @@ def replicate(at: int, index: int) -> None:
     packet = world.packets[index]
     point = world.points[packet.point]
     if packet.receiver == PARENT:
-        to_point(world.clock[0].at, index, point.parent, UP_KEY)
+        to_point(world.clock[0].at, index, point.parent, purposes.PARTIAL)
     else:
         first, last = 0, point.children_count - 1
         if packet.receiver >= 0:
@@ -101,7 +98,7 @@ def replicate(at: int, index: int) -> None:
             if child.stream >= 0:
                 to_worker(world, index, child.stream)
             else:
-                to_point(world.clock[0].at, index, child.point, DOWN_KEY)
+                to_point(world.clock[0].at, index, child.point, purposes.DOWN_RESULT)
     free_packet(world, index)
 
 
@@ -134,21 +131,21 @@ def to_worker(world: World, index: int, row: int) -> None:
     world.windows[row, packet.slot].switch_psn += 1
     if world.clock[0].is_keyed:
         cause = world.streams[packet.owner].worker
-        purpose = TIMER_RESULT_KEY if packet.flags else RESULT_KEY
+        purpose = purposes.TIMER_RESULT if packet.flags else purposes.RESULT
         result.key = packet_key(world, copy, purpose, stream.worker * 65536 + cause)
     send_towards(world, world.points[packet.point].switch, copy)
 
 
 @kernel
 def to_point(at: int, index: int, row: int, purpose: int) -> None:
-    """Send a copy of a partial to the parent (UP_KEY) or of a result to a child that is a point."""
+    """Send a copy of a partial to the parent (PARTIAL) or of a result to a child that is a point."""
     world = world_at(at)
     packet = world.packets[index]
     here = world.points[packet.point]
-    lower = here if purpose == UP_KEY else world.points[row]
+    lower = here if purpose == purposes.PARTIAL else world.points[row]
     copy = copy_content(world, index)
     result = world.packets[copy]
-    if purpose == UP_KEY:
+    if purpose == purposes.PARTIAL:
         result.kind = DATA
         result.child = here.child
     else:

@@ -14,7 +14,7 @@ from netfold.switch.registers import OVERWRITE
 
 
 @kernel
-def tend_timer(at: int, index: int, row: int, action: int) -> None:
+def update_slot_timer(at: int, index: int, row: int, action: int) -> None:
     """Arm the timer of a row that a packet has started anew; void that of one that has answered."""
     world = world_at(at)
     clock, packet, slot = world.clock[0], world.packets[index], world.registers.slots[row]
@@ -37,7 +37,7 @@ def tend_timer(at: int, index: int, row: int, action: int) -> None:
 
 
 @kernel
-def answer_nothing(at: int, index: int) -> None:
+def send_empty_result(at: int, index: int) -> None:
     """The row has gone on: tell a worker that its result is gone, with words of zero that nobody holds."""
     world = world_at(at)
     packet = world.packets[index]

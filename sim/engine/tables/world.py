@@ -20,10 +20,13 @@ Table = NDArray[Any]  # a structured array
 SEGMENTS_MAX = 8
 NEVER = np.iinfo(np.int64).max
 
-# What a packet is. LOOP: a result or partial on its switch's loopback link.
-DATA, RESULT, FLOW_DATA, FLOW_ACK, LOOP = 0, 1, 2, 3, 4
-# ATP: from worker to switch, on its loopback, on to the server, its answer, and that at the workers.
-ATP_DATA, ATP_LOOP, ATP_ACK, ATP_FORWARD, ATP_RESULT = 5, 6, 7, 8, 9
+# What a packet is, in groups of handlers (`loop/arrivals.py`): those of the event loop come first.
+DATA, RESULT, FLOW_DATA, FLOW_ACK = HOT_KINDS = 0, 1, 2, 3
+LAST_HOT_KIND = HOT_KINDS[-1]
+LOOP = 4  # a result or partial on its switch's loopback link
+# ATP: from worker to switch, on its loopback, the server's answer; on to the server, its answer at workers.
+ATP_DATA, ATP_LOOP, ATP_ACK = KINDS_AT_ATP_SWITCH = 5, 6, 7
+ATP_FORWARD, ATP_RESULT = KINDS_AT_ATP_HOSTS = 8, 9
 
 # Who receives a result, if it is no child: all children, the parent point; a result on its way to a point.
 ALL_CHILDREN, PARENT, TO_POINT = -1, -2, -3
@@ -38,7 +41,8 @@ DELAYED = 5 << 32  # a packet that is not in line with the others of its link
 ROW = (1 << 32) - 1
 
 # What the handlers that are compiled apart are asked for.
-MEET_FAULTS, LIFT, TEND_TIMER, ANSWER_NOTHING, PARENT_RESULT, SINGLE, WRITE_LOG, LEAVE_LINE = range(8)
+APPLY_FAULTS, LIFT, UPDATE_SLOT_TIMER, SEND_EMPTY_RESULT = 0, 1, 2, 3
+PARENT_RESULT, SINGLE, WRITE_LOG, LEAVE_LINE = 4, 5, 6, 7
 AT_SWITCH, AT_SERVER, AT_WORKER, ATP_TIMER = 0, 1, 2, 3
 
 DOWN = -1  # a buffer that nothing fits in

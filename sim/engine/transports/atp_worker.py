@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.homomorphic.kernels.keyed import mix
 from netfold.sim.engine.links.forward import dispatch
@@ -22,7 +23,6 @@ from netfold.sim.engine.transports.stream import JITTER_SHARE, end_stream, packe
 # Flags of packets.
 RESEND, FLOATS, COLLIDED, REQUEST = 1, 2, 4, 8
 
-DATA_KEY, JITTER_KEY, RESULT_KEY = 1, 9, 17
 INCREASE_BYTES = 1500  # of the window, once a window without marks
 
 
@@ -129,7 +129,7 @@ def send(at: int, row: int, unit: int, flags: int) -> None:
     if place.attempt > 0:
         stream.retransmitted_packets += 1
     if world.clock[0].is_keyed:
-        packet.key = packet_key(world, index, DATA_KEY, stream.worker)
+        packet.key = packet_key(world, index, purposes.WORKER_PACKET, stream.worker)
     dispatch(world.clock[0].at, stream.host, index)
 
 
@@ -240,7 +240,7 @@ def on_atp_timer(at: int, row: int) -> None:
         timeout_ps = world.jobs[stream.job].timeout_ps
         draw = mix(
             world.clock[0].seed,
-            JITTER_KEY,
+            purposes.JITTER,
             stream.job,
             stream.worker,
             stream.serial,

@@ -6,8 +6,7 @@ with the transmission number in the place of the time); a timeout covers what no
 
 from __future__ import annotations
 
-import numpy as np
-
+from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.homomorphic.kernels.keyed import mix
 from netfold.sim.engine.interface import BACKOFF_MAX
@@ -75,18 +74,13 @@ def send(world: World, row: int, sequence: int) -> None:
     if sequence == flow.packets_count - 1:
         packet.size_bytes += flow.last_bytes
     if world.clock[0].is_keyed:
-        packet.key = flow_packet_key(world.clock[0].seed, 3, flow.key, sequence, flight.attempt)
+        seed, attempt = world.clock[0].seed, flight.attempt
+        packet.key = mix(seed, purposes.FLOW_PACKET, flow.key, sequence, attempt)
     if flight.attempt > 0:
         flow.retransmitted_packets += 1
     flight.transmission = flow.transmissions
     flow.transmissions += 1
     send_towards(world, flow.source, index)
-
-
-@inlined
-def flow_packet_key(seed: int, purpose: int, key: int, sequence: int, attempt: int) -> np.uint64:
-    """What decides a flow packet's fate."""
-    return mix(seed, purpose, key, sequence, attempt)
 
 
 @kernel
@@ -184,7 +178,8 @@ def acknowledge(world: World, cause: int) -> None:
     ack.transmission = packet.transmission
     ack.size_bytes = flow.ack_bytes
     if world.clock[0].is_keyed:
-        ack.key = flow_packet_key(world.clock[0].seed, 4, flow.key, packet.unit, packet.transmission)
+        seed, transmission = world.clock[0].seed, packet.transmission
+        ack.key = mix(seed, purposes.FLOW_ACK, flow.key, packet.unit, transmission)
         if packet.copy != 0:
             ack.key = mix(ack.key, packet.copy)
         ack.copy = packet.copy

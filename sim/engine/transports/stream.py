@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.homomorphic.kernels.keyed import mix
 from netfold.sim.engine.interface import Program
@@ -108,7 +109,7 @@ def send_unit(world: World, row: int, slot: int, timeout_ps: int) -> None:
             if window.unit < stream.blocks_count:
                 packet.exponent = bytes_at(stream.exponents, stream.blocks_count)[window.unit]
         if world.clock[0].is_keyed:
-            packet.key = packet_key(world, index, 1, stream.worker)
+            packet.key = packet_key(world, index, purposes.WORKER_PACKET, stream.worker)
         fill_words(world, row, index)
         window.psn += 1
         if window.attempt > 0:
@@ -145,7 +146,7 @@ def on_result(world: World, index: int) -> None:
             keep(world, row, index)
             return
         stream.stale_results += 1
-    elif follows(world, row, index):
+    elif advance_unit(world, row, index):
         store_result(world, row, index)
         if window.parts == world.jobs[stream.job].unit_packets:
             complete_unit(world, row, packet.slot)
@@ -153,8 +154,8 @@ def on_result(world: World, index: int) -> None:
 
 
 @inlined
-def follows(world: World, row: int, index: int) -> bool:
-    """Whether a result packet is the next of its unit; after a gap the unit starts over."""
+def advance_unit(world: World, row: int, index: int) -> bool:
+    """Count a result packet if it is the next of its unit, else start the unit over; whether it is."""
     packet = world.packets[index]
     window = world.windows[row, packet.slot]
     if packet.part == 0:
@@ -220,7 +221,8 @@ def end_stream(world: World, row: int) -> None:
 def jitter_ps(world: World, row: int, slot: int) -> int:
     """What a retransmitted unit waits longer, so that workers that collided do not collide again."""
     stream, window = world.streams[row], world.windows[row, slot]
-    draw = mix(world.clock[0].seed, 9, stream.job, stream.worker, stream.serial, window.unit, window.attempt)
+    seed, unit = world.clock[0].seed, window.unit
+    draw = mix(seed, purposes.JITTER, stream.job, stream.worker, stream.serial, unit, window.attempt)
     return int(draw % np.uint64(max(stream.timeout_ps // JITTER_SHARE, 1)))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,6 +17,7 @@ from netfold.sim.resolve.aggregation.tree import Tree, build_tree, one_switch
 from netfold.sim.resolve.place import Place
 from netfold.sim.resolve.placement import told
 from netfold.sim.scenario.collectives import InNetwork
+from netfold.spelling import NAMES_SHOWN, names_hint
 from netfold.switch.fit import can_run, suits
 from netfold.switch.profiles import PROFILES
 from netfold.topologies.graph import TopologyError
@@ -102,11 +102,9 @@ class Candidates:
         section, profiles = self.section, self.switches.profiles
         if section.switch != "auto":
             if section.switch not in profiles:
-                near = difflib.get_close_matches(section.switch, profiles, 1)
-                hint = f"did you mean {near[0]!r}? " if near else ""
-                names = ", ".join(list(profiles)[:8])
+                hint = names_hint(section.switch, profiles, "switches", NAMES_SHOWN)
                 raise self.place.job_error(
-                    "collective.switch", f"there is no switch {section.switch!r}", f"{hint}switches: {names}"
+                    "collective.switch", f"there is no switch {section.switch!r}", hint
                 )
             return [section.switch]
         kinds = {kind.name: kind for kind in profiles.values()}

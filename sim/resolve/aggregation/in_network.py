@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 
 import networkx as nx
 
-from netfold.homomorphic.codec import Codec, Merge
+from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.sim.collectives.ring_rules import ring_route
 from netfold.sim.collectives.window_carrier import window_carrier
@@ -36,12 +36,12 @@ from netfold.sim.resolve.timeouts import check_timeout
 from netfold.sim.scenario.collectives import InNetwork
 from netfold.sim.scenario.models import JobSections
 from netfold.sim.units import TIME
+from netfold.spelling import did_you_mean
 from netfold.switch.declare import MERGES
 
 TIMEOUT_PS = TIME.parse("10ms")  # of SwitchML's released client
 ATP_TIMEOUT_PS, ATP_FIRST_TIMEOUT_PS = TIME.parse("200us"), TIME.parse("50ms")  # in-ATP/ATP, p4ml_manager.cc
 RING_FRAME = "roce-1024"  # of the ring that a job is compared with: a ring's default
-TABLE_LANES = 8  # result words per word of TABLE_ADD
 _NEEDS_LINEAR = ("timed", "atp")  # a result may hold some workers only, or be asked for again as floats
 _OVERFLOWS = {"switchml": "wrap", "atp": "sticky"}  # others: what the switch does by default
 
@@ -180,7 +180,7 @@ class InNetworkResolver:
 
     def _route(self, worker: int) -> int:
         """What picks a worker's way among equal ones; on a tree it is the same for all."""
-        return mix_plain(self.place.scenario.seed, 8, self.index, worker) >> 33
+        return mix_plain(self.place.scenario.seed, purposes.SWITCH_ROUTE, self.index, worker) >> 33
 
     def _overflow(self, root: str) -> str:
         """What becomes of sums that leave int32, at the root and so at all switches below it."""
@@ -212,7 +212,7 @@ class InNetworkResolver:
             ),
             homes=tree.homes if below else (),
             slot_timer_ps=section.slot_timer or 0,
-            lanes=TABLE_LANES if Merge.TABLE_ADD in self.sections.codec.merges else 1,
+            lanes=max((merge.lanes for merge in self.sections.codec.merges), default=1),
             server=self._server() if section.program == "atp" else None,
         )
 
@@ -233,8 +233,7 @@ class InNetworkResolver:
             )
         names = [node for node, is_host in zip(network.nodes, network.is_host, strict=True) if is_host]
         if name not in names:
-            near = difflib.get_close_matches(name, names, 1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
+            hint = did_you_mean(name, names)
             raise self.place.job_error(
                 "collective.server",
                 f"there is no host {name!r}",
@@ -250,7 +249,7 @@ class InNetworkResolver:
             section.slots,
             section.ecn_threshold,
             section.adaptive,
-            mix_plain(self.place.scenario.seed, 8, self.index, len(self.hosts)) >> 33,
+            mix_plain(self.place.scenario.seed, purposes.SWITCH_ROUTE, self.index, len(self.hosts)) >> 33,
         )
 
     def _with_timeouts(self, job: Job) -> Job:

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.codec import EncodeError, Gradient, Merge, Round
+from netfold.homomorphic.codec import WORD_MAX, EncodeError, Gradient, Merge, Round
 from netfold.homomorphic.codecs.dense.kinds import FixedPoint, Uncompressed
 from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.homomorphic.fold import Folded, fold
-from netfold.homomorphic.numbers.factor import WORD_MAX
 from tests.homomorphic.gradients import Sample, bound_of, folded, samples
 
 

@@ -77,8 +77,8 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "a sum at the limit passes for one below",
-                "return bool(largest >= LIMIT)",
-                "return bool(largest > LIMIT)",
+                "return bool(largest >= WORD_MAX)",
+                "return bool(largest > WORD_MAX)",
             ),
             ("a proposed entry may be proposed again", "            used[candidate] = 1\n", ""),
             (

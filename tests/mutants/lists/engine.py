@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Harmless, Mutant, faults
+from tests.mutants.mutant import Mutant, faults
 
 LAW = ["tests/sim/engine/test_equivalence.py"]
 HEAP = ["tests/sim/engine/tables/test_heap.py"]
@@ -41,8 +41,8 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "a packet's key has another purpose",
-                "packet_key(world, index, 1, stream.worker)",
-                "packet_key(world, index, 2, stream.worker)",
+                "packet_key(world, index, purposes.WORKER_PACKET, stream.worker)",
+                "packet_key(world, index, purposes.RESULT, stream.worker)",
             ),
             (
                 "copies of a packet share its fate",
@@ -57,8 +57,8 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "a stale result is not counted",
-                "        stream.stale_results += 1\n    elif follows",
-                "        stream.stale_results += 0\n    elif follows",
+                "        stream.stale_results += 1\n    elif advance_unit",
+                "        stream.stale_results += 0\n    elif advance_unit",
             ),
             (
                 "a result of an earlier stream is taken",
@@ -94,13 +94,13 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "jitter has another purpose",
-                "mix(world.clock[0].seed, 9, stream.job",
-                "mix(world.clock[0].seed, 8, stream.job",
+                "mix(seed, purposes.JITTER, stream.job",
+                "mix(seed, purposes.JITTER - 1, stream.job",
             ),
             (
                 "jitter is the same for all workers",
-                "stream.job, stream.worker, stream.serial, window.unit",
-                "stream.job, 0, stream.serial, window.unit",
+                "stream.job, stream.worker, stream.serial, unit",
+                "stream.job, 0, stream.serial, unit",
             ),
             (
                 "a deadline that is just due waits",
@@ -204,8 +204,8 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "the loopback's key is the result's",
-                "purpose = TIMER_LOOP_KEY if packet.flags else LOOP_KEY",
-                "purpose = TIMER_LOOP_KEY if packet.flags else RESULT_KEY",
+                "purpose = purposes.TIMER_LOOPBACK if packet.flags else purposes.LOOPBACK",
+                "purpose = purposes.TIMER_LOOPBACK if packet.flags else purposes.RESULT",
             ),
             (
                 "the last child gets no result",
@@ -214,14 +214,14 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "results to points have the key of partials",
-                "to_point(world.clock[0].at, index, child.point, DOWN_KEY)",
-                "to_point(world.clock[0].at, index, child.point, DOWN_KEY - 1)",
+                "to_point(world.clock[0].at, index, child.point, purposes.DOWN_RESULT)",
+                "to_point(world.clock[0].at, index, child.point, purposes.DOWN_RESULT - 1)",
             ),
             ("copies of a result share a PSN", "    world.windows[row, packet.slot].switch_psn += 1\n", ""),
             (
                 "what a timer sends has the key of a result",
-                "purpose = TIMER_RESULT_KEY if packet.flags else RESULT_KEY",
-                "purpose = RESULT_KEY",
+                "purpose = purposes.TIMER_RESULT if packet.flags else purposes.RESULT",
+                "purpose = purposes.RESULT",
             ),
             (
                 "a result's key forgets what caused it",
@@ -421,13 +421,5 @@ MUTANTS: list[Mutant] = [
                 "until_ps",
             ),
         ],
-    ),
-]
-HARMLESS: list[Harmless] = [
-    Harmless(
-        "sim/engine/switches/aggregate.py",
-        "((np.int64(held) << np.int64(32)) + total // 2) // total",
-        "(np.int64(held) << np.int64(32)) // total",
-        "A threshold of one less changes the probability of a bit by 2**-32: one draw in four thousand million.",
     ),
 ]

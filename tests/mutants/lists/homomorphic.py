@@ -171,6 +171,7 @@ MUTANTS: list[Mutant] = [
         "homomorphic/merge.py",
         [H + "test_merge.py", H + "test_sign.py"],
         [
+            ("the probability of a bit is rounded down", " + total // 2) // total", ") // total"),
             ("MAX keeps the smaller", "max(accumulator[i], words[i])", "min(accumulator[i], words[i])"),
             (
                 "SIGN keeps what it should take",

@@ -19,8 +19,8 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "what fills a buffer to the byte is dropped",
-                "backlog_ps > link.buffer_ps:\n        return accept_otherwise",
-                "backlog_ps >= link.buffer_ps:\n        return accept_otherwise",
+                "backlog_ps > link.buffer_ps:\n        return queue_or_drop_otherwise",
+                "backlog_ps >= link.buffer_ps:\n        return queue_or_drop_otherwise",
             ),
             (
                 "a packet's own time counts towards its mark",
@@ -52,7 +52,7 @@ MUTANTS: list[Mutant] = [
             ("two rules of a fate may strike one packet", "        decided |= 1 << rule.fate\n", ""),
             (
                 "all fates have the draws of loss",
-                "mix(packet.key, hop, 32 + rule.fate)",
+                "mix(packet.key, hop, purposes.FATE + rule.fate)",
                 "mix(packet.key, hop)",
             ),
             (
@@ -62,7 +62,7 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "a copy has the fate of its original",
-                "packet.key = mix(world.packets[row].key, 42, packet.hop - 1)",
+                "packet.key = mix(world.packets[row].key, purposes.COPY, packet.hop - 1)",
                 "packet.key = world.packets[row].key",
             ),
             (
@@ -72,8 +72,8 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "every link has the chain of the first",
-                "draw = mix(world.clock[0].seed, CHAIN_KEY, number, index, chain.packets)",
-                "draw = mix(world.clock[0].seed, CHAIN_KEY, number, 0, chain.packets)",
+                "draw = mix(world.clock[0].seed, purposes.BURST_CHAIN, number, index, chain.packets)",
+                "draw = mix(world.clock[0].seed, purposes.BURST_CHAIN, number, 0, chain.packets)",
             ),
         ],
     ),

@@ -73,11 +73,15 @@ MUTANTS: list[Mutant] = [
         "sim/collectives/ring_rules.py",
         [ROUTES],
         [
-            ("all rings use route 0", "return mix_plain(seed, 7, job, worker) >> 33", "return 0"),
+            (
+                "all rings use route 0",
+                "return mix_plain(seed, purposes.RING_ROUTE, job, worker) >> 33",
+                "return 0",
+            ),
             (
                 "rings of all jobs go the same ways",
-                "mix_plain(seed, 7, job, worker)",
-                "mix_plain(seed, 7, 0, worker)",
+                "mix_plain(seed, purposes.RING_ROUTE, job, worker)",
+                "mix_plain(seed, purposes.RING_ROUTE, 0, worker)",
             ),
         ],
     ),

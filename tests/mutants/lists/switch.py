@@ -96,8 +96,8 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "a word sticks only at the top",
-                "if old >= LIMIT or old <= -LIMIT:",
-                "if old >= LIMIT or old < -LIMIT:",
+                "if old >= WORD_MAX or old <= -WORD_MAX:",
+                "if old >= WORD_MAX or old < -WORD_MAX:",
             ),
             (
                 "wrapping counts sums of unlike signs",

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from netfold.sim.engine.interface import Merge, Segment
+from netfold.homomorphic.codec import Merge
+from netfold.sim.engine.interface import Segment
 from tests.reference.atp.atp_packet import KEY_DATA, KEY_JITTER, NO_PROPOSAL, Contribution, Reply, full_bytes
 from tests.reference.engine.chunk import JobNumber
 from tests.reference.engine.fabric import STREAM_TIMER, Fabric, Timer

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from netfold.sim.engine.interface import Job, Merge
+from netfold.homomorphic.codec import Merge
+from netfold.sim.engine.interface import Job
 from tests.reference.engine.fabric import Fabric
 from tests.reference.engine.link import Label, Packet
 from tests.reference.switch.merging import CODES_PER_WORD, NO_EXPONENT, lifted

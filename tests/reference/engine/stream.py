@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netfold.sim.engine.interface import Merge, Scaled, Segment
+from netfold.homomorphic.codec import Merge
+from netfold.sim.engine.interface import Scaled, Segment
 from tests.reference.codecs.quantise import quantise
 from tests.reference.engine.chunk import Chunk, JobNumber
 from tests.reference.switch.merging import CODES_PER_WORD, NO_EXPONENT

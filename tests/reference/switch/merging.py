@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from netfold.homomorphic.codec import Merge
 from netfold.homomorphic.kernels.keyed import splitmix64_plain
-from netfold.sim.engine.interface import Merge, Overflow
+from netfold.sim.engine.interface import Overflow
 
 NO_EXPONENT = -128  # smallest int8: never wins a maximum
 QUIET_NAN = 0x7FC00000

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import Merge, Message
-from netfold.sim.collectives.in_network import SWITCH_MERGES, InNetwork
+from netfold.sim.collectives.in_network import InNetwork
 from tests.examples import examples
 from tests.sim.exchanges import (
     FRAME,
@@ -137,7 +137,6 @@ def test_the_words_sent_are_left_as_they_were() -> None:
 
 
 def test_merges_of_a_switch() -> None:
-    assert {merge.name for merge in SWITCH_MERGES} == {one.name for one in SWITCH_MERGES.values()}
     assert set(Merge) - InNetwork.merges == {Merge.GATHER}
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from netfold.homomorphic.codec import Merge
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Frame, Job, Merge, Overflow, Segment
+from netfold.sim.engine.interface import Frame, Job, Overflow, Segment
 from netfold.sim.workload import synthetic
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.routing import compile_network

@@ -6,8 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netfold.homomorphic.codec import Merge
 from netfold.sim.collectives.places import Places
-from netfold.sim.engine.interface import Frame, Job, Merge, Program, Segment
+from netfold.sim.engine.interface import Frame, Job, Program, Segment
 from tests.examples import examples
 
 Operation = list[list[int]]  # of each stream, the words of its messages

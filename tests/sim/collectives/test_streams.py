@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from netfold.homomorphic.codec import Merge, Merged, Message, Scaling
 from netfold.homomorphic.merge import lift
 from netfold.sim.collectives.in_network import InNetwork
-from netfold.sim.engine import interface as model
 from netfold.sim.engine.interface import Job, Program, Segment
 from tests.sim.exchanges import FRAME, TABLE
 
@@ -127,7 +126,3 @@ def test_exponents_ride_ahead_on_switchml_alone() -> None:
         collective = InNetwork(Fabric(), replace(JOB, program=program))  # type: ignore[arg-type]
         assert collective.pipelines(scaled) == (program is Program.SWITCHML)
         assert collective.takes_floats == (program is Program.ATP)
-
-
-def test_merges_have_the_engines_names() -> None:
-    assert {one.name for one in model.Merge} == {merge.name for merge in InNetwork.merges}

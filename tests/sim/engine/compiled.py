@@ -10,8 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.homomorphic.codec import Merge
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Completion, Flow, Frame, Job, Merge, Scaled, Segment, losses
+from netfold.sim.engine.interface import Completion, Flow, Frame, Job, Scaled, Segment, losses
 from netfold.sim.plan.frames import FRAMES
 from netfold.topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
 from netfold.topologies.routing import Network, compile_network

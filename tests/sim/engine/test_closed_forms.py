@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.sim.engine.interface import Flow, Frame, Merge, Segment
+from netfold.homomorphic.codec import Merge
+from netfold.sim.engine.interface import Flow, Frame, Segment
 from netfold.sim.plan.frames import FRAMES
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.leaf_spine import leaf_spine

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from netfold.homomorphic.codec import Merge
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Flow, Frame, Merge, Scaled, Segment
+from netfold.sim.engine.interface import Flow, Frame, Scaled, Segment
 from netfold.sim.engine.setup import allocate as tables
 from netfold.sim.plan.frames import FRAMES
 from netfold.topologies.leaf_spine import leaf_spine

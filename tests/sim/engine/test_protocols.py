@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from netfold.homomorphic.codec import Merge
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Branch, Frame, Job, Merge, Overflow, Program, Segment, Server, losses
+from netfold.sim.engine.interface import Branch, Frame, Job, Overflow, Program, Segment, Server, losses
 from netfold.sim.engine.setup.jobs import first_entries
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.leaf_spine import leaf_spine

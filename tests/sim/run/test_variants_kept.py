@@ -186,7 +186,7 @@ def test_a_variant_that_is_not_there(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert result.stderr == (
         f"{tmp_path / 'three.yaml'}: there is no variant 'secnd'\n"
-        "  did you mean second? variants: first, second, third\n"
+        "  did you mean 'second'? variants: first, second, third\n"
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from netfold.sim.engine.interface import Merge, Program
+from netfold.homomorphic.codec import Merge
+from netfold.sim.engine.interface import Program
 from netfold.switch.registers import ANSWER, COMPLETE, CONSUMED, DROPPED, new_registers
 from tests.switch.pipeline import Packet, Pipeline
 

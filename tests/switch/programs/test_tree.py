@@ -8,7 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from netfold.sim.engine.interface import Merge, Program
+from netfold.homomorphic.codec import Merge
+from netfold.sim.engine.interface import Program
 from netfold.switch.registers import COMPLETE, CONSUMED, DROPPED, new_registers
 from tests.reference.switch.tree import Row, TreeReference
 from tests.switch.pipeline import ELEMENTS, Packet, Pipeline, int32

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import SimpleNamespace
 
-from netfold.sim.engine.interface import Merge, Overflow
+from netfold.homomorphic.codec import Merge
+from netfold.sim.engine.interface import Overflow
 from tests.reference.engine.chunk import Cause, Chunk
 from tests.reference.engine.fabric import Timer
 from tests.reference.switch.timed import Row, TimedSwitch

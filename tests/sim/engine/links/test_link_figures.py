@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from netfold.sim.engine.interface import Merge, Segment
+from netfold.homomorphic.codec import Merge
+from netfold.sim.engine.interface import Segment
 from netfold.sim.plan.frames import FRAMES
 from netfold.topologies.routing import compile_network
 from netfold.topologies.star import star

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from netfold.sim.engine.interface import Branch, Fate, Job, Merge, Overflow, Program, Rule, Server
+from netfold.homomorphic.codec import Merge
+from netfold.sim.engine.interface import Branch, Fate, Job, Overflow, Program, Rule, Server
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.leaf_spine import leaf_spine
 from netfold.topologies.routing import Network, compile_network

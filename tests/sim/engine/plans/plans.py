@@ -10,6 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from netfold.homomorphic.codec import MERGEABLE, Merge
 from netfold.sim.engine.interface import (
     NEVER_PS,
     Branch,
@@ -18,7 +19,6 @@ from netfold.sim.engine.interface import (
     Flow,
     Frame,
     Job,
-    Merge,
     Overflow,
     Program,
     Rule,
@@ -44,6 +44,7 @@ CHANGES = (
     *("clear", "crash", "pause", "pause"),
 )
 LATE_FATES = (Fate.DUPLICATE, Fate.REORDER)  # the only ones with a delay
+MERGES = [merge for merge in Merge if merge in MERGEABLE]
 FRAME = Frame("test", elements=4, overhead_bytes=40)
 
 
@@ -201,7 +202,7 @@ def exchanges(draw: st.DrawFn, workers: int, wanted: Wanted) -> Exchange:
         return Exchange([Words(Merge.ADD, floats)], True, waits_ps)
     segments = []
     for _ in range(draw(st.integers(1, 3))):
-        merge, size = draw(st.sampled_from(Merge)), draw(st.integers(1, 40))
+        merge, size = draw(st.sampled_from(MERGES)), draw(st.integers(1, 40))
         table = integers(random, 16) if merge is Merge.TABLE_ADD else None
         segments.append(Words(merge, [words(random, size, merge) for _ in range(workers)], table))
     return Exchange(segments, False, waits_ps)

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.homomorphic.codec import Merge
 from netfold.homomorphic.numbers.exponents import block_exponents
-from netfold.sim.engine.interface import Completion, Flow, Job, Merge, Program, Scaled, Segment
+from netfold.sim.engine.interface import Completion, Flow, Job, Program, Scaled, Segment
 from tests.sim.engine.plans.plans import Exchange, Plan, Words
 
 

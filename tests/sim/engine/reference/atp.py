@@ -9,7 +9,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.sim.engine.interface import Job, Merge, Program, Segment, Server, losses
+from netfold.homomorphic.codec import Merge
+from netfold.sim.engine.interface import Job, Program, Segment, Server, losses
 from netfold.topologies.routing import Network, compile_network
 from netfold.topologies.star import star
 from tests.reference.atp.atp_job import AtpJob

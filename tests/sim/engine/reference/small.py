@@ -8,7 +8,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.sim.engine.interface import Completion, Flow, Frame, Job, Merge, Scaled, Segment, losses
+from netfold.homomorphic.codec import Merge
+from netfold.sim.engine.interface import Completion, Flow, Frame, Job, Scaled, Segment, losses
 from netfold.topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
 from netfold.topologies.routing import Network, compile_network
 from tests.reference.engine.engine import ReferenceEngine

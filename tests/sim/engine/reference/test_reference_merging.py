@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic import merge as library
-from netfold.sim.engine.interface import Merge, Overflow
+from netfold.homomorphic.codec import Merge
+from netfold.sim.engine.interface import Overflow
 from tests.reference.switch.merging import Operand, Register, added
 from tests.reference.switch.switchml import Verdict
 from tests.reference.switch.tree import TreeReference

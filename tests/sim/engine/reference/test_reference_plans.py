@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import given
 from numpy.typing import NDArray
 
-from netfold.sim.engine.interface import Fate, Job, Merge, Overflow, Program, Rule
+from netfold.homomorphic.codec import Merge
+from netfold.sim.engine.interface import Fate, Job, Overflow, Program, Rule
 from tests.examples import examples
 from tests.reference.codecs.quantise import quantise
 from tests.reference.engine.engine import ReferenceEngine

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.sim.engine.interface import Completion, Merge, Scaled, Segment
+from netfold.homomorphic.codec import Merge
+from netfold.sim.engine.interface import Completion, Scaled, Segment
 from netfold.topologies.routing import compile_network
 from netfold.topologies.star import star
 from tests.examples import examples

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from netfold.sim.engine.interface import Merge
+from netfold.homomorphic.codec import Merge
 from tests.reference.switch.merging import Operand
 from tests.reference.switch.switchml import SwitchmlReference, Verdict
 

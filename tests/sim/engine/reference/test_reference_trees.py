@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from netfold.sim.engine.interface import Branch, Merge, Program, Segment
+from netfold.homomorphic.codec import Merge
+from netfold.sim.engine.interface import Branch, Program, Segment
 from netfold.topologies.leaf_spine import leaf_spine
 from netfold.topologies.routing import compile_network
 from netfold.topologies.star import star

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from netfold.homomorphic.codec import Merge
 from netfold.sim.collectives.results import Results
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Fate, Job, Merge, Rule, Scaled, Segment
+from netfold.sim.engine.interface import Fate, Job, Rule, Scaled, Segment
 from netfold.topologies.routing import Network, compile_network
 from netfold.topologies.star import star
 from tests.sim.engine.compiled import LINK, job, run

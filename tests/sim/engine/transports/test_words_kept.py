@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from netfold.homomorphic.codec import Merge
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Fate, Job, Merge, Overflow, Program, Rule, Segment, Server, losses
+from netfold.sim.engine.interface import Fate, Job, Overflow, Program, Rule, Segment, Server, losses
 from netfold.topologies.routing import Network, compile_network
 from netfold.topologies.star import star
 from tests.sim.engine.compiled import DELAY_PS, LINK, job, run, run_dry
