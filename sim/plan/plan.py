@@ -1,59 +1,16 @@
-"""The plan: a scenario resolved to integers and objects; `sim.resolve` makes it."""
+"""The plan of a variant: all in integers and objects; `sim.resolve` makes it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from netfold.homomorphic.codec import Codec
-from netfold.sim.engine.interface import BACKOFF_MAX, Frame, Job
+from netfold.sim.plan.collective import CollectivePlan
 from netfold.sim.plan.faults import FaultPlan
 from netfold.sim.plan.reference import Reference
-from netfold.sim.scenario import Scenario
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 from netfold.sim.workload.device import Device
 from netfold.topologies.routing import Network
-
-
-@dataclass(frozen=True)
-class RingPlan:
-    """A ring all-reduce over reliable messages."""
-
-    frame: Frame
-    window: int  # packets
-    timeout_ps: int
-    ack_every: int
-
-
-@dataclass(frozen=True)
-class Passes:
-    """Trips through a switch's pipelines: of a packet that it adds up, and of a result on its way out."""
-
-    packet: int = 1
-    result: int = 0
-
-
-def passes_count(passes: Passes, points: Sequence[Mapping[str, int]]) -> int:
-    """Trips through pipelines of all that a program did, by the counters of its switches.
-
-    A packet that is discarded, or a duplicate of one in an unfinished slot, is dropped in its first pass; one
-    that is answered takes the way of one that completes a slot. With n workers and nothing lost that makes
-    n + 1 per result for SwitchML's 64 words and 4 · n + 7 for its 256 (`next_step_selector.py` of
-    p4lang/p4app-switchML).
-    """
-    total = 0
-    for point in points:
-        dropped = point["discarded"] + point["duplicates_dropped"]
-        total += dropped + (point["packets"] - dropped) * passes.packet
-        total += (point["results"] + point.get("partials", 0) + point["answers"]) * passes.result
-    return total
-
-
-def results_count(root: Mapping[str, int]) -> int:
-    """Sums that went down to workers, complete or not: of ATP the server's, else the root's."""
-    if root["acknowledged"]:
-        return root["acknowledged"] - root["requests"]
-    return root["results"] + root["timed_out"]
 
 
 @dataclass(frozen=True)
@@ -72,17 +29,10 @@ class JobPlan:
     steps: int
     device: Device
     codec: Codec
-    collective: RingPlan | Job
+    collective: CollectivePlan
     references: tuple[Reference, ...]  # published results, and the bound of the wire
     start_ps: int = 0
-    passes: Passes = Passes()
     warnings: tuple[str, ...] = ()
-
-    @property
-    def timeout_max_ps(self) -> int:
-        """Longest that its traffic ever waits before it sends again."""
-        plan = self.collective
-        return plan.timeout_max_ps if isinstance(plan, Job) else plan.timeout_ps << BACKOFF_MAX
 
 
 @dataclass(frozen=True)
@@ -112,12 +62,4 @@ class VariantPlan:
     @property
     def timeout_max_ps(self) -> int:
         """Longest that its traffic ever waits before it sends again."""
-        return max(job.timeout_max_ps for job in self.jobs)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A scenario ready to run."""
-
-    scenario: Scenario
-    variants: tuple[VariantPlan, ...]
+        return max(job.collective.timeout_max_ps for job in self.jobs)

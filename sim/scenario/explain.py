@@ -23,8 +23,8 @@ from netfold.sim.errors import (
     shown,
     together,
 )
+from netfold.sim.keys.section import Section, keys
 from netfold.sim.scenario.node import Node
-from netfold.sim.scenario.section import Section, keys
 
 _MUST_BE = {
     "int_type": "a whole number",

@@ -54,7 +54,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/resolve/ring.py",
+        "sim/collectives/between_hosts.py",
         [ROUTES],
         [
             (
@@ -67,12 +67,6 @@ MUTANTS: list[Mutant] = [
                 "max(TIMEOUT_PS, 2 * trip_ps)",
                 "max(TIMEOUT_PS, trip_ps + 1)",
             ),
-        ],
-    ),
-    *faults(
-        "sim/collectives/ring_rules.py",
-        [ROUTES],
-        [
             ("all rings use route 0", "return mix_plain(seed, 7, job, worker) >> 33", "return 0"),
             (
                 "rings of all jobs go the same ways",
@@ -82,7 +76,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/resolve/aggregation/in_network.py",
+        "sim/collectives/in_network/resolve.py",
         [ROUTES, ERRORS],
         [
             (
@@ -108,7 +102,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/resolve/timeouts.py",
+        "sim/collectives/timeouts.py",
         [ERRORS],
         [
             (
@@ -119,7 +113,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/resolve/aggregation/switches.py",
+        "sim/collectives/in_network/switches.py",
         ["tests/sim/resolve/test_plan_profiles.py", ERRORS, "tests/sim/scenario/test_jobs.py"],
         [
             ("several jobs are fitted as one", "jobs=len(others) + 1,", "jobs=1,"),

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.sim.collectives.places import Places
+from netfold.sim.collectives.in_network.places import Places
 from netfold.sim.engine.interface import Frame, Job, Merge, Program, Segment
 from tests.examples import examples
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.homomorphic.sketch.released import WORKERS_MAX
-from netfold.sim.resolve.place import Place
+from netfold.sim.keys.place import Place
 
 _INT32_WORKERS_MAX = 7  # eight times the highest cell of a word, 8 · 2^28, is beyond int32
 
