@@ -19,10 +19,10 @@ import typer
 from typer.testing import CliRunner
 
 from netfold.sim.commands.main import app
+from netfold.sim.keys.fields import NAME_PATTERN
 from netfold.sim.resolve import resolve
 from netfold.sim.results.tables import TABLES
 from netfold.sim.scenario import load
-from netfold.sim.scenario.fields import NAME_PATTERN
 from netfold.sim.scenario.models import Header, Variant
 from netfold.sim.units import FRACTION_PATTERN, RATE, SIZE, TIME
 from tests.docs import DOCUMENTS, ROOT, blocks, missing, prepare, renewed, steps

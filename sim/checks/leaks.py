@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from netfold.sim.checks.finding import Ending, Finding, LeakCause
-from netfold.sim.engine.interface import Fate, Job, Program, Rule
+from netfold.sim.engine.interface import Fate, Program, Rule
 from netfold.sim.plan.faults import PlannedFault, Reboot
 from netfold.sim.plan.paths import into_switches
 from netfold.sim.plan.plan import JobPlan, VariantPlan
@@ -60,8 +60,8 @@ def _left(leaks: Sequence[str]) -> str:
 
 def leak_causes(variant: VariantPlan, job: JobPlan, faults: Sequence[FaultRecord]) -> tuple[LeakCause, ...]:
     """Injected faults that struck on the ways into the job's switches and leave slots or entries behind."""
-    plan = job.collective
-    if not isinstance(plan, Job):
+    plan = job.collective.aggregation
+    if plan is None:
         return ()
     switches = {plan.switch, *(branch.switch for branch in plan.branches)}
     links = into_switches(variant.network, plan)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from netfold.sim.checks.finding import Counters, Finding, recorded
-from netfold.sim.engine.interface import Job, Program
+from netfold.sim.engine.interface import Program
 from netfold.sim.plan.plan import VariantPlan
 from netfold.sim.results.records import CheckRecord, FaultRecord, LinkRecord
 
@@ -93,8 +93,8 @@ def _programs(variant: VariantPlan, counters: Sequence[Counters]) -> dict[int, _
     """What programs did, by the node of their switch."""
     programs: dict[int, _Programs] = {}
     for job, points in zip(variant.jobs, counters, strict=True):
-        plan = job.collective
-        if not isinstance(plan, Job):
+        plan = job.collective.aggregation
+        if plan is None:
             continue
         switches = (plan.switch, *(branch.switch for branch in plan.branches))
         homes = plan.homes or (0,) * len(plan.hosts)

@@ -1,26 +1,38 @@
-"""What a collective is."""
+"""What a collective is in a run."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import simpy
 
-from netfold.homomorphic.codec import Merge, Merged, Message
+from netfold.homomorphic.codec import Merged, Message
 from netfold.sim.engine.interface import Overflow
+from netfold.sim.network.fabric import Fabric
+from netfold.sim.network.host_time import Hosts
+from netfold.sim.workload.device import Device
 
 OPERATIONS_KEPT = 64
 Wait = Generator[simpy.Event, Any, tuple[Merged, ...]]
 
 
+@dataclass(frozen=True)
+class Stage:
+    """Where a job's collective runs."""
+
+    environment: simpy.Environment
+    fabric: Fabric
+    hosts: Hosts
+    nodes: tuple[int, ...]  # of each worker
+    device: Device
+    seed: int
+    job: int = 0  # its number in the variant
+
+
 class Collective(Protocol):
     """Carries a job's network operations; all workers call it for the same ones, in the same order."""
-
-    @property
-    def merges(self) -> frozenset[Merge]:
-        """Merges it can do."""
-        ...
 
     @property
     def takes_floats(self) -> bool:

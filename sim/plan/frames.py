@@ -18,7 +18,7 @@ Acknowledgements: RoCE Ethernet 14, IPv4 20, UDP 8, BTH 12, AETH 4, ICRC 4; UDP 
 from __future__ import annotations
 
 from netfold.sim.engine.interface import Frame
-from netfold.sim.scenario.collectives import OwnFrame
+from netfold.sim.keys.frame import OwnFrame
 
 _WIRE_BYTES = 4 + 20  # FCS, preamble and gap
 _UDP_BYTES = 14 + 20 + 8 + 8 + 2 + _WIRE_BYTES

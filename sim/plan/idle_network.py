@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -68,16 +67,6 @@ def with_loopback(network: Network, name: str, kind: Profile, passes: int) -> tu
 def without_drops(network: Network) -> Network:
     """The network with buffers that never fill: what credits of a lossless fabric come to."""
     return dataclasses.replace(network, buffer_bytes=np.full_like(network.buffer_bytes, NO_LIMIT_BYTES))
-
-
-def ring_traffic(network: Network, hosts: Sequence[int], routes: Sequence[int]) -> Traffic:
-    """Every worker sends to the next one; acknowledgements come back and are in nobody's way."""
-    ways = []
-    for worker, (host, route) in enumerate(zip(hosts, routes, strict=True)):
-        following = hosts[(worker + 1) % len(hosts)]
-        there, back = path(network, host, following, route), path(network, following, host, route)
-        ways.append(Way(tuple(there), (), tuple(back)))
-    return Traffic(tuple(ways), Counter(link for way in ways for link in way.there))
 
 
 def job_traffic(network: Network, job: Job) -> Traffic:
@@ -209,13 +198,3 @@ def job_pace(network: Network, job: Job) -> Pace:
     on_the_wire = words_per_s(job.frame, busiest.rate_bps / busiest.streams)
     in_windows = job.slots_count * job.frame.elements * PS_PER_S / max(1, trip_ps)
     return Pace(min(on_the_wire, in_windows), trip_ps, busiest, in_windows < on_the_wire)
-
-
-def ring_pace(network: Network, traffic: Traffic, frame: Frame) -> Pace:
-    """A ring: 2 (n − 1) steps one after the other, each with an n-th of the words."""
-    workers = len(traffic.ways)
-    steps = 2 * (workers - 1)
-    busiest = busiest_link(network, traffic.load)
-    packet_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
-    on_the_wire = words_per_s(frame, busiest.rate_bps / busiest.streams)
-    return Pace(on_the_wire * workers / steps, steps * one_way_ps(network, traffic, packet_bytes), busiest)

@@ -1,35 +1,16 @@
-"""The plan: a scenario resolved to integers and objects; `sim.resolve` makes it."""
+"""The plan of a variant: all in integers and objects; `sim.resolve` makes it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from netfold.homomorphic.codec import Codec
-from netfold.sim.engine.interface import BACKOFF_MAX, Frame, Job
+from netfold.sim.plan.collective import CollectivePlan
 from netfold.sim.plan.faults import FaultPlan
 from netfold.sim.plan.reference import Reference
-from netfold.sim.scenario import Scenario
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 from netfold.sim.workload.device import Device
 from netfold.topologies.routing import Network
-
-
-@dataclass(frozen=True)
-class RingPlan:
-    """A ring all-reduce over reliable messages."""
-
-    frame: Frame
-    window: int  # packets
-    timeout_ps: int
-    ack_every: int
-
-
-@dataclass(frozen=True)
-class Passes:
-    """Trips through a switch's pipelines: of a packet that it adds up, and of a result on its way out."""
-
-    packet: int = 1
-    result: int = 0
 
 
 @dataclass(frozen=True)
@@ -48,17 +29,10 @@ class JobPlan:
     steps: int
     device: Device
     codec: Codec
-    collective: RingPlan | Job
+    collective: CollectivePlan
     references: tuple[Reference, ...]  # published results, and the bound of the wire
     start_ps: int = 0
-    passes: Passes = Passes()
     warnings: tuple[str, ...] = ()
-
-    @property
-    def timeout_max_ps(self) -> int:
-        """Longest that its traffic ever waits before it sends again."""
-        plan = self.collective
-        return plan.timeout_max_ps if isinstance(plan, Job) else plan.timeout_ps << BACKOFF_MAX
 
 
 @dataclass(frozen=True)
@@ -88,12 +62,4 @@ class VariantPlan:
     @property
     def timeout_max_ps(self) -> int:
         """Longest that its traffic ever waits before it sends again."""
-        return max(job.timeout_max_ps for job in self.jobs)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A scenario ready to run."""
-
-    scenario: Scenario
-    variants: tuple[VariantPlan, ...]
+        return max(job.collective.timeout_max_ps for job in self.jobs)

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from netfold.homomorphic.codec import Codec, Wrapping
-from netfold.sim.engine.interface import Job, Overflow
+from netfold.sim.engine.interface import Overflow
+from netfold.sim.plan.collective import CollectivePlan
 from netfold.sim.plan.idle_network import Pace
-from netfold.sim.plan.plan import JobPlan, RingPlan
+from netfold.sim.plan.plan import JobPlan
 from netfold.sim.units import TIME
 
 _DONE = {Overflow.WRAP: "wrapped", Overflow.SATURATE: "saturated", Overflow.STICKY: "stuck at the limit"}
 RING_MARGIN = 0.98  # closed forms are no better than that
 
 
-def warnings_of(codec: Codec, collective: RingPlan | Job) -> tuple[str, ...]:
+def warnings_of(codec: Codec, collective: CollectivePlan) -> tuple[str, ...]:
     """One sentence each; they are printed and kept with the results."""
-    if isinstance(collective, RingPlan) or collective.overflow is Overflow.WRAP:
+    if collective.overflow is Overflow.WRAP:
         return ()
     if isinstance(codec, Wrapping):
         policy = collective.overflow.name.lower()
@@ -64,7 +65,7 @@ def overflow_warnings(job: JobPlan, points: Sequence[Mapping[str, int]]) -> tupl
     """What to know of sums that left int32 in its switches; a sketch's may wrap, a gradient's should not."""
     plan = job.collective
     count = sum(point["overflowed_words"] for point in points)
-    if isinstance(plan, RingPlan) or count == 0:
+    if count == 0:
         return ()
     if plan.overflow is Overflow.WRAP and isinstance(job.codec, Wrapping):
         return ()
@@ -78,7 +79,7 @@ def clipped_sums(job: JobPlan, points: Sequence[Mapping[str, int]]) -> str:
     """
     plan = job.collective
     count = sum(point["overflowed_words"] for point in points)
-    if isinstance(plan, RingPlan) or plan.overflow is Overflow.WRAP or count == 0:
+    if plan.overflow is Overflow.WRAP or count == 0:
         return ""
     if not isinstance(job.codec, Wrapping):
         return ""

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from netfold.sim.engine.interface import BACKLOG_MAX_PS, NEVER_PS, TIME_MAX_PS, Job
+from netfold.sim.engine.interface import BACKLOG_MAX_PS, NEVER_PS, TIME_MAX_PS
 from netfold.sim.errors import ScenarioError
+from netfold.sim.keys.place import Place
 from netfold.sim.plan.faults import FaultPlan, LinksSlower
 from netfold.sim.plan.plan import JobPlan
 from netfold.sim.resolve.faults import ErrorAt
-from netfold.sim.resolve.place import Place
 from netfold.sim.units import PS_PER_S, RATE, TIME, transmit_time_ps
 from netfold.sim.workload import FileSpec, SyntheticSpec
 from netfold.sim.workload.device import FixedDevice
@@ -52,7 +52,7 @@ def check_duration(
         Timeouts, a step, or all steps together leave the time that can be simulated.
     """
     rate_bps = slowest_bps(network, faults)
-    if job.timeout_max_ps > TIME_MAX_PS:
+    if job.collective.timeout_max_ps > TIME_MAX_PS:
         raise place.error(
             rate_key,
             f"at {RATE.format(rate_bps)} a full window waits for more than {LIMIT}",
@@ -99,9 +99,10 @@ def _waiting_bytes(jobs: Sequence[JobPlan], network: Network, link: int) -> int:
     size_bytes = 0
     for job in jobs:
         plan = job.collective
-        packets = plan.slots_count if isinstance(plan, Job) else plan.window
         senders = sum(host == source for host in job.hosts) if network.is_host[source] else len(job.hosts)
-        size_bytes += senders * packets * plan.frame.wire_bytes(plan.frame.elements, first=True, last=True)
+        size_bytes += (
+            senders * plan.window * plan.frame.wire_bytes(plan.frame.elements, first=True, last=True)
+        )
     buffer_bytes = int(network.buffer_bytes[link])
     is_limited = buffer_bytes > 0 and not network.is_host[source]
     return min(size_bytes, buffer_bytes) if is_limited else size_bytes

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from netfold.homomorphic.codec import Codec
-from netfold.sim.engine.interface import Job, Program
+from netfold.sim.keys.place import Place
 from netfold.sim.memory.available import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
-from netfold.sim.plan.plan import RingPlan
-from netfold.sim.resolve.place import Place
+from netfold.sim.plan.collective import CollectivePlan
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec, training_elements
 from netfold.sim.workload.workload import FLOAT_BYTES
 
@@ -19,8 +18,6 @@ _STEP_BYTES = 500  # of records: per step and worker …
 _ROUND_BYTES = 1000  # … and for each of its buckets
 _NEAR = 0.9  # share of what is available from which on a codec is measured
 _DRAWING_BYTES = 20  # per element while a sparse gradient is drawn: masks and places of one worker
-_RING_BYTES = 12  # per element: segments under way and joined, of all workers together
-_SERVER_BYTES = 8  # per element: what ATP's server keeps
 _TRAINING_BYTES = 12  # per weight: the model, its gradient and its start
 _TRAINING_BASE_BYTES = 170 << 20  # of PyTorch
 _NCF_SAMPLE = SyntheticSpec(1 << 19, 0.05, "rows", 64)  # embedding rows of a batch
@@ -34,7 +31,7 @@ class Sized:
     workload: TrainingSpec | SyntheticSpec | FileSpec
     workers: int
     codec: Codec
-    collective: RingPlan | Job
+    collective: CollectivePlan
     steps: int = 1
     size: int | None = None  # elements of a gradient, if it had others than its workload says
 
@@ -63,13 +60,9 @@ class Sized:
 
     def bytes(self, codec: Footprint, records: bool = True) -> float:
         """What it takes at its peak, with or without its records."""
-        elements, workers, plan = self.elements, self.workers, self.collective
+        elements, workers = self.elements, self.workers
         gradients = FLOAT_BYTES * elements * workers
-        if isinstance(plan, RingPlan):
-            network = _RING_BYTES
-        else:
-            network = FLOAT_BYTES + (_SERVER_BYTES if plan.program is Program.ATP else 0)
-        round_bytes = codec.bytes(self.at_once, workers) + network * self.at_once
+        round_bytes = codec.bytes(self.at_once, workers) + self.collective.held_bytes * self.at_once
         kept = gradients + (self.records_bytes if records else 0)
         if isinstance(self.workload, TrainingSpec):
             a, b = self.workload.expand
@@ -110,13 +103,11 @@ def _footprint(job: Sized) -> Footprint:
     )
 
     spec = job.workload
-    plan = job.collective
     if isinstance(spec, FileSpec):
         sample = SyntheticSpec(spec.elements)  # dense: what it holds is not known before it is read
     else:
         sample = spec if isinstance(spec, SyntheticSpec) else _NCF_SAMPLE
-    is_scaled_on_way = isinstance(plan, Job) and plan.program is Program.SWITCHML
-    return codec_footprint(job.codec, sample_of(sample), is_scaled_on_way)
+    return codec_footprint(job.codec, sample_of(sample), job.collective.has_exponents_ahead)
 
 
 def _refusal(job: Sized, codec: Footprint, taken: float, there_is: int) -> Exception:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from netfold.sim.errors import DataError
-from netfold.sim.resolve.place import Place
+from netfold.sim.keys.place import Place
 from netfold.sim.scenario import models as written
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec, training_elements
 from netfold.sim.workload.device import DEVICES, Device, FixedDevice, NoDevice

@@ -7,25 +7,24 @@ from dataclasses import replace
 
 import networkx as nx
 
-from netfold.sim.engine.interface import Fate, Job, Program
+from netfold.sim.collectives.registry import COLLECTIVES
+from netfold.sim.collectives.spec import JobContext, Site
+from netfold.sim.engine.interface import Fate
 from netfold.sim.errors import Mistakes
+from netfold.sim.keys.place import Place
 from netfold.sim.memory.available import available_bytes
-from netfold.sim.plan.idle_network import wire_bound, with_pass_latency, without_drops
-from netfold.sim.plan.plan import JobPlan, Passes, Plan, RingPlan, VariantPlan
+from netfold.sim.plan.idle_network import with_pass_latency, without_drops
+from netfold.sim.plan.placement import Hosts, told
+from netfold.sim.plan.plan import JobPlan, VariantPlan
 from netfold.sim.plan.reference import Reference
 from netfold.sim.plan.warnings import timer_warning, warnings_of
-from netfold.sim.resolve.aggregation.in_network import InNetworkResolver
-from netfold.sim.resolve.aggregation.switches import Switches
 from netfold.sim.resolve.duration import check_duration, check_slowed
 from netfold.sim.resolve.faults import Team, plan_faults
 from netfold.sim.resolve.memory import Sized, refuse_more_than_fits
-from netfold.sim.resolve.place import Place
-from netfold.sim.resolve.placement import Hosts, told
-from netfold.sim.resolve.ring import resolve_ring
+from netfold.sim.resolve.plan import Plan
 from netfold.sim.resolve.sections import device_of, steps_of, summed_at_once, workload_of, workload_warnings
 from netfold.sim.scenario import Scenario
 from netfold.sim.scenario import models as written
-from netfold.sim.scenario.collectives import Ring
 from netfold.sim.scenario.topology import build_topology
 from netfold.sim.units import RATE
 from netfold.spelling import names_hint
@@ -56,20 +55,20 @@ def resolve(scenario: Scenario) -> Plan:
         with mistakes.kept():
             plans.append(resolver.resolve())
     mistakes.raise_any()
-    return Plan(scenario, _with_timer_warnings(scenario, tuple(plans)))
+    return Plan(scenario, _with_timer_warnings(tuple(plans)))
 
 
-def _with_timer_warnings(scenario: Scenario, variants: tuple[VariantPlan, ...]) -> tuple[VariantPlan, ...]:
+def _with_timer_warnings(variants: tuple[VariantPlan, ...]) -> tuple[VariantPlan, ...]:
     """Tell the first job that loses packets if others wait longer or shorter for them by default."""
     timeouts_ps: dict[str, int] = {}
     defaults = []
-    for variant, written_variant in zip(variants, scenario.variants, strict=True):
+    for variant in variants:
         if not any(rule.fate in _LOSING and rule.probability > 0 for rule in variant.faults.rules):
             continue
-        for job, section in zip(variant.jobs, written_variant.jobs or (written_variant,), strict=True):
+        for job in variant.jobs:
             if timeout_ps := job.collective.timeout_ps:
                 timeouts_ps[job.label] = timeout_ps
-                defaults += [job.label] if section.collective.timeout is None else []
+                defaults += [job.label] if job.collective.is_timeout_default else []
     if not (sentence := timer_warning(timeouts_ps, defaults)):
         return variants
     first = next(iter(timeouts_ps))
@@ -129,19 +128,21 @@ class _Resolver:
 
     def resolve(self) -> VariantPlan:
         """The plan; the network must have been compiled."""
-        profiles = self._profiles_found
         occupied = Hosts(self.graph)
-        hosts = [occupied.place(sections.workers, place) for sections, place in self.jobs]
-        on_switches = Switches(self._network, profiles, self._profile_key())
-        jobs = tuple(self._job(index, names, occupied, on_switches) for index, names in enumerate(hosts))
+        hosts = [
+            occupied.place(sections.workers.count, sections.workers.placement, place)
+            for sections, place in self.jobs
+        ]
+        site = Site(self.graph, self._network, self._profiles_found, self._profile_key(), occupied)
+        jobs = tuple(self._job(index, names, site) for index, names in enumerate(hosts))
         refuse_more_than_fits(
             [
                 Sized(place, job.workload, len(job.hosts), job.codec, job.collective, job.steps)
                 for (_, place), job in zip(self.jobs, jobs, strict=True)
             ]
         )
-        network = on_switches.network
-        if any(isinstance(job.collective, Job) and job.collective.program is Program.TREE for job in jobs):
+        network = site.network
+        if any(job.collective.needs_lossless for job in jobs):
             network = without_drops(network)
         teams = [self._team(index, job) for index, job in enumerate(jobs)]
         faults = plan_faults(self.variant.faults, network, teams, self.place.error)
@@ -150,45 +151,27 @@ class _Resolver:
         check_slowed(jobs, network, faults, self.place.error)
         return VariantPlan(self.variant.name, network, faults, jobs)
 
-    def _job(self, index: int, names: tuple[str, ...], occupied: Hosts, on_switches: Switches) -> JobPlan:
+    def _job(self, index: int, names: tuple[str, ...], site: Site) -> JobPlan:
         sections, place = self.jobs[index]
-        nodes = tuple(on_switches.network.nodes.index(name) for name in names)
-        codec, section = sections.codec, sections.collective
-        collective: RingPlan | Job
-        bounds: tuple[Reference, ...] = ()
-        passes = Passes()
-        warnings: tuple[str, ...] = ()
-        workload = workload_of(sections.workload, len(nodes), place)
-        if isinstance(section, Ring):
-            found_ring = resolve_ring(section, sections, place, on_switches.network, nodes, index)
-            collective, codec = found_ring.plan, found_ring.codec
-        else:
-            found = InNetworkResolver(
-                self.graph,
-                on_switches,
-                occupied,
-                section,
-                sections,
-                place,
-                index,
-                names,
-                summed_at_once(workload),
-            ).resolve()
-            collective, codec = found.job, found.codec
-            bounds = (wire_bound(on_switches.network, collective),)
-            passes, warnings = found.passes, found.warnings
+        workload = workload_of(sections.workload, len(names), place)
+        section, device = sections.collective, device_of(sections.device)
+        context = JobContext(site, place, index, names, sections.codec, device, summed_at_once(workload))
+        found = COLLECTIVES[section.kind].resolve(section, context)
         return JobPlan(
             label=place.label,
-            hosts=nodes,
+            hosts=context.nodes,
             workload=workload,
             steps=steps_of(sections.workload, workload),
-            device=device_of(sections.device),
-            codec=codec,
-            collective=collective,
-            references=(*(Reference(**dict(one)) for one in sections.published), *bounds),
+            device=device,
+            codec=found.codec,
+            collective=found.plan,
+            references=(*(Reference(**dict(one)) for one in sections.published), *found.references),
             start_ps=sections.start if isinstance(sections, written.Job) else 0,
-            passes=passes,
-            warnings=(*warnings, *warnings_of(codec, collective), *workload_warnings(workload, len(nodes))),
+            warnings=(
+                *found.warnings,
+                *warnings_of(found.codec, found.plan),
+                *workload_warnings(workload, len(names)),
+            ),
         )
 
     def _team(self, index: int, job: JobPlan) -> Team:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from netfold.sim.plan.plan import Passes
+from netfold.sim.plan.collective import Passes
 
 
 def passes_count(passes: Passes, points: Sequence[Mapping[str, int]]) -> int:

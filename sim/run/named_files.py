@@ -11,7 +11,7 @@ from typing import Any
 
 from netfold.sim.errors import DataError
 from netfold.sim.files.foreign import UnreadableError, open_regular
-from netfold.sim.plan.plan import Plan
+from netfold.sim.resolve.plan import Plan
 from netfold.sim.results.writer import is_free_name
 from netfold.sim.scenario import Scenario
 from netfold.sim.scenario.models import GradientFile, TopologyFile

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from netfold.sim.errors import InvariantError, NetfoldError, RunError
 from netfold.sim.files.out_folder import require_writable
-from netfold.sim.plan.plan import Plan
 from netfold.sim.resolve import resolve
+from netfold.sim.resolve.plan import Plan
 from netfold.sim.results import Run, RunData, write_run
 from netfold.sim.results.unfinished import Unfinished
 from netfold.sim.run.named_files import read_named

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
 from netfold.homomorphic.codec import Codec
-from netfold.sim.engine.interface import Job, Program
-from netfold.sim.plan.plan import JobPlan, Plan, VariantPlan
+from netfold.sim.keys.section import Section
+from netfold.sim.plan.plan import VariantPlan
+from netfold.sim.resolve.plan import Plan
 from netfold.sim.scenario import models
-from netfold.sim.scenario.section import Section
 from netfold.sim.units import TIME
 
 # Told even where they have their default value: what a reader asks for first.
-_ALWAYS = {
-    "topology": ("kind", "hosts", "rate", "delay", "switch"),
-    "workload": ("kind", "model", "elements", "density", "steps"),
-    "collective": ("kind", "program", "frame", "window"),
-}
+_TOPOLOGY = ("hosts", "rate", "delay", "switch")
+_WORKLOAD = ("model", "elements", "density", "steps")
 
 
 def with_setups(summary: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
@@ -49,24 +46,24 @@ def setups(plan: Plan) -> dict[str, dict[str, Any]]:
 
 def _setup(written: models.Variant, variant: VariantPlan, index: int) -> dict[str, Any]:
     sections: models.JobSections = written.jobs[index] if written.jobs else written
-    job = variant.jobs[index]
+    job, collective = variant.jobs[index], sections.collective
     start = {"start": TIME.format(job.start_ps)} if job.start_ps else {}
     return {
-        "topology": _section("topology", written.topology),
-        "workers": {**_section("workers", sections.workers), **start},
-        "workload": _section("workload", sections.workload),
-        "device": _section("device", sections.device),
+        "topology": _section(written.topology, _TOPOLOGY),
+        "workers": {**_section(sections.workers), **start},
+        "workload": _section(sections.workload, _WORKLOAD),
+        "device": _section(sections.device),
         "codec": _codec(job.codec),
-        "collective": _section("collective", sections.collective) | _resolved(variant, job),
-        "faults": [_section("faults", fault) for fault in written.faults],
+        "collective": {**_section(collective, collective.told_always), **job.collective.settled},
+        "faults": [_section(fault) for fault in written.faults],
     }
 
 
-def _section(name: str, section: Section) -> dict[str, Any]:
+def _section(section: Section, told_always: Sequence[str] = ()) -> dict[str, Any]:
     """What a section of the file says beyond its defaults, `kind` first."""
     said = section.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     whole = section.model_dump(mode="json", by_alias=True)
-    always = {key: whole[key] for key in _ALWAYS.get(name, ()) if whole.get(key) is not None}
+    always = {key: whole[key] for key in told_always if whole.get(key) is not None}
     kind = {"kind": whole["kind"]} if "kind" in whole else {}
     return {**kind, **always, **said}
 
@@ -82,12 +79,3 @@ def _codec(codec: Codec) -> dict[str, Any]:
         if value != defaults[name] and isinstance(value, str | int | float)
     }
     return {"kind": codec.kind, **options}
-
-
-def _resolved(variant: VariantPlan, job: JobPlan) -> dict[str, Any]:
-    """What a collective's defaults came to."""
-    plan = job.collective
-    if not isinstance(plan, Job):
-        return {"timeout": TIME.format(plan.timeout_ps)}
-    switch = {"switch": variant.network.nodes[plan.switch]}
-    return switch if plan.program is Program.TREE else {**switch, "timeout": TIME.format(plan.timeout_ps)}

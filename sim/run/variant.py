@@ -12,19 +12,19 @@ import simpy
 
 from netfold.homomorphic.codec import DecodeError
 from netfold.sim.checks import Ending, check_job, check_network, leak_causes, leak_warnings
-from netfold.sim.collectives.collective import Collective
-from netfold.sim.collectives.in_network import InNetwork
-from netfold.sim.collectives.ring import Ring, RingOptions
+from netfold.sim.collectives.collective import Collective, Stage
+from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.diagnosis.report import Diagnosis, StuckError
 from netfold.sim.diagnosis.snapshot import CLEARED, CRASHED, HAS_CRASHED
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import BacklogError, Job
+from netfold.sim.engine.interface import BacklogError
 from netfold.sim.errors import RunError
 from netfold.sim.network.fabric import Fabric
 from netfold.sim.network.host_time import Hosts
 from netfold.sim.plan.faults import Change, Crash, Reboot
-from netfold.sim.plan.plan import JobPlan, Plan, VariantPlan
+from netfold.sim.plan.plan import JobPlan, VariantPlan
 from netfold.sim.plan.warnings import overflow_warnings
+from netfold.sim.resolve.plan import Plan
 from netfold.sim.results.passes import passes_count, results_count
 from netfold.sim.results.records import LinkRecord
 from netfold.sim.results.summary import VariantFacts
@@ -190,17 +190,13 @@ class _Stage:
 
     def _collective(self, index: int, hosts: Hosts) -> Collective:
         job = self.variant.jobs[index]
-        plan = job.collective
-        if isinstance(plan, Job):
-            return InNetwork(self.fabric, plan, index)
-        limits = plan.window, plan.timeout_ps, plan.ack_every
-        options = RingOptions(job.hosts, plan.frame, *limits, self.seed, index)
-        return Ring(self.environment, self.fabric, options, job.device, hosts)
+        stage = Stage(self.environment, self.fabric, hosts, job.hosts, job.device, self.seed, index)
+        return COLLECTIVES[job.collective.kind].start(job.collective, stage)
 
     def _switch_names(self, job: JobPlan) -> list[str]:
         """The switches of its tree, the root first."""
-        plan = job.collective
-        if not isinstance(plan, Job):
+        plan = job.collective.aggregation
+        if plan is None:
             return []
         switches = (plan.switch, *(branch.switch for branch in plan.branches))
         return [self.variant.network.nodes[switch] for switch in switches]
@@ -217,7 +213,7 @@ class _Stage:
             references=job.references,
             variant=self.variant.name,
             warnings=(*job.warnings, *overflow_warnings(job, points), *leak_warnings(ending)),
-            passes=passes_count(job.passes, points) if points else None,
+            passes=passes_count(job.collective.passes, points) if points else None,
             results=results_count(points[0]) if points else 0,
             switches=tuple(
                 {"switch": name, **counters}

@@ -22,8 +22,8 @@ from netfold.sim.errors import (
     shown,
     together,
 )
+from netfold.sim.keys.section import Section, keys
 from netfold.sim.scenario.node import Node
-from netfold.sim.scenario.section import Section, keys
 from netfold.spelling import closest, names_hint
 
 _MUST_BE = {

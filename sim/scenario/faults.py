@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from netfold.sim.scenario.fields import Name, Rate, Share, Time
-from netfold.sim.scenario.section import Section
+from netfold.sim.keys.fields import Name, Rate, Share, Time
+from netfold.sim.keys.section import Section
 from netfold.sim.units import TIME, format_fraction
 
 Links = Annotated[tuple[str, ...], Field(min_length=1)]

@@ -16,13 +16,13 @@ from pydantic import ValidationError
 
 from netfold.sim.errors import MissingKeyError, Mistakes, ScenarioError, shown, together
 from netfold.sim.files.foreign import UnreadableError, text_of
+from netfold.sim.keys.fields import is_name
+from netfold.sim.keys.section import Section
 from netfold.sim.scenario.explain import explain, missing_key, unknown_key, without_consequences
-from netfold.sim.scenario.fields import is_name
 from netfold.sim.scenario.merge import merge, override_at, parse_set
 from netfold.sim.scenario.models import Header, JobSections, Settings, Variant
 from netfold.sim.scenario.node import COMMAND_LINE, Node, already, parse
 from netfold.sim.scenario.profiles import own_profiles, with_files
-from netfold.sim.scenario.section import Section
 from netfold.sim.scenario.source import read_source
 from netfold.switch.limits import Profile
 

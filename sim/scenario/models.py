@@ -6,15 +6,16 @@ int bits per second, `delay` int picoseconds, `buffer` int bytes. Nothing beyond
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Union
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from netfold.sim.scenario.collectives import Collective
+from netfold.sim.collectives.registry import COLLECTIVES
+from netfold.sim.collectives.spec import CollectiveSection
+from netfold.sim.keys.fields import CodecOptions, Count, Name, Pair, Placement, Rate, Share, Size, Time
+from netfold.sim.keys.section import Section
 from netfold.sim.scenario.faults import Fault
-from netfold.sim.scenario.fields import CodecOptions, Count, Name, Pair, Placement, Rate, Share, Size, Time
 from netfold.sim.scenario.profiles import SwitchProfile
-from netfold.sim.scenario.section import Section
 from netfold.sim.units import RATE, SIZE, TIME
 
 
@@ -164,6 +165,13 @@ class RooflineDevice(Section):
 
 
 Device = Annotated[NoDevice | FixedDevice | RooflineDevice, Field(discriminator="kind")]
+
+
+if TYPE_CHECKING:
+    Collective = CollectiveSection
+else:
+    _SECTIONS = tuple(spec.section for spec in COLLECTIVES.values())
+    Collective = Annotated[Union[_SECTIONS], Field(discriminator="kind")]  # noqa: UP007 (as many as there are)
 
 
 class Published(Section):

@@ -11,10 +11,10 @@ from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError, W
 
 from netfold.sim.errors import Mistakes, shown
 from netfold.sim.files.foreign import UnreadableError, read_text
+from netfold.sim.keys.fields import Name
+from netfold.sim.keys.section import Section
 from netfold.sim.scenario.explain import explain
-from netfold.sim.scenario.fields import Name
 from netfold.sim.scenario.node import Node, parse
-from netfold.sim.scenario.section import Section
 from netfold.sim.units import RATE, SIZE, TIME, Quantity
 from netfold.switch.custom import profile_from
 from netfold.switch.limits import Profile, ProfileError

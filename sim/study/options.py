@@ -12,10 +12,10 @@ from pydantic import ValidationError
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.sim.errors import ScenarioError
+from netfold.sim.keys.fields import CodecOptions
+from netfold.sim.keys.section import Section
 from netfold.sim.scenario.explain import explain, unknown_key
-from netfold.sim.scenario.fields import CodecOptions
 from netfold.sim.scenario.node import Node, parse
-from netfold.sim.scenario.section import Section
 
 _EXAMPLE = "use KIND:OPTION=VALUE,OPTION=VALUE, for example lossless:load=0.7,block_elements=1024"
 _COMMAS = re.compile(r",(?![^\[{]*[\]}])")  # but none inside of a list or a mapping

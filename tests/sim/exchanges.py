@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Merge, Message, Scaling
 from netfold.homomorphic.numbers.exponents import block_exponents
-from netfold.sim.collectives.collective import Collective
-from netfold.sim.collectives.in_network import InNetwork
-from netfold.sim.collectives.ring import Ring, RingOptions
-from netfold.sim.engine.interface import Frame, Job
+from netfold.sim.collectives.between_hosts import HostPlan
+from netfold.sim.collectives.collective import Collective, Stage
+from netfold.sim.collectives.in_network.run import InNetwork
+from netfold.sim.collectives.ring.run import Ring
+from netfold.sim.engine.interface import BACKOFF_MAX, Frame, Job
 from netfold.sim.network.fabric import Fabric
 from netfold.sim.network.host_time import Hosts
 from netfold.sim.plan.faults import Condition
@@ -54,16 +55,22 @@ def messages_of(merge: Merge, workers: int, size: int, seed: int = 0) -> list[Me
 
 
 def ring(workers: int, frame: Frame = FRAMES["udp-256"], device: Any = None, **changes: int) -> Started:
-    options = {"window": 512, "timeout_ps": 10**9, "ack_every": 16, "seed": 1, **changes}
+    options = {"window": 512, "timeout_ps": 10**9, "ack_every": 16, **changes}
+    seed = options.pop("seed", 1)
+    plan = HostPlan(
+        kind="ring",
+        frame=frame,
+        timeout_max_ps=options["timeout_ps"] << BACKOFF_MAX,
+        is_timeout_default=False,
+        held_bytes=0,
+        settled={},
+        **options,
+    )
 
     def start(environment: simpy.Environment, fabric: Fabric) -> Collective:
-        return Ring(
-            environment,
-            fabric,
-            RingOptions(tuple(range(workers)), frame, **options),
-            device or NoDevice(),
-            Hosts(environment, [Condition()] * workers),
-        )
+        hosts = Hosts(environment, [Condition()] * workers)
+        stage = Stage(environment, fabric, hosts, tuple(range(workers)), device or NoDevice(), seed)
+        return Ring(plan, stage)
 
     return start
 

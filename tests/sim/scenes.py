@@ -15,8 +15,9 @@ from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Job, losses
 from netfold.sim.errors import ScenarioError
 from netfold.sim.network.fabric import Fabric
-from netfold.sim.plan.plan import JobPlan, Plan, VariantPlan
+from netfold.sim.plan.plan import JobPlan, VariantPlan
 from netfold.sim.resolve import resolve
+from netfold.sim.resolve.plan import Plan
 from netfold.sim.results import summarize
 from netfold.sim.run.outcome import Outcome, VariantResult
 from netfold.sim.run.run import run_scenario, run_variant
@@ -75,9 +76,9 @@ def job_plan(variant: VariantPlan) -> JobPlan:
 
 
 def job_of(variant: VariantPlan) -> Job:
-    collective = job_plan(variant).collective
-    assert isinstance(collective, Job)
-    return collective
+    job = job_plan(variant).collective.aggregation
+    assert job is not None
+    return job
 
 
 def simulate(folder: Path, *sets: str, text: str = TINY) -> VariantResult:

@@ -254,7 +254,7 @@ def _may_be_stuck(drawn: Drawn, plan: Any) -> bool:
     """Whether a fault can stop it for ever: all but those that timers get over, if there are timers."""
     lost = any(fault.get("rate", 0) > SURVIVED for fault in drawn.faults if fault["kind"] in LOSING)
     lost |= any(fault["kind"] == "burst_loss" for fault in drawn.faults)
-    has_timers = plan.timeout_max_ps > 0
+    has_timers = plan.collective.timeout_max_ps > 0
     return bool(drawn.faults) and (lost or not has_timers or not all(map(is_harmless, drawn.faults)))
 
 
@@ -262,7 +262,7 @@ def _explains(drawn: Drawn, plan: Any, failed: dict[str, str]) -> bool:
     """Whether an injected fault may fail a check although all sums are within their bounds."""
     if not all(map(is_harmless, drawn.faults)):
         return True  # a flipped bit within the bound, replicas that differ, what a reboot leaves …
-    program = getattr(getattr(plan.collective, "program", None), "name", "")
+    program = plan.collective.aggregation.program.name if plan.collective.aggregation else ""
     return program == "TIMED" and bool(drawn.faults) and set(failed) <= {"replicas_agree"}
 
 

@@ -94,7 +94,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/collectives/window_carrier.py",
+        "sim/collectives/in_network/carrier.py",
         ["tests/sim/collectives/test_carriers.py"],
         [
             (
@@ -105,7 +105,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/collectives/in_network.py",
+        "sim/collectives/in_network/run.py",
         ["tests/sim/collectives/test_packet_counts.py"],
         [
             (

@@ -54,7 +54,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/resolve/ring.py",
+        "sim/collectives/between_hosts.py",
         [ROUTES],
         [
             (
@@ -67,12 +67,6 @@ MUTANTS: list[Mutant] = [
                 "max(TIMEOUT_PS, 2 * trip_ps)",
                 "max(TIMEOUT_PS, trip_ps + 1)",
             ),
-        ],
-    ),
-    *faults(
-        "sim/collectives/ring_rules.py",
-        [ROUTES],
-        [
             (
                 "all rings use route 0",
                 "return mix_plain(seed, purposes.RING_ROUTE, job, worker) >> 33",
@@ -86,7 +80,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/resolve/aggregation/in_network.py",
+        "sim/collectives/in_network/resolve.py",
         [ROUTES, ERRORS],
         [
             (
@@ -112,7 +106,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/resolve/timeouts.py",
+        "sim/collectives/timeouts.py",
         [ERRORS],
         [
             (
@@ -123,7 +117,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/resolve/aggregation/switches.py",
+        "sim/collectives/in_network/switches.py",
         ["tests/sim/resolve/test_plan_profiles.py", ERRORS, "tests/sim/scenario/test_jobs.py"],
         [
             ("several jobs are fitted as one", "jobs=len(others) + 1,", "jobs=1,"),

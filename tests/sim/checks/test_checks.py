@@ -15,8 +15,8 @@ from netfold.homomorphic.codec import Exchange, Gradient, Merged, Message, Round
 from netfold.homomorphic.codecs.dense.encoders import BlockEncoder
 from netfold.sim.checks.journal import RoundLog
 from netfold.sim.collectives.collective import Wait
-from netfold.sim.collectives.in_network import InNetwork
-from netfold.sim.collectives.ring import Ring
+from netfold.sim.collectives.in_network.run import InNetwork
+from netfold.sim.collectives.ring.run import Ring
 from netfold.sim.engine.engine import Engine
 from netfold.sim.run.job import TrainingJob
 from netfold.sim.workload import Bucket

@@ -27,7 +27,7 @@ from netfold.sim.checks.journal import Journal
 from netfold.sim.checks.leaks import nothing_leaked
 from netfold.sim.checks.network import conservation, switches_add_up
 from netfold.sim.checks.rounds import Findings, WrongWord
-from netfold.sim.collectives.in_network import InNetwork
+from netfold.sim.collectives.in_network.run import InNetwork
 from netfold.sim.engine.observe.inspect import points_of
 from netfold.sim.plan.plan import VariantPlan
 from netfold.sim.results.records import FaultRecord, LinkRecord, RoundRecord

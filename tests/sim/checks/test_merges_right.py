@@ -10,7 +10,7 @@ import pytest
 
 from netfold.homomorphic.codec import Message
 from netfold.sim.collectives.collective import Wait
-from netfold.sim.collectives.ring import Ring
+from netfold.sim.collectives.ring.run import Ring
 from netfold.sim.results import summarize
 from netfold.sim.run.outcome import VariantResult
 from tests.sim.scenes import DENSE, RING, simulate

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from netfold.homomorphic.codec import MessageSize
-from netfold.sim.collectives.ring_carrier import RingCarrier
-from netfold.sim.collectives.window_carrier import WindowCarrier
+from netfold.sim.collectives.between_hosts import HostCarrier
+from netfold.sim.collectives.in_network.carrier import WindowCarrier
 
 NS, US, GBPS = 10**3, 10**6, 10**9
 SHORT = WindowCarrier(
@@ -49,7 +49,7 @@ def test_exponents_have_an_operation_of_their_own_where_they_cannot_go_ahead() -
 
 
 def test_each_message_on_a_ring_waits_for_the_one_before_it() -> None:
-    ring = RingCarrier(latency_ps=5 * US, rate_bps=32 * GBPS)
+    ring = HostCarrier(latency_ps=5 * US, rate_bps=32 * GBPS)
 
     assert ring.time_ps(plain(50, 0, 130)) == 5 * US + 50 * NS + 5 * US + 130 * NS
     assert ring.time_ps([MessageSize(1000, 64)]) == 5 * US + 16 * NS + 5 * US + 1000 * NS

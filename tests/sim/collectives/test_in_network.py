@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import Merge, Message
-from netfold.sim.collectives.in_network import InNetwork
+from netfold.sim.collectives.in_network.run import InNetwork
 from tests.examples import examples
 from tests.sim.exchanges import (
     FRAME,

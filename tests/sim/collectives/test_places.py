@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import Merge
-from netfold.sim.collectives.places import Places
+from netfold.sim.collectives.in_network.places import Places
 from netfold.sim.engine.interface import Frame, Job, Program, Segment
 from tests.examples import examples
 

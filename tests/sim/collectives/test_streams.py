@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Merge, Merged, Message, Scaling
 from netfold.homomorphic.merge import lift
-from netfold.sim.collectives.in_network import InNetwork
+from netfold.sim.collectives.in_network.run import InNetwork
 from netfold.sim.engine.interface import Job, Program, Segment
 from tests.sim.exchanges import FRAME, TABLE
 

@@ -11,9 +11,8 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from netfold.sim.engine.interface import Job
+from netfold.sim.collectives.in_network import candidates
 from netfold.sim.plan.idle_network import Pace, job_pace
-from netfold.sim.resolve.aggregation import candidates
 from netfold.topologies import graph as graphs
 from netfold.topologies.exchange import to_json
 from netfold.topologies.graph import LinkSpec
@@ -118,7 +117,7 @@ def test_a_second_job_goes_where_there_is_room(tmp_path: Path) -> None:
     text = RACKS + "jobs: [{name: a}, {name: b}]\n"
 
     jobs = only(tmp_path, *sets, text=text).jobs
-    roots = [job.collective.switch for job in jobs if isinstance(job.collective, Job)]
+    roots = [job.collective.aggregation.switch for job in jobs if job.collective.aggregation]
     assert len(set(roots)) == 2
     assert "16 slots do not fit on switch spine0" in refused(
         tmp_path, *sets, "collective.switch=spine0", text=text

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.scenes import plan, refused, simulate
+from tests.sim.scenes import job_of, only, plan, refused, simulate
 
 US = 10**6
 X = 1106 * 80  # ps that a packet of 1106 B takes at 100 Gbps
@@ -74,9 +74,9 @@ def test_reliable_messages_use_it_too(tmp_path: Path) -> None:
 
 
 def test_message_packets_default_to_one(tmp_path: Path) -> None:
-    job = plan(tmp_path, OWN).variants[0].jobs[0].collective
+    job = job_of(only(tmp_path, OWN))
 
-    assert job.unit_packets == 1  # type: ignore[union-attr]
+    assert job.unit_packets == 1
     assert (job.frame.elements, job.frame.ack_bytes) == (64, 90)
 
 

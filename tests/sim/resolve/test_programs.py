@@ -43,7 +43,7 @@ def test_timed(tmp_path: Path) -> None:
 def test_two_jobs_of_atp_share_entries_and_may_share_their_server(tmp_path: Path) -> None:
     text = BARE.replace("hosts: 4", "hosts: 8") + "jobs: [{name: a}, {name: b}]\n"
     variant = only(tmp_path, *ATP, text=text)
-    jobs = [job.collective for job in variant.jobs]
+    jobs = [job.collective.aggregation for job in variant.jobs]
 
     servers = [job.server for job in jobs]  # type: ignore[union-attr]
     assert [variant.network.nodes[server.host] for server in servers if server is not None] == ["h6", "h6"]

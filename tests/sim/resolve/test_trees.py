@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netfold.sim.collectives.in_network.tree import Tree, build_tree, one_switch
 from netfold.sim.engine.interface import Overflow, Program
 from netfold.sim.plan.idle_network import NO_LIMIT_BYTES, job_traffic
-from netfold.sim.resolve.aggregation.tree import Tree, build_tree, one_switch
 from netfold.topologies.exchange import to_json
 from netfold.topologies.leaf_spine import leaf_spine
 from netfold.topologies.routing import Network, compile_network

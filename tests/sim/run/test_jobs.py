@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from netfold.sim.plan.plan import JobPlan, RingPlan, VariantPlan
+from netfold.sim.plan.plan import JobPlan, VariantPlan
 from netfold.sim.results import summarize
 from netfold.sim.run.run import VariantResult
 from tests.sim.scenes import TINY, only, refused, run, simulate
@@ -24,9 +24,9 @@ def names(variant: VariantPlan, job: JobPlan) -> list[str]:
 def slots(variant: VariantPlan) -> list[tuple[int, int]]:
     """First slot and number of slots of each job on a switch."""
     return [
-        (job.collective.slot_base, job.collective.slots_count)
+        (job.collective.aggregation.slot_base, job.collective.aggregation.slots_count)
         for job in variant.jobs
-        if not isinstance(job.collective, RingPlan)
+        if job.collective.aggregation
     ]
 
 
@@ -55,7 +55,8 @@ def test_slots_follow_each_other_in_order_of_jobs(tmp_path: Path) -> None:
 def test_jobs_on_one_switch_share_its_loopback(tmp_path: Path) -> None:
     variant = only(tmp_path, text=TWO)
 
-    links = {job.collective.loopback_link for job in variant.jobs if not isinstance(job.collective, RingPlan)}
+    jobs = [job.collective.aggregation for job in variant.jobs]
+    links = {job.loopback_link for job in jobs if job}
     assert [variant.network.link_names[link] for link in links] == ["s0->s0"]
     assert variant.network.link_names.count("s0->s0") == 1
 

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netfold.sim.collectives.in_network.section import InNetwork
+from netfold.sim.collectives.ring.spec import Ring
 from netfold.sim.errors import ScenarioError
 from netfold.sim.scenario import load
-from netfold.sim.scenario.collectives import InNetwork, Ring
 from netfold.sim.scenario.merge import merge
 from netfold.sim.scenario.models import LeafSpine, NoDevice, Star, Synthetic, Training
 from netfold.sim.scenario.node import Node

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from netfold.sim.collectives.in_network.section import InNetwork
 from netfold.sim.errors import ScenarioError
 from netfold.sim.scenario import load
-from netfold.sim.scenario.collectives import InNetwork
 from tests.sim.scenario.files import write
 
 ONE = """\

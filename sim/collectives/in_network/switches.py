@@ -6,12 +6,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from netfold.homomorphic.codec import Merge
+from netfold.sim.collectives.in_network.section import FRAMES_OF, InNetwork
+from netfold.sim.collectives.in_network.tree import Tree
 from netfold.sim.errors import ScenarioError
+from netfold.sim.keys.place import Place
 from netfold.sim.plan.frames import FRAMES
 from netfold.sim.plan.idle_network import with_loopback
-from netfold.sim.resolve.aggregation.tree import Tree
-from netfold.sim.resolve.place import Place
-from netfold.sim.scenario.collectives import FRAMES_OF, InNetwork
 from netfold.switch.fit import Fit, FitError, check_merges, check_overflow, fit
 from netfold.switch.limits import PIPELINE
 from netfold.switch.profiles import Profile

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 import networkx as nx
 
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.keyed import mix_plain
-from netfold.sim.collectives.ring_rules import ring_route
-from netfold.sim.collectives.window_carrier import window_carrier
+from netfold.sim.collectives.codec_fit import check_workers, fitted
+from netfold.sim.collectives.in_network.candidates import Candidate, Candidates, none_fits
+from netfold.sim.collectives.in_network.carrier import window_carrier
+from netfold.sim.collectives.in_network.section import InNetwork
+from netfold.sim.collectives.in_network.switches import Request, Switches
+from netfold.sim.collectives.in_network.tree import Tree
+from netfold.sim.collectives.ring.spec import SCHEDULE as RING
+from netfold.sim.collectives.spec import JobContext, Resolved
+from netfold.sim.collectives.timeouts import check_timeout
 from netfold.sim.engine.interface import Branch, Job, Overflow, Program, Server
 from netfold.sim.errors import ScenarioError
+from netfold.sim.keys.place import Place
+from netfold.sim.plan.collective import CollectivePlan, Passes
 from netfold.sim.plan.frames import FRAMES, frame_of, own_header_bytes
 from netfold.sim.plan.idle_network import (
     Pace,
@@ -20,40 +30,57 @@ from netfold.sim.plan.idle_network import (
     full_window_trip_ps,
     job_pace,
     job_traffic,
-    ring_pace,
-    ring_traffic,
+    wire_bound,
 )
-from netfold.sim.plan.plan import Passes
+from netfold.sim.plan.placement import Hosts
 from netfold.sim.plan.warnings import is_ring_faster, slower_than_ring
-from netfold.sim.resolve.aggregation.candidates import Candidate, Candidates, none_fits
-from netfold.sim.resolve.aggregation.switches import Request, Switches
-from netfold.sim.resolve.aggregation.tree import Tree
-from netfold.sim.resolve.codec import check_workers, fitted
-from netfold.sim.resolve.place import Place
-from netfold.sim.resolve.placement import Hosts
-from netfold.sim.resolve.sections import device_of
-from netfold.sim.resolve.timeouts import check_timeout
-from netfold.sim.scenario.collectives import InNetwork
-from netfold.sim.scenario.models import JobSections
 from netfold.sim.units import TIME
+from netfold.sim.workload.device import Device
 from netfold.spelling import did_you_mean
 from netfold.switch.declare import MERGES
 
 TIMEOUT_PS = TIME.parse("10ms")  # of SwitchML's released client
 ATP_TIMEOUT_PS, ATP_FIRST_TIMEOUT_PS = TIME.parse("200us"), TIME.parse("50ms")  # in-ATP/ATP, p4ml_manager.cc
 RING_FRAME = "roce-1024"  # of the ring that a job is compared with: a ring's default
+RESULT_BYTES, SERVER_BYTES = 4, 8  # of memory per element: results, and what ATP's server keeps
 _NEEDS_LINEAR = ("timed", "atp")  # a result may hold some workers only, or be asked for again as floats
 _OVERFLOWS = {"switchml": "wrap", "atp": "sticky"}  # others: what the switch does by default
 
 
-@dataclasses.dataclass(frozen=True)
-class Resolved:
-    """A job of a switch program, and the codec with what it takes from the network."""
+def resolve(section: InNetwork, job: JobContext) -> Resolved:
+    """The plan of one job's collective; jobs that are resolved after it find its slots taken.
+
+    Raises
+    ------
+    ScenarioError
+        As `InNetworkResolver.resolve`.
+    """
+    site = job.site
+    switches = site.kept.setdefault(section.kind, Switches(site.network, site.profiles, site.profile_key))
+    switches.network = site.network
+    resolver = InNetworkResolver(
+        site.graph,
+        switches,
+        site.occupied,
+        section,
+        job.codec,
+        job.device,
+        job.place,
+        job.index,
+        job.hosts,
+        job.elements,
+    )
+    found = resolver.resolve()
+    site.network = switches.network
+    return found
+
+
+class _Placed(NamedTuple):
+    """A job of a switch program where it is to be, and the codec with what it takes from the network."""
 
     job: Job
     codec: Codec
     passes: Passes  # at the root
-    warnings: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +91,8 @@ class InNetworkResolver:
     switches: Switches
     occupied: Hosts
     section: InNetwork
-    sections: JobSections  # of the job
+    codec: Codec
+    device: Device
     place: Place
     index: int  # of the job in its variant
     hosts: tuple[str, ...]
@@ -96,7 +124,8 @@ class InNetworkResolver:
                 refused.append((candidate, error))
                 continue
             self.switches.become(switches)
-            return dataclasses.replace(found, warnings=self._warnings(found.job))
+            bound = wire_bound(switches.network, found.job)
+            return Resolved(self._plan(found), found.codec, (bound,), self._warnings(found.job))
         raise none_fits(refused)
 
     def _candidates(self) -> Candidates:
@@ -115,8 +144,7 @@ class InNetworkResolver:
         if len(job.hosts) == 1:
             return ()
         network, seed = self.switches.network, self.place.scenario.seed
-        routes = [ring_route(seed, self.index, worker) for worker in range(len(job.hosts))]
-        ring = ring_pace(network, ring_traffic(network, job.hosts, routes), FRAMES[RING_FRAME])
+        ring = RING.pace(network, job.hosts, seed, self.index, FRAMES[RING_FRAME])
         own = job_pace(network, job)
         if not is_ring_faster(own, ring, self.elements):
             return ()
@@ -135,17 +163,17 @@ class InNetworkResolver:
                 return f"use {changes} ({best / 1e9:.3g} G)"
         return "use more collective.slots" if own.is_windowed else "use collective: {kind: ring}"
 
-    def _placed(self, candidate: Candidate) -> Resolved:
+    def _placed(self, candidate: Candidate) -> _Placed:
         """The job where it is to be; fails as `resolve`."""
         section, tree = self.section, candidate.tree
         overflow = self._overflow(candidate.root)
-        check_workers(self.place, self.sections.codec, len(self.hosts), overflow)
+        check_workers(self.place, self.codec, len(self.hosts), overflow)
         stream_bps = candidate.pace.busiest.stream_bps
         request = Request(
             self.place,
             section,
             frame_of(section.frame).elements,
-            self.sections.codec.merges,
+            self.codec.merges,
             overflow,
             stream_bps,
             own_header_bytes(section.frame),
@@ -155,13 +183,30 @@ class InNetworkResolver:
             self._job(tree, grant.slot_base, grant.loopback_links), overflow=Overflow[overflow.upper()]
         )
         job = self._with_timeouts(job)
-        codec = fitted(
-            self.sections.codec, window_carrier(self.switches.network, job, device_of(self.sections.device))
+        codec = fitted(self.codec, window_carrier(self.switches.network, job, self.device))
+        return _Placed(job, codec, Passes(grant.fit.packet_passes, grant.fit.read_passes))
+
+    def _plan(self, found: _Placed) -> CollectivePlan:
+        """What everyone may ask of it."""
+        job, program = found.job, found.job.program
+        settled = {"switch": self.switches.network.nodes[job.switch]}
+        return CollectivePlan(
+            kind=self.section.kind,
+            frame=job.frame,
+            window=job.slots_count,
+            timeout_ps=job.timeout_ps,
+            timeout_max_ps=job.timeout_max_ps,
+            is_timeout_default=self.section.timeout is None,
+            held_bytes=RESULT_BYTES + (SERVER_BYTES if program is Program.ATP else 0),
+            settled=settled | ({"timeout": TIME.format(job.timeout_ps)} if job.timeout_ps else {}),
+            aggregation=job,
+            passes=found.passes,
+            has_exponents_ahead=program is Program.SWITCHML,
+            needs_lossless=program is Program.TREE,
         )
-        return Resolved(job, codec, Passes(grant.fit.packet_passes, grant.fit.read_passes))
 
     def _check_codec(self) -> None:
-        codec, program = self.sections.codec, self.section.program
+        codec, program = self.codec, self.section.program
         if program in _NEEDS_LINEAR and not codec.is_linear:
             raise self.place.job_error(
                 "codec",
@@ -212,7 +257,7 @@ class InNetworkResolver:
             ),
             homes=tree.homes if below else (),
             slot_timer_ps=section.slot_timer or 0,
-            lanes=max((merge.lanes for merge in self.sections.codec.merges), default=1),
+            lanes=max((merge.lanes for merge in self.codec.merges), default=1),
             server=self._server() if section.program == "atp" else None,
         )
 

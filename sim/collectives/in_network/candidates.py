@@ -9,14 +9,14 @@ from typing import NamedTuple
 import networkx as nx
 import numpy as np
 
+from netfold.sim.collectives.in_network.section import InNetwork
+from netfold.sim.collectives.in_network.switches import Switches
+from netfold.sim.collectives.in_network.tree import Tree, build_tree, one_switch
 from netfold.sim.engine.interface import Job
 from netfold.sim.errors import ScenarioError
+from netfold.sim.keys.place import Place
 from netfold.sim.plan.idle_network import Pace, job_pace, words_per_s
-from netfold.sim.resolve.aggregation.switches import Switches
-from netfold.sim.resolve.aggregation.tree import Tree, build_tree, one_switch
-from netfold.sim.resolve.place import Place
-from netfold.sim.resolve.placement import told
-from netfold.sim.scenario.collectives import InNetwork
+from netfold.sim.plan.placement import told
 from netfold.spelling import NAMES_SHOWN, names_hint
 from netfold.switch.fit import can_run, suits
 from netfold.switch.profiles import PROFILES

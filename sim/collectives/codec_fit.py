@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netfold.homomorphic.codec import Adaptable, Carrier, Codec, Limited
-from netfold.sim.resolve.place import Place
+from netfold.sim.keys.place import Place
 
 
 def fitted(codec: Codec, carrier: Carrier) -> Codec:

@@ -1,87 +1,20 @@
-"""The collectives of a scenario file: every key, its meaning, its default and its range."""
+"""The keys of aggregation in switches: every key, its meaning, its default and its range."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, ClassVar, Literal, get_args
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    PlainSerializer,
-    ValidationInfo,
-    WithJsonSchema,
-    field_validator,
-    model_validator,
-)
-from pydantic_core import PydanticKnownError
+from pydantic import Field, ValidationInfo, field_validator
 
+from netfold.sim.collectives.spec import CollectiveSection
 from netfold.sim.errors import shown
-from netfold.sim.scenario.fields import Count, Size, Time
-from netfold.sim.scenario.section import Section
+from netfold.sim.keys.fields import Count, Size, Time
+from netfold.sim.keys.frame import Frame, OwnFrame, own_or_named
 from netfold.sim.units import SIZE, TIME
 from netfold.spelling import names_hint
 
-PACKET_MIN_BYTES, PACKET_MAX_BYTES = (
-    84,
-    1 << 16,
-)  # on the wire: Ethernet's least, and what the engine can tell
-Bytes = Annotated[
-    int,
-    BeforeValidator(SIZE.parse),
-    Field(ge=0),
-    PlainSerializer(SIZE.format, return_type=str),
-    WithJsonSchema({"type": "string", "pattern": SIZE.pattern, "examples": ["82B"]}),
-]
-
-
-class OwnFrame(Section):
-    """A packet format of one's own. All sizes are those on the wire: with the frame check sequence (4 B), and
-    with preamble and gap (20 B)."""
-
-    words: Annotated[Count, Field(le=PACKET_MAX_BYTES // 4)]
-    """32-bit words of a full packet."""
-    overhead: Bytes
-    """Everything else in it: headers, frame check sequence, preamble and gap. RoCEv2 has 82B."""
-    first: Bytes = 0
-    """More on the first packet of a message, such as 16B for the RETH of RoCEv2."""
-    last: Bytes = 0
-    """More on the last one, such as 4B for an immediate."""
-    ack: Bytes = PACKET_MIN_BYTES
-    """Acknowledgements between hosts."""
-
-    @model_validator(mode="after")
-    def _fits_ethernet_and_clock(self) -> OwnFrame:
-        least, most = 4 * self.words + self.overhead, PACKET_MAX_BYTES
-        full = least + self.first + self.last
-        for name, size_bytes in (("a full packet", full), ("an acknowledgement", self.ack)):
-            if size_bytes > PACKET_MAX_BYTES:
-                raise ValueError(f"{name} of {size_bytes}B is too long\nuse {most}B on the wire at most")
-        for name, size_bytes in (("a full packet", least), ("an acknowledgement", self.ack)):
-            if size_bytes < PACKET_MIN_BYTES:
-                raise ValueError(
-                    f"{name} of {size_bytes}B is shorter than Ethernet's shortest\n"
-                    f"use {PACKET_MIN_BYTES}B or more: 64B, and 20B of preamble and gap"
-                )
-        return self
-
-
-def _own_or_named(allowed: tuple[str, ...]) -> BeforeValidator:
-    """A mapping is a format of one's own, anything else one of these names."""
-
-    def check(value: object) -> object:
-        if isinstance(value, dict):
-            return OwnFrame.model_validate(value)
-        if not isinstance(value, OwnFrame) and value not in allowed:
-            raise PydanticKnownError("literal_error", {"expected": ", ".join(map(repr, allowed))})
-        return value
-
-    return BeforeValidator(check)
-
-
-Frame = Literal["udp-256", "udp-1024", "roce-1024", "roce-2048"]
 AnyFrame = Literal[Frame, "atp"]
-RingFrame = Annotated[Frame | OwnFrame, _own_or_named(get_args(Frame))]
-SwitchFrame = Annotated[AnyFrame | OwnFrame, _own_or_named((*get_args(Frame), "atp"))]
+SwitchFrame = Annotated[AnyFrame | OwnFrame, own_or_named((*get_args(Frame), "atp"))]
 
 FRAMES_OF = {
     "switchml": ("udp-256", "udp-1024", "roce-1024"),
@@ -110,23 +43,10 @@ _PROGRAMS_OF = {  # of each option that not every program has
 }
 
 
-class Ring(Section):
-    """Ring all-reduce between the hosts: reduce-scatter, then all-gather."""
-
-    kind: Literal["ring"]
-    frame: RingFrame = "roce-1024"
-    """Packet format: protocol and payload bytes, or one of your own: {words: 256, overhead: 82B}."""
-    window: Count = 512
-    """Packets a worker may have outstanding."""
-    timeout: Time | None = None
-    """Wait for an acknowledgement before packets are sent again; by default 1ms, or twice the round trip of a
-    full window where that is longer."""
-    ack_every: Count = 16
-    """Packets acknowledged at once."""
-
-
-class InNetwork(Section):
+class InNetwork(CollectiveSection):
     """Aggregation in switches, by the program they run."""
+
+    told_always: ClassVar = ("program", "frame")
 
     kind: Literal["in_network"]
     program: Literal["switchml", "tree", "timed", "atp"] = "switchml"
@@ -226,6 +146,3 @@ class InNetwork(Section):
 
 def _has_messages(program: object, frame: object) -> bool:
     return program == "switchml" and str(frame).startswith("roce")
-
-
-Collective = Annotated[Ring | InNetwork, Field(discriminator="kind")]

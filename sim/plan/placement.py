@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import networkx as nx
 
-from netfold.sim.resolve.place import Place
-from netfold.sim.scenario.models import Workers
+from netfold.sim.keys.fields import Placement
+from netfold.sim.keys.place import Place
 from netfold.topologies.graph import TopologyError, hosts, where
 from netfold.topologies.placement import place_workers
 
@@ -17,7 +17,7 @@ class Hosts:
         self._graph = graph
         self._taken: dict[str, Place] = {}  # by host
 
-    def place(self, section: Workers, place: Place) -> tuple[str, ...]:
+    def place(self, count: int, placement: Placement, place: Place) -> tuple[str, ...]:
         """Host of each worker of one job, in rank order; pack and spread take those that are still free.
 
         Raises
@@ -25,7 +25,7 @@ class Hosts:
         ScenarioError
             Too few hosts, an unknown one, or one that is named twice or taken by an earlier job.
         """
-        chosen = self._chosen(section, place)
+        chosen = self._chosen(count, placement, place)
         for host in chosen:
             if host in self._taken:
                 owner = self._taken[host].called
@@ -37,23 +37,23 @@ class Hosts:
         self._taken.update(dict.fromkeys(chosen, place))
         return tuple(chosen)
 
-    def _chosen(self, section: Workers, place: Place) -> list[str]:
-        is_named = not isinstance(section.placement, str)
+    def _chosen(self, count: int, placement: Placement, place: Place) -> list[str]:
+        is_named = not isinstance(placement, str)
         try:
             if is_named or not self._taken:
-                return place_workers(self._graph, section.count, section.placement)
-            order = place_workers(self._graph, len(hosts(self._graph)), section.placement)
+                return place_workers(self._graph, count, placement)
+            order = place_workers(self._graph, len(hosts(self._graph)), placement)
         except TopologyError as error:
             message, hint = told(self._graph, error)
             raise place.job_error(f"workers.{'placement' if is_named else 'count'}", message, hint) from None
         free = [host for host in order if host not in self._taken]
-        if section.count > len(free):
+        if count > len(free):
             raise place.job_error(
                 "workers.count",
-                f"cannot place {section.count} workers on the {len(free)} hosts that earlier jobs leave",
+                f"cannot place {count} workers on the {len(free)} hosts that earlier jobs leave",
                 f"use at most {len(free)} workers or a larger topology" if free else "use a larger topology",
             )
-        return free[: section.count]
+        return free[:count]
 
     def first_free(self) -> str | None:
         """The first host without a worker, in the graph's order."""

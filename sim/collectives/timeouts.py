@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netfold.sim.resolve.place import Place
+from netfold.sim.keys.place import Place
 from netfold.sim.units import TIME
 
 

@@ -2,10 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from netfold.sim.errors import ScenarioError
-from netfold.sim.scenario import Scenario
+from netfold.switch.limits import Profile
+
+
+class Scenario(Protocol):
+    """What is asked of a scenario beside its sections."""
+
+    @property
+    def file(self) -> str:
+        """Its path, as given."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """Decides everything random."""
+        ...
+
+    @property
+    def profiles(self) -> Mapping[str, Profile]:
+        """Its own switch profiles, by name."""
+        ...
+
+    def error(self, path: str, message: str, hint: str = "", variant: str | None = None) -> ScenarioError:
+        """The error to raise when the value at a path is unusable."""
+        ...
 
 
 @dataclass(frozen=True)

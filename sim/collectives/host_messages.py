@@ -1,0 +1,152 @@
+"""Carries out a schedule between hosts: sends a chunk, waits for one, merges it, and passes it on."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator
+from typing import Any, NamedTuple
+
+import numpy as np
+import simpy
+
+from netfold.homomorphic.codec import Merged, Message, Words
+from netfold.homomorphic.kernels import purposes
+from netfold.homomorphic.kernels.keyed import mix_plain
+from netfold.homomorphic.merge import combine, merge_all
+from netfold.sim.collectives.between_hosts import HostPlan, host_route
+from netfold.sim.collectives.collective import Stage, Wait
+from netfold.sim.collectives.results import Finished
+from netfold.sim.engine.interface import Flow, Overflow
+
+
+class Operation(NamedTuple):
+    """One worker's side of the exchange of one message."""
+
+    number: int  # of the messages that were carried before
+    message: Message
+    finished: Finished  # what workers have in common of the result
+
+
+class HostCollective(ABC):
+    """One job's messages between hosts. A collective adds its schedule, `carry`.
+
+    Messages of one operation are carried one after the other. Within one, a step is a number that tells a
+    worker's sends from each other, and also its receipts.
+    """
+
+    takes_floats = False
+    overflow = Overflow.WRAP
+
+    def __init__(self, plan: HostPlan, stage: Stage) -> None:
+        self.workers = len(stage.nodes)
+        self._plan, self._stage = plan, stage
+        self._arrivals: dict[tuple[int, int, int], simpy.Event] = {}  # by worker, operation, step
+        self._operations = [0] * self.workers
+        self._received = 0  # chunks of the operations under way
+        self._finished: dict[int, Finished] = {}  # by operation
+
+    @property
+    @abstractmethod
+    def chunks_count(self) -> int:
+        """Chunks that workers receive in one operation, all together."""
+
+    @abstractmethod
+    def carry(self, worker: int, operation: Operation) -> Generator[simpy.Event, Any, Words]:
+        """One worker's schedule, with two workers or more and some words; its result is the merged words."""
+
+    @abstractmethod
+    def locate(self, worker: int, operation: int, part: int, word: int) -> str:
+        """See `Collective`."""
+
+    def exchange(self, worker: int, messages: tuple[Message, ...]) -> Wait:
+        """See `Collective`."""
+        merged: tuple[Merged, ...] = ()
+        for message in messages:
+            merged += ((yield from self._exchange(worker, message)),)
+        return merged
+
+    def _exchange(self, worker: int, message: Message) -> Generator[simpy.Event, Any, Merged]:
+        if self.workers == 1 or message.words.size == 0:
+            alone = merge_all(message.merge, [message.words], table=message.table)
+            return Merged(alone, self.workers)
+        number = self._operations[worker]
+        self._operations[worker] += 1
+        finished = self._finished.setdefault(number, Finished(self.workers))
+        words = yield from self.carry(worker, Operation(number, message, finished))
+        if finished.is_over:
+            del self._finished[number]
+            self._received -= self.chunks_count
+        return Merged(words, self.workers)
+
+    def send(self, worker: int, to: int, operation: Operation, step: int, words: Words) -> None:
+        """Start one chunk on its way to another worker."""
+        plan, stage = self._plan, self._stage
+        received = np.empty_like(words)
+        flow = Flow(
+            source=stage.nodes[worker],
+            target=stage.nodes[to],
+            words_count=words.size,
+            words=np.ascontiguousarray(words),
+            received=received,
+            frame=plan.frame,
+            window=plan.window,
+            timeout_ps=plan.timeout_ps,
+            ack_every=plan.ack_every,
+            route=host_route(stage.seed, stage.job, worker),
+            key=mix_plain(purposes.RING_FLOW_SEED, stage.job, operation.number, step, worker),
+            job=stage.job,
+        )
+        delivered = stage.fabric.flow(flow)
+        arrival = self._arrival(to, operation.number, step)
+        stage.environment.process(_pass_on(delivered, arrival, received))
+
+    def receive(self, worker: int, operation: Operation, step: int) -> Generator[simpy.Event, Any, Words]:
+        """What was sent to a worker in a step, when it has arrived."""
+        received: Words = yield self._arrival(worker, operation.number, step)
+        del self._arrivals[worker, operation.number, step]
+        self._received += 1
+        return received
+
+    def merge(
+        self, worker: int, operation: Operation, step: int, arriving: Merged, own: Words
+    ) -> Generator[simpy.Event, Any, Words]:
+        """Merge what arrived with one worker's own words, in the time that its device takes."""
+        stage, message = self._stage, operation.message
+        key = mix_plain(stage.seed, purposes.RING_MERGE, stage.job, operation.number, worker, step)
+        size = arriving.words.nbytes
+        yield stage.hosts.work(worker, stage.device.work_ps(2 * size, size))
+        merged = combine(message.merge, arriving, Merged(own, 1), key, message.table, in_place=True)
+        return merged.words
+
+    def _arrival(self, worker: int, operation: int, step: int) -> simpy.Event:
+        """The event that a worker has what was sent in a step; with loss, later steps may arrive first."""
+        return self._arrivals.setdefault((worker, operation, step), self._stage.environment.event())
+
+    def pipelines(self, message: Message) -> bool:
+        """No: exponents are exchanged before the words."""
+        return False
+
+    def switch_counters(self) -> list[dict[str, int]]:
+        """See `Collective`."""
+        return []
+
+    def leaks(self) -> list[str]:
+        """See `Collective`: switches only forward."""
+        return []
+
+    def share(self) -> float:
+        """See `Collective`: chunks of the operations under way."""
+        wanted = len(self._finished) * self.chunks_count
+        return self._received / wanted if wanted else 0.0
+
+    def retransmitted_packets(self) -> int:
+        """See `Collective`."""
+        return self._stage.fabric.engine.flow_retransmissions(self._stage.job)
+
+
+def _pass_on(
+    delivered: simpy.Event, arrival: simpy.Event, received: Words
+) -> Generator[simpy.Event, Any, None]:
+    """Hand a chunk over when it is delivered."""
+    yield delivered
+    arrival.succeed(received)

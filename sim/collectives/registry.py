@@ -1,0 +1,9 @@
+"""All collectives by kind: what a scenario may name. A new one is a file or folder, and a word here."""
+
+from __future__ import annotations
+
+from netfold.sim.collectives.in_network.spec import IN_NETWORK
+from netfold.sim.collectives.ring.spec import RING
+from netfold.sim.collectives.spec import CollectiveSpec
+
+COLLECTIVES: dict[str, CollectiveSpec] = {spec.kind: spec for spec in (RING, IN_NETWORK)}

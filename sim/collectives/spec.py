@@ -1,0 +1,84 @@
+"""What a collective is made of: its keys, how they are resolved, and what carries words in a run.
+
+A collective is one file or folder with a `CollectiveSpec`, which `registry.py` lists. Whoever reads a
+scenario, resolves it or runs it asks the specification, and knows no collective by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import networkx as nx
+
+from netfold.homomorphic.codec import Codec
+from netfold.sim.keys.place import Place
+from netfold.sim.keys.section import Section
+from netfold.sim.plan.collective import CollectivePlan
+from netfold.sim.plan.placement import Hosts
+from netfold.sim.plan.reference import Reference
+from netfold.sim.workload.device import Device
+from netfold.switch.profiles import Profile
+from netfold.topologies.routing import Network
+
+if TYPE_CHECKING:
+    from netfold.sim.collectives.collective import Collective, Stage
+
+
+class CollectiveSection(Section):
+    """The keys of a collective; its `kind` is the first, a literal."""
+
+    told_always: ClassVar[tuple[str, ...]] = ()
+    """Keys that a run folder tells even where they have their default value."""
+
+    kind: str
+
+
+@dataclass
+class Site:
+    """What the jobs of a variant share; they are resolved one after the other."""
+
+    graph: nx.Graph
+    network: Network  # whoever needs more links in it replaces it
+    profiles: dict[str, Profile]  # of switches, by their name
+    profile_key: str  # where a scenario names them
+    occupied: Hosts
+    kept: dict[str, Any] = field(default_factory=dict)  # what a collective keeps of earlier jobs, by its kind
+
+
+@dataclass(frozen=True)
+class JobContext:
+    """What a collective is told of its job, besides its own keys."""
+
+    site: Site
+    place: Place
+    index: int  # of the job in its variant
+    hosts: tuple[str, ...]  # of the workers, in rank order
+    codec: Codec
+    device: Device
+    elements: int  # that one operation sums
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """Node of each worker."""
+        return tuple(self.site.network.nodes.index(name) for name in self.hosts)
+
+
+class Resolved(NamedTuple):
+    """A collective, checked, placed and in integers, and the codec with what it takes from the network."""
+
+    plan: CollectivePlan
+    codec: Codec
+    references: tuple[Reference, ...] = ()  # bounds of the wire
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CollectiveSpec:
+    """One collective. `start` imports what a run needs, so that to resolve a scenario takes no engine."""
+
+    kind: str  # of its section and of its plan
+    section: type[CollectiveSection]
+    resolve: Callable[[Any, JobContext], Resolved]  # of its section
+    start: Callable[[Any, Stage], Collective]  # of its plan
