@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netfold.homomorphic.codec import Adaptable, Carrier, Codec
-from netfold.sim.engine.interface import Frame, Job, Program
+from netfold.sim.engine.interface import Frame, Job
 from netfold.sim.plan.idle_network import (
     Traffic,
     Window,
@@ -39,7 +39,7 @@ def switch_carrier(network: Network, job: Job, device: Device) -> Carrier:
         memory_gbps=_memory_gbps(device),
         padded_words=unit_words,
         window_words=job.slots_count * frame.elements,
-        has_exponents_ahead=job.program is Program.SWITCHML,
+        has_exponents_ahead=job.program.has_exponents_ahead,
     )
 
 

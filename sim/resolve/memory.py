@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from netfold.homomorphic.codec import Codec
-from netfold.sim.engine.interface import Job, Program
+from netfold.sim.engine.interface import Job
 from netfold.sim.memory.available import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
 from netfold.sim.plan.plan import RingPlan
 from netfold.sim.resolve.place import Place
@@ -20,7 +20,7 @@ _ROUND_BYTES = 1000  # … and for each of its buckets
 _NEAR = 0.9  # share of what is available from which on a codec is measured
 _DRAWING_BYTES = 20  # per element while a sparse gradient is drawn: masks and places of one worker
 _RING_BYTES = 12  # per element: segments under way and joined, of all workers together
-_SERVER_BYTES = 8  # per element: what ATP's server keeps
+_SERVER_BYTES = 8  # per element: what a parameter server keeps
 _TRAINING_BYTES = 12  # per weight: the model, its gradient and its start
 _TRAINING_BASE_BYTES = 170 << 20  # of PyTorch
 _NCF_SAMPLE = SyntheticSpec(1 << 19, 0.05, "rows", 64)  # embedding rows of a batch
@@ -68,7 +68,7 @@ class Sized:
         if isinstance(plan, RingPlan):
             network = _RING_BYTES
         else:
-            network = FLOAT_BYTES + (_SERVER_BYTES if plan.program is Program.ATP else 0)
+            network = FLOAT_BYTES + (_SERVER_BYTES if plan.program.has_server else 0)
         round_bytes = codec.bytes(self.at_once, workers) + network * self.at_once
         kept = gradients + (self.records_bytes if records else 0)
         if isinstance(self.workload, TrainingSpec):
@@ -115,7 +115,7 @@ def _footprint(job: Sized) -> Footprint:
         sample = SyntheticSpec(spec.elements)  # dense: what it holds is not known before it is read
     else:
         sample = spec if isinstance(spec, SyntheticSpec) else _NCF_SAMPLE
-    is_scaled_on_way = isinstance(plan, Job) and plan.program is Program.SWITCHML
+    is_scaled_on_way = isinstance(plan, Job) and plan.program.has_exponents_ahead
     return codec_footprint(job.codec, sample_of(sample), is_scaled_on_way)
 
 

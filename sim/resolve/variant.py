@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import networkx as nx
 
-from netfold.sim.engine.interface import Fate, Job, Program
+from netfold.sim.engine.interface import Fate, Job
 from netfold.sim.errors import Mistakes
 from netfold.sim.memory.available import available_bytes
 from netfold.sim.plan.idle_network import wire_bound, with_pass_latency, without_drops
@@ -140,7 +140,7 @@ class _Resolver:
             ]
         )
         network = on_switches.network
-        if any(isinstance(job.collective, Job) and job.collective.program is Program.TREE for job in jobs):
+        if any(isinstance(job.collective, Job) and job.collective.program.needs_lossless for job in jobs):
             network = without_drops(network)
         teams = [self._team(index, job) for index, job in enumerate(jobs)]
         faults = plan_faults(self.variant.faults, network, teams, self.place.error)

@@ -7,7 +7,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
 from netfold.homomorphic.codec import Codec
-from netfold.sim.engine.interface import Job, Program
+from netfold.sim.engine.interface import Job
 from netfold.sim.plan.plan import JobPlan, Plan, VariantPlan
 from netfold.sim.scenario import models
 from netfold.sim.scenario.section import Section
@@ -90,4 +90,4 @@ def _resolved(variant: VariantPlan, job: JobPlan) -> dict[str, Any]:
     if not isinstance(plan, Job):
         return {"timeout": TIME.format(plan.timeout_ps)}
     switch = {"switch": variant.network.nodes[plan.switch]}
-    return switch if plan.program is Program.TREE else {**switch, "timeout": TIME.format(plan.timeout_ps)}
+    return switch if plan.program.timeouts is None else {**switch, "timeout": TIME.format(plan.timeout_ps)}

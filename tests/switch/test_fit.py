@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import Merge
 from netfold.switch.custom import profile_from
-from netfold.switch.declare import PROGRAMS, RELEASED, WORDS, UnknownProgramError, declare
 from netfold.switch.fit import Fit, FitError, can_run, check_merges, check_overflow, fit, suits
 from netfold.switch.profiles import PROFILES, Profile
-from netfold.switch.program import Demand
+from netfold.switch.program import Demand, UnknownProgramError
+from netfold.switch.programs import declare, programs
 from netfold.switch.registers import new_registers
 from tests.examples import examples
 
@@ -23,7 +23,7 @@ TOFINO1, TOFINO2, IDEAL = PROFILES["tofino1"], PROFILES["tofino2"], PROFILES["id
 
 def fitted(profile: Profile, program: str, **changes: int) -> Fit:
     """A program as released, but for some settings."""
-    return fit(profile, program, replace(RELEASED[program], **changes))
+    return fit(profile, program, replace(programs()[program].released, **changes))
 
 
 def refused(profile: Profile, program: str, **changes: int) -> FitError:
@@ -359,17 +359,17 @@ def test_the_most_that_a_refusal_names_fits_and_one_more_does_not(
         fit(profile, program, replace(demand, **{about: most + 1}))
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", programs())
 def test_the_ideal_switch_runs_everything(program: str) -> None:
-    assert program in WORDS
-    for words in WORDS[program]:
+    assert programs()[program].words
+    for words in programs()[program].words:
         assert fitted(IDEAL, program, words=words).extra_passes == 0
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", programs())
 def test_registers_hold_every_word_of_every_slot(program: str) -> None:
     """With versions and pairs, whatever the split into passes; INCA keeps a word in 64 bits."""
-    demand = RELEASED[program]
+    demand = programs()[program].released
     copies = {"switchml": 2, "timed": 2, "inca": 2}.get(program, 1)
 
     assert declare(program, demand).values_bytes == copies * 4 * demand.slots * demand.words
@@ -423,7 +423,9 @@ def test_overflow() -> None:
 
 
 def test_what_runs_where() -> None:
-    able = {program: [name for name in PROFILES if can_run(PROFILES[name], program)] for program in PROGRAMS}
+    able = {
+        program: [name for name in PROFILES if can_run(PROFILES[name], program)] for program in programs()
+    }
 
     programmable = ["ideal", "tofino1", "tofino2", "fpga", "trio"]
     assert able["switchml"] == able["inca"] == programmable
@@ -434,7 +436,7 @@ def test_what_runs_where() -> None:
 
 def test_what_suits_what() -> None:
     """A program that no lost packet may meet suits fewer switches than could run it."""
-    for program in PROGRAMS:
+    for program in programs():
         suited = [name for name in PROFILES if suits(PROFILES[name], program)]
         able = [name for name in PROFILES if can_run(PROFILES[name], program)]
         assert suited == (["ideal", "sharp"] if program == "tree" else able)
@@ -555,7 +557,7 @@ def test_ports_of_any_rate() -> None:
 
 def test_sizes_that_packets_have() -> None:
     short = profile_from({"name": "short", "like": "tofino1", "stages": 10}, "here")
-    demand = RELEASED["switchml"]
+    demand = programs()["switchml"].released
 
     assert refused(short, "switchml").hint == "use 56 words a packet at most"
     with pytest.raises(FitError) as error:

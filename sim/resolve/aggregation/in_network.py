@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 
 import networkx as nx
 
 from netfold.homomorphic.codec import Codec, Merge
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.sim.collectives.ring_rules import ring_route
-from netfold.sim.engine.interface import Branch, Job, Overflow, Program, Server
+from netfold.sim.engine.interface import Branch, Job, Overflow, Server
 from netfold.sim.errors import ScenarioError
-from netfold.sim.plan.frames import FRAMES, frame_of, own_header_bytes
+from netfold.sim.plan.frames import frame_of, own_header_bytes
 from netfold.sim.plan.idle_network import (
     Pace,
     Window,
@@ -25,6 +24,7 @@ from netfold.sim.plan.idle_network import (
 from netfold.sim.plan.plan import Passes
 from netfold.sim.plan.warnings import is_ring_faster, slower_than_ring
 from netfold.sim.resolve.aggregation.candidates import Candidate, Candidates, none_fits
+from netfold.sim.resolve.aggregation.server import resolve_server
 from netfold.sim.resolve.aggregation.switches import Request, Switches
 from netfold.sim.resolve.aggregation.tree import Tree
 from netfold.sim.resolve.carrier import fitted, switch_carrier
@@ -33,17 +33,12 @@ from netfold.sim.resolve.place import Place
 from netfold.sim.resolve.placement import Hosts
 from netfold.sim.resolve.sections import device_of
 from netfold.sim.resolve.timeouts import check_timeout
-from netfold.sim.scenario.collectives import InNetwork
+from netfold.sim.scenario.in_network import InNetwork
 from netfold.sim.scenario.models import JobSections
 from netfold.sim.units import TIME
-from netfold.switch.declare import MERGES
 
-TIMEOUT_PS = TIME.parse("10ms")  # of SwitchML's released client
-ATP_TIMEOUT_PS, ATP_FIRST_TIMEOUT_PS = TIME.parse("200us"), TIME.parse("50ms")  # in-ATP/ATP, p4ml_manager.cc
 RING_FRAME = "roce-1024"  # of the ring that a job is compared with: a ring's default
 TABLE_LANES = 8  # result words per word of TABLE_ADD
-_NEEDS_LINEAR = ("timed", "atp")  # a result may hold some workers only, or be asked for again as floats
-_OVERFLOWS = {"switchml": "wrap", "atp": "sticky"}  # others: what the switch does by default
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +111,7 @@ class InNetworkResolver:
             return ()
         network, seed = self.switches.network, self.place.scenario.seed
         routes = [ring_route(seed, self.index, worker) for worker in range(len(job.hosts))]
-        ring = ring_pace(network, ring_traffic(network, job.hosts, routes), FRAMES[RING_FRAME])
+        ring = ring_pace(network, ring_traffic(network, job.hosts, routes), frame_of(RING_FRAME))
         own = job_pace(network, job)
         if not is_ring_faster(own, ring, self.elements):
             return ()
@@ -161,19 +156,19 @@ class InNetworkResolver:
         return Resolved(job, codec, Passes(grant.fit.packet_passes, grant.fit.read_passes))
 
     def _check_codec(self) -> None:
-        codec, program = self.sections.codec, self.section.program
-        if program in _NEEDS_LINEAR and not codec.is_linear:
+        codec, program = self.sections.codec, self.section.spec
+        if not program.is_all_or_nothing and not codec.is_linear:
             raise self.place.job_error(
                 "codec",
                 f"codec {codec.kind!r} cannot decode the sum of some workers' messages alone, "
-                f"as program {program} may deliver it",
+                f"as program {program.name} may deliver it",
                 "use codec fixed_point with a factor, for example {kind: fixed_point, factor: 1e6}",
             )
-        able = MERGES.get(program, codec.merges)
+        able = codec.merges if program.merges is None else program.merges
         if refused := sorted(merge.value for merge in codec.merges - able):
             raise self.place.job_error(
                 "codec",
-                f"codec {codec.kind!r} needs {', '.join(refused)}, which program {program} cannot do "
+                f"codec {codec.kind!r} needs {', '.join(refused)}, which program {program.name} cannot do "
                 f"(it does {', '.join(sorted(merge.value for merge in able))})",
                 "use codec fixed_point with a factor, another program, or a collective between hosts",
             )
@@ -187,7 +182,7 @@ class InNetworkResolver:
         if self.section.overflow != "auto":
             return self.section.overflow
         usual = next(iter(self.switches.profiles[root].overflows), "wrap")
-        return _OVERFLOWS.get(self.section.program, usual)
+        return self.section.spec.overflow or usual
 
     def _job(self, tree: Tree, slot_base: int = 0, loopbacks: tuple[int, ...] = ()) -> Job:
         section, network = self.section, self.switches.network
@@ -206,67 +201,38 @@ class InNetworkResolver:
             timeout_max_ps=section.timeout_max,
             routes=tuple(self._route(0 if is_tree else worker) for worker in range(len(self.hosts))),
             loopback_link=links[0],
-            program=Program[section.program.upper()],
+            program=section.spec,
             branches=tuple(
                 Branch(tree.switches[i], tree.parents[i], links[i], self._route(0)) for i in below
             ),
             homes=tree.homes if below else (),
-            slot_timer_ps=section.slot_timer or 0,
+            slot_timer_ps=section.option("slot_timer") if section.spec.has_timers else 0,
             lanes=TABLE_LANES if Merge.TABLE_ADD in self.sections.codec.merges else 1,
-            server=self._server() if section.program == "atp" else None,
+            server=self._server(),
         )
 
-    def _server(self) -> Server:
-        section, network = self.section, self.switches.network
-        if section.entries < section.slots:
-            raise self.place.job_error(
-                "collective.entries",
-                f"a window of {section.slots} packets needs as many entries, found {section.entries}",
-                f"use {section.slots} entries or more, or {section.entries} slots or fewer",
-            )
-        name = self.occupied.first_free() if section.server == "auto" else section.server
-        if name is None:
-            raise self.place.job_error(
-                "collective.server",
-                "every host runs a worker, none is left for the parameter server",
-                "use a larger topology or fewer workers",
-            )
-        names = [node for node, is_host in zip(network.nodes, network.is_host, strict=True) if is_host]
-        if name not in names:
-            near = difflib.get_close_matches(name, names, 1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            raise self.place.job_error(
-                "collective.server",
-                f"there is no host {name!r}",
-                f"{hint}there are {len(names)} hosts, from {names[0]!r} to {names[-1]!r}",
-            )
-        if self.occupied.owner(name) is not None:
-            raise self.place.job_error(
-                "collective.server", f"host {name!r} runs a worker", "name a host without one, or use auto"
-            )
-        return Server(
-            network.nodes.index(name),
-            section.entries,
-            section.slots,
-            section.ecn_threshold,
-            section.adaptive,
-            mix_plain(self.place.scenario.seed, 8, self.index, len(self.hosts)) >> 33,
-        )
+    def _server(self) -> Server | None:
+        """The parameter server, where the program has one; fails as `resolve`."""
+        if not self.section.spec.has_server:
+            return None
+        network, occupied = self.switches.network, self.occupied
+        route = mix_plain(self.place.scenario.seed, 8, self.index, len(self.hosts)) >> 33
+        return resolve_server(self.section, self.place, network, occupied, route)
 
     def _with_timeouts(self, job: Job) -> Job:
         """The job with its timeouts, checked against what a full window takes."""
         section, network = self.section, self.switches.network
-        if job.program is Program.TREE:
+        if job.program.timeouts is None:
             return dataclasses.replace(job, timeout_max_ps=0)
         size_bytes = job.frame.wire_bytes(job.lanes * job.frame.elements, first=True, last=True)
         window = Window(job.frame, job.slots_count, size_bytes)
         trip_ps = full_window_trip_ps(network, job_traffic(network, job), window)
-        usual_ps = ATP_TIMEOUT_PS if job.program is Program.ATP else TIMEOUT_PS
-        timeout_ps = max(usual_ps, 2 * trip_ps) if section.timeout is None else section.timeout
+        timeout_ps = (
+            max(job.program.timeouts.usual_ps, 2 * trip_ps) if section.timeout is None else section.timeout
+        )
         first_timeout_ps = section.first_timeout
         if first_timeout_ps is None:
-            is_atp = job.program is Program.ATP
-            first_timeout_ps = max(timeout_ps, ATP_FIRST_TIMEOUT_PS) if is_atp else timeout_ps
+            first_timeout_ps = max(timeout_ps, job.program.timeouts.first_ps)
         check_timeout(self.place, "timeout", timeout_ps, trip_ps)
         check_timeout(self.place, "first_timeout", first_timeout_ps, trip_ps)
         self._check_timeout_max(timeout_ps)

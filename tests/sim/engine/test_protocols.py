@@ -13,8 +13,9 @@ import pytest
 from numpy.typing import NDArray
 
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Branch, Frame, Job, Merge, Overflow, Program, Segment, Server, losses
+from netfold.sim.engine.interface import Branch, Frame, Job, Merge, Overflow, Segment, Server, losses
 from netfold.sim.engine.setup.jobs import first_entries
+from netfold.switch.programs.atp import ATP
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.leaf_spine import leaf_spine
 from netfold.topologies.routing import Network, compile_network
@@ -65,7 +66,7 @@ def atp() -> Case:
     job = replace(
         switchml().job,
         switch=WORKERS + 1,
-        program=Program.ATP,
+        program=ATP,
         overflow=Overflow.STICKY,
         timeout_ps=200_000_000,
         first_timeout_ps=1_000_000_000,

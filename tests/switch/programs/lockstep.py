@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from netfold.homomorphic.kernels.keyed import mix_plain
-from netfold.sim.engine.interface import Merge, Overflow, Program
+from netfold.sim.engine.interface import Merge, Overflow
+from netfold.switch.program import Machine
 from netfold.switch.registers import VERDICTS
 from tests.reference.switch.merging import Operand
 from tests.switch.pipeline import ELEMENTS, SLOTS, Packet, Pipeline
@@ -47,7 +48,7 @@ CONTENTS = st.builds(
 class LockStep(RuleBasedStateMachine):
     """Sends packets; a subclass says what the reference is, and what is equal."""
 
-    program: ClassVar[Program]
+    program: ClassVar[Machine]
     reference_class: ClassVar[Callable[[int, int, Overflow], Any]]  # of children, slots, overflow
 
     @initialize(children=CHILDREN, overflow=st.sampled_from(Overflow))

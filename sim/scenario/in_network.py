@@ -1,0 +1,130 @@
+"""Aggregation in switches: its keys in a scenario file, those included that only some programs have."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, ValidationInfo, create_model, field_validator
+
+from netfold.sim.errors import shown
+from netfold.sim.scenario.fields import Count, OneOf, Size, Time
+from netfold.sim.scenario.packets import OwnFrame, SwitchFrame
+from netfold.sim.scenario.program_keys import listed, meaning, options, owners, programs_told
+from netfold.sim.scenario.section import Section
+from netfold.sim.units import SIZE, TIME
+from netfold.switch.program import Option, ProgramSpec
+from netfold.switch.programs import default_program, formats, programs, runnable
+
+
+def _spec(read: dict[str, Any]) -> ProgramSpec:
+    """The program among keys that are read; the default where it is a mistake of its own."""
+    return programs().get(str(read.get("program")), default_program())
+
+
+def _message_packets(read: dict[str, Any]) -> int:
+    """By default: several with frames that have messages."""
+    frame = formats().get(str(read.get("frame")))
+    return _spec(read).message_packets if frame is not None and frame.has_messages else 1
+
+
+class SwitchKeys(Section):
+    """Aggregation in switches, by the program they run."""
+
+    kind: Literal["in_network"]
+    program: Annotated[str, OneOf(runnable, programs_told)] = default_program().name
+    frame: SwitchFrame = Field(default_factory=lambda read: _spec(read).frame, description=meaning("frame"))
+    slots: Count = Field(default_factory=lambda read: _spec(read).slots, description=meaning("slots"))
+    message_packets: Count = Field(default_factory=_message_packets, description=meaning("message_packets"))
+    switch: str = "auto"
+    """Name of the switch; auto takes the one that adds up fastest by the links' rates, of several the
+    nearest to all workers, among those that can run the program and have room for it."""
+    aggregators: Literal["auto", "one", "tree"] = Field("auto", description=meaning("aggregators"))
+    overflow: Literal["auto", "wrap", "saturate", "sticky"] = Field("auto", description=meaning("overflow"))
+    timeout: Time | None = Field(None, description=meaning("timeout"))
+    first_timeout: Time | None = Field(None, description=meaning("first_timeout"))
+    timeout_max: Time = Field(TIME.parse("100ms"), description=meaning("timeout_max"))
+
+    @property
+    def spec(self) -> ProgramSpec:
+        """All that is known of its program."""
+        return programs()[self.program]
+
+    def option(self, name: str) -> Any:
+        """The value of a key that only some programs have."""
+        return getattr(self, name)
+
+    @field_validator("frame", mode="before")
+    @classmethod
+    def _frame_of_program(cls, frame: object, info: ValidationInfo) -> object:
+        program = info.data.get("program")
+        if program is None or isinstance(frame, dict | OwnFrame):  # None: a mistake of its own
+            return frame
+        allowed = [one.name for one in programs()[program].frames]
+        if frame not in allowed:
+            near = get_close_matches(str(frame), allowed, 1)
+            hint = (f"did you mean {near[0]!r}? " if near else "") + f"allowed: {', '.join(allowed)}"
+            raise ValueError(f"cannot use {shown(frame)} with program {program}\n{hint}")
+        return frame
+
+    @field_validator("*")
+    @classmethod
+    def _belongs_to_program(cls, value: object, info: ValidationInfo) -> object:
+        key, program = str(info.field_name), info.data.get("program")
+        if program is None:  # a mistake of its own
+            return value
+        option, names = options().get(key), owners(key)
+        if option and option.missing and value is None:  # left out
+            if program in names:
+                raise ValueError(f"program {program} {option.missing}")
+            return value
+        if option and option.zero and value == 0:
+            raise ValueError(option.zero)
+        if names and program not in names:
+            owned_by = f"program{'s' if len(names) > 1 else ''} {listed(names)}"
+            raise ValueError(f"{key} belongs to {owned_by}, found program {program}\nremove it")
+        return value
+
+    @field_validator("overflow")
+    @classmethod
+    def _may_overflow_so(cls, overflow: str, info: ValidationInfo) -> str:
+        spec = _spec(info.data)
+        if spec.only_overflow and overflow not in ("auto", spec.overflow):
+            raise ValueError(
+                f"program {spec.name} {spec.only_overflow}; found {shown(overflow)}\n"
+                f"use {spec.overflow}, or leave it out"
+            )
+        return overflow
+
+    @field_validator("message_packets")
+    @classmethod
+    def _frame_has_messages(cls, message_packets: int, info: ValidationInfo) -> int:
+        frame = formats().get(str(info.data.get("frame")))
+        if frame is not None and not frame.has_messages and message_packets != 1 and "program" in info.data:
+            raise ValueError(
+                f"must be 1 with frame {frame.name}, found {message_packets}\nonly RoCE has longer messages"
+            )
+        return message_packets
+
+
+_TYPES: dict[str, Any] = {"time": Time, "size": Size, "count": Count, "flag": bool, "text": str}
+
+
+def _field(option: Option) -> tuple[Any, Any]:
+    """A program's own key, as pydantic takes it."""
+    quantity = {"time": TIME, "size": SIZE}.get(option.kind)
+    default = quantity.parse(option.default) if quantity and option.default is not None else option.default
+    kind = _TYPES[option.kind] if default is not None else _TYPES[option.kind] | None
+    checked: dict[str, Any] = {"validate_default": True} if option.missing else {}
+    return kind, Field(default, description=meaning(option.name), **checked)
+
+
+if TYPE_CHECKING:
+    InNetwork = SwitchKeys
+else:
+    InNetwork = create_model(
+        "InNetwork",
+        __base__=SwitchKeys,
+        __doc__=SwitchKeys.__doc__,
+        **{name: _field(option) for name, option in options().items()},
+    )

@@ -1,0 +1,76 @@
+"""Packet formats in a scenario file: a known one by its name, or one of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
+
+from netfold.sim.scenario.fields import Count, OneOf, refuse_unknown
+from netfold.sim.scenario.section import Section
+from netfold.sim.units import SIZE
+from netfold.switch.formats import FORMATS
+from netfold.switch.programs import formats
+
+PACKET_MIN_BYTES, PACKET_MAX_BYTES = (
+    84,
+    1 << 16,
+)  # on the wire: Ethernet's least, and what the engine can tell
+Bytes = Annotated[
+    int,
+    BeforeValidator(SIZE.parse),
+    Field(ge=0),
+    PlainSerializer(SIZE.format, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": SIZE.pattern, "examples": ["82B"]}),
+]
+
+
+class OwnFrame(Section):
+    """A packet format of one's own. All sizes are those on the wire: with the frame check sequence (4 B), and
+    with preamble and gap (20 B)."""
+
+    words: Annotated[Count, Field(le=PACKET_MAX_BYTES // 4)]
+    """32-bit words of a full packet."""
+    overhead: Bytes
+    """Everything else in it: headers, frame check sequence, preamble and gap. RoCEv2 has 82B."""
+    first: Bytes = 0
+    """More on the first packet of a message, such as 16B for the RETH of RoCEv2."""
+    last: Bytes = 0
+    """More on the last one, such as 4B for an immediate."""
+    ack: Bytes = PACKET_MIN_BYTES
+    """Acknowledgements between hosts."""
+
+    @model_validator(mode="after")
+    def _fits_ethernet_and_clock(self) -> OwnFrame:
+        least, most = 4 * self.words + self.overhead, PACKET_MAX_BYTES
+        full = least + self.first + self.last
+        for name, size_bytes in (("a full packet", full), ("an acknowledgement", self.ack)):
+            if size_bytes > PACKET_MAX_BYTES:
+                raise ValueError(f"{name} of {size_bytes}B is too long\nuse {most}B on the wire at most")
+        for name, size_bytes in (("a full packet", least), ("an acknowledgement", self.ack)):
+            if size_bytes < PACKET_MIN_BYTES:
+                raise ValueError(
+                    f"{name} of {size_bytes}B is shorter than Ethernet's shortest\n"
+                    f"use {PACKET_MIN_BYTES}B or more: 64B, and 20B of preamble and gap"
+                )
+        return self
+
+
+def _own_or_named(names: Callable[[], Iterable[str]]) -> BeforeValidator:
+    """A mapping is a format of one's own, anything else one of these names."""
+
+    def check(value: object) -> object:
+        if isinstance(value, dict):
+            return OwnFrame.model_validate(value)
+        return value if isinstance(value, OwnFrame) else refuse_unknown(value, names())
+
+    return BeforeValidator(check)
+
+
+def _of_hosts() -> Iterable[str]:
+    return [frame.name for frame in FORMATS]
+
+
+RingFrame = Annotated[Annotated[str, OneOf(_of_hosts)] | OwnFrame, _own_or_named(_of_hosts)]
+SwitchFrame = Annotated[Annotated[str, OneOf(formats)] | OwnFrame, _own_or_named(formats)]
