@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from textwrap import fill
 
+from netfold.sim.scenario.section import described
 from netfold.sim.units import TIME
 from netfold.switch.program import Option, ProgramSpec
 from netfold.switch.programs import default_program, names_of, runnable
@@ -30,11 +30,6 @@ def options() -> dict[str, Option]:
     return {option.name: option for spec in runnable().values() for option in spec.options}
 
 
-def _wrapped(text: str) -> str:
-    """A description, wrapped as docstrings are."""
-    return fill(text, 106, initial_indent="   ").lstrip()
-
-
 def _differing(usual: object, value_of: Callable[[ProgramSpec], object]) -> str:
     """ ", 16 for tree, 100 for atp": programs that have another value than the usual one."""
     values = {name: value_of(spec) for name, spec in runnable().items()}
@@ -49,7 +44,7 @@ def listed(names: list[str]) -> str:
 def programs_told() -> str:
     """What the programs are."""
     told = "; ".join(f"{name}: {spec.summary}" for name, spec in runnable().items())
-    return _wrapped(f"What switches run. {told}.")
+    return described(f"What switches run. {told}.")
 
 
 def _frames_told() -> str:
@@ -101,4 +96,4 @@ def meaning(key: str) -> str:
         "timeout_max": "the timeout doubles after every 100 timeouts of a worker, up to this.",
     }
     text = texts[key] if key in texts else options()[key].meaning
-    return _wrapped(f"{', '.join(own)}: {text}" if own else text)
+    return described(f"{', '.join(own)}: {text}" if own else text)

@@ -91,6 +91,11 @@ MUTANTS: list[Mutant] = [
                 "    if most < len(ending.leaks):\n",
                 "    if most < 1:\n",
             ),
+            (
+                "a tree overtakes itself",
+                "if fate.name.lower() in program.reopened_by and",
+                "if (fate in _DID and program.reopened_by) and",
+            ),
             ("copies on any link explain what is left", "and links & set(hit):", ":"),
             ("a fault that struck nothing explains it", "        if record.count\n", "        if True\n"),
         ],

@@ -48,11 +48,6 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "switch/programs/tree.py",
-        ["tests/sim/checks/test_checks_limits.py"],
-        [("a tree overtakes itself", 'frozenset({"duplicate"})', 'frozenset({"duplicate", "reorder"})')],
-    ),
-    *faults(
         "switch/programs/timed.py",
         ["tests/switch/programs/test_timed.py", "tests/switch/programs/test_timed_stateful.py"],
         [
