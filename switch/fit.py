@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from netfold.homomorphic.codec import Merge
-from netfold.switch.declare import RELEASED, WORDS, declare
 from netfold.switch.limits import PIPELINE, SUMS, Profile
 from netfold.switch.placement import Stage, place
 from netfold.switch.profiles import PROFILES
 from netfold.switch.program import Demand, Program
+from netfold.switch.programs import declare, names_of, programs
 from netfold.switch.refusals import Refusal, declare_on, loopback_bps, loses, read_passes, refusal, runs
 
 _PER_PASS_MAX = 1024  # words a pass that are tried; no pipeline comes near
@@ -95,13 +95,13 @@ class Fit:
 def fit(profile: Profile, program_name: str, demand: Demand, *, any_words: bool = True) -> Fit:
     """Place a program on a switch.
 
-    `any_words` false keeps hints to the sizes that packets of the program are known to have (`WORDS`).
+    `any_words` false keeps hints to the sizes that packets of the program are known to have.
 
     Raises
     ------
     FitError
         The switch cannot run it, or it needs more than there is.
-    switch.declare.UnknownProgramError
+    switch.program.UnknownProgramError
         There is no such program.
     """
     program = declare_on(profile, program_name, demand)
@@ -121,13 +121,17 @@ def fit(profile: Profile, program_name: str, demand: Demand, *, any_words: bool 
 
 def can_run(profile: Profile, program_name: str) -> bool:
     """Whether a switch runs a program at all; how much of it fits is another question."""
-    return runs(profile, declare(program_name, RELEASED[program_name])) is None
+    return runs(profile, _released(program_name)) is None
 
 
 def suits(profile: Profile, program_name: str) -> bool:
     """Whether a switch runs a program, on a network that loses nothing if the program needs one."""
-    program = declare(program_name, RELEASED[program_name])
+    program = _released(program_name)
     return runs(profile, program) is None and loses(profile, program) is None
+
+
+def _released(program_name: str) -> Program:
+    return declare(program_name, programs()[program_name].released)
 
 
 def check_merges(profile: Profile, merges: Collection[Merge]) -> None:
@@ -178,16 +182,19 @@ def _hint(refused: Refusal, profile: Profile, program: Program, any_words: bool)
     def fits(**changes: int) -> bool:
         return refusal(profile, declare_on(profile, name, replace(demand, **changes))) is None
 
-    sizes = _sizes([words for words in WORDS[name] if fits(words=words)])
+    sizes = _sizes([words for words in program.spec.words if fits(words=words)])
     if about == "program":
-        return "use program tree, or a programmable switch: " + ", ".join(_able(program))
+        fixed = " or ".join(names_of(lambda spec: spec.fits_fixed))
+        return f"use program {fixed}, or a programmable switch: {', '.join(_able(program))}"
     if about == "words" and sizes:
         return f"use {sizes} a packet"
     may_name_most = about in _UNITS and (any_words or about != "words")
     if may_name_most and (most := _most(about, getattr(demand, about), fits)):
         alternative = f", or {sizes} a packet" if about == "workers" and sizes else ""
         return f"use {most} {_UNITS[about]} at most{alternative}"
-    other = "program switchml, or " if refused == loses(profile, program) else ""
+    other = ""
+    if refused == loses(profile, program):
+        other = f"program {names_of(lambda spec: not spec.needs_lossless)[0]}, or "
     return f"use {other}a switch that can: " + ", ".join(_able(program))
 
 

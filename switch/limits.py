@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from netfold.homomorphic.codec import Merge
 
@@ -16,6 +17,11 @@ KINDS = {
 }
 SUMS = {"wrap": "wrap around", "saturate": "saturate", "sticky": "stick at the limit"}  # that leave int32
 OVERFLOWS = tuple(SUMS)  # what becomes of them
+
+
+def _limit(meaning: str, default: Any = 0) -> Any:
+    """A field that profiles of one's own may set: `meaning` is what a scenario's key says of it."""
+    return field(default=default, metadata={"meaning": meaning})
 
 
 @dataclass(frozen=True)
@@ -32,32 +38,38 @@ class Profile:
     kind: str  # one of KINDS
 
     # what can be done to words
-    merges: frozenset[Merge] = frozenset()
-    overflows: tuple[str, ...] = ()  # of OVERFLOWS; the first is what it does unless told otherwise
-    has_timers: bool = False  # can answer without being asked
-    is_lossless: bool = False  # its network can wait for credits instead of dropping
-    bitmap_bits: int = 0  # workers that one read of a slot's bitmap can tell apart
+    merges: frozenset[Merge] = _limit("What it can do to words.", frozenset())
+    overflows: tuple[str, ...] = _limit(
+        "What can become of a sum that leaves int32; a switch that adds up has one at least, "
+        "and the first is what it does by default.",
+        (),
+    )
+    has_timers: bool = _limit("Whether slots can answer when a time is over.", False)
+    is_lossless: bool = _limit("Whether its network can wait for credits instead of dropping packets.", False)
+    bitmap_bits: int = _limit("Workers that one read of a slot's bitmap can tell apart.")
 
     # ports and passes
-    port_rate_bps: int = 0  # of the fastest port
-    pipes: int = 0  # pipelines side by side, each with ports and registers of its own
+    port_rate_bps: int = _limit("Rate of the fastest port.")
+    pipes: int = _limit("Pipelines side by side, through which packets of many words pass in a row.")
     ports_per_pipe: int = 0
-    pass_latency_ps: int = 0
-    loopback_ports: int = 0
-    loopback_rate_bps: int = 0  # of one
+    pass_latency_ps: int = _limit("What one pass through the switch takes.")
+    loopback_ports: int = _limit("Ports for packets that need a further pass.")
+    loopback_rate_bps: int = _limit("Rate of one of them.")
 
     # a pipeline
-    stages: int = 0
-    salus_per_stage: int = 0  # stateful ALUs: each owns a register array, of which a pass can touch one entry
-    salu_lanes: int = 0  # 32-bit words of an entry that one pass can change
-    words_out: int = 0  # words of an entry that one pass can read out
-    sram_blocks_per_stage: int = 0
-    map_rams_per_stage: int = 0  # a register array needs as many as SRAM blocks
-    block_rows: int = 0
-    block_row_bits: int = 0
-    spare_blocks: int = 0  # that every register array needs besides
-    phv_bits: int = 0  # packet header vector: what a pass can see of a packet
-    parser_limit_bytes: int = 0  # headers in front of the words
+    stages: int = _limit("Stages of a pipeline.")
+    salus_per_stage: int = _limit(
+        "Stateful ALUs: each owns a register array, of which a pass can touch one entry."
+    )
+    salu_lanes: int = _limit("32-bit words of an entry that one pass can change.")
+    words_out: int = _limit("Words of an entry that one pass can read out.")
+    sram_blocks_per_stage: int = _limit("SRAM blocks of a stage.")
+    map_rams_per_stage: int = _limit("Map RAMs of a stage; a register array needs as many as SRAM blocks.")
+    block_rows: int = _limit("Rows of an SRAM block.")
+    block_row_bits: int = _limit("Bits of a row.")
+    spare_blocks: int = _limit("SRAM blocks that every register array needs besides.")
+    phv_bits: int = _limit("Packet header vector: what a pass can see of a packet.")
+    parser_limit_bytes: int = _limit("Headers in front of the words.")
 
     # buffer
     buffer_bytes: int = 0
@@ -65,10 +77,10 @@ class Profile:
     ecn_threshold_cells: int = 0
 
     # other kinds
-    memory_bytes: int = 0
-    groups: int = 0  # jobs at a time
-    operations: int = 0  # outstanding: packets that can be in the making, one slot each
-    operation_payload_bytes: int = 0
+    memory_bytes: int = _limit("Memory for slots, where there are no stages.")
+    groups: int = _limit("Jobs at a time.")
+    operations: int = _limit("Outstanding operations: packets that can be in the making, one slot each.")
+    operation_payload_bytes: int = _limit("Payload of one of them.")
 
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
@@ -84,14 +96,13 @@ class Profile:
 
 
 class ProfileError(ValueError):
-    """A profile that cannot be read: where, at which key, what was found, what is allowed."""
+    """A profile that cannot be: at which key, what was found, what is allowed."""
 
-    def __init__(self, where: str, key: str, message: str, hint: str) -> None:
-        super().__init__(where, key, message, hint)
-        self.where = where
+    def __init__(self, key: str, message: str, hint: str) -> None:
+        super().__init__(key, message, hint)
         self.key = key
         self.message = message
         self.hint = hint
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.key}: {self.message}; {self.hint}"
+        return f"{self.key}: {self.message}; {self.hint}"

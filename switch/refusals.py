@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from netfold.homomorphic.codec import MERGEABLE
-from netfold.switch.declare import MERGES, declare
 from netfold.switch.limits import FIXED, FORWARDING, MEMORY, PIPELINE, SUMS, Profile
 from netfold.switch.placement import blocks_of, place
 from netfold.switch.program import Demand, Program
+from netfold.switch.programs import declare, names_of
 from netfold.switch.registers import CHILDREN_MAX
 from netfold.switch.sizes import binary_size
 
@@ -42,19 +42,21 @@ def runs(profile: Profile, program: Program) -> Refusal | None:
     """Why a switch does not run a program, whatever its size."""
     if profile.kind == FORWARDING:
         return Refusal("profile", f"switch profile {profile.name!r} only forwards")
-    if profile.kind == FIXED and program.name != "tree":
-        return Refusal("program", f"{profile.name} runs program tree alone, found {program.name}")
-    if program.needs_timers and not profile.has_timers:
+    if profile.kind == FIXED and not program.spec.fits_fixed:
+        alone = " and ".join(names_of(lambda spec: spec.fits_fixed))
+        return Refusal("program", f"{profile.name} runs program {alone} alone, found {program.name}")
+    if program.spec.has_timers and not profile.has_timers:
         return Refusal("profile", f"{program.title} needs timers, {profile.name} has none")
-    able = MERGES.get(program.name, MERGEABLE)
+    able = MERGEABLE if program.spec.merges is None else program.spec.merges
     if not profile.merges & able:
         needed = ", ".join(sorted(merge.value for merge in able))
         found = ", ".join(sorted(merge.value for merge in profile.merges)) or "none"
         return Refusal(
             "profile", f"{program.title} needs one of the merges {needed}; {profile.name} has {found}"
         )
-    if program.overflow is not None and program.overflow not in profile.overflows:
-        needed, found = SUMS[program.overflow], ", ".join(profile.overflows)
+    overflow = program.spec.overflow
+    if program.spec.only_overflow and overflow is not None and overflow not in profile.overflows:
+        needed, found = SUMS[overflow], ", ".join(profile.overflows)
         return Refusal(
             "profile", f"{program.title} needs sums that {needed}; those of {profile.name} can: {found}"
         )
@@ -63,10 +65,11 @@ def runs(profile: Profile, program: Program) -> Refusal | None:
 
 def loses(profile: Profile, program: Program) -> Refusal | None:
     """Why a program that cannot lose packets does not run on a switch whose network drops some."""
-    if program.name != "tree" or profile.is_lossless:
+    if not program.spec.needs_lossless or profile.is_lossless:
         return None
     return Refusal(
-        "profile", f"program tree has no answer to lost packets, and networks of {profile.name} lose some"
+        "profile",
+        f"program {program.name} has no answer to lost packets, and networks of {profile.name} lose some",
     )
 
 

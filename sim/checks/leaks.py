@@ -5,23 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from netfold.sim.checks.finding import Ending, Finding, LeakCause
-from netfold.sim.engine.interface import Fate, Program, Rule
+from netfold.sim.engine.interface import Fate, Rule
 from netfold.sim.plan.faults import PlannedFault, Reboot
 from netfold.sim.plan.paths import into_switches
 from netfold.sim.plan.plan import JobPlan, VariantPlan
 from netfold.sim.results.records import FaultRecord
+from netfold.switch.program import ProgramSpec
 
 LEAKS_SHOWN = 3
 
 # A packet that comes after its slot or entry was done with opens it anew, and nobody sends the rest. A slot
 # with a timer closes by itself, and who never sends again has nothing that others overtake.
-_FATES = {
-    Program.SWITCHML: {Fate.DUPLICATE: "copied", Fate.REORDER: "delayed"},
-    Program.ATP: {Fate.DUPLICATE: "copied", Fate.REORDER: "delayed"},
-    Program.TREE: {Fate.DUPLICATE: "copied"},
-    Program.TIMED: {},
-}
-_OUTLIVES_REBOOTS = (Program.SWITCHML, Program.ATP)  # workers send again what a cleared switch forgot
+_DID = {Fate.DUPLICATE: "copied", Fate.REORDER: "delayed"}  # by the names in `ProgramSpec.reopened_by`
 
 
 def nothing_leaked(ending: Ending) -> Finding:
@@ -74,17 +69,16 @@ def leak_causes(variant: VariantPlan, job: JobPlan, faults: Sequence[FaultRecord
 
 
 def _cause(
-    planned: PlannedFault, record: FaultRecord, program: Program, own: tuple[set[int], set[int]]
+    planned: PlannedFault, record: FaultRecord, program: ProgramSpec, own: tuple[set[int], set[int]]
 ) -> LeakCause | None:
     """What a fault did that leaves slots behind; None if it does not."""
     switches, links = own
     match planned.effect:
-        case Rule(fate=fate) if fate in _FATES[program] and links & set(planned.effect.links):
+        case Rule(fate=fate, links=hit) if fate.name.lower() in program.reopened_by and links & set(hit):
             packets = f"{record.count} packet{'s' if record.count > 1 else ''}"
-            did = f"{planned.kind} {_FATES[program][fate]} {packets} on {planned.where}"
+            did = f"{planned.kind} {_DID[fate]} {packets} on {planned.where}"
             return LeakCause(did, record.count)
         case Reboot(clears_registers=True, switch=switch) if switch in switches:
-            return (
-                LeakCause(f"{planned.kind} cleared {planned.where}") if program in _OUTLIVES_REBOOTS else None
-            )
+            if "reboot" in program.reopened_by:
+                return LeakCause(f"{planned.kind} cleared {planned.where}")
     return None

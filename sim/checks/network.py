@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from netfold.sim.checks.finding import Counters, Finding, recorded
-from netfold.sim.engine.interface import Program
 from netfold.sim.plan.plan import VariantPlan
 from netfold.sim.results.records import CheckRecord, FaultRecord, LinkRecord
+from netfold.switch.program import ProgramSpec
 
 
 def check_network(
@@ -108,10 +108,10 @@ def _programs(variant: VariantPlan, counters: Sequence[Counters]) -> dict[int, _
     return programs
 
 
-def _point_packets(program: Program, children: int, counted: Mapping[str, int]) -> tuple[int, int]:
+def _point_packets(program: ProgramSpec, children: int, counted: Mapping[str, int]) -> tuple[int, int]:
     """Packets that one point took and sent."""
     found = Counter(counted)  # a program counts what it does: the rest is 0
-    if program is Program.ATP:  # sums go to the server, its acknowledgements to all workers
+    if program.has_server:  # sums go to the server, its acknowledgements to all workers
         acknowledged = found["acknowledged"]
         return found["packets"] + acknowledged, found["forwarded"] + acknowledged * children
     to_one = sum(found[name] for name in ("answers", "late", "expired", "partials"))

@@ -29,7 +29,9 @@ def switch_profiles(
 
 @switch.command("fit")
 def switch_fit(
-    program: Annotated[str, typer.Argument(metavar="PROGRAM", help="switchml, tree, timed, atp or inca.")],
+    program: Annotated[
+        str, typer.Argument(metavar="PROGRAM", help="Its name; one that is not known lists them all.")
+    ],
     profile: Annotated[str, typer.Option(metavar="P", help="A name, or a YAML file that holds one.")],
     workers: Annotated[int | None, typer.Option(min=1, help="Workers; 8 by default.")] = None,
     slots: Annotated[int | None, typer.Option(min=1, help="Slots, of all jobs together.")] = None,
@@ -45,18 +47,20 @@ def switch_fit(
     from dataclasses import replace
 
     from netfold.sim.commands.switch_tables import as_dict, fit_table, refusal_dict
-    from netfold.switch.declare import RELEASED
     from netfold.switch.fit import FitError, fit
     from netfold.switch.limits import PIPELINE
+    from netfold.switch.programs import programs
 
-    if program not in RELEASED:
-        raise NetfoldError(f"there is no program {program!r}", names_hint(program, RELEASED))
+    if program not in programs():
+        raise NetfoldError(f"there is no program {program!r}", names_hint(program, programs()))
     kind = _profile(profile)
     if per_pass is not None and kind.kind != PIPELINE:
         message = f"--per-pass {per_pass}: {kind.name} has no stages, one pass adds all words of a packet"
         raise NetfoldError(message, "leave it out")
     given = {"workers": workers, "slots": slots, "words": words, "words_per_pass": per_pass}
-    demand = replace(RELEASED[program], **{key: value for key, value in given.items() if value is not None})
+    demand = replace(
+        programs()[program].released, **{key: value for key, value in given.items() if value is not None}
+    )
     try:
         found = fit(kind, program, demand)
     except FitError as error:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from netfold.sim.diagnosis.report import Cause, listed, workers_listed
 from netfold.sim.engine.interface import Disturbance, Fate, SlotState
+from netfold.switch.programs import names_of
 from netfold.topologies.routing import Network
 
 _NAMES = {Fate.DUPLICATE: "duplicate", Fate.REORDER: "reorder", Fate.FLIP: "corruption"}
@@ -73,16 +74,17 @@ def closed(
 
 def once_only(
     network: Network,
-    fates: Sequence[LinkFate],
-    disturbances: Sequence[Disturbance],
+    program: str,
+    since_start: tuple[Sequence[LinkFate], Sequence[Disturbance]],
     links: Sequence[int],
     cleared: str,
 ) -> Cause | None:
     """What a program that sends everything once does not survive; None if there was nothing of the kind.
 
-    `fates` and `disturbances` are those since the start: what is sent once can be lost at any time. `cleared`
-    says which switch lost its registers and when, or is empty.
+    What is sent once can be lost at any time. `cleared` says which switch lost its registers and when, or is
+    empty.
     """
+    fates, disturbances = since_start
     facts, advice = [], []
     if cleared:
         facts.append(cleared)
@@ -100,7 +102,8 @@ def once_only(
     if not facts:
         return None
     tried = ", ".join(dict.fromkeys(advice))
-    return Cause(f"{listed(facts)}, and program tree never sends again", f"{tried}, or program switchml")
+    other = names_of(lambda spec: spec.timeouts is not None)[0]
+    return Cause(f"{listed(facts)}, and program {program} never sends again", f"{tried}, or program {other}")
 
 
 def broken(network: Network, disturbances: Sequence[Disturbance], links: Sequence[int]) -> Cause | None:
@@ -138,12 +141,18 @@ def gone(worker: int, switch: str, cleared: str) -> Cause:
     if not cleared:
         return Cause(
             f"{has_it}, and {switch} does not hold it for the others",
-            "fewer `faults`, or a program whose results survive in a server (atp)",
+            f"fewer `faults`, or {_surviving()}",
         )
     return Cause(
         f"{has_it}: {switch} lost the slot after it was complete ({cleared}), before every worker had the "
         "result",
-        "no switch_reboot, no loss beside it, or a program whose results survive in a server (atp)",
+        f"no switch_reboot, no loss beside it, or {_surviving()}",
+    )
+
+
+def _surviving() -> str:
+    return (
+        f"a program whose results survive in a server ({', '.join(names_of(lambda spec: spec.has_server))})"
     )
 
 

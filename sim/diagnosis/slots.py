@@ -15,7 +15,7 @@ from netfold.sim.diagnosis.links import closed, once_only, trouble
 from netfold.sim.diagnosis.messages import has_crashed, stuck_message, unknown
 from netfold.sim.diagnosis.report import CRASH_ADVICE, Cause, Diagnosis, IdleWorker, StuckSlot, workers_listed
 from netfold.sim.diagnosis.snapshot import CLEARED, HAS_CRASHED, Child, Observed, Scene
-from netfold.sim.engine.interface import Outstanding, Program, SlotState
+from netfold.sim.engine.interface import Outstanding, SlotState
 from netfold.sim.plan.paths import ROOT, round_trip
 from netfold.sim.units import TIME
 from netfold.topologies.routing import path
@@ -71,9 +71,9 @@ class _JobScene:
 
     def _of_unit(self, unit: _Unit, waiting: list[int]) -> list[StuckSlot]:
         """Rows of the first of a unit's packets that a point lacks, or of a result that does not arrive."""
-        if self.job.program is Program.TREE:
-            return [self._of_tree(unit, waiting)]
-        if self.job.program is not Program.SWITCHML:
+        if self.job.program.timeouts is None:
+            return [self._of_once(unit, waiting)]
+        if not self.job.program.is_all_or_nothing:
             return [self._of_server(unit, waiting)]
         for part in range(self.job.unit_packets):
             rows = self._at(ROOT, unit._replace(slot=unit.slot + part), waiting)
@@ -105,7 +105,7 @@ class _JobScene:
             rows.append(self._row(point, unit, waiting, (state, lost), cause))
         return rows
 
-    def _of_tree(self, unit: _Unit, waiting: list[int]) -> StuckSlot:
+    def _of_once(self, unit: _Unit, waiting: list[int]) -> StuckSlot:
         """The lowest slot that holds a part of a unit, or the root's; what is complete is forgotten."""
         places = [
             (point, unit._replace(slot=unit.slot + part))
@@ -141,7 +141,8 @@ class _JobScene:
             "",
         )
         cause = None if cleared else closed(scene.network, scene.totals, links, self._packet_bytes)
-        cause = cause or once_only(scene.network, scene.totals, scene.disturbances, links, cleared)
+        facts = (scene.totals, scene.disturbances)
+        cause = cause or once_only(scene.network, self.job.program.name, facts, links, cleared)
         absent = [worker for worker in others if self._opened(worker) <= unit.stream]
         if not cause and absent:
             return self._why(ROOT, unit, ("worker", absent[0]))[1]
@@ -271,7 +272,7 @@ class _JobScene:
         return trouble(self.scene.network, self.scene.fates, links, self._packet_bytes)
 
     def _of_server(self, unit: _Unit, waiting: list[int]) -> StuckSlot:
-        """A unit of a program whose slots do not wait (ATP: the server does; TIMED: nobody)."""
+        """A unit of a program whose slots do not wait: a server does, or nobody."""
         missing: list[Child] = [("worker", w) for w in range(len(self.job.hosts)) if w not in waiting]
         found = [self._why(ROOT, unit, child) for child in missing]
         absent = [cause for rank, cause in found if rank == 0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Merge
+from netfold.switch.program import ProgramSpec
+from netfold.switch.programs import default_program
 
 NEVER_PS = 2**63 - 1
 BACKLOG_MAX_PS = 2**59  # 6.7 days; with a packet of the largest size at 1 bps and the time, it fits int64
@@ -39,15 +41,6 @@ class Frame:
         return self.overhead_bytes + 4 * words + self.first_bytes * first + self.last_bytes * last
 
 
-class Program(IntEnum):
-    """What a job's switches run."""
-
-    SWITCHML = 0  # two versions of every slot, workers that send again
-    TREE = 1  # one version, a network that loses nothing (SHARP)
-    TIMED = 2  # a slot that waited too long answers with what it has (Trio-ML, Canary)
-    ATP = 3  # hashed entries, a parameter server for what collides
-
-
 class Overflow(IntEnum):
     """What becomes of an ADD whose sum leaves int32."""
 
@@ -68,7 +61,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class Server:
-    """ATP's parameter server, and what its switch and workers keep."""
+    """A parameter server, and what its switch and workers keep."""
 
     host: int  # node; no worker runs there
     entries: int  # aggregators of the switch, shared by all jobs on it
@@ -93,13 +86,13 @@ class Job:
     timeout_max_ps: int  # doubling stops here
     routes: tuple[int, ...]  # per worker, non-negative: picks among equal-cost paths
     loopback_link: int = -1  # link from the switch to itself that every result passes, or -1
-    program: Program = Program.SWITCHML
+    program: ProgramSpec = field(default_factory=default_program)  # what its switches run
     overflow: Overflow = Overflow.WRAP
     branches: tuple[Branch, ...] = ()
     homes: tuple[int, ...] = ()  # point of each worker; left out: all at the root
-    slot_timer_ps: int = 0  # TIMED: longest that a slot waits
+    slot_timer_ps: int = 0  # slots with timers: longest that a slot waits
     lanes: int = 1  # result words per word sent: 8 if a message merges by TABLE_ADD
-    server: Server | None = None  # ATP
+    server: Server | None = None  # of programs that have one
 
 
 @dataclass(frozen=True)
@@ -125,9 +118,13 @@ class Segment:
     result: NDArray[Any]  # same length; `lanes` times that for TABLE_ADD
     merge: Merge
     table: NDArray[np.int32] | None = None  # (16,) TABLE_ADD
-    holders: NDArray[np.uint32] | None = None  # (units,) TIMED, written: bitmap of the workers in each result
-    floats: NDArray[np.float32] | None = None  # (words,) ATP: sent in place of words whose sum overflowed
-    is_float: NDArray[np.uint8] | None = None  # (units,) ATP, read and written: units sent as floats
+    holders: NDArray[np.uint32] | None = (
+        None  # (units,) slots with timers, written: bitmap of the workers in each result
+    )
+    floats: NDArray[np.float32] | None = (
+        None  # (words,) a server: sent in place of words whose sum overflowed
+    )
+    is_float: NDArray[np.uint8] | None = None  # (units,) a server, read and written: units sent as floats
     shared: Shared | None = None  # the same object for all workers
     own: NDArray[np.uint8] | None = None  # as `shared.seen`, this worker's
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -125,6 +125,33 @@ Pair = Annotated[
     tuple[Count, Count],
     _check(lambda value: isinstance(value, tuple) and len(value) == 2, "must be a list of two whole numbers"),
 ]
+
+
+def refuse_unknown(value: object, names: Iterable[str]) -> object:
+    """A value, if it is one of these names."""
+    known = list(names)
+    if value not in known:
+        raise PydanticKnownError("literal_error", {"expected": ", ".join(map(repr, known))})
+    return value
+
+
+class OneOf:
+    """One of the names that are known when a file is read, or a schema is written."""
+
+    def __init__(self, names: Callable[[], Iterable[str]], describe: Callable[[], str] | None = None) -> None:
+        self._names = names
+        self._describe = describe
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            lambda value: refuse_unknown(value, self._names())
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        described = {"description": self._describe()} if self._describe else {}
+        return {**described, "enum": list(self._names()), "type": "string"}
 
 
 def _adapter(codec: Any) -> TypeAdapter[Codec]:

@@ -1,15 +1,17 @@
-"""Packet formats that a scenario names or writes out."""
+"""Packet formats in a scenario file: a known one by its name, or one of one's own."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from collections.abc import Callable, Iterable
+from typing import Annotated
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
-from pydantic_core import PydanticKnownError
 
-from netfold.sim.keys.fields import Count
+from netfold.sim.keys.fields import Count, OneOf, refuse_unknown
 from netfold.sim.keys.section import Section
 from netfold.sim.units import SIZE
+from netfold.switch.formats import FORMATS
+from netfold.switch.programs import formats
 
 # On the wire: Ethernet's least, and what the engine can tell.
 PACKET_MIN_BYTES, PACKET_MAX_BYTES = 84, 1 << 16
@@ -53,18 +55,20 @@ class OwnFrame(Section):
         return self
 
 
-def own_or_named(allowed: tuple[str, ...]) -> BeforeValidator:
+def _own_or_named(names: Callable[[], Iterable[str]]) -> BeforeValidator:
     """A mapping is a format of one's own, anything else one of these names."""
 
     def check(value: object) -> object:
         if isinstance(value, dict):
             return OwnFrame.model_validate(value)
-        if not isinstance(value, OwnFrame) and value not in allowed:
-            raise PydanticKnownError("literal_error", {"expected": ", ".join(map(repr, allowed))})
-        return value
+        return value if isinstance(value, OwnFrame) else refuse_unknown(value, names())
 
     return BeforeValidator(check)
 
 
-Frame = Literal["udp-256", "udp-1024", "roce-1024", "roce-2048"]
-HostFrame = Annotated[Frame | OwnFrame, own_or_named(get_args(Frame))]
+def _of_hosts() -> Iterable[str]:
+    return [frame.name for frame in FORMATS]
+
+
+HostFrame = Annotated[Annotated[str, OneOf(_of_hosts)] | OwnFrame, _own_or_named(_of_hosts)]
+SwitchFrame = Annotated[Annotated[str, OneOf(formats)] | OwnFrame, _own_or_named(formats)]

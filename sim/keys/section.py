@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textwrap import fill
+
 from pydantic import BaseModel, ConfigDict
 from pydantic.fields import FieldInfo
 
@@ -12,6 +14,11 @@ class Section(BaseModel):
     model_config = ConfigDict(
         strict=True, frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
     )
+
+
+def described(text: str) -> str:
+    """A key's description, in lines as docstrings have them."""
+    return fill(text, 106, initial_indent="   ").lstrip()
 
 
 def keys(section: type[Section]) -> dict[str, FieldInfo]:

@@ -24,6 +24,7 @@ from netfold.sim.run.warm_up import compile_engine, is_cold
 from netfold.sim.scenario import load
 from netfold.sim.workload.pool import Workloads
 from netfold.spelling import names_hint
+from netfold.switch.programs import names_of
 
 __all__ = ["APPROXIMATIONS", "COMPILING", "Progress", "run_scenario", "run_variant"]
 
@@ -31,7 +32,8 @@ COMPILING = "compiling kernels (once, about a minute)"
 APPROXIMATIONS = (
     "Hosts take no time per packet; a worker sends its buckets one at a time, in gradient-ready order.",
     "Queues are FIFO and drop-tail; only acknowledgements have priority. No pause frames; ECN for ATP alone.",
-    "Networks that lose nothing (program tree) have buffers without limit: credits are not modelled.",
+    f"Networks that lose nothing (program {', '.join(names_of(lambda spec: spec.needs_lossless))}) have "
+    "buffers without limit: credits are not modelled.",
     "A switch's extra passes are one loopback port with its rate and delay; results are copied per receiver.",
     "Backward is taken to produce gradient bytes at an even rate; a bucket is ready when its last byte is.",
     "Compute takes what the device model says; encoding and decoding are charged memory traffic alone.",

@@ -11,7 +11,7 @@ from netfold.homomorphic.codec import Merge
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Flow, Job, Segment
 from netfold.sim.engine.loop.loop import run_until
-from netfold.sim.plan.frames import FRAMES
+from netfold.sim.plan.frames import frame_of
 from netfold.sim.units import PS_PER_S
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.routing import compile_network
@@ -33,7 +33,7 @@ def is_cold() -> bool:
 def compile_engine() -> None:
     """Have the packet engine compiled, by two workers that send a few words: about a minute."""
     engine = Engine(compile_network(star(2, LinkSpec(10**11, 10**6, 1 << 20))), 0)
-    frame, timeouts = FRAMES["roce-1024"], (PS_PER_S, PS_PER_S, PS_PER_S)
+    frame, timeouts = frame_of("roce-1024"), (PS_PER_S, PS_PER_S, PS_PER_S)
     words = np.zeros(frame.elements, np.int32)
     engine.add_job(Job((0, 1), 2, 0, 1, 1, frame, *timeouts, routes=(0, 0)))
     for worker in range(2):

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import re
+from dataclasses import Field as DataclassField
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError, WithJsonSchema
+from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError, WithJsonSchema, create_model
 
+from netfold.homomorphic.codec import Merge
 from netfold.sim.errors import Mistakes, shown
 from netfold.sim.files.foreign import UnreadableError, read_text
 from netfold.sim.keys.fields import Name
-from netfold.sim.keys.section import Section
+from netfold.sim.keys.section import Section, described
 from netfold.sim.scenario.explain import explain
 from netfold.sim.scenario.node import Node, parse
 from netfold.sim.units import RATE, SIZE, TIME, Quantity
-from netfold.switch.custom import profile_from
-from netfold.switch.limits import Profile, ProfileError
+from netfold.switch.custom import derived
+from netfold.switch.limits import OVERFLOWS, Profile, ProfileError
+from netfold.switch.profiles import PROFILES
 
 SUFFIXES = (".yaml", ".yml")  # of files that hold a profile
 PROFILE_BYTES_MAX = 2**20
@@ -37,72 +40,52 @@ Number = Annotated[int, Field(ge=0)]
 Rate = Annotated[int, *_limit(RATE)]
 Time = Annotated[int, *_limit(TIME)]
 Size = Annotated[int, *_limit(SIZE)]
-MergeName = Literal["add", "or", "max", "float_add", "sign", "table_add"]
+_QUANTITIES: dict[str, Any] = {"bps": Rate, "ps": Time, "bytes": Size}
+_NAMES = {"merges": tuple(one.value for one in Merge if one is not Merge.GATHER), "overflows": OVERFLOWS}
+*_KNOWN, _LAST = PROFILES
 
 
-class SwitchProfile(Section):
+class _Keys(Section):
     """A known switch and what differs from it; what is left out is as there. 0 is none of it, or no limit."""
 
     name: Name
     """What `topology.switch`, or a switch of a topology's file, calls it."""
-    like: str
-    """Known profile that it starts from: plain, ideal, tofino1, tofino2, sharp, fpga or trio."""
+    like: str = Field(description=f"Known profile that it starts from: {', '.join(_KNOWN)} or {_LAST}.")
     summary: str = ""
     """What it is."""
-    merges: tuple[MergeName, ...] = Field(default_factory=tuple)
-    """What it can do to words."""
-    overflows: tuple[Literal["wrap", "saturate", "sticky"], ...] = Field(default_factory=tuple)
-    """What can become of a sum that leaves int32; a switch that adds up has one at least, and the first is
-    what it does by default."""
-    has_timers: bool | None = None
-    """Whether slots can answer when a time is over."""
-    is_lossless: bool | None = None
-    """Whether its network can wait for credits instead of dropping packets."""
-    bitmap_bits: Number | None = None
-    """Workers that one read of a slot's bitmap can tell apart."""
-    port_rate: Rate | None = None
-    """Rate of the fastest port."""
-    pipes: Number | None = None
-    """Pipelines side by side, through which packets of many words pass in a row."""
-    pass_latency: Time | None = None
-    """What one pass through the switch takes."""
-    loopback_ports: Number | None = None
-    """Ports for packets that need a further pass."""
-    loopback_rate: Rate | None = None
-    """Rate of one of them."""
-    stages: Number | None = None
-    """Stages of a pipeline."""
-    salus_per_stage: Number | None = None
-    """Stateful ALUs: each owns a register array, of which a pass can touch one entry."""
-    salu_lanes: Number | None = None
-    """32-bit words of an entry that one pass can change."""
-    words_out: Number | None = None
-    """Words of an entry that one pass can read out."""
-    sram_blocks_per_stage: Number | None = None
-    """SRAM blocks of a stage."""
-    map_rams_per_stage: Number | None = None
-    """Map RAMs of a stage; a register array needs as many as SRAM blocks."""
-    block_rows: Number | None = None
-    """Rows of an SRAM block."""
-    block_row_bits: Number | None = None
-    """Bits of a row."""
-    spare_blocks: Number | None = None
-    """SRAM blocks that every register array needs besides."""
-    phv_bits: Number | None = None
-    """Packet header vector: what a pass can see of a packet."""
-    parser_limit: Size | None = None
-    """Headers in front of the words."""
-    memory: Size | None = None
-    """Memory for slots, where there are no stages."""
-    groups: Number | None = None
-    """Jobs at a time."""
-    operations: Number | None = None
-    """Outstanding operations: packets that can be in the making, one slot each."""
-    operation_payload: Size | None = None
-    """Payload of one of them."""
 
 
-_FIELDS = {re.sub("_(bps|ps|bytes)$", "", field.name): field.name for field in fields(Profile)}
+def _several(names: tuple[str, ...]) -> Any:
+    """The type of a list of some of these names."""
+    a_name: Any = Literal
+    some: Any = tuple
+    return some[a_name[names], ...]
+
+
+def _field(field: DataclassField[Any]) -> tuple[Any, Any]:
+    """A limit of a switch, as pydantic takes it."""
+    about = described(field.metadata["meaning"])
+    if field.name in _NAMES:
+        return _several(_NAMES[field.name]), Field(default_factory=tuple, description=about)
+    unit = field.name.rpartition("_")[2]
+    kind = bool if field.type == "bool" else _QUANTITIES.get(unit, Number)
+    return kind | None, Field(None, description=about)
+
+
+_FIELDS = {
+    re.sub("_(bps|ps|bytes)$", "", field.name): field
+    for field in fields(Profile)
+    if "meaning" in field.metadata
+}
+if TYPE_CHECKING:
+    SwitchProfile = _Keys
+else:
+    SwitchProfile = create_model(
+        "SwitchProfile",
+        __base__=_Keys,
+        __doc__=_Keys.__doc__,
+        **{key: _field(field) for key, field in _FIELDS.items()},
+    )
 
 
 def with_files(document: Node, folder: Path, mistakes: Mistakes) -> Node:
@@ -165,10 +148,13 @@ def read_profile(path: str) -> Profile:
 
 
 def _made(section: SwitchProfile, node: Node) -> Profile:
-    given = {key: getattr(section, key) for key in section.model_fields_set}
-    values = {_FIELDS.get(key, key): value for key, value in given.items() if value is not None}
+    given = {key: getattr(section, key) for key in section.model_fields_set - {"name", "like"}}
+    values = {_FIELDS[key].name if key in _FIELDS else key: value for key, value in given.items()}
+    changes = {key: value for key, value in values.items() if value is not None}
+    if "merges" in changes:
+        changes["merges"] = frozenset(merge for merge in Merge if merge.value in changes["merges"])
     try:
-        return profile_from(values, node.place)
+        return derived(section.name, section.like, changes, node.place)
     except ProfileError as error:
         at, missing = node.nearest([error.key])
         raise at.error(error.message, error.hint, missing) from None

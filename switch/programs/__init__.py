@@ -1,1 +1,19 @@
-"""Aggregation protocols, one file each: registers and what one packet does to them."""
+"""Aggregation protocols: one file each has all that is known of it, and what one packet does to registers."""
+
+# Importing a program's module registers it.
+from netfold.switch.program import declare, default_program, formats, names_of, programs, runnable
+from netfold.switch.programs import atp, inca, switchml, timed, tree
+
+__all__ = [
+    "atp",
+    "declare",
+    "default_program",
+    "formats",
+    "inca",
+    "names_of",
+    "programs",
+    "runnable",
+    "switchml",
+    "timed",
+    "tree",
+]

@@ -22,8 +22,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.homomorphic.codec import Merge
 from netfold.homomorphic.kernels.compiled import inlined
 from netfold.switch.arithmetic import add_sticky
+from netfold.switch.formats import Format
+from netfold.switch.program import (
+    VALUES,
+    Demand,
+    Machine,
+    Option,
+    Program,
+    ProgramSpec,
+    Register,
+    Timeouts,
+    register,
+)
+
+WORDS_PER_PASS = 31
 
 CONSUMED, FORWARD_COMPLETE, FORWARD_ANSWER, FORWARD_EVICT, DROPPED, COLLIDED = 0, 1, 2, 3, 4, 5
 FREE = 0
@@ -105,3 +120,58 @@ def acknowledge(entries: Entries, row: int, identity: int) -> None:
     if entries.rows[row].identity == identity:
         free(entries, row)
         entries.rows[row].is_marked = 0
+
+
+def _layout(spec: ProgramSpec, demand: Demand) -> Program:
+    """As released (p4src/): a slot is an aggregator, which takes an entry a pass.
+
+    62 words take two passes of 31: the second finds its half in other entries of the same registers.
+    """
+    per_pass = min(demand.words_per_pass or WORDS_PER_PASS, demand.words)
+    repeats = -(-demand.words // per_pass)
+    entries = repeats * demand.slots
+    registers = (
+        Register("id", entries, 32),
+        Register("bitmap", entries, 32, after=("id",)),
+        Register("ecn", entries, 32, after=("id",)),
+        Register("counter", entries, 32, after=("bitmap",)),
+        Register(VALUES, entries, 32, after=("counter",), count=per_pass),
+    )
+    return Program(spec, demand, registers, per_pass, repeats=repeats, reply_passes=repeats, resubmits=True)
+
+
+ATP = register(
+    ProgramSpec(
+        name="atp",
+        title="ATP",
+        summary="hashed entries, and a server for what collides",
+        machine=Machine.ATP,
+        layout=_layout,
+        released=Demand(workers=8, slots=20_000, words=62),
+        merges=frozenset({Merge.ADD}),
+        overflow="sticky",
+        only_overflow="keeps words at the limit, where its server sees them",
+        frames=(Format("atp", 62, 14 + 20 + 14 + 12),),  # Ethernet, IPv4, ATP's header and trailer
+        frame="atp",
+        slots=100,
+        timeouts=Timeouts(usual_ps=200 * 10**6, first_ps=50 * 10**9, doubles=False),  # p4ml_manager.cc
+        has_server=True,
+        reopened_by=frozenset({"duplicate", "reorder", "reboot"}),
+        options=(
+            Option(
+                "server",
+                "text",
+                "auto",
+                "host of the parameter server; auto takes the first without a worker.",
+            ),
+            Option("entries", "count", 20_000, "aggregators of the switch, shared by all jobs on it."),
+            Option(
+                "ecn_threshold",
+                "size",
+                "80KB",
+                "a packet that finds this much waiting at a switch port is marked.",
+            ),
+            Option("adaptive", "flag", True, "whether marked packets shrink the window."),
+        ),
+    )
+)

@@ -27,7 +27,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.kernels.compiled import inlined
-from netfold.switch.registers import ANSWER, COMPLETE, CONSUMED, DROPPED, MERGE, OVERWRITE, READ
+from netfold.switch.formats import ROCE_1024, UDP_256, UDP_1024
+from netfold.switch.program import VALUES, Demand, Machine, Program, ProgramSpec, Register, Timeouts, register
+from netfold.switch.programs.folding import folded
+from netfold.switch.registers import (
+    ANSWER,
+    CHILDREN_MAX,
+    COMPLETE,
+    CONSUMED,
+    DROPPED,
+    MERGE,
+    OVERWRITE,
+    READ,
+)
+
+QUEUE_PAIRS_MAX = 512  # of a worker
 
 Slots = NDArray[Any]
 
@@ -68,3 +82,47 @@ def process_packet(slots: Slots, row: int, child: int, children: int, exponent: 
         return verdict, OVERWRITE
     slots[row].exponent = max(slots[row].exponent, exponent)
     return verdict, MERGE
+
+
+def _layout(spec: ProgramSpec, demand: Demand) -> Program:
+    """As released (p4/): two words an entry, two versions a slot.
+
+    256 words are folded over the four pipelines of the chip, other payloads take one pass.
+    """
+    per_pass, pipes = folded(demand)
+    rows = spec.versions * demand.slots
+    registers = (
+        Register("receiver", CHILDREN_MAX * QUEUE_PAIRS_MAX, 64, lanes=2),  # PSN and slot of a message
+        Register("bitmap", demand.slots, 64, lanes=2, after=("receiver",)),  # of both versions
+        Register("counter", rows, 32, after=("bitmap",)),
+        Register("exponents", rows, 16, lanes=2, after=("bitmap",)),
+        Register(VALUES, rows, 64, lanes=2, after=("counter",), count=-(-per_pass // 2)),
+    )
+    return Program(spec, demand, registers, per_pass, pipes)
+
+
+def _is_waiting(slot: Any) -> bool:
+    return bool(slot.counter != 0)
+
+
+SWITCHML = register(
+    ProgramSpec(
+        name="switchml",
+        title="SwitchML",
+        summary="slots in two versions, workers that send again",
+        machine=Machine.SWITCHML,
+        layout=_layout,
+        released=Demand(workers=8, slots=8192, words=64),
+        overflow="wrap",
+        frames=(UDP_256, UDP_1024, ROCE_1024),
+        frame="roce-1024",
+        message_packets=4,
+        slots=512,
+        timeouts=Timeouts(usual_ps=10 * 10**9),  # of the released client
+        may_be_tree=True,
+        has_counter=True,
+        has_exponents_ahead=True,
+        is_waiting=_is_waiting,
+        reopened_by=frozenset({"duplicate", "reorder", "reboot"}),
+    )
+)

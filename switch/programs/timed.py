@@ -22,7 +22,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.homomorphic.codec import Merge
 from netfold.homomorphic.kernels.compiled import inlined
+from netfold.switch.formats import UDP_256, UDP_1024
+from netfold.switch.program import (
+    VALUES,
+    Demand,
+    Machine,
+    Option,
+    Program,
+    ProgramSpec,
+    Register,
+    Timeouts,
+    register,
+)
+from netfold.switch.programs.folding import folded
 from netfold.switch.registers import (
     ANSWER,
     COMPLETE,
@@ -61,3 +75,49 @@ def process_packet(slots: NDArray[Any], row: int, worker: int, workers: int, tur
         return CONSUMED, action
     slot.is_emitted = 1
     return COMPLETE, action
+
+
+def _layout(spec: ProgramSpec, demand: Demand) -> Program:
+    per_pass, pipes = folded(demand)
+    rows = spec.versions * demand.slots
+    registers = (
+        Register("turn", rows, 32),
+        Register("bitmap", rows, 32, after=("turn",)),
+        Register("deadline", rows, 64, lanes=2, after=("turn",)),
+        Register("emitted", rows, 8, after=("bitmap",)),
+        Register(VALUES, rows, 64, lanes=2, after=("emitted",), count=-(-per_pass // 2)),
+    )
+    return Program(spec, demand, registers, per_pass, pipes)
+
+
+def _is_waiting(slot: Any) -> bool:
+    return bool(slot.turn >= 0 and not slot.is_emitted)
+
+
+TIMED = register(
+    ProgramSpec(
+        name="timed",
+        title="the timed program",
+        summary="slots that answer with what they have when a timer expires (Trio-ML)",
+        machine=Machine.TIMED,
+        layout=_layout,
+        released=Demand(workers=8, slots=512, words=64),
+        has_timers=True,
+        merges=frozenset({Merge.ADD, Merge.FLOAT_ADD}),
+        frames=(UDP_256, UDP_1024),
+        frame="udp-1024",
+        slots=512,
+        timeouts=Timeouts(usual_ps=10 * 10**9),
+        is_waiting=_is_waiting,
+        options=(
+            Option(
+                "slot_timer",
+                "time",
+                None,
+                "longest that a slot waits for workers before it answers with those it has; required.",
+                missing="needs a slot timer\nfor example slot_timer: 1ms",
+                zero="must be more than 0\na slot that waits no time adds up nothing",
+            ),
+        ),
+    )
+)

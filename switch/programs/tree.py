@@ -16,6 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.kernels.compiled import inlined
+from netfold.switch.formats import ROCE_1024, ROCE_2048
+from netfold.switch.program import VALUES, Demand, Machine, Program, ProgramSpec, Register, register
+from netfold.switch.programs.folding import folded
 from netfold.switch.registers import COMPLETE, CONSUMED, DROPPED, MERGE, OVERWRITE, READ
 
 
@@ -37,3 +40,37 @@ def process_packet(
         return CONSUMED, action
     slot.bitmap = np.uint32(0)
     return COMPLETE, action
+
+
+def _layout(spec: ProgramSpec, demand: Demand) -> Program:
+    """A slot that forgets when it is complete, for networks that lose nothing (after SHARP, COM-HPC 2016)."""
+    per_pass, pipes = folded(demand)
+    registers = (
+        Register("bitmap", demand.slots, 32),
+        Register("counter", demand.slots, 32, after=("bitmap",)),
+        Register(VALUES, demand.slots, 64, lanes=2, after=("counter",), count=-(-per_pass // 2)),
+    )
+    return Program(spec, demand, registers, per_pass, pipes)
+
+
+# SHARP's packets are unpublished: its trees are given RoCE's headers, and the 2048 B of an outstanding
+# operation of the Quantum generation.
+TREE = register(
+    ProgramSpec(
+        name="tree",
+        title="the tree program",
+        summary="one version, a network that loses nothing (SHARP)",
+        machine=Machine.TREE,
+        layout=_layout,
+        released=Demand(workers=8, slots=16, words=512),
+        needs_lossless=True,
+        fits_fixed=True,
+        frames=(ROCE_1024, ROCE_2048),
+        frame="roce-2048",
+        more_words=(64,),
+        slots=16,
+        may_be_tree=True,
+        versions=1,
+        reopened_by=frozenset({"duplicate"}),  # who never sends again has nothing that others overtake
+    )
+)

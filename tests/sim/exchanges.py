@@ -21,7 +21,7 @@ from netfold.sim.engine.interface import BACKOFF_MAX, Frame, Job
 from netfold.sim.network.fabric import Fabric
 from netfold.sim.network.host_time import Hosts
 from netfold.sim.plan.faults import Condition
-from netfold.sim.plan.frames import FRAMES
+from netfold.sim.plan.frames import frame_of
 from netfold.sim.workload.device import NoDevice
 from tests.reference.codecs.sums import right_merge
 from tests.sim.scenes import Exchanged, Started, small_star
@@ -54,7 +54,7 @@ def messages_of(merge: Merge, workers: int, size: int, seed: int = 0) -> list[Me
     ]
 
 
-def ring(workers: int, frame: Frame = FRAMES["udp-256"], device: Any = None, **changes: int) -> Started:
+def ring(workers: int, frame: Frame = frame_of("udp-256"), device: Any = None, **changes: int) -> Started:
     options = {"window": 512, "timeout_ps": 10**9, "ack_every": 16, **changes}
     seed = options.pop("seed", 1)
     plan = HostPlan(

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Merge
 from netfold.homomorphic.merge import keep_threshold, lift
-from netfold.sim.engine.interface import Overflow, Program
+from netfold.sim.engine.interface import Overflow
 from netfold.switch import arithmetic
+from netfold.switch.program import Machine
 from netfold.switch.programs import atp, switchml, timed, tree
 from netfold.switch.registers import OVERWRITE, READ, Registers, clear, new_registers
 from tests.reference.atp.switch import Outcome, Verdict
@@ -59,7 +60,7 @@ class Packet(NamedTuple):
 class Pipeline:
     """The registers of one switch that runs a program for one job."""
 
-    program: Program
+    program: Machine
     children: int
     overflow: Overflow = Overflow.WRAP
     registers: Registers = field(default_factory=lambda: new_registers(SLOTS, ELEMENTS))
@@ -67,18 +68,18 @@ class Pipeline:
 
     def row(self, slot: int, turn: int) -> int:
         """Row of the registers that a packet belongs to."""
-        return 2 * slot if self.program is Program.TREE else 2 * slot + turn % 2
+        return 2 * slot if self.program is Machine.TREE else 2 * slot + turn % 2
 
     def receive(self, packet: Packet) -> int:
         """Take one packet through the switch; returns its verdict."""
         row = self.row(packet.slot, packet.turn)
         slots, child, children = self.registers.slots, packet.child, self.children
         match self.program:
-            case Program.SWITCHML:
+            case Machine.SWITCHML:
                 verdict, action = switchml.process_packet(slots, row, child, children, packet.exponent)
-            case Program.TREE:
+            case Machine.TREE:
                 verdict, action = tree.process_packet(slots, row, child, children, packet.exponent)
-            case Program.TIMED:
+            case Machine.TIMED:
                 verdict, action = timed.process_packet(slots, row, child, children, packet.turn)
             case _:
                 raise AssertionError(f"{self.program!r} has no slots")

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import Merge
-from netfold.switch.custom import profile_from
-from netfold.switch.declare import PROGRAMS, RELEASED, WORDS, UnknownProgramError, declare
+from netfold.switch.custom import derived
 from netfold.switch.fit import Fit, FitError, can_run, check_merges, check_overflow, fit, suits
 from netfold.switch.profiles import PROFILES, Profile
-from netfold.switch.program import Demand
+from netfold.switch.program import Demand, UnknownProgramError
+from netfold.switch.programs import declare, programs
 from netfold.switch.registers import new_registers
 from tests.examples import examples
 
@@ -23,7 +23,7 @@ TOFINO1, TOFINO2, IDEAL = PROFILES["tofino1"], PROFILES["tofino2"], PROFILES["id
 
 def fitted(profile: Profile, program: str, **changes: int) -> Fit:
     """A program as released, but for some settings."""
-    return fit(profile, program, replace(RELEASED[program], **changes))
+    return fit(profile, program, replace(programs()[program].released, **changes))
 
 
 def refused(profile: Profile, program: str, **changes: int) -> FitError:
@@ -159,7 +159,7 @@ def test_the_longest_register_array_fits_and_one_slot_more_does_not() -> None:
 
 
 def test_where_sram_is_scarcer_than_map_rams() -> None:
-    small = profile_from({"name": "small", "like": "tofino1", "sram_blocks_per_stage": 20}, "here")
+    small = derived("small", "tofino1", {"sram_blocks_per_stage": 20}, "here")
 
     assert str(refused(small, "switchml")) == (
         "8192 slots need 32 register arrays of 16384 entries (9 SRAM blocks each), "
@@ -236,7 +236,7 @@ def test_timers() -> None:
     assert str(refused(TOFINO1, "timed")) == (
         "the timed program needs timers, tofino1 has none; use a switch that can: ideal, trio"
     )
-    clock = profile_from({"name": "clock", "like": "tofino1", "has_timers": True}, "here")
+    clock = derived("clock", "tofino1", {"has_timers": True}, "here")
     assert len(fitted(clock, "timed").stages) == 11
 
 
@@ -310,7 +310,7 @@ def test_more_workers_than_bits(name: str) -> None:
     ],
 )
 def test_limits_of_a_profile_of_ones_own(changes: dict[str, object], told: str) -> None:
-    odd = profile_from({"name": "odd", "like": "tofino1", **changes}, "here")
+    odd = derived("odd", "tofino1", changes, "here")
 
     assert told == str(refused(odd, "switchml", workers=20))
 
@@ -359,17 +359,17 @@ def test_the_most_that_a_refusal_names_fits_and_one_more_does_not(
         fit(profile, program, replace(demand, **{about: most + 1}))
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", programs())
 def test_the_ideal_switch_runs_everything(program: str) -> None:
-    assert program in WORDS
-    for words in WORDS[program]:
+    assert programs()[program].words
+    for words in programs()[program].words:
         assert fitted(IDEAL, program, words=words).extra_passes == 0
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", programs())
 def test_registers_hold_every_word_of_every_slot(program: str) -> None:
     """With versions and pairs, whatever the split into passes; INCA keeps a word in 64 bits."""
-    demand = RELEASED[program]
+    demand = programs()[program].released
     copies = {"switchml": 2, "timed": 2, "inca": 2}.get(program, 1)
 
     assert declare(program, demand).values_bytes == copies * 4 * demand.slots * demand.words
@@ -423,7 +423,9 @@ def test_overflow() -> None:
 
 
 def test_what_runs_where() -> None:
-    able = {program: [name for name in PROFILES if can_run(PROFILES[name], program)] for program in PROGRAMS}
+    able = {
+        program: [name for name in PROFILES if can_run(PROFILES[name], program)] for program in programs()
+    }
 
     programmable = ["ideal", "tofino1", "tofino2", "fpga", "trio"]
     assert able["switchml"] == able["inca"] == programmable
@@ -434,7 +436,7 @@ def test_what_runs_where() -> None:
 
 def test_what_suits_what() -> None:
     """A program that no lost packet may meet suits fewer switches than could run it."""
-    for program in PROGRAMS:
+    for program in programs():
         suited = [name for name in PROFILES if suits(PROFILES[name], program)]
         able = [name for name in PROFILES if can_run(PROFILES[name], program)]
         assert suited == (["ideal", "sharp"] if program == "tree" else able)
@@ -448,7 +450,7 @@ def test_sums_that_atps_server_could_not_read() -> None:
         "ATP needs sums that stick at the limit; those of trio can: wrap; "
         "use a switch that can: ideal, tofino1, tofino2, fpga"
     )
-    sticky = profile_from({"name": "mine", "like": "trio", "overflows": ["wrap", "sticky"]}, "here")
+    sticky = derived("mine", "trio", {"overflows": ("wrap", "sticky")}, "here")
     assert fitted(sticky, "atp", words=62).packet_passes == 1
 
 
@@ -462,7 +464,7 @@ def test_trees_that_lose_packets() -> None:
             f"program tree has no answer to lost packets, and networks of {name} lose some; "
             "use program switchml, or a switch that can: ideal, sharp"
         )
-    lossless = profile_from({"name": "mine", "like": "tofino1", "is_lossless": True}, "here")
+    lossless = derived("mine", "tofino1", {"is_lossless": True}, "here")
     assert fitted(lossless, "tree", words=64).extra_passes == 1
 
 
@@ -490,11 +492,11 @@ def test_trees_that_lose_packets() -> None:
     ],
 )
 def test_a_program_needs_one_of_its_merges(program: str, merges: list[str], told: str) -> None:
-    mine = profile_from({"name": "mine", "like": "ideal", "merges": merges}, "here")
+    mine = derived("mine", "ideal", {"merges": frozenset(map(Merge, merges))}, "here")
 
     assert not can_run(mine, program)
     assert told == str(refused(mine, program))
-    enough = profile_from({"name": "mine", "like": "ideal", "merges": ["add"]}, "here")
+    enough = derived("mine", "ideal", {"merges": frozenset({Merge.ADD})}, "here")
     assert can_run(enough, program)
 
 
@@ -532,7 +534,7 @@ def test_large_packets_fill_memory_as_small_ones_do() -> None:
 
 
 def test_memory_of_a_kilobyte() -> None:
-    tiny = profile_from({"name": "tiny", "like": "fpga", "memory_bytes": 1024}, "here")
+    tiny = derived("tiny", "fpga", {"memory_bytes": 1024}, "here")
 
     assert str(refused(tiny, "tree", words=64)).startswith("program tree has no answer")
     assert str(refused(tiny, "atp", slots=4)) == (
@@ -542,20 +544,21 @@ def test_memory_of_a_kilobyte() -> None:
 
 def test_ports_of_any_rate() -> None:
     """How busy loopback ports are cannot be told; that there are none can."""
-    any_rate = {"name": "mine", "like": "tofino1", "port_rate_bps": 0}
-    mine = profile_from(any_rate, "here")
+    any_rate = {"port_rate_bps": 0}
+    mine = derived("mine", "tofino1", any_rate, "here")
 
     assert fitted(mine, "switchml", words=256).loopback_ports is None
     assert fitted(mine, "switchml", words=256, rate_bps=10**11).loopback_ports == 31
-    assert str(refused(profile_from({**any_rate, "loopback_ports": 0}, "here"), "switchml")) == (
+    without = derived("mine", "tofino1", {**any_rate, "loopback_ports": 0}, "here")
+    assert str(refused(without, "switchml")) == (
         "8 workers send packets through loopback ports with SwitchML, mine has 0 of 100 Gbps; "
         "use a switch that can: ideal, tofino1, tofino2, fpga, trio"
     )
 
 
 def test_sizes_that_packets_have() -> None:
-    short = profile_from({"name": "short", "like": "tofino1", "stages": 10}, "here")
-    demand = RELEASED["switchml"]
+    short = derived("short", "tofino1", {"stages": 10}, "here")
+    demand = programs()["switchml"].released
 
     assert refused(short, "switchml").hint == "use 56 words a packet at most"
     with pytest.raises(FitError) as error:

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.switch.declare import RELEASED, declare
 from netfold.switch.placement import blocks_of, place
 from netfold.switch.profiles import PROFILES
 from netfold.switch.program import VALUES, Program, Register
+from netfold.switch.programs import declare
+from netfold.switch.programs.tree import TREE
 from tests.examples import examples
 
 TOFINO1 = PROFILES["tofino1"]
@@ -59,7 +60,7 @@ def programs(draw: st.DrawFn) -> Program:
         )
         for index, name in enumerate(names)
     )
-    return replace(declare("tree", RELEASED["tree"]), registers=registers)
+    return replace(declare("tree", TREE.released), registers=registers)
 
 
 @given(program=programs(), stages=st.integers(1, 20), salus=st.integers(1, 6))

@@ -25,7 +25,6 @@ from netfold.topologies.placement import place_aggregators
 
 COMPARED_MAX = 64  # roots whose pace is worked out; further ones are tried where none of these fits
 NAMED_MAX = 8  # places that an error lists
-_WITH_TREES = ("switchml", "tree")  # programs
 
 
 class Candidate(NamedTuple):
@@ -77,7 +76,7 @@ class Candidates:
         """A switch alone and as the root of a tree, as far as both are allowed and differ."""
         network = self.switches.network
         node = network.nodes.index(root)
-        wanted = self.section.aggregators if self.section.program in _WITH_TREES else "one"
+        wanted = self.section.aggregators if self.section.spec.may_be_tree else "one"
         trees = [] if wanted == "tree" else [one_switch(node, len(self.hosts))]
         if wanted != "one":
             nodes = [network.nodes.index(host) for host in self.hosts]

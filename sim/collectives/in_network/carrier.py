@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from netfold.homomorphic.codec import Carrier, MessageSize
-from netfold.sim.engine.interface import Job, Program
+from netfold.sim.engine.interface import Job
 from netfold.sim.plan.idle_network import Window, full_window_trip_ps, job_traffic, wire_bound
 from netfold.sim.units import PS_PER_S
 from netfold.sim.workload.device import Device, memory_bps
@@ -65,5 +65,5 @@ def window_carrier(network: Network, job: Job, device: Device) -> WindowCarrier:
         rate_bps=max(1, round(32 * words_per_s)),
         memory_bps=memory_bps(device),
         window_words=job.slots_count * frame.elements,
-        sends_exponents_ahead=job.program is Program.SWITCHML,
+        sends_exponents_ahead=job.program.has_exponents_ahead,
     )

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.sim.collectives.collective import OPERATIONS_KEPT
-from netfold.sim.engine.interface import Job, Program, Segment
+from netfold.sim.engine.interface import Job, Segment
 
 
 class _Stream(NamedTuple):
@@ -71,11 +71,11 @@ class Places:
         first_unit, word = stream.first_units[index], word // stream.lanes[index]
         unit = stream.lead + first_unit + word // self._unit_words
         place = f"unit {unit} of stream {stream.number}"
-        if job.program is Program.ATP:  # collisions move units from slot to slot, and to the server
+        if job.program.has_server:  # collisions move units from slot to slot, and to the server
             return f"{place}, in a slot that changes with collisions, or at the server"
         window_slot = unit % stream.window
         turn = int(stream.turns[window_slot]) + unit // stream.window
         packet = word % self._unit_words // job.frame.elements
         slot = job.slot_base + window_slot * job.unit_packets + packet
-        version = 0 if job.program is Program.TREE else turn % 2
+        version = turn % job.program.versions
         return f"slot {slot}, version {version}, {place}"

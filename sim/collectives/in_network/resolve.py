@@ -14,16 +14,17 @@ from netfold.sim.collectives.codec_fit import check_workers, fitted
 from netfold.sim.collectives.in_network.candidates import Candidate, Candidates, none_fits
 from netfold.sim.collectives.in_network.carrier import window_carrier
 from netfold.sim.collectives.in_network.section import InNetwork
+from netfold.sim.collectives.in_network.server import resolve_server
 from netfold.sim.collectives.in_network.switches import Request, Switches
 from netfold.sim.collectives.in_network.tree import Tree
 from netfold.sim.collectives.ring.spec import SCHEDULE as RING
 from netfold.sim.collectives.spec import JobContext, Resolved
 from netfold.sim.collectives.timeouts import check_timeout
-from netfold.sim.engine.interface import Branch, Job, Overflow, Program, Server
+from netfold.sim.engine.interface import Branch, Job, Overflow, Server
 from netfold.sim.errors import ScenarioError
 from netfold.sim.keys.place import Place
 from netfold.sim.plan.collective import CollectivePlan, Passes
-from netfold.sim.plan.frames import FRAMES, frame_of, own_header_bytes
+from netfold.sim.plan.frames import frame_of, own_header_bytes
 from netfold.sim.plan.idle_network import (
     Pace,
     Window,
@@ -36,15 +37,9 @@ from netfold.sim.plan.placement import Hosts
 from netfold.sim.plan.warnings import is_ring_faster, slower_than_ring
 from netfold.sim.units import TIME
 from netfold.sim.workload.device import Device
-from netfold.spelling import did_you_mean
-from netfold.switch.declare import MERGES
 
-TIMEOUT_PS = TIME.parse("10ms")  # of SwitchML's released client
-ATP_TIMEOUT_PS, ATP_FIRST_TIMEOUT_PS = TIME.parse("200us"), TIME.parse("50ms")  # in-ATP/ATP, p4ml_manager.cc
 RING_FRAME = "roce-1024"  # of the ring that a job is compared with: a ring's default
-RESULT_BYTES, SERVER_BYTES = 4, 8  # of memory per element: results, and what ATP's server keeps
-_NEEDS_LINEAR = ("timed", "atp")  # a result may hold some workers only, or be asked for again as floats
-_OVERFLOWS = {"switchml": "wrap", "atp": "sticky"}  # others: what the switch does by default
+RESULT_BYTES, SERVER_BYTES = 4, 8  # of memory per element: results, and what a parameter server keeps
 
 
 def resolve(section: InNetwork, job: JobContext) -> Resolved:
@@ -144,7 +139,7 @@ class InNetworkResolver:
         if len(job.hosts) == 1:
             return ()
         network, seed = self.switches.network, self.place.scenario.seed
-        ring = RING.pace(network, job.hosts, seed, self.index, FRAMES[RING_FRAME])
+        ring = RING.pace(network, job.hosts, seed, self.index, frame_of(RING_FRAME))
         own = job_pace(network, job)
         if not is_ring_faster(own, ring, self.elements):
             return ()
@@ -197,28 +192,28 @@ class InNetworkResolver:
             timeout_ps=job.timeout_ps,
             timeout_max_ps=job.timeout_max_ps,
             is_timeout_default=self.section.timeout is None,
-            held_bytes=RESULT_BYTES + (SERVER_BYTES if program is Program.ATP else 0),
+            held_bytes=RESULT_BYTES + (SERVER_BYTES if program.has_server else 0),
             settled=settled | ({"timeout": TIME.format(job.timeout_ps)} if job.timeout_ps else {}),
             aggregation=job,
             passes=found.passes,
-            has_exponents_ahead=program is Program.SWITCHML,
-            needs_lossless=program is Program.TREE,
+            has_exponents_ahead=program.has_exponents_ahead,
+            needs_lossless=program.needs_lossless,
         )
 
     def _check_codec(self) -> None:
-        codec, program = self.codec, self.section.program
-        if program in _NEEDS_LINEAR and not codec.is_linear:
+        codec, program = self.codec, self.section.spec
+        if not program.is_all_or_nothing and not codec.is_linear:
             raise self.place.job_error(
                 "codec",
                 f"codec {codec.kind!r} cannot decode the sum of some workers' messages alone, "
-                f"as program {program} may deliver it",
+                f"as program {program.name} may deliver it",
                 "use codec fixed_point with a factor, for example {kind: fixed_point, factor: 1e6}",
             )
-        able = MERGES.get(program, codec.merges)
+        able = codec.merges if program.merges is None else program.merges
         if refused := sorted(merge.value for merge in codec.merges - able):
             raise self.place.job_error(
                 "codec",
-                f"codec {codec.kind!r} needs {', '.join(refused)}, which program {program} cannot do "
+                f"codec {codec.kind!r} needs {', '.join(refused)}, which program {program.name} cannot do "
                 f"(it does {', '.join(sorted(merge.value for merge in able))})",
                 "use codec fixed_point with a factor, another program, or a collective between hosts",
             )
@@ -232,7 +227,7 @@ class InNetworkResolver:
         if self.section.overflow != "auto":
             return self.section.overflow
         usual = next(iter(self.switches.profiles[root].overflows), "wrap")
-        return _OVERFLOWS.get(self.section.program, usual)
+        return self.section.spec.overflow or usual
 
     def _job(self, tree: Tree, slot_base: int = 0, loopbacks: tuple[int, ...] = ()) -> Job:
         section, network = self.section, self.switches.network
@@ -251,66 +246,38 @@ class InNetworkResolver:
             timeout_max_ps=section.timeout_max,
             routes=tuple(self._route(0 if is_tree else worker) for worker in range(len(self.hosts))),
             loopback_link=links[0],
-            program=Program[section.program.upper()],
+            program=section.spec,
             branches=tuple(
                 Branch(tree.switches[i], tree.parents[i], links[i], self._route(0)) for i in below
             ),
             homes=tree.homes if below else (),
-            slot_timer_ps=section.slot_timer or 0,
+            slot_timer_ps=section.option("slot_timer") if section.spec.has_timers else 0,
             lanes=max((merge.lanes for merge in self.codec.merges), default=1),
-            server=self._server() if section.program == "atp" else None,
+            server=self._server(),
         )
 
-    def _server(self) -> Server:
-        section, network = self.section, self.switches.network
-        if section.entries < section.slots:
-            raise self.place.job_error(
-                "collective.entries",
-                f"a window of {section.slots} packets needs as many entries, found {section.entries}",
-                f"use {section.slots} entries or more, or {section.entries} slots or fewer",
-            )
-        name = self.occupied.first_free() if section.server == "auto" else section.server
-        if name is None:
-            raise self.place.job_error(
-                "collective.server",
-                "every host runs a worker, none is left for the parameter server",
-                "use a larger topology or fewer workers",
-            )
-        names = [node for node, is_host in zip(network.nodes, network.is_host, strict=True) if is_host]
-        if name not in names:
-            hint = did_you_mean(name, names)
-            raise self.place.job_error(
-                "collective.server",
-                f"there is no host {name!r}",
-                f"{hint}there are {len(names)} hosts, from {names[0]!r} to {names[-1]!r}",
-            )
-        if self.occupied.owner(name) is not None:
-            raise self.place.job_error(
-                "collective.server", f"host {name!r} runs a worker", "name a host without one, or use auto"
-            )
-        return Server(
-            network.nodes.index(name),
-            section.entries,
-            section.slots,
-            section.ecn_threshold,
-            section.adaptive,
-            mix_plain(self.place.scenario.seed, purposes.SWITCH_ROUTE, self.index, len(self.hosts)) >> 33,
-        )
+    def _server(self) -> Server | None:
+        """The parameter server, where the program has one; fails as `resolve`."""
+        if not self.section.spec.has_server:
+            return None
+        network, occupied = self.switches.network, self.occupied
+        route = mix_plain(self.place.scenario.seed, purposes.SWITCH_ROUTE, self.index, len(self.hosts)) >> 33
+        return resolve_server(self.section, self.place, network, occupied, route)
 
     def _with_timeouts(self, job: Job) -> Job:
         """The job with its timeouts, checked against what a full window takes."""
         section, network = self.section, self.switches.network
-        if job.program is Program.TREE:
+        if job.program.timeouts is None:
             return dataclasses.replace(job, timeout_max_ps=0)
         size_bytes = job.frame.wire_bytes(job.lanes * job.frame.elements, first=True, last=True)
         window = Window(job.frame, job.slots_count, size_bytes)
         trip_ps = full_window_trip_ps(network, job_traffic(network, job), window)
-        usual_ps = ATP_TIMEOUT_PS if job.program is Program.ATP else TIMEOUT_PS
-        timeout_ps = max(usual_ps, 2 * trip_ps) if section.timeout is None else section.timeout
+        timeout_ps = (
+            max(job.program.timeouts.usual_ps, 2 * trip_ps) if section.timeout is None else section.timeout
+        )
         first_timeout_ps = section.first_timeout
         if first_timeout_ps is None:
-            is_atp = job.program is Program.ATP
-            first_timeout_ps = max(timeout_ps, ATP_FIRST_TIMEOUT_PS) if is_atp else timeout_ps
+            first_timeout_ps = max(timeout_ps, job.program.timeouts.first_ps)
         check_timeout(self.place, "timeout", timeout_ps, trip_ps)
         check_timeout(self.place, "first_timeout", first_timeout_ps, trip_ps)
         self._check_timeout_max(timeout_ps)

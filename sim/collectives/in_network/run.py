@@ -35,8 +35,8 @@ class InNetwork:
 
     @property
     def takes_floats(self) -> bool:
-        """ATP's server adds floats where integers overflow."""
-        return self._plan.program is model.Program.ATP
+        """A parameter server adds floats where integers overflow."""
+        return self._plan.program.has_server
 
     @property
     def overflow(self) -> model.Overflow:
@@ -44,9 +44,9 @@ class InNetwork:
         return self._plan.overflow
 
     def pipelines(self, message: Message) -> bool:
-        """SwitchML sends exponents one window ahead, where a block is just what one unit carries."""
+        """Exponents may go one window ahead, where a block is just what one unit carries."""
         return (
-            self._plan.program is model.Program.SWITCHML
+            self._plan.program.has_exponents_ahead
             and message.scaling is not None
             and message.scaling.block_elements == self._unit_words
         )
@@ -83,7 +83,6 @@ class InNetwork:
         is_lifted = message.merge is Merge.TABLE_ADD
         dtype = np.int32 if message.scaling is not None or is_lifted else words.dtype
         units = -(-words.size // self._unit_words)
-        is_timed = self._plan.program is model.Program.TIMED
         size = words.size * message.merge.lanes
         room = self._results.room(operation, part, units, size, dtype)
         return Segment(
@@ -91,7 +90,7 @@ class InNetwork:
             room.result,
             message.merge,
             table=message.table,
-            holders=np.zeros(units, np.uint32) if is_timed else None,
+            holders=np.zeros(units, np.uint32) if self._plan.program.has_timers else None,
             floats=message.floats,
             is_float=self._overflowed_units(words, units) if message.floats is not None else None,
             shared=room.shared,

@@ -6,16 +6,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from netfold.homomorphic.codec import Merge
-from netfold.sim.collectives.in_network.section import FRAMES_OF, InNetwork
+from netfold.sim.collectives.in_network.section import InNetwork
 from netfold.sim.collectives.in_network.tree import Tree
 from netfold.sim.errors import ScenarioError
 from netfold.sim.keys.place import Place
-from netfold.sim.plan.frames import FRAMES
 from netfold.sim.plan.idle_network import with_loopback
 from netfold.switch.fit import Fit, FitError, check_merges, check_overflow, fit
 from netfold.switch.limits import PIPELINE
 from netfold.switch.profiles import Profile
-from netfold.switch.program import Demand
+from netfold.switch.program import Demand, ProgramSpec
 from netfold.switch.refusals import declare_on, loopback_streams
 from netfold.topologies.routing import Network
 
@@ -129,7 +128,7 @@ class Switches:
         own_bps, *others_bps = self._loopback_rates(kind, [tenant, *others])
         alone = Demand(
             workers=tenant.children,
-            slots=section.entries if section.program == "atp" else section.slots,
+            slots=_entries(section) or section.slots,
             words=tenant.request.words,
             rate_bps=self._loopback_rates(kind, [tenant])[0],
             header_bytes=tenant.request.header_bytes,
@@ -139,7 +138,7 @@ class Switches:
             return found
         together = replace(
             alone,
-            slots=section.entries if section.program == "atp" else tenant.slots_end,
+            slots=_entries(section) or tenant.slots_end,
             jobs=len(others) + 1,
             rate_bps=own_bps,
             others_bps=sum(
@@ -170,7 +169,7 @@ class Switches:
     def _refused(self, request: Request, error: FitError, where: str) -> ScenarioError:
         """The error at the key that has to change."""
         section, place, message = request.section, request.place, where + error.message
-        hint = error.hint if error.about == "words" else _with_frame(error.hint, section.program)
+        hint = error.hint if error.about == "words" else _with_frame(error.hint, section.spec)
         if error.about == "profile" and section.switch == "auto":
             return place.error(self.profile_key, message, hint)
         if error.about == "jobs":
@@ -180,7 +179,7 @@ class Switches:
             "program": "collective.program",
             "workers": "workers.count",
             "words": "collective.frame",
-            "slots": "collective.entries" if section.program == "atp" else "collective.slots",
+            "slots": "collective.entries" if section.spec.has_server else "collective.slots",
             "merges": "codec",
             "overflow": "collective.overflow",
         }[error.about]
@@ -205,12 +204,12 @@ class Switches:
                     f"not of {request.words}",
                     "use the same frame, or another switch",
                 )
-            if section.program == "atp" and theirs.section.entries != section.entries:
+            entries = _entries(theirs.section)
+            if entries != _entries(section):
                 raise place.job_error(
                     "collective.entries",
-                    f"switch {name} has {theirs.section.entries} entries for {tenant.called}, "
-                    "which all jobs share",
-                    f"use {theirs.section.entries}",
+                    f"switch {name} has {entries} entries for {tenant.called}, which all jobs share",
+                    f"use {entries}",
                 )
 
     def _no_room(self, node: int, tenant: _Tenant, base: int, together: Demand) -> ScenarioError:
@@ -243,11 +242,15 @@ class Switches:
         return self._loopbacks[node]
 
 
-def _with_frame(hint: str, program: str) -> str:
+def _entries(section: InNetwork) -> int | None:
+    """Entries of a switch that all jobs on it share; None where each has slots of its own."""
+    return int(section.option("entries")) if section.spec.has_server else None
+
+
+def _with_frame(hint: str, program: ProgramSpec) -> str:
     """A hint that names a number of words, with the frame of a scenario that has so many."""
-    for name in FRAMES_OF[program]:
-        words = FRAMES[name].elements
-        text = f"{words} words ({4 * words} B) a packet"
+    for frame in program.frames:
+        text = f"{frame.words} words ({4 * frame.words} B) a packet"
         if text in hint:
-            return hint.replace(text, f"{text} (collective.frame: {name})")
+            return hint.replace(text, f"{text} (collective.frame: {frame.name})")
     return hint

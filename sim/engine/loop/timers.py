@@ -6,7 +6,6 @@ A timer fires unless it was armed anew or voided meanwhile; one of a paused host
 from __future__ import annotations
 
 from netfold.homomorphic.kernels.compiled import inlined, kernel
-from netfold.sim.engine.interface import Program
 from netfold.sim.engine.loop.arrivals import on_arrival
 from netfold.sim.engine.observe.event_log import log_slot_timer, log_timer
 from netfold.sim.engine.switches.slot_timer import on_slot_timer
@@ -24,8 +23,9 @@ from netfold.sim.engine.tables.world import (
 )
 from netfold.sim.engine.transports.flow import on_flow_timer
 from netfold.sim.engine.transports.stream import on_timer
+from netfold.switch.program import Machine
 
-ATP = int(Program.ATP)
+ATP = int(Machine.ATP)
 
 
 @kernel

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from netfold.sim.engine.interface import Disturbance, Fate, Outstanding, PointView, Program, SlotState
+from netfold.sim.engine.interface import Disturbance, Fate, Outstanding, PointView, SlotState
 from netfold.sim.engine.links.link import PS_BYTES
 from netfold.sim.engine.tables import rows
 from netfold.sim.engine.tables.world import DOWN, NEVER, World
+from netfold.switch.program import ProgramSpec
 from netfold.switch.programs.atp import FREE
 from netfold.switch.registers import VERDICTS
 
@@ -75,7 +76,7 @@ def job_points(world: World, job: int) -> list[PointView]:
     return views
 
 
-def outstanding(world: World, job: int) -> list[Outstanding]:
+def outstanding(world: World, program: ProgramSpec, job: int) -> list[Outstanding]:
     """Units that workers have sent and wait for."""
     row = world.jobs[job]
     found = []
@@ -84,7 +85,7 @@ def outstanding(world: World, job: int) -> list[Outstanding]:
         if not stream.is_open:
             continue
         is_crashed = world.hosts[int(stream.host)].away_until_ps == NEVER
-        units = _atp_units if row.program == Program.ATP else _window_units
+        units = _server_units if program.has_server else _window_units
         for unit, slot, version, attempt, sent_ps in units(world, job, stream_row):
             found.append(
                 Outstanding(
@@ -109,7 +110,7 @@ def _window_units(world: World, job: int, stream_row: int) -> list[tuple[int, in
     ]
 
 
-def _atp_units(world: World, job: int, stream_row: int) -> list[tuple[int, int, int, int, int]]:
+def _server_units(world: World, job: int, stream_row: int) -> list[tuple[int, int, int, int, int]]:
     stream, server = world.streams[stream_row], world.servers[int(world.jobs[job].server)]
     units = []
     for unit in range(int(stream["base"]), int(stream["next"])):  # `.base` is an array's own
@@ -119,20 +120,21 @@ def _atp_units(world: World, job: int, stream_row: int) -> list[tuple[int, int, 
     return units
 
 
-def slot_state(world: World, job: int, point: int, slot: int, version: int) -> SlotState:
-    """What one version of a slot holds at a point of a job's tree; of ATP, an entry."""
+def slot_state(world: World, program: ProgramSpec, job: int, where: tuple[int, int, int]) -> SlotState:
+    """What a slot holds (its point of the job's tree, number and version); with a server, an entry."""
     row = world.jobs[job]
+    point, slot, version = where
     place = world.points[int(row.first_point) + point]
-    if row.program == Program.ATP:
+    if program.has_server:
         entry = world.entries.rows[int(world.servers[int(row.server)].entry_base) + slot]
         workers = int(row.workers_count)
         missing = workers - int(entry["count"])
         return SlotState(int(entry.bitmap), workers, missing, int(entry.last_ps), -1, "", False)
-    at = 2 * (int(place.register_base) + slot) + (0 if row.program == Program.TREE else version)
+    at = 2 * (int(place.register_base) + slot) + min(version, program.versions - 1)
     state = world.registers.slots[at]
     children = int(place.children_count)
     missing = int(state.counter)
-    if row.program != Program.SWITCHML:  # these have no counter
+    if not program.has_counter:
         missing = children - int(state.bitmap).bit_count()
     return SlotState(
         int(state.bitmap),
@@ -158,10 +160,10 @@ def disturbances(world: World) -> list[Disturbance]:
     ]
 
 
-def leaks(world: World, job: int, nodes: Sequence[str]) -> list[str]:
+def leaks(world: World, program: ProgramSpec, job: int, nodes: Sequence[str]) -> list[str]:
     """Slots that still wait for somebody, at which switch, and entries that are still claimed."""
     row = world.jobs[job]
-    if row.program == Program.ATP:
+    if program.has_server:
         identities = world.entries.rows["identity"]
         own = np.flatnonzero((identities != FREE) & (identities >> 51 == job + 1))
         first = int(world.servers[int(row.server)].entry_base)
@@ -170,27 +172,18 @@ def leaks(world: World, job: int, nodes: Sequence[str]) -> list[str]:
     first_slot, count = int(row.slot_base), int(row.window) * int(row.unit_packets)
     for point in world.points[points_of(world, job)]:
         for slot in range(first_slot, first_slot + count):
-            for version in (0, 1):
+            for version in range(program.versions):
                 at = 2 * (int(point.register_base) + slot) + version
                 state = world.registers.slots[at]
-                if is_waiting(int(row.program), state):
+                if program.is_waiting(state):
                     name = f"slot {slot}, version {version} at {nodes[point.switch]}"
-                    found.append(f"{name} {_waiting_for(int(row.program), int(point.children_count), state)}")
+                    found.append(f"{name} {_waiting_for(program, int(point.children_count), state)}")
     return found
 
 
-def _waiting_for(program: int, children_count: int, state: np.record) -> str:
+def _waiting_for(program: ProgramSpec, children_count: int, state: np.record) -> str:
     """How many more a slot waits for; a fault can part its counter, where it has one, from its bitmap."""
     marked = int(state.bitmap).bit_count()
-    if program != Program.SWITCHML or int(state.counter) == children_count - marked:
+    if not program.has_counter or int(state.counter) == children_count - marked:
         return f"waits for {children_count - marked} more"
     return f"waits for {int(state.counter)} more, though its bitmap has {marked} of {children_count}"
-
-
-def is_waiting(program: int, state: np.record) -> bool:
-    """Whether a slot has begun and not ended."""
-    if program == Program.SWITCHML:
-        return bool(state.counter != 0)
-    if program == Program.TIMED:
-        return bool(state.turn >= 0 and not state.is_emitted)
-    return bool(state.bitmap != 0)

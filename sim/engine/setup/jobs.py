@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.keyed import mix_plain
-from netfold.sim.engine.interface import Job, Program, Server
+from netfold.sim.engine.interface import Job, Server
 from netfold.sim.engine.loop.cold_handlers import atp_handler
 from netfold.sim.engine.setup.allocate import enlarged, set_rate
 from netfold.sim.engine.tables import atp_rows, rows
@@ -26,15 +26,16 @@ def add_job(world: World, job: Job) -> World:
     first, workers = world.streams.size, len(job.hosts)
     jobs, streams = enlarged(world.jobs, world.jobs.size + 1), enlarged(world.streams, first + workers)
     row = jobs[-1]
-    for name in ("slot_base", "unit_packets", "lanes", "program", "overflow"):
+    for name in ("slot_base", "unit_packets", "lanes", "overflow"):
         row[name] = int(getattr(job, name))
+    row.program = job.program.machine
     for name in ("timeout_ps", "first_timeout_ps", "timeout_max_ps", "slot_timer_ps"):
         row[name] = getattr(job, name)
     for name in ("elements", "overhead_bytes", "first_bytes", "last_bytes"):
         row[name] = getattr(job.frame, name)
     row.workers_count, row.first_stream, row.window = workers, first, job.slots_count // job.unit_packets
     row.first_point, row.points_count, row.server = world.points.size, 1 + len(job.branches), -1
-    if job.program == Program.TREE:
+    if job.program.timeouts is None:
         row.timeout_ps = row.first_timeout_ps = NEVER
     for worker, (host, route) in enumerate(zip(job.hosts, job.routes, strict=True)):
         stream = streams[first + worker]
@@ -70,13 +71,16 @@ def check_job(job: Job) -> None:
         below = homes.count(point) + sum(branch.parent == point for branch in job.branches)
         if not 1 <= below <= CHILDREN_MAX:
             raise ValueError(f"point {point} has {below} children, must have 1 to {CHILDREN_MAX}")
-    if job.program in (Program.TIMED, Program.ATP) and (job.branches or job.unit_packets != 1):
-        raise ValueError(f"{job.program.name} runs on one switch with units of one packet")
-    if (job.program == Program.ATP) != (job.server is not None):
-        raise ValueError("ATP and only ATP has a parameter server")
+    program = job.program
+    if program.machine is None:
+        raise ValueError(f"{program.name} cannot be run")
+    if not program.may_be_tree and (job.branches or job.unit_packets != 1):
+        raise ValueError(f"{program.name} runs on one switch with units of one packet")
+    if program.has_server != (job.server is not None):
+        raise ValueError(f"{program.name} {'needs a' if program.has_server else 'has no'} parameter server")
     if job.server and not job.slots_count <= job.server.window_max <= job.server.entries:
-        raise ValueError("ATP needs slots_count <= window_max <= entries")
-    if job.program == Program.TIMED and job.slot_timer_ps <= 0:
+        raise ValueError("a parameter server needs slots_count <= window_max <= entries")
+    if program.has_timers and job.slot_timer_ps <= 0:
         raise ValueError("slots with timers need a positive slot_timer_ps")
 
 

@@ -7,13 +7,16 @@ from typing import Any
 import numpy as np
 
 from netfold.homomorphic.codec import MERGEABLE, Merge
-from netfold.sim.engine.interface import Program, Segment
+from netfold.sim.engine.interface import Segment
 from netfold.sim.engine.setup.allocate import check_words
 from netfold.sim.engine.tables.addresses import address_of
 from netfold.sim.engine.tables.world import SEGMENTS_MAX, World
+from netfold.switch.program import ProgramSpec
 
 
-def write_segments(world: World, row: int, segments: list[Segment], is_scaled: bool) -> int:
+def write_segments(
+    world: World, program: ProgramSpec, row: int, segments: list[Segment], is_scaled: bool
+) -> int:
     """Fill a stream's segments; returns how many units they take."""
     job = world.jobs[world.streams[row].job]
     unit_words = int(job.unit_packets * job.elements)
@@ -32,7 +35,7 @@ def write_segments(world: World, row: int, segments: list[Segment], is_scaled: b
         entry = world.segments[row, index]
         entry.words, entry.result = address_of(segment.words), address_of(segment.result)
         entry.words_count, entry.first_unit, entry.merge = segment.words.size, units, segment.merge.number
-        _write_extras(entry, segment, Program(int(job.program)), own_units)
+        _write_extras(entry, segment, program, own_units)
         _write_shared(entry, segment, own_units * int(job.unit_packets))
         units += own_units
     if units == 0:
@@ -40,7 +43,7 @@ def write_segments(world: World, row: int, segments: list[Segment], is_scaled: b
     return units
 
 
-def _write_extras(entry: Any, segment: Segment, program: Program, units: int) -> None:
+def _write_extras(entry: Any, segment: Segment, program: ProgramSpec, units: int) -> None:
     """Check and write what only some merges and programs need."""
     entry.table = entry.holders = entry.floats = entry.is_float = 0
     if segment.merge is Merge.TABLE_ADD:
@@ -48,15 +51,15 @@ def _write_extras(entry: Any, segment: Segment, program: Program, units: int) ->
             raise ValueError("TABLE_ADD needs the table that lifts its codes")
         check_words(segment.table, np.int32, 16)
         entry.table = address_of(segment.table)
-    if program == Program.TIMED:
+    if program.has_timers:
         if segment.holders is None:
             raise ValueError("slots with timers need room for the holders of each result")
         check_words(segment.holders, np.uint32, units)
         entry.holders = address_of(segment.holders)
     if (segment.floats is None) != (segment.is_float is None):
         raise ValueError("floats and is_float go together")
-    if program == Program.ATP and segment.merge is not Merge.ADD:
-        raise ValueError("ATP merges by ADD alone")
+    if program.has_server and segment.merge is not Merge.ADD:
+        raise ValueError("a program with a server merges by ADD alone")
     if segment.floats is not None and segment.is_float is not None:
         check_words(segment.floats, np.float32, segment.words.size)
         if segment.is_float.dtype != np.uint8 or segment.is_float.shape != (units,):

@@ -8,7 +8,6 @@ from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.homomorphic.kernels.keyed import mix
 from netfold.homomorphic.merge import lift_words, survival
-from netfold.sim.engine.interface import Program
 from netfold.sim.engine.links.link import free_packet, take_payload
 from netfold.sim.engine.switches.egress import emit, replicate
 from netfold.sim.engine.tables.addresses import copy_words, words_at
@@ -22,10 +21,11 @@ from netfold.sim.engine.tables.world import (
     World,
 )
 from netfold.switch import arithmetic
+from netfold.switch.program import Machine
 from netfold.switch.programs import switchml, timed, tree
 from netfold.switch.registers import ANSWER, ANSWERED, COMPLETE, DROPPED, EXPIRED, LATE, OVERWRITE, READ
 
-SWITCHML, TREE, TIMED = int(Program.SWITCHML), int(Program.TREE), int(Program.TIMED)
+SWITCHML, TREE, TIMED = int(Machine.SWITCHML), int(Machine.TREE), int(Machine.TIMED)
 
 
 @inlined

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.kernels.compiled import inlined
 from netfold.homomorphic.numbers.exponents import quantize_block
-from netfold.sim.engine.interface import Program
 from netfold.sim.engine.links.link import own_words, take_payload
 from netfold.sim.engine.tables.addresses import bits_at, bytes_at, copy_words, floats_at, prefetch, words_at
 from netfold.sim.engine.tables.world import World
+from netfold.switch.program import Machine
 
-TIMED = int(Program.TIMED)
+TIMED = int(Machine.TIMED)
 
 
 @inlined

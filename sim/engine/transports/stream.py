@@ -13,7 +13,6 @@ import numpy as np
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.homomorphic.kernels.keyed import mix
-from netfold.sim.engine.interface import Program
 from netfold.sim.engine.links.forward import send_towards
 from netfold.sim.engine.links.link import free_packet, take_packet
 from netfold.sim.engine.tables.addresses import bytes_at
@@ -22,8 +21,9 @@ from netfold.sim.engine.tables.heap import push
 from netfold.sim.engine.tables.world import DATA, NEVER, STREAM_TIMER, World
 from netfold.sim.engine.transports.early_results import drop_kept, keep, take_kept
 from netfold.sim.engine.transports.payload import fill_words, store_result
+from netfold.switch.program import Machine
 
-TIMED = int(Program.TIMED)
+TIMED = int(Machine.TIMED)
 
 NO_EXPONENT = -128
 JITTER_SHARE = 4  # a retransmitted unit waits up to a quarter of the timeout longer

@@ -91,13 +91,13 @@ MUTANTS: list[Mutant] = [
                 "    if most < len(ending.leaks):\n",
                 "    if most < 1:\n",
             ),
-            ("copies on any link explain what is left", "and links & set(planned.effect.links):", ":"),
-            ("a fault that struck nothing explains it", "        if record.count\n", "        if True\n"),
             (
                 "a tree overtakes itself",
-                '    Program.TREE: {Fate.DUPLICATE: "copied"},',
-                '    Program.TREE: {Fate.DUPLICATE: "copied", Fate.REORDER: "delayed"},',
+                "if fate.name.lower() in program.reopened_by and",
+                "if (fate in _DID and program.reopened_by) and",
             ),
+            ("copies on any link explain what is left", "and links & set(hit):", ":"),
+            ("a fault that struck nothing explains it", "        if record.count\n", "        if True\n"),
         ],
     ),
     *faults(

@@ -95,8 +95,8 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "a timeout is one round trip",
-                "max(usual_ps, 2 * trip_ps) if section.timeout",
-                "max(usual_ps, trip_ps + 1) if section.timeout",
+                "timeouts.usual_ps, 2 * trip_ps) if section.timeout",
+                "timeouts.usual_ps, trip_ps + 1) if section.timeout",
             ),
             (
                 "the first timeout is not checked",

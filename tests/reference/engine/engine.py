@@ -12,7 +12,8 @@ from dataclasses import asdict
 from functools import partial
 from typing import Protocol
 
-from netfold.sim.engine.interface import Completion, Flow, Job, Program, Rule, Scaled, Segment
+from netfold.sim.engine.interface import Completion, Flow, Job, Rule, Scaled, Segment
+from netfold.switch.program import Machine
 from netfold.topologies.routing import Network
 from tests.reference.atp.atp_job import AtpJob
 from tests.reference.atp.switch import AtpReference
@@ -68,10 +69,10 @@ class Aggregation(Protocol):
         """Lose what the registers of a switch hold, if the job uses it."""
 
 
-PROGRAMS: dict[Program, Callable[[Fabric, JobNumber, Callable[[int], None]], Aggregation]] = {
-    Program.SWITCHML: PointTree,
-    Program.TREE: PointTree,
-    Program.TIMED: TimedJob,
+PROGRAMS: dict[Machine, Callable[[Fabric, JobNumber, Callable[[int], None]], Aggregation]] = {
+    Machine.SWITCHML: PointTree,
+    Machine.TREE: PointTree,
+    Machine.TIMED: TimedJob,
 }
 
 
@@ -111,7 +112,7 @@ class ReferenceEngine:
     def _aggregation(self, numbered: JobNumber, finished: Callable[[int], None]) -> Aggregation | AtpJob:
         job = numbered.job
         if job.server is None:
-            return PROGRAMS[job.program](self.fabric, numbered, finished)
+            return PROGRAMS[job.program.machine](self.fabric, numbered, finished)
         smallest = self.fabric.mark_bytes
         ecn_bytes = job.server.ecn_bytes
         self.fabric.mark_bytes = ecn_bytes if smallest is None else min(smallest, ecn_bytes)

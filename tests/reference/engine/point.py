@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from netfold.sim.engine.interface import Program
+from netfold.switch.programs.tree import TREE
 from tests.reference.engine.chunk import Chunk, JobNumber, Way
 from tests.reference.engine.egress import Connection, Egress, Site
 from tests.reference.engine.fabric import Fabric
@@ -81,7 +81,7 @@ class Point:
         self.front_end = FrontEnd()
         self.children: list[Worker | Point] = []  # its workers by rank, then the points below it
         self.parent: Point | None = None  # None: the root
-        program = TreeReference if job.job.program is Program.TREE else SwitchmlReference
+        program = TreeReference if job.job.program is TREE else SwitchmlReference
         self.state: State = program(children_count, job.job.slots_count, job.job.overflow)
 
     def receive(self, child: int, chunk: Chunk) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from netfold.sim.engine.interface import Program
+from netfold.switch.programs.tree import TREE
 from tests.reference.engine.chunk import Cause, Chunk, JobNumber, Way, packet_of
 from tests.reference.engine.fabric import STREAM_TIMER, Fabric, Timer
 from tests.reference.engine.link import Label
@@ -117,7 +117,7 @@ class Worker:
         outstanding = Outstanding(unit, self.fabric.now_ps + timeout_ps)
         self.outstanding[slot] = outstanding
         self._send(stream, slot, outstanding)
-        if self.job.program is Program.TREE:  # its network loses nothing: no timer
+        if self.job.program is TREE:  # its network loses nothing: no timer
             return
         if self.timer.armed_ps is None or outstanding.deadline_ps < self.timer.armed_ps:
             self.fabric.arm(self.timer, outstanding.deadline_ps)

@@ -8,13 +8,17 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import Merge
 from netfold.sim.collectives.in_network.places import Places
-from netfold.sim.engine.interface import Frame, Job, Program, Segment
+from netfold.sim.engine.interface import Frame, Job, Segment
+from netfold.switch.program import ProgramSpec
+from netfold.switch.programs.atp import ATP
+from netfold.switch.programs.switchml import SWITCHML
+from netfold.switch.programs.tree import TREE
 from tests.examples import examples
 
 Operation = list[list[int]]  # of each stream, the words of its messages
 
 
-def job_of(window: int, unit_packets: int, program: Program = Program.SWITCHML) -> Job:
+def job_of(window: int, unit_packets: int, program: ProgramSpec = SWITCHML) -> Job:
     return Job(
         hosts=(0, 1),
         switch=2,
@@ -102,9 +106,9 @@ def test_a_short_scaled_stream_has_a_short_window() -> None:
 
 def test_programs_without_versions() -> None:
     for program, place in (
-        (Program.TREE, "slot 100, version 0, unit 1 of stream 0"),
+        (TREE, "slot 100, version 0, unit 1 of stream 0"),
         (
-            Program.ATP,
+            ATP,
             "unit 1 of stream 0, in a slot that changes with collisions, or at the server",
         ),
     ):

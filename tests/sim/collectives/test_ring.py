@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from netfold.homomorphic.codec import Merge
 from netfold.homomorphic.merge import merge_all
 from netfold.sim.engine.interface import Frame
-from netfold.sim.plan.frames import FRAMES
+from netfold.sim.plan.frames import frames
 from netfold.sim.workload.device import FixedDevice
 from tests.examples import examples
 from tests.sim.exchanges import (
@@ -86,7 +86,7 @@ def packet_bytes(frame: Frame, words_count: int) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("frame", [FRAME, *FRAMES.values()], ids=lambda frame: frame.name)
+@pytest.mark.parametrize("frame", [FRAME, *frames().values()], ids=lambda frame: frame.name)
 @pytest.mark.parametrize(("workers", "packets"), [(2, 1), (2, 3), (3, 4), (5, 1), (8, 2)])
 def test_time_of_a_ring_on_an_idle_network(frame: Frame, workers: int, packets: int) -> None:
     """2(n − 1) times a segment through a switch; all but the first wait for an ACK on the same link."""

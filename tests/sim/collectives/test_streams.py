@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 from netfold.homomorphic.codec import Merge, Merged, Message, Scaling
 from netfold.homomorphic.merge import lift
 from netfold.sim.collectives.in_network.run import InNetwork
-from netfold.sim.engine.interface import Job, Program, Segment
+from netfold.sim.engine.interface import Job, Segment
+from netfold.switch.program import ProgramSpec
+from netfold.switch.programs import runnable
+from netfold.switch.programs.atp import ATP
+from netfold.switch.programs.switchml import SWITCHML
+from netfold.switch.programs.timed import TIMED
+from netfold.switch.programs.tree import TREE
 from tests.sim.exchanges import FRAME, TABLE
 
 JOB = Job(
@@ -53,7 +59,7 @@ class Fabric:
         return self._environment.timeout(0)
 
 
-def exchanged(fabric: Fabric, program: Program, message: Message) -> Merged:
+def exchanged(fabric: Fabric, program: ProgramSpec, message: Message) -> Merged:
     collective = InNetwork(fabric, replace(JOB, program=program))  # type: ignore[arg-type]
     exchange = collective.exchange(0, (message,))
     next(exchange)
@@ -72,7 +78,7 @@ def integers(size: int) -> NDArray[np.int32]:
 
 def test_results_of_slots_with_timers_say_whom_they_hold() -> None:
     fabric = Fabric(holders=[0b111, 0b101])
-    merged = exchanged(fabric, Program.TIMED, Message(integers(20), Merge.ADD, "values"))
+    merged = exchanged(fabric, TIMED, Message(integers(20), Merge.ADD, "values"))
 
     assert merged.words.tolist() == list(range(20))
     assert merged.holders is not None
@@ -82,7 +88,7 @@ def test_results_of_slots_with_timers_say_whom_they_hold() -> None:
 
 def test_other_programs_results_hold_all() -> None:
     fabric = Fabric()
-    merged = exchanged(fabric, Program.TREE, Message(integers(20), Merge.ADD, "values"))
+    merged = exchanged(fabric, TREE, Message(integers(20), Merge.ADD, "values"))
 
     assert (merged.holders, merged.workers, fabric.segments[0].holders) == (None, 3, None)
 
@@ -91,9 +97,7 @@ def test_units_whose_words_overflow_at_the_worker_are_floats_from_the_start() ->
     words = integers(40)
     words[[3, 35]] = 2**31 - 1, -(2**31) + 1
     fabric = Fabric()
-    merged = exchanged(
-        fabric, Program.ATP, Message(words, Merge.ADD, "values", floats=words.astype(np.float32))
-    )
+    merged = exchanged(fabric, ATP, Message(words, Merge.ADD, "values", floats=words.astype(np.float32)))
 
     (segment,) = fabric.segments
     assert segment.is_float is not None
@@ -104,7 +108,7 @@ def test_units_whose_words_overflow_at_the_worker_are_floats_from_the_start() ->
 
 def test_units_that_the_network_asked_for_as_floats_are_told_of() -> None:
     message = Message(integers(20), Merge.ADD, "values", floats=np.zeros(20, np.float32))
-    merged = exchanged(Fabric(floats=[0, 1]), Program.ATP, message)
+    merged = exchanged(Fabric(floats=[0, 1]), ATP, message)
 
     assert merged.is_float is not None
     assert merged.is_float.tolist() == [False] * 16 + [True] * 4
@@ -112,7 +116,7 @@ def test_units_that_the_network_asked_for_as_floats_are_told_of() -> None:
 
 def test_codes_come_back_as_lanes() -> None:
     words = np.array([0x76543210, 0xFFFFFFFF], np.uint32)
-    merged = exchanged(Fabric(), Program.SWITCHML, Message(words, Merge.TABLE_ADD, "codes", table=TABLE))
+    merged = exchanged(Fabric(), SWITCHML, Message(words, Merge.TABLE_ADD, "codes", table=TABLE))
 
     assert merged.words.dtype == np.int32
     assert merged.words.tolist() == [*TABLE[:8].tolist(), *[int(TABLE[15])] * 8]
@@ -122,7 +126,7 @@ def test_exponents_ride_ahead_on_switchml_alone() -> None:
     scaled = Message(
         np.zeros(16, np.float32), Merge.ADD, "values", scaling=Scaling(np.zeros(1, np.int8), 16, 3)
     )
-    for program in Program:
+    for program in runnable().values():
         collective = InNetwork(Fabric(), replace(JOB, program=program))  # type: ignore[arg-type]
-        assert collective.pipelines(scaled) == (program is Program.SWITCHML)
-        assert collective.takes_floats == (program is Program.ATP)
+        assert collective.pipelines(scaled) == (program is SWITCHML)
+        assert collective.takes_floats == (program is ATP)

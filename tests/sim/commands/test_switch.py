@@ -13,9 +13,9 @@ from typer.testing import CliRunner, Result
 
 from netfold.sim.commands.main import app
 from netfold.sim.commands.switch_tables import fit_table, profile_table, profiles_table
-from netfold.switch.declare import PROGRAMS, RELEASED
 from netfold.switch.fit import FitError, fit
 from netfold.switch.profiles import PROFILES
+from netfold.switch.programs import programs
 
 
 def run_netfold(line: str) -> Result:
@@ -200,9 +200,9 @@ def test_all_profiles_in_a_list_and_all_their_numbers() -> None:
 @pytest.mark.parametrize("profile", PROFILES)
 def test_everything_fits_a_terminal_of_80_columns(profile: str) -> None:
     tables = [profiles_table(), profile_table(PROFILES[profile])]
-    for program in PROGRAMS:
+    for program in programs():
         try:
-            tables.append(fit_table(fit(PROFILES[profile], program, RELEASED[program])))
+            tables.append(fit_table(fit(PROFILES[profile], program, programs()[program].released)))
         except FitError:
             continue
     for table in tables:

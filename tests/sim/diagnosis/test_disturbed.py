@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from netfold.sim.engine.interface import Program
 from netfold.sim.engine.observe.inspect import _waiting_for
+from netfold.switch.programs.switchml import SWITCHML
+from netfold.switch.programs.tree import TREE
 from tests.sim.scenes import TINY, run, simulate
 
 MESSAGES = "collective={kind: in_network, frame: roce-1024, slots: 16, timeout_max: 10ms}"
@@ -98,10 +99,10 @@ def test_what_is_left_in_a_slot_is_never_nothing(bitmap: int, counter: int, told
     """A slot is left because its counter waits; a bitmap that is full does not make that none."""
     state: Any = SimpleNamespace(bitmap=bitmap, counter=counter)
 
-    assert _waiting_for(Program.SWITCHML, 3, state) == told
+    assert _waiting_for(SWITCHML, 3, state) == told
 
 
 def test_programs_without_a_counter_wait_by_their_bitmap() -> None:
     state: Any = SimpleNamespace(bitmap=0b011, counter=0)
 
-    assert _waiting_for(Program.TREE, 3, state) == "waits for 1 more"
+    assert _waiting_for(TREE, 3, state) == "waits for 1 more"

@@ -21,10 +21,11 @@ from netfold.sim.engine.interface import (
     Job,
     Outstanding,
     PointView,
-    Program,
     Server,
     SlotState,
 )
+from netfold.switch.programs.atp import ATP
+from netfold.switch.programs.tree import TREE
 from netfold.topologies.routing import Network
 from tests.sim.scenes import small_star
 
@@ -280,7 +281,7 @@ def test_the_packet_of_a_unit_that_is_missing_is_found() -> None:
 
 # Workers 0 and 1 hang on the switch h3's place takes below the root; worker 2 on the root itself.
 TREE_JOB = dataclasses.replace(JOB, branches=(Branch(switch=3, parent=0),), homes=(1, 1, 0))
-TREE: Sequence[PointView] = (
+RACKS: Sequence[PointView] = (
     PointView(4, (("worker", 2), ("point", 1))),
     PointView(3, (("worker", 0), ("worker", 1))),
 )
@@ -289,7 +290,7 @@ TREE: Sequence[PointView] = (
 def test_in_a_tree_the_lowest_point_that_lacks_something_is_told() -> None:
     states = {(0, 8, 0): state(0, missing=1, children=2), (1, 8, 0): state(0, missing=1, children=2)}
 
-    row = only(Inside([waits(0), waits(1), waits(2)], states, TREE), scene(TREE_JOB))
+    row = only(Inside([waits(0), waits(1), waits(2)], states, RACKS), scene(TREE_JOB))
 
     assert (row.switch, row.missing) == ("h3", ("worker 1",))
 
@@ -298,7 +299,7 @@ def test_in_a_tree_a_partial_may_be_what_is_lost() -> None:
     states = {(0, 8, 0): state(0, missing=1, children=2), (1, 8, 0): state(0, 1, missing=0, children=2)}
 
     row = only(
-        Inside([waits(0), waits(1), waits(2)], states, TREE),
+        Inside([waits(0), waits(1), waits(2)], states, RACKS),
         scene(TREE_JOB, links={"h3->s0": LinkFate(4, 4, 0)}),
     )
 
@@ -307,7 +308,7 @@ def test_in_a_tree_a_partial_may_be_what_is_lost() -> None:
 
 
 def test_a_program_that_never_sends_again() -> None:
-    job = dataclasses.replace(JOB, program=Program.TREE)
+    job = dataclasses.replace(JOB, program=TREE)
     inside = Inside([waits(0), waits(1), waits(2)], MISSING_1)
 
     assert only(inside, scene(job, links={"h1->s0": LinkFate(9, 1, 0)})).cause.why == (
@@ -315,7 +316,7 @@ def test_a_program_that_never_sends_again() -> None:
     )
 
 
-ONCE = dataclasses.replace(TREE_JOB, program=Program.TREE)
+ONCE = dataclasses.replace(TREE_JOB, program=TREE)
 COMPLETE_FORGOTTEN = SlotState(0, 2, 2, NOW_PS, 0, "complete", False)
 
 
@@ -325,7 +326,7 @@ def test_what_was_lost_long_ago_counts_where_nothing_is_sent_again() -> None:
     links = {"s0->h1": LinkFate(9, 1, 0), "h2->s0": LinkFate(9, 2, 1)}
     fates = [links.get(name, LinkFate(5, 0, 0)) for name in NETWORK.link_names]
 
-    row = only(Inside([waits(0)], states, TREE), scene(ONCE, totals=fates))
+    row = only(Inside([waits(0)], states, RACKS), scene(ONCE, totals=fates))
 
     assert (row.switch, row.missing, row.missing_count) == ("s0", ("switch h3",), 1)
     assert row.cause.why == "link h2->s0 lost 3 of 10 packets, and program tree never sends again"
@@ -335,7 +336,7 @@ def test_what_was_lost_long_ago_counts_where_nothing_is_sent_again() -> None:
 def test_a_slot_that_is_complete_and_forgotten_lacks_nobody() -> None:
     states = {(0, 8, 0): COMPLETE_FORGOTTEN, (1, 8, 0): COMPLETE_FORGOTTEN}
 
-    row = only(Inside([waits(0)], states, TREE), scene(ONCE))
+    row = only(Inside([waits(0)], states, RACKS), scene(ONCE))
 
     assert (row.switch, row.missing, row.missing_count) == ("s0", (), 0)
     assert ": no worker missing, last event 0s ago: a packet of worker 2, complete" in str(row)
@@ -347,7 +348,7 @@ def test_a_slot_that_is_complete_and_forgotten_lacks_nobody() -> None:
 def test_what_a_program_that_sends_once_does_not_survive() -> None:
     link = NETWORK.link_names.index("s0->h1")
     inside = Inside([waits(0), waits(1), waits(2)], MISSING_1)
-    job = dataclasses.replace(JOB, program=Program.TREE)
+    job = dataclasses.replace(JOB, program=TREE)
     begun_ps = NOW_PS - 10**12
     cleared = (Note(begun_ps - 1, 4, CLEARED), Note(begun_ps, 4, CLEARED), Note(NOW_PS, 3, CLEARED))
 
@@ -370,7 +371,7 @@ def test_what_a_program_that_sends_once_does_not_survive() -> None:
 
 def test_a_worker_that_a_tree_waits_for() -> None:
     inside = Inside([waits(0), waits(2)], MISSING_1)
-    job = dataclasses.replace(JOB, program=Program.TREE)
+    job = dataclasses.replace(JOB, program=TREE)
 
     crashed = only(inside, scene(job, notes=(Note(5, 1, CRASHED),)))
     late = only(inside, scene(job, opened={(0, 0): Opened(1, 0), (0, 2): Opened(1, 0)}))
@@ -405,7 +406,7 @@ def test_many_idle_workers_are_counted() -> None:
 
 
 def test_a_server_that_hears_nothing() -> None:
-    job = dataclasses.replace(JOB, program=Program.ATP, server=Server(3, 100, 4, 1000))
+    job = dataclasses.replace(JOB, program=ATP, server=Server(3, 100, 4, 1000))
     inside = Inside([waits(0), waits(1), waits(2)])
 
     row = only(inside, scene(job, links={"s0->h3": LinkFate(8, 8, 0)}))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from netfold.homomorphic.codec import Merge
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Completion, Flow, Frame, Job, Scaled, Segment, losses
-from netfold.sim.plan.frames import FRAMES
+from netfold.sim.plan.frames import frame_of
 from netfold.topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
 from netfold.topologies.routing import Network, compile_network
 
@@ -22,7 +22,7 @@ Words = NDArray[np.int32]
 RATE_BPS = 100 * 10**9
 DELAY_PS = 10**6
 LINK = LinkSpec(RATE_BPS, DELAY_PS, 64 << 20)
-ROCE = FRAMES["roce-1024"]
+ROCE = frame_of("roce-1024")
 MIDDLE = replace(ROCE, name="roce-middle", first_bytes=0, last_bytes=0)  # every packet 1106 B
 FOREVER_PS = 10**15
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import Merge
 from netfold.sim.engine.interface import Flow, Frame, Segment
-from netfold.sim.plan.frames import FRAMES
+from netfold.sim.plan.frames import frame_of
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.leaf_spine import leaf_spine
 from netfold.topologies.routing import Network, compile_network
@@ -215,7 +215,7 @@ def test_a_hundred_megabytes_of_eight_workers(elements: int, published_ms: float
 )
 def test_element_rates_are_those_of_the_wire(name: str, wire_bytes: int, rates_g: list[float]) -> None:
     """Elements a second at 10, 25, 40 and 100 Gb/s; for RoCE those of packets in the middle of a message."""
-    frame = replace(FRAMES[name], first_bytes=0, last_bytes=0)
+    frame = replace(frame_of(name), first_bytes=0, last_bytes=0)
     assert wire_bytes == frame.wire_bytes(frame.elements, first=False, last=False)
     for rate_bps, expected_g in zip([10**10, 25 * 10**9, 4 * 10**10, 10**11], rates_g, strict=True):
         network = compile_network(star(2, LinkSpec(rate_bps, DELAY_PS, 1 << 30)))

@@ -12,7 +12,7 @@ from netfold.homomorphic.codec import Merge
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Flow, Frame, Scaled, Segment
 from netfold.sim.engine.setup import allocate as tables
-from netfold.sim.plan.frames import FRAMES
+from netfold.sim.plan.frames import frame_of
 from netfold.topologies.leaf_spine import leaf_spine
 from netfold.topologies.routing import compile_network
 from netfold.topologies.star import star
@@ -33,8 +33,10 @@ from tests.sim.engine.compiled import (
 
 SHORT_PS = 50_000_000
 TIMEOUTS = {"timeout_ps": SHORT_PS, "first_timeout_ps": SHORT_PS, "timeout_max_ps": 4 * SHORT_PS}
-UDP = replace(FRAMES["udp-256"], elements=8, overhead_bytes=FRAMES["udp-256"].overhead_bytes + 4 * 56)
-ROCE = replace(FRAMES["roce-1024"], elements=8, overhead_bytes=FRAMES["roce-1024"].overhead_bytes + 4 * 248)
+UDP = replace(frame_of("udp-256"), elements=8, overhead_bytes=frame_of("udp-256").overhead_bytes + 4 * 56)
+ROCE = replace(
+    frame_of("roce-1024"), elements=8, overhead_bytes=frame_of("roce-1024").overhead_bytes + 4 * 248
+)
 
 
 def check_results(results: list[Words], words: list[Words]) -> None:

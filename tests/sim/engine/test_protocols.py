@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Merge
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Branch, Frame, Job, Overflow, Program, Segment, Server, losses
+from netfold.sim.engine.interface import Branch, Frame, Job, Overflow, Segment, Server, losses
 from netfold.sim.engine.setup.jobs import first_entries
+from netfold.switch.programs.atp import ATP
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.leaf_spine import leaf_spine
 from netfold.topologies.routing import Network, compile_network
@@ -66,7 +67,7 @@ def atp() -> Case:
     job = replace(
         switchml().job,
         switch=WORKERS + 1,
-        program=Program.ATP,
+        program=ATP,
         overflow=Overflow.STICKY,
         timeout_ps=200_000_000,
         first_timeout_ps=1_000_000_000,

@@ -14,8 +14,8 @@ import pytest
 from netfold.homomorphic.codec import Gradient
 from netfold.homomorphic.codecs.auto import CarriedAuto
 from netfold.homomorphic.codecs.auto_choice.experience import Choice
-from netfold.sim.collectives.ring_carrier import RingCarrier
-from netfold.sim.collectives.window_carrier import WindowCarrier
+from netfold.sim.collectives.between_hosts import HostCarrier
+from netfold.sim.collectives.in_network.carrier import WindowCarrier
 from netfold.sim.report.words import codec_told
 from netfold.sim.results import load
 from netfold.sim.workload.synthetic import SyntheticWorkload
@@ -201,7 +201,7 @@ def test_codecs_are_told_of_the_network_they_run_on(tmp_path: Path) -> None:
     # 14 hops of two links and a switch, headers of 82 B on both; each word is sent 14/8 times, and merged at
     # half of the hops.
     ring = told(RING).carrier
-    assert isinstance(ring, RingCarrier)
+    assert isinstance(ring, HostCarrier)
     assert ring.latency_ps == pytest.approx(14 * (2e6 + 0.6e6 + 2 * 82 * 80))
     assert ring.rate_bps == pytest.approx(100e9 * 1024 / (1024 + 82) * 8 / 14, rel=0.01)
     loaded = told(RING, MEMORY).carrier

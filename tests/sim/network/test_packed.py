@@ -9,7 +9,7 @@ import pytest
 
 from netfold.homomorphic.codec import Message, Round
 from netfold.homomorphic.fold import fold
-from netfold.sim.plan.frames import FRAMES
+from netfold.sim.plan.frames import frame_of
 from netfold.sim.workload import SyntheticSpec, synthetic_workload
 from tests.sim.scenes import RING, job_plan, measure, only
 
@@ -57,7 +57,7 @@ def test_packets_of_a_switch_carry_the_announced_words(tmp_path: Path, density: 
     sent, _ = messages_of(tmp_path, *sets)
     found = measure(tmp_path, *sets)
 
-    frame = FRAMES["udp-256"]
+    frame = frame_of("udp-256")
     packets = sum(-(-message.words.size // frame.elements) for message in sent)
     assert found["packets"] == WORKERS * packets
     assert found["wire_bytes_up"] == WORKERS * packets * frame.wire_bytes(

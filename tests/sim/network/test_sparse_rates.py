@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from netfold.sim.engine.interface import Frame
-from netfold.sim.plan.frames import FRAMES
+from netfold.sim.plan.frames import frame_of
 from tests.sim.scenes import DENSE, RING, simulate
 
 ELEMENTS, WORKERS, STEP = 1_000_000, 8, 1  # the second step: the first is what a forecast rests on
@@ -20,7 +20,7 @@ STAR = (
     "collective.frame=roce-1024",
     "collective.message_packets=4",
 )
-FRAME: Frame = FRAMES["roce-1024"]
+FRAME: Frame = frame_of("roce-1024")
 MESSAGE_WORDS = 4 * FRAME.elements
 MESSAGE_US = 8 * (4 * FRAME.wire_bytes(FRAME.elements, first=False, last=False) + 20) / 100e3  # 100 Gbps
 # Two links, a pass, 3 pipes and 7 passes to read a packet out, and the packet once on either link.

@@ -12,10 +12,10 @@ from netfold.homomorphic.codec import Merge
 from netfold.sim.commands.main import app
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.plan.collective import Passes
-from netfold.switch.declare import RELEASED
 from netfold.switch.fit import fit
 from netfold.switch.profiles import PROFILES
 from netfold.switch.program import Demand
+from netfold.switch.programs import programs
 from netfold.topologies.exchange import to_json
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.leaf_spine import leaf_spine
@@ -224,7 +224,7 @@ def test_loopback_ports_are_as_busy_as_the_fastest_link_at_the_switch(tmp_path: 
 def test_what_netfold_switch_fit_says_is_so_in_a_run(tmp_path: Path, program: str, name: str) -> None:
     """With the size of packets and the slots of the released program, and all else as it is by default."""
     frames = {"switchml": "udp-256", "tree": "roce-2048", "timed": "udp-256", "atp": "atp"}
-    demand = replace(RELEASED[program], workers=3)
+    demand = replace(programs()[program].released, workers=3)
     entries = f", entries: {demand.slots}" if program == "atp" else ""
     collective = f"kind: in_network, program: {program}, frame: {frames[program]}, slots: {demand.slots}"
     timer = ", slot_timer: 10ms" if program == "timed" else ""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from netfold.homomorphic.codecs.dense.kinds import FixedPoint
-from netfold.sim.engine.interface import Overflow, Program
+from netfold.sim.engine.interface import Overflow
 from tests.sim.scenes import TINY, job_of, job_plan, only, refused
 
 BARE = TINY.replace("  frame: udp-256\n", "")
@@ -20,7 +20,7 @@ def test_atp(tmp_path: Path) -> None:
     variant = only(tmp_path, *ATP, text=BARE)
     job = job_of(variant)
 
-    assert (job.program, job.overflow) == (Program.ATP, Overflow.STICKY)
+    assert (job.program.name, job.overflow) == ("atp", Overflow.STICKY)
     assert (job.slots_count, job.unit_packets) == (100, 1)
     assert (job.frame.elements, job.frame.wire_bytes(62, first=True, last=True)) == (62, 332)
     assert (job.timeout_ps, job.first_timeout_ps) == (200 * 10**6, 50 * 10**9)
@@ -36,7 +36,7 @@ def test_atp(tmp_path: Path) -> None:
 def test_timed(tmp_path: Path) -> None:
     job = job_of(only(tmp_path, *TIMED, "topology.switch=trio", text=BARE))
 
-    assert (job.program, job.overflow, job.slot_timer_ps) == (Program.TIMED, Overflow.WRAP, 2 * 10**9)
+    assert (job.program.name, job.overflow, job.slot_timer_ps) == ("timed", Overflow.WRAP, 2 * 10**9)
     assert (job.frame.name, job.slots_count, job.timeout_ps) == ("udp-1024", 512, 10**10)
 
 

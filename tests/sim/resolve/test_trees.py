@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.sim.collectives.in_network.tree import Tree, build_tree, one_switch
-from netfold.sim.engine.interface import Overflow, Program
+from netfold.sim.engine.interface import Overflow
 from netfold.sim.plan.idle_network import NO_LIMIT_BYTES, job_traffic
 from netfold.topologies.exchange import to_json
 from netfold.topologies.leaf_spine import leaf_spine
@@ -121,7 +121,7 @@ def test_sharp_needs_no_timers_and_nothing_is_dropped(tmp_path: Path) -> None:
     variant = only(tmp_path, SHARP, "topology.switch=ideal", "codec={kind: none}", text=RACKS)
     job = job_of(variant)
 
-    assert (job.program, job.overflow, job.unit_packets) == (Program.TREE, Overflow.WRAP, 1)
+    assert (job.program.name, job.overflow, job.unit_packets) == ("tree", Overflow.WRAP, 1)
     assert (job.timeout_ps, job.first_timeout_ps, job.timeout_max_ps) == (0, 0, 0)
     assert (job.frame.elements, job.frame.overhead_bytes, job.slots_count) == (512, 82, 16)
     assert set(variant.network.buffer_bytes.tolist()) == {NO_LIMIT_BYTES}

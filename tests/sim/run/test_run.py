@@ -10,7 +10,7 @@ import pytest
 
 from netfold.homomorphic.codec import Codec, Round
 from netfold.homomorphic.fold import fold
-from netfold.sim.plan.frames import FRAMES
+from netfold.sim.plan.frames import frame_of
 from netfold.sim.results import load
 from netfold.sim.workload import SyntheticSpec, synthetic_workload
 from tests.sim.scenes import BYTE_PS, DENSE, RING, TINY, measure, plan, run, simulate
@@ -35,7 +35,7 @@ METRICS = {
 
 def unit_bytes(frame_name: str) -> list[int]:
     """Sizes of the packets of a SwitchML message."""
-    frame = FRAMES[frame_name]
+    frame = frame_of(frame_name)
     packets = 4 if frame_name.startswith("roce") else 1
     return [
         frame.wire_bytes(frame.elements, first=part == 0, last=part == packets - 1) for part in range(packets)
@@ -69,7 +69,7 @@ def test_bytes_of_a_dense_round(tmp_path: Path, frame: str, elements: int, worke
 
     sizes = unit_bytes(frame)
     window = 512 // len(sizes)
-    blocks = -(-elements // (FRAMES[frame].elements * len(sizes)))
+    blocks = -(-elements // (frame_of(frame).elements * len(sizes)))
     units = blocks + min(window, blocks)
     assert workers * units * sum(sizes) == found["wire_bytes_up"] == found["wire_bytes_down"]
     # Up, once round the loopback of the switch, and down.
@@ -84,7 +84,7 @@ def test_bytes_of_a_dense_round(tmp_path: Path, frame: str, elements: int, worke
 def test_time_of_one_block(tmp_path: Path, frame: str, passes: int, profile: str) -> None:
     """The exponent goes ahead, then the block: two messages through the switch, one after the other."""
     sizes = unit_bytes(frame)
-    elements = len(sizes) * FRAMES[frame].elements
+    elements = len(sizes) * frame_of(frame).elements
     found = measure(
         tmp_path,
         f"collective.frame={frame}",
@@ -144,7 +144,7 @@ def test_what_a_ring_sends(tmp_path: Path) -> None:
     found = measure(tmp_path, RING, DENSE, "workload.elements=3072", "collective.frame=udp-1024")
 
     # 2(n − 1) segments of four full packets; the acknowledgement of each, but not of the last before the end.
-    frame = FRAMES["udp-1024"]
+    frame = frame_of("udp-1024")
     data_bytes = 3 * 4 * 4 * frame.wire_bytes(256, first=False, last=False)
     assert data_bytes + 3 * 3 * frame.ack_bytes <= found["wire_bytes_up"]
     assert found["wire_bytes_up"] <= data_bytes + 3 * 4 * frame.ack_bytes

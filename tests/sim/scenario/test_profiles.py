@@ -93,6 +93,27 @@ def test_the_command_line_changes_them(tmp_path: Path) -> None:
             OWN.replace("stages: 6", "stages: 0"),
             "own.yaml:4: stages: must be at least 1 in a pipeline, found 0\n  tofino1 has 12",
         ),
+        (OWN.replace("stages: 6", "stages: -1"), "own.yaml:4: stages: must be at least 0, found -1"),
+        (OWN.replace("stages: 6", "pipes: true"), "own.yaml:4: pipes: must be a whole number, found true"),
+        (
+            OWN.replace("is_lossless: true", "is_lossless: 1"),
+            "own.yaml:11: is_lossless: must be true",
+        ),
+        (OWN.replace("[saturate]", "saturate"), "own.yaml:10: overflows: must be a list, found 'saturate'"),
+        (
+            OWN.replace("[saturate]", "[saturated]"),
+            "own.yaml:10: overflows.0: cannot use 'saturated'\n  did you mean 'saturate'?",
+        ),
+        (
+            OWN.replace("float_add", "gather"),
+            "own.yaml:9: merges.1: cannot use 'gather'\n  allowed: add",
+        ),
+        (
+            OWN.replace("stages: 6", "stage: 6"),
+            "own.yaml:4: stage: unknown key 'stage'\n  did you mean",
+        ),
+        (OWN.replace("stages: 6", "kind: memory"), "own.yaml:4: kind: unknown key 'kind'"),
+        (OWN.replace("stages: 6", "sources: {}"), "own.yaml:4: sources: unknown key 'sources'"),
         (OWN.replace("like: tofino1\n", ""), "own.yaml:1: the key 'like' is missing\n  like: Known profile"),
         ("- mine\n", "own.yaml:1: must be a mapping, found a list"),
         ("", "own.yaml:1: must be a mapping, found nothing"),

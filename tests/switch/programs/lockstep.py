@@ -15,7 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from netfold.homomorphic.codec import MERGEABLE, Merge
 from netfold.homomorphic.kernels.keyed import mix_plain
-from netfold.sim.engine.interface import Overflow, Program
+from netfold.sim.engine.interface import Overflow
+from netfold.switch.program import Machine
 from netfold.switch.registers import VERDICTS
 from tests.reference.switch.merging import Operand
 from tests.switch.pipeline import ELEMENTS, SLOTS, Packet, Pipeline
@@ -48,7 +49,7 @@ CONTENTS = st.builds(
 class LockStep(RuleBasedStateMachine):
     """Sends packets; a subclass says what the reference is, and what is equal."""
 
-    program: ClassVar[Program]
+    program: ClassVar[Machine]
     reference_class: ClassVar[Callable[[int, int, Overflow], Any]]  # of children, slots, overflow
 
     @initialize(children=CHILDREN, overflow=st.sampled_from(Overflow))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from netfold.homomorphic.codec import Merge
-from netfold.sim.engine.interface import Program
+from netfold.switch.program import Machine
 from netfold.switch.registers import ANSWER, COMPLETE, CONSUMED, DROPPED, new_registers
 from tests.switch.pipeline import Packet, Pipeline
 
@@ -38,7 +38,7 @@ def test_truth_table(
     workers: int, bitmap: int, counter: int, values_after: list[int], counter_after: int, verdict: int
 ) -> None:
     """Worker 1 sends version 0 of slot 2, whose registers are set by hand; it had sent version 1 before."""
-    pipeline = Pipeline(Program.SWITCHML, workers, registers=new_registers(4, 2))
+    pipeline = Pipeline(Machine.SWITCHML, workers, registers=new_registers(4, 2))
     slots, values = pipeline.registers
     slots["bitmap"][[4, 5]] = bitmap, 0b111
     slots["counter"][[4, 5]] = counter, 9
@@ -78,7 +78,7 @@ def test_truth_table(
 )
 def test_merges_of_one_word(merge: Merge, old: int, new: int, expected: int) -> None:
     """In particular INT32_MAX + 1 wraps to −2147483648, as SwitchML's registers do."""
-    pipeline = Pipeline(Program.SWITCHML, children=2)
+    pipeline = Pipeline(Machine.SWITCHML, children=2)
     pipeline.receive(Packet(0, 0, 0, [old], merge))
     pipeline.receive(Packet(1, 0, 0, [new], merge))
 
@@ -86,7 +86,7 @@ def test_merges_of_one_word(merge: Merge, old: int, new: int, expected: int) -> 
 
 
 def test_exponents_take_the_signed_maximum() -> None:
-    pipeline = Pipeline(Program.SWITCHML, children=5)
+    pipeline = Pipeline(Machine.SWITCHML, children=5)
     exponents = pipeline.registers.slots.exponent
     for worker, exponent in enumerate([-100, -128, 17, 4]):
         pipeline.receive(Packet(worker, 0, 0, [0], exponent=exponent))
@@ -98,7 +98,7 @@ def test_exponents_take_the_signed_maximum() -> None:
 
 def test_all_bits_of_the_bitmap_are_workers() -> None:
     """32 workers fill the word; the last completes, whichever it is, and readies the other version."""
-    pipeline = Pipeline(Program.SWITCHML, children=32)
+    pipeline = Pipeline(Machine.SWITCHML, children=32)
     bitmaps = pipeline.registers.slots.bitmap
     order = [31, *range(31)]
     verdicts = [
@@ -114,7 +114,7 @@ def test_all_bits_of_the_bitmap_are_workers() -> None:
 
 
 def test_short_packets_leave_the_rest_of_the_register_alone() -> None:
-    pipeline = Pipeline(Program.SWITCHML, children=2)
+    pipeline = Pipeline(Machine.SWITCHML, children=2)
     pipeline.receive(Packet(0, 0, 0, [1, 2, 3]))
     pipeline.receive(Packet(1, 0, 0, [10]))
     assert pipeline.words(0, 0, 4) == [11, 2, 3, 0]
@@ -130,7 +130,7 @@ def test_late_duplicate_corrupts_a_slot_for_good() -> None:
 
     The rounds should give 10 + 20 = 30, 1 + 2 = 3 and 100 + 200 = 300.
     """
-    pipeline = Pipeline(Program.SWITCHML, children=2)
+    pipeline = Pipeline(Machine.SWITCHML, children=2)
     slots = pipeline.registers.slots
     a, b = 0, 1
 

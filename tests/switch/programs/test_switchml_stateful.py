@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from netfold.homomorphic.kernels.keyed import mix_plain
-from netfold.sim.engine.interface import Program
+from netfold.switch.program import Machine
 from netfold.switch.registers import ANSWER, COMPLETE
 from tests.reference.switch.switchml import Slot, SwitchmlReference
 from tests.switch.pipeline import ELEMENTS, SLOTS, Packet, Pipeline
@@ -28,7 +28,7 @@ RANKS = st.integers(0, 4)
 class SwitchmlLockStep(LockStep):
     """SwitchML, with faults that its registers do not survive together, and results of a parent."""
 
-    program = Program.SWITCHML
+    program = Machine.SWITCHML
     reference_class = SwitchmlReference
 
     @rule(slot=SLOT_INDICES, turn=TURNS, words=st.lists(INT32, max_size=ELEMENTS), exponent=EXPONENTS)
@@ -92,7 +92,7 @@ class Protocol(RuleBasedStateMachine):
 
     @initialize(workers=st.integers(1, 5))
     def start(self, workers: int) -> None:
-        self.pipeline = Pipeline(Program.SWITCHML, workers)
+        self.pipeline = Pipeline(Machine.SWITCHML, workers)
         self.workers = [Worker() for _ in range(workers)]
 
     def worker(self, draw: int) -> Worker:

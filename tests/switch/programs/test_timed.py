@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from netfold.sim.engine.interface import Program
+from netfold.switch.program import Machine
 from netfold.switch.registers import ANSWER, COMPLETE, CONSUMED, DROPPED, EXPIRED, LATE, new_registers
 from tests.switch.pipeline import Packet, Pipeline
 
@@ -42,7 +42,7 @@ def test_truth_table(
     verdict: int,
 ) -> None:
     """Worker 1 sends to slot 1, whose row for even turns is at turn 4."""
-    pipeline = Pipeline(Program.TIMED, workers, registers=new_registers(3, 2))
+    pipeline = Pipeline(Machine.TIMED, workers, registers=new_registers(3, 2))
     row = pipeline.registers.slots[2]
     row.turn, row.bitmap, row.is_emitted, row.workers = TURN, bitmap, is_emitted, 2
     pipeline.registers.values[2] = KEPT
@@ -58,7 +58,7 @@ def test_truth_table(
 
 def test_first_turn_is_newer_than_none() -> None:
     """Of either row: turn 0 and turn 1 both find −1."""
-    pipeline = Pipeline(Program.TIMED, children=2)
+    pipeline = Pipeline(Machine.TIMED, children=2)
     for turn in (0, 1):
         assert pipeline.registers.slots[turn].turn == -1
         assert pipeline.receive(Packet(1, 0, turn, [turn + 5])) == CONSUMED
@@ -67,7 +67,7 @@ def test_first_turn_is_newer_than_none() -> None:
 
 
 def test_one_worker_completes_at_once() -> None:
-    pipeline = Pipeline(Program.TIMED, children=1)
+    pipeline = Pipeline(Machine.TIMED, children=1)
     for turn in range(4):
         assert pipeline.receive(Packet(0, 0, turn, [turn])) == COMPLETE
         assert pipeline.receive(Packet(0, 0, turn, [9])) == ANSWER
@@ -76,7 +76,7 @@ def test_one_worker_completes_at_once() -> None:
 
 
 def test_all_bits_of_the_bitmap_are_workers() -> None:
-    pipeline = Pipeline(Program.TIMED, children=32)
+    pipeline = Pipeline(Machine.TIMED, children=32)
     verdicts = [pipeline.receive(Packet(worker, 0, 0, [worker])) for worker in (31, *range(31))]
     assert verdicts == [CONSUMED] * 31 + [COMPLETE]
     assert pipeline.words(0, 0, 1) == [sum(range(32))]
@@ -85,7 +85,7 @@ def test_all_bits_of_the_bitmap_are_workers() -> None:
 
 def test_straggler_gets_what_the_others_had() -> None:
     """It is too late for turn 0, in time for turn 1, and finds turn 0 gone once turn 2 has begun."""
-    pipeline = Pipeline(Program.TIMED, children=3)
+    pipeline = Pipeline(Machine.TIMED, children=3)
     quick, other, straggler = range(3)
 
     def sent(worker: int, turn: int, word: int) -> int:

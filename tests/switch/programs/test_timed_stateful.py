@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from netfold.sim.engine.interface import Program
+from netfold.switch.program import Machine
 from tests.switch.pipeline import ELEMENTS, SLOTS, Packet
 from tests.switch.programs.lockstep import SLOT_INDICES, TURNS, LockStep
 from tests.switch.programs.timed_reference import TimedReference
@@ -15,7 +15,7 @@ from tests.switch.programs.timed_reference import TimedReference
 class TimedLockStep(LockStep):
     """TIMED, with faults; workers learn of turns that ended without them."""
 
-    program = Program.TIMED
+    program = Machine.TIMED
     reference_class = TimedReference
 
     def next_turn(self, child: int, slot: int) -> int:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from netfold.homomorphic.codec import Merge
-from netfold.sim.engine.interface import Program
+from netfold.switch.program import Machine
 from netfold.switch.registers import COMPLETE, CONSUMED, DROPPED, new_registers
 from tests.reference.switch.tree import Row, TreeReference
 from tests.switch.pipeline import ELEMENTS, Packet, Pipeline, int32
@@ -40,7 +40,7 @@ def test_truth_table(
     verdict: int,
 ) -> None:
     """Child 1 sends to slot 1, whose registers are set by hand."""
-    pipeline = Pipeline(Program.TREE, children, registers=new_registers(3, 2))
+    pipeline = Pipeline(Machine.TREE, children, registers=new_registers(3, 2))
     row = pipeline.registers.slots[2]
     row.bitmap, row.exponent, row.workers = bitmap, 3, 5
     pipeline.registers.values[2] = KEPT
@@ -56,7 +56,7 @@ def test_truth_table(
 
 
 def test_one_child_overwrites_and_completes_every_time() -> None:
-    pipeline = Pipeline(Program.TREE, children=1)
+    pipeline = Pipeline(Machine.TREE, children=1)
     for word in (4, -9, 4):
         assert pipeline.receive(Packet(0, 0, 0, [word], exponent=word)) == COMPLETE
         assert pipeline.words(0, 0, 1) == [word]
@@ -65,7 +65,7 @@ def test_one_child_overwrites_and_completes_every_time() -> None:
 
 def test_all_bits_of_the_bitmap_are_children() -> None:
     """32 children fill the word; the last completes, and a slot that forgot them takes all of them again."""
-    pipeline = Pipeline(Program.TREE, children=32)
+    pipeline = Pipeline(Machine.TREE, children=32)
     for factor in (1, 3):
         verdicts = [pipeline.receive(Packet(child, 0, 0, [factor * child])) for child in (31, *range(31))]
         assert verdicts == [CONSUMED] * 31 + [COMPLETE]
@@ -75,7 +75,7 @@ def test_all_bits_of_the_bitmap_are_children() -> None:
 
 def test_resend_to_a_complete_slot_corrupts_the_next_round() -> None:
     """Why the program needs a network that loses nothing: it cannot tell a copy from a next packet."""
-    pipeline = Pipeline(Program.TREE, children=2)
+    pipeline = Pipeline(Machine.TREE, children=2)
     assert [pipeline.receive(Packet(child, 0, 0, [word])) for child, word in [(0, 10), (1, 20)]] == [
         CONSUMED,
         COMPLETE,
@@ -91,7 +91,7 @@ def test_float_sums_depend_on_the_order() -> None:
     great, one = (int(np.array([number], np.float32).view(np.int32)[0]) for number in (2.0**24, 1.0))
 
     def total(*words: int) -> float:
-        pipeline = Pipeline(Program.TREE, children=3)
+        pipeline = Pipeline(Machine.TREE, children=3)
         for child, word in enumerate(words):
             pipeline.receive(Packet(child, 0, 0, [word], Merge.FLOAT_ADD))
         return float(int32(pipeline.words(0, 0, 1)).view(np.float32)[0])
@@ -103,7 +103,7 @@ def test_float_sums_depend_on_the_order() -> None:
 class TreeLockStep(LockStep):
     """TREE, with faults."""
 
-    program = Program.TREE
+    program = Machine.TREE
     reference_class = TreeReference
 
     @rule(slot=SLOT_INDICES)

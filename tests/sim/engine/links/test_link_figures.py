@@ -12,7 +12,7 @@ import pytest
 
 from netfold.homomorphic.codec import Merge
 from netfold.sim.engine.interface import Segment
-from netfold.sim.plan.frames import FRAMES
+from netfold.sim.plan.frames import frame_of
 from netfold.topologies.routing import compile_network
 from netfold.topologies.star import star
 from tests.sim.engine.compiled import (
@@ -51,7 +51,7 @@ def exchange(*steps: Step) -> Outcome:
     network = compile_network(star(WORKERS, LINK))
     sim = engine(network)
     timeouts = {"timeout_ps": TIMEOUT_PS, "first_timeout_ps": TIMEOUT_PS, "timeout_max_ps": 10 * TIMEOUT_PS}
-    number = sim.add_job(job(network, SLOTS, FRAMES["udp-1024"], **timeouts))
+    number = sim.add_job(job(network, SLOTS, frame_of("udp-1024"), **timeouts))
     words = gradients(2, ELEMENTS) * (WORKERS // 2)
     results = [np.zeros(ELEMENTS, np.int32) for _ in words]
     for rank, (own, result) in enumerate(zip(words, results, strict=True)):

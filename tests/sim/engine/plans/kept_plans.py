@@ -7,7 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from netfold.homomorphic.codec import Merge
-from netfold.sim.engine.interface import Branch, Fate, Job, Overflow, Program, Rule, Server
+from netfold.sim.engine.interface import Branch, Fate, Job, Overflow, Rule, Server
+from netfold.switch.programs.atp import ATP
+from netfold.switch.programs.timed import TIMED
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.leaf_spine import leaf_spine
 from netfold.topologies.routing import Network, compile_network
@@ -75,7 +77,7 @@ def timer_of_a_filling_slot() -> Plan:
     """A slot's timer runs from its first packet on, whoever comes meanwhile; the last worker is too late."""
     network = with_loopbacks(compile_network(star(3, LINK)), LINK)
     one_by_one = replace(integers(3, 24), waits_ps=[0, 3_000_000, 6_000_000])
-    timed = job(3, 2, program=Program.TIMED, slot_timer_ps=4_000_000)
+    timed = job(3, 2, program=TIMED, slot_timer_ps=4_000_000)
     return Plan(network, 1, [(timed, [one_by_one])], [])
 
 
@@ -108,7 +110,7 @@ def reboot_of_waiting_timers() -> Plan:
     """A switch forgets slots with timers while they wait: none of these timers fires."""
     network = with_loopbacks(compile_network(star(3, LINK)), LINK)
     late = replace(integers(3, 24), waits_ps=[0, 0, 9_000_000])
-    timed = job(3, 2, program=Program.TIMED, slot_timer_ps=6_000_000)
+    timed = job(3, 2, program=TIMED, slot_timer_ps=6_000_000)
     return Plan(network, 1, [(timed, [late])], [], [], [Change(4_000_000, "clear", (3,))])
 
 
@@ -116,7 +118,7 @@ def late_worker_with_results_of_the_next_stream() -> Plan:
     """A worker that is late has lost its results of the first stream, and keeps those of the second."""
     network = with_loopbacks(compile_network(star(2, LINK)), LINK)
     late = replace(integers(2, 8), waits_ps=[0, 60_000_000])
-    timed = job(2, 2, program=Program.TIMED, slot_timer_ps=4_000_000)
+    timed = job(2, 2, program=TIMED, slot_timer_ps=4_000_000)
     lost = Rule(Fate.LOSS, 1.0, (network.link_names.index("s0->h1"),), until_ps=7_000_000)
     return Plan(network, 1, [(timed, [late, integers(2, 8)])], [], [lost])
 
@@ -135,7 +137,7 @@ def entry_of_a_stream_long_over() -> Plan:
     """
     network = with_loopbacks(compile_network(star(3, LINK)), LINK)
     server = Server(host=2, entries=1, window_max=1, ecn_bytes=1 << 20, is_adaptive=False)
-    atp = replace(job(2, 1), switch=3, program=Program.ATP, overflow=Overflow.STICKY, server=server)
+    atp = replace(job(2, 1), switch=3, program=ATP, overflow=Overflow.STICKY, server=server)
     up = (network.link_names.index("h0->s0"),)
     copied = Rule(Fate.DUPLICATE, 1.0, up, delay_ps=3_000_000, until_ps=1_000)
     return Plan(network, 1, [(atp, [integers(2, 4)] * 4)], [], [copied])
@@ -147,7 +149,7 @@ def mark_of_an_earlier_packet() -> Plan:
     What leaves an entry with the last packet has the mark of the others.
     """
     server = Server(host=3, entries=50, window_max=4, ecn_bytes=50)
-    atp = replace(job(3, 4), switch=6, program=Program.ATP, overflow=Overflow.STICKY, server=server)
+    atp = replace(job(3, 4), switch=6, program=ATP, overflow=Overflow.STICKY, server=server)
     late = replace(integers(3, 80), waits_ps=[0, 0, 9_000_000])
     return Plan(two_racks(), 1, [(atp, [late])], [])
 

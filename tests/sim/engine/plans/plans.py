@@ -20,10 +20,14 @@ from netfold.sim.engine.interface import (
     Frame,
     Job,
     Overflow,
-    Program,
     Rule,
     Server,
 )
+from netfold.switch.program import ProgramSpec
+from netfold.switch.programs import runnable
+from netfold.switch.programs.atp import ATP
+from netfold.switch.programs.switchml import SWITCHML
+from netfold.switch.programs.timed import TIMED
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.leaf_spine import leaf_spine
 from netfold.topologies.routing import Network, compile_network
@@ -210,11 +214,11 @@ def exchanges(draw: st.DrawFn, workers: int, wanted: Wanted) -> Exchange:
 
 @st.composite
 def jobs(
-    draw: st.DrawFn, network: Network, slot_base: int, programs: Sequence[Program], wanted: Wanted
+    draw: st.DrawFn, network: Network, slot_base: int, programs: Sequence[ProgramSpec], wanted: Wanted
 ) -> tuple[Job, list[Exchange]]:
     """A job with one or two exchanges, under one of these programs."""
     program = draw(st.sampled_from(programs))
-    is_timed = program is Program.TIMED
+    is_timed = program is TIMED
     hosts = nodes(network, is_host=True)
     random = np.random.default_rng(draw(SEEDS))
     workers = [int(host) for host in random.permutation(hosts)[: draw(WORKERS)]]
@@ -275,7 +279,7 @@ def atp_jobs(draw: st.DrawFn, network: Network) -> tuple[Job, list[Exchange]]:
         timeout_max_ps=40_000_000,
         routes=tuple(map(int, random.integers(1000, size=len(workers)))),
         loopback_link=draw(st.sampled_from([-1, loopback])),
-        program=Program.ATP,
+        program=ATP,
         overflow=Overflow.STICKY,
         server=Server(
             host=chosen[0],
@@ -345,7 +349,7 @@ def plans(draw: st.DrawFn) -> Plan:
     network = draw(networks())
     struck = draw(st.lists(rules(network), max_size=4))
     may_scale = not any(rule.fate in LATE_FATES for rule in struck)  # a wrong exponent leaves int32
-    every = [program for program in Program if program is not Program.ATP]
+    every = [program for program in runnable().values() if program is not ATP]
     bases = draw(st.sampled_from([[0], [0], [0, 20], []]))
     atp = draw(st.lists(atp_jobs(network), max_size=2))
     return Plan(
@@ -365,7 +369,7 @@ def lossy_plans(draw: st.DrawFn) -> Plan:
     links = tuple(range(len(network.link_names)))
     rates = st.sampled_from([0.0, 0.005, 0.02])
     fates = (Fate.LOSS, Fate.CORRUPTION, Fate.DUPLICATE)
-    programs = [Program.SWITCHML, Program.SWITCHML, Program.TIMED]
+    programs = [SWITCHML, SWITCHML, TIMED]
     return Plan(
         network,
         draw(st.integers(0, 2**63)),

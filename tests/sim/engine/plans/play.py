@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Merge
 from netfold.homomorphic.numbers.exponents import block_exponents
-from netfold.sim.engine.interface import Completion, Flow, Job, Program, Scaled, Segment
+from netfold.sim.engine.interface import Completion, Flow, Job, Scaled, Segment
+from netfold.switch.programs.timed import TIMED
 from tests.sim.engine.plans.plans import Exchange, Plan, Words
 
 
@@ -111,7 +112,7 @@ def segment_of(job: Job, words: Words, worker: int, is_scaled: bool) -> Segment:
     lanes = 8 if words.merge is Merge.TABLE_ADD else 1
     is_int = is_scaled or words.merge is Merge.TABLE_ADD
     holders = None
-    if job.program is Program.TIMED:
+    if job.program is TIMED:
         holders = np.zeros(-(-own.size // job.frame.elements), np.uint32)
     result = np.zeros(lanes * own.size, np.int32 if is_int else own.dtype)
     if words.has_floats:

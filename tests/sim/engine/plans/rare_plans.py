@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from netfold.sim.engine.interface import Fate, Program, Rule
+from netfold.sim.engine.interface import Fate, Rule
+from netfold.switch.programs import runnable
+from netfold.switch.programs.atp import ATP
+from netfold.switch.programs.switchml import SWITCHML
+from netfold.switch.programs.timed import TIMED
+from netfold.switch.programs.tree import TREE
 from netfold.topologies.routing import Network
 from tests.sim.engine.plans.plans import (
     LARGE_LINKS,
@@ -25,7 +30,7 @@ from tests.sim.engine.plans.plans import (
 
 RUN_SEEDS = st.integers(0, 2**63)
 IN_LINE = tuple(fate for fate in Fate if fate not in LATE_FATES)
-SLOTTED = tuple(program for program in Program if program is not Program.ATP)
+SLOTTED = tuple(program for program in runnable().values() if program is not ATP)
 
 
 @st.composite
@@ -46,8 +51,8 @@ def scaled_trees(draw: st.DrawFn) -> Plan:
     """Workers agree on exponents over a tree of switches, while packets are lost and switches reboot."""
     network = draw(fabrics(LARGE_LINKS))
     struck = draw(st.lists(rules(network, IN_LINE), min_size=1, max_size=3))
-    program = draw(st.sampled_from([Program.SWITCHML, Program.SWITCHML, Program.SWITCHML, Program.TREE]))
-    if program is Program.SWITCHML:
+    program = draw(st.sampled_from([SWITCHML, SWITCHML, SWITCHML, TREE]))
+    if program is SWITCHML:
         struck += draw(st.lists(copies_in_line(network), max_size=1))
     job = draw(jobs(network, 0, [program], Wanted(must_scale=True, must_branch=True)))
     accidents = draw(st.lists(reboots(network), max_size=2)) + draw(st.lists(changes(network), max_size=1))
@@ -60,7 +65,7 @@ def scaled_trees(draw: st.DrawFn) -> Plan:
 def trees_of_integers(draw: st.DrawFn) -> Plan:
     """Integers, bits and tables over a tree of switches, whatever becomes of packets and switches."""
     network = draw(fabrics(LARGE_LINKS))
-    programs = [Program.SWITCHML, Program.SWITCHML, Program.TREE]
+    programs = [SWITCHML, SWITCHML, TREE]
     return Plan(
         network,
         draw(RUN_SEEDS),
@@ -78,10 +83,7 @@ def timed_slots(draw: st.DrawFn) -> Plan:
     return Plan(
         network,
         draw(RUN_SEEDS),
-        [
-            draw(jobs(network, base, [Program.TIMED], Wanted()))
-            for base in draw(st.sampled_from([[0], [0, 5]]))
-        ],
+        [draw(jobs(network, base, [TIMED], Wanted())) for base in draw(st.sampled_from([[0], [0, 5]]))],
         draw(st.lists(flows(network), max_size=1)),
         draw(st.lists(rules(network), max_size=3)),
         draw(st.lists(changes(network), max_size=2)) + draw(st.lists(reboots(network), max_size=1)),

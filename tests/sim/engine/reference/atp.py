@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Merge
-from netfold.sim.engine.interface import Job, Program, Segment, Server, losses
+from netfold.sim.engine.interface import Job, Segment, Server, losses
+from netfold.switch.programs.atp import ATP
 from netfold.topologies.routing import Network, compile_network
 from netfold.topologies.star import star
 from tests.reference.atp.atp_job import AtpJob
@@ -44,7 +45,7 @@ def atp_job(workers: int, window: int, **changes: object) -> Job:
         first_timeout_ps=100_000_000,
         timeout_max_ps=10**9,
         routes=(0,) * workers,
-        program=Program.ATP,
+        program=ATP,
         server=server,
     )
     return replace(plain, **changes)  # type: ignore[arg-type]

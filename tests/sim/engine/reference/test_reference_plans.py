@@ -9,7 +9,9 @@ from hypothesis import given
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Merge
-from netfold.sim.engine.interface import Fate, Job, Overflow, Program, Rule
+from netfold.sim.engine.interface import Fate, Job, Overflow, Rule
+from netfold.switch.programs.timed import TIMED
+from netfold.switch.programs.tree import TREE
 from tests.examples import examples
 from tests.reference.codecs.quantise import quantise
 from tests.reference.engine.engine import ReferenceEngine
@@ -56,9 +58,9 @@ def is_exact(job: Job, plan: Plan) -> bool:
     is_cleared = any(change.name == "clear" for change in plan.changes)
     if Fate.FLIP in fates or is_cleared:
         return False
-    if job.program is Program.TIMED:  # turns tell old packets from new ones
+    if job.program is TIMED:  # turns tell old packets from new ones
         return True
-    if job.program is Program.TREE:  # takes a copy of the last packet for a new round's first
+    if job.program is TREE:  # takes a copy of the last packet for a new round's first
         return not fates & {Fate.DUPLICATE, Fate.REORDER}
     return not any(is_late(rule) for rule in plan.rules)
 

@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 
 from netfold.homomorphic.codec import Merge
-from netfold.sim.engine.interface import Branch, Program, Segment
+from netfold.sim.engine.interface import Branch, Segment
+from netfold.switch.program import ProgramSpec
+from netfold.switch.programs.switchml import SWITCHML
+from netfold.switch.programs.timed import TIMED
+from netfold.switch.programs.tree import TREE
 from netfold.topologies.leaf_spine import leaf_spine
 from netfold.topologies.routing import compile_network
 from netfold.topologies.star import star
@@ -19,9 +23,9 @@ FABRIC = compile_network(leaf_spine(2, 1, 2, LINK, LINK))  # hosts 0 … 3, leav
 BRANCHES = (Branch(4, 0), Branch(5, 0))
 
 
-@pytest.mark.parametrize("program", [Program.SWITCHML, Program.TREE])
+@pytest.mark.parametrize("program", [SWITCHML, TREE])
 @pytest.mark.parametrize("unit_packets", [1, 3])
-def test_two_levels_take_four_hops_and_a_packet_per_uplink(program: Program, unit_packets: int) -> None:
+def test_two_levels_take_four_hops_and_a_packet_per_uplink(program: ProgramSpec, unit_packets: int) -> None:
     packets = 2 * unit_packets
     sim = engine(FABRIC)
     tree = job(4, packets, unit_packets, switch=6, branches=BRANCHES, homes=(1, 1, 2, 2), program=program)
@@ -83,7 +87,7 @@ def test_table_add_sends_codes_up_and_lanes_from_there_on() -> None:
 def test_a_slot_that_waits_too_long_answers_with_what_it_has() -> None:
     """Worker 1 comes late: it gets what worker 0 sent, and sends nothing."""
     sim = engine(compile_network(star(2, LINK)))
-    number = sim.add_job(job(2, 1, program=Program.TIMED, slot_timer_ps=5 * X))
+    number = sim.add_job(job(2, 1, program=TIMED, slot_timer_ps=5 * X))
     words = gradients(2, 4)
     own = [replace(segment(each), holders=np.zeros(1, np.uint32)) for each in words]
     sim.open_stream(number, 0, [own[0]])
@@ -105,7 +109,7 @@ def test_a_slot_that_waits_too_long_answers_with_what_it_has() -> None:
 def test_late_and_expired_packets_get_what_there_is() -> None:
     """Worker 1's packets come when their rows have answered: the first late, or its row gone on."""
     sim = engine(compile_network(star(2, LINK)))
-    number = sim.add_job(job(2, 1, program=Program.TIMED, slot_timer_ps=X // 4))
+    number = sim.add_job(job(2, 1, program=TIMED, slot_timer_ps=X // 4))
     words = gradients(2, 12)
     own = [replace(segment(each), holders=np.zeros(3, np.uint32)) for each in words]
     down = int(sim.fabric.network.next_link[2, 1, 0])

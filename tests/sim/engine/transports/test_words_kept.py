@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Merge
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Fate, Job, Overflow, Program, Rule, Segment, Server, losses
+from netfold.sim.engine.interface import Fate, Job, Overflow, Rule, Segment, Server, losses
+from netfold.switch.programs.atp import ATP
+from netfold.switch.programs.timed import TIMED
 from netfold.topologies.routing import Network, compile_network
 from netfold.topologies.star import star
 from tests.sim.engine.compiled import DELAY_PS, LINK, job, run, run_dry
@@ -24,7 +26,7 @@ TIMER_PS = 2 * DELAY_PS
 def two_workers() -> tuple[Network, Job]:
     """Slots with timers, and one packet at a time."""
     network = compile_network(star(2, LINK))
-    return network, job(network, 1, FRAME, program=Program.TIMED, slot_timer_ps=TIMER_PS)
+    return network, job(network, 1, FRAME, program=TIMED, slot_timer_ps=TIMER_PS)
 
 
 def timed_segment(words: NDArray[np.int32]) -> Segment:
@@ -60,7 +62,7 @@ STICKS = 2**31 - 1
 
 def atp() -> tuple[Network, Job]:
     network = compile_network(star(ATP_WORKERS + 1, LINK))
-    plan = job(network, UNITS, FRAME, program=Program.ATP, overflow=Overflow.STICKY)
+    plan = job(network, UNITS, FRAME, program=ATP, overflow=Overflow.STICKY)
     return network, replace(
         plan,
         hosts=tuple(range(ATP_WORKERS)),

@@ -1,0 +1,35 @@
+"""INCA (SophiaLi06/CS243-INCA, a forerunner of THC): 64 words a pass, one in every entry of 64 bits.
+
+The engine does not run it: its layout shows what a pipeline with more stages is good for. From its published
+behaviour; that the headers are as long as SwitchML's over UDP is assumed.
+"""
+
+from __future__ import annotations
+
+from netfold.switch.formats import UDP_256, UDP_1024
+from netfold.switch.program import VALUES, Demand, Program, ProgramSpec, Register, register
+
+WORDS_PER_PASS = 64
+
+
+def _layout(spec: ProgramSpec, demand: Demand) -> Program:
+    per_pass = min(demand.words_per_pass or WORDS_PER_PASS, demand.words)
+    registers = (
+        Register("round", demand.slots, 32),
+        Register("counter", demand.slots, 32, after=("round",)),
+        Register(VALUES, demand.slots, 64, after=("counter",), count=per_pass),
+    )
+    return Program(spec, demand, registers, per_pass, repeats=-(-demand.words // per_pass))
+
+
+INCA = register(
+    ProgramSpec(
+        name="inca",
+        title="INCA",
+        summary="64 words a pass",
+        machine=None,
+        layout=_layout,
+        released=Demand(workers=8, slots=20_479, words=64),
+        frames=(UDP_256, UDP_1024),
+    )
+)
