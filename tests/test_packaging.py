@@ -15,7 +15,7 @@ import pytest
 from tests import ROOT
 
 FOLDERS = ("homomorphic", "sim", "switch", "topologies")
-OF_PACKAGE = ("__init__.py", "__main__.py", "py.typed")
+OF_PACKAGE = ("__init__.py", "__main__.py", "py.typed", "testing.py")
 
 
 def wheel_of(project: Path, folder: Path) -> ZipFile:

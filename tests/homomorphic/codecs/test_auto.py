@@ -17,7 +17,8 @@ from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.homomorphic.fold import Folded, fold
 from netfold.homomorphic.numbers.formats import Values, number_format
 from netfold.homomorphic.sketch.forecast import History
-from tests.homomorphic.gradients import bound_of, support
+from netfold.testing import support
+from tests.homomorphic.gradients import bound_of
 
 NETWORK = Carrier(latency_us=10, rate_gbps=80, memory_gbps=4000)
 RING = Carrier(latency_us=10, rate_gbps=100, is_streamed=False)

@@ -16,7 +16,7 @@ from netfold.homomorphic.index.bits import (
     write_index,
 )
 from netfold.homomorphic.kernels.compiled import kernel
-from tests.homomorphic.gradients import support
+from netfold.testing import support
 from tests.reference.codecs import codecs as plain
 
 GUARD = 77  # in front of and behind what a kernel may write
