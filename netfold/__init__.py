@@ -1,1 +1,82 @@
-"""netfold: what happens to a gradient, on this network, under this encoding?"""
+"""netfold: what happens to a gradient, on this network, under this encoding?
+
+    import netfold
+
+    run = netfold.run("mine.yaml", set={"topology.rate": "25Gbps"})
+    run.verdict                     # "pass"; print(run) shows the table that `netfold run` prints
+    run.variants                    # a polars data frame: a row for every variant, a column for every metric
+    run.rounds, run.links           # … and the other tables of the run's folder, run.path
+
+    netfold.validate("mine.yaml")   # all mistakes at once, without running it
+    netfold.compare(run, netfold.load("runs/latest"))
+    netfold.study(["packed", "lossless:load=0.7"], gradients)    # codecs without a network
+    netfold.fold("packed", gradients).decoded[0]                 # one sum, as a worker decodes it
+
+`register` makes a codec of one's own known, and `netfold.testing` holds it to the law that all codecs obey.
+What can go wrong is a `NetfoldError` that says where, what was found, and the nearest fix.
+
+Everything is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from netfold.homomorphic.codec import register
+    from netfold.homomorphic.codecs import codec_kinds as codecs
+    from netfold.sim.api.codecs import Studied, fold, study
+    from netfold.sim.api.plans import validate
+    from netfold.sim.api.runs import Run, compare, load, run
+    from netfold.sim.errors import DataError, InvariantError, NetfoldError, RunError, ScenarioError
+    from netfold.sim.report.compare import Comparison
+
+__all__ = [
+    "Comparison",
+    "DataError",
+    "InvariantError",
+    "NetfoldError",
+    "Run",
+    "RunError",
+    "ScenarioError",
+    "Studied",
+    "codecs",
+    "compare",
+    "fold",
+    "load",
+    "register",
+    "run",
+    "study",
+    "validate",
+]
+
+_HOMES = {
+    "Comparison": "netfold.sim.report.compare:Comparison",
+    "DataError": "netfold.sim.errors:DataError",
+    "InvariantError": "netfold.sim.errors:InvariantError",
+    "NetfoldError": "netfold.sim.errors:NetfoldError",
+    "Run": "netfold.sim.api.runs:Run",
+    "RunError": "netfold.sim.errors:RunError",
+    "ScenarioError": "netfold.sim.errors:ScenarioError",
+    "Studied": "netfold.sim.api.codecs:Studied",
+    "codecs": "netfold.homomorphic.codecs:codec_kinds",
+    "compare": "netfold.sim.api.runs:compare",
+    "fold": "netfold.sim.api.codecs:fold",
+    "load": "netfold.sim.api.runs:load",
+    "register": "netfold.homomorphic.codec:register",
+    "run": "netfold.sim.api.runs:run",
+    "study": "netfold.sim.api.codecs:study",
+    "validate": "netfold.sim.api.plans:validate",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'netfold' has no attribute {name!r}")
+    home, _, attribute = _HOMES[name].partition(":")
+    return getattr(import_module(home), attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

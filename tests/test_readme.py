@@ -123,6 +123,17 @@ def test_commands_print_what_is_shown(
             assert missing(step.output, result.output) == []
 
 
+def test_the_python_example_prints_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (example,) = blocks(README, "python")
+    prepare(README, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    exec(example, {})
+
+    assert capsys.readouterr().out.splitlines() == re.findall(r"print\(.*#\s*(.*)", example)
+
+
 def test_lines_are_renewed_by_name_and_by_kind() -> None:
     shown = "…\n│ a │ 1 s │\n│ b │ 2 s │\ntook 12 seconds\ngone for good\n"
     printed = "note\n│ a │ 3 s │\n│ c │ 4 s │\n│ b │ 5 s │\ntook 7 seconds\n"

@@ -12,23 +12,14 @@ import typer
 
 from netfold.sim.commands.terminal import folder, print_json, print_line, print_table, progress_bar
 from netfold.sim.errors import NetfoldError
+from netfold.sim.study.defaults import MADE_UP, ROUNDS, WORKERS
 
 if TYPE_CHECKING:
     from netfold.sim.study.measure import Study
-    from netfold.sim.study.options import NamedCodec
     from netfold.sim.study.source import Source
 
 EXIT_FAULT = 1
 _LISTING_COLUMNS = 100
-_WORKERS = 8
-_SYNTHETIC = {
-    "elements": "1e6",
-    "density": "0.1%,1%,10%",
-    "pattern": "iid",
-    "row_elements": "64",
-    "overlap": "0%",
-    "distribution": "normal",
-}
 codecs = typer.Typer(
     help="List the codecs a scenario can name, and their options; or study some on gradients.",
     rich_markup_mode=None,
@@ -38,7 +29,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 
 
 def _synthetic(metavar: str, name: str, text: str) -> Any:
-    return typer.Option(metavar=metavar, help=f"{text}; {_SYNTHETIC[name]} by default.")
+    return typer.Option(metavar=metavar, help=f"{text}; {MADE_UP[name]} by default.")
 
 
 @codecs.callback(invoke_without_command=True)
@@ -93,9 +84,9 @@ def codecs_study(  # noqa: PLR0913  one argument an option
         str | None, _synthetic("NAME", "distribution", "normal, lognormal, loguniform or integer")
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, max=4096, help=f"Workers; {_WORKERS} by default.")
+        int | None, typer.Option(min=1, max=4096, help=f"Workers; {WORKERS} by default.")
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, max=10**6, help="Rounds, each with new gradients.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, max=10**6, help="Rounds, each with new gradients.")] = ROUNDS,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Decides everything random.")] = 1,
     out: Annotated[Path, typer.Option(metavar="DIR", parser=folder, help="Folder of all runs.")] = Path(
         "runs"
@@ -110,6 +101,7 @@ def codecs_study(  # noqa: PLR0913  one argument an option
     Exit status 1 if a codec breaks its own bound or workers decode different sums. The folder of the study is
     DIR/study/TIME-seedN.
     """
+    from netfold.sim.study.make import make_study
     from netfold.sim.study.options import read_codecs
 
     made_up = {
@@ -121,7 +113,9 @@ def codecs_study(  # noqa: PLR0913  one argument an option
         "distribution": distribution,
     }
     given = {key: text for key, text in made_up.items() if text is not None}
-    found, place = _study(read_codecs(kinds), _source(input_file, given, workers, seed), rounds, seed, out)
+    wanted, source = read_codecs(kinds), _source(input_file, given, workers, seed)
+    with progress_bar() if sys.stderr.isatty() else nullcontext(lambda *_: None) as progress:
+        found, place = make_study(wanted, source, rounds, seed, progress, out)
     _print(found, place, as_json)
     if found.faults:
         raise typer.Exit(EXIT_FAULT)
@@ -132,34 +126,14 @@ def _source(input_file: Path | None, given: Mapping[str, str], workers: int | No
     from netfold.sim.study.source import file_source, synthetic_source
 
     if input_file is None:
-        return synthetic_source({**_SYNTHETIC, **given}, workers or _WORKERS, seed)
+        return synthetic_source(given, workers, seed)
     if given:
         options = ", ".join(f"--{key.replace('_', '-')}" for key in given)
         raise NetfoldError(f"{options}: gradients come from {input_file}", f"leave out {options}, or --input")
-    return file_source(input_file, workers, _WORKERS)
+    return file_source(input_file, workers)
 
 
-def _study(
-    wanted: tuple[NamedCodec, ...], source: Source, rounds: int, seed: int, out: Path
-) -> tuple[Study, Path]:
-    """A study and the folder that it was written to."""
-    import time
-    from datetime import UTC, datetime
-
-    from netfold.sim.files.out_folder import require_writable
-    from netfold.sim.study.folder import write_study
-    from netfold.sim.study.measure import run_study
-    from netfold.sim.study.memory import refuse_more_than_fits
-
-    require_writable(out, "study")
-    refuse_more_than_fits(wanted, source)
-    started_at, started_s = datetime.now(UTC), time.perf_counter()
-    with progress_bar() if sys.stderr.isatty() else nullcontext(lambda *_: None) as progress:
-        found = run_study(wanted, source, rounds, seed, progress)
-    return found, write_study(out, found, started_at, time.perf_counter() - started_s)
-
-
-def _print(found: Study, place: Path, as_json: bool) -> None:
+def _print(found: Study, place: Path | None, as_json: bool) -> None:
     from netfold.sim.study.folder import as_dict, speeds_dict
     from netfold.sim.study.table import messages_table, study_table
 

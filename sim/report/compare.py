@@ -12,14 +12,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 from rich.table import Table
 from rich.text import Text
 
 from netfold.sim.errors import DataError
 from netfold.sim.report import words
 from netfold.sim.report.fitting import FittingTable
+from netfold.sim.report.shown import Shown
 from netfold.sim.report.table import verdict_text
 from netfold.sim.results.reader import Run, load
+from netfold.sim.results.tables import plain_frame
 from netfold.sim.results.verdicts import GOOD, kind
 
 _LEGEND = (
@@ -52,7 +55,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Shown):
     """Rows in the order the runs were given, and in words all that makes them less comparable."""
 
     baseline: str
@@ -62,6 +65,20 @@ class Comparison:
     def as_dict(self) -> dict[str, Any]:
         """What `--json` prints."""
         return asdict(self)
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """A row as above each: run, variant, verdict, against, metrics, and ratios as "<metric>_ratio"."""
+        return plain_frame(
+            [
+                {
+                    **{name: getattr(row, name) for name in ("run", "variant", "verdict", "against")},
+                    **row.metrics,
+                    **{f"{name}_ratio": ratio for name, ratio in row.ratios.items()},
+                }
+                for row in self.rows
+            ]
+        )
 
     def table(self) -> Table:
         """A table that fits the terminal: runs by number, their names and the notes below."""

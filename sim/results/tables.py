@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, get_args, get_type_hints
 
@@ -49,15 +49,27 @@ def nullable(record_type: type) -> set[str]:
     return {name for name, hint in get_type_hints(record_type).items() if type(None) in get_args(hint)}
 
 
-def to_parquet(record_type: type, records: Sequence[Any]) -> bytes:
-    """Parquet bytes of some records, possibly none; the same records give the same bytes."""
-    columns = schema(record_type)
-    frame = pl.DataFrame(
+def frame(record_type: type, records: Sequence[Any]) -> pl.DataFrame:
+    """The table of some records, possibly none."""
+    return pl.DataFrame(
         {
             name: pl.Series(name, [getattr(record, name) for record in records], dtype)
-            for name, dtype in columns.items()
+            for name, dtype in schema(record_type).items()
         }
     )
+
+
+def plain_frame(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    """A table of what is one value in every row; what holds several, such as a breakdown, is left out."""
+    several = {name for row in rows for name, value in row.items() if isinstance(value, dict | list | tuple)}
+    plain = [{name: value for name, value in row.items() if name not in several} for row in rows]
+    return pl.DataFrame(plain, infer_schema_length=None)
+
+
+def to_parquet(record_type: type, records: Sequence[Any]) -> bytes:
+    """Parquet bytes of some records, possibly none; the same records give the same bytes."""
     buffer = io.BytesIO()
-    frame.write_parquet(buffer, compression="zstd", compression_level=3, statistics=False)
+    frame(record_type, records).write_parquet(
+        buffer, compression="zstd", compression_level=3, statistics=False
+    )
     return buffer.getvalue()

@@ -22,6 +22,7 @@ from netfold.sim.run.settings import with_setups
 from netfold.sim.run.variant import run_variant, workload_keys
 from netfold.sim.run.warm_up import compile_engine, is_cold
 from netfold.sim.scenario import load
+from netfold.sim.scenario.source import Text
 from netfold.sim.workload.pool import Workloads
 from netfold.spelling import names_hint
 from netfold.switch.programs import names_of
@@ -42,14 +43,14 @@ APPROXIMATIONS = (
 
 
 def run_scenario(
-    path: str | Path,
+    path: str | Path | Text,
     sets: tuple[str, ...],
     seed: int | None,
     out_dir: Path,
     progress: Progress,
     variants: Sequence[str] = (),
 ) -> Outcome:
-    """Run the variants of a scenario file, or those that are named, and write the run folder.
+    """Run the variants of a scenario, or those that are named, and write the run folder.
 
     Whatever ends the run after the first variant (no memory, Ctrl-C, a full disk, a bug), the outcome has the
     finished ones and, as `stopped`, why it ended. They are then in a folder whose name says "unfinished".

@@ -23,7 +23,7 @@ from netfold.sim.scenario.merge import merge, override_at, parse_set
 from netfold.sim.scenario.models import Header, JobSections, Settings, Variant
 from netfold.sim.scenario.node import COMMAND_LINE, Node, already, parse
 from netfold.sim.scenario.profiles import own_profiles, with_files
-from netfold.sim.scenario.source import read_source
+from netfold.sim.scenario.source import Text, read_source
 from netfold.switch.limits import Profile
 
 S = TypeVar("S", bound=Section)
@@ -72,8 +72,8 @@ class Scenario:
         return self.document if variant is None else self.trees[variant]
 
 
-def load(path: str | Path, sets: Iterable[str] = (), seed: int | None = None) -> Scenario:
-    """Read a scenario file; `sets` are texts "PATH=VALUE", and `seed` wins over the file's.
+def load(path: str | Path | Text, sets: Iterable[str] = (), seed: int | None = None) -> Scenario:
+    """Read a scenario; `sets` are texts "PATH=VALUE", and `seed` wins over the file's.
 
     The path "-" is standard input; what such a scenario names is relative to the working folder.
 

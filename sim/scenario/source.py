@@ -1,7 +1,8 @@
-"""The text of a scenario, from a file or from standard input."""
+"""The text of a scenario: from a file, from standard input, or as it is."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -14,7 +15,15 @@ STANDARD_INPUT = "-"
 _LISTED_MAX = 1000  # files of a folder among which the nearest name is looked for
 
 
-def read_source(path: str | Path) -> tuple[str, Path, bytes]:
+@dataclass(frozen=True)
+class Text:
+    """A scenario that lies in no file; what it names is relative to the working folder."""
+
+    text: str
+    name: str  # what errors call it
+
+
+def read_source(path: str | Path | Text) -> tuple[str, Path, bytes]:
     """What errors call a scenario, the folder of what it names, and its text; "-" is standard input.
 
     Raises
@@ -22,6 +31,8 @@ def read_source(path: str | Path) -> tuple[str, Path, bytes]:
     ScenarioError
         It cannot be read; the hint names another file where one is near.
     """
+    if isinstance(path, Text):
+        return path.name, Path(), path.text.encode("utf-8", "surrogatepass")
     try:
         if str(path) == STANDARD_INPUT:
             return "<stdin>", Path(), read_standard_input(SCENARIO_BYTES_MAX)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from netfold.sim.errors import NetfoldError
@@ -55,7 +54,7 @@ def _footprints(codecs: Sequence[NamedCodec], source: Source) -> list[Footprint]
     return [codec_footprint(named.codec, sample) for named in codecs for sample in samples]
 
 
-def refuse_unread(path: Path, shape: Sequence[int], workers: int) -> None:
+def refuse_unread(path: str, shape: Sequence[int], workers: int) -> None:
     """Refuse a file that is too large for a study with any codec, before its values are read.
 
     Raises

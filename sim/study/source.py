@@ -18,12 +18,14 @@ from netfold.sim.errors import DataError
 from netfold.sim.scenario.explain import explain
 from netfold.sim.scenario.models import Synthetic
 from netfold.sim.scenario.node import Node
+from netfold.sim.study.defaults import MADE_UP, WORKERS
 from netfold.sim.study.memory import refuse_unread
 from netfold.sim.study.options import read_value
 from netfold.sim.workload import SyntheticSpec, synthetic_workload
 from netfold.sim.workload.from_file import NOT_FINITE, WORKERS_MAX, first_not_finite
 from netfold.sim.workload.gradient_file import Tensor, conversion, read_tensors
 
+ARRAY = "the array"  # what gradients that come from no file are called
 INPUT_PATTERN = "input"  # stands for the pattern of gradients that come from a file
 _DIMENSIONS_MAX = 2
 _WANTED = "it needs a float32 array: (elements,), the gradient of every worker, or (workers, elements)"
@@ -50,17 +52,18 @@ class Source:
     notes: tuple[str, ...] = ()
 
 
-def synthetic_source(options: Mapping[str, str], workers: int, seed: int) -> Source:
+def synthetic_source(given: Mapping[str, str], workers: int | None, seed: int) -> Source:
     """Made-up gradients of all patterns and densities.
 
-    `options` are keys of a scenario's synthetic workload and their texts; `pattern` and `density` may be
-    several, with commas between them.
+    `given` are keys of a scenario's synthetic workload and their texts; `pattern` and `density` may be
+    several, with commas between them. What is left out is as in `defaults.py`.
 
     Raises
     ------
     ScenarioError
         A value that the workload refuses, in the words of scenario files; its place is the option.
     """
+    options, workers = {**MADE_UP, **given}, workers or WORKERS
     sections = [
         _section({**options, "pattern": pattern, "density": density})
         for pattern in options["pattern"].split(",")
@@ -104,7 +107,7 @@ def _drawn(spec: SyntheticSpec, workers: int, seed: int) -> Cell:
     return Cell(spec.pattern, spec.density, rounds, spec)
 
 
-def file_source(path: Path, workers: int | None, default_workers: int) -> Source:
+def file_source(path: Path, workers: int | None) -> Source:
     """Gradients from a file of one array: one for all workers, or one each; the same in every round.
 
     Raises
@@ -115,17 +118,26 @@ def file_source(path: Path, workers: int | None, default_workers: int) -> Source
     NetfoldError
         It does not fit the memory that there is.
     """
-    gradients = _checked(path, _tensor(path), workers or default_workers)
+    return _given(str(path), _tensor(path), workers)
+
+
+def array_source(array: NDArray[Any], workers: int | None) -> Source:
+    """Gradients from an array, as from a file that holds it."""
+    return _given(ARRAY, Tensor(array.shape, array.dtype.name, lambda place: array[place]), workers)
+
+
+def _given(name: str, tensor: Tensor, workers: int | None) -> Source:
+    gradients = _checked(name, tensor, workers or WORKERS)
     notes: tuple[str, ...] = ()
     if gradients.ndim == 1:
-        workers = default_workers if workers is None else workers
-        notes = (f"all {workers} workers have the one gradient of {path}: their union is no larger than it",)
+        workers = WORKERS if workers is None else workers
+        notes = (f"all {workers} workers have the one gradient of {name}: their union is no larger than it",)
         rows = [gradients] * workers
     else:
         rows = list(gradients)
         if workers not in (None, len(rows)):
             raise DataError(
-                f"{path}: holds the gradients of {len(rows)} workers, --workers says {workers}",
+                f"{name}: holds the gradients of {len(rows)} workers, --workers says {workers}",
                 "leave out --workers",
             )
     cell = Cell(
@@ -134,7 +146,7 @@ def file_source(path: Path, workers: int | None, default_workers: int) -> Source
         lambda count: (rows for _ in range(count)),
         SyntheticSpec(rows[0].size, np.count_nonzero(gradients) / gradients.size),
     )
-    told = {"input": str(path), "sha256": hashlib.sha256(gradients.data).hexdigest()}
+    told = {"input": name, "sha256": hashlib.sha256(gradients.data).hexdigest()}
     return Source((cell,), len(rows), rows[0].size, told, notes)
 
 
@@ -149,7 +161,7 @@ def _tensor(path: Path) -> Tensor:
     return next(iter(tensors.values()))
 
 
-def _checked(path: Path, tensor: Tensor, workers: int) -> NDArray[np.float32]:
+def _checked(path: str, tensor: Tensor, workers: int) -> NDArray[np.float32]:
     """The array in row order, if it is what a study can take; one of one gradient is for so many workers."""
     if tensor.dtype != "float32":
         hint = conversion(path, tensor.dtype)

@@ -73,8 +73,8 @@ def conversion(path: str | Path, dtype: str) -> str:
     """How to make float32 of the numbers of a file, as the end of a hint; nothing where they are none."""
     if not dtype.startswith(("float", "bfloat", "int", "uint")):
         return ""
-    is_numpy = str(path).endswith((".npy", ".npz"))
-    return f"; convert it with {'array.astype(numpy.float32)' if is_numpy else 'tensor.float()'}"
+    is_torch = str(path).endswith((".safetensors", ".pt", ".pth"))
+    return f"; convert it with {'tensor.float()' if is_torch else 'array.astype(numpy.float32)'}"
 
 
 def _npy(path: Path, file: BinaryIO) -> Mapping[str, Tensor]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from netfold.homomorphic.bounds import whole_bound
 from netfold.homomorphic.codec import Codec, Gradient, Round
 from netfold.homomorphic.fold import Folded, fold
+from netfold.testing import PATTERNS, VALUES, support, values
 
 
 class Sample(NamedTuple):
@@ -18,36 +19,13 @@ class Sample(NamedTuple):
     order: list[int]
 
 
-def support(pattern: str, elements: int, density: float, random: np.random.Generator) -> np.ndarray:
-    """Which elements are non-zero: anywhere, in whole rows of 64, or in the same columns of every row."""
-    if pattern == "rows":
-        return np.repeat(random.random(elements // 64 + 1) < density, 64)[:elements]
-    if pattern == "columns":
-        return np.tile(random.random(64) < density, elements // 64 + 1)[:elements]
-    return random.random(elements) < density
-
-
-def values(kind: str, elements: int, random: np.random.Generator) -> Gradient:
-    if kind == "wide":
-        drawn = random.standard_normal(elements) * 10.0 ** random.uniform(-44, 34, elements)
-    elif kind == "denormal":
-        drawn = random.standard_normal(elements) * 1e-42
-    elif kind == "constant":
-        drawn = np.full(elements, 1 - 2.0**-24)
-    elif kind == "negative zero":
-        drawn = np.full(elements, -0.0)
-    else:
-        drawn = random.standard_normal(elements)
-    return drawn.astype(np.float32)
-
-
 @st.composite
 def samples(draw: st.DrawFn) -> Sample:
     workers = draw(st.one_of(st.integers(1, 8), st.sampled_from([32, 64])))
     elements = draw(st.one_of(st.integers(1, 100), st.integers(1000, 6000)))
     density = draw(st.sampled_from([0.0, 0.003, 0.02, 0.1, 0.3, 0.6, 1.0]))
-    pattern = draw(st.sampled_from(["iid", "rows", "columns"]))
-    kind = draw(st.sampled_from(["normal", "wide", "denormal", "constant", "negative zero"]))
+    pattern = draw(st.sampled_from(PATTERNS))
+    kind = draw(st.sampled_from(VALUES))
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
     gradients = [
         np.where(support(pattern, elements, density, random), values(kind, elements, random), np.float32(0))

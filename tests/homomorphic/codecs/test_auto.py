@@ -18,7 +18,8 @@ from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.homomorphic.fold import Folded, fold
 from netfold.homomorphic.numbers.formats import Values, number_format
 from netfold.homomorphic.sketch.forecast import History
-from tests.homomorphic.gradients import bound_of, support
+from netfold.testing import support
+from tests.homomorphic.gradients import bound_of
 
 NS, US, GBPS = 10**3, 10**6, 10**9
 

@@ -13,7 +13,8 @@ from netfold.homomorphic.codecs.dense.kinds import DenseExact
 from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.homomorphic.codecs.packed import Packed
 from netfold.homomorphic.sketch import sketch
-from tests.homomorphic.gradients import bound_of, support, values
+from netfold.testing import support, values
+from tests.homomorphic.gradients import bound_of
 from tests.homomorphic.played import Damage, Played, encoders_of, play
 
 WORKERS = 3

@@ -17,7 +17,8 @@ from netfold.homomorphic.fold import Folded
 from netfold.homomorphic.numbers.formats import AgreedNothing
 from netfold.homomorphic.sketch import sketch, tables, tiled
 from netfold.homomorphic.sketch.forecast import Seen
-from tests.homomorphic.gradients import Sample, bound_of, folded, samples, support
+from netfold.testing import support
+from tests.homomorphic.gradients import Sample, bound_of, folded, samples
 from tests.homomorphic.played import encoders_of, play
 
 

@@ -14,7 +14,8 @@ from netfold.homomorphic.codecs.dense.kinds import FixedPoint
 from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.homomorphic.codecs.packed import Packed
 from netfold.homomorphic.fold import Folded
-from tests.homomorphic.gradients import Sample, folded, samples, support
+from netfold.testing import support
+from tests.homomorphic.gradients import Sample, folded, samples
 from tests.homomorphic.played import encoders_of, play
 
 

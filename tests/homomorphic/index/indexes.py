@@ -11,7 +11,7 @@ from netfold.homomorphic.codec import Gradient, Merged, Message, Round
 from netfold.homomorphic.fold import check_lock_step
 from netfold.homomorphic.index.membership import IndexKind, IndexMemory, Membership, exchange_index, own_index
 from netfold.homomorphic.merge import merge_all
-from tests.homomorphic.gradients import support, values
+from netfold.testing import support, values
 
 
 def sparse(

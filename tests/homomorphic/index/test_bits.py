@@ -13,7 +13,7 @@ from netfold.homomorphic.index.bits import (
     scatter_words,
     write_index,
 )
-from tests.homomorphic.gradients import support
+from netfold.testing import support
 from tests.reference.codecs import codecs as plain
 
 GUARD = 77  # in front of and behind what a kernel may write

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from netfold.homomorphic.index import bits
 from netfold.homomorphic.index.bloom import Filter, design_filter, insert, query
 from netfold.homomorphic.kernels.keyed import mix_plain
-from tests.homomorphic.gradients import support
+from netfold.testing import support
 from tests.homomorphic.index.indexes import index_of, is_named
 from tests.reference.codecs import codecs as plain
 from tests.reference.codecs import index as reference

@@ -30,7 +30,8 @@ from netfold.homomorphic.numbers.block_exponent import AgreedExponents
 from netfold.homomorphic.numbers.compact import all_of
 from netfold.homomorphic.numbers.exact import AgreedRanges
 from netfold.homomorphic.numbers.formats import Agreed, Format, number_format
-from tests.homomorphic.gradients import bound_of, values
+from netfold.testing import values
+from tests.homomorphic.gradients import bound_of
 from tests.homomorphic.index.indexes import index_of
 from tests.reference.codecs import codecs as plain
 from tests.reference.codecs import digits

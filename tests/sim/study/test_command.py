@@ -200,7 +200,7 @@ def test_where_nothing_can_be_written_nothing_is_studied(tmp_path: Path) -> None
 
 def test_a_fault_exits_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = studied(Fake(bound=0.0, change=lambda rank, total: total + np.float32(1)))
-    monkeypatch.setattr("netfold.sim.study.measure.run_study", lambda *_: wrong)
+    monkeypatch.setattr("netfold.sim.study.make.run_study", lambda *_: wrong)
 
     result = run_netfold("codecs", "study", "packed", "--out", tmp_path)
 

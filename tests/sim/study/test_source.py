@@ -83,7 +83,7 @@ def test_a_gradient_for_each_worker(tmp_path: Path) -> None:
     np.save(tmp_path / "g.npy", np.asfortranarray(GRADIENTS))
     np.savez_compressed(tmp_path / "g.npz", whatever=GRADIENTS)
     for path in (tmp_path / "g.npy", tmp_path / "g.npz"):
-        source = file_source(path, None, default_workers=8)
+        source = file_source(path, None)
         (cell,) = source.cells
 
         assert (source.workers, source.elements, source.notes) == (2, 4, ())
@@ -96,7 +96,7 @@ def test_a_gradient_for_each_worker(tmp_path: Path) -> None:
 def test_numbers_of_the_other_byte_order(tmp_path: Path) -> None:
     """They are this machine's when codecs have them, whose kernels look at bits."""
     np.save(tmp_path / "g.npy", GRADIENTS.astype(">f4"))
-    (cell,) = file_source(tmp_path / "g.npy", None, default_workers=8).cells
+    (cell,) = file_source(tmp_path / "g.npy", None).cells
 
     for one, wanted in zip(next(cell.rounds(1)), GRADIENTS, strict=True):
         assert one.dtype == np.dtype("float32")
@@ -114,7 +114,7 @@ def test_a_file_that_does_not_fit_is_refused_before_it_is_read(
     monkeypatch.setattr(netfold.sim.study.memory, "available_bytes", lambda: BASE_BYTES + (79 << 20))
     tracemalloc.start()
     with pytest.raises(NetfoldError) as caught:
-        file_source(tmp_path / name, None, 8)
+        file_source(tmp_path / name, None)
     taken = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
 
@@ -140,9 +140,9 @@ def test_one_gradient_for_all_workers(tmp_path: Path) -> None:
     path = tmp_path / "g.npy"
     np.save(path, GRADIENTS[0])
 
-    source = file_source(path, 3, default_workers=8)
+    source = file_source(path, 3)
 
-    assert file_source(path, None, default_workers=8).workers == 8
+    assert file_source(path, None).workers == 8
     assert source.notes == (
         f"all 3 workers have the one gradient of {path}: their union is no larger than it",
     )
@@ -172,7 +172,7 @@ def test_a_wrong_array_is_told(tmp_path: Path, array: Any, message: str) -> None
     np.save(path, array)
 
     with pytest.raises(DataError) as caught:
-        file_source(path, None, 8)
+        file_source(path, None)
 
     assert str(caught.value) == f"{path}: {message}"
 
@@ -196,7 +196,7 @@ def test_a_file_of_something_else_is_told(tmp_path: Path, name: str) -> None:
         path.write_text("" if name == "empty.npy" else "hello")
 
     with pytest.raises(DataError) as caught:
-        file_source(path, None, 8)
+        file_source(path, None)
 
     assert str(caught.value) == (
         f"{path}: damaged, of Python objects, or not written by numpy.save or savez\n"
@@ -218,7 +218,7 @@ def test_other_files_are_told(tmp_path: Path) -> None:
         ("g.npy", 3, "holds the gradients of 2 workers, --workers says 3\n  leave out --workers"),
     ):
         with pytest.raises(DataError) as caught:
-            file_source(tmp_path / name, workers, 8)
+            file_source(tmp_path / name, workers)
 
         assert str(caught.value) == f"{tmp_path / name}: {message}"
 
@@ -228,14 +228,14 @@ def test_a_turned_array_is_refused_at_once(tmp_path: Path) -> None:
     np.save(tmp_path / "most.npy", np.ones((4096, 2), np.float32))
 
     with pytest.raises(DataError) as caught:
-        file_source(tmp_path / "turned.npy", None, 8)
+        file_source(tmp_path / "turned.npy", None)
 
     assert str(caught.value) == (
         f"{tmp_path / 'turned.npy'}: shape (100000, 8) is that of 100000 workers with 8 elements each, "
         "a study takes up to 4096 workers\n"
         "  did you mean the transpose? numpy.save('gradients.npy', array.T)"
     )
-    assert file_source(tmp_path / "most.npy", None, 8).workers == 4096
+    assert file_source(tmp_path / "most.npy", None).workers == 4096
 
 
 def test_a_study_that_does_not_fit_is_refused_before_anything_is_drawn(

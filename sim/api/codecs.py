@@ -1,0 +1,160 @@
+"""Codecs without a network: studied on gradients side by side, or folded once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+import numpy as np
+import polars as pl
+from numpy.typing import ArrayLike, NDArray
+from rich.table import Table
+
+from netfold.homomorphic.codec import Codec, Round
+from netfold.homomorphic.fold import Folded
+from netfold.homomorphic.fold import fold as fold_encoders
+from netfold.sim.errors import DataError, NetfoldError
+from netfold.sim.report.shown import Shown
+from netfold.sim.results.tables import frame
+from netfold.sim.study.defaults import ROUNDS
+from netfold.sim.study.make import make_study
+from netfold.sim.study.measure import Study
+from netfold.sim.study.options import NamedCodec, read_codec, read_codecs
+from netfold.sim.study.record import CodecRecord, MessageRecord, SpeedRecord
+from netfold.sim.study.source import Source, array_source, file_source, synthetic_source
+from netfold.sim.study.table import study_table
+
+Gradients = str | os.PathLike[str] | NDArray[np.float32]
+Several = str | float | Sequence[str | float]
+
+
+class MadeUp(TypedDict, total=False):
+    """Keys of a scenario's synthetic workload; of density and pattern there may be several."""
+
+    elements: str | float
+    density: Several
+    pattern: str | Sequence[str]
+    row_elements: int
+    overlap: str | float
+    distribution: str
+
+
+class Studied(Shown):
+    """What a study found, as polars data frames; `print` shows the study's own table.
+
+    Attributes
+    ----------
+    codecs
+        A row for every codec, pattern and density: bytes, errors, what was estimated or sent again.
+    messages
+        Bytes that one worker sends up, by message.
+    speeds
+        What encoding and decoding took on this machine.
+    faults
+        What no codec may do: errors beyond its own bound, workers that decode different bits.
+    path
+        The study's folder, if there is one.
+    """
+
+    def __init__(self, study: Study, path: Path | None) -> None:
+        self._study = study
+        self.codecs: pl.DataFrame = frame(CodecRecord, study.records)
+        self.messages: pl.DataFrame = frame(MessageRecord, study.messages)
+        self.speeds: pl.DataFrame = frame(SpeedRecord, study.speeds)
+        self.faults: tuple[str, ...] = study.faults
+        self.path: Path | None = path
+
+    def table(self) -> Table:
+        """The table that `netfold codecs study` prints."""
+        return study_table(self._study)
+
+    def __repr__(self) -> str:
+        names = ", ".join(self.codecs["codec"].unique(maintain_order=True))
+        return f"<netfold study of {names}: {len(self.faults)} faults>"
+
+
+def study(
+    codecs: Sequence[str] | Mapping[str, Codec],
+    gradients: Gradients | None = None,
+    *,
+    workers: int | None = None,
+    rounds: int = ROUNDS,
+    seed: int = 1,
+    out: str | os.PathLike[str] | None = None,
+    **made_up: Unpack[MadeUp],
+) -> Studied:
+    """Study codecs on gradients, without a network: bytes, speed on this machine, errors.
+
+    Parameters
+    ----------
+    codecs
+        Texts such as "packed" or "lossless:load=0.7", or codecs by the name they have in the tables.
+    gradients
+        A file of one array, or the array: float32, (elements,) or (workers, elements). Left out, they are
+        made up as `made_up` says, in the words of a scenario's synthetic workload.
+    out
+        Folder for the study's own, as `netfold codecs study` writes it; left out, nothing is written.
+
+    Raises
+    ------
+    ScenarioError, DataError
+        A codec, an option or gradients that cannot be used.
+    RunError
+        A codec cannot carry the gradients or cannot decode.
+    """
+    if isinstance(codecs, str):
+        codecs = [codecs]
+    wanted = (
+        tuple(NamedCodec(name, codec) for name, codec in codecs.items())
+        if isinstance(codecs, Mapping)
+        else read_codecs(codecs)
+    )
+    if not wanted:
+        raise NetfoldError("no codec to study", "name one or more, such as 'packed'")
+    source = _source(gradients, made_up, workers, seed)
+    out_dir = None if out is None else Path(out)
+    return Studied(*make_study(wanted, source, rounds, seed, lambda *_: None, out_dir))
+
+
+def _source(gradients: Gradients | None, made_up: MadeUp, workers: int | None, seed: int) -> Source:
+    if gradients is None:
+        return synthetic_source({key: _text(value) for key, value in made_up.items()}, workers, seed)
+    if made_up:
+        keys = ", ".join(made_up)
+        raise NetfoldError(f"{keys}: gradients are given", f"leave out {keys}, or the gradients")
+    if isinstance(gradients, str | os.PathLike):
+        return file_source(Path(gradients), workers)
+    return array_source(np.asarray(gradients), workers)
+
+
+def _text(value: Any) -> str:
+    """A value, or several, as the command line has them."""
+    return str(value) if isinstance(value, str | int | float) else ",".join(map(str, value))
+
+
+def fold(codec: Codec | str, gradients: Sequence[ArrayLike] | NDArray[Any], *, seed: int = 1) -> Folded:
+    """Aggregate one gradient per worker by a codec, in this process: `decoded` has every worker's sum.
+
+    Parameters
+    ----------
+    codec
+        A codec, or a text such as "lossless:load=0.7".
+    gradients
+        A row for each worker, of equal lengths; they are taken as float32.
+
+    Raises
+    ------
+    ScenarioError, DataError
+        A codec or gradients that cannot be used.
+    """
+    if isinstance(codec, str):
+        codec = read_codec(codec).codec
+    rows = [np.ascontiguousarray(row, np.float32) for row in gradients]
+    shapes = {row.shape for row in rows}
+    if len(shapes) != 1 or rows[0].ndim != 1:
+        found = ", ".join(str(row.shape) for row in rows) or "none"
+        raise DataError(f"the gradients have the shapes {found}", "give each worker a row, all of one length")
+    encoders = [codec.worker(rank, len(rows), seed) for rank in range(len(rows))]
+    return fold_encoders(encoders, rows, Round(0, 0, len(rows), seed))

@@ -1,0 +1,76 @@
+"""Scenarios and values from Python, in the words of scenario files."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from netfold.sim.errors import NetfoldError, ScenarioError
+from netfold.sim.scenario.node import COMMAND_LINE, parse
+from netfold.sim.scenario.source import Text
+
+Given = str | os.PathLike[str] | Mapping[str, Any]  # a path, a scenario's text, or what it holds
+
+
+def scenario_of(given: Given) -> Path | Text:
+    """Where a scenario is: text has a line break, a path has none.
+
+    Raises
+    ------
+    NetfoldError
+        It is none of the three, or a mapping that holds something a file cannot say.
+    """
+    if isinstance(given, Mapping):
+        return Text(_json(given, "scenario", indent=1) + "\n", "<mapping>")
+    if isinstance(given, str) and "\n" in given:
+        return Text(given, "<text>")
+    if not isinstance(given, str | os.PathLike):
+        raise NetfoldError(
+            f"cannot read a scenario from {type(given).__name__}",
+            "give the path of a scenario file, its text, or a mapping of what it holds",
+        )
+    return Path(given)
+
+
+def sets_of(changes: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Values by path as `--set` has them: "PATH=VALUE"."""
+    return tuple(f"{path}={_value(path, value)}" for path, value in (changes or {}).items())
+
+
+def _value(path: str, value: Any) -> str:
+    """A value as a person writes it: text without quotes where it is read back as that text."""
+    if isinstance(value, str):
+        try:
+            if parse(COMMAND_LINE, value, first_line=0, path=path).plain == value:
+                return value
+        except ScenarioError:
+            pass
+    return _json(value, path)
+
+
+def _json(value: Any, what: str, indent: int | None = None) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, indent=indent, default=_plain)
+    except (TypeError, ValueError) as error:
+        raise NetfoldError(
+            f"{what}: {error}", "use what a scenario file can hold: text, numbers, lists and mappings"
+        ) from None
+
+
+def _plain(value: Any) -> Any:
+    """What JSON does not know."""
+    match value:
+        case np.generic():
+            return value.item()
+        case np.ndarray():
+            return value.tolist()
+        case os.PathLike():
+            return os.fspath(value)
+        case Mapping():
+            return dict(value)
+    raise TypeError(f"cannot write {type(value).__name__} into a scenario")

@@ -1,0 +1,152 @@
+"""Run a scenario, read runs back, and compare them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from rich.table import Table
+
+from netfold.sim.api.given import Given, scenario_of, sets_of
+from netfold.sim.report.compare import Comparison
+from netfold.sim.report.compare import compare as compare_folders
+from netfold.sim.report.shown import Shown
+from netfold.sim.report.table import results_table
+from netfold.sim.results import reader
+from netfold.sim.results.records import CheckRecord
+from netfold.sim.results.tables import plain_frame, schema
+from netfold.sim.run.progress import Progress
+
+
+class Run(Shown):
+    """A finished run, read from its folder. Tables are polars data frames; `print` shows the run's own table.
+
+    Attributes
+    ----------
+    path
+        Its folder, with `report.html` in it.
+    summary
+        All that `summary.json` says.
+    checks
+        A row for every check of every variant: variant, name, verdict, detail.
+    steps, rounds, notes, phases, links, faults
+        The tables of the run folder; `sim/README.md` explains every column.
+    """
+
+    def __init__(self, folder: reader.Run) -> None:
+        self.path: Path = folder.path
+        self.summary: dict[str, Any] = folder.summary
+        self.checks = pl.DataFrame(folder.checks, schema=schema(CheckRecord))
+        self.steps, self.rounds, self.notes = folder.steps, folder.rounds, folder.notes
+        self.phases, self.links, self.faults = folder.phases, folder.links, folder.faults
+
+    @property
+    def name(self) -> str:
+        """Name of the scenario."""
+        return str(self.summary["scenario"])
+
+    @property
+    def seed(self) -> int:
+        """What decided everything random."""
+        return int(self.summary["seed"])
+
+    @property
+    def verdict(self) -> str:
+        """The worst of the variants': "pass", "approximate: N entries", "stuck" or "fail"."""
+        return str(self.summary["verdict"])
+
+    @property
+    def variants(self) -> pl.DataFrame:
+        """A row for every variant, or job of one: name, verdict, and a column for every metric."""
+        return plain_frame(
+            [
+                {"name": one["name"], "verdict": one["verdict"], **one["metrics"]}
+                for one in self.summary["variants"]
+            ]
+        )
+
+    def table(self) -> Table:
+        """The table that `netfold run` prints."""
+        return results_table(self.summary)
+
+    def __repr__(self) -> str:
+        return f"<netfold.Run {self.name}, seed {self.seed}: {self.verdict}, in {self.path}>"
+
+
+def run(
+    scenario: Given,
+    *,
+    set: Mapping[str, Any] | None = None,
+    seed: int | None = None,
+    variants: Sequence[str] = (),
+    out: str | os.PathLike[str] = "runs",
+    progress: Progress | None = None,
+) -> Run:
+    """Run the variants of a scenario, or those that are named, and write a run folder.
+
+    Parameters
+    ----------
+    scenario
+        Path of a scenario file; or its text, which has a line break; or a mapping of what it holds.
+    set
+        Values by path that win over the scenario's: {"topology.rate": "25Gbps"}.
+    seed
+        Wins over the scenario's.
+    out
+        Folder of all runs.
+    progress
+        Is told what is going on, steps done, and steps in all; `print` will do.
+
+    Raises
+    ------
+    ScenarioError, DataError
+        Nothing was run.
+    RunError
+        Memory does not suffice. Whatever ends a run after its first variant, Ctrl-C included, has a note that
+        says where the finished ones are.
+    """
+    from netfold.sim.run.run import run_scenario  # late: the engine and torch take long to import
+
+    outcome = run_scenario(
+        scenario_of(scenario), sets_of(set), seed, Path(out), progress or _untold, tuple(variants)
+    )
+    if outcome.stopped is not None:
+        outcome.stopped.add_note("\n".join(outcome.place()))
+        raise outcome.stopped
+    assert outcome.run_dir is not None
+    return load(outcome.run_dir)
+
+
+def load(folder: str | os.PathLike[str]) -> Run:
+    """Read a run back: its folder, a file in it, or `runs/latest`.
+
+    Raises
+    ------
+    DataError
+        It is no finished run, or a file of it is missing or damaged.
+    """
+    return Run(reader.load(Path(folder)))
+
+
+def compare(
+    *runs: Run | str | os.PathLike[str], baseline: Run | str | os.PathLike[str] | None = None
+) -> Comparison:
+    """Runs side by side, each variant against the same one of a baseline: by default the first run.
+
+    Raises
+    ------
+    DataError
+        There is no run to compare, or a folder is no finished run.
+    """
+    return compare_folders([_folder(one) for one in runs], None if baseline is None else _folder(baseline))
+
+
+def _folder(run: Run | str | os.PathLike[str]) -> Path:
+    return run.path if isinstance(run, Run) else Path(run)
+
+
+def _untold(what: str, done: float, total: float) -> None:
+    """Nobody wants to know."""

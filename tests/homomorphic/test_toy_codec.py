@@ -1,0 +1,199 @@
+"""A codec that lives in this file alone: registered, held to the law, run in a scenario, studied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import netfold
+from netfold.homomorphic import codec as registry
+from netfold.homomorphic.bounds import ErrorBound, FactorBound
+from netfold.homomorphic.codec import EncodeError, Exchange, Gradient, Merge, Message, Round
+from netfold.testing import check_codec, check_round
+
+SCENARIO = {
+    "name": "toy",
+    "topology": {"kind": "star", "hosts": 3},
+    "workers": 3,
+    "workload": {"kind": "synthetic", "elements": 1000, "density": "10%", "steps": 2},
+    "codec": {"kind": "steps", "per_unit": 512},
+    "collective": {"kind": "in_network"},
+}
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Whole numbers of a step that never changes.
+
+    per_unit: steps from 0 to 1.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
+    kind: ClassVar[str] = "steps"
+    exact: ClassVar[bool] = True
+    merges: ClassVar[frozenset[Merge]] = frozenset({Merge.ADD})
+    is_linear: ClassVar[bool] = True
+
+    per_unit: int = 1024
+
+    def worker(self, rank: int, workers: int, seed: int) -> StepsEncoder:
+        return StepsEncoder(self.per_unit)
+
+    def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
+        return FactorBound(len(gradients), self.per_unit, may_be_float=False)
+
+
+@dataclass(frozen=True)
+class StepsEncoder:
+    per_unit: int
+
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        steps = np.rint(gradient.astype(np.float64) * self.per_unit)
+        if (np.abs(steps) * round.workers > 2**31 - 1).any():
+            raise EncodeError("a value is too large for a step that never changes")
+        (merged,) = yield (Message(steps.astype(np.int32), Merge.ADD, "steps"),)
+        return (merged.words / self.per_unit).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Known in this file's tests, and nowhere after them."""
+    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
+    assert netfold.register(Steps) is Steps
+
+
+def test_it_obeys_the_law() -> None:
+    check_codec(Steps())
+    check_codec(Steps(per_unit=3))
+
+
+def test_it_is_known_by_its_kind() -> None:
+    assert netfold.codecs()["steps"] is Steps
+
+
+def test_it_runs_in_a_scenario(tmp_path: Path) -> None:
+    run = netfold.run(SCENARIO, out=tmp_path)
+
+    assert run.verdict == "pass"
+    assert run.summary["variants"][0]["setup"]["codec"] == {"kind": "steps", "per_unit": 512}
+    assert run.phases["label"].unique().to_list().count("steps") == 1
+
+
+def test_its_options_are_checked_in_the_words_of_scenarios() -> None:
+    with pytest.raises(netfold.ScenarioError, match=r"unknown key 'per_unti'\n  did you mean 'per_unit'"):
+        netfold.validate(SCENARIO, set={"codec": {"kind": "steps", "per_unti": 3}})
+    with pytest.raises(netfold.ScenarioError, match=r"codec\.per_unit: .* whole number"):
+        netfold.validate(SCENARIO, set={"codec.per_unit": "few"})
+
+
+def test_it_can_be_studied_and_folded() -> None:
+    found = netfold.study(["steps:per_unit=4096", "none"], elements=1000, density="5%")
+
+    assert found.faults == ()
+    assert found.codecs["codec"].to_list() == ["steps:per_unit=4096", "none"]
+    assert netfold.fold(Steps(), [[0.5, 0], [0.25, 0]]).decoded[1].tolist() == [0.75, 0]
+
+
+def broken(change: Callable[[Gradient, int], Gradient]) -> Steps:
+    """A codec of these steps, whose worker of a rank decodes something else."""
+
+    class Encoder:
+        def __init__(self, rank: int) -> None:
+            self._rank = rank
+
+        def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+            decoded = yield from StepsEncoder(1024).exchange(gradient, round)
+            return change(decoded, self._rank)
+
+    class Broken(Steps):
+        def worker(self, rank: int, workers: int, seed: int) -> Any:
+            return Encoder(rank)
+
+    return Broken()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda decoded, rank: decoded + np.float32(1), "sums are beyond the error bound: element 0 is"),
+        (lambda decoded, rank: decoded + np.float32(rank), "worker 1: 2 elements have other bits than"),
+        (lambda decoded, rank: decoded.astype(np.float64), "worker 0 decodes float64 of shape"),
+        (lambda decoded, rank: decoded[1:], "must be float32 of shape"),
+        (lambda decoded, rank: decoded * np.float32(np.nan), "element 0 is nan"),
+    ],
+)
+def test_what_breaks_the_law_is_told(change: Callable[[Gradient, int], Gradient], words: str) -> None:
+    with pytest.raises(AssertionError, match=words):
+        check_round(broken(change), [np.array([1, 2], np.float32)] * 2)
+
+
+def test_messages_that_it_does_not_name_are_told() -> None:
+    class Silent(Steps):
+        __doc__ = Steps.__doc__
+        merges = frozenset({Merge.OR})
+
+    with pytest.raises(AssertionError, match="message 'steps': `merges` does not name its ADD"):
+        check_codec(Silent())
+
+
+def test_a_gradient_that_is_written_is_told() -> None:
+    class Greedy(Steps):
+        __doc__ = Steps.__doc__
+
+        def worker(self, rank: int, workers: int, seed: int) -> Any:
+            return self
+
+        def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+            gradient[:1] = 7
+            return (yield from StepsEncoder(1).exchange(gradient, round))
+
+    with pytest.raises(AssertionError, match="the encoder of worker 0 wrote into its gradient"):
+        check_codec(Greedy())
+
+
+def test_a_sum_that_is_shared_and_not_read_only_is_told() -> None:
+    shared: dict[int, Gradient] = {}
+
+    class Sharing(Steps):
+        def worker(self, rank: int, workers: int, seed: int) -> Any:
+            return self
+
+        def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+            decoded = yield from StepsEncoder(self.per_unit).exchange(gradient, round)
+            return shared.setdefault(round.workers, decoded)
+
+    with pytest.raises(AssertionError, match="workers 0 and 1 share a sum that is not read-only"):
+        check_round(Sharing(), [np.zeros(3, np.float32)] * 2)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"kind": None}, "`kind` must be text, found None"),
+        ({"__doc__": "Nothing of options."}, "the docstring does not explain per_unit"),
+    ],
+)
+def test_what_is_no_codec_is_told(changed: dict[str, Any], words: str) -> None:
+    with pytest.raises(AssertionError, match=words):
+        check_codec(type("Odd", (Steps,), changed)())
+
+
+def test_a_codec_that_refuses_everything_is_told() -> None:
+    class Unwilling(Steps):
+        __doc__ = Steps.__doc__
+
+        def worker(self, rank: int, workers: int, seed: int) -> Any:
+            return self
+
+        def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+            if gradient.size:
+                raise EncodeError("not today")
+            return (yield from StepsEncoder(1).exchange(gradient, round))
+
+    with pytest.raises(AssertionError, match="refuses all 5 cases, the last one: not today"):
+        check_codec(Unwilling(), cases=5)

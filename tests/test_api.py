@@ -1,0 +1,226 @@
+"""What a person does in a notebook, with mistakes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import netfold
+from tests import ROOT
+
+HEAVY = ("numpy", "numba", "torch", "polars", "pydantic", "simpy", "matplotlib", "networkx", "rich")
+SCENARIO: dict[str, Any] = {
+    "name": "mine",
+    "topology": {"kind": "star", "hosts": 4, "rate": "25Gbps"},
+    "workers": 4,
+    "workload": {"kind": "synthetic", "elements": 20_000, "density": "1%"},
+    "codec": {"kind": "fixed_point"},
+    "collective": {"kind": "in_network"},
+    "variants": [{"name": "dense"}, {"name": "sparse", "codec": {"kind": "packed"}}],
+}
+TEXT = """\
+name: mine
+topology: {kind: star, hosts: 4, rate: 25Gbps}
+workers: 4
+workload: {kind: synthetic, elements: 20000, density: 1%}
+codec: {kind: fixed_point}
+collective: {kind: in_network}
+variants:
+  - {name: dense}
+  - {name: sparse, codec: {kind: packed}}
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> netfold.Run:
+    return netfold.run(SCENARIO, out=tmp_path_factory.mktemp("runs"))
+
+
+def test_importing_netfold_imports_nothing_else() -> None:
+    program = f"import sys, netfold; print([name for name in {HEAVY} if name in sys.modules], dir(netfold))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.startswith("[] [")
+    assert all(repr(name) in done.stdout for name in netfold.__all__)
+
+
+def test_every_name_is_there() -> None:
+    for name in netfold.__all__:
+        assert getattr(netfold, name).__doc__, name
+    with pytest.raises(AttributeError, match=r"^module 'netfold' has no attribute 'runn'$"):
+        netfold.runn  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_run_has_its_results_as_tables(run: netfold.Run) -> None:
+    assert (run.name, run.seed, run.verdict) == ("mine", 1, "pass")
+    assert (run.path / "report.html").is_file()
+    assert run.variants["name"].to_list() == ["dense", "sparse"]
+    assert run.variants["compression_ratio"][1] > 2 * run.variants["compression_ratio"][0]
+    assert run.checks.filter(pl.col("name") == "sum_is_right")["verdict"].to_list() == ["pass", "pass"]
+    for table in (run.steps, run.rounds, run.phases, run.links):
+        assert set(table["variant"]) == {"dense", "sparse"}
+    assert run.notes.is_empty()
+    assert run.faults.is_empty()
+
+
+def test_a_run_shows_itself(run: netfold.Run) -> None:
+    assert repr(run) == f"<netfold.Run mine, seed 1: pass, in {run.path}>"
+    assert re.search(r"│ sparse  │ .* │ pass    │\n", str(run))
+    html = run._repr_html_()
+    assert html.startswith("<pre")
+    assert all(word in html for word in ("mine, seed 1", "sparse", "pass"))
+
+
+def test_a_run_is_the_same_however_it_is_given(run: netfold.Run, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(TEXT)
+    told: list[tuple[str, float, float]] = []
+    again = netfold.run(file, out=tmp_path, progress=lambda *what: told.append(what))
+
+    assert again.variants.equals(run.variants)
+    assert again.links.equals(run.links)
+    assert told[-1] == ("writing the report", 2, 2)
+    assert (again.path / "scenario.yaml").read_text() == TEXT
+    assert list(netfold.validate(TEXT)) == list(netfold.validate(str(file))) == ["dense", "sparse"]
+
+
+def test_values_seed_and_variants_can_be_chosen(tmp_path: Path) -> None:
+    changes = {
+        "topology.rate": "10Gbps",
+        "workload.elements": np.int64(1000),
+        "faults": [{"kind": "loss", "rate": "1%"}],
+        "description": "yes",
+    }
+    run = netfold.run(SCENARIO, set=changes, seed=5, variants=["sparse"], out=tmp_path)
+    setup = run.summary["variants"][0]["setup"]
+
+    assert (run.seed, run.variants["name"].to_list()) == (5, ["sparse"])
+    assert (setup["topology"]["rate"], setup["workload"]["elements"]) == ("10Gbps", 1000)
+    assert run.faults["kind"].to_list() == ["loss"]
+    assert run.summary["sets"][0] == "topology.rate=10Gbps"  # as with --set
+    assert run.summary["sets"][3] == "description=yes"
+
+
+@pytest.mark.parametrize("text", ["null", "1", "1e3", "", "a: b", "'quoted'", "*", "{", "# no"])
+def test_text_stays_text(text: str) -> None:
+    with pytest.raises(netfold.ScenarioError) as caught:
+        netfold.validate(SCENARIO, set={"description": text, "seed": "x"})
+
+    assert [error for error in str(caught.value).splitlines() if "description" in error] == []
+
+
+def test_a_run_is_loaded_and_compared(run: netfold.Run, tmp_path: Path) -> None:
+    slow = netfold.run(SCENARIO, set={"topology.rate": "10Gbps"}, out=tmp_path)
+    loaded = netfold.load(run.path)
+    comparison = netfold.compare(slow, str(loaded.path), baseline=loaded)
+
+    assert loaded.variants.equals(run.variants)
+    assert comparison.frame["variant"].to_list() == ["dense", "sparse"] * 2
+    assert comparison.frame["aggregation_elements_per_s_ratio"].to_list()[2:] == [1, 1]
+    assert comparison.frame["aggregation_elements_per_s_ratio"][0] < 0.5
+    assert "(baseline)" in str(comparison)
+    assert comparison._repr_html_().startswith("<pre")
+
+
+def test_validating_tells_settings_with_what_defaults_came_to() -> None:
+    found = netfold.validate(SCENARIO, set={"variants.sparse.topology.rate": "50Gbps"})
+
+    assert found["dense"]["topology"]["rate"] == "25Gbps"
+    assert found["sparse"]["topology"]["rate"] == "50Gbps"
+    assert found["sparse"]["collective"]["switch"] == "s0"
+
+
+def test_codecs_are_studied_on_gradients(tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    gradients = np.where(random.random((3, 500)) < 0.1, random.standard_normal((3, 500)), 0)
+    array = gradients.astype(np.float32)
+    np.save(tmp_path / "g.npy", array)
+
+    made_up = netfold.study("packed", elements=500, density=["1%", 0.1], pattern=("iid", "rows"), workers=2)
+    given = netfold.study({"p": netfold.codecs()["packed"](index="bloom")}, array, rounds=1)
+    read = netfold.study(["packed"], tmp_path / "g.npy", out=tmp_path)
+
+    assert made_up.codecs["density"].to_list() == [0.01, 0.1, 0.01, 0.1]
+    assert made_up.path is None
+    assert made_up.faults == given.faults == ()
+    assert given.codecs["codec"].to_list() == ["p"]
+    assert "values" in given.messages["label"].to_list()
+    assert given.speeds.height == 1
+    assert read.path is not None
+    assert (read.path / "study.json").is_file()
+    assert repr(read) == "<netfold study of packed: 0 faults>"
+    assert "packed" in str(read)
+
+
+def test_one_round_is_folded() -> None:
+    folded = netfold.fold("packed:index=two_level", [[0, 0.5, 0, -2], [0, 1.5, 0, 0]])
+
+    assert [one.tolist() for one in folded.decoded] == [[0, 2, 0, -2]] * 2
+    assert folded.announced_bytes(0) > 0
+
+
+MISTAKES: dict[str, tuple[str, Any]] = {
+    "nope.yaml: cannot be read: there is no such file": ("ScenarioError", lambda: netfold.run("nope.yaml")),
+    "<text>:2: topology.rat: unknown key 'rat'\n  did you mean 'rate'?": (
+        "ScenarioError",
+        lambda: netfold.run(TEXT.replace("rate:", "rat:")),
+    ),
+    "<mapping>:1: the key 'topology' is missing": ("ScenarioError", lambda: netfold.validate({"name": "x"})),
+    "cannot read a scenario from int\n  give the path": ("NetfoldError", lambda: netfold.validate(7)),  # type: ignore[arg-type]
+    "scenario: cannot write set into a scenario": ("NetfoldError", lambda: netfold.validate({"name": {1}})),
+    "--set: topology.rate: cannot read 25 as a rate": (
+        "ScenarioError",
+        lambda: netfold.validate(TEXT, set={"topology.rate": 25}),
+    ),
+    "did you mean 'topology'?": ("ScenarioError", lambda: netfold.validate(TEXT, set={"topolgy.rate": 1})),
+    "cannot place 5 workers on 4 hosts": (
+        "ScenarioError",
+        lambda: netfold.validate(TEXT, set={"workers": 5}),
+    ),
+    "did you mean sparse?": ("NetfoldError", lambda: netfold.run(SCENARIO, variants=["spars"])),
+    "nowhere: no such run folder": ("DataError", lambda: netfold.load("nowhere")),
+    "no run to compare": ("DataError", netfold.compare),
+    "no codec to study": ("NetfoldError", lambda: netfold.study([])),
+    "did you mean 'packed'?": ("ScenarioError", lambda: netfold.study(["pakced"])),
+    "--density: ": ("ScenarioError", lambda: netfold.study(["none"], density="150%")),
+    "convert it with array.astype(numpy.float32)": (
+        "DataError",
+        lambda: netfold.study(["none"], np.ones((2, 3))),  # type: ignore[arg-type]
+    ),
+    "elements: gradients are given": ("NetfoldError", lambda: netfold.study(["none"], "g.npy", elements=5)),
+    "unknown key 'x'\n  none has no options": ("ScenarioError", lambda: netfold.fold("none:x=1", [[1]])),
+    "the gradients have the shapes (2,), (1,)": ("DataError", lambda: netfold.fold("none", [[1, 2], [3]])),
+    "the gradients have the shapes none": ("DataError", lambda: netfold.fold("none", [])),
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_mistakes_are_told(words: str) -> None:
+    error, wrong = MISTAKES[words]
+    with pytest.raises(getattr(netfold, error)) as caught:
+        wrong()
+
+    assert isinstance(caught.value, netfold.NetfoldError)
+    assert words in str(caught.value)
+
+
+def test_what_stops_a_run_says_where_the_rest_is(tmp_path: Path) -> None:
+    def stop(what: str, done: float, total: float) -> None:
+        if what.startswith("sparse"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        netfold.run(SCENARIO, out=tmp_path, progress=stop)
+
+    (note,) = caught.value.__notes__
+    assert "Unfinished: sparse did not run to the end." in note
+    assert "What is done is in " in note

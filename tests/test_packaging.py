@@ -1,0 +1,75 @@
+"""What is installed: one package, all of it, under a name that clashes with nobody's."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tarfile
+from collections import Counter
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from tests import ROOT
+
+FOLDERS = ("homomorphic", "sim", "switch", "topologies")
+OF_PACKAGE = ("__init__.py", "__main__.py", "py.typed", "testing.py")
+
+
+def wheel_of(project: Path, folder: Path) -> ZipFile:
+    builder = pytest.importorskip("hatchling.builders.wheel", reason="comes with the extra `test`")
+    (path,) = builder.WheelBuilder(str(project)).build(directory=str(folder), versions=["standard"])
+    return ZipFile(path)
+
+
+def test_the_wheel_has_every_file_once_below_netfold(tmp_path: Path) -> None:
+    names = Counter(wheel_of(ROOT, tmp_path).namelist())
+    found = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file()]
+    expected = [path.relative_to(ROOT).as_posix() for path in found if path.suffix != ".pyc"]
+
+    assert "sim/report/template.html" in expected
+    assert max(names.values()) == 1
+    assert {name for name in names if ".dist-info/" not in name} == {
+        *(f"netfold/{name}" for name in OF_PACKAGE),
+        *(f"netfold/{path}" for path in expected),
+    }
+
+
+def test_the_source_distribution_gives_the_same_wheel(tmp_path: Path) -> None:
+    builder = pytest.importorskip("hatchling.builders.sdist", reason="comes with the extra `test`")
+    (path,) = builder.SdistBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    with tarfile.open(path) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (project,) = (one for one in tmp_path.iterdir() if one.is_dir())
+
+    direct, indirect = wheel_of(ROOT, tmp_path / "direct"), wheel_of(project, tmp_path / "indirect")
+
+    assert direct.namelist() == indirect.namelist()
+    assert [name for name in direct.namelist() if direct.read(name) != indirect.read(name)] == []
+
+
+def test_nothing_is_imported_by_the_bare_name_of_a_folder() -> None:
+    bare = re.compile(rf"\s*(from|import) ({'|'.join(FOLDERS)})\b")
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for folder in (*FOLDERS, "netfold", "tests", "docs", "tools")
+        for path in (ROOT / folder).rglob("*.py")
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if bare.match(line)
+    ]
+
+    assert found == []
+
+
+def test_no_module_has_the_bare_name_of_a_folder() -> None:
+    program = (
+        "import sys, netfold.sim.commands.main, netfold.sim.run.run\n"
+        f"print([name for name in sys.modules if name.partition('.')[0] in {FOLDERS}])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == "[]\n"
