@@ -98,7 +98,7 @@ def _events(record: CodecRecord) -> list[str]:
     if record.redone_parts:
         events.append(f"{record.redone_parts} of {record.redone_of} parts did not decode and were sent again")
     if record.forecast_misses:
-        events.append(f"{record.forecast_misses} parts were sent on a forecast that did not suit, and again")
+        events.append(f"{record.forecast_misses} parts did not match their forecast and were sent again")
     if record.infinite_elements:
         events.append(f"{record.infinite_elements} sums are beyond float32 and became infinite")
     return events
