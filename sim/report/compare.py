@@ -49,14 +49,14 @@ class Row:
     run: str  # "<scenario>/<folder>"
     variant: str
     verdict: str
-    against: str  # "<scenario>/<folder> <variant>" that the ratios are to
+    against: str  # "<scenario>/<folder> <variant>": what the ratios divide by
     metrics: dict[str, Any]
     ratios: dict[str, float | None]  # this over the baseline's; None where either is missing or 0
 
 
 @dataclass(frozen=True)
 class Comparison(Shown):
-    """Rows in the order the runs were given, and in words all that makes them less comparable."""
+    """Rows in the order the runs were given, and notes on everything that makes them less comparable."""
 
     baseline: str
     rows: tuple[Row, ...]
@@ -118,8 +118,8 @@ class Comparison(Shown):
 def compare(runs: Sequence[Path], baseline: Path | None = None) -> Comparison:
     """Compare runs with a baseline: a folder or one of the runs by its number from 1, by default the first.
 
-    A run that is given twice counts once. A variant is compared with the baseline's of the same name or,
-    where it has none, with its first.
+    A run that is given twice counts once. A variant is compared with the baseline's variant of the same name,
+    or with the baseline's first if there is none.
 
     Raises
     ------
@@ -138,7 +138,7 @@ def compare(runs: Sequence[Path], baseline: Path | None = None) -> Comparison:
 
 
 def _baseline(baseline: Path, loaded: Sequence[Run]) -> Run:
-    """The run of a number that the table shows, or of a folder; a folder that is called so wins."""
+    """The run with this number in the table, or in this folder; an existing folder of that name wins."""
     text = str(baseline)
     if not text.isdecimal() or baseline.exists():
         return load(baseline)
@@ -166,7 +166,7 @@ def _row(run: Run, variant: dict[str, Any], base: Run) -> Row:
 
 
 def _notes(run: Run, base: Run) -> list[str]:
-    """What differs from the baseline besides the results, and what keeps the results from counting."""
+    """Differences from the baseline's circumstances, and reasons not to rely on the results."""
     mine, theirs = _circumstances(run), _circumstances(base)
     notes = [
         f"{_name(run)}: {what} {mine[what]}, the baseline has {theirs[what]}"
@@ -175,7 +175,10 @@ def _notes(run: Run, base: Run) -> list[str]:
     ]
     if mine["scenario"] != theirs["scenario"]:
         first = base.summary["variants"][0]["name"]
-        notes = [f"{_name(run)}: another scenario; what the baseline lacks is compared with its '{first}'"]
+        notes = [
+            f"{_name(run)}: another scenario; "
+            f"variants that the baseline lacks are compared with its '{first}'"
+        ]
     else:
         notes += [*_other_inputs(run, base), *_unmatched(run, base)]
     notes += _other_workers(run, base)
@@ -184,17 +187,17 @@ def _notes(run: Run, base: Run) -> list[str]:
     kinds = {variant["name"]: kind(variant["verdict"]) for variant in run.summary["variants"]}
     if set(kinds.values()) - {*GOOD, "stuck"}:
         notes.append(f"{_name(run)}: a check failed, do not rely on its numbers")
-    for found, told in (
-        ("stuck", "got stuck, numbers are of the steps done before"),
-        ("approximate", "approximate, some elements are estimates that no bound holds for"),
+    for found, meaning in (
+        ("stuck", "got stuck, the numbers are those of the finished steps"),
+        ("approximate", "approximate, some elements are estimates without an error bound"),
     ):
         names = ", ".join(f"'{name}'" for name, one in kinds.items() if one == found)
-        notes += [f"{_name(run)}: {names} {told}"] if names else []
+        notes += [f"{_name(run)}: {names} {meaning}"] if names else []
     return notes
 
 
 def _other_inputs(run: Run, base: Run) -> list[str]:
-    """A note on every file that the scenario names and that holds something else in the baseline."""
+    """One note for every named file whose content differs in the baseline."""
     mine, theirs = (
         {one["path"]: one["sha256"] for one in both.summary.get("inputs", ())} for both in (run, base)
     )
@@ -218,7 +221,7 @@ def _unmatched(run: Run, base: Run) -> list[str]:
 
 
 def _other_workers(run: Run, base: Run) -> list[str]:
-    """One note on all variants that have more or fewer workers than what they are compared with."""
+    """One note on all variants whose number of workers differs from the baseline's."""
     differing = [
         f"'{entry['name']}' has {mine}, '{against['name']}' of the baseline {theirs}"
         for entry in run.summary["variants"]
@@ -229,13 +232,13 @@ def _other_workers(run: Run, base: Run) -> list[str]:
 
 
 def _against(variant: dict[str, Any], base: Run) -> dict[str, Any]:
-    """The baseline's variant of the same name or, where it has none, its first."""
+    """The baseline's variant of the same name, or its first if there is none."""
     candidates: list[dict[str, Any]] = base.summary["variants"]
     return next((entry for entry in candidates if entry["name"] == variant["name"]), candidates[0])
 
 
 def _circumstances(run: Run) -> dict[str, str]:
-    """What should be equal between runs for their ratios to mean something, by its name in a note."""
+    """Properties that two runs must share for their ratios to mean something, by their names in a note."""
     return {
         "scenario": run.summary["scenario"],
         "seed": str(run.summary["seed"]),

@@ -28,7 +28,7 @@ _LOSS_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 
 
 
 def figures(run: Run) -> dict[str, bytes]:
-    """File name and SVG of each figure that has something to show, in reading order."""
+    """SVG of each figure that has something to show, by file name, in reading order."""
     draw: dict[str, Callable[[Run], Figure | None]] = {
         "throughput.svg": throughput,
         "breakdown.svg": time_spent,
@@ -46,7 +46,7 @@ def figures(run: Run) -> dict[str, bytes]:
 
 
 def throughput(run: Run) -> Figure:
-    """Bars: dense gradient elements aggregated per second, with what is published or possible beside them."""
+    """Bars: dense gradient elements aggregated per second, with published rates and bounds beside them."""
     variants = run.summary["variants"]
     rates = [variant["metrics"]["aggregation_elements_per_s"] or 0.0 for variant in variants]
     references = [entry for variant in variants for entry in variant["references"]]
@@ -95,7 +95,7 @@ def _mark_references(axes: Axes, variants: list[dict[str, Any]], factor: float) 
 
 
 def time_spent(run: Run) -> Figure | None:
-    """Bars: mean time of a round, phase by phase; None where nothing took time."""
+    """Bars: mean time of a round by phase; None if nothing took time."""
     variants = [variant for variant in run.summary["variants"] if variant["metrics"]["aggregation_time_us"]]
     if not variants:
         return None
@@ -121,14 +121,14 @@ def time_spent(run: Run) -> Figure | None:
 
 
 def _filled(colour: str | None) -> dict[str, Any]:
-    """How a part of a bar looks; without a colour of its own, hatched."""
+    """Style of a part of a bar: its colour, or hatched without one."""
     if colour is None:
         return {"facecolor": "white", "edgecolor": style.MIDDLE_GREY, "hatch": "////"}
     return {"facecolor": colour}
 
 
 def bytes_sent(run: Run) -> Figure | None:
-    """Bars: what one worker sends in a step, by message, against the dense gradient; None without a step."""
+    """Bars: bytes that one worker sends per step, by message, beside those of the dense gradient."""
     variants = run.summary["variants"]
     if run.steps.is_empty():
         return None
@@ -177,7 +177,7 @@ def _payload_parts(run: Run) -> pl.DataFrame:
 
 
 def loss(run: Run) -> Figure | None:
-    """Lines: training loss by step; None where nothing was trained for two steps or more."""
+    """Lines: training loss by step; None if no variant trained for at least two steps."""
     trained = run.steps.filter(pl.col("loss").is_not_null())
     if trained["step"].n_unique() < 2:
         return None
@@ -185,7 +185,7 @@ def loss(run: Run) -> Figure | None:
     figure = style.new_figure(3.5)
     axes = figure.add_subplot(title="Training loss by step", xlabel="step", ylabel="mean loss over workers")
     lines = []
-    # Variants that agree lie on each other: broad lines go below dashed ones, and no two marks coincide.
+    # Lines of variants that agree coincide: broad lines go below dashed ones, and no two marks coincide.
     for number, (name, colour, dashes, mark) in enumerate(
         zip(names, itertools.cycle(_LOSS_COLOURS), itertools.cycle(_LOSS_DASHES), itertools.cycle("os^Dv"))
     ):

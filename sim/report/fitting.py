@@ -1,4 +1,4 @@
-"""A table that goes on in further tables below when the terminal is narrow: nothing is left out."""
+"""A table that is broken into several in a narrow terminal, so that no column is left out."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _ANY_WIDTH = 100_000
 class FittingTable(Table):
     """A table with a line above it and notes below it.
 
-    Where its columns do not fit side by side, the table is broken into several, one below the other. All of
-    them begin with the first `keys_count` columns, and the last column of all, the verdict, ends the first
-    one if it can. `pairs` are columns that stay with the one to the left of them, as a ratio does. No cell is
-    folded or cut, and no line ends in spaces.
+    If its columns do not fit side by side, the table is broken into several, one below the other. All of them
+    begin with the first `keys_count` columns. The last column, the verdict, ends the first table if it fits.
+    `pairs` are columns that stay with the one to their left, as a ratio does. No cell is wrapped or cut, and
+    no line ends in spaces.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class FittingTable(Table):
             yield Text("\n".join(lines), no_wrap=True, overflow="ignore")
 
     def _parts(self, fits: Callable[[Sequence[int]], bool]) -> Iterator[tuple[int, ...]]:
-        """The columns of each table: as many as fit, one group beside the keys at least."""
+        """The columns of each table: as many as fit, but at least one group beside the keys."""
         *groups, last = self._groups()
         if groups and not fits((*self._keys, *groups[0], *last)):
             groups, last = [*groups, last], ()
@@ -59,7 +59,7 @@ class FittingTable(Table):
         yield (*self._keys, *held, *last)
 
     def _groups(self) -> list[tuple[int, ...]]:
-        """Columns that are no keys, those that belong together at once."""
+        """Columns other than keys; paired ones form one group."""
         groups: list[tuple[int, ...]] = []
         for number in range(len(self._keys), len(self.columns)):
             if number in self._pairs:

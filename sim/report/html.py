@@ -17,30 +17,30 @@ from netfold.sim.report.setup import setup
 from netfold.sim.results.reader import Run, load
 from netfold.sim.results.verdicts import GOOD, kind
 
-ROWS_MAX = 16  # of what a stuck variant waits for
-NOTES_MAX = 6  # different ones shown per variant
+ROWS_MAX = 16  # slots, and messages, shown per stuck variant
+NOTES_MAX = 6  # different notes shown per variant
 LINKS_MAX = 3  # busiest links shown per variant
 
 _CAPTIONS = {
     "throughput.svg": "Dense gradient elements summed at every worker, per second of simulated aggregation. "
-    "A wire bound is that of dense sums: a codec that sends less may pass it.",
-    "breakdown.svg": "Mean time of one round, as the worker that was done last spent it: encoding, messages "
-    "under way, decoding. Hatched is what it began later than the first.",
-    "bytes.svg": "What leaves one worker in a step: its messages, and hatched what else its link carries, "
-    "such as headers, padding and the exponents that SwitchML sends a window ahead.",
-    "timeline.svg": "The last step. Compute on the upper track of a worker, its buckets in flight below.",
-    "loss.svg": "Mean training loss over workers, before each step's update; "
-    "lines that lie on each other are variants that agree.",
+    "The wire bound is that of dense sums: a codec that sends less can exceed it.",
+    "breakdown.svg": "Mean time of one round, of the worker that finished last: encoding, messages in "
+    "flight, decoding. Hatched: how much later it began than the first worker.",
+    "bytes.svg": "Bytes that one worker sends in a step: its messages, and hatched everything else on its "
+    "link, such as headers, padding and the exponents that SwitchML sends a window ahead.",
+    "timeline.svg": "The last step. The upper track of a worker is compute; its buckets in flight are below.",
+    "loss.svg": "Mean training loss over workers, before each step's update; lines of variants that agree "
+    "coincide.",
 }
 
 
 def build_report(path: Path) -> Path:
-    """Write figures and report of a finished run (a folder, or `latest`) again; returns the path.
+    """Write the figures and the report of a finished run (a folder, or `latest`) again; returns the path.
 
     Raises
     ------
     DataError
-        This is no finished run, or a file of it is missing or damaged.
+        This is not a finished run, or one of its files is missing or damaged.
     """
     return write_report(load(path))
 
@@ -59,7 +59,7 @@ def write_report(run: Run) -> Path:
 
 
 def render(run: Run, drawn: dict[str, bytes]) -> str:
-    """HTML text of a run with its figures in it."""
+    """HTML text of a run's report, with its figures embedded."""
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -99,7 +99,7 @@ def render(run: Run, drawn: dict[str, bytes]) -> str:
 
 
 def _fastest(variants: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The variant of highest throughput among those whose checks hold; None where there is no choice."""
+    """The variant of highest throughput among those whose checks hold; None with fewer than two variants."""
     sound = [
         variant
         for variant in variants
@@ -111,7 +111,7 @@ def _fastest(variants: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _notes(run: Run) -> list[dict[str, Any]]:
-    """The first notes of each variant, one row for all rounds of which its codec told the same."""
+    """The first notes of each variant, one row for all rounds with the same note."""
     return (
         run.notes.group_by("variant", "kind", "text", maintain_order=True)
         .agg(pl.len().alias("rounds"), pl.col("step").first(), pl.col("bucket").first())
@@ -152,7 +152,7 @@ def _busiest_links(run: Run) -> list[dict[str, Any]]:
 
 
 def _command(run: Run) -> str:
-    """What repeats the run, from inside its folder."""
+    """The command that repeats the run, from inside its folder."""
     sets = [word for assignment in run.summary["sets"] for word in ("--set", assignment)]
     chosen = [word for name in run.summary.get("chosen", ()) for word in ("--variant", name)]
     words = ["netfold", "run", "scenario.yaml", "--seed", str(run.summary["seed"]), *sets, *chosen]

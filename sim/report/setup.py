@@ -1,4 +1,4 @@
-"""What was run, in words: what all variants share once, and what each has of its own."""
+"""A run's settings for the report: shared ones once, and per variant those that differ."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ _SECTIONS = ("topology", "workers", "workload", "device", "codec", "collective",
 
 
 class Setup(NamedTuple):
-    """What a report says of the settings."""
+    """Settings as the report shows them."""
 
-    shared: list[tuple[str, str]]  # section and its words
+    shared: list[tuple[str, str]]  # section and its text
     headings: list[str]  # sections in which variants differ
-    rows: list[tuple[str, list[str]]]  # variant, and words by heading
+    rows: list[tuple[str, list[str]]]  # variant, and its text under each heading
 
 
 def setup(variants: Sequence[Mapping[str, Any]]) -> Setup:
-    """Settings of a summary's variants; nothing at all where none says what it ran."""
-    told = {entry["name"]: _words(entry.get("setup", {})) for entry in variants}
-    sections = [name for name in _SECTIONS if any(name in own for own in told.values())]
-    same = {name for name in sections if len({own.get(name, NONE) for own in told.values()}) == 1}
-    first = next(iter(told.values()))
+    """Settings of a summary's variants; empty if no variant records its setup."""
+    texts = {entry["name"]: _texts(entry.get("setup", {})) for entry in variants}
+    sections = [name for name in _SECTIONS if any(name in own for own in texts.values())]
+    same = {name for name in sections if len({own.get(name, NONE) for own in texts.values()}) == 1}
+    first = next(iter(texts.values()))
     headings = [name for name in sections if name not in same]
-    rows = [(variant, [own.get(name, NONE) for name in headings]) for variant, own in told.items()]
+    rows = [(variant, [own.get(name, NONE) for name in headings]) for variant, own in texts.items()]
     shared = [(name, first[name]) for name in sections if name in same and first[name] != NONE]
     return Setup(shared, headings, rows if headings else [])
 
 
-def _words(sections: Mapping[str, Any]) -> dict[str, str]:
+def _texts(sections: Mapping[str, Any]) -> dict[str, str]:
     return {name: _section(value) for name, value in sections.items()}
 
 
 def _section(value: Any) -> str:
-    """A section's kind, and its options with their names; of a list, one after the other."""
+    """A section's kind and its options with their names; a list's items one after the other."""
     if isinstance(value, list):
         return "; ".join(map(_section, value)) or NONE
     if not isinstance(value, dict):

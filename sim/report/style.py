@@ -1,4 +1,4 @@
-"""How figures look: a palette that colour-blind readers can tell apart, no clutter, the same bytes always."""
+"""Style of figures: a palette for colour-blind readers, no clutter, and the same bytes every time."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _SETTINGS: Any = {
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Matplotlib's defaults plus ours, whatever the user's own configuration says."""
+    """Matplotlib's defaults plus our settings, regardless of the user's configuration."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_SETTINGS)
@@ -72,17 +72,17 @@ def new_figure(height_inches: float) -> Figure:
 
 
 def to_svg(figure: Figure) -> bytes:
-    """SVG without a date or a program's version in it."""
+    """SVG without a date or a program version."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     return buffer.getvalue()
 
 
 def label_colours(labels: Iterable[str]) -> dict[str, str]:
-    """Colour of each message label, no two alike.
+    """Colour of each message label; no two are alike.
 
-    That of a known label is the same in every report, that of another in every report whose other labels
-    do not begin their search for a free colour at the same place.
+    A known label has the same colour in every report. So has another label, unless a hash collision with one
+    more label in the report moves it to the next free colour.
     """
     present = dict.fromkeys(labels)
     colours = {label: _KNOWN_LABELS[label] for label in present if label in _KNOWN_LABELS}
@@ -94,7 +94,7 @@ def label_colours(labels: Iterable[str]) -> dict[str, str]:
 
 
 def _more_colours() -> Iterator[str]:
-    """Colours without end, each far from the one before: hues by the golden ratio."""
+    """Endless colours, each far from the one before: hues by the golden ratio."""
     for number in itertools.count(1):
         red, green, blue = colorsys.hsv_to_rgb(number * 0.618034 % 1, 0.5, 0.8)
         yield f"#{round(255 * red):02x}{round(255 * green):02x}{round(255 * blue):02x}"
@@ -121,14 +121,14 @@ def bars_axes(axes: Axes, names: list[str], title: str) -> None:
 
 
 def _in_lines(name: str) -> str:
-    """A name in so few and so short lines that it stays in its row and leaves room for the bars."""
+    """A name wrapped and cut so that it fits its row and leaves space for the bars."""
     return "\n".join(textwrap.wrap(name, _NAME_CHARACTERS, max_lines=_NAME_LINES, placeholder="…"))
 
 
 def legend_below(figure: Figure, handles: Sequence[Any], names: Sequence[str]) -> None:
-    """Legend under the figure, in as few rows as fit, read row by row as far as matplotlib lets it.
+    """Draw the legend below the figure, in as few rows as fit.
 
-    The figure has room for one row, and grows by the others.
+    The figure has space for one row; it grows by the others.
     """
     columns_count = next(
         count
@@ -141,7 +141,7 @@ def legend_below(figure: Figure, handles: Sequence[Any], names: Sequence[str]) -
 
 
 def _legend_characters(names: Sequence[str], columns_count: int) -> int:
-    """Width of a legend, whose columns matplotlib fills one after the other, the first ones with one more."""
+    """Width of a legend; matplotlib fills its columns in order, and the first ones get one entry more."""
     rows_count, longer_count = divmod(len(names), columns_count)
     rest = iter(names)
     columns = [
@@ -151,5 +151,5 @@ def _legend_characters(names: Sequence[str], columns_count: int) -> int:
 
 
 def beside(axes: Axes, row: int, text: str, colour: str = BLACK) -> None:
-    """Text right of a row of bars, where no bar and no mark can run into it."""
+    """Write text to the right of a row of bars, outside the area of bars and marks."""
     axes.text(1.015, row, text, transform=axes.get_yaxis_transform(), va="center", color=colour)

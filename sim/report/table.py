@@ -1,4 +1,4 @@
-"""The terminal's table of a run: one line per variant, and what is published about it below."""
+"""The terminal's table of a run: one line per variant, and notes below."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from netfold.sim.report import words
 from netfold.sim.report.fitting import FittingTable
 from netfold.sim.results.verdicts import kind
 
-SHARE_MIN = 0.005  # of the aggregation time: smaller parts are left to the report
+SHARE_MIN = 0.005  # of the aggregation time: only the report shows smaller parts
 BOUND_LABEL = "wire bound"  # how the label of a computed bound begins
 _RATIO_COLUMNS = (3,)  # belongs to the column left of it
 
@@ -26,9 +26,9 @@ def results_table(summary: Mapping[str, Any]) -> Table:
         f"aggregation: mean per step; × first: elements/s over that of {variants[0]['name']}; wire/worker: "
         "sent by one worker, mean per step; compression: dense float32 bytes over the payload of one worker",
         *_time_shares(variants),
-        *_told(variants),
+        *_codec_events(variants),
         *_published(variants),
-        *_held(variants),
+        *_workers_held(variants),
         *_injected(summary["injected"]),
         *(f"note: {text}" for text in summary["warnings"]),
     ]
@@ -56,7 +56,7 @@ def results_table(summary: Mapping[str, Any]) -> Table:
 
 
 def _published(variants: list[dict[str, Any]]) -> list[str]:
-    """A line for every published figure; bounds are left to the report."""
+    """A line for every published figure; only the report shows bounds."""
     return [
         f"{entry['label']} for {variant['name']}: {words.scaled(entry['elements_per_s'], '')} elements/s, "
         f"{entry['source']}"
@@ -66,8 +66,8 @@ def _published(variants: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _held(variants: list[dict[str, Any]]) -> list[str]:
-    """A line for every variant some of whose results do not hold all workers."""
+def _workers_held(variants: list[dict[str, Any]]) -> list[str]:
+    """A line for every variant in which some result does not hold all workers."""
     return [
         f"{variant['name']}: workers held, {metrics['workers_held_min']} at least, "
         f"{words.digits(metrics['workers_held_mean'])} of {metrics['workers']} on average"
@@ -76,10 +76,12 @@ def _held(variants: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _told(variants: list[dict[str, Any]]) -> list[str]:
-    """A line for every variant whose codec told of something."""
+def _codec_events(variants: list[dict[str, Any]]) -> list[str]:
+    """A line for every variant whose codec reported notes."""
     return [
-        f"{variant['name']}: {told}" for variant in variants if (told := words.codec_told(variant["metrics"]))
+        f"{variant['name']}: {events}"
+        for variant in variants
+        if (events := words.codec_events(variant["metrics"]))
     ]
 
 
@@ -93,8 +95,8 @@ def _time_shares(variants: list[dict[str, Any]]) -> list[str]:
             shares[name] = shares.get(name, 0.0) + (row["share"] or 0.0)
         parts = [name for name, share in shares.items() if share >= SHARE_MIN]
         if len(parts) > 1:
-            told = ", ".join(f"{name} {100 * shares[name]:.0f} %" for name in parts)
-            lines.append(f"time of {variant['name']}: {told}")
+            text = ", ".join(f"{name} {100 * shares[name]:.0f} %" for name in parts)
+            lines.append(f"time of {variant['name']}: {text}")
     return lines
 
 
@@ -107,6 +109,6 @@ def _injected(entries: list[dict[str, Any]]) -> list[str]:
 
 
 def verdict_text(verdict: str) -> Text:
-    """The word, in the colour of what it means."""
+    """The verdict in its colour."""
     styles = {"pass": "green", "approximate": "bold cyan", "stuck": "bold yellow"}
     return Text(verdict, style=styles.get(kind(verdict), "bold red"))

@@ -1,4 +1,4 @@
-"""The time line of one step: what each worker did and when, one panel per variant on a common clock."""
+"""The time line of one step: the phases of each worker, one panel per variant on a common clock."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from netfold.sim.report import style, words
 from netfold.sim.results.reader import Run
 
 LANES_MAX = 8
-_COMPUTE_BUCKET = -1  # what PhaseRecord says of forward and backward
+_COMPUTE_BUCKET = -1  # bucket of forward and backward in a PhaseRecord
 _LANE_FILL = 0.84  # of a lane's height; the rest separates workers
 _TITLE_CHARACTERS = 110  # of a panel
-_INSET_TITLE_INCHES = 0.2  # room above the lanes of a magnified step
+_INSET_TITLE_INCHES = 0.2  # space above the lanes of a magnified step
 _MAGNIFY_BELOW = 0.25  # of the time axis: a step shorter than this is drawn a second time, magnified
 
 
@@ -40,12 +40,12 @@ class Panel(NamedTuple):
     variant: str
     step: int
     end_us: float
-    note: str  # how many of its workers are shown, where not all are
+    note: str  # how many of its workers are shown; empty if all are
     bars: list[Bar]
 
 
 def timeline(run: Run) -> Figure | None:
-    """Gantt chart of every variant's last finished step, workers as lanes; None where nothing took time."""
+    """Gantt chart of every variant's last finished step, workers as lanes; None if nothing took time."""
     panels = [
         _panel(run, variant["name"]) for variant in run.summary["variants"] if variant["metrics"]["steps"]
     ]
@@ -98,7 +98,7 @@ def _panel(run: Run, variant: str) -> Panel:
 
 
 def _chosen(workers: Sequence[int], slowest: int) -> list[int]:
-    """At most `LANES_MAX` of the sorted workers: evenly spread, the slowest in place of its neighbour."""
+    """At most `LANES_MAX` of the sorted workers, evenly spread; the slowest replaces its neighbour."""
     if len(workers) <= LANES_MAX:
         return list(workers)
     spread = [workers[lane * (len(workers) - 1) // (LANES_MAX - 1)] for lane in range(LANES_MAX)]
@@ -107,7 +107,7 @@ def _chosen(workers: Sequence[int], slowest: int) -> list[int]:
 
 
 def _draw(axes: Axes, bars: Sequence[Bar], colours: dict[str, str], factor_us: float) -> None:
-    """Lanes from top to bottom: in each, compute on the first track, buckets in flight on those below."""
+    """Draw lanes from top to bottom: in each, compute is the first track, and buckets in flight are below."""
     workers = sorted({bar.worker for bar in bars})
     rectangles, filled = [], []
     for lane, worker in enumerate(workers):
@@ -115,7 +115,7 @@ def _draw(axes: Axes, bars: Sequence[Bar], colours: dict[str, str], factor_us: f
         buckets = _by_bucket(own)
         tracks = _tracks(buckets)
         height = _LANE_FILL / (1 + max(tracks.values()))
-        # Longest first: of two messages under way at once, the shorter lies on the longer and is less high.
+        # Longest first: of two messages in flight at once, the shorter is drawn over the longer and lower.
         for bar in sorted(own, key=lambda bar: bar.start_us - bar.end_us):
             corner = (bar.start_us / factor_us, lane - _LANE_FILL / 2 + height * tracks[bar.bucket])
             width = (bar.end_us - bar.start_us) / factor_us
@@ -156,7 +156,7 @@ def _tracks(buckets: Mapping[int, Sequence[Bar]]) -> dict[int, int]:
 
 
 def _longer_at_once(bar: Bar, bars: Sequence[Bar]) -> int:
-    """How many longer phases of this one's bucket are under way while it is."""
+    """How many longer phases of the same bucket overlap this one."""
     duration_us = bar.end_us - bar.start_us
     return sum(
         other.start_us < bar.end_us
@@ -167,7 +167,7 @@ def _longer_at_once(bar: Bar, bars: Sequence[Bar]) -> int:
 
 
 def _magnify(axes: Axes, panel: Panel, colours: dict[str, str], span_us: float) -> Axes:
-    """Draw a short step again in the room that a slow variant leaves to its right; returns those axes."""
+    """Draw a short step again, magnified, in the free space to its right; returns those axes."""
     left = panel.end_us / span_us + 0.1
     inset = axes.inset_axes((left, 0.04, 1 - left, 0.92), facecolor="#f4f4f4")
     _draw(inset, panel.bars, colours, 1.0)

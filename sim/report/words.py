@@ -1,4 +1,4 @@
-"""Numbers as people read them: three digits, a prefix, a unit; an en dash where there is none."""
+"""Numbers and results as text: three digits, a prefix, a unit; an en dash for a missing value."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from netfold.sim.units import PS_PER_US
 
 NOTHING = "–"
 REDONE = "parts did not decode and were sent again"
-MISSED_FORECASTS = "parts were sent on a forecast that did not suit, and again"
+MISSED_FORECASTS = "parts did not match their forecast and were sent again"
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _TIMES_US = ((1e6, "s"), (1e3, "ms"), (1.0, "µs"), (1e-3, "ns"))
 
@@ -33,12 +33,12 @@ def scaled(value: float | None, unit: str) -> str:
 
 
 def prefix(value: float) -> tuple[float, str]:
-    """The decimal prefix that suits a value: its factor and its letter."""
+    """Factor and letter of the decimal prefix for a value."""
     return next(((factor, name) for factor, name in _PREFIXES if abs(value) >= factor), _PREFIXES[-1])
 
 
 def time(value_us: float | None) -> str:
-    """A time in the unit that suits it: "1.24 ms"."""
+    """A time in a suitable unit: "1.24 ms"."""
     if value_us is None:
         return NOTHING
     factor, unit = time_unit(value_us)
@@ -46,7 +46,7 @@ def time(value_us: float | None) -> str:
 
 
 def time_unit(value_us: float) -> tuple[float, str]:
-    """Microseconds in the unit that suits a time, and the unit's name."""
+    """A suitable unit for a time: its length in microseconds, and its name."""
     return next(((factor, unit) for factor, unit in _TIMES_US if abs(value_us) >= factor), _TIMES_US[-1])
 
 
@@ -56,7 +56,7 @@ def times(value: float | None) -> str:
 
 
 def optional(value: float | None) -> str:
-    """Three digits, where there is a value."""
+    """A value with three digits; a dash if it is missing."""
     return NOTHING if value is None else digits(value)
 
 
@@ -66,73 +66,73 @@ def percent(value: float | None) -> str:
 
 
 def ratio(value: float | None, base: float | None) -> float | None:
-    """Value over base; None where either is missing or the base is 0."""
+    """Value over base; None if either is missing or the base is 0."""
     return value / base if value is not None and base else None
 
 
 def error(value: float | None) -> str:
-    """An error's size: "1.23e-07"; a missing one was not finite."""
+    """The size of an error: "1.23e-07"; None means that it is not finite."""
     if value is None:
         return "not finite"
     return "0" if value == 0 else f"{value:.2e}"
 
 
 def exact(metrics: Mapping[str, Any]) -> str:
-    """Whether every merged word of a variant was right: "yes" or "no"; nothing where none was merged."""
+    """Whether every merged word of a variant is right: "yes" or "no"; a dash if no word was merged."""
     return NOTHING if metrics["exact"] is None else "yes" if metrics["exact"] else "no"
 
 
 def max_error(metrics: Mapping[str, Any]) -> str:
-    """A variant's largest error; nothing where nothing was decoded."""
+    """A variant's largest error; a dash if nothing was decoded."""
     return NOTHING if metrics["exact"] is None else error(metrics["max_abs_error"])
 
 
-def codec_told(metrics: Mapping[str, Any]) -> str:
-    """What a variant's codec told of its rounds: "packed in 12 rounds, dense in 3; 5 parts sent again"."""
+def codec_events(metrics: Mapping[str, Any]) -> str:
+    """A variant's codec notes, counted: "packed in 12 rounds, dense in 3; 5 elements are infinite"."""
     choices = [f"{name} in {count} rounds" for name, count in (metrics["codec_choice"] or {}).items()]
     counted = {
         REDONE: metrics["decode_failures"],
         MISSED_FORECASTS: metrics["forecast_misses"],
         "elements are infinite": metrics["infinite_entries"],
     }
-    told = [f"{count} {what}" for what, count in counted.items() if count]
-    return "; ".join([*([", ".join(choices)] if choices else []), *told])
+    events = [f"{count} {what}" for what, count in counted.items() if count]
+    return "; ".join([*([", ".join(choices)] if choices else []), *events])
 
 
 def phase_name(phase: Mapping[str, Any]) -> str:
-    """A phase as legends call it: "encode", "network: values"."""
+    """Name of a phase in legends: "encode", "network: values"."""
     return f"network: {phase['label']}" if phase["phase"] == "network" else str(phase["phase"])
 
 
 def lacks_workers(metrics: Mapping[str, Any]) -> bool:
-    """Whether some result of a variant does not hold all its workers."""
+    """Whether some result of a variant lacks a worker."""
     held = metrics["workers_held_min"]
     return held is not None and bool(held < metrics["workers"])
 
 
 def has_finished(variant: Mapping[str, Any]) -> bool:
-    """Whether a variant of a summary did all its steps."""
+    """Whether a variant of a summary finished all its steps."""
     return all(check["verdict"] == "pass" for check in variant["checks"] if check["name"] == "finishes")
 
 
 def span(values: Iterable[int]) -> str:
-    """The one value that there is, or the least and the most: "4" or "4 to 16"."""
+    """The single value, or the least and the most: "4" or "4 to 16"."""
     found = sorted(set(values))
     return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
 
 
 def injected(entry: Mapping[str, Any]) -> str:
-    """What a fault came to: "123 packets", "at 1.00 ms, for 2ms", or that it never was."""
+    """Effect of a fault: "123 packets", "at 1.00 ms, for 2ms", or that it never happened."""
     if entry["counted"] == "packets":
         return f"{entry['count']} packets"
     if not entry["count"]:
-        return "never, everything was over before"
+        return "never, the run ended before"
     extent = f", {entry['extent']}" if entry["extent"] else ""
     return f"at {time(entry['first_ps'] / PS_PER_US)}{extent}"
 
 
 def has_trained(metrics: Mapping[str, Any]) -> bool:
-    """Whether a variant was trained for two steps or more, so that its loss had time to change."""
+    """Whether a variant was trained for at least two steps, so that its loss can change."""
     return metrics["loss_first"] is not None and metrics["loss"] is not None and metrics["steps"] > 1
 
 

@@ -2,7 +2,7 @@
 
 summary = summarize(facts, records)           # records → metrics and a verdict
 folder = write_run(out_dir, RunData(records=records, summary=summary, ...))
-run = load(folder)                            # what reports and comparisons start from
+run = load(folder)                            # the input of reports and comparisons
 """
 
 from netfold.sim.plan.reference import Reference

@@ -1,4 +1,4 @@
-"""Where the time of aggregation goes: phase by phase, and what is left unexplained."""
+"""The aggregation time by phase and message, and the rest that no phase explains."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from netfold.sim.results.records import PhaseRecord, RoundRecord
 from netfold.sim.units import PS_PER_US
 
 UNEXPLAINED = "unexplained"
-_COMPUTE_BUCKET = -1  # what PhaseRecord says of forward and backward
+_COMPUTE_BUCKET = -1  # bucket of forward and backward in a PhaseRecord
 
 
 class _Counted(NamedTuple):
-    """The part of a round that counts as its own."""
+    """The part of a round that no earlier round covers."""
 
     step: int
     bucket: int
@@ -27,10 +27,10 @@ def breakdown(
 ) -> list[dict[str, Any]] | None:
     """Mean time per round, share and payload of every phase and label of some rounds; None without a round.
 
-    Each round is told by the worker that was done last and, of several, began last: that is what it took.
-    Where rounds of several buckets overlap, the time counts for the one that began first, and once: the rows
-    never add up to more than `aggregation_ps`, the time in which some round was under way. The last row is
-    the rest: how much later than the first the last worker of a round began.
+    Each round is measured at the worker that finished last; of several, at the one that began last. If rounds
+    of several buckets overlap, the time counts once, for the round that began first. So the rows never add up
+    to more than `aggregation_ps`, the time in which some round was in progress. The last row is the rest: how
+    much later than the first worker of a round the last one began.
     """
     if not rounds:
         return None
@@ -59,7 +59,7 @@ def breakdown(
 
 
 def _counted(rounds: Sequence[RoundRecord]) -> Iterator[_Counted]:
-    """Every round without the time that those before it cover, in the order in which they began."""
+    """Every round in order of start, without the time that earlier rounds cover."""
     reached_ps = 0
     for record in sorted(rounds, key=lambda record: (record.start_ps, record.end_ps)):
         yield _Counted(record.step, record.bucket, max(record.start_ps, reached_ps), record.end_ps)
@@ -67,7 +67,7 @@ def _counted(rounds: Sequence[RoundRecord]) -> Iterator[_Counted]:
 
 
 def _of_last_worker(phases: Sequence[PhaseRecord]) -> list[PhaseRecord]:
-    """Phases of the worker that was done last; of several, that which the others waited for."""
+    """Phases of the worker that finished last; of several, of the one that began last."""
     by_worker: dict[int, list[PhaseRecord]] = defaultdict(list)
     for phase in phases:
         by_worker[phase.worker].append(phase)

@@ -1,7 +1,7 @@
-"""The form of a run folder's JSON files, version 1: what a reader may count on, and mistakes in words.
+"""The format of a run folder's JSON files, version 1: what readers can rely on, and errors in words.
 
-`FORMAT` is in every `summary.json`. It goes up when something that readers count on is renamed, removed or
-means something else; what is only added does not change it.
+`FORMAT` is in every `summary.json`. It goes up when something that readers rely on is renamed, is removed or
+changes its meaning. An addition does not change it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from netfold.sim.results.verdicts import PATTERN
 
 FORMAT = 1
 _FOUND_CHARACTERS = 60  # of a wrong value, in an error
-_DEPTH_MAX = 64  # of mappings and lists in each other: a run's own have some ten
-_DAMAGED = "the folder is damaged, or somebody changed it: run the scenario again"
+_DEPTH_MAX = 64  # of nested mappings and lists; netfold writes about ten
+_DAMAGED = "the folder is damaged or was changed: run the scenario again"
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Finite = Annotated[float, Field(ge=-1e300, le=1e300)]
@@ -26,7 +26,7 @@ Verdict = Annotated[str, Field(pattern=PATTERN)]
 
 
 class _Form(BaseModel):
-    """A mapping whose keys have these types; what else it holds is ignored."""
+    """A mapping whose keys have these types; other keys are ignored."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
@@ -154,7 +154,7 @@ class _Variant(_Form):
 
 
 class _Injected(_Form):
-    """What a fault came to."""
+    """The effect of a fault."""
 
     variant: str
     fault: Count
@@ -199,7 +199,7 @@ class _Circumstances(_Form):
     version: str
 
 
-_RULES = {  # by pydantic's name of a mistake
+_RULES = {  # by pydantic's type of error
     "model_type": "must be a mapping",
     "dict_type": "must be a mapping",
     "list_type": "must be a list",
@@ -222,12 +222,12 @@ _FORMS: dict[str, TypeAdapter[Any]] = {
 
 
 def parse(path: str, name: str, content: bytes) -> Any:
-    """Plain data of one of a run folder's JSON files by its name; `path` is what an error calls it.
+    """Plain data of the run folder's JSON file of this name; errors call the file `path`.
 
     Raises
     ------
     DataError
-        It is no JSON, is of another format, or something in it is missing or of the wrong kind.
+        It is not JSON, has another format, or something in it is missing or has the wrong type.
     """
     try:
         found = json.loads(content, parse_constant=_refuse_constant)
@@ -246,11 +246,11 @@ def parse(path: str, name: str, content: bytes) -> Any:
 
 
 def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def _require_plain(path: str, found: object) -> None:
-    """Refuse what a reader would trip over where no form says more: deep nesting, text that is no Unicode."""
+    """Refuse what no form checks but would make a reader fail: deep nesting, and text that is not Unicode."""
     level = [found]
     for _ in range(_DEPTH_MAX):
         below: list[object] = []
@@ -261,7 +261,7 @@ def _require_plain(path: str, found: object) -> None:
                 below += value
             elif isinstance(value, str) and any("\ud800" <= one <= "\udfff" for one in value):
                 raise DataError(
-                    f"{path}: damaged: holds text that is no Unicode: {ascii(value)[:60]}", _DAMAGED
+                    f"{path}: damaged: holds text that is not Unicode: {ascii(value)[:60]}", _DAMAGED
                 )
         level = below
     if level:
@@ -274,7 +274,7 @@ def _require_format(path: str, found: object) -> None:
     version = found.get("format")
     if version is None and "variants" in found:
         raise DataError(
-            f"{path}: has no format version: a netfold wrote it that gave none",
+            f"{path}: has no format version: an older netfold wrote it",
             f"this netfold reads format {FORMAT}: run the scenario again, or use the version in run.json",
         )
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
@@ -282,12 +282,12 @@ def _require_format(path: str, found: object) -> None:
     if version > FORMAT:
         raise DataError(
             f"{path}: has format {_shown(version)}, a newer netfold wrote it: this one reads format {FORMAT}",
-            "use a netfold as new as the version in run.json, or run the scenario again with this one",
+            "use the netfold version in run.json or a newer one, or run the scenario again with this one",
         )
 
 
 def _in_words(path: str, error: ValidationError) -> DataError:
-    """The first mistake, with its place, and how many more there are."""
+    """The first error with its place, and the number of further ones."""
     details = error.errors(include_url=False)
     first = details[0]
     place = ".".join(map(str, first["loc"]))

@@ -1,4 +1,4 @@
-"""Read a run's folder back, refusing with a reason whatever is not one."""
+"""Read a run's folder back; anything else is refused with a reason."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from netfold.sim.results.tables import TABLES, nullable, schema
 TEXT_BYTES_MAX = 2**26  # of a JSON file or the scenario
 TABLE_BYTES_MAX = 2**31
 ROWS_MAX = 50_000_000  # of a table
-_DAMAGED = "the folder is damaged, or somebody changed it: run the scenario again"
-_LEAST = {"bucket": -1}  # of a column of whole numbers; of the others 0
+_DAMAGED = "the folder is damaged or was changed: run the scenario again"
+_LEAST = {"bucket": -1}  # of columns of whole numbers; 0 for the others
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run, as its folder tells it."""
+    """A finished run, read from its folder."""
 
     path: Path
     scenario_text: bytes
@@ -44,13 +44,13 @@ class Run:
 
 
 def load(path: Path) -> Run:
-    """Read the run of a folder, of a file in it, or of `latest` (`latest.txt` where there are no links).
+    """Read the run of a folder, of a file in it, or of `latest` (`latest.txt` on systems without links).
 
     Raises
     ------
     DataError
-        There is nothing there, it is no run folder, the run did not finish, or a file is missing, no regular
-        file, too large, damaged, of another format, or contradicts another.
+        The path does not exist or is not a run folder, the run did not finish, or a file is missing, is not a
+        regular file, is too large or damaged, has another format, or contradicts another.
     """
     folder = _resolve(path)
     if not folder.is_dir():
@@ -67,14 +67,15 @@ def load(path: Path) -> Run:
 
 
 def read(folder: Path) -> Run:
-    """Read a folder without asking whether its run has finished (a report is made just before that).
+    """Read a folder even if its run is not finished yet (the report is written just before it is).
 
     Raises
     ------
     DataError
-        A file is missing, no regular file, too large, damaged, of another format, or contradicts another.
+        A file is missing, is not a regular file, is too large or damaged, has another format, or contradicts
+        another.
     """
-    summary = _json(folder / "summary.json")  # first: it says of which format all of it is
+    summary = _json(folder / "summary.json")  # first: it holds the version of the folder's format
     run = Run(
         path=folder,
         scenario_text=_bytes(folder / "scenario.yaml", TEXT_BYTES_MAX),
@@ -93,8 +94,8 @@ def read(folder: Path) -> Run:
 
 def _resolve(path: Path) -> Path:
     try:
-        place = path.resolve()  # "." has a name then
-    except (OSError, RuntimeError, ValueError):  # a link that leads back to itself, for example
+        place = path.resolve()  # gives "." a name
+    except (OSError, RuntimeError, ValueError):  # a link to itself, for example
         return path
     pointer = place.with_name("latest.txt")
     if place.name in ("latest", "latest.txt") and not place.is_dir() and pointer.is_file():
@@ -126,15 +127,15 @@ def _json(path: Path) -> Any:
 
 
 def _table(path: Path, record: type, sha256: str) -> pl.DataFrame:
-    """A table whose columns are those of a record, without negative counts and nulls where none may be.
+    """A table with the columns of a record type, without negative counts and nulls in required columns.
 
-    Its bytes are held to their digest first: Parquet readers do not take every damage well.
+    The digest of its bytes is checked first: Parquet readers do not detect every kind of damage.
     """
     content, expected = _bytes(path, TABLE_BYTES_MAX), schema(record)
     if (found := hashlib.sha256(content).hexdigest()) != sha256:
         raise DataError(
             f"{path}: damaged: {len(content)} bytes whose SHA-256 is {found[:12]}…, "
-            f"summary.json says {sha256[:12] or 'nothing of it'}…",
+            f"summary.json has {f'{sha256[:12]}…' if sha256 else 'none'}",
             _DAMAGED,
         )
     with _polars_errors(path):
@@ -142,15 +143,15 @@ def _table(path: Path, record: type, sha256: str) -> pl.DataFrame:
     if columns != expected:
         differing = sorted({name for name, _ in set(columns.items()) ^ set(expected.items())})
         raise DataError(
-            f"{path}: columns {', '.join(differing)} are not as this version of netfold writes them"
+            f"{path}: columns {', '.join(differing)} differ from those that this version of netfold writes"
             if differing
-            else f"{path}: columns are in another order than this version of netfold writes them",
+            else f"{path}: columns are in another order than this version of netfold writes",
             "run the scenario again, or read the file with the version in run.json",
         )
     with _polars_errors(path):
         rows_count = pl.scan_parquet(io.BytesIO(content)).select(pl.len()).collect().item()
         if rows_count > ROWS_MAX:
-            raise DataError(f"{path}: has {rows_count} rows, up to {ROWS_MAX} are read", _DAMAGED)
+            raise DataError(f"{path}: has {rows_count} rows, the most is {ROWS_MAX}", _DAMAGED)
         frame = pl.read_parquet(io.BytesIO(content))
     for name in expected.names():
         _require_sound(path, frame[name], name in nullable(record))
@@ -166,10 +167,10 @@ def _require_known_phases(path: Path, phases: pl.DataFrame) -> None:
 
 
 def _require_sound(path: Path, column: pl.Series, may_be_null: bool) -> None:
-    """Refuse nothing where nothing may be, and negative numbers."""
+    """Refuse missing values in a required column, and numbers below the least."""
     if not may_be_null and column.null_count():
         row = column.is_null().to_list().index(True)
-        raise DataError(f"{path}: {column.name}: row {row} holds nothing, it must hold a value", _DAMAGED)
+        raise DataError(f"{path}: {column.name}: row {row} is empty, it must have a value", _DAMAGED)
     least = _LEAST.get(column.name, 0)
     if column.dtype == pl.Int64 and (column < least).any():
         row = (column < least).to_list().index(True)
@@ -179,7 +180,10 @@ def _require_sound(path: Path, column: pl.Series, may_be_null: bool) -> None:
 
 @contextlib.contextmanager
 def _polars_errors(path: Path) -> Iterator[None]:
-    """What polars says of a damaged file, in one line; some of it are panics, which are no `Exception`."""
+    """Turn what polars raises on a damaged file into a `DataError` of one line.
+
+    Some of it are panics, which are no `Exception`.
+    """
     try:
         yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
@@ -188,18 +192,18 @@ def _polars_errors(path: Path) -> Iterator[None]:
 
 
 def _require_agreement(run: Run) -> None:
-    """Tables are about the variants of the summary, and have as many steps as it says."""
+    """Check that tables have only the summary's variants, and as many steps as it says."""
     names = [entry["name"] for entry in run.summary["variants"]]
     networks = [name.partition("/")[0] for name in names]
     if len(set(names)) < len(names):
-        raise DataError(f"{run.path / 'summary.json'}: two variants have one name", _DAMAGED)
+        raise DataError(f"{run.path / 'summary.json'}: two variants have the same name", _DAMAGED)
     for table in TABLES:
         frame = getattr(run, table)
         known = {*names, *networks} if table in ("links", "faults") else set(names)
         unknown = sorted(set(frame["variant"].unique()) - known)
         if unknown:
             raise DataError(
-                f"{run.path / table}.parquet: variant: {unknown[0][:60]!r} is none of summary.json's",
+                f"{run.path / table}.parquet: variant: {unknown[0][:60]!r} is not in summary.json",
                 _DAMAGED,
             )
     for entry in run.summary["variants"]:

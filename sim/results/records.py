@@ -1,4 +1,4 @@
-"""What a run writes down: one flat record type per table, columns with their unit last.
+"""Records of a run: one flat record type per table, columns with their unit last.
 
 Reports, comparisons and checks are computed from these tables alone, never from live objects.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-PHASES = ("forward", "backward", "encode", "network", "decode")  # what a worker does, in this order
+PHASES = ("forward", "backward", "encode", "network", "decode")  # of a worker's step, in this order
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +22,10 @@ class StepRecord:
     backward_end_ps: int
     aggregation_start_ps: int  # first worker has its first bucket ready
     aggregation_end_ps: int  # last worker has decoded its last bucket
-    aggregation_ps: int  # time in which some bucket was being aggregated; waiting for backward is none
+    aggregation_ps: int  # time in which some bucket was being aggregated, without waits for backward
     end_ps: int
     elements: int
-    loss: float | None  # mean over workers before the update; None where nothing is trained
+    loss: float | None  # mean over workers before the update; None if nothing is trained
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,42 +40,45 @@ class RoundRecord:
     end_ps: int  # last worker has decoded
     messages: int  # network operations, retries included
     redo_messages: int  # of these, answers to a failed decode
-    payload_bytes_up: int  # announced by worker 0
+    payload_bytes_up: int  # of worker 0
     wire_bytes_up: int  # all workers, all links out of hosts, retransmissions included
     wire_bytes_down: int  # all workers, all links into hosts
     nonzeros: int  # of worker 0's gradient
-    union_nonzeros: int  # positions where any worker is non-zero
+    union_nonzeros: int  # elements that are non-zero at any worker
     exact: bool  # every merged word at every worker is the integer sum, and no decoded sum is an estimate
     replicas_agree: bool  # all workers decoded the same bits
     workers_held_min: int  # fewest workers that one result, at any worker, holds
-    workers_held_mean: float  # mean over results; below the number of workers only where slots have timers
+    workers_held_mean: float  # mean over results; below the number of workers only if slots have timers
     max_abs_error: float  # decoded against the float64 sum
-    max_error_over_bound: float  # 1.0 is the codec's bound; estimated elements are not held to it
-    notes_agree: bool  # all workers told the same notes
-    choice: str | None  # the encoding that the codec chose; None where it has no choice
+    max_error_over_bound: float  # 1.0 is the codec's bound; without estimated elements
+    notes_agree: bool  # all workers reported the same notes
+    choice: str | None  # the encoding that the codec chose; None if it has no choice
     redone_parts: int  # parts that did not decode and were sent again
-    forecast_misses: int  # parts sent on a forecast that did not suit, and sent again
+    forecast_misses: int  # parts that did not match their forecast and were sent again
     estimated_elements: int  # elements of the decoded sum that are estimates
     infinite_elements: int  # elements whose sum is beyond float32
 
 
 @dataclass(frozen=True, slots=True)
 class NoteRecord:
-    """What the codec told of one round, as worker 0 told it, or who told most where the round never ended."""
+    """One note of the codec on one round.
+
+    It is worker 0's note; of a round that never ended, that of the worker with most notes.
+    """
 
     variant: str
     step: int
     bucket: int
     kind: str  # choice, redo, forecast, estimate, infinite
     text: str
-    count: int  # of what it is about …
-    total: int  # … out of so many
-    elements: int | None  # how many it names; None where it names none
+    count: int  # parts, elements or rounds that it is about …
+    total: int  # … out of this many
+    elements: int | None  # how many elements it names; None if it names none
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseRecord:
-    """What one worker did and when: the rows of the time line."""
+    """One phase of one worker: a bar of the time line."""
 
     variant: str
     step: int
@@ -123,21 +126,21 @@ class CheckRecord:
 
 @dataclass(frozen=True, slots=True)
 class FaultRecord:
-    """What one fault of one variant came to."""
+    """The effect of one fault of one variant."""
 
     variant: str
     fault: int  # its place in the scenario's list, from 0
     kind: str
     where: str  # patterns of links, a switch, or a worker
-    extent: str  # how far a timed one goes, and how long: "10Gbps for 2ms"
+    extent: str  # strength and duration of a timed fault: "10Gbps for 2ms"
     count: int
-    counted: str  # what: packets struck, or times applied
-    first_ps: int | None  # when it was applied, or began to strike; None if that never happened
+    counted: str  # the unit of `count`: packets hit, or times applied
+    first_ps: int | None  # when it was applied, or hit its first packet; None if that never happened
 
 
 @dataclass(frozen=True)
 class Records:
-    """All that some variants wrote down, table by table."""
+    """All records of some variants, by table."""
 
     steps: Sequence[StepRecord] = ()
     rounds: Sequence[RoundRecord] = ()

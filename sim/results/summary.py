@@ -1,4 +1,4 @@
-"""From records to the numbers of a run: one object of metrics, checks and a verdict per variant."""
+"""The summary of a run, computed from its records: metrics, checks and a verdict per variant."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ DENSE_ELEMENT_BYTES = 4  # float32
 
 @dataclass(frozen=True, slots=True)
 class VariantFacts:
-    """What a summary needs to know of a variant, or of one of its jobs, that its records do not say."""
+    """Facts on a variant, or on one of its jobs, that a summary needs and its records do not have."""
 
     workers: int
     packets_sent: int = 0  # by hosts
     packets_retransmitted: int = 0  # by hosts
     references: tuple[Reference, ...] = ()
-    variant: str = ""  # whose network a job shares with others; left out: it is the variant
-    warnings: tuple[str, ...] = ()  # what to know before its numbers are used
+    variant: str = ""  # the variant of a job; empty if this is the variant
+    warnings: tuple[str, ...] = ()  # for readers of its numbers
     passes: int | None = None  # through pipelines of switches that run its program; None: it has none
     results: int = 0  # that its switches completed
-    switches: tuple[Mapping[str, Any], ...] = ()  # what each did, by the names of `engine.POINT_COUNTERS`
+    switches: tuple[Mapping[str, Any], ...] = ()  # counters of each, named as in `engine.POINT_COUNTERS`
     duration_ps: int = 0  # of the whole variant
     diagnosis: Mapping[str, Any] | None = None  # why it is stuck
 
@@ -38,13 +38,12 @@ class VariantFacts:
 def summarize(facts: Mapping[str, VariantFacts], records: Records) -> dict[str, Any]:
     """Verdict and warnings of the run; metrics, checks and verdict of each variant, in the order of `facts`.
 
-    Where a variant has several jobs, each is an entry of its own, named "variant/job"; its links are the
-    variant's.
+    If a variant has several jobs, each has an entry, named "variant/job"; its links are the variant's.
 
-    `injected` is what every fault came to, all variants in one list. The result holds only what JSON holds; a
-    metric that has no finite value is None. Means per step that are whole are ints. `loss_first` and `loss`
-    are the training losses of the first and the last step, each taken before that step's update and averaged
-    over workers. What did not finish has the means of the steps that it did, None if it did none.
+    `injected` is the effect of every fault, all variants in one list. The result holds only what JSON can; a
+    metric without a finite value is None. Means per step that are whole are ints. `loss_first` and `loss` are
+    the training losses of the first and the last step, each taken before that step's update and averaged over
+    workers. An unfinished variant has the means of its finished steps, or None if there are none.
 
     Raises
     ------
@@ -66,7 +65,7 @@ def summarize(facts: Mapping[str, VariantFacts], records: Records) -> dict[str, 
 
 
 def _own_records(records: Records, name: str, variant: str) -> Records:
-    """What is of one variant, or of one job of it; links are the variant's."""
+    """Records of one variant, or of one of its jobs; links are the variant's."""
     return Records(
         steps=[record for record in records.steps if record.variant == name],
         rounds=[record for record in records.rounds if record.variant == name],
@@ -81,7 +80,7 @@ def _summarize_variant(name: str, fact: VariantFacts, own: Records) -> dict[str,
     is_unfinished = any(check.name == "finishes" and check.verdict != "pass" for check in checks)
     if not is_unfinished and not (steps and rounds):
         raise InvariantError(
-            f"variant '{name}' left {len(steps)} step and {len(rounds)} round records, it needs some of both"
+            f"variant '{name}' has {len(steps)} step and {len(rounds)} round records, it needs some of both"
         )
     done = {step.step for step in steps}
     finished = [record for record in rounds if record.step in done]
@@ -98,7 +97,7 @@ def _summarize_variant(name: str, fact: VariantFacts, own: Records) -> dict[str,
         "packets_retransmitted": fact.packets_retransmitted,
         **_switch_metrics(fact, links),
         **_number_metrics(rounds),
-        **_told_metrics(rounds),
+        **_note_metrics(rounds),
         "loss_first": _finite(steps[0].loss) if steps else None,
         "loss": _finite(steps[-1].loss) if steps else None,
     }
@@ -127,7 +126,7 @@ def _time_metrics(steps: Sequence[StepRecord]) -> dict[str, Any]:
 
 
 def _traffic_metrics(steps_count: int, workers_count: int, rounds: list[RoundRecord]) -> dict[str, Any]:
-    """Bytes per step: on the wire of all workers, and the payload that one worker announced."""
+    """Bytes per step: on the wire of all workers, and the payload of one worker."""
     wire_bytes_up = sum(record.wire_bytes_up for record in rounds)
     payload_bytes_up = sum(record.payload_bytes_up for record in rounds)
     dense_bytes = DENSE_ELEMENT_BYTES * sum(record.elements for record in rounds)
@@ -141,7 +140,7 @@ def _traffic_metrics(steps_count: int, workers_count: int, rounds: list[RoundRec
 
 
 def _switch_metrics(fact: VariantFacts, links: Sequence[LinkRecord]) -> dict[str, Any]:
-    """What aggregating takes of switches: trips through their pipelines, and time of the busiest loopback."""
+    """Use of switches: trips through their pipelines, and time of the busiest loopback port."""
     inside = [link.busy_ps for link in links if link.source == link.target]
     return {
         "passes": fact.passes,
@@ -152,7 +151,7 @@ def _switch_metrics(fact: VariantFacts, links: Sequence[LinkRecord]) -> dict[str
 
 
 def _number_metrics(rounds: Sequence[RoundRecord]) -> dict[str, Any]:
-    """What happened to the values: exactness, error, how dense they were before and after the union."""
+    """Quality of the sums: exactness, error, and density before and after the union."""
     elements = sum(record.elements for record in rounds)
     return {
         "exact": all(record.exact for record in rounds) if rounds else None,
@@ -168,8 +167,8 @@ def _number_metrics(rounds: Sequence[RoundRecord]) -> dict[str, Any]:
     }
 
 
-def _told_metrics(rounds: Sequence[RoundRecord]) -> dict[str, Any]:
-    """What codecs told of their rounds; `codec_choice` is how many rounds took an encoding, by its name."""
+def _note_metrics(rounds: Sequence[RoundRecord]) -> dict[str, Any]:
+    """Codec notes, counted; `codec_choice` is the number of rounds with each encoding."""
     choices = [record.choice for record in rounds if record.choice is not None]
     return {
         "decode_failures": sum(record.redone_parts for record in rounds),
@@ -181,7 +180,7 @@ def _told_metrics(rounds: Sequence[RoundRecord]) -> dict[str, Any]:
 
 
 def _mean(total: int, count: int) -> int | float | None:
-    """Total over count, an int where that is whole; None over nothing."""
+    """Total over count, an int if that is whole; None if the count is 0."""
     if count == 0:
         return None
     return total / count if total % count else total // count
@@ -200,7 +199,7 @@ def _finite(value: float | None) -> float | None:
 
 
 def _largest(values: Iterable[float]) -> float | None:
-    """Largest value; None where there is none, or one is not finite (max() may keep or drop a NaN)."""
+    """Largest value; None if there is none, or one is not finite (max() may keep or drop a NaN)."""
     found = list(values)
     return max(found, default=None) if all(math.isfinite(value) for value in found) else None
 

@@ -1,4 +1,4 @@
-"""Records as Parquet and back: one table per record type, its columns the fields of the dataclass."""
+"""Records as Parquet: one table per record type, with the fields of the dataclass as columns."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def schema(record_type: type) -> pl.Schema:
 
 
 def nullable(record_type: type) -> set[str]:
-    """Columns of a table that may hold nothing."""
+    """Columns of a table that may hold nulls."""
     return {name for name, hint in get_type_hints(record_type).items() if type(None) in get_args(hint)}
 
 

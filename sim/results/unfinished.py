@@ -1,8 +1,8 @@
-"""The variants of a run that are done, kept while the others are still to come.
+"""The folder that holds a run's finished variants while others still run.
 
-After each variant all that are done are written to a folder of their own, as a run's folder but for its
-report, named `<UTC time>-seed<N>-unfinished-<done>-of-<all>`; then the one before is removed. So whatever
-ends the run, what was finished is there, and nothing looks like a finished run.
+After each variant, all finished ones are written to a new run folder without a report, named
+`<UTC time>-seed<N>-unfinished-<done>-of-<all>`. Then the previous one is removed. So the finished variants
+survive any end of the run, and no such folder looks like a finished run.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from netfold.sim.results.writer import RunData, write_unfinished
 
 
 class Unfinished:
-    """The folder of one run that is not finished yet."""
+    """The folder of one unfinished run."""
 
     def __init__(self, out_dir: Path) -> None:
         self._out_dir = out_dir
-        self.path: Path | None = None  # where the variants are that are done
-        self.variants_count = 0  # how many that are
+        self.path: Path | None = None  # folder of the finished variants
+        self.variants_count = 0  # how many are in it
 
     def write(self, run: RunData, done: int, of: int) -> None:
-        """Keep what is done.
+        """Write the finished variants.
 
         Raises
         ------
         UnwrittenError
-            The disk is full, for example; what was kept before is still there.
+            The disk is full, for example; the previous folder is still there.
         """
         earlier = self.path
         self.path = write_unfinished(self._out_dir, run, f"unfinished-{done}-of-{of}")
@@ -36,7 +36,7 @@ class Unfinished:
             shutil.rmtree(earlier, ignore_errors=True)
 
     def remove(self) -> None:
-        """The run is finished and has a folder."""
+        """Remove the folder, once the run is finished and has its own."""
         if self.path is not None:
             shutil.rmtree(self.path, ignore_errors=True)
             self.path, self.variants_count = None, 0

@@ -1,33 +1,33 @@
 """Verdicts: "pass", "approximate: N entries", "stuck" or "fail", from good to bad.
 
-What is approximate holds all its checks, but N elements of its sums are estimates, as its codec told. That is
-what the codec is asked to do, so it is no failure; but no bound holds for those elements.
+An approximate variant passes all its checks, but its codec reports that N elements of its sums are estimates.
+That is expected of such a codec, so it is not a failure; but those elements have no error bound.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-GOOD = ("pass", "approximate")  # kinds of verdict that a run may end with and exit with 0
+GOOD = ("pass", "approximate")  # kinds of verdict with which a run exits with 0
 PATTERN = r"^(pass|approximate: [0-9]{1,18} entries|stuck|fail)$"
 _APPROXIMATE = "approximate: {} entries"
 
 
 def kind(verdict: str) -> str:
-    """The word without the number: "approximate" of "approximate: 12 entries"."""
+    """The verdict without its number: "approximate" for "approximate: 12 entries"."""
     return verdict.partition(":")[0]
 
 
 def of_checks(verdicts: Iterable[str], estimates_count: int) -> str:
-    """Verdict of a variant from those of its checks and the elements that are estimates."""
+    """Verdict of a variant, from those of its checks and its number of estimated elements."""
     checks = worst(verdicts)
     return _APPROXIMATE.format(estimates_count) if checks == "pass" and estimates_count else checks
 
 
 def worst(verdicts: Iterable[str]) -> str:
-    """The worst of some: wrong numbers (fail) are worse than none (stuck); what was never checked fails.
+    """The worst verdict: wrong numbers (fail) are worse than none (stuck), and no verdict at all is a fail.
 
-    The entries of approximate ones are added up.
+    The entries of approximate verdicts are added up.
     """
     found = list(verdicts)
     kinds = {kind(verdict) for verdict in found}
@@ -39,5 +39,5 @@ def worst(verdicts: Iterable[str]) -> str:
 
 
 def entries(verdict: str) -> int:
-    """How many elements a verdict says are estimates."""
+    """Number of estimated elements in a verdict."""
     return int(verdict.split()[1]) if kind(verdict) == "approximate" else 0

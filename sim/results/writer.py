@@ -1,8 +1,7 @@
-"""Write a run's folder: everything in a hidden sibling, on disk, then one rename.
+"""Write a run's folder: all files into a hidden sibling, on disk, then one rename.
 
-A process killed at any moment leaves either no folder or a whole one, and `latest` on a whole one. What it
-leaves behind under a hidden name is removed by the next run. All files but `run.json` depend on the scenario
-and the seed alone: same seed, same bytes.
+A process that is killed leaves either no folder or a complete one, and `latest` points to a complete one. The
+next run removes its hidden leftovers. All files except `run.json` depend on the scenario and the seed alone.
 """
 
 from __future__ import annotations
@@ -44,14 +43,14 @@ _OWN_NAMES = (
 
 @dataclass(frozen=True)
 class RunData:
-    """All that a run folder is written from."""
+    """Everything that a run folder is written from."""
 
     scenario_name: str
     scenario_text: bytes  # as given
     seed: int
     started_at: datetime  # with a time zone
     wall_s: float
-    approximations: tuple[str, ...]  # what the run did not model
+    approximations: tuple[str, ...]  # of the run's model
     records: Records
     summary: Mapping[str, Any]  # of `sim.results.summarize`
     engine: Mapping[str, Any]  # packet_hops, wall_s, packet_hops_per_s
@@ -70,17 +69,17 @@ def write_run(out_dir: Path, run: RunData) -> Path:
     Raises
     ------
     DataError
-        The scenario's name cannot be a folder of its own, or an extra file's name is taken or no plain name.
+        The scenario's name cannot be a folder's, or an extra file's name is taken or not a plain one.
     UnwrittenError
-        The folder cannot be written, because the disk is full for example; no run folder is left then.
+        The folder cannot be written, because the disk is full, for example; no run folder is left then.
     """
     return _written(out_dir, run)
 
 
 def write_unfinished(out_dir: Path, run: RunData, what: str) -> Path:
-    """Write what is done of a run to `<out_dir>/<scenario>/<UTC time>-seed<N>-<what>` and return that path.
+    """Write a run's finished variants to `<out_dir>/<scenario>/<UTC time>-seed<N>-<what>`; returns that path.
 
-    It is as a run's folder, but for the report and its figures; `latest` stays where it points to.
+    It is a run folder without the report and its figures; `latest` does not change.
 
     Raises
     ------
@@ -91,7 +90,7 @@ def write_unfinished(out_dir: Path, run: RunData, what: str) -> Path:
 
 
 def _written(out_dir: Path, run: RunData, suffix: str = "") -> Path:
-    """The folder of a run; without a suffix, of a finished one."""
+    """Write a run folder; without a suffix, that of a finished run."""
     _require_folder_name(run.scenario_name)
     for name in run.extra_files:
         _require_free_name(name)
@@ -129,9 +128,9 @@ def _require_folder_name(name: str) -> None:
 
 
 def is_free_name(name: str) -> bool:
-    """Whether a path stays in a run's folder, and is not one of its own files.
+    """Whether a path stays inside a run's folder and is not the name of one of its files.
 
-    In lower case: to some file systems Report.html is report.html.
+    Compared in lower case: on some file systems Report.html is report.html.
     """
     parts = name.split("/")
     is_plain = all(re.fullmatch(r"[^./\\\0][^/\\\0]*", part) for part in parts)
@@ -142,7 +141,7 @@ def _require_free_name(name: str) -> None:
     if not is_free_name(name):
         raise DataError(
             f"cannot keep the file '{name}' in a run folder",
-            f"use a relative path no part of which begins with '.', and not {', '.join(_OWN_NAMES)}",
+            f"use a relative path without parts that begin with '.', and not {', '.join(_OWN_NAMES)}",
         )
 
 
@@ -176,7 +175,7 @@ def _write_files(folder: Path, run: RunData, with_report: bool) -> None:
 
 
 def _circumstances(run: RunData) -> dict[str, Any]:
-    """Everything about a run that may differ when it is repeated, and what is needed to repeat it."""
+    """Facts that may differ when a run is repeated, and those needed to repeat it."""
     return {
         **circumstances(run.started_at, run.wall_s),
         "seed": run.seed,
@@ -199,7 +198,7 @@ def circumstances(started_at: datetime, wall_s: float) -> dict[str, Any]:
 
 
 def _package_version(name: str) -> str:
-    """Version of an installed distribution, "unknown" when it runs from a bare source tree."""
+    """Version of an installed distribution, "unknown" if it is not installed."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -207,12 +206,12 @@ def _package_version(name: str) -> str:
 
 
 def to_json(content: Any) -> bytes:
-    """JSON with sorted keys; numbers that JSON does not know (NaN, infinity) are a ValueError."""
+    """JSON with sorted keys; NaN and infinity, which JSON does not have, raise a ValueError."""
     return (json.dumps(content, sort_keys=True, indent=2, allow_nan=False) + "\n").encode()
 
 
 def _point_latest(out_dir: Path, finished: Path) -> None:
-    """Replace `latest` by a link to the run or, where links cannot be made, `latest.txt` by its path."""
+    """Replace `latest` by a link to the run, or `latest.txt` by its path on systems without links."""
     relative = finished.relative_to(out_dir)
     temporary = files.partial_path(out_dir)
     try:

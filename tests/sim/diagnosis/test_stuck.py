@@ -119,7 +119,7 @@ def test_reports_and_comparisons_do_without_rounds(tmp_path: Path) -> None:
     comparison = compare([outcome.run_dir])
     name = f"tiny/{outcome.run_dir.name}"
     assert comparison.notes == (
-        f"{name}: 'dead', 'deaf', 'ring' got stuck, numbers are of the steps done before",
+        f"{name}: 'dead', 'deaf', 'ring' got stuck, the numbers are those of the finished steps",
     )
 
 

@@ -16,7 +16,7 @@ from netfold.homomorphic.codecs.auto import CarriedAuto
 from netfold.homomorphic.codecs.auto_choice.experience import Choice
 from netfold.sim.collectives.between_hosts import HostCarrier
 from netfold.sim.collectives.in_network.carrier import WindowCarrier
-from netfold.sim.report.words import codec_told
+from netfold.sim.report.words import codec_events
 from netfold.sim.results import load
 from netfold.sim.workload.synthetic import SyntheticWorkload
 from tests.sim.scenes import job_plan, only, run, simulate
@@ -181,7 +181,7 @@ def test_a_run_tells_what_was_chosen_and_why(tmp_path: Path) -> None:
     assert sum(names.values()) == 3
     report = (outcome.run_dir / "report.html").read_text(encoding="utf-8")
     assert texts[1] in report
-    assert codec_told(variant["metrics"]) == "lossless, concurrent in 2 rounds, packed in 1 rounds"
+    assert codec_events(variant["metrics"]) == "lossless, concurrent in 2 rounds, packed in 1 rounds"
 
 
 def test_codecs_are_told_of_the_network_they_run_on(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def test_another_scenario_is_said_in_one_note(write: Callable[..., Path]) -> Non
     name = "other/2026-11-21T19-12-51-seed8"
 
     assert compare([first, second]).notes == (
-        f"{name}: another scenario; what the baseline lacks is compared with its 'ring'",
+        f"{name}: another scenario; variants that the baseline lacks are compared with its 'ring'",
     )
 
 

@@ -77,10 +77,10 @@ def test_span() -> None:
 def test_what_codecs_told() -> None:
     nothing = {"codec_choice": None, "decode_failures": 0, "forecast_misses": 0, "infinite_entries": 0}
 
-    assert words.codec_told(nothing) == ""
-    assert words.codec_told({**nothing, "infinite_entries": 3}) == "3 elements are infinite"
+    assert words.codec_events(nothing) == ""
+    assert words.codec_events({**nothing, "infinite_entries": 3}) == "3 elements are infinite"
     assert (
-        words.codec_told(
+        words.codec_events(
             {
                 "codec_choice": {"packed": 12, "dense": 3},
                 "decode_failures": 5,
@@ -89,5 +89,5 @@ def test_what_codecs_told() -> None:
             }
         )
         == "packed in 12 rounds, dense in 3 rounds; 5 parts did not decode and were sent again; "
-        "2 parts were sent on a forecast that did not suit, and again"
+        "2 parts did not match their forecast and were sent again"
     )

@@ -28,7 +28,7 @@ from netfold.sim.results.tables import TABLES
 from tests.sim.results.builders import LOSSLESS, RING, run_data, summary
 from tests.sim.results.damage import MISSING, ODD, changed, damaged, places
 
-DAMAGED = "\n  the folder is damaged, or somebody changed it: run the scenario again"
+DAMAGED = "\n  the folder is damaged or was changed: run the scenario again"
 FAULT = FaultRecord("ring", 0, "loss", "*", "", 4, "packets", 1000)
 SLOT = {
     **{"job": "", "switch": "s0", "slot": 0, "version": 0, "stream": 0, "unit": 0, "waiting": [0, 1]},
@@ -125,7 +125,7 @@ def test_a_whole_folder_is_fine(folder: Path) -> None:
         ),
         (
             *("summary.json", ("variants", 1, "name"), "ring"),
-            "summary.json: two variants have one name",
+            "summary.json: two variants have the same name",
         ),
         (
             *("summary.json", ("variants", 0, "metrics", "steps"), 3),
@@ -170,7 +170,7 @@ def test_a_setup_that_is_nested_deep_is_told(folder: Path, around: Callable[[Any
 def test_text_that_is_no_unicode_is_told(folder: Path, name: str, place: Any, new: Any) -> None:
     told = refusal(folder, name, lambda found: changed(found, place, new))
 
-    assert told.startswith(f"{name}: damaged: holds text that is no Unicode: ")
+    assert told.startswith(f"{name}: damaged: holds text that is not Unicode: ")
     assert told.endswith(DAMAGED)
 
 
@@ -191,14 +191,14 @@ def test_all_that_is_wrong_is_counted(folder: Path) -> None:
     [
         (
             MISSING,
-            "summary.json: has no format version: a netfold wrote it that gave none\n"
+            "summary.json: has no format version: an older netfold wrote it\n"
             f"  this netfold reads format {FORMAT}: run the scenario again, or use the version in run.json",
         ),
         (
             FORMAT + 1,
             f"summary.json: has format {FORMAT + 1}, a newer netfold wrote it: "
             f"this one reads format {FORMAT}\n"
-            "  use a netfold as new as the version in run.json, or run the scenario again with this one",
+            "  use the netfold version in run.json or a newer one, or run the scenario again with this one",
         ),
         (0, f"summary.json: format: must be {FORMAT}, found 0{DAMAGED}"),
         ("1", f"summary.json: format: must be {FORMAT}, found '1'{DAMAGED}"),
@@ -220,7 +220,7 @@ def test_a_newer_format_is_told_before_what_it_changed(folder: Path, whole: Any)
     ("content", "told"),
     [
         (b"[" * 100_000, "damaged: nested too deep"),
-        (b'{"format": 1, "seed": NaN}', "damaged: NaN is no number of JSON"),
+        (b'{"format": 1, "seed": NaN}', "damaged: NaN is not a JSON number"),
         (b"\xff{}", "damaged: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
     ],
 )
@@ -267,7 +267,7 @@ def test_tables_have_limits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert use(folder) == ""
 
     monkeypatch.setattr("netfold.sim.results.reader.ROWS_MAX", rows - 1)
-    assert use(folder) == (f"{folder}/phases.parquet: has {rows} rows, up to {rows - 1} are read{DAMAGED}")
+    assert use(folder) == (f"{folder}/phases.parquet: has {rows} rows, the most is {rows - 1}{DAMAGED}")
 
 
 def forge(folder: Path, name: str, frame: pl.DataFrame) -> None:
@@ -287,7 +287,7 @@ def forge(folder: Path, name: str, frame: pl.DataFrame) -> None:
         (
             "steps",
             {"end_ps": pl.lit(None, pl.Int64)},
-            "steps.parquet: end_ps: row 0 holds nothing, it must hold a value",
+            "steps.parquet: end_ps: row 0 is empty, it must have a value",
         ),
         (
             "links",
@@ -304,7 +304,7 @@ def forge(folder: Path, name: str, frame: pl.DataFrame) -> None:
             {"phase": pl.lit("sleep")},
             "phases.parquet: phase: must be one of forward, backward, encode, network, decode, found 'sleep'",
         ),
-        ("notes", {"variant": pl.lit("x")}, "notes.parquet: variant: 'x' is none of summary.json's"),
+        ("notes", {"variant": pl.lit("x")}, "notes.parquet: variant: 'x' is not in summary.json"),
     ],
 )
 def test_a_table_that_contradicts(folder: Path, name: str, change: dict[str, pl.Expr], told: str) -> None:
@@ -317,8 +317,8 @@ def test_a_table_that_contradicts(folder: Path, name: str, change: dict[str, pl.
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("rename", "columns end_ns, end_ps are not as this version of netfold writes them"),
-        ("reverse", "columns are in another order than this version of netfold writes them"),
+        ("rename", "columns end_ns, end_ps differ from those that this version of netfold writes"),
+        ("reverse", "columns are in another order than this version of netfold writes"),
     ],
 )
 def test_columns_of_another_version(folder: Path, name: str, told: str) -> None:

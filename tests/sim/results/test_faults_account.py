@@ -54,7 +54,7 @@ def test_the_terminal_has_a_line_for_each() -> None:
     assert capture.get().splitlines()[-3:] == [
         "injected into ring: loss on h*->s0, 17 packets",
         "injected into ring: switch_reboot on s<0>, at 1.50 ms, for <5ms>",
-        "injected into ring: worker_crash on worker 2, never, everything was over before",
+        "injected into ring: worker_crash on worker 2, never, the run ended before",
     ]
 
 

@@ -218,7 +218,7 @@ def test_an_extra_file_keeps_to_its_place(tmp_path: Path, name: str) -> None:
 
     assert str(caught.value) == (
         f"cannot keep the file '{name}' in a run folder\n"
-        "  use a relative path no part of which begins with '.', and not scenario.yaml, run.json, "
+        "  use a relative path without parts that begin with '.', and not scenario.yaml, run.json, "
         "summary.json, checks.json, steps.parquet, rounds.parquet, notes.parquet, phases.parquet, "
         "links.parquet, faults.parquet, report.html, figures"
     )

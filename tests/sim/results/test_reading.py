@@ -76,7 +76,7 @@ def test_damaged_json(folder: Path) -> None:
     assert refusal(folder) == (
         f"{folder}/checks.json: damaged: "
         "Expecting property name enclosed in double quotes: line 1 column 3 (char 2)\n"
-        "  the folder is damaged, or somebody changed it: run the scenario again"
+        "  the folder is damaged or was changed: run the scenario again"
     )
 
 
@@ -85,7 +85,7 @@ def test_damaged_table(folder: Path) -> None:
     text = refusal(folder)
 
     assert text.startswith(f"{folder}/links.parquet: damaged: ")
-    assert text.endswith("\n  the folder is damaged, or somebody changed it: run the scenario again")
+    assert text.endswith("\n  the folder is damaged or was changed: run the scenario again")
     assert text.count("\n") == 1
 
 

@@ -252,4 +252,4 @@ def test_a_variant_without_records_is_a_bug() -> None:
     with pytest.raises(InvariantError) as caught:
         summary(RING, rounds=[], links=[], checks=[])
 
-    assert str(caught.value) == "variant 'ring' left 2 step and 0 round records, it needs some of both"
+    assert str(caught.value) == "variant 'ring' has 2 step and 0 round records, it needs some of both"

@@ -103,7 +103,7 @@ def test_a_comparison_says_so(tmp_path: Path) -> None:
 
     assert [row.verdict for row in comparison.rows] == ["approximate: 120 entries"]
     (note,) = comparison.notes
-    assert note.endswith(": 'sketch' approximate, some elements are estimates that no bound holds for")
+    assert note.endswith(": 'sketch' approximate, some elements are estimates without an error bound")
 
 
 def test_choices_are_counted_and_their_texts_kept(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_choices_are_counted_and_their_texts_kept(tmp_path: Path) -> None:
         '<tr><td>ring</td><td>choice</td><td>dense: it is &lt;best&gt;</td><td class="n">2</td> '
         "<td>step 0, bucket 1</td></tr>"
     ) in report
-    assert "What codecs told" not in (write_run(tmp_path, run_data(RING)) / "report.html").read_text("utf-8")
+    assert "Codec notes" not in (write_run(tmp_path, run_data(RING)) / "report.html").read_text("utf-8")
 
 
 def test_notes_of_every_variant_are_shown_in_part(tmp_path: Path) -> None:

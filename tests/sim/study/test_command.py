@@ -221,7 +221,7 @@ def test_what_happened_stands_below_the_table() -> None:
     assert text.endswith(
         "fake, given, 50 %: packed (1 of 1 rounds)\n"
         "fake, given, 50 %: 2 of 10 parts did not decode and were sent again\n"
-        "fake, given, 50 %: 4 parts were sent on a forecast that did not suit, and again\n"
+        "fake, given, 50 %: 4 parts did not match their forecast and were sent again\n"
         "fake, given, 50 %: 1 sums are beyond float32 and became infinite\n"
     )
 
