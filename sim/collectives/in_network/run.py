@@ -10,7 +10,7 @@ from netfold.homomorphic.codecs.factor import WORD_MAX
 from netfold.homomorphic.merge import CODES_PER_WORD
 from netfold.sim.collectives.collective import Wait
 from netfold.sim.collectives.in_network.places import Places
-from netfold.sim.collectives.results import Results
+from netfold.sim.collectives.in_network.results import Results
 from netfold.sim.engine import interface as model
 from netfold.sim.engine.interface import Scaled, Segment
 from netfold.sim.engine.tables.world import SEGMENTS_MAX

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from netfold.sim.collectives.results import Results
+from netfold.sim.collectives.in_network.results import Results
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Fate, Job, Merge, Rule, Scaled, Segment
 from netfold.topologies.routing import Network, compile_network
