@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,12 +11,43 @@ import simpy
 
 from netfold.homomorphic.codec import Merged, Message, Words
 from netfold.homomorphic.kernels import purposes
+from netfold.homomorphic.kernels.comparison import same_bits
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.merge import combine, merge_all
 from netfold.sim.collectives.between_hosts import HostPlan, host_route
 from netfold.sim.collectives.collective import Stage, Wait
-from netfold.sim.collectives.results import Finished
 from netfold.sim.engine.interface import Flow, Overflow
+
+
+class Finished:
+    """The finished chunks of one message, and what its workers made of them.
+
+    Words that are handed out are never written again.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._workers, self._takers = workers, 0
+        self._chunks: dict[int, Words] = {}  # the first one seen, by index
+        self._whole: Words | None = None  # all of these, joined
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all workers have theirs."""
+        return self._takers == self._workers
+
+    def kept(self, index: int, words: Words) -> Words:
+        """A worker's finished chunk; that of another worker if it is the same."""
+        first = self._chunks.setdefault(index, words)
+        return first if same_bits(first, words) else words
+
+    def whole(self, chunks: Sequence[Words]) -> Words:
+        """A worker's chunks joined; what another worker made of the same ones."""
+        self._takers += 1
+        if any(words is not self._chunks[index] for index, words in enumerate(chunks)):
+            return np.concatenate(chunks)
+        if self._whole is None:
+            self._whole = np.concatenate(chunks)
+        return self._whole
 
 
 class Operation(NamedTuple):
@@ -108,15 +139,17 @@ class HostCollective(ABC):
         return received
 
     def merge(
-        self, worker: int, operation: Operation, step: int, arriving: Merged, own: Words
-    ) -> Generator[simpy.Event, Any, Words]:
-        """Merge what arrived with one worker's own words, in the time that its device takes."""
+        self, worker: int, operation: Operation, step: int, arriving: Merged, own: Merged
+    ) -> Generator[simpy.Event, Any, Merged]:
+        """Merge what arrived with what a worker has, in the time that its device takes.
+
+        The arriving words may be overwritten.
+        """
         stage, message = self._stage, operation.message
         key = mix_plain(stage.seed, purposes.RING_MERGE, stage.job, operation.number, worker, step)
         size = arriving.words.nbytes
         yield stage.hosts.work(worker, stage.device.work_ps(2 * size, size))
-        merged = combine(message.merge, arriving, Merged(own, 1), key, message.table, in_place=True)
-        return merged.words
+        return combine(message.merge, arriving, own, key, message.table, in_place=True)
 
     def _arrival(self, worker: int, operation: int, step: int) -> simpy.Event:
         """The event that a worker has what was sent in a step; with loss, later steps may arrive first."""

@@ -18,9 +18,10 @@ class JobPlan:
     """One job of a variant, resolved. Holding one means that:
 
     - every worker has a host of its own, which no other job uses;
-    - an in-network job's switches fit its program beside the jobs that share them, and can do the codec's
-    merges; its slots are whole messages and nobody else's;
-    - a ring's window holds at least one acknowledgement's worth of packets.
+    - its collective can do the codec's merges;
+    - switches that aggregate fit its program beside the jobs that share them; its slots are whole messages
+    and nobody else's;
+    - a window of messages between hosts holds at least one acknowledgement's worth of packets.
     """
 
     label: str  # in results: the variant's name, and the job's after a "/" where there are several

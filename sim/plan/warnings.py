@@ -7,12 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from netfold.homomorphic.codec import Codec, Wrapping
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.plan.collective import CollectivePlan
-from netfold.sim.plan.idle_network import Pace
 from netfold.sim.plan.plan import JobPlan
 from netfold.sim.units import TIME
 
 _DONE = {Overflow.WRAP: "wrapped", Overflow.SATURATE: "saturated", Overflow.STICKY: "stuck at the limit"}
-RING_MARGIN = 0.98  # closed forms are no better than that
 
 
 def warnings_of(codec: Codec, collective: CollectivePlan) -> tuple[str, ...]:
@@ -23,21 +21,6 @@ def warnings_of(codec: Codec, collective: CollectivePlan) -> tuple[str, ...]:
         policy = collective.overflow.name.lower()
         return (f"codec {codec.kind} with overflow {policy}: {codec.wrap_reason}",)
     return ()
-
-
-def is_ring_faster(own: Pace, ring: Pace, elements: int) -> bool:
-    """Whether a ring between the hosts sums so many dense elements sooner, by closed forms of the network."""
-    return RING_MARGIN * own.time_ps(elements) > ring.time_ps(elements)
-
-
-def slower_than_ring(own: Pace, ring: Pace, names: Sequence[str], remedy: str) -> str:
-    """What to know where a ring is faster; `names` are those of links, `remedy` is what to change."""
-    if own.is_windowed:
-        why = f"its slots are too few for a round trip of {TIME.rough(own.latency_ps)}"
-    else:
-        why = f"{own.busiest.streams} streams share {names[own.busiest.link]}"
-    rates = f"{ring.elements_per_s / 1e9:.3g} G against {own.elements_per_s / 1e9:.3g} G dense elements/s"
-    return f"a ring would be faster here, with about {rates}: {why}; {remedy}"
 
 
 def timer_warning(timeouts_ps: Mapping[str, int], defaults: Collection[str]) -> str:

@@ -1,7 +1,6 @@
 """From a scenario to a plan, or to the reason why it cannot be run, with the line it comes from.
 
-`variant.py` resolves what a variant's jobs share, `placement.py` who runs where, `ring.py` rings, and
-`aggregation/` which switches add up and what they can take.
+`variant.py` resolves what a variant's jobs share and asks each job's collective for its plan.
 """
 
 from netfold.sim.resolve.variant import resolve

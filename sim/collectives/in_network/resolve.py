@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
 
 import networkx as nx
 
@@ -13,17 +12,17 @@ from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.sim.collectives.codec_fit import check_workers, fitted
 from netfold.sim.collectives.in_network.candidates import Candidate, Candidates, none_fits
 from netfold.sim.collectives.in_network.carrier import window_carrier
+from netfold.sim.collectives.in_network.comparison import is_ring_faster, slower_than_ring
 from netfold.sim.collectives.in_network.section import InNetwork
 from netfold.sim.collectives.in_network.server import resolve_server
 from netfold.sim.collectives.in_network.switches import Request, Switches
 from netfold.sim.collectives.in_network.tree import Tree
 from netfold.sim.collectives.ring.spec import SCHEDULE as RING
-from netfold.sim.collectives.spec import JobContext, Resolved
 from netfold.sim.collectives.timeouts import check_timeout
 from netfold.sim.engine.interface import Branch, Job, Overflow, Server
 from netfold.sim.errors import ScenarioError
 from netfold.sim.keys.place import Place
-from netfold.sim.plan.collective import CollectivePlan, Passes
+from netfold.sim.plan.collective import Passes
 from netfold.sim.plan.frames import frame_of, own_header_bytes
 from netfold.sim.plan.idle_network import (
     Pace,
@@ -31,51 +30,22 @@ from netfold.sim.plan.idle_network import (
     full_window_trip_ps,
     job_pace,
     job_traffic,
-    wire_bound,
 )
 from netfold.sim.plan.placement import Hosts
-from netfold.sim.plan.warnings import is_ring_faster, slower_than_ring
 from netfold.sim.units import TIME
 from netfold.sim.workload.device import Device
 
 RING_FRAME = "roce-1024"  # of the ring that a job is compared with: a ring's default
-RESULT_BYTES, SERVER_BYTES = 4, 8  # of memory per element: results, and what a parameter server keeps
 
 
-def resolve(section: InNetwork, job: JobContext) -> Resolved:
-    """The plan of one job's collective; jobs that are resolved after it find its slots taken.
-
-    Raises
-    ------
-    ScenarioError
-        As `InNetworkResolver.resolve`.
-    """
-    site = job.site
-    switches = site.kept.setdefault(section.kind, Switches(site.network, site.profiles, site.profile_key))
-    switches.network = site.network
-    resolver = InNetworkResolver(
-        site.graph,
-        switches,
-        site.occupied,
-        section,
-        job.codec,
-        job.device,
-        job.place,
-        job.index,
-        job.hosts,
-        job.elements,
-    )
-    found = resolver.resolve()
-    site.network = switches.network
-    return found
-
-
-class _Placed(NamedTuple):
-    """A job of a switch program where it is to be, and the codec with what it takes from the network."""
+@dataclasses.dataclass(frozen=True)
+class Placed:
+    """A job of a switch program, and the codec with what it takes from the network."""
 
     job: Job
     codec: Codec
     passes: Passes  # at the root
+    warnings: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +63,7 @@ class InNetworkResolver:
     hosts: tuple[str, ...]
     elements: int  # that one operation sums
 
-    def resolve(self) -> Resolved:
+    def resolve(self) -> Placed:
         """The job.
 
         Raises
@@ -119,8 +89,7 @@ class InNetworkResolver:
                 refused.append((candidate, error))
                 continue
             self.switches.become(switches)
-            bound = wire_bound(switches.network, found.job)
-            return Resolved(self._plan(found), found.codec, (bound,), self._warnings(found.job))
+            return dataclasses.replace(found, warnings=self._warnings(found.job))
         raise none_fits(refused)
 
     def _candidates(self) -> Candidates:
@@ -158,7 +127,7 @@ class InNetworkResolver:
                 return f"use {changes} ({best / 1e9:.3g} G)"
         return "use more collective.slots" if own.is_windowed else "use collective: {kind: ring}"
 
-    def _placed(self, candidate: Candidate) -> _Placed:
+    def _placed(self, candidate: Candidate) -> Placed:
         """The job where it is to be; fails as `resolve`."""
         section, tree = self.section, candidate.tree
         overflow = self._overflow(candidate.root)
@@ -179,26 +148,7 @@ class InNetworkResolver:
         )
         job = self._with_timeouts(job)
         codec = fitted(self.codec, window_carrier(self.switches.network, job, self.device))
-        return _Placed(job, codec, Passes(grant.fit.packet_passes, grant.fit.read_passes))
-
-    def _plan(self, found: _Placed) -> CollectivePlan:
-        """What everyone may ask of it."""
-        job, program = found.job, found.job.program
-        settled = {"switch": self.switches.network.nodes[job.switch]}
-        return CollectivePlan(
-            kind=self.section.kind,
-            frame=job.frame,
-            window=job.slots_count,
-            timeout_ps=job.timeout_ps,
-            timeout_max_ps=job.timeout_max_ps,
-            is_timeout_default=self.section.timeout is None,
-            held_bytes=RESULT_BYTES + (SERVER_BYTES if program.has_server else 0),
-            settled=settled | ({"timeout": TIME.format(job.timeout_ps)} if job.timeout_ps else {}),
-            aggregation=job,
-            passes=found.passes,
-            has_exponents_ahead=program.has_exponents_ahead,
-            needs_lossless=program.needs_lossless,
-        )
+        return Placed(job, codec, Passes(grant.fit.packet_passes, grant.fit.read_passes))
 
     def _check_codec(self) -> None:
         codec, program = self.codec, self.section.spec

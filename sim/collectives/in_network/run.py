@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from netfold.homomorphic.codec import MERGEABLE, WORD_MAX, Holders, Merge, Merged, Message, Words
 from netfold.sim.collectives.collective import Wait
 from netfold.sim.collectives.in_network.places import Places
-from netfold.sim.collectives.results import Results
+from netfold.sim.collectives.in_network.results import Results
 from netfold.sim.engine import interface as model
 from netfold.sim.engine.interface import Scaled, Segment
 from netfold.sim.engine.tables.world import SEGMENTS_MAX

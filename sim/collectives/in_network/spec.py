@@ -4,13 +4,60 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from netfold.sim.collectives.in_network.resolve import resolve
+from netfold.sim.collectives.in_network.resolve import InNetworkResolver, Placed
 from netfold.sim.collectives.in_network.section import InNetwork
-from netfold.sim.collectives.spec import CollectiveSpec
+from netfold.sim.collectives.in_network.switches import Switches
+from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
 from netfold.sim.plan.collective import CollectivePlan
+from netfold.sim.plan.idle_network import wire_bound
+from netfold.sim.units import TIME
 
 if TYPE_CHECKING:
     from netfold.sim.collectives.collective import Collective, Stage
+
+KIND = "in_network"
+RESULT_BYTES, SERVER_BYTES = 4, 8  # of memory per element: results, and what a parameter server keeps
+
+
+def _resolve(section: InNetwork, job: JobContext) -> Resolved:
+    """The plan of one job; jobs that are resolved after it find its slots taken."""
+    site = job.site
+    switches = site.kept.setdefault(KIND, Switches(site.network, site.profiles, site.profile_key))
+    switches.network = site.network
+    found = InNetworkResolver(
+        site.graph,
+        switches,
+        site.occupied,
+        section,
+        job.codec,
+        job.device,
+        job.place,
+        job.index,
+        job.hosts,
+        job.elements,
+    ).resolve()
+    site.network = switches.network
+    name = site.network.nodes[found.job.switch]
+    bound = wire_bound(site.network, found.job)
+    return Resolved(_plan(found, section.timeout is None, name), found.codec, (bound,), found.warnings)
+
+
+def _plan(found: Placed, is_timeout_default: bool, switch: str) -> CollectivePlan:
+    job, program = found.job, found.job.program
+    return CollectivePlan(
+        kind=KIND,
+        frame=job.frame,
+        window=job.slots_count,
+        timeout_ps=job.timeout_ps,
+        timeout_max_ps=job.timeout_max_ps,
+        is_timeout_default=is_timeout_default,
+        held_bytes=RESULT_BYTES + (SERVER_BYTES if program.has_server else 0),
+        settled={"switch": switch, **({"timeout": TIME.format(job.timeout_ps)} if job.timeout_ps else {})},
+        aggregation=job,
+        passes=found.passes,
+        has_exponents_ahead=program.has_exponents_ahead,
+        needs_lossless=program.needs_lossless,
+    )
 
 
 def _start(plan: CollectivePlan, stage: Stage) -> Collective:
@@ -20,4 +67,4 @@ def _start(plan: CollectivePlan, stage: Stage) -> Collective:
     return InNetwork(stage.fabric, plan.aggregation, stage.job)
 
 
-IN_NETWORK = CollectiveSpec("in_network", InNetwork, resolve, _start)
+IN_NETWORK = CollectiveSpec(KIND, InNetwork, _resolve, _start)

@@ -34,8 +34,9 @@ class Ring(HostCollective):
             self.send(worker, following, operation, step, sending)
             received = yield from self.receive(worker, operation, step)
             index = (worker - step - 1) % n
-            own = words[bounds[index] : bounds[index + 1]]
-            sending = yield from self.merge(worker, operation, step, Merged(received, step + 1), own)
+            own = Merged(words[bounds[index] : bounds[index + 1]], 1)
+            arriving = Merged(received, step + 1)
+            sending = (yield from self.merge(worker, operation, step, arriving, own)).words
         parts = {following: finished.kept(following, sending)}
         for step in range(n - 1, 2 * (n - 1)):  # all-gather
             self.send(worker, following, operation, step, sending)

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Merge
-from netfold.sim.collectives.results import Results
+from netfold.sim.collectives.in_network.results import Results
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Fate, Job, Rule, Scaled, Segment
 from netfold.topologies.routing import Network, compile_network

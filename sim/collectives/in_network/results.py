@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Words
-from netfold.homomorphic.kernels.comparison import same_bits
 from netfold.sim.engine.interface import Segment, Shared
 
 # From this size on, memory is asked of the system and stays untouched until written.
@@ -93,34 +91,3 @@ def _reserved(count: int, dtype: Any) -> NDArray[Any]:
     if size_bytes < _RESERVED_BYTES:
         return np.empty(count, dtype)
     return np.frombuffer(mmap.mmap(-1, size_bytes), dtype)
-
-
-class Finished:
-    """The finished segments of one message that goes round a ring, and what its workers made of them.
-
-    Words that are handed out are never written again.
-    """
-
-    def __init__(self, workers: int) -> None:
-        self._workers, self._takers = workers, 0
-        self._segments: dict[int, Words] = {}  # the first one seen, by index
-        self._whole: Words | None = None  # all of these, joined
-
-    @property
-    def is_over(self) -> bool:
-        """Whether all workers have theirs."""
-        return self._takers == self._workers
-
-    def kept(self, index: int, words: Words) -> Words:
-        """A worker's finished segment; that of another worker if it is the same."""
-        first = self._segments.setdefault(index, words)
-        return first if same_bits(first, words) else words
-
-    def whole(self, segments: Sequence[Words]) -> Words:
-        """A worker's segments joined; what another worker made of the same ones."""
-        self._takers += 1
-        if any(words is not self._segments[index] for index, words in enumerate(segments)):
-            return np.concatenate(segments)
-        if self._whole is None:
-            self._whole = np.concatenate(segments)
-        return self._whole
