@@ -36,7 +36,6 @@ from netfold.sim.engine.tables.addresses import address_of
 from netfold.sim.engine.transports.atp_worker import open_atp_stream
 from netfold.sim.engine.transports.flow import open_flow
 from netfold.sim.engine.transports.stream import open_stream
-from netfold.switch.program import ProgramSpec
 from netfold.topologies.routing import Network
 
 EVENTS_MAX = 1_000_000  # that run without a pause, in which Python sees signals: some 0.1 s
@@ -64,7 +63,7 @@ class Engine:
         self._lent = Lent()
         self._lock_step = LockStep()
         self._flows_count = 0
-        self._programs: list[ProgramSpec] = []  # by job
+        self._jobs: list[Job] = []
         self._forgotten: defaultdict[int, int] = defaultdict(int)  # retransmissions of flows, by job
         self._reserve = 8  # packets that one event may take
         self._payload_reserve = 1
@@ -136,7 +135,7 @@ class Engine:
             raise RuntimeError("a job cannot be added once packets have been sent")
         check_size(job.frame, job.lanes)
         self.world = jobs.add_job(self.world, job)
-        self._programs.append(job.program)
+        self._jobs.append(job)
         window = job.slots_count if job.server is None else max(job.slots_count, 2 * job.server.window_max)
         burst = self._copies * (max(window, len(job.hosts) + len(job.branches)) + 8)
         self._payload_reserve = max(self._payload_reserve, burst)
@@ -160,10 +159,9 @@ class Engine:
         stream = self.world.streams[row]
         if stream.is_open:
             raise RuntimeError(f"worker {worker} of job {job} has a stream open")
-        units = write_segments(self.world, self._programs[job], row, segments, scaled is not None)
+        units = write_segments(self.world, self._jobs[job].program, row, segments, scaled is not None)
         shape = Shape.of(segments, scaled is not None)
-        workers_count = int(self.world.jobs[job].workers_count)
-        self._lock_step.open(job, worker, int(stream.serial) + 1, shape, workers_count)
+        self._lock_step.open(job, worker, int(stream.serial) + 1, shape, len(self._jobs[job].hosts))
         if self.world.hosts[int(stream.host)].away_until_ps == state.NEVER:
             return  # it has crashed
         stream.segments_count, stream.blocks_count, stream.lead = len(segments), 0, 0
@@ -178,7 +176,7 @@ class Engine:
         stream.serial += 1
         self._lent.stream(row, segments, scaled)
         self._make_room(self._reserve)
-        if self._programs[job].has_server:
+        if self._jobs[job].program.has_server:
             if sums := jobs.open_sums(self.world, job, int(stream.serial), units, shape.has_floats):
                 self._lent.sums(job, sums)
             open_atp_stream(self.world, row)
@@ -278,15 +276,15 @@ class Engine:
 
     def outstanding(self, job: int) -> list[Outstanding]:
         """Units that the job's workers have sent and wait for, by worker."""
-        return inspection.outstanding(self.world, self._programs[job], job)
+        return inspection.outstanding(self.world, self._jobs[job].program, job)
 
     def slot_state(self, job: int, point: int, slot: int, version: int) -> SlotState:
         """What one version of a slot holds at a point; with a server: of the entry with that number."""
-        return inspection.slot_state(self.world, self._programs[job], job, (point, slot, version))
+        return inspection.slot_state(self.world, self._jobs[job].program, job, (point, slot, version))
 
     def leaks(self, job: int) -> list[str]:
         """Slots that are neither idle nor complete, and entries that are claimed; of a job that is over."""
-        return inspection.leaks(self.world, self._programs[job], job, self.network.nodes)
+        return inspection.leaks(self.world, self._jobs[job].program, job, self.network.nodes)
 
     def disturbances(self) -> list[Disturbance]:
         """Packets that faults have duplicated or held up since the start, by fault."""
