@@ -107,6 +107,12 @@ class Message:
     floats: NDArray[np.float32] | None = None  # to be added in place of words whose sum leaves int32
 
     @property
+    def kind(self) -> tuple[object, ...]:
+        """What the messages of all workers must have in common to be merged."""
+        size = None if self.merge is Merge.GATHER else self.words.size
+        return self.label, self.merge, size, self.words.dtype, self.scaling is None, self.floats is None
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of payload the message announces: its words, and one byte per block exponent."""
         exponents = 0 if self.scaling is None else self.scaling.exponents.size

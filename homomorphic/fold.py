@@ -92,14 +92,17 @@ def check_lock_step(sent: Sequence[tuple[Message, ...] | Gradient]) -> None:
     LockStepError
         Names the first worker that differs from worker 0, and both messages.
     """
-    expected = _describe(sent[0])
     for rank, one in enumerate(sent):
-        found = _describe(one)
-        if found != expected:
+        if _kinds(one) != _kinds(sent[0]):
             raise LockStepError(
-                f"worker {rank} sends {found}, but worker 0 sends {expected}: all workers of a round must "
-                "send the same messages; were they given different codecs, gradients or merged words?"
+                f"worker {rank} sends {_describe(one)}, but worker 0 sends {_describe(sent[0])}: all workers "
+                "of a round must send the same messages; were they "
+                "given different codecs, gradients or merged words?"
             )
+
+
+def _kinds(sent: tuple[Message, ...] | Gradient) -> list[object]:
+    return [message.kind for message in sent] if isinstance(sent, tuple) else [sent.size]
 
 
 def _describe(sent: tuple[Message, ...] | Gradient) -> str:
@@ -108,7 +111,8 @@ def _describe(sent: tuple[Message, ...] | Gradient) -> str:
     return " and ".join(
         f"{message.label!r} ({message.merge.value} of "
         + ("" if message.merge is Merge.GATHER else f"{message.words.size} ")
-        + f"{message.words.dtype} words{'' if message.scaling is None else ', scaled'})"
+        + f"{message.words.dtype} words{'' if message.scaling is None else ', scaled'}"
+        + f"{'' if message.floats is None else ', with floats'})"
         for message in sent
     )
 

@@ -186,7 +186,7 @@ MISTAKES: dict[str, tuple[str, Any]] = {
         "ScenarioError",
         lambda: netfold.validate(TEXT, set={"workers": 5}),
     ),
-    "did you mean sparse?": ("NetfoldError", lambda: netfold.run(SCENARIO, variants=["spars"])),
+    "did you mean 'sparse'?": ("NetfoldError", lambda: netfold.run(SCENARIO, variants=["spars"])),
     "nowhere: no such run folder": ("DataError", lambda: netfold.load("nowhere")),
     "no run to compare": ("DataError", netfold.compare),
     "no codec to study": ("NetfoldError", lambda: netfold.study([])),

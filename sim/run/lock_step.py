@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from netfold.homomorphic.codec import DecodeError, Merge, Message
-
-Kind = tuple[str, Merge, int, bool]
+from netfold.homomorphic.codec import DecodeError, Message
 
 
 class _First(NamedTuple):
@@ -14,7 +12,7 @@ class _First(NamedTuple):
 
     worker: int
     place: tuple[int, int, int]  # step, bucket, operation of the round
-    kinds: list[Kind]
+    kinds: list[tuple[object, ...]]
     told: str
     workers: list[int]  # that have come to it
 
@@ -40,7 +38,7 @@ class Alike:
         DecodeError
             The workers have read different things from what was merged before.
         """
-        kinds, told = _kinds(messages), _told(place, messages)
+        kinds, told = [message.kind for message in messages], _told(place, messages)
         first = self._begun.setdefault(number, _First(worker, place, kinds, told, []))
         if (place, kinds) != (first.place, first.kinds):
             raise DecodeError(
@@ -50,13 +48,6 @@ class Alike:
         first.workers.append(worker)
         if len(first.workers) == self._workers:
             del self._begun[number]
-
-
-def _kinds(messages: tuple[Message, ...]) -> list[Kind]:
-    return [
-        (one.label, one.merge, 0 if one.merge is Merge.GATHER else one.words.size, one.scaling is None)
-        for one in messages
-    ]
 
 
 def _told(place: tuple[int, int, int], messages: tuple[Message, ...]) -> str:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from netfold.homomorphic.bounds import whole_bound
 from netfold.homomorphic.codec import DecodeError, EncodeError, Gradient, Note, NoteKind, Round
 from netfold.homomorphic.fold import fold
+from netfold.sim.checks.rounds.sums import error_over_bound
 from netfold.sim.errors import RunError
 from netfold.sim.study.exact import ExactSums, exact_sums
 from netfold.sim.study.options import NamedCodec
@@ -185,7 +186,7 @@ class _Case:
         self._error = max(self._error, float(error.max(initial=0.0)))
         bound = whole_bound(self._named.codec.error_bound(gradients), gradients)
         error[is_estimate] = 0.0
-        relative = np.divide(error, bound, out=np.where(error > 0, np.inf, 0.0), where=bound > 0)
+        relative = error_over_bound(error, bound)
         self._error_over_bound = max(self._error_over_bound, float(relative.max(initial=0.0)))
 
     def record(self) -> CodecRecord:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from netfold.sim.errors import DataError
 from netfold.sim.workload.gradient_file import FLOATS, Tensor, conversion, read_tensors
-from netfold.sim.workload.workload import FLOAT_BYTES, Bucket, Cost, Gradient, Part, make_buckets, split
+from netfold.sim.workload.workload import Gradient, Part, Untrained, split
 
 WORKERS_MAX = 4096
 NOT_FINITE = "a gradient must be finite; look for what went wrong in the step that it comes from"
@@ -100,7 +100,7 @@ def _leading(given: str, name: str, tensor: Tensor, per_step: bool, workers: int
     return steps, rows
 
 
-class FileWorkload:
+class FileWorkload(Untrained):
     """A `Workload` that trains nothing: every step's gradients are those of the file.
 
     Raises
@@ -110,7 +110,7 @@ class FileWorkload:
     """
 
     def __init__(self, spec: FileSpec, workers: int) -> None:
-        self._spec, self._workers = spec, workers
+        self._spec = spec
         path = Path(spec.path)
         tensors = read_tensors(path)
         if _spec_of(tensors, path, spec.given, workers, spec.per_step, spec.bucket_bytes) != spec:
@@ -119,29 +119,9 @@ class FileWorkload:
                 "run again, and leave the file alone until the run ends",
             )
         self._tensors = tensors
-        self._buckets = make_buckets(_pieces(spec), spec.bucket_bytes or spec.elements * FLOAT_BYTES)
+        super().__init__(spec.parts, spec.bucket_bytes, workers)
         self._read: int | None = None  # the step of the file that is there
         self._gradients: list[list[Gradient]] = []
-
-    @property
-    def workers(self) -> int:
-        """How many workers take part: the first ones of the file."""
-        return self._workers
-
-    @property
-    def buckets(self) -> tuple[Bucket, ...]:
-        """Equal slices of an only array; where the file names several, whole tensors, in its order."""
-        return self._buckets
-
-    @property
-    def cost(self) -> Cost:
-        """Nothing: no model computes these gradients."""
-        return Cost()
-
-    @property
-    def loss(self) -> float | None:
-        """None: nothing is trained."""
-        return None
 
     def gradients(self, step: int) -> list[list[Gradient]]:
         """The gradients of a step of the file, as `[worker][bucket]`; see `Workload`."""
@@ -154,12 +134,6 @@ class FileWorkload:
             ]
             self._read = wanted
         return self._gradients
-
-    def restart(self) -> None:
-        """Do nothing: a step's gradients depend on its number alone."""
-
-    def apply(self, step: int, sums: Sequence[Gradient]) -> None:
-        """Do nothing: there are no weights."""
 
     def _row(self, step: int, worker: int) -> Gradient:
         """A worker's flat gradient: the file's own pages where it lies there as it is needed."""
@@ -188,12 +162,3 @@ def first_not_finite(values: Gradient) -> int | None:
         if not is_finite.all():
             return start + int(np.argmin(is_finite))
     return None
-
-
-def _pieces(spec: FileSpec) -> list[Part]:
-    """What buckets are made of: tensors, or pieces of an only one."""
-    if len(spec.parts) > 1 or spec.bucket_bytes is None:
-        return list(spec.parts)
-    size = -(-spec.bucket_bytes // FLOAT_BYTES)
-    starts = range(0, spec.elements, size)
-    return [Part(f"part{index}", min(size, spec.elements - start)) for index, start in enumerate(starts)]

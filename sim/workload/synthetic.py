@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from netfold.sim.workload.draws import keyed
 from netfold.sim.workload.normals import fill_normal
-from netfold.sim.workload.workload import FLOAT_BYTES, Bucket, Cost, Gradient, Part, make_buckets, split
+from netfold.sim.workload.workload import Gradient, Part, Untrained, split
 
 Pattern = Literal["iid", "rows", "columns", "blocks"]
 Distribution = Literal["normal", "lognormal", "loguniform", "integer"]
@@ -40,7 +40,7 @@ class SyntheticSpec:
     bucket_bytes: int | None = None  # None: one bucket
 
 
-class SyntheticWorkload:
+class SyntheticWorkload(Untrained):
     """A `Workload` that trains nothing: every step draws new gradients keyed by (seed, step, worker).
 
     Every worker has exactly k = round(density · units) non-zero units, of which the same c = round(overlap
@@ -50,33 +50,11 @@ class SyntheticWorkload:
     """
 
     def __init__(self, spec: SyntheticSpec, workers: int, seed: int) -> None:
-        self._spec = spec
-        self._workers = workers
-        self._seed = seed
-        self._buckets = make_buckets(_pieces(spec), spec.bucket_bytes or spec.elements * FLOAT_BYTES)
+        super().__init__([Part("part0", spec.elements)], spec.bucket_bytes, workers)
+        self._spec, self._seed = spec, seed
         self._flat = np.empty((workers, spec.elements), np.float32)
         self._drawn: int | None = None  # the step whose gradients are there
         self._gradients = [split(row, self._buckets) for row in self._flat]
-
-    @property
-    def workers(self) -> int:
-        """How many workers take part."""
-        return self._workers
-
-    @property
-    def buckets(self) -> tuple[Bucket, ...]:
-        """Equal slices of the gradient; the last may be smaller."""
-        return self._buckets
-
-    @property
-    def cost(self) -> Cost:
-        """Nothing: no model computes these gradients."""
-        return Cost()
-
-    @property
-    def loss(self) -> float | None:
-        """None: nothing is trained."""
-        return None
 
     def gradients(self, step: int) -> list[list[Gradient]]:
         """Draw the step's gradients, as `[worker][bucket]`; see `Workload`."""
@@ -85,9 +63,6 @@ class SyntheticWorkload:
             self._draw(step)
             self._drawn = step
         return self._gradients
-
-    def restart(self) -> None:
-        """Do nothing: a step's gradients depend on its number alone."""
 
     def _draw(self, step: int) -> None:
         units = _units(self._spec)
@@ -106,16 +81,6 @@ class SyntheticWorkload:
             support = _spread(live, self._spec)
             flat.fill(0)
             flat[support] = _VALUES[self._spec.distribution](generator, int(np.count_nonzero(support)))
-
-    def apply(self, step: int, sums: Sequence[Gradient]) -> None:
-        """Do nothing: there are no weights."""
-
-
-def _pieces(spec: SyntheticSpec) -> list[Part]:
-    """Tensors of one bucket each."""
-    size = spec.elements if spec.bucket_bytes is None else -(-spec.bucket_bytes // FLOAT_BYTES)
-    starts = range(0, spec.elements, size)
-    return [Part(f"part{index}", min(size, spec.elements - start)) for index, start in enumerate(starts)]
 
 
 def _units(spec: SyntheticSpec) -> int:

@@ -80,6 +80,45 @@ class Workload(Protocol):
         ...
 
 
+class Untrained:
+    """What a `Workload` has that brings its gradients and trains nothing."""
+
+    def __init__(self, parts: Sequence[Part], bucket_bytes: int | None, workers: int) -> None:
+        elements = sum(part.elements for part in parts)
+        if len(parts) == 1 and bucket_bytes is not None:  # an only array is cut into equal pieces
+            size = -(-bucket_bytes // FLOAT_BYTES)
+            starts = range(0, elements, size)
+            parts = [Part(f"part{index}", min(size, elements - start)) for index, start in enumerate(starts)]
+        self._workers = workers
+        self._buckets = make_buckets(parts, bucket_bytes or elements * FLOAT_BYTES)
+
+    @property
+    def workers(self) -> int:
+        """How many workers take part."""
+        return self._workers
+
+    @property
+    def buckets(self) -> tuple[Bucket, ...]:
+        """Equal slices of an only array, the last maybe smaller; else whole tensors."""
+        return self._buckets
+
+    @property
+    def cost(self) -> Cost:
+        """Nothing: no model computes these gradients."""
+        return Cost()
+
+    @property
+    def loss(self) -> float | None:
+        """None: nothing is trained."""
+        return None
+
+    def restart(self) -> None:
+        """Do nothing: a step's gradients depend on its number alone."""
+
+    def apply(self, step: int, sums: Sequence[Gradient]) -> None:
+        """Do nothing: there are no weights."""
+
+
 class Part(NamedTuple):
     """A named part of the gradient that is never split between buckets."""
 

@@ -66,3 +66,23 @@ def folded(codec: Codec, gradients: list[Gradient], order: list[int] | None = No
 def bound_of(codec: Any, gradients: list[Gradient], **more: bool) -> np.ndarray:
     """The error bound of every element, of a codec or a number format."""
     return whole_bound(codec.error_bound(gradients, **more), gradients)
+
+
+def sparse(
+    elements: int, density: float, workers: int, pattern: str = "iid", seed: int = 1
+) -> list[Gradient]:
+    """Normal values; every worker's own elements."""
+    random = np.random.default_rng([seed, workers])
+    return [
+        np.where(
+            support(pattern, elements, density, random),
+            random.standard_normal(elements, np.float32),
+            np.float32(0),
+        )
+        for _ in range(workers)
+    ]
+
+
+def labels(result: Folded) -> list[str]:
+    """Of worker 0's messages."""
+    return [message.label for operation in result.messages for message in operation[0]]

@@ -108,7 +108,7 @@ def _with_exempt(
     is_right = _are_infinite(decoded, total, bound, infinities)
     error[infinities[is_right]] = 0.0
     estimated = float(error[exempt.estimates].max(initial=0.0))
-    relative = _relative(error, bound)
+    relative = error_over_bound(error, bound)
     error[exempt.estimates] = relative[exempt.estimates] = 0.0
     relative[np.isnan(decoded)] = relative[infinities[~is_right]] = np.inf
     worst = int(np.argmax(relative))
@@ -125,7 +125,7 @@ def _are_infinite(
     return are_infinite & np.isinf(largest)
 
 
-def _relative(error: NDArray[np.float64], bound: NDArray[np.float64]) -> NDArray[np.float64]:
+def error_over_bound(error: NDArray[np.float64], bound: NDArray[np.float64]) -> NDArray[np.float64]:
     """error / bound; 0 where there is no error. An infinite bound allows no error."""
     is_bounded = (bound > 0) & (bound < np.inf)
     relative: NDArray[np.float64] = np.divide(error, bound, out=np.full(error.size, np.inf), where=is_bounded)

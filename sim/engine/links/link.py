@@ -1,4 +1,4 @@
-"""Links: packets in the queue, on the wire, and in flight; `send.py` puts them there.
+"""Links: packets in the queue, on the wire, and in flight; `forward.py` puts them there.
 
 One event per packet and link: when a packet is put it is known when it will arrive, unless something
 changes. Acknowledgements go before what has not begun yet. Instead of moving each packet that waits, a link

@@ -1,4 +1,4 @@
-"""Handlers that are compiled apart from the event loop, because they are rare (see `entering.py`)."""
+"""Handlers that are compiled apart from the event loop, because they are rare (see `cold_calls.py`)."""
 
 from __future__ import annotations
 

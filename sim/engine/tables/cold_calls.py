@@ -5,7 +5,7 @@ kernel that Python calls keeps its tables' descriptors in its stack frame, at `c
 gets that address and reads them from there. It is valid until the kernel returns.
 
 Numba links all that a function calls into it and compiles that once more. What is rare is therefore compiled
-apart, and called through an address too (`ask`; `handlers.py`).
+apart, and called through an address too (`ask`; `cold_handlers.py`).
 """
 
 from __future__ import annotations

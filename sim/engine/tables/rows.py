@@ -21,8 +21,8 @@ CLOCK = np.dtype(
         ("is_logging", "i8"),
         ("is_keyed", "i8"),  # whether packets need keys: there are faults
         ("links_count", "i8"),  # rows of the links table: links, then their priority lanes
-        ("at", "i8"),  # address of the tables' descriptors (`entering.py`)
-        ("rare", "i8"),  # addresses of handlers that are compiled apart (`handlers.py`)
+        ("at", "i8"),  # address of the tables' descriptors (`cold_calls.py`)
+        ("rare", "i8"),  # addresses of handlers that are compiled apart (`cold_handlers.py`)
         ("atp", "i8"),
         ("unfinished", "i8"),  # calls of these that have begun and not ended
         ("overflowed_link", "i8"),  # + 1: a link with more to send than the clock can tell; 0: none

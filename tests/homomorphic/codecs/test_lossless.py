@@ -13,31 +13,11 @@ from hypothesis import strategies as st
 from netfold.homomorphic.codec import DecodeError, Gradient, Message, NoteKind
 from netfold.homomorphic.codecs.dense.kinds import DenseExact, FixedPoint
 from netfold.homomorphic.codecs.lossless import Lossless
-from netfold.homomorphic.fold import Folded
 from netfold.homomorphic.numbers.formats import AgreedNothing
 from netfold.homomorphic.sketch import sketch, tables, tiled
 from netfold.homomorphic.sketch.forecast import Seen
-from netfold.testing import support
-from tests.homomorphic.gradients import Sample, bound_of, folded, samples
+from tests.homomorphic.gradients import Sample, bound_of, folded, labels, samples, sparse
 from tests.homomorphic.played import encoders_of, play
-
-
-def sparse(
-    elements: int, density: float, workers: int, pattern: str = "iid", seed: int = 1
-) -> list[Gradient]:
-    random = np.random.default_rng([seed, workers])
-    return [
-        np.where(
-            support(pattern, elements, density, random),
-            random.standard_normal(elements, np.float32),
-            np.float32(0),
-        )
-        for _ in range(workers)
-    ]
-
-
-def labels(result: Folded) -> list[str]:
-    return [message.label for operation in result.messages for message in operation[0]]
 
 
 def exchange(gradients: list[Gradient], damage: dict[str, int]) -> tuple[Gradient, list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,26 +14,11 @@ from netfold.homomorphic.codec import DecodeError, EncodeError, Gradient, Messag
 from netfold.homomorphic.codecs.dense.kinds import FixedPoint
 from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.homomorphic.codecs.packed import Packed
-from netfold.homomorphic.fold import Folded
-from netfold.testing import support
-from tests.homomorphic.gradients import Sample, folded, samples
+from tests.homomorphic.gradients import Sample, folded, labels, samples
+from tests.homomorphic.gradients import sparse as gradients_of
 from tests.homomorphic.played import encoders_of, play
 
-
-def sparse(elements: int, density: float, workers: int, pattern: str = "iid") -> list[Gradient]:
-    random = np.random.default_rng([3, workers])
-    return [
-        np.where(
-            support(pattern, elements, density, random),
-            random.standard_normal(elements, np.float32),
-            np.float32(0),
-        )
-        for _ in range(workers)
-    ]
-
-
-def labels(result: Folded) -> list[str]:
-    return [message.label for operation in result.messages for message in operation[0]]
+sparse = partial(gradients_of, seed=3)
 
 
 def play_damaged(gradients: list[Gradient], damage: dict[str, int]) -> None:

@@ -241,11 +241,6 @@ MUTANTS: list[Mutant] = [
         ],
         [
             (
-                "messages of different lengths are alike",
-                "0 if one.merge is Merge.GATHER else one.words.size",
-                "0",
-            ),
-            (
                 "an operation of another round is the same",
                 "if (place, kinds) != (first.place, first.kinds):",
                 "if kinds != first.kinds:",

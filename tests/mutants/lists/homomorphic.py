@@ -168,6 +168,17 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
+        "homomorphic/codec.py",
+        ["tests/sim/run/test_lock_step.py", H + "test_fold.py"],
+        [
+            (
+                "messages of different lengths are alike",
+                "None if self.merge is Merge.GATHER else self.words.size",
+                "None",
+            ),
+        ],
+    ),
+    *faults(
         "homomorphic/merge.py",
         [H + "test_merge.py", H + "test_sign.py"],
         [
