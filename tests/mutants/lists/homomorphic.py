@@ -383,6 +383,22 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
+        "homomorphic/codecs/dense/kinds.py",
+        [H + "codecs/test_dense.py"],
+        [
+            (
+                "blocks of digits may have any size",
+                "            check_block_elements(block_elements, WORD_ELEMENTS)",
+                "            pass",
+            ),
+            (
+                "the network's unit is the block whatever is written",
+                "block_elements=self.block_elements or carrier.unit_elements",
+                "block_elements=carrier.unit_elements",
+            ),
+        ],
+    ),
+    *faults(
         "homomorphic/fold.py",
         [H + "test_fold.py"],
         [
