@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator
 from dataclasses import replace
 from typing import NamedTuple
 
-from netfold.homomorphic.codec import Encoder, Exchange, Gradient, Merged, Message, Note, Round
-from netfold.homomorphic.stage import stage
+from netfold.homomorphic.codec import Encoder, Exchange, Gradient, Merged, Note, Round
+from netfold.homomorphic.stage import advance, stage
 from netfold.sim.checks.journal import REDO_LABEL
 
 
@@ -54,34 +53,22 @@ class Probe:
         answers: tuple[Merged, ...] | None = None
         while True:
             started_s = time.process_time()
-            sent, decoded = _advance(exchange, answers)
+            sent = advance(exchange, answers)
             decode_s += time.process_time() - started_s
-            if decoded is not None:
+            if not isinstance(sent, tuple):
                 break
             if any(message.label != REDO_LABEL for message in sent):
                 encode_s, decode_s = encode_s + decode_s, 0.0
             answers = yield sent
         self.fastest = min(self.fastest, Times(encode_s, decode_s), key=lambda times: times.sum_s)
-        return decoded
+        return sent
 
     def _heard(self, exchange: Exchange) -> Exchange:
         """An exchange whose messages are noted as they were announced."""
         answers: tuple[Merged, ...] | None = None
         while True:
-            sent, decoded = _advance(exchange, answers)
-            if decoded is not None:
-                return decoded
+            sent = advance(exchange, answers)
+            if not isinstance(sent, tuple):
+                return sent
             self.operations.append([Sent(message.label, message.size_bytes) for message in sent])
             answers = yield sent
-
-
-def _advance(
-    exchange: Generator[tuple[Message, ...], tuple[Merged, ...], Gradient],
-    answers: tuple[Merged, ...] | None,
-) -> tuple[tuple[Message, ...], Gradient | None]:
-    """Next messages of an exchange, or none and its decoded sum."""
-    try:
-        return (next(exchange) if answers is None else exchange.send(answers)), None
-    except StopIteration as stop:
-        decoded: Gradient = stop.value
-        return (), decoded

@@ -5,6 +5,7 @@ A name and its setting send the same words, decode the same sums and refuse the 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
@@ -28,15 +29,15 @@ _DIGITS_ELEMENTS = 4096
 DenseValues = Literal["block_exponent", "float32", "exact", "factor"]
 
 
-class Family:
+class Family(ABC):
     """What the kinds have in common: each is a setting of `dense`."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
 
     @property
+    @abstractmethod
     def setting(self) -> Dense:
         """What it is a name for."""
-        raise NotImplementedError
 
     @property
     def exact(self) -> bool:
