@@ -71,11 +71,13 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'netfold' has no attribute {name!r}")
-    home, _, attribute = _HOMES[name].partition(":")
-    return getattr(import_module(home), attribute)
+if not TYPE_CHECKING:  # which knows the names from above, and that there are no others
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'netfold' has no attribute {name!r}")
+        home, _, attribute = _HOMES[name].partition(":")
+        return getattr(import_module(home), attribute)
 
 
 def __dir__() -> list[str]:

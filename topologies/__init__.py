@@ -1,16 +1,12 @@
 """Networks as graphs with a contract: generators, routing, placement, measures, import and export.
 
-A topology is a `networkx.Graph` that passes `topologies.graph.validate`. `GENERATORS` has the ready-made
-ones, by the kind that a scenario names.
+A topology is a `networkx.Graph` that passes `topologies.graph.validate`. What a scenario can name is
+registered by its kind: see `topologies.kind`.
 """
 
-from __future__ import annotations
+from netfold.topologies.kind import register
+from netfold.topologies.leaf_spine import LeafSpine
+from netfold.topologies.star import Star
 
-from collections.abc import Callable
-
-import networkx as nx
-
-from netfold.topologies.leaf_spine import leaf_spine
-from netfold.topologies.star import star
-
-GENERATORS: dict[str, Callable[..., nx.Graph]] = {"star": star, "leaf_spine": leaf_spine}
+for _topology in (Star, LeafSpine):  # the order in which they are listed
+    register(_topology)

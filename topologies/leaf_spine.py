@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from typing import ClassVar
+
 import networkx as nx
 
 from netfold.topologies.graph import (
+    LINKS_MAX,
+    NODES_MAX,
     LinkSpec,
     add_host,
     add_link,
@@ -13,11 +18,38 @@ from netfold.topologies.graph import (
     new_graph,
     validate,
 )
+from netfold.topologies.kind import Links, Size
 
 
-def leaf_spine_size(leaves: int, spines: int, hosts_per_leaf: int) -> tuple[int, int]:
-    """Nodes, and links in both directions, that `leaf_spine` makes."""
-    return leaves * (hosts_per_leaf + 1) + spines, 2 * leaves * (hosts_per_leaf + spines)
+@dataclass(frozen=True, kw_only=True)
+class LeafSpine(Links):
+    """Two tiers of switches; every leaf is linked to every spine."""
+
+    kind: ClassVar[str] = "leaf_spine"
+
+    leaves: int = field(metadata={"meaning": "Number of leaf switches."})
+    spines: int = field(metadata={"meaning": "Number of spine switches."})
+    hosts_per_leaf: int = field(metadata={"meaning": "Number of hosts on each leaf."})
+    uplink_rate_bps: int = field(
+        metadata={
+            "meaning": "Rate of the links between leaves and spines; by default that of the host links.",
+            "like": "rate_bps",
+        }
+    )
+
+    def size(self) -> Size:
+        """L·(H + 1) + S nodes and 2·L·(H + S) links, see `leaf_spine`."""
+        leaves, spines, hosts = self.leaves, self.spines, self.hosts_per_leaf
+        most = min((NODES_MAX - spines) // leaves - 1, LINKS_MAX // (2 * leaves) - spines)
+        key, hint = "leaves", "use fewer leaves or spines"
+        if most >= 1:
+            key, hint = "hosts_per_leaf", f"use {most} hosts_per_leaf at most, or fewer leaves"
+        return Size(leaves * (hosts + 1) + spines, 2 * leaves * (hosts + spines), key, hint)
+
+    def graph(self) -> nx.Graph:
+        """See `leaf_spine`."""
+        counts = self.leaves, self.spines, self.hosts_per_leaf
+        return leaf_spine(*counts, self.link(), self.link(self.uplink_rate_bps), self.switch)
 
 
 def leaf_spine(

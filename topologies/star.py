@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from typing import ClassVar
+
 import networkx as nx
 
 from netfold.topologies.graph import (
+    NODES_MAX,
     LinkSpec,
     add_host,
     add_link,
@@ -13,11 +17,24 @@ from netfold.topologies.graph import (
     new_graph,
     validate,
 )
+from netfold.topologies.kind import Links, Size
 
 
-def star_size(hosts: int) -> tuple[int, int]:
-    """Nodes, and links in both directions, that `star` makes."""
-    return hosts + 1, 2 * hosts
+@dataclass(frozen=True, kw_only=True)
+class Star(Links):
+    """All hosts on one switch."""
+
+    kind: ClassVar[str] = "star"
+
+    hosts: int = field(metadata={"meaning": "Number of hosts: h0, h1, …"})
+
+    def size(self) -> Size:
+        """One node more than hosts, a link each way for each of them."""
+        return Size(self.hosts + 1, 2 * self.hosts, "hosts", f"use {NODES_MAX - 1} hosts at most")
+
+    def graph(self) -> nx.Graph:
+        """See `star`."""
+        return star(self.hosts, self.link(), self.switch)
 
 
 def star(hosts: int, link: LinkSpec, profile: str = "plain") -> nx.Graph:

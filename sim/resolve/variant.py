@@ -25,6 +25,7 @@ from netfold.sim.resolve.plan import Plan
 from netfold.sim.resolve.sections import device_of, steps_of, summed_at_once, workload_of, workload_warnings
 from netfold.sim.scenario import Scenario
 from netfold.sim.scenario import models as written
+from netfold.sim.scenario.networks import TopologySection
 from netfold.sim.scenario.topology import build_topology
 from netfold.sim.units import RATE
 from netfold.spelling import names_hint
@@ -88,9 +89,9 @@ class _Networks:
     """Networks of a scenario's variants: equal topologies share one, whose routes may take gigabytes."""
 
     def __init__(self) -> None:
-        self._made: list[tuple[written.Topology, Network]] = []
+        self._made: list[tuple[TopologySection, Network]] = []
 
-    def get(self, section: written.Topology, graph: nx.Graph) -> Network:
+    def get(self, section: TopologySection, graph: nx.Graph) -> Network:
         """The network of a topology.
 
         Raises
@@ -201,10 +202,8 @@ class _Resolver:
 
     def _rate_key(self) -> str:
         """Where a scenario says how fast links are."""
-        is_file = isinstance(self.variant.topology, written.TopologyFile)
-        return "topology.path" if is_file else "topology.rate"
+        return self.variant.topology.key("rate")
 
     def _profile_key(self) -> str:
         """Where a scenario names the switches' profile: a topology from a file has its own."""
-        is_file = isinstance(self.variant.topology, written.TopologyFile)
-        return "topology.path" if is_file else "topology.switch"
+        return self.variant.topology.key("switch")

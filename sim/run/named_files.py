@@ -14,7 +14,7 @@ from netfold.sim.files.foreign import UnreadableError, open_regular
 from netfold.sim.resolve.plan import Plan
 from netfold.sim.results.writer import is_free_name
 from netfold.sim.scenario import Scenario
-from netfold.sim.scenario.models import GradientFile, TopologyFile
+from netfold.sim.scenario.models import GradientFile
 from netfold.sim.scenario.node import COMMAND_LINE
 
 KEPT_BYTES_MAX = 16 << 20  # of a file of gradients: larger ones are told by their digest alone
@@ -106,7 +106,7 @@ def _gradient_paths(scenario: Scenario) -> set[str]:
 
 def _graph_paths(scenario: Scenario) -> set[str]:
     sections = [one.topology for one in scenario.variants]
-    return {_plain(one.path) for one in sections if isinstance(one, TopologyFile)}
+    return {_plain(one.file) for one in sections if one.file is not None}
 
 
 def _profile_paths(scenario: Scenario, folder: Path) -> set[str]:

@@ -23,6 +23,7 @@ from netfold.sim.errors import (
     together,
 )
 from netfold.sim.keys.section import Section, keys
+from netfold.sim.scenario.networks import TopologySection, topology_sections
 from netfold.sim.scenario.node import Node
 from netfold.spelling import closest, names_hint
 
@@ -98,7 +99,7 @@ def _mistakes(
     for details in error.errors(include_url=False):
         location = prefix + details["loc"]
         cause = details.get("ctx", {}).get("error")
-        if isinstance(cause, ValidationError):  # a codec's options have a validation of their own
+        if isinstance(cause, ValidationError):  # codecs and topologies have validations of their own
             yield from _mistakes(cause, tree, section, location)
         elif details["type"] not in _CONSEQUENCES:
             yield _mistake(details, _follow(tree, section, location))
@@ -167,6 +168,8 @@ def _child(node: Node, part: str | int) -> Node | None:
 
 def _members(annotation: Any) -> tuple[Any, ...]:
     """The alternatives of a union, the item type of a list, or the annotation alone."""
+    if annotation is TopologySection:
+        return topology_sections()
     if get_origin(annotation) is Annotated:
         annotation = annotation.__origin__
     return getattr(annotation, "__args__", (annotation,))

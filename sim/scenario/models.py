@@ -15,54 +15,9 @@ from netfold.sim.collectives.spec import CollectiveSection
 from netfold.sim.keys.fields import CodecOptions, Count, Name, Pair, Placement, Rate, Share, Size, Time
 from netfold.sim.keys.section import Section
 from netfold.sim.scenario.faults import Fault
+from netfold.sim.scenario.networks import AnyTopology
 from netfold.sim.scenario.profiles import SwitchProfile
-from netfold.sim.units import RATE, SIZE, TIME
-
-
-class Links(Section):
-    """What the links and switches of a generated topology have in common."""
-
-    rate: Rate = RATE.parse("100Gbps")
-    """Rate of the links between hosts and switches, in each direction."""
-    delay: Time = TIME.parse("1us")
-    """Propagation delay of every link."""
-    buffer: Size = SIZE.parse("16MiB")
-    """Buffer of every switch port; what does not fit is dropped."""
-    switch: str = "tofino1"
-    """Profile of the switches: what their hardware can do."""
-
-
-class Star(Links):
-    """All hosts on one switch."""
-
-    kind: Literal["star"]
-    hosts: Count
-    """Number of hosts: h0, h1, …"""
-
-
-class LeafSpine(Links):
-    """Two tiers of switches; every leaf is linked to every spine."""
-
-    kind: Literal["leaf_spine"]
-    leaves: Count
-    """Number of leaf switches."""
-    spines: Count
-    """Number of spine switches."""
-    hosts_per_leaf: Count
-    """Number of hosts on each leaf."""
-    uplink_rate: Rate = Field(default_factory=lambda read: read.get("rate", 0))
-    """Rate of the links between leaves and spines; by default that of the host links."""
-
-
-class TopologyFile(Section):
-    """A graph from a file."""
-
-    kind: Literal["file"]
-    path: str
-    """Node-link JSON, relative to the scenario file."""
-
-
-Topology = Annotated[Star | LeafSpine | TopologyFile, Field(discriminator="kind")]
+from netfold.sim.units import SIZE
 
 
 class Workers(Section):
@@ -214,7 +169,7 @@ class Job(JobSections):
 class NetworkSections(Section):
     """What jobs run on."""
 
-    topology: Topology
+    topology: AnyTopology
     """Hosts, switches and links."""
 
 

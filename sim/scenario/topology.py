@@ -10,12 +10,10 @@ import networkx as nx
 from netfold.sim.errors import ScenarioError, shown, together
 from netfold.sim.files.foreign import UnreadableError, read_text
 from netfold.sim.scenario.load import Scenario
-from netfold.sim.scenario.models import LeafSpine, Links, Star, TopologyFile, Variant
+from netfold.sim.scenario.models import Variant
 from netfold.sim.units import RATE, SIZE, TIME, Quantity, UnitError
 from netfold.topologies.exchange import from_json
-from netfold.topologies.graph import LINKS_MAX, NODES_MAX, LinkSpec, TopologyError
-from netfold.topologies.leaf_spine import leaf_spine, leaf_spine_size
-from netfold.topologies.star import star, star_size
+from netfold.topologies.graph import LINKS_MAX, NODES_MAX, TopologyError
 
 GRAPH_BYTES_MAX = 2**26  # of a file: some 400 bytes for each of the most links
 
@@ -30,24 +28,19 @@ def build_topology(scenario: Scenario, variant: Variant) -> nx.Graph:
         `topologies.graph.validate`.
     """
     section = variant.topology
-    too_large = _too_large(section)
-    if too_large:
-        key, message, hint = too_large
-        raise scenario.error(f"topology.{key}", message, hint, variant.name)
+    path, prefix = "topology", ""
     try:
-        match section:
-            case Star():
-                return star(section.hosts, _link(section, section.rate), section.switch)
-            case LeafSpine():
-                link, uplink = _link(section, section.rate), _link(section, section.uplink_rate)
-                counts = section.leaves, section.spines, section.hosts_per_leaf
-                return leaf_spine(*counts, link, uplink, section.switch)
-            case TopologyFile():
-                return from_json(_read(section, scenario, variant), _UNITS)
+        if section.file is not None:
+            path, prefix = "topology.path", f"{section.file}: "
+            return from_json(_read(section.file, scenario, variant), _UNITS)
+        topology = section.topology()
+        size = topology.size()
+        for count, most, what in ((size.nodes, NODES_MAX, "nodes"), (size.links, LINKS_MAX, "links")):
+            if count > most:
+                message = f"{count} {what} are too many: the packet engine takes up to {most}"
+                raise scenario.error(f"topology.{size.key}", message, size.hint, variant.name)
+        return topology.graph()
     except TopologyError as error:
-        path, prefix = "topology", ""
-        if isinstance(section, TopologyFile):
-            path, prefix = "topology.path", f"{section.path}: "
         raise together(
             _refused(scenario, variant, path, prefix + mistake) for mistake in error.mistakes
         ) from None
@@ -57,29 +50,6 @@ def _refused(scenario: Scenario, variant: Variant, path: str, text: str) -> Scen
     """A mistake of a graph in the words of a scenario; those with a next step have it behind a semicolon."""
     message, _, hint = text.partition("; ")
     return scenario.error(path, message, hint, variant.name)
-
-
-def _too_large(section: Star | LeafSpine | TopologyFile) -> tuple[str, str, str] | None:
-    """Key, message and hint where a generator would make more than the packet engine takes."""
-    match section:
-        case Star():
-            nodes, links = star_size(section.hosts)
-            key, hint = "hosts", f"use {NODES_MAX - 1} hosts at most"
-        case LeafSpine():
-            leaves, spines = section.leaves, section.spines
-            nodes, links = leaf_spine_size(leaves, spines, section.hosts_per_leaf)
-            most = min((NODES_MAX - spines) // leaves - 1, LINKS_MAX // (2 * leaves) - spines)
-            if most >= 1:
-                key, hint = "hosts_per_leaf", f"use {most} hosts_per_leaf at most, or fewer leaves"
-            else:
-                key, hint = "leaves", "use fewer leaves or spines"
-        case TopologyFile():  # which is counted when it is read
-            return None
-    if nodes > NODES_MAX:
-        return key, f"{nodes} nodes are too many: the packet engine takes up to {NODES_MAX}", hint
-    if links > LINKS_MAX:
-        return key, f"{links} links are too many: the packet engine takes up to {LINKS_MAX}", hint
-    return None
 
 
 def _reader(quantity: Quantity) -> Callable[[object], int]:
@@ -95,14 +65,10 @@ def _reader(quantity: Quantity) -> Callable[[object], int]:
 _UNITS = {"rate_bps": _reader(RATE), "delay_ps": _reader(TIME), "buffer_bytes": _reader(SIZE)}
 
 
-def _read(section: TopologyFile, scenario: Scenario, variant: Variant) -> str:
+def _read(file: str, scenario: Scenario, variant: Variant) -> str:
     try:
-        return read_text(Path(scenario.file).parent / section.path, GRAPH_BYTES_MAX)
+        return read_text(Path(scenario.file).parent / file, GRAPH_BYTES_MAX)
     except UnreadableError as error:
         hint = "give the path of a node-link JSON file, relative to the scenario file"
-        message = f"cannot read {shown(section.path)}: {error.message}"
+        message = f"cannot read {shown(file)}: {error.message}"
         raise scenario.error("topology.path", message, hint, variant.name) from None
-
-
-def _link(section: Links, rate_bps: int) -> LinkSpec:
-    return LinkSpec(rate_bps, section.delay, section.buffer)

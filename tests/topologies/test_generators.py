@@ -9,18 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.topologies import GENERATORS
 from netfold.topologies.graph import LinkSpec, TopologyError, hosts, racks, switches
-from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.kind import Topology, topology_kinds
+from netfold.topologies.leaf_spine import LeafSpine, leaf_spine
 from netfold.topologies.measures import measure
 from netfold.topologies.routing import compile_network
-from netfold.topologies.star import star
+from netfold.topologies.star import Star, star
 from tests.topologies.graphs import LINK, UPLINK
 
 
-def test_generators_are_found_by_kind() -> None:
-    assert GENERATORS["star"] is star
-    assert GENERATORS["leaf_spine"] is leaf_spine
+def test_topologies_are_found_by_kind() -> None:
+    assert topology_kinds() == {"star": Star, "leaf_spine": LeafSpine}
 
 
 @given(st.integers(1, 40))
@@ -48,6 +47,29 @@ def test_leaf_spine(leaves: int, spines: int, hosts_per_leaf: int) -> None:
     if leaves % 2 == 0:
         a_leaf_bps = min(hosts_per_leaf * LINK.rate_bps, spines * UPLINK.rate_bps)
         assert found.bisection_bps == leaves // 2 * a_leaf_bps
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [
+        Star(hosts=7, rate_bps=10, switch="sharp"),
+        LeafSpine(leaves=3, spines=2, hosts_per_leaf=4, uplink_rate_bps=20, delay_ps=5, buffer_bytes=9),
+    ],
+)
+def test_sizes_are_known_before_graphs_are_made(topology: Topology) -> None:
+    graph = topology.graph()
+    nodes, links, key, _ = topology.size()
+
+    assert (nodes, links) == (graph.number_of_nodes(), 2 * graph.number_of_edges())
+    assert hasattr(topology, key)
+
+
+def test_graphs_carry_the_fields() -> None:
+    graph = LeafSpine(leaves=2, spines=1, hosts_per_leaf=1, uplink_rate_bps=20, delay_ps=5).graph()
+
+    assert graph.edges["h0", "leaf0"] == {"rate_bps": 10**11, "delay_ps": 5, "buffer_bytes": 2**24}
+    assert graph.edges["leaf1", "spine0"]["rate_bps"] == 20
+    assert graph.nodes["spine0"]["profile"] == "tofino1"
 
 
 def test_leaf_spine_in_full() -> None:

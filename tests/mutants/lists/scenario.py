@@ -9,6 +9,14 @@ ROUTES, ERRORS = "tests/sim/resolve/test_plan_routes.py", "tests/sim/resolve/tes
 
 MUTANTS: list[Mutant] = [
     *faults(
+        "sim/scenario/networks.py",
+        ["tests/topologies/test_toy_topology.py"],
+        [
+            ("what is like another key has none of it", "read.get(like, 0)", "read.get(like + like, 1)"),
+            ("inherited keys stand behind `kind`", "if one.name not in own", "if one.name in own"),
+        ],
+    ),
+    *faults(
         "sim/units.py",
         ["tests/sim/test_units.py"],
         [

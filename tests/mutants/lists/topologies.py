@@ -79,6 +79,11 @@ MUTANTS: list[Mutant] = [
                 "add_link(graph, leaf, spine, uplink)",
                 "add_link(graph, leaf, spine, link)",
             ),
+            (
+                "links are counted one way",
+                "2 * leaves * (hosts + spines), key",
+                "leaves * (hosts + spines), key",
+            ),
         ],
     ),
     *faults(
