@@ -1,4 +1,4 @@
-"""The gradients that a study is made on: drawn, for every pattern and density, or read from a file."""
+"""The gradients of a study: drawn for every pattern and density, or read from a file."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from netfold.sim.workload import SyntheticSpec, synthetic_workload
 from netfold.sim.workload.from_file import NOT_FINITE, WORKERS_MAX, first_not_finite
 from netfold.sim.workload.gradient_file import Tensor, conversion, read_tensors
 
-INPUT_PATTERN = "input"  # stands for the pattern of gradients that come from a file
+INPUT_PATTERN = "input"  # the pattern's name for gradients from a file
 _DIMENSIONS_MAX = 2
 _WANTED = "it needs a float32 array: (elements,), the gradient of every worker, or (workers, elements)"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One kind of gradients; `rounds(n)` yields all workers' n times, to be used before the next."""
+    """One kind of gradients; `rounds(n)` yields all workers' n times, each valid until the next."""
 
     pattern: str
-    density: float  # share of elements, or of what a pattern has for them, that are non-zero at a worker
+    density: float  # share of a worker's elements, or units of a pattern, that are non-zero
     rounds: Callable[[int], Iterator[list[Gradient]]]
-    sample: SyntheticSpec  # made-up gradients that are like these
+    sample: SyntheticSpec  # synthetic gradients of the same kind
 
 
 @dataclass(frozen=True)
@@ -46,20 +46,20 @@ class Source:
     cells: tuple[Cell, ...]
     workers: int
     elements: int
-    told: Mapping[str, Any]  # what results say about it
+    description: Mapping[str, Any]  # of the gradients, for the results
     notes: tuple[str, ...] = ()
 
 
 def synthetic_source(options: Mapping[str, str], workers: int, seed: int) -> Source:
-    """Made-up gradients of all patterns and densities.
+    """Synthetic gradients of all patterns and densities.
 
     `options` are keys of a scenario's synthetic workload and their texts; `pattern` and `density` may be
-    several, with commas between them.
+    lists with commas.
 
     Raises
     ------
     ScenarioError
-        A value that the workload refuses, in the words of scenario files; its place is the option.
+        The workload refuses a value. The message is that of a scenario file, with the option as its place.
     """
     sections = [
         _section({**options, "pattern": pattern, "density": density})
@@ -67,12 +67,13 @@ def synthetic_source(options: Mapping[str, str], workers: int, seed: int) -> Sou
         for density in options["density"].split(",")
     ]
     specs = list(dict.fromkeys(map(_spec, sections)))  # 1% and 0.01 are the same
-    told = {
+    description = {
         "row_elements": specs[0].row_elements,
         "overlap": specs[0].overlap,
         "distribution": specs[0].distribution,
     }
-    return Source(tuple(_drawn(spec, workers, seed) for spec in specs), workers, specs[0].elements, told)
+    cells = tuple(_drawn(spec, workers, seed) for spec in specs)
+    return Source(cells, workers, specs[0].elements, description)
 
 
 def _section(options: Mapping[str, str]) -> Synthetic:
@@ -110,16 +111,16 @@ def file_source(path: Path, workers: int | None, default_workers: int) -> Source
     Raises
     ------
     DataError
-        The file cannot be read, or holds something else than finite float32 numbers of one or two dimensions,
-        or as many gradients as there are not workers.
+        The file cannot be read, is not a float32 array of finite numbers with one or two dimensions, or does
+        not have one gradient per worker.
     NetfoldError
-        It does not fit the memory that there is.
+        It does not fit the available memory.
     """
     gradients = _checked(path, _tensor(path), workers or default_workers)
     notes: tuple[str, ...] = ()
     if gradients.ndim == 1:
         workers = default_workers if workers is None else workers
-        notes = (f"all {workers} workers have the one gradient of {path}: their union is no larger than it",)
+        notes = (f"all {workers} workers have the same gradient, from {path}: it is also their union",)
         rows = [gradients] * workers
     else:
         rows = list(gradients)
@@ -134,8 +135,8 @@ def file_source(path: Path, workers: int | None, default_workers: int) -> Source
         lambda count: (rows for _ in range(count)),
         SyntheticSpec(rows[0].size, np.count_nonzero(gradients) / gradients.size),
     )
-    told = {"input": str(path), "sha256": hashlib.sha256(gradients.data).hexdigest()}
-    return Source((cell,), len(rows), rows[0].size, told, notes)
+    description = {"input": str(path), "sha256": hashlib.sha256(gradients.data).hexdigest()}
+    return Source((cell,), len(rows), rows[0].size, description, notes)
 
 
 def _tensor(path: Path) -> Tensor:
@@ -144,13 +145,13 @@ def _tensor(path: Path) -> Tensor:
     if len(tensors) != 1:
         raise DataError(
             f"{path}: holds {len(tensors)} arrays: {', '.join(tensors)}",
-            "save the one that is meant in a file of its own",
+            "save one array alone in a file",
         )
     return next(iter(tensors.values()))
 
 
 def _checked(path: Path, tensor: Tensor, workers: int) -> NDArray[np.float32]:
-    """The array in row order, if it is what a study can take; one of one gradient is for so many workers."""
+    """The array in row order, checked; if it is a single gradient, `workers` workers get it."""
     if tensor.dtype != "float32":
         hint = conversion(path, tensor.dtype)
         raise DataError(f"{path}: holds {tensor.dtype} values", _WANTED + hint)

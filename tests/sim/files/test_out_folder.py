@@ -37,7 +37,7 @@ def test_what_is_no_folder(tmp_path: Path) -> None:
 
     for out, blocking in {"file": "file", "file/x": "file", "dead": "dead", "runs": "runs/tiny"}.items():
         assert refused(tmp_path / out) == (
-            f"no run folder can be made in {tmp_path / out}: {tmp_path / blocking} is no folder\n"
+            f"no run folder can be made in {tmp_path / out}: {tmp_path / blocking} is not a folder\n"
             "  use --out DIR"
         )
 
@@ -62,6 +62,6 @@ def test_it_is_told_before_the_run(tmp_path: Path) -> None:
     (tmp_path / "runs" / "tiny").touch()
     told: list[str] = []
 
-    with pytest.raises(DataError, match="is no folder"):
+    with pytest.raises(DataError, match="is not a folder"):
         run_scenario(write(tmp_path), (), None, tmp_path / "runs", lambda text, *_: told.append(text))
     assert told == []

@@ -167,7 +167,7 @@ def test_a_file_is_studied(tmp_path: Path) -> None:
         (["packed", "--density", "2"], "--density: 2 is not a fraction from 0 to 1\n"),
         (
             ["packed", "--input", "g.txt"],
-            "g.txt: reads .npy, .npz, .safetensors, .pt and .pth files, found .txt\n",
+            "g.txt: must be a .npy, .npz, .safetensors, .pt or .pth file, found .txt\n",
         ),
         (
             ["packed", "--input", "g.npy", "--row-elements", "8", "--density", "1%"],
@@ -195,7 +195,9 @@ def test_where_nothing_can_be_written_nothing_is_studied(tmp_path: Path) -> None
 
     assert (result.exit_code, result.stdout) == (2, "")
     place = tmp_path / "file"
-    assert result.stderr == f"no run folder can be made in {place}: {place} is no folder\n  use --out DIR\n"
+    assert (
+        result.stderr == f"no run folder can be made in {place}: {place} is not a folder\n  use --out DIR\n"
+    )
 
 
 def test_a_fault_exits_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +276,7 @@ def test_figures_name_what_they_show(tmp_path: Path) -> None:
     for name, own in (
         (
             "study.svg",
-            ["Compression of what a worker sends up", "Sums that are no estimates", "dense float32"],
+            ["Compression of what a worker sends", "Sums that are not estimates", "dense float32"],
         ),
         ("speed.svg", ["Encoding on this machine", "Decoding on this machine", "copying memory"]),
     ):

@@ -143,9 +143,7 @@ def test_one_gradient_for_all_workers(tmp_path: Path) -> None:
     source = file_source(path, 3, default_workers=8)
 
     assert file_source(path, None, default_workers=8).workers == 8
-    assert source.notes == (
-        f"all 3 workers have the one gradient of {path}: their union is no larger than it",
-    )
+    assert source.notes == (f"all 3 workers have the same gradient, from {path}: it is also their union",)
     assert all(np.array_equal(one, GRADIENTS[0]) for one in next(source.cells[0].rounds(1)))
 
 
@@ -163,7 +161,7 @@ def test_one_gradient_for_all_workers(tmp_path: Path) -> None:
         (
             np.array([[0, 1], [2, np.nan]], np.float32),
             "holds numbers that are not finite: nan at [1, 1]\n"
-            "  a gradient must be finite; look for what went wrong in the step that it comes from",
+            "  a gradient must be finite; look for an error in the training step that computed it",
         ),
     ],
 )
@@ -213,8 +211,8 @@ def test_other_files_are_told(tmp_path: Path) -> None:
     for name, workers, message in (
         ("none.npy", None, "cannot be read: there is no such file\n  give the path of a file"),
         ("folder.npy", None, "cannot be read: it is a directory\n  give the path of a file"),
-        ("g.txt", None, f"reads .npy, .npz, .safetensors, .pt and .pth files, found .txt\n  {tensor}"),
-        ("two.npz", None, "holds 2 arrays: a, b\n  save the one that is meant in a file of its own"),
+        ("g.txt", None, f"must be a .npy, .npz, .safetensors, .pt or .pth file, found .txt\n  {tensor}"),
+        ("two.npz", None, "holds 2 arrays: a, b\n  save one array alone in a file"),
         ("g.npy", 3, "holds the gradients of 2 workers, --workers says 3\n  leave out --workers"),
     ):
         with pytest.raises(DataError) as caught:

@@ -139,9 +139,9 @@ def test_a_member_that_is_damaged_is_told_when_it_is_read(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
-        ("npy", "nan at [1, 7], of worker 1"),
-        ("npy steps", "-inf at [1, 2, 3], of worker 2"),
-        ("npz named", "inf at [2, 1, 0], of worker 2"),
+        ("npy", "nan at [1, 7], worker 1"),
+        ("npy steps", "-inf at [1, 2, 3], worker 2"),
+        ("npz named", "inf at [2, 1, 0], worker 2"),
     ],
 )
 def test_a_number_that_is_not_finite_is_told_with_its_place(tmp_path: Path, kind: str, told: str) -> None:
@@ -159,7 +159,7 @@ def test_a_number_that_is_not_finite_is_told_with_its_place(tmp_path: Path, kind
         list(map(workload.gradients, range(2)))
     assert str(caught.value) == (
         f"{path}: {name}holds numbers that are not finite: {told}\n"
-        "  a gradient must be finite; look for what went wrong in the step that it comes from"
+        "  a gradient must be finite; look for an error in the training step that computed it"
     )
 
 
@@ -168,7 +168,7 @@ def test_a_file_that_holds_something_else_by_now_is_told(tmp_path: Path) -> None
     found = spec(path)
     np.save(path, GRADIENTS[:, :7])
 
-    with pytest.raises(DataError, match=r"g\.npy: is not what it was when the run began"):
+    with pytest.raises(DataError, match=r"g\.npy: changed since the run began"):
         file_workload(found, WORKERS)
 
 
@@ -201,7 +201,7 @@ def test_the_old_format_of_pytorch_is_told(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         spec(path)
     assert str(caught.value) == (
-        f"{path}: is of PyTorch's old format, which cannot be read in parts\n"
+        f"{path}: has PyTorch's old format, which cannot be read in parts\n"
         "  save it again: torch.save(torch.load('old.pt', weights_only=True), 'new.pt')"
     )
 
@@ -319,6 +319,6 @@ def test_python_objects_are_never_loaded(tmp_path: Path) -> None:
 
 def test_another_suffix_is_told(tmp_path: Path) -> None:
     with pytest.raises(
-        DataError, match=r"reads \.npy, \.npz, \.safetensors, \.pt and \.pth files, found \.txt"
+        DataError, match=r"must be a \.npy, \.npz, \.safetensors, \.pt or \.pth file, found \.txt"
     ):
         spec(tmp_path / "g.txt")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from netfold.sim.workload import Cost, SyntheticSpec, Workload, synthetic_workload
+from netfold.sim.workload import StepCost, SyntheticSpec, Workload, synthetic_workload
 from netfold.sim.workload.draws import keyed
 from netfold.sim.workload.synthetic import BLOCK_ELEMENTS, Distribution, Pattern
 
@@ -151,7 +151,7 @@ def test_nothing_is_trained() -> None:
 
     assert workload.workers == 2
     assert workload.loss is None
-    assert Cost() == workload.cost
+    assert StepCost() == workload.cost
     assert first.tobytes() == flat(workload).tobytes()
 
 
