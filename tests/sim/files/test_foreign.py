@@ -1,4 +1,4 @@
-"""Files that somebody else wrote: what is read, and what is refused in words."""
+"""Files of other programs: reading within limits, and errors for the rest."""
 
 import os
 import pickle

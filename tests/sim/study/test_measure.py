@@ -99,19 +99,19 @@ def test_all_but_speeds_is_the_same_twice(study: Study) -> None:
 
 
 def test_progress_counts_rounds() -> None:
-    told: list[Any] = []
+    reported: list[Any] = []
 
     run_study(
         read_codecs(["none", "packed"]),
         synthetic_source(OPTIONS, 2, 1),
         2,
         1,
-        lambda *step: told.append(step),
+        lambda *step: reported.append(step),
     )
 
-    assert told[0] == ("iid, 1 %", 0, 8)
-    assert told[-1] == ("rows, 20 %", 7, 8)
-    assert [done for _, done, _ in told] == list(range(8))
+    assert reported[0] == ("iid, 1 %", 0, 8)
+    assert reported[-1] == ("rows, 20 %", 7, 8)
+    assert [done for _, done, _ in reported] == list(range(8))
 
 
 def test_right_sums_are_exact() -> None:
@@ -294,7 +294,7 @@ def test_a_codec_that_cannot_go_on_is_named() -> None:
     assert caught.value.exit_code == 1
 
 
-def test_too_little_memory_is_told() -> None:
+def test_too_little_memory_is_reported() -> None:
     source = synthetic_source({**OPTIONS, "elements": "1e15"}, 2, 1)
     with pytest.raises(RunError) as caught:
         run_study(read_codecs(["none"]), source, 1, 1, lambda *_: None)

@@ -72,7 +72,7 @@ def test_the_same_share_twice_is_one_cell() -> None:
         ("row_elements", "[2", "--row-elements: broken YAML: "),
     ],
 )
-def test_a_wrong_option_is_told(key: str, text: str, message: str) -> None:
+def test_a_wrong_option_is_reported(key: str, text: str, message: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         synthetic_source({**OPTIONS, key: text}, 2, 1)
 
@@ -165,7 +165,7 @@ def test_one_gradient_for_all_workers(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_wrong_array_is_told(tmp_path: Path, array: Any, message: str) -> None:
+def test_a_wrong_array_is_reported(tmp_path: Path, array: Any, message: str) -> None:
     path = tmp_path / "g.npy"
     np.save(path, array)
 
@@ -178,7 +178,7 @@ def test_a_wrong_array_is_told(tmp_path: Path, array: Any, message: str) -> None
 @pytest.mark.parametrize(
     "name", ["text.npy", "text.npz", "empty.npy", "objects.npy", "objects.npz", "cut.npz"]
 )
-def test_a_file_of_something_else_is_told(tmp_path: Path, name: str) -> None:
+def test_a_file_of_something_else_is_reported(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     objects = np.array([{}], object)
     if name == "objects.npy":
@@ -202,7 +202,7 @@ def test_a_file_of_something_else_is_told(tmp_path: Path, name: str) -> None:
     )
 
 
-def test_other_files_are_told(tmp_path: Path) -> None:
+def test_other_files_are_reported(tmp_path: Path) -> None:
     np.savez(tmp_path / "two.npz", a=GRADIENTS, b=GRADIENTS)
     np.save(tmp_path / "g.npy", GRADIENTS)
     (tmp_path / "g.txt").touch()

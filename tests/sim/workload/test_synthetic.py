@@ -167,7 +167,7 @@ def test_buffers_are_reused() -> None:
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("overlap", [0.0, 0.3, 1.0])
 def test_a_dense_gradient_is_all_the_draws_of_its_key(distribution: Distribution, overlap: float) -> None:
-    """The values are those drawn from the worker's own key, in order, whatever the workers have in common."""
+    """The values are those drawn from the worker's own key, in order, for any overlap between workers."""
     spec = SyntheticSpec(1000, overlap=overlap, distribution=distribution)
     generator = keyed(5, "gradient", 2, 1)
     wanted = {
