@@ -1,1 +1,1 @@
-"""What lossless compression does and does not hold: the tables of `docs/lossless.md`, made from seeds."""
+"""The tables of `docs/lossless.md` on what lossless compression guarantees, computed from seeds."""

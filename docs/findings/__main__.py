@@ -1,4 +1,4 @@
-"""`python -m docs.findings [TABLE …]`: compute tables, and write them into `docs/lossless.md` too."""
+"""`python -m docs.findings [TABLE …]`: compute tables, print them and write them into `docs/lossless.md`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from docs.findings.table import PAGE, replaced
 
 
 def main(names: list[str]) -> int:
-    """All tables, or some; a few minutes for all."""
+    """Compute the named tables, or all in a few minutes."""
     every = {table.name: table for table in tables.ALL}
     unknown = [name for name in names if name not in every]
     if unknown:

@@ -1,7 +1,7 @@
-"""Closed forms of peeling with three hashes: what tables do on average where they are large.
+"""Closed forms of peeling with three hashes: the average over large tables.
 
-With L members per counter, the number of members in a counter is Poisson with mean 3 · L. A member is still
-there after round t if none of its counters was free of others: with λ the mean number of others left in a
+With L members per counter, the number of members in a counter is Poisson with mean 3 · L. A member remains
+after round t if none of its counters was free of others: with λ the mean number of others left in a
 counter, the chance is (1 − e^−λ)³, and λ ← 3 · L · (1 − e^−λ)² in each round (Luby, Mitzenmacher, Shokrollahi
 and Spielman, "Efficient erasure correcting codes", 2001; Molloy, "Cores in random hypergraphs and Boolean
 formulas", 2005).
@@ -15,13 +15,13 @@ import numpy as np
 
 
 def threshold() -> float:
-    """Members per counter above which some never come out: the least x / (3 · (1 − e^−x)²)."""
+    """Members per counter above which some are never recovered: the least x / (3 · (1 − e^−x)²)."""
     x = np.linspace(1, 3, 200_001)
     return float((x / (3 * (1 - np.exp(-x)) ** 2)).min())
 
 
 def left_after(load: float, rounds: int) -> float:
-    """Share of members that are left after so many rounds."""
+    """Share of members left after this number of rounds."""
     others = 3 * load
     for _ in range(rounds - 1):
         others = 3 * load * (1 - math.exp(-others)) ** 2
@@ -29,20 +29,20 @@ def left_after(load: float, rounds: int) -> float:
 
 
 def left_at_last(load: float) -> float:
-    """Share of members that never come out."""
+    """Share of members that are never recovered."""
     return left_after(load, 5000) if load > threshold() else 0.0
 
 
 def rounds_needed(load: float, members: float) -> int:
-    """Rounds until less than one of so many members is left; the load must be below the threshold."""
+    """Rounds until less than one of the members is left; the load must be below the threshold."""
     return next(rounds for rounds in range(10_000) if members * left_after(load, rounds) < 1)
 
 
 def success(load: float, members: int) -> float:
     """Chance that a large table peels.
 
-    Below the threshold it has hardly any other way to fail than that two of its m members share all three
-    counters, one in each of three segments, which happens 13.5 · L³ / m times on average.
+    Below the threshold it fails almost only if two of its m members share all three counters, one in each of
+    three segments, which happens 13.5 · L³ / m times on average.
     """
     if load > threshold():
         return 0.0
@@ -51,7 +51,7 @@ def success(load: float, members: int) -> float:
 
 
 def left_in_columns(columns: int, density: float, load: float) -> tuple[float, float]:
-    """Share of members left where each lane is a table of its own that sees so many columns, and its spread.
+    """Share of members left if each lane is a separate table of this many columns, and its spread.
 
     k of a lane's columns are live, k is binomial, and the lane's load k / (columns · density) of the mean.
     The second figure is the standard deviation that one lane contributes, as part of the mean lane.

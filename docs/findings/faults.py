@@ -1,4 +1,4 @@
-"""What one lost contribution does: a counter, or a word, that lacks what one worker added to it."""
+"""Effects of one lost contribution: a counter, or a word, that lacks one worker's value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from netfold.homomorphic.sketch.hashing import REPAIRED, Hashing
 
 WORKERS = 4
 MEMBERS = 20_000
-TABLES, TRIALS = 30, 100  # in each of which so many counters lose something, one at a time
+TABLES, TRIALS = 30, 100  # tables, and trials in each; in each trial one counter loses a contribution
 LOADS = (0.4, 0.6, 0.75)
 PLANES = {"int32": 1, "exact": 2}  # words of a member: block_exponent, and two digits of exact
 
@@ -44,14 +44,14 @@ CODECS: dict[str, tuple[str, dict[str, object]]] = {
 
 
 class Damage(NamedTuple):
-    """What the lost contributions to some counters of a table did, one at a time."""
+    """Effects of lost contributions to counters of a table, one per trial."""
 
-    wrong: tuple[int, ...]  # members of which some word is wrong, of each trial
-    is_noticed: tuple[bool, ...]  # of the trials in which there was anything to lose
+    wrong: tuple[int, ...]  # per trial: members with a wrong word
+    is_noticed: tuple[bool, ...]  # of the trials in which the contribution was not zero
 
 
 def damaged(load: float, planes: int, seed: int, trials: int = TRIALS, members: int = MEMBERS) -> Damage:
-    """In each trial a counter anywhere in a table loses one worker's contribution, if that is not zero."""
+    """In each trial a random counter of a table loses one worker's contribution, which may be zero."""
     random = np.random.default_rng([seed, planes])
     hashing = Hashing(REPAIRED, 1, math.ceil(members / load / 3), np.uint64(mix_plain(seed)))
     graph = hypergraph.hypergraph(hashing, index_of(np.ones(members, np.bool_))[: -(-members // 64)])
@@ -76,7 +76,7 @@ def damaged(load: float, planes: int, seed: int, trials: int = TRIALS, members: 
 
 
 def counter_figures(load: float, planes: int) -> Cells:
-    """Of all trials in all tables."""
+    """Cells for all trials in all tables."""
     damage = [damaged(load, planes, seed) for seed in range(TABLES)]
     wrong = [one for table in damage for one in table.wrong]
     is_noticed = [one for table in damage for one in table.is_noticed]
@@ -89,13 +89,13 @@ def counter_figures(load: float, planes: int) -> Cells:
 
 @dataclass(frozen=True)
 class LossyEncoder:
-    """An encoder one word of whose values, not zero, never arrives."""
+    """An encoder that loses one non-zero word of its values."""
 
     encoder: Encoder
-    share: float  # of those words, before it
+    share: float  # of the non-zero words, before the lost one
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        """As the encoder does it, but the word is zero."""
+        """The encoder's exchange, with the word set to zero."""
         inner = self.encoder.exchange(gradient, round)
         messages = next(inner)
         while True:
@@ -104,8 +104,8 @@ class LossyEncoder:
                 lost = message
                 if message.label == "values":
                     words = message.words.copy()
-                    told = np.flatnonzero(words)
-                    words[told[int(self.share * told.size)]] = 0
+                    nonzero = np.flatnonzero(words)
+                    words[nonzero[int(self.share * nonzero.size)]] = 0
                     lost = replace(message, words=words)
                 sent.append(lost)
             merged = yield tuple(sent)
@@ -116,7 +116,7 @@ class LossyEncoder:
 
 
 def codec_trial(codec: Codec, seed: int) -> tuple[int, bool]:
-    """Elements that a lost word makes wrong, and whether anybody is told of a failure."""
+    """Number of elements that a lost word makes wrong, and whether the codec reports a failure."""
     random = np.random.default_rng(seed)
     wanted = support("iid", ELEMENTS, DENSITY, 1, random)
     gradients = [
@@ -129,15 +129,15 @@ def codec_trial(codec: Codec, seed: int) -> tuple[int, bool]:
     lossy: list[Encoder] = [codec.worker(rank, WORKERS, 0) for rank in range(WORKERS)]
     lossy[1] = LossyEncoder(lossy[1], random.random())
     found = fold(lossy, gradients, replace(round, tell=notes.append)).decoded[0]
-    is_told = any(note.kind is NoteKind.REDO for note in notes)
-    return int((found.view(np.uint32) != right.view(np.uint32)).sum()), is_told
+    is_noticed = any(note.kind is NoteKind.REDO for note in notes)
+    return int((found.view(np.uint32) != right.view(np.uint32)).sum()), is_noticed
 
 
 def codec_figures(kind: str, options: dict[str, object]) -> Cells:
-    """Of all trials."""
+    """Cells for all trials."""
     trials = [codec_trial(codec_kinds()[kind](**options), seed) for seed in range(CODEC_TRIALS)]
     wrong = [one for one, _ in trials]
-    return (digits(sum(wrong) / len(wrong)), str(max(wrong)), str(sum(told for _, told in trials)))
+    return (digits(sum(wrong) / len(wrong)), str(max(wrong)), str(sum(noticed for _, noticed in trials)))
 
 
 COUNTERS = Table(

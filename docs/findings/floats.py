@@ -1,4 +1,4 @@
-"""How far sums are off: float32 in shared counters, beside float32 alone, integers and digits."""
+"""Errors of sums: float32 in shared counters, beside float32 alone, integers and digits."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ CODECS: Mapping[str, tuple[str, dict[str, object]]] = {
 }
 
 
-class Errors(NamedTuple):
+class RelativeErrors(NamedTuple):
     """Relative errors of the members' sums: `|decoded − true| / |true|`."""
 
     median: float
-    most: float  # of 99 %
+    most: float  # the 99 % quantile
     largest: float
     of_largest_sum: float  # the largest error, as part of the bucket's largest sum
 
 
 def gradients_of(draw: Draw, load: float, elements: int, seed: int) -> list[Gradient]:
-    """One per worker, with the same support, as in the released benchmark."""
+    """One gradient per worker, with the same support, as in the released benchmark."""
     random = np.random.default_rng(seed)
     live = np.flatnonzero(support("iid", elements, load / RATIO, 1, random))
     gradients = [np.zeros(elements, np.float32) for _ in range(WORKERS)]
@@ -57,8 +57,8 @@ def gradients_of(draw: Draw, load: float, elements: int, seed: int) -> list[Grad
     return gradients
 
 
-def errors_of(name: str, gradients: Sequence[Gradient]) -> Errors:
-    """What one codec's decoded sums are off by; estimates are left out."""
+def errors_of(name: str, gradients: Sequence[Gradient]) -> RelativeErrors:
+    """Errors of one codec's decoded sums, without estimates."""
     kind, options = CODECS[name]
     notes: list[Note] = []
     encoders = [codec_kinds()[kind](**options).worker(rank, WORKERS, 0) for rank in range(WORKERS)]
@@ -71,11 +71,12 @@ def errors_of(name: str, gradients: Sequence[Gradient]) -> Errors:
     errors = np.abs(decoded[counted] - true[counted])
     relative = errors / np.abs(true[counted])
     median, most = np.quantile(relative, [0.5, 0.99])
-    return Errors(float(median), float(most), float(relative.max()), float(errors.max() / np.abs(true).max()))
+    of_largest_sum = errors.max() / np.abs(true).max()
+    return RelativeErrors(float(median), float(most), float(relative.max()), float(of_largest_sum))
 
 
 def figures(distribution: str, load: float, name: str) -> Cells:
-    """Of one bucket."""
+    """Cells for one bucket."""
     errors = errors_of(name, gradients_of(DISTRIBUTIONS[distribution], load, ELEMENTS, seed=4))
     return tuple(map(digits, errors))
 

@@ -1,4 +1,4 @@
-"""Which members do not come out of their tables: the released hashing, the same repaired, and ours."""
+"""Members that tables do not recover: with the released hashing, its smallest repair, and the full repair."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Case(NamedTuple):
     load: float  # members per counter, on average
 
     def index(self, seed: int) -> WideIndex:
-        """Its members."""
+        """The index of its members."""
         random = np.random.default_rng([seed, self.elements, self.row_elements])
         return index_of(support(self.pattern, self.elements, self.density, self.row_elements, random))
 
@@ -47,9 +47,9 @@ def published(case: Case, seed: int) -> float:
 
 
 def sent_again(shape: Shape, case: Case, seed: int) -> float:
-    """Share of members in tables that do not peel, cut and hashed as a setting does, of the same load.
+    """Share of members in tables that do not peel, for tables cut and hashed by a setting, at the same load.
 
-    The codec itself would not make tables that are no smaller than their tile; here all are made.
+    The codec would not build tables that are as large as their tile; here all are built.
     """
     index = case.index(seed)
     total = int(np.bitwise_count(index).sum())
@@ -71,7 +71,7 @@ def sent_again(shape: Shape, case: Case, seed: int) -> float:
 
 
 def figures(case: Case) -> Cells:
-    """Of all seeds, and what lanes of infinite size would leave."""
+    """Cells for all seeds, and the expected share for lanes of infinite size."""
     seeds = range(SEEDS_SMALL if case.elements <= _SMALL_ELEMENTS else SEEDS)
     expected = "–"
     if case.pattern == "columns":
@@ -89,7 +89,7 @@ def figures(case: Case) -> Cells:
 
 
 def columns_of_lane(row_elements: int) -> int:
-    """How many columns of a matrix fall into one of the release's lanes."""
+    """Number of columns of a matrix that fall into one lane of the released code."""
     return row_elements // math.gcd(row_elements, PUBLISHED_LANES)
 
 
@@ -100,7 +100,7 @@ def _line(case: Case) -> Line:
 
 
 LARGE = 2**24
-SMALL = (6_553_600, 1_638_400, 409_600, 102_400)  # a bucket of 25 MB, and what is left of it in shards
+SMALL = (6_553_600, 1_638_400, 409_600, 102_400)  # a bucket of 25 MB, and shards of it
 
 CASES = (
     *(Case("iid", LARGE, 1, 0.05, load) for load in (0.5, 0.75)),

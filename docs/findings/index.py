@@ -26,19 +26,18 @@ KINDS: Mapping[str, tuple[str, dict[str, object]]] = {
 
 
 def measured_bits(name: str, density: float, elements: int = ELEMENTS) -> float:
-    """Bits per element of the messages that tell the members of an iid gradient."""
+    """Bits per element of the messages that carry the index of an iid gradient."""
     wanted = support("iid", elements, density, 1, np.random.default_rng(round(1e6 * density)))
     kind, options = KINDS[name]
     gradient = wanted.astype(np.float32)
     folded = fold([codec_kinds()[kind](**options).worker(0, 1, 0)], [gradient], Round(0, 0, 1, seed=2))
-    told = [message for operation in folded.messages for message in operation[0]]
-    return (
-        8 * sum(one.size_bytes for one in told if one.label in ("index", "index blocks", "count")) / elements
-    )
+    messages = [message for operation in folded.messages for message in operation[0]]
+    index_bytes = sum(one.size_bytes for one in messages if one.label in ("index", "index blocks", "count"))
+    return 8 * index_bytes / elements
 
 
 def expected_bits(name: str, density: float) -> float:
-    """From the density alone."""
+    """Bits per element by the closed form of the density."""
     if name == "4-bit":
         return 4.0
     if name == "two_level":
@@ -53,7 +52,7 @@ def expected_bits(name: str, density: float) -> float:
 
 
 def figures(density: float) -> Cells:
-    """Measured beside expected."""
+    """Cells with the measured and the expected figure."""
     return tuple(
         f"{digits(measured_bits(name, density), 3)} ({digits(expected_bits(name, density), 3)})"
         for name in KINDS

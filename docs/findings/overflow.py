@@ -1,4 +1,4 @@
-"""Counters that overflow: adders that wrap lose nothing, others lose much."""
+"""Effects of counters that overflow: adders that wrap lose nothing, others do."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ADDERS = {
 
 
 class Summed(NamedTuple):
-    """What adders make of a round."""
+    """Results of one round with one kind of adders."""
 
     wrong: float  # share of members whose sum is not the true one
     dense_wrong: float  # share of elements that the same adders get wrong without a table
@@ -35,7 +35,7 @@ class Summed(NamedTuple):
 
 
 def summed(adder: str, sigma: float, members: int = MEMBERS, seed: int = 0) -> Summed:
-    """Normal values of all workers in one table, and without one."""
+    """Sums of all workers' normal values, through a table and without one."""
     random = np.random.default_rng([seed, round(sigma)])
     rows = math.ceil(members / LOAD / 3)
     graph = hypergraph.hypergraph(
@@ -57,7 +57,7 @@ def summed(adder: str, sigma: float, members: int = MEMBERS, seed: int = 0) -> S
 
 
 def figures(sigma: float, adder: str) -> Cells:
-    """Of a few seeds."""
+    """Cells for a few seeds."""
     rounds = [summed(adder, sigma, seed=seed) for seed in range(3)]
     return (
         percent([one.wrong for one in rounds]),

@@ -1,4 +1,4 @@
-"""Where gradients are not zero: supports as boolean arrays, the same for the same seed."""
+"""Supports of gradients as boolean arrays, the same for the same seed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Support = NDArray[np.bool_]
 def support(
     pattern: Pattern, elements: int, density: float, row_elements: int, random: np.random.Generator
 ) -> Support:
-    """Which elements are not zero: each drawn alone, or whole rows or columns of a matrix.
+    """Mask of non-zero elements: single elements, or whole rows or columns of a matrix.
 
-    Rows of `power-law rows` are live with a probability that falls as 1 / rank, ranks in random order: the
-    popular words of an embedding. The most popular are always live, so that the mean is about `density`.
+    Rows of `power-law rows` are live with a probability proportional to 1 / rank, with ranks in random order,
+    as the words of an embedding. The most popular are always live, so that the mean is about `density`.
     """
     if pattern == "iid":
         return random.random(elements) < density

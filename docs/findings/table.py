@@ -1,4 +1,4 @@
-"""Tables whose lines are computed one by one, and the page they stand in."""
+"""Tables whose lines are computed one by one, and the page that holds them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Cells = tuple[str, ...]
 
 
 class Line(NamedTuple):
-    """One line of a table: what it is about, and how its figures are found."""
+    """One line of a table: its label, and the function that computes its figures."""
 
     label: Cells
     figures: Callable[[], Cells]
@@ -29,7 +29,7 @@ class Table(NamedTuple):
     lines: tuple[Line, ...]
 
     def markdown(self) -> str:
-        """All of it, computed anew."""
+        """The whole table, computed again."""
         rows = (written(line.label + line.figures()) for line in self.lines)
         return "\n".join([written(self.heading), "|" + "---|" * len(self.heading), *rows])
 
@@ -40,14 +40,14 @@ def written(cells: Cells) -> str:
 
 
 def shown(name: str) -> list[Cells]:
-    """The lines of a table as they stand in the page, without its heading."""
+    """The lines of a table in the page, without its heading."""
     begin, end = _marks(name)
     text = PAGE.read_text("utf-8").partition(begin)[2].partition(end)[0]
     return [tuple(line.strip("| ").split(" | ")) for line in text.strip().splitlines()[2:]]
 
 
 def replaced(page: str, name: str, markdown: str) -> str:
-    """The page with a table in its place."""
+    """The page with one table replaced."""
     begin, end = _marks(name)
     before, found, rest = page.partition(begin)
     assert found, f"the page has no place for table {name}: {begin}"
@@ -55,7 +55,7 @@ def replaced(page: str, name: str, markdown: str) -> str:
 
 
 def names(page: str) -> list[str]:
-    """The tables that a page has places for."""
+    """Names of the tables that a page has places for."""
     return re.findall(r"<!-- table: (\S+) -->", page)
 
 
@@ -64,7 +64,7 @@ def _marks(name: str) -> tuple[str, str]:
 
 
 def digits(figure: float, significant: int = 2) -> str:
-    """A figure of so many significant digits, as people write it."""
+    """A figure with this number of significant digits."""
     if figure == 0:
         return "0"
     if not 1e-3 <= abs(figure) < 1e5:
@@ -76,7 +76,7 @@ def digits(figure: float, significant: int = 2) -> str:
 
 
 def percent(shares: Sequence[float]) -> str:
-    """Mean of some shares in %, and their range where they differ."""
+    """Mean of some shares in %, and their range if they differ."""
     mean = digits(100 * sum(shares) / len(shares))
     low, high = digits(100 * min(shares)), digits(100 * max(shares))
     return mean if low == high else f"{mean} ({low}–{high})"

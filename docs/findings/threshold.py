@@ -1,4 +1,4 @@
-"""How full a table may be, and how many rounds it takes to peel, beside the closed forms."""
+"""Success rate and number of rounds of peeling by load, beside the closed forms."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ TRIALS = {1000: 2000, 10_000: 400, 100_000: 60}
 SUCCESS_LOADS = (0.6, 0.7, 0.74, 0.77, 0.79, 0.8, 0.81, 0.82, 0.83, 0.85)
 ROUNDS_LOADS = (0.3, 0.5, 0.6, 0.7, 0.75, 0.78, 0.8)
 ROUNDS_MEMBERS = 2**20
-PUBLISHED_MEMBERS = 1e8  # of the figures that are usually quoted
+PUBLISHED_MEMBERS = 1e8  # of the figures usually quoted
 
 
 def peeled(members: int, load: float, seed: int) -> tuple[bool, int]:
-    """Whether all of a table's members come out, and in how many rounds; a multiple of 64 of them or not."""
+    """Whether a table of any number of members peels completely, and in how many rounds."""
     index = np.full(-(-members // WORD_ELEMENTS), ~np.uint64(0))
     index[-1] >>= np.uint64(-members % WORD_ELEMENTS)
     key = np.uint64(mix_plain(seed, members))
@@ -32,7 +32,7 @@ def peeled(members: int, load: float, seed: int) -> tuple[bool, int]:
 
 
 def succeeded(members: int, load: float, trials: int) -> float:
-    """Share of tables all of whose members come out."""
+    """Share of tables that peel completely."""
     return sum(peeled(members, load, seed)[0] for seed in range(trials)) / trials
 
 

@@ -1,1 +1,1 @@
-"""Files: reading those of other programs, writing ours so that they are whole or absent."""
+"""Files: reading those of other programs, and writing ours so that they are complete or absent."""

@@ -1,4 +1,4 @@
-"""Files that survive a power cut, and folders that belong to a process that may have died."""
+"""Writes that survive a power cut, and hidden folders of processes that may have died."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PARTIAL_PREFIX = ".partial-"
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write `data` to `path`, so that at any moment the file is the old one or all of the new one."""
+    """Write `data` to `path`; at any moment the file is the old one or the complete new one."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -25,13 +25,13 @@ def write_file(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError:
-        with contextlib.suppress(OSError):  # what is told is why writing failed
+        with contextlib.suppress(OSError):  # the first error is the one to report
             temporary.unlink(missing_ok=True)
         raise
 
 
 def sync_folder(path: Path) -> None:
-    """Make the names in a folder durable, where the system can (Windows cannot open a folder)."""
+    """Make the names in a folder durable, if the system supports it (Windows cannot open a folder)."""
     if os.name == "nt":
         return
     descriptor = os.open(path, os.O_RDONLY)
@@ -74,7 +74,7 @@ def _publish(partial: Path, wanted: Path) -> Path:
 
 
 def partial_path(parent: Path) -> Path:
-    """Free hidden name in `parent` that says which process of which machine it belongs to."""
+    """A free hidden path in `parent`, named after this machine and process."""
     prefix = f"{PARTIAL_PREFIX}{platform.node()}-{os.getpid()}"
     return next(
         path for number in itertools.count() if not os.path.lexists(path := parent / f"{prefix}-{number}")
@@ -82,7 +82,7 @@ def partial_path(parent: Path) -> Path:
 
 
 def remove_stale_partials(parent: Path) -> None:
-    """Remove what killed processes of this machine left in `parent`; another's are not ours to judge."""
+    """Remove from `parent` the hidden folders of dead processes of this machine."""
     name = re.compile(rf"{re.escape(PARTIAL_PREFIX + platform.node())}-(\d+)-\d+")
     for path in parent.iterdir():
         match = name.fullmatch(path.name)
@@ -95,7 +95,7 @@ def remove_stale_partials(parent: Path) -> None:
 
 
 def _is_alive(pid: int) -> bool:
-    if os.name == "nt":  # signal 0 is not a question there; keeping a stale folder does no harm
+    if os.name == "nt":  # there, os.kill(pid, 0) would end the process; a stale folder does no harm
         return True
     try:
         os.kill(pid, 0)

@@ -1,7 +1,7 @@
-"""Files that somebody else wrote, read with limits: regular files only, and not beyond a size.
+"""Reading files of other programs with limits: regular files only, up to a size.
 
-A device such as /dev/zero never ends and a pipe may never begin: both are refused before anything is read.
-Readers of formats (YAML, JSON, NumPy, run folders) take their bytes from here and say the rest themselves.
+A device such as /dev/zero never ends, and a pipe may never begin: both are refused before anything is read.
+Readers of formats (YAML, JSON, NumPy, run folders) get their bytes here and report other errors themselves.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KINDS = {
 }
 _REASONS = {
     errno.ENOENT: "there is no such file",
-    errno.ENOTDIR: "a part of its path is no directory",
+    errno.ENOTDIR: "a part of its path is not a directory",
     errno.EACCES: "permission denied",
     errno.ELOOP: "it is a link that leads back to itself",
     errno.ENXIO: "it is a socket, or a device that does not answer",
@@ -34,13 +34,13 @@ _CHUNK_BYTES = 2**20
 
 
 class UnreadableError(NetfoldError):
-    """A file that cannot be read. The message is the reason alone ("it is a directory"), without its name."""
+    """A file that cannot be read. The message is the reason ("it is a directory"), without a file name."""
 
     def __init__(self, message: str, hint: str = "", is_missing: bool = False, line: int = 0) -> None:
         super().__init__(message, hint)
-        self.args = (message, hint, is_missing, line)  # what pickle calls __init__ with
-        self.is_missing = is_missing  # nothing of that name is there
-        self.line = line  # of what is no text; 0 elsewhere
+        self.args = (message, hint, is_missing, line)  # the arguments that pickle passes to __init__
+        self.is_missing = is_missing  # the path does not exist
+        self.line = line  # with the first byte that is not text; otherwise 0
 
 
 def open_regular(path: str | Path) -> BinaryIO:
@@ -49,29 +49,29 @@ def open_regular(path: str | Path) -> BinaryIO:
     Raises
     ------
     UnreadableError
-        It is not there, something else than a regular file, or may not be read.
+        It does not exist, is not a regular file, or permission is denied.
     """
     try:
-        # Not to wait for the other end of a pipe; without meaning for regular files.
+        # O_NONBLOCK: do not wait for the other end of a pipe; no effect on regular files.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise _told(Path(path), error) from None
+        raise _unreadable(Path(path), error) from None
     except ValueError:
         raise UnreadableError("its name holds a null character") from None
     kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
     if kind != stat.S_IFREG:
         os.close(descriptor)
-        raise UnreadableError(f"it is {_KINDS.get(kind, 'no regular file')}")
+        raise UnreadableError(f"it is {_KINDS.get(kind, 'not a regular file')}")
     return os.fdopen(descriptor, "rb")
 
 
 def read_bytes(path: str | Path, limit_bytes: int) -> bytes:
-    """All of a regular file.
+    """The content of a regular file.
 
     Raises
     ------
     UnreadableError
-        See `open_regular`; or it has more than `limit_bytes`.
+        As `open_regular`; or it has more than `limit_bytes`.
     """
     with open_regular(path) as file:
         size_bytes = os.fstat(file.fileno()).st_size
@@ -81,34 +81,34 @@ def read_bytes(path: str | Path, limit_bytes: int) -> bytes:
 
 
 def read_text(path: str | Path, limit_bytes: int) -> str:
-    """All of a regular file as text; a byte order mark is left out.
+    """The content of a regular file as text, without a byte order mark.
 
     Raises
     ------
     UnreadableError
-        See `read_bytes`; or it is not UTF-8.
+        As `read_bytes`; or it is not UTF-8.
     """
     return text_of(read_bytes(path, limit_bytes))
 
 
 def read_standard_input(limit_bytes: int) -> bytes:
-    """All that comes in on standard input.
+    """Everything on standard input.
 
     Raises
     ------
     UnreadableError
-        It is closed or a directory, or more than `limit_bytes` come.
+        It is closed or a directory, or has more than `limit_bytes`.
     """
     if sys.stdin is None or sys.stdin.closed:
         raise UnreadableError("standard input is closed")
     try:
         return _read(sys.stdin.buffer, limit_bytes)
     except OSError as error:
-        raise _told(Path("-"), error) from None
+        raise _unreadable(Path("-"), error) from None
 
 
 def text_of(content: bytes) -> str:
-    """Bytes as text; a byte order mark is left out.
+    """Bytes as text, without a byte order mark.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def text_of(content: bytes) -> str:
 
 
 def _read(file: BinaryIO, limit_bytes: int) -> bytes:
-    """What is left of a file. It may have no end: what it claims of its size is not believed."""
+    """The rest of a file. It may be endless, so the size that it claims is not trusted."""
     chunks, size_bytes = [], 0
     try:
         while chunk := file.read(min(_CHUNK_BYTES, limit_bytes + 1 - size_bytes)):
@@ -141,7 +141,7 @@ def _too_large(limit_bytes: int, found: str) -> UnreadableError:
     return UnreadableError(f"it is too large: {found}, up to {limit_bytes} are read")
 
 
-def _told(path: Path, error: OSError) -> UnreadableError:
+def _unreadable(path: Path, error: OSError) -> UnreadableError:
     if error.errno == errno.ENOENT and path.is_symlink():
         return UnreadableError(f"it is a link to {os.readlink(path)!r}, which is not there")
     return UnreadableError(_reason(error), is_missing=error.errno == errno.ENOENT)

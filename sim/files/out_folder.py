@@ -1,4 +1,4 @@
-"""The folder that runs are written to, tried before the work is done."""
+"""A check that the folder for runs can be written, made before the run."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from netfold.sim.errors import DataError
 
 
 def require_writable(out_dir: Path, scenario_name: str) -> None:
-    """Check that `write_run` can make `<out_dir>/<scenario_name>/…`; leaves nothing behind.
+    """Check that `write_run` can create `<out_dir>/<scenario_name>/…`; leaves no files.
 
     Raises
     ------
     DataError
-        Which folder cannot be written, or is none.
+        A folder cannot be written, or is not a folder.
     """
     for wanted in (out_dir, out_dir / scenario_name):
         folder = _nearest(wanted.absolute())
@@ -25,15 +25,15 @@ def require_writable(out_dir: Path, scenario_name: str) -> None:
 
 
 def _nearest(wanted: Path) -> Path:
-    """What is there of a path: itself, or what it would have to be made in; a dead link is there too."""
+    """The path itself or its nearest ancestor that exists; a dead link exists."""
     return next(path for path in (wanted, *wanted.parents) if os.path.lexists(path))
 
 
 def _refusal(folder: Path) -> str:
-    """Why nothing can be written to a folder; empty if it can."""
+    """Why nothing can be written to a folder; empty if something can."""
     if not os.path.isdir(folder):
-        return "is no folder"
-    try:  # permissions do not tell: root may write to /proc, and cannot
+        return "is not a folder"
+    try:  # permissions are not enough: root may write to /proc, but cannot
         with TemporaryDirectory(prefix=".netfold-", dir=folder):
             return ""
     except OSError:

@@ -1,1 +1,1 @@
-"""Memory: how much there is, and how much a run takes."""
+"""Memory: how much is available, and how much a run takes."""

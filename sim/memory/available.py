@@ -1,4 +1,4 @@
-"""How much memory there is for a run: what the system has available, and what its control groups allow."""
+"""Memory available for a run, by the system and by its control groups."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ _CGROUP_ROOT = Path("/sys/fs/cgroup")
 _GIB, _MIB = 1 << 30, 1 << 20
 
 
-BASE_BYTES = 330 << 20  # of Python with all that a run imports, and compiled code
-UPPER_BYTES = 24  # per element, and once more for each worker: more than any codec takes
+BASE_BYTES = 330 << 20  # of Python with a run's imports and compiled code
+UPPER_BYTES = 24  # per element, and per element of each worker: more than any codec takes
 
 
 class Footprint(NamedTuple):
-    """Bytes per element: of what all workers share, and of each worker."""
+    """Bytes per element: shared by all workers, and of each worker."""
 
     shared: float
     each: float
 
     def bytes(self, elements: int, workers: int) -> float:
-        """For a whole gradient."""
+        """Bytes for a whole gradient."""
         return elements * (self.shared + self.each * workers)
 
 
 def available_bytes() -> int:
     """Bytes that this process can take now without swapping or being killed.
 
-    The smaller of what the system has available (`MemAvailable`: free, and caches that it can drop) and what
-    is left of the limits of the control groups that the process is in. Where the system says neither, all of
-    the machine's memory.
+    This is the least of the system's available memory (`MemAvailable`: free memory, and caches that it can
+    drop) and the rest of the limit of each control group of the process; the machine's whole memory if the
+    system reports neither.
     """
     limits = [_system_bytes(), *_group_bytes()]
     return max(0, min(limits))
@@ -48,7 +48,7 @@ def _system_bytes() -> int:
 
 
 def _group_bytes() -> list[int]:
-    """What is left of the limit of each control group on the way up from the process's own."""
+    """The rest of the limit of each control group, from the process's group up to the root."""
     left = []
     for folder, limit, used in _groups():
         try:
@@ -62,7 +62,7 @@ def _group_bytes() -> list[int]:
 
 
 def _groups() -> list[tuple[Path, str, str]]:
-    """Folders of the control groups, with the names of the files for the limit and what is used."""
+    """Folders of the control groups, with the names of their files for the limit and the usage."""
     try:
         lines = [line.split(":", 2) for line in _CGROUP.read_text().splitlines()]
     except OSError:
@@ -81,7 +81,7 @@ def _groups() -> list[tuple[Path, str, str]]:
 
 
 def _inactive_file_bytes(statistics: Path) -> int:
-    """File pages that the system drops first when a group is at its limit."""
+    """Bytes of file pages that the system drops first when a group is at its limit."""
     try:
         for line in statistics.read_text().splitlines():
             if line.startswith(("inactive_file ", "total_inactive_file ")):
@@ -92,5 +92,5 @@ def _inactive_file_bytes(statistics: Path) -> int:
 
 
 def size_text(size_bytes: float) -> str:
-    """A size for people: "5.5 GiB", "120 MiB"."""
+    """A size as text: "5.5 GiB", "120 MiB"."""
     return f"{size_bytes / _GIB:.1f} GiB" if size_bytes >= _GIB else f"{max(1, round(size_bytes / _MIB))} MiB"

@@ -1,8 +1,8 @@
-"""What a run's values take in memory: found on a small sample of the same gradients and codec, and scaled.
+"""Memory footprint of a codec, measured on a small sample of the same gradients and scaled.
 
-A codec's messages, tables and temporaries are arrays whose sizes go with the number of elements. So its peak
-on few elements, as Python's own account of memory has it, says what it takes for many: `a + b · workers`
-bytes per element. That is measured only where a run could come near what there is (`UPPER_BYTES`).
+The sizes of a codec's messages, tables and temporaries are proportional to the number of elements. So its
+peak on few elements, traced by Python, gives the footprint for many: `a + b · workers` bytes per element. It
+is measured only if a run could come near the available memory (`UPPER_BYTES`).
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from netfold.homomorphic.stage import stage
 from netfold.sim.memory.available import Footprint
 from netfold.sim.workload import SyntheticSpec, synthetic_workload
 
-_SAMPLE_ELEMENTS = 1 << 19  # on fewer, tables of a tile each weigh too much
+_SAMPLE_ELEMENTS = 1 << 19  # with fewer, the tables of a tile dominate
 _FEW, _MORE = 2, 5  # workers of the two samples
 
 
 def sample_of(spec: SyntheticSpec) -> list[Gradient]:
-    """Few elements of some workers, of the kind that a spec describes."""
+    """Small gradients of some workers, of the kind that a spec describes."""
     small = replace(spec, elements=min(spec.elements, _SAMPLE_ELEMENTS), bucket_bytes=None)
     return [buckets[0] for buckets in synthetic_workload(small, _MORE, 0).gradients(0)]
 
 
 def codec_footprint(codec: Codec, sample: Sequence[Gradient], is_scaled_on_way: bool = False) -> Footprint:
-    """What a round of a codec takes beside the gradients, from one of a few workers.
+    """Memory of a codec's round besides the gradients, measured with few workers.
 
     Parameters
     ----------
     codec
         As its jobs use it.
     sample
-        Gradients of at least 5 workers, 1-D float32, of the kind that it will meet.
+        Gradients of at least 5 workers, 1-D float32, of the kind that the codec will encode.
     is_scaled_on_way
-        The network agrees on exponents by itself, so that no worker holds its words as integers.
+        The network agrees on exponents, so that no worker holds its words as integers.
     """
     few, more = (
         _peak_bytes(codec, sample[:workers], is_scaled_on_way) / sample[0].size for workers in (_FEW, _MORE)
@@ -59,10 +59,8 @@ def codec_footprint(codec: Codec, sample: Sequence[Gradient], is_scaled_on_way: 
 
 
 def _peak_bytes(codec: Codec, gradients: Sequence[Gradient], is_scaled_on_way: bool) -> int:
-    """Most that a round takes at once, on top of its gradients."""
-    _play(
-        codec, gradients, is_scaled_on_way
-    )  # what is compiled, imported or cached on first use is not the round's
+    """Peak memory of a round, on top of its gradients."""
+    _play(codec, gradients, is_scaled_on_way)  # compilation, imports and caches on first use do not count
     was_tracing = tracemalloc.is_tracing()
     if not was_tracing:
         tracemalloc.start()
@@ -77,7 +75,7 @@ def _peak_bytes(codec: Codec, gradients: Sequence[Gradient], is_scaled_on_way: b
 
 
 def _play(codec: Codec, gradients: Sequence[Gradient], is_scaled_on_way: bool) -> None:
-    """One round as a run holds it: all messages to the end, merged words and decoded sums once."""
+    """Run one round and hold what a run holds: all messages to its end, merged words and sums once."""
     workers = len(gradients)
     encoders = [codec.worker(rank, workers, 0) for rank in range(workers)]
     exchanges = [
@@ -98,7 +96,7 @@ def _play(codec: Codec, gradients: Sequence[Gradient], is_scaled_on_way: bool) -
                 return
             answers = tuple(_merged([one[part] for one in sent]) for part in range(len(sent[0])))
             kept += [sent, answers]
-    except (EncodeError, DecodeError):  # the run will tell
+    except (EncodeError, DecodeError):  # the run will report it
         return
 
 

@@ -47,7 +47,7 @@ class NamedFiles:
             if found != state:
                 raise DataError(
                     f"{path}: was changed while the run was using it",
-                    "run again, and leave the file alone until the run ends",
+                    "run again, and do not change the file until the run ends",
                 )
 
 

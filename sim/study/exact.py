@@ -1,4 +1,4 @@
-"""Sums as they should be: exact ones, rounded once."""
+"""True sums of gradients: exact, then rounded once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHUNK = 1 << 18
 
 
 class ExactSums(NamedTuple):
-    """What the workers' gradients add up to, each `(elements,)`."""
+    """Sums of the workers' gradients, each `(elements,)`."""
 
     totals: NDArray[np.float64]  # sums in float64, one addition after the other
     rounded: NDArray[np.float32]  # the exact sums, rounded once, ties to even
@@ -25,9 +25,9 @@ class ExactSums(NamedTuple):
 def exact_sums(gradients: Sequence[Gradient]) -> ExactSums:
     """Sums of finite gradients of equal length.
 
-    A float64 sum with what each addition lost beside it (Knuth's TwoSum, The Art of Computer Programming
-    vol. 2, 4.2.2) encloses the exact sum. Where both ends round to the same float32 that is the exact sum's;
-    elsewhere, a few in a million for most gradients, it is added up exactly.
+    A float64 sum and the rounding error of each addition (Knuth's TwoSum, The Art of Computer Programming
+    vol. 2, 4.2.2) give an interval with the exact sum in it. If both ends round to the same float32, that is
+    the exact sum's. The others, a few in a million for most gradients, are added up exactly.
     """
     elements = gradients[0].size
     totals = np.empty(elements)
@@ -37,7 +37,7 @@ def exact_sums(gradients: Sequence[Gradient]) -> ExactSums:
         chunk = slice(begin, begin + _CHUNK)
         parts = [gradient[chunk] for gradient in gradients]
         totals[chunk], lost = _total(parts)
-        with np.errstate(over="ignore"):  # beyond float32: an infinity, which is what rounding makes of it
+        with np.errstate(over="ignore"):  # beyond float32 a sum rounds to infinity
             low = _towards(totals[chunk], lost, -np.inf).astype(np.float32)
             high = _towards(totals[chunk], lost, np.inf).astype(np.float32)
         for element in np.flatnonzero(low != high):
@@ -48,7 +48,7 @@ def exact_sums(gradients: Sequence[Gradient]) -> ExactSums:
 
 
 def _total(parts: Sequence[Gradient]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Float64 sums, and how far from the exact ones they may be."""
+    """Float64 sums, and bounds on their distance from the exact ones."""
     total = np.zeros(parts[0].size)
     lost = np.zeros(parts[0].size)
     for part in parts:
@@ -57,11 +57,11 @@ def _total(parts: Sequence[Gradient]) -> tuple[NDArray[np.float64], NDArray[np.f
         taken = following - total
         lost += np.abs((total - (following - taken)) + (addend - taken))
         total = following
-    return total, lost * (1 + 2.0**-20)  # more than adding up what was lost can have lost
+    return total, lost * (1 + 2.0**-20)  # more than the rounding errors of `lost` itself
 
 
 def _towards(totals: NDArray[np.float64], lost: NDArray[np.float64], end: float) -> NDArray[np.float64]:
-    """The end of the interval that holds the exact sums; where nothing was lost it is the sum itself."""
+    """The upper or lower end of the exact sums' interval; the sum itself if nothing was lost."""
     moved = np.nextafter(totals + np.copysign(lost, end), end)
     return np.where(lost > 0, moved, totals)
 
@@ -69,8 +69,8 @@ def _towards(totals: NDArray[np.float64], lost: NDArray[np.float64], end: float)
 def rounded_sum(values: Sequence[float]) -> np.float32:
     """Exact sum of float32 values, rounded once to float32, ties to even.
 
-    By way of a float64 that was rounded to odd, which keeps the second rounding from seeing a tie that is
-    none (Boldo and Melquiond, IEEE Transactions on Computers 57(4), 2008).
+    The sum is first rounded to odd in float64, so that the second rounding never sees a false tie (Boldo and
+    Melquiond, IEEE Transactions on Computers 57(4), 2008).
     """
     total = math.fsum(values)
     rest = math.fsum([*values, -total])

@@ -1,4 +1,4 @@
-"""The figures of a study over density: what is sent and what comes back, and how fast; a line per codec."""
+"""The figures of a study over density, with a line per codec: compression and recovery, and speeds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COLOURS = (
     *(style.BLUE, style.VERMILION, style.GREEN, style.ORANGE),
     *(style.PURPLE, style.SKY, style.BLACK, style.MIDDLE_GREY),
 )
-_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))  # one a pattern
+_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))  # one per pattern
 _MARKS = "os^D"
 _HEIGHT_INCHES = 3.6
 _FEW_DECADES = 1000.0
@@ -27,16 +27,16 @@ STUDY_FIGURE, SPEED_FIGURE = "study.svg", "speed.svg"
 
 
 class _Panel(NamedTuple):
-    """One of the two pictures of a figure: a value of every row of the study."""
+    """One of a figure's two panels: a value for every row of the study."""
 
     title: str
     unit: str
     values: Sequence[float | None]
-    level: float | None = None  # a line across, to hold values against, on a logarithmic axis
+    level: float | None = None  # a horizontal line to compare with, on a logarithmic axis
 
 
 def study_figures(study: Study) -> dict[str, bytes]:
-    """SVGs by file name: what depends on codecs and gradients alone, and what this machine took."""
+    """SVGs by file name: results that depend on codecs and gradients alone, and speeds of this machine."""
     wire = [record.wire_ratio for record in study.records]
     recovery = [100 * record.recovery for record in study.records]
     encode = [speed.encode_gb_per_s for speed in study.speeds]
@@ -46,8 +46,8 @@ def study_figures(study: Study) -> dict[str, bytes]:
         bytes_and_sums = _figure(
             study,
             "dense float32",
-            _Panel("Compression of what a worker sends up", "dense / sent bytes", wire, 1.0),
-            _Panel("Sums that are no estimates", "% of the union", recovery),
+            _Panel("Compression of what a worker sends", "dense / sent bytes", wire, 1.0),
+            _Panel("Sums that are not estimates", "% of the union", recovery),
         )
         speeds = _figure(
             study,
@@ -77,7 +77,7 @@ def _figure(study: Study, level_name: str, left: _Panel, right: _Panel) -> Figur
 
 
 def _lines(axes: Axes, study: Study, values: Sequence[float | None]) -> dict[str, Any]:
-    """A line per codec, by its colour, and pattern, by its dashes and marks; by their name in the legend."""
+    """Draw a line per codec (its colour) and pattern (its dashes and marks); returns lines by legend name."""
     codecs = dict(zip(dict.fromkeys(record.codec for record in study.records), itertools.cycle(_COLOURS)))
     patterns = dict(
         zip(
@@ -94,7 +94,7 @@ def _lines(axes: Axes, study: Study, values: Sequence[float | None]) -> dict[str
     for number, ((codec, pattern), own) in enumerate(points.items()):
         dashes, mark = patterns[pattern]
         x, y = zip(*sorted(own), strict=True) if own else ((), ())
-        width = 1.5 + 2.5 * (len(points) - 1 - number) / len(points)  # who agree lie on each other
+        width = 1.5 + 2.5 * (len(points) - 1 - number) / len(points)  # equal lines stay visible
         name = f"{codec}, {pattern}" if len(patterns) > 1 else codec
         (drawn[name],) = axes.plot(
             x, y, color=codecs[codec], linestyle=dashes, linewidth=width, marker=mark, markersize=3 + width
@@ -103,7 +103,7 @@ def _lines(axes: Axes, study: Study, values: Sequence[float | None]) -> dict[str
 
 
 def _logarithmic(axes: Axes, which: str) -> None:
-    """A logarithmic axis with plain numbers: 0.1, 1, 10; or 1, 2, 5, 10 where there is room."""
+    """Set a logarithmic axis with plain numbers: 0.1, 1, 10; or 1, 2, 5, 10 if there is space."""
     axis = axes.xaxis if which == "x" else axes.yaxis
     low, high = axis.get_data_interval()
     (axes.set_xscale if which == "x" else axes.set_yscale)("log")

@@ -1,4 +1,7 @@
-"""Write a study's folder, whole or not at all; same seed, same bytes, but of `run.json` and `speed.svg`."""
+"""Write a study's folder, complete or not at all.
+
+The same seed gives the same bytes in all files except `run.json` and `speed.svg`.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +19,18 @@ from netfold.sim.study.figures import study_figures
 from netfold.sim.study.measure import Study
 from netfold.sim.study.record import CodecRecord, MessageRecord
 
-FOLDER = "study"  # of all studies, beside those of scenarios
+FOLDER = "study"  # holds all studies, beside the folders of scenarios
 
 
 def as_dict(study: Study) -> dict[str, Any]:
-    """A study as JSON has it, without what this machine took for it."""
+    """A study as plain data for JSON, without this machine's speeds."""
     source = study.source
     return {
         "elements": source.elements,
         "workers": source.workers,
         "rounds": study.rounds,
         "seed": study.seed,
-        "gradients": dict(source.told),
+        "gradients": dict(source.description),
         "notes": list(source.notes),
         "faults": list(study.faults),
         "codecs": [
@@ -37,7 +40,7 @@ def as_dict(study: Study) -> dict[str, Any]:
 
 
 def speeds_dict(study: Study) -> dict[str, Any]:
-    """What this machine took, as JSON has it."""
+    """This machine's speeds as plain data for JSON."""
     return {"copy_gb_per_s": study.copy_gb_per_s, "codecs": [asdict(speed) for speed in study.speeds]}
 
 
@@ -47,7 +50,7 @@ def write_study(out_dir: Path, study: Study, started_at: datetime, wall_s: float
     Raises
     ------
     DataError
-        The folder cannot be written; none is left then.
+        The folder cannot be written; no folder is left then.
     """
     contents = {
         "study.json": to_json(as_dict(study)),

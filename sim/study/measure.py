@@ -1,4 +1,4 @@
-"""Run codecs on gradients, all workers in one process, and hold what they decode against exact sums."""
+"""Run codecs on gradients, all workers in one process, and compare the decoded sums with exact ones."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from netfold.homomorphic.fold import fold
 from netfold.sim.checks.rounds.sums import error_over_bound
 from netfold.sim.errors import RunError
 from netfold.sim.study.exact import ExactSums, exact_sums
+from netfold.sim.study.measured_encoder import MeasuredEncoder
 from netfold.sim.study.options import NamedCodec
-from netfold.sim.study.probe import Probe
 from netfold.sim.study.record import CodecRecord, MessageRecord, SpeedRecord
 from netfold.sim.study.source import Cell, Source
 
@@ -26,13 +26,13 @@ Progress = Callable[[str, int, int], None]  # what, done, total
 
 _WARM_UP_ELEMENTS = 1 << 16
 _COPY_BYTES, _COPIES = 100_000_000, 5
-_TELLING_S = 1e-5  # CPU time that says something about a codec, and not about calling it
+_MEASURABLE_S = 1e-5  # CPU time from which on the overhead of a call does not matter
 _GIGA = 1e9
 
 
 @dataclass(frozen=True)
 class Study:
-    """All that a study found."""
+    """Results of a study."""
 
     source: Source
     rounds: int
@@ -43,7 +43,7 @@ class Study:
     copy_gb_per_s: float  # of this machine, with one thread
 
     def bytes_of(self, record: CodecRecord) -> dict[str, float]:
-        """Mean bytes of a round by message, of one codec on gradients of one kind."""
+        """Mean bytes of a round by message label, of one codec on one kind of gradients."""
         place = record.codec, record.pattern, record.density
         return {
             message.label: message.bytes
@@ -53,38 +53,38 @@ class Study:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What no codec may do: errors beyond the codec's own bound, workers that decode different bits."""
+        """Faults of codecs: errors beyond the codec's bound, workers that decode different bits."""
         return tuple(
             f"{name_of(record)}: {fault}"
             for record in self.records
-            for is_so, fault in (
+            for is_present, fault in (
                 (record.max_error_over_bound is None, "an error where the codec's bound allows none"),
                 ((record.max_error_over_bound or 0) > 1, "an error beyond the codec's bound"),
                 (not record.replicas_agree, "workers decoded different bits"),
             )
-            if is_so
+            if is_present
         )
 
 
 def name_of(record: CodecRecord | MessageRecord | SpeedRecord) -> str:
-    """What a row of a study is about, for people: "packed, rows, 1 %"."""
+    """Name of a row of a study: "packed, rows, 1 %"."""
     return f"{record.codec}, {record.pattern}, {share(record.density)}"
 
 
 def share(density: float) -> str:
-    """A density for people, as short as they write it: "0.1 %", "12.3 %"."""
+    """A density as text: "0.1 %", "12.3 %"."""
     return f"{100 * density:.3g} %"
 
 
 def run_study(
     codecs: Sequence[NamedCodec], source: Source, rounds: int, seed: int, progress: Progress
 ) -> Study:
-    """Every codec on all gradients of the source; codecs of a round meet the same gradients.
+    """Run every codec on all gradients of the source; in a round, all codecs get the same gradients.
 
     Raises
     ------
     RunError
-        A codec cannot carry the gradients or cannot decode, or memory does not suffice.
+        A codec cannot encode the gradients or cannot decode, or there is not enough memory.
     """
     cases: list[_Case] = []
     done, total = 0, len(source.cells) * rounds
@@ -112,13 +112,13 @@ def run_study(
 
 
 class _Case:
-    """One codec on one kind of gradients; its encoders live as long as it does."""
+    """One codec on one kind of gradients, with the same encoders in all rounds."""
 
     def __init__(self, named: NamedCodec, cell: Cell, source: Source, rounds: int, seed: int) -> None:
         self._named, self._cell, self._rounds, self._seed = named, cell, rounds, seed
         self._dense_bytes = 4 * source.elements
         self._elements, self._workers = source.elements, source.workers
-        self._probes = self._encoders()
+        self._measured = self._encoders()
         self._bytes: Counter[str] = Counter()
         self._operations = self._members = 0
         self._counts: Counter[NoteKind] = Counter()
@@ -128,16 +128,16 @@ class _Case:
         self._error = self._error_over_bound = 0.0
         self._replicas_agree = True
 
-    def _encoders(self) -> list[Probe]:
+    def _encoders(self) -> list[MeasuredEncoder]:
         codec, workers = self._named.codec, self._workers
-        return [Probe(codec.worker(rank, workers, self._seed)) for rank in range(workers)]
+        return [MeasuredEncoder(codec.worker(rank, workers, self._seed)) for rank in range(workers)]
 
     def add(self, step: int, gradients: Sequence[Gradient], sums: ExactSums) -> None:
-        """One more round."""
-        if step == 0:  # what is compiled or read on first use is none of the codec's time
+        """Run one more round."""
+        if step == 0:  # a warm-up: compilation on first use is not the codec's time
             self._fold(self._encoders(), [gradient[:_WARM_UP_ELEMENTS] for gradient in gradients], step)
-        decoded = self._fold(self._probes, gradients, step)
-        first = self._probes[0]
+        decoded = self._fold(self._measured, gradients, step)
+        first = self._measured[0]
         self._operations += len(first.operations)
         for operation in first.operations:
             for sent in operation:
@@ -145,18 +145,20 @@ class _Case:
         self._replicas_agree &= all(
             np.array_equal(decoded[0].view(np.int32), other.view(np.int32)) for other in decoded[1:]
         )
-        estimates = self._hear(first.notes, sums)
+        estimates = self._take_notes(first.notes, sums)
         self._compare(decoded[0], gradients, sums, estimates)
 
-    def _fold(self, encoders: Sequence[Probe], gradients: Sequence[Gradient], step: int) -> list[Gradient]:
+    def _fold(
+        self, encoders: Sequence[MeasuredEncoder], gradients: Sequence[Gradient], step: int
+    ) -> list[Gradient]:
         try:
             return fold(encoders, gradients, Round(step, 0, self._workers, self._seed)).decoded
         except (EncodeError, DecodeError) as error:
             place = f"{self._named.name}, {self._cell.pattern}, {share(self._cell.density)}"
-            raise RunError(f"{place}: {error}", "leave this codec out, or give it other gradients") from None
+            raise RunError(f"{place}: {error}", "leave out this codec, or use other gradients") from None
 
-    def _hear(self, notes: Sequence[Note], sums: ExactSums) -> NDArray[np.bool_]:
-        """Take down a round's notes; return which elements are estimates, `(elements,)` bool."""
+    def _take_notes(self, notes: Sequence[Note], sums: ExactSums) -> NDArray[np.bool_]:
+        """Count a round's notes; returns which elements are estimates, `(elements,)` bool."""
         is_estimate = np.zeros(self._elements, np.bool_)
         for note in notes:
             self._counts[note.kind] += note.count
@@ -182,7 +184,7 @@ class _Case:
         with np.errstate(invalid="ignore"):
             error = np.abs(decoded - sums.totals)
         error[np.isnan(error)] = np.inf
-        error[np.isinf(decoded) & (decoded == sums.rounded)] = 0.0  # as right as float32 can be
+        error[np.isinf(decoded) & (decoded == sums.rounded)] = 0.0  # the right result in float32
         self._error = max(self._error, float(error.max(initial=0.0)))
         bound = whole_bound(self._named.codec.error_bound(gradients), gradients)
         error[is_estimate] = 0.0
@@ -190,7 +192,7 @@ class _Case:
         self._error_over_bound = max(self._error_over_bound, float(relative.max(initial=0.0)))
 
     def record(self) -> CodecRecord:
-        """What all rounds came to."""
+        """Results of all rounds."""
         sent_bytes, rounds = self._bytes.total(), self._rounds
         return CodecRecord(
             codec=self._named.name,
@@ -216,15 +218,15 @@ class _Case:
         )
 
     def messages(self) -> list[MessageRecord]:
-        """Bytes by label, in the order in which labels were first seen."""
+        """Bytes by label, in order of first appearance."""
         place = self._named.name, self._cell.pattern, self._cell.density
         return [MessageRecord(*place, label, count / self._rounds) for label, count in self._bytes.items()]
 
     def speed(self) -> SpeedRecord:
-        """The fastest worker's times in its fastest round, so that both are of one encoding."""
-        times = min((probe.fastest for probe in self._probes), key=lambda times: times.sum_s)
+        """Times of the fastest worker in its fastest round, so that both belong to the same encoding."""
+        times = min((one.fastest for one in self._measured), key=lambda times: times.sum_s)
         place = self._named.name, self._cell.pattern, self._cell.density
-        rates = [self._dense_bytes / time_s / _GIGA if time_s >= _TELLING_S else None for time_s in times]
+        rates = [self._dense_bytes / time_s / _GIGA if time_s >= _MEASURABLE_S else None for time_s in times]
         return SpeedRecord(*place, *times, *rates)
 
 
@@ -233,7 +235,7 @@ def _finite(value: float) -> float | None:
 
 
 def _copy_gb_per_s() -> float:
-    """How fast one thread copies 100 MB into memory that is already there: a yardstick for speeds."""
+    """Rate at which one thread copies 100 MB into allocated memory, a yardstick for speeds."""
     source = np.ones(_COPY_BYTES // 4, np.float32)
     target = np.zeros_like(source)
     times_s = []

@@ -1,4 +1,4 @@
-"""Whether a study fits the memory that there is, found before gradients are drawn."""
+"""Refuse a study that does not fit the available memory, before gradients are drawn."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from netfold.sim.workload.workload import FLOAT_BYTES
 if TYPE_CHECKING:
     from netfold.sim.study.source import Source
 
-_EACH_BYTES = 2 * FLOAT_BYTES  # per element and worker: its gradient, and what it decoded
+_EACH_BYTES = 2 * FLOAT_BYTES  # per element and worker: its gradient and its decoded sum
 _SUMS_BYTES = 64  # per element: exact sums, errors and bounds
-_HINTED = 0.99  # share of what would fit that a hint names: what is available goes up and down
-_NEAR = 0.9  # share of what is available from which on a codec is measured
+_HINTED = 0.99  # share of the largest fitting size that a hint names: available memory varies
+_NEAR = 0.9  # share of the available memory from which on a codec is measured
 
 
 def refuse_more_than_fits(codecs: Sequence[NamedCodec], source: Source) -> None:
-    """Refuse a study that takes more than the memory that is available now.
+    """Refuse a study that takes more than the memory available now.
 
     Raises
     ------
     NetfoldError
-        With the estimate, what there is, and the largest that fits.
+        It does, with the estimate, the available memory and the largest size that fits.
     """
     there_is = available_bytes()
     if _bytes(source.elements, source.workers, Footprint(UPPER_BYTES, UPPER_BYTES)) <= _NEAR * there_is:
@@ -60,7 +60,7 @@ def refuse_unread(path: str, shape: Sequence[int], workers: int) -> None:
     Raises
     ------
     NetfoldError
-        With the least it takes and what there is.
+        It is, with the least memory that it takes and the available memory.
     """
     there_is = available_bytes()
     rows = shape[0] if len(shape) > 1 else workers
@@ -74,6 +74,6 @@ def refuse_unread(path: str, shape: Sequence[int], workers: int) -> None:
 
 
 def _bytes(elements: int, workers: int, codec: Footprint) -> float:
-    """What one codec on one kind of gradients takes at its peak."""
+    """Peak memory of one codec on one kind of gradients."""
     own = elements * (_EACH_BYTES * workers + _SUMS_BYTES)
     return BASE_BYTES + own + codec.bytes(elements, workers)

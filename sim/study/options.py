@@ -1,4 +1,4 @@
-"""Codecs as the command line writes them: `packed`, or with options, `lossless:load=0.7`."""
+"""Codecs from command-line arguments: `packed`, or with options, `lossless:load=0.7`."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from netfold.sim.scenario.explain import explain, unknown_key
 from netfold.sim.scenario.node import Node, parse
 
 _EXAMPLE = "use KIND:OPTION=VALUE,OPTION=VALUE, for example lossless:load=0.7,block_elements=1024"
-_COMMAS = re.compile(r",(?![^\[{]*[\]}])")  # but none inside of a list or a mapping
+_COMMAS = re.compile(r",(?![^\[{]*[\]}])")  # except inside a list or a mapping
 
 
 class NamedCodec(NamedTuple):
-    """A codec, and what it is called in results: what was written for it."""
+    """A codec and its name in results, which is the argument's text."""
 
     name: str
     codec: Codec
 
 
 class _Holder(Section):
-    """What a scenario file would hold of it."""
+    """The section that a scenario file would have for a codec."""
 
     codec: CodecOptions
 
 
 def read_codecs(texts: Sequence[str]) -> tuple[NamedCodec, ...]:
-    """Codecs from texts; see `read_codec`.
+    """Codecs from texts, each as `read_codec` reads it.
 
     Raises
     ------
     ScenarioError
-        A text that is no codec, or that stands there twice.
+        A text is not a codec, or appears twice.
     """
     for number, text in enumerate(texts):
         if text in texts[:number]:
@@ -49,7 +49,7 @@ def read_codecs(texts: Sequence[str]) -> tuple[NamedCodec, ...]:
 
 
 def _require_option(kind: str, key: str, value: Node) -> None:
-    """Refuse what is no option of a codec that there is."""
+    """Refuse a key that is not an option of a known codec."""
     known: Any = codec_kinds().get(kind)
     options = [field.name for field in fields(known)] if known else [key]
     if not options:
@@ -59,12 +59,12 @@ def _require_option(kind: str, key: str, value: Node) -> None:
 
 
 def read_value(text: str, place: str, path: str) -> Node:
-    """What YAML makes of a value on the command line; `place` and `path` are where errors say that it is.
+    """A command-line value, read as YAML; `place` and `path` are its location in errors.
 
     Raises
     ------
     ScenarioError
-        Broken YAML.
+        The YAML is broken.
     """
     try:
         return parse(place, text, first_line=0, path=path)
@@ -79,8 +79,8 @@ def read_codec(text: str) -> NamedCodec:
     Raises
     ------
     ScenarioError
-        Unknown kinds and options, and values that the codec refuses, in the words of scenario files; as place
-        it has the text itself.
+        The kind or an option is unknown, or the codec refuses a value. The message is that of a scenario
+        file, with the text itself as its place.
     """
     kind, colon, options = text.partition(":")
     written = {"kind": Node(kind, text, 0, "")}

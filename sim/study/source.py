@@ -1,4 +1,4 @@
-"""The gradients that a study is made on: drawn, for every pattern and density, or read from a file."""
+"""The gradients of a study: drawn for every pattern and density, or read from a file."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from netfold.sim.workload import SyntheticSpec, synthetic_workload
 from netfold.sim.workload.from_file import NOT_FINITE, WORKERS_MAX, first_not_finite
 from netfold.sim.workload.gradient_file import Tensor, conversion, read_tensors
 
-ARRAY = "the array"  # what gradients that come from no file are called
-INPUT_PATTERN = "input"  # stands for the pattern of gradients that come from a file
+ARRAY = "the array"  # the name of gradients that come from no file
+INPUT_PATTERN = "input"  # the pattern's name for gradients from a file
 _DIMENSIONS_MAX = 2
 _WANTED = "it needs a float32 array: (elements,), the gradient of every worker, or (workers, elements)"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One kind of gradients; `rounds(n)` yields all workers' n times, to be used before the next."""
+    """One kind of gradients; `rounds(n)` yields all workers' n times, each valid until the next."""
 
     pattern: str
-    density: float  # share of elements, or of what a pattern has for them, that are non-zero at a worker
+    density: float  # share of a worker's elements, or units of a pattern, that are non-zero
     rounds: Callable[[int], Iterator[list[Gradient]]]
-    sample: SyntheticSpec  # made-up gradients that are like these
+    sample: SyntheticSpec  # synthetic gradients of the same kind
 
 
 @dataclass(frozen=True)
@@ -48,34 +48,35 @@ class Source:
     cells: tuple[Cell, ...]
     workers: int
     elements: int
-    told: Mapping[str, Any]  # what results say about it
+    description: Mapping[str, Any]  # of the gradients, for the results
     notes: tuple[str, ...] = ()
 
 
-def synthetic_source(given: Mapping[str, str], workers: int | None, seed: int) -> Source:
-    """Made-up gradients of all patterns and densities.
+def synthetic_source(options: Mapping[str, str], workers: int | None, seed: int) -> Source:
+    """Synthetic gradients of all patterns and densities.
 
-    `given` are keys of a scenario's synthetic workload and their texts; `pattern` and `density` may be
-    several, with commas between them. What is left out is as in `defaults.py`.
+    `options` are keys of a scenario's synthetic workload and their texts; `pattern` and `density` may be
+    lists with commas. `defaults.py` has the values of options that are left out.
 
     Raises
     ------
     ScenarioError
-        A value that the workload refuses, in the words of scenario files; its place is the option.
+        The workload refuses a value. The message is that of a scenario file, with the option as its place.
     """
-    options, workers = {**MADE_UP, **given}, workers or WORKERS
+    options, workers = {**MADE_UP, **options}, workers or WORKERS
     sections = [
         _section({**options, "pattern": pattern, "density": density})
         for pattern in options["pattern"].split(",")
         for density in options["density"].split(",")
     ]
     specs = list(dict.fromkeys(map(_spec, sections)))  # 1% and 0.01 are the same
-    told = {
+    description = {
         "row_elements": specs[0].row_elements,
         "overlap": specs[0].overlap,
         "distribution": specs[0].distribution,
     }
-    return Source(tuple(_drawn(spec, workers, seed) for spec in specs), workers, specs[0].elements, told)
+    cells = tuple(_drawn(spec, workers, seed) for spec in specs)
+    return Source(cells, workers, specs[0].elements, description)
 
 
 def _section(options: Mapping[str, str]) -> Synthetic:
@@ -113,10 +114,10 @@ def file_source(path: Path, workers: int | None) -> Source:
     Raises
     ------
     DataError
-        The file cannot be read, or holds something else than finite float32 numbers of one or two dimensions,
-        or as many gradients as there are not workers.
+        The file cannot be read, is not a float32 array of finite numbers with one or two dimensions, or does
+        not have one gradient per worker.
     NetfoldError
-        It does not fit the memory that there is.
+        It does not fit the available memory.
     """
     return _given(str(path), _tensor(path), workers)
 
@@ -131,7 +132,7 @@ def _given(name: str, tensor: Tensor, workers: int | None) -> Source:
     notes: tuple[str, ...] = ()
     if gradients.ndim == 1:
         workers = WORKERS if workers is None else workers
-        notes = (f"all {workers} workers have the one gradient of {name}: their union is no larger than it",)
+        notes = (f"all {workers} workers have the same gradient, from {name}: it is also their union",)
         rows = [gradients] * workers
     else:
         rows = list(gradients)
@@ -146,8 +147,8 @@ def _given(name: str, tensor: Tensor, workers: int | None) -> Source:
         lambda count: (rows for _ in range(count)),
         SyntheticSpec(rows[0].size, np.count_nonzero(gradients) / gradients.size),
     )
-    told = {"input": name, "sha256": hashlib.sha256(gradients.data).hexdigest()}
-    return Source((cell,), len(rows), rows[0].size, told, notes)
+    description = {"input": name, "sha256": hashlib.sha256(gradients.data).hexdigest()}
+    return Source((cell,), len(rows), rows[0].size, description, notes)
 
 
 def _tensor(path: Path) -> Tensor:
@@ -156,30 +157,30 @@ def _tensor(path: Path) -> Tensor:
     if len(tensors) != 1:
         raise DataError(
             f"{path}: holds {len(tensors)} arrays: {', '.join(tensors)}",
-            "save the one that is meant in a file of its own",
+            "save one array alone in a file",
         )
     return next(iter(tensors.values()))
 
 
-def _checked(path: str, tensor: Tensor, workers: int) -> NDArray[np.float32]:
-    """The array in row order, if it is what a study can take; one of one gradient is for so many workers."""
+def _checked(name: str, tensor: Tensor, workers: int) -> NDArray[np.float32]:
+    """The array in row order, checked; if it is a single gradient, `workers` workers get it."""
     if tensor.dtype != "float32":
-        hint = conversion(path, tensor.dtype)
-        raise DataError(f"{path}: holds {tensor.dtype} values", _WANTED + hint)
+        hint = conversion(name, tensor.dtype)
+        raise DataError(f"{name}: holds {tensor.dtype} values", _WANTED + hint)
     shape = tensor.shape
     if not 1 <= len(shape) <= _DIMENSIONS_MAX or math.prod(shape) == 0:
-        raise DataError(f"{path}: holds an array of shape {shape}", _WANTED)
+        raise DataError(f"{name}: holds an array of shape {shape}", _WANTED)
     if len(shape) == _DIMENSIONS_MAX and shape[0] > WORKERS_MAX:
         turned = shape[1] <= WORKERS_MAX
         raise DataError(
-            f"{path}: shape {shape} is that of {shape[0]} workers with {shape[1]} elements each, "
+            f"{name}: shape {shape} is that of {shape[0]} workers with {shape[1]} elements each, "
             f"a study takes up to {WORKERS_MAX} workers",
             "did you mean the transpose? numpy.save('gradients.npy', array.T)" if turned else _WANTED,
         )
-    refuse_unread(path, shape, workers)
+    refuse_unread(name, shape, workers)
     array = np.ascontiguousarray(tensor.read(()), np.float32)  # in this machine's byte order, and in rows
     if (odd := first_not_finite(array.reshape(-1))) is not None:
         place = tuple(map(int, np.unravel_index(odd, shape)))
         where = ", ".join(map(str, place))
-        raise DataError(f"{path}: holds numbers that are not finite: {array[place]} at [{where}]", NOT_FINITE)
+        raise DataError(f"{name}: holds numbers that are not finite: {array[place]} at [{where}]", NOT_FINITE)
     return array

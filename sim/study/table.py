@@ -1,4 +1,4 @@
-"""The terminal's tables of a study: a line per codec, pattern and density; bytes by message in a second."""
+"""The terminal's tables of a study, a line per codec, pattern and density: results, and bytes by message."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from netfold.sim.study.record import CodecRecord, SpeedRecord
 _BYTES_HEADING = "Bytes that one worker sends up in a round"
 
 _NAME_CHARACTERS = 20
-_KEYS_COUNT = 3  # codec, pattern and density: what a row is about
+_KEYS_COUNT = 3  # of the table: codec, pattern and density
 
 
 def study_table(study: Study) -> Table:
-    """What each codec costs, how fast it is here, and how right it is; notes below."""
+    """Cost, speed and accuracy of each codec, with notes below."""
     source = study.source
     heading = (
         f"elements {source.elements}, workers {source.workers}, rounds {study.rounds}, seed {study.seed}"
@@ -53,7 +53,7 @@ def _cells(record: CodecRecord, speed: SpeedRecord) -> list[Text]:
 
 
 def _recovery(recovery: float) -> str:
-    """A share that is 100 % only if nothing is missing."""
+    """A share as text; "100 %" only if nothing is missing."""
     return "100 %" if recovery == 1 else f"{min(100 * recovery, 99.99):.4g} %"
 
 
@@ -63,7 +63,7 @@ def _in_lines(codec: str) -> str:
 
 
 def messages_table(study: Study) -> Table:
-    """Bytes of one worker by message, a column a label."""
+    """Bytes of one worker by message, a column per label."""
     labels = list(dict.fromkeys(message.label for message in study.messages))
     table = FittingTable(_BYTES_HEADING, keys_count=_KEYS_COUNT)
     table.add_column("codec")
@@ -81,19 +81,19 @@ def messages_table(study: Study) -> Table:
 
 
 def study_notes(study: Study) -> list[str]:
-    """What a reader must know beside the numbers."""
+    """Explanations of the columns, and events of each codec."""
     return [
-        "wire: dense float32 bytes over those that one worker sends up; ops: network operations in a round",
+        "wire: dense float32 bytes over those that one worker sends; ops: network operations in a round",
         "enc, dec: dense float32 bytes over a worker's CPU time, the fastest round's, on this machine,",
         f"  which copies memory at {words.digits(study.copy_gb_per_s)} GB/s",
-        "error: the largest, 1 is the codec's own bound; exact: all sums are the exact ones, rounded once",
+        "error: the largest, 1 is the codec's bound; exact: all sums are the exact ones, rounded once",
         *study.source.notes,
         *(f"{name_of(record)}: {event}" for record in study.records for event in _events(record)),
     ]
 
 
 def _events(record: CodecRecord) -> list[str]:
-    """What happened on the way, if anything did."""
+    """Notes of a codec, counted."""
     events = [record.choices] if record.choices else []
     if record.redone_parts:
         events.append(f"{record.redone_parts} of {record.redone_of} {words.REDONE}")

@@ -1,4 +1,4 @@
-"""Where gradients come from: real training or made-up tensors, and how long a device takes to compute them.
+"""Sources of gradients (training, synthetic tensors, files), and devices, which say how long compute takes.
 
     spec ─ training_workload or synthetic_workload → Workload:
         gradients(step) → [worker][bucket];  apply(step, sums)
@@ -14,12 +14,12 @@ from typing import Literal
 from netfold.sim.workload.from_file import FileSpec, FileWorkload
 from netfold.sim.workload.sizes import MOVIELENS_ITEMS, MOVIELENS_USERS, digits_elements, ncf_elements
 from netfold.sim.workload.synthetic import SyntheticSpec, SyntheticWorkload
-from netfold.sim.workload.workload import Bucket, Cost, Workload
+from netfold.sim.workload.workload import Bucket, StepCost, Workload
 
 __all__ = [
     "Bucket",
-    "Cost",
     "FileSpec",
+    "StepCost",
     "SyntheticSpec",
     "TrainingSpec",
     "Workload",
@@ -32,7 +32,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class TrainingSpec:
-    """What is trained and how."""
+    """A model and its training settings."""
 
     model: Literal["ncf", "mlp"]
     batch: int = 256  # samples per worker and step
@@ -45,7 +45,7 @@ class TrainingSpec:
 
 
 def training_elements(spec: TrainingSpec) -> int:
-    """How many weights a model has."""
+    """Number of weights of a model."""
     if spec.model == "mlp":
         return digits_elements()
     return ncf_elements(MOVIELENS_USERS * spec.expand[0], MOVIELENS_ITEMS * spec.expand[1])
@@ -59,7 +59,7 @@ def training_workload(spec: TrainingSpec, workers: int, seed: int) -> Workload:
     Raises
     ------
     DataError
-        The data set cannot be had, or has fewer samples than there are workers.
+        The data set is not available, or has fewer samples than there are workers.
     """
     from netfold.sim.workload.data import load_digits, load_movielens
     from netfold.sim.workload.tasks import DigitsTask, RecommenderTask, Task
@@ -79,11 +79,11 @@ def synthetic_workload(spec: SyntheticSpec, workers: int, seed: int) -> Workload
 
 
 def file_workload(spec: FileSpec, workers: int) -> Workload:
-    """Gradients that a user's file holds.
+    """Gradients from a user's file.
 
     Raises
     ------
     DataError
-        The file is not what it was when its spec was read.
+        The file has changed since its spec was read.
     """
     return FileWorkload(spec, workers)

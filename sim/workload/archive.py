@@ -1,4 +1,4 @@
-"""NumPy's archives (`.npz`), of which only what is asked for is unpacked and in memory."""
+"""NumPy's archives (`.npz`): only the requested parts are unpacked and held in memory."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _WRITTEN_BY = "numpy.save or savez"
 
 
 def read_npz(path: Path, file: BinaryIO) -> Mapping[str, Tensor]:
-    """The arrays of an archive, by name; of each only the header is read."""
+    """The arrays of an archive, by name; only their headers are read."""
     archive = _Archive(path)
     tensors = {}
-    with _told(path), zipfile.ZipFile(file) as opened:
+    with _as_data_error(path), zipfile.ZipFile(file) as opened:
         for info in opened.infolist():
             with opened.open(info) as content:
                 shape, is_fortran, dtype = header(path, content)
@@ -37,12 +37,12 @@ def read_npz(path: Path, file: BinaryIO) -> Mapping[str, Tensor]:
             read = member.read_turned if is_fortran else member.read
             tensors[info.filename.removesuffix(".npy")] = Tensor(shape, dtype.name, read, held_bytes)
     if not tensors:
-        raise DataError(f"{path}: holds 0 arrays: none", "save the one that is meant in a file of its own")
+        raise DataError(f"{path}: holds no arrays", "save the workers' gradients in it")
     return tensors
 
 
 class _Archive:
-    """An archive that is opened when something is read, once for all its members."""
+    """An archive that is opened at the first read, once for all its members."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -58,9 +58,9 @@ class _Archive:
 
 
 class _Member:
-    """An array in an archive. What is unpacked goes forward only: parts in their order take one pass.
+    """An array in an archive. Unpacking only goes forward: parts read in order take one pass.
 
-    The check sum of a member is that of all of it, and is looked at when its end is read.
+    The checksum covers the whole member and is checked when its end is read.
     """
 
     def __init__(
@@ -73,11 +73,11 @@ class _Member:
 
     @property
     def size_bytes(self) -> int:
-        """Of all values."""
+        """Size of all values."""
         return math.prod(self._shape) * self._dtype.itemsize
 
     def read(self, index: tuple[int, ...]) -> NDArray[Any]:
-        """What is at some leading indices of an array in row order."""
+        """The part at some leading indices of an array in row order."""
         inner = self._shape[len(index) :]
         number = 0
         for place, size in zip(index, self._shape, strict=False):
@@ -88,7 +88,7 @@ class _Member:
         return found
 
     def read_turned(self, index: tuple[int, ...]) -> NDArray[Any]:
-        """What is at some leading indices of an array in column order, which lies all over the member."""
+        """The part at some leading indices of an array in column order, which is spread over the member."""
         if self._whole is None:
             flat = np.empty(math.prod(self._shape), self._dtype)
             self._fill(self._start, flat.view(np.uint8))
@@ -97,8 +97,8 @@ class _Member:
         return found
 
     def _fill(self, begin: int, target: NDArray[np.uint8]) -> None:
-        """Read the bytes from a place on."""
-        with _told(self._archive.path):
+        """Read bytes from an offset on."""
+        with _as_data_error(self._archive.path):
             if self._stream is None or begin < self._at:
                 self._stream, self._at = self._archive.open(self._name), 0
             for _ in self._blocks(begin - self._at):
@@ -121,8 +121,8 @@ class _Member:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """What `zipfile` says of a damaged archive, in words."""
+def _as_data_error(path: Path) -> Iterator[None]:
+    """Turn what `zipfile` raises on a damaged archive into a `DataError`."""
     try:
         yield
     except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, KeyError):

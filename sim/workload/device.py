@@ -1,4 +1,4 @@
-"""How long a device computes: nothing, a fixed time, or the roofline of a real accelerator.
+"""Devices, which say how long compute takes: no time, fixed times, or a real accelerator's roofline.
 
 A roofline time is the larger of arithmetic at peak rate and memory traffic at peak rate, so it is a lower
 bound: real kernels reach a part of either.
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from netfold.sim.units import PS_PER_S, transmit_time_ps
-from netfold.sim.workload.workload import Cost
+from netfold.sim.workload.workload import StepCost
 
 _SAMPLE_BYTES = 10**9
 
@@ -29,7 +29,7 @@ class Device(Protocol):
 
 @dataclass(frozen=True)
 class NoDevice:
-    """Computing takes no time: only the network is looked at."""
+    """A device on which compute takes no time: only the network counts."""
 
     def compute_ps(self, flops: int, size_bytes: int) -> int:
         """Return 0."""
@@ -42,9 +42,9 @@ class NoDevice:
 
 @dataclass(frozen=True)
 class FixedDevice:
-    """Measured or assumed forward and backward times, whatever the model costs.
+    """Measured or assumed forward and backward times, for any model.
 
-    Other work is charged to memory alone: free where `memory_bps` (bits per second) is None.
+    Other work is charged by memory traffic alone, and is free if `memory_bps` (bits per second) is None.
     """
 
     forward_ps: int
@@ -84,7 +84,7 @@ def memory_bps(device: Device) -> int | None:
     return 8 * _SAMPLE_BYTES * PS_PER_S // time_ps if time_ps else None
 
 
-def step_times(device: Device, cost: Cost) -> tuple[int, int]:
+def step_times(device: Device, cost: StepCost) -> tuple[int, int]:
     """Forward and backward time of one step of one worker, in picoseconds."""
     if isinstance(device, FixedDevice):
         return device.forward_ps, device.backward_ps

@@ -1,4 +1,4 @@
-"""Random numbers that depend on what they are for, never on what was drawn before."""
+"""Random numbers keyed by their purpose, so that they do not depend on earlier draws."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients that a user brings in a file, one for each worker, or one for each step and worker."""
+"""Gradients from a user's file: one for each worker, or one for each step and worker."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ import numpy as np
 
 from netfold.sim.errors import DataError
 from netfold.sim.workload.gradient_file import FLOATS, Tensor, conversion, read_tensors
-from netfold.sim.workload.workload import Gradient, Part, Untrained, split
+from netfold.sim.workload.workload import Gradient, GradientPart, Untrained, split
 
 WORKERS_MAX = 4096
-NOT_FINITE = "a gradient must be finite; look for what went wrong in the step that it comes from"
-_AT_ONCE = 1 << 20  # numbers that are looked at together
+NOT_FINITE = "a gradient must be finite; look for an error in the training step that computed it"
+_AT_ONCE = 1 << 20  # numbers checked at a time
 _WANTED = "a gradient file holds float32: (workers, elements), or (steps, workers, elements)"
 
 
 @dataclass(frozen=True)
 class FileSpec:
-    """What a gradient file holds, without its values."""
+    """The contents of a gradient file, without the values."""
 
     path: str
     given: str  # the path as the scenario writes it
     per_step: bool  # of named tensors: the first axis is the step
-    steps: int | None  # in the file; None: it holds one, which is every step's
+    steps: int | None  # in the file; None: it holds one gradient, used in every step
     rows: int  # workers in the file
-    parts: tuple[Part, ...]  # tensors in the file's order, and how many elements each has
+    parts: tuple[GradientPart, ...]  # tensors in the file's order, and how many elements each has
     bucket_bytes: int | None = None
-    held_bytes: int = 0  # that reading any of it leaves in memory, besides the gradients
+    held_bytes: int = 0  # that a read leaves in memory, besides the gradients
 
     @property
     def elements(self) -> int:
-        """Of a gradient."""
+        """Number of elements of a gradient."""
         return sum(part.elements for part in self.parts)
 
 
 def file_spec(
     path: Path, given: str, workers: int, per_step: bool = False, bucket_bytes: int | None = None
 ) -> FileSpec:
-    """What a file holds, read from its headers.
+    """The contents of a file, read from its headers.
 
     Raises
     ------
     DataError
-        It cannot be read, has the wrong type or shape, or too few gradients for so many workers.
+        It cannot be read, has the wrong type or shape, or has too few gradients for this number of workers.
     """
     return _spec_of(read_tensors(path), path, given, workers, per_step, bucket_bytes)
 
@@ -63,7 +63,8 @@ def _spec_of(
     if len(leading) > 1:
         shapes = ", ".join(f"{name} {tensor.shape}" for name, tensor in list(tensors.items())[:3])
         raise DataError(
-            f"{given}: its tensors do not have the same workers: {shapes}", "stack the workers of each tensor"
+            f"{given}: its tensors differ in their number of workers or steps: {shapes}",
+            "stack the workers of each tensor",
         )
     ((steps, rows),) = leading
     if workers > rows:
@@ -73,7 +74,7 @@ def _spec_of(
         )
     axes = 1 + (steps is not None)
     parts = tuple(
-        Part(name or "gradient", math.prod(tensor.shape[axes:])) for name, tensor in tensors.items()
+        GradientPart(name or "gradient", math.prod(tensor.shape[axes:])) for name, tensor in tensors.items()
     )
     held_bytes = sum(tensor.held_bytes for tensor in tensors.values())
     return FileSpec(str(path), given, per_step, steps, rows, parts, bucket_bytes, held_bytes)
@@ -101,12 +102,12 @@ def _leading(given: str, name: str, tensor: Tensor, per_step: bool, workers: int
 
 
 class FileWorkload(Untrained):
-    """A `Workload` that trains nothing: every step's gradients are those of the file.
+    """A `Workload` without training: every step's gradients come from the file.
 
     Raises
     ------
     DataError
-        The file is not what it was when its spec was read; and of `gradients`, numbers that are not finite.
+        The file has changed since its spec was read. `gradients` raises it for numbers that are not finite.
     """
 
     def __init__(self, spec: FileSpec, workers: int) -> None:
@@ -115,20 +116,20 @@ class FileWorkload(Untrained):
         tensors = read_tensors(path)
         if _spec_of(tensors, path, spec.given, workers, spec.per_step, spec.bucket_bytes) != spec:
             raise DataError(
-                f"{path}: is not what it was when the run began",
-                "run again, and leave the file alone until the run ends",
+                f"{path}: changed since the run began",
+                "run again, and do not change the file until the run ends",
             )
         self._tensors = tensors
         super().__init__(spec.parts, spec.bucket_bytes, workers)
-        self._read: int | None = None  # the step of the file that is there
+        self._read: int | None = None  # the step of the file that `_gradients` holds
         self._gradients: list[list[Gradient]] = []
 
     def gradients(self, step: int) -> list[list[Gradient]]:
-        """The gradients of a step of the file, as `[worker][bucket]`; see `Workload`."""
+        """The file's gradients for a step, as `[worker][bucket]`; its steps repeat."""
         steps = self._spec.steps
         wanted = 0 if steps is None else step % steps
         if self._read != wanted:
-            self._read, self._gradients = None, []  # before others are read
+            self._read, self._gradients = None, []  # freed before the next ones are read
             self._gradients = [
                 split(self._row(wanted, worker), self._buckets) for worker in range(self._workers)
             ]
@@ -136,7 +137,7 @@ class FileWorkload(Untrained):
         return self._gradients
 
     def _row(self, step: int, worker: int) -> Gradient:
-        """A worker's flat gradient: the file's own pages where it lies there as it is needed."""
+        """A worker's flat gradient: a view of the file's pages if its layout there fits."""
         index = (worker,) if self._spec.steps is None else (step, worker)
         parts = [self._part(name, tensor, index) for name, tensor in self._tensors.items()]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -148,15 +149,14 @@ class FileWorkload(Untrained):
             place = ", ".join(map(str, (*index, *map(int, inner))))
             called = f"{self._spec.path}: {name}" if name else self._spec.path
             raise DataError(
-                f"{called}: holds numbers that are not finite: {found[odd]} at [{place}], "
-                f"of worker {index[-1]}",
+                f"{called}: holds numbers that are not finite: {found[odd]} at [{place}], worker {index[-1]}",
                 NOT_FINITE,
             )
         return found
 
 
 def first_not_finite(values: Gradient) -> int | None:
-    """The place of the first number that is not finite, in a flat array."""
+    """Index of the first number that is not finite in a flat array; None if all are finite."""
     for start in range(0, values.size, _AT_ONCE):
         is_finite = np.isfinite(values[start : start + _AT_ONCE])
         if not is_finite.all():

@@ -1,8 +1,8 @@
-"""Gradients from files of other programs: NumPy arrays, safetensors and PyTorch's own.
+"""Gradients from files of other programs: NumPy arrays, safetensors and PyTorch files.
 
-Every reader gives `Tensor`s whose parts are read when they are asked for, so that a large file is never in
-memory as a whole (but for what a `Tensor` says of `held_bytes`). Headers are held to the file's size before
-anything is allocated.
+Every reader returns `Tensor`s whose parts are read on request, so that a large file is never in memory as a
+whole (except a `Tensor`'s `held_bytes`). Headers are checked against the file's size before anything is
+allocated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from netfold.sim.files.foreign import UnreadableError, open_regular
 
 SUFFIXES = (".npy", ".npz", ".safetensors", ".pt", ".pth")
 FLOATS = ("float32", "float16", "bfloat16")
-_OLD_TORCH = pickle.dumps(0x1950A86A20F9469CFC6C, 2)  # what `torch.save` began with before version 1.6
+_OLD_TORCH = pickle.dumps(0x1950A86A20F9469CFC6C, 2)  # first bytes of `torch.save` before version 1.6
 _SAVE = "of a PyTorch tensor: numpy.save('gradient.npy', tensor.float().cpu().numpy())"
 
 
@@ -32,19 +32,20 @@ class Tensor:
 
     shape: tuple[int, ...]
     dtype: str
-    read: Callable[[tuple[int, ...]], NDArray[Any]]  # what is at some leading indices
-    held_bytes: int = 0  # that stay in memory once any of it is read
+    read: Callable[[tuple[int, ...]], NDArray[Any]]  # returns the part at some leading indices
+    held_bytes: int = 0  # that stay in memory after the first read
 
 
 def read_tensors(path: Path) -> Mapping[str, Tensor]:
-    """The arrays of a file by name; an only one without a name has an empty one.
+    """The arrays of a file by name; a single array without a name gets an empty one.
 
     Raises
     ------
     DataError
-        The file is not there, no regular file, of no known kind, damaged, or shorter than its header says.
+        The file does not exist, is not a regular file, has an unknown suffix, is damaged, or is shorter than
+        its header says.
     """
-    from netfold.sim.workload.archive import read_npz  # late: it makes `Tensor`s
+    from netfold.sim.workload.archive import read_npz  # late: that module imports `Tensor` from here
 
     readers = {
         ".npy": _npy,
@@ -55,8 +56,8 @@ def read_tensors(path: Path) -> Mapping[str, Tensor]:
     }
     reader = readers.get(path.suffix)
     if reader is None:
-        kinds = f"{', '.join(SUFFIXES[:-1])} and {SUFFIXES[-1]}"
-        raise DataError(f"{path}: reads {kinds} files, found {path.suffix or 'no suffix'}", _SAVE)
+        kinds = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+        raise DataError(f"{path}: must be a {kinds} file, found {path.suffix or 'no suffix'}", _SAVE)
     try:
         with open_regular(path) as file:
             return reader(path, file)
@@ -65,12 +66,12 @@ def read_tensors(path: Path) -> Mapping[str, Tensor]:
 
 
 def damaged(path: Path, by: str, why: str = "") -> DataError:
-    """A file that is not what its name says."""
+    """Error for a file whose contents do not match its suffix."""
     return DataError(f"{path}: damaged, of Python objects, or not written by {by}{why and f': {why}'}", _SAVE)
 
 
 def conversion(path: str | Path, dtype: str) -> str:
-    """How to make float32 of the numbers of a file, as the end of a hint; nothing where they are none."""
+    """How to convert a file's numbers to float32, as the end of a hint; empty if they are not numbers."""
     if not dtype.startswith(("float", "bfloat", "int", "uint")):
         return ""
     is_torch = str(path).endswith((".safetensors", ".pt", ".pth"))
@@ -86,7 +87,7 @@ def _npy(path: Path, file: BinaryIO) -> Mapping[str, Tensor]:
     order: Literal["F", "C"] = "F" if is_fortran else "C"
     if math.prod(shape) == 0:
         return {"": _of_array(np.empty(shape, dtype))}
-    # Private pages: nobody writes them, but compiled code takes arrays that could be written.
+    # Private pages: nothing writes them, but compiled code takes only writable arrays.
     mapped = np.memmap(path, dtype, "c", start, shape, order)
     return {"": _of_array(mapped.view(np.ndarray))}
 
@@ -160,7 +161,7 @@ def _slice_reader(part: Any) -> Callable[[tuple[int, ...]], NDArray[Any]]:
 def _torch(path: Path, file: BinaryIO) -> Mapping[str, Tensor]:
     if file.read(len(_OLD_TORCH)) == _OLD_TORCH:
         raise DataError(
-            f"{path}: is of PyTorch's old format, which cannot be read in parts",
+            f"{path}: has PyTorch's old format, which cannot be read in parts",
             "save it again: torch.save(torch.load('old.pt', weights_only=True), 'new.pt')",
         )
     import torch

@@ -1,4 +1,4 @@
-"""The models that are trained: plain PyTorch, initialised from PyTorch's global generator as PyTorch does."""
+"""The models to train: plain PyTorch, initialised from PyTorch's global generator."""
 
 from __future__ import annotations
 

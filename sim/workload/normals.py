@@ -68,7 +68,7 @@ def fill_normal(values: NDArray[np.float32], generator: np.random.Generator) -> 
     values
         `(n,)` contiguous; overwritten.
     generator
-        One of PCG64; it stands afterwards where NumPy would have left it.
+        One of PCG64; afterwards its state is the one that NumPy would leave.
     """
     before: Any = generator.bit_generator.state
     numbers = before["state"]

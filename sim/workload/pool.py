@@ -1,4 +1,4 @@
-"""Workloads that variants have in common: made once, and taken back to their start for the next variant."""
+"""Workloads that variants share: built once, and restarted for the next variant."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Key = tuple[int, Spec, int]  # number of the job in its variant, what it is, wor
 class Workloads:
     """The workloads of a run.
 
-    Jobs of one variant never share one: each is at a step of its own.
+    Jobs of one variant never share a workload, since they are at different steps.
 
     Parameters
     ----------
     wanted
-        Of every variant in the order in which they run: its workloads.
+        Keys of the workloads of every variant, in the order in which variants run.
     seed
         Of the run.
     """
@@ -37,13 +37,13 @@ class Workloads:
         self._made: dict[Key, Workload] = {}
 
     def begin_variant(self) -> None:
-        """The next variant begins: forget what it does not use where it needs something new."""
+        """Begin the next variant: if it needs a new workload, drop those that it does not use."""
         now = self._later.pop(0) if self._later else set()
-        if any(key not in self._made for key in now):  # make room for what is new; others are made again
+        if any(key not in self._made for key in now):  # free memory; dropped ones are built again if needed
             self._made = {key: made for key, made in self._made.items() if key in now}
 
     def end_variant(self) -> None:
-        """A variant is over: forget what no other uses."""
+        """End a variant: drop workloads that no later variant uses."""
         later = set().union(*self._later)
         self._made = {key: made for key, made in self._made.items() if key in later}
 
@@ -53,7 +53,7 @@ class Workloads:
         Raises
         ------
         DataError
-            Its data cannot be had.
+            Its data is not available.
         """
         if key in self._made:
             self._made[key].restart()

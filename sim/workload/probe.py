@@ -1,4 +1,4 @@
-"""One forward and backward pass, watched: in which order gradients become ready and what the step costs."""
+"""A probe of one forward and backward pass: the order in which gradients become ready, and the cost."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from netfold.sim.workload.workload import Cost
+from netfold.sim.workload.workload import StepCost
 
 
-class Probe(NamedTuple):
-    """What the watched pass showed."""
+class ProbedStep(NamedTuple):
+    """Results of the probed pass."""
 
     order: tuple[str, ...]  # parameter names as their gradients became ready
-    cost: Cost
+    cost: StepCost
 
 
-def probe(model: nn.Module, loss: Callable[[], Tensor]) -> Probe:
+def probe(model: nn.Module, loss: Callable[[], Tensor]) -> ProbedStep:
     """Run `loss()` and its backward pass; weights and gradients of `model` are as before.
 
     FLOPs are counted by PyTorch (matrix products, convolutions, attention; a multiply-add is 2). Bytes are
@@ -50,14 +50,14 @@ def probe(model: nn.Module, loss: Callable[[], Tensor]) -> Probe:
     model.zero_grad(set_to_none=True)
     moved_bytes = 2 * sum(saved_bytes.values())
     gradient_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
-    cost = Cost(forward.total, backward.total, moved_bytes, moved_bytes + gradient_bytes)
-    return Probe(tuple(order), cost)
+    cost = StepCost(forward.total, backward.total, moved_bytes, moved_bytes + gradient_bytes)
+    return ProbedStep(tuple(order), cost)
 
 
 class _FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts by PyTorch's formulas what PyTorch's `FlopCounterMode` counts.
+    """Counts FLOPs as PyTorch's `FlopCounterMode` does, by the same formulas.
 
-    That one imports PyTorch's compiler, which takes a second and 90 MB.
+    `FlopCounterMode` imports PyTorch's compiler, which takes a second and 90 MB.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class _FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Ask for no detour: to set one up, PyTorch imports its compiler (a private hook of PyTorch's)."""
+        """Return False (a private hook of PyTorch): otherwise PyTorch imports its compiler."""
         return False
 
     def __torch_dispatch__(

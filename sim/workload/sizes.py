@@ -1,4 +1,4 @@
-"""How large the models are, without building them or importing PyTorch."""
+"""Sizes of the models, without building them or importing PyTorch."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ DIGITS_MLP = (64, 128, 10)
 
 
 def ncf_elements(users: int, items: int) -> int:
-    """Weights of a NeuMF: four embedding tables, and the layers above them."""
+    """Number of weights of a NeuMF: four embedding tables, and the layers above them."""
     tables = (users + items) * (NCF_FACTORS + NCF_MLP[0] // 2)
     return tables + _dense_elements(NCF_MLP) + NCF_FACTORS + NCF_MLP[-1] + 1
 
 
 def digits_elements() -> int:
-    """Weights of the small perceptron."""
+    """Number of weights of the small perceptron."""
     return _dense_elements(DIGITS_MLP)
 
 
 def _dense_elements(sizes: tuple[int, ...]) -> int:
-    """Weights and biases of layers of these sizes, one after the other."""
+    """Number of weights and biases of consecutive layers of these sizes."""
     return sum(inputs * outputs + outputs for inputs, outputs in pairwise(sizes))

@@ -1,4 +1,4 @@
-"""Made-up gradients with chosen sparsity: for sizes and structures no bundled model has."""
+"""Synthetic gradients with chosen sparsity, for sizes and structures that no bundled model has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from netfold.sim.workload.draws import keyed
 from netfold.sim.workload.normals import fill_normal
-from netfold.sim.workload.workload import Gradient, Part, Untrained, split
+from netfold.sim.workload.workload import Gradient, Untrained, split
 
 Pattern = Literal["iid", "rows", "columns", "blocks"]
 Distribution = Literal["normal", "lognormal", "loguniform", "integer"]
@@ -24,7 +24,7 @@ INTEGER_MAX = 127  # whole numbers from ±1 to ±127: float32 sums of up to 2^17
 
 @dataclass(frozen=True)
 class SyntheticSpec:
-    """What the gradients look like.
+    """Size, sparsity and values of synthetic gradients.
 
     The flat gradient is cut into units, and a worker's unit is non-zero as a whole or zero as a whole:
     single elements (`iid`), rows of a matrix with `row_elements` columns (`rows`, as embedding tables
@@ -35,13 +35,13 @@ class SyntheticSpec:
     density: float = 1.0  # share of the units that are non-zero, rounded to whole units
     pattern: Pattern = "iid"
     row_elements: int = 64
-    overlap: float = 0.0  # share of a worker's non-zero units that all workers have; the rest is independent
+    overlap: float = 0.0  # share of a worker's non-zero units common to all workers; the rest is independent
     distribution: Distribution = "normal"
     bucket_bytes: int | None = None  # None: one bucket
 
 
 class SyntheticWorkload(Untrained):
-    """A `Workload` that trains nothing: every step draws new gradients keyed by (seed, step, worker).
+    """A `Workload` without training: every step draws new gradients keyed by (seed, step, worker).
 
     Every worker has exactly k = round(density · units) non-zero units, of which the same c = round(overlap
     · k) for all workers of a step; the other k - c are drawn from the rest by each worker alone, so the
@@ -50,14 +50,14 @@ class SyntheticWorkload(Untrained):
     """
 
     def __init__(self, spec: SyntheticSpec, workers: int, seed: int) -> None:
-        super().__init__([Part("part0", spec.elements)], spec.bucket_bytes, workers)
+        super().__init__([GradientPart("part0", spec.elements)], spec.bucket_bytes, workers)
         self._spec, self._seed = spec, seed
         self._flat = np.empty((workers, spec.elements), np.float32)
-        self._drawn: int | None = None  # the step whose gradients are there
+        self._drawn: int | None = None  # the step whose gradients `_flat` holds
         self._gradients = [split(row, self._buckets) for row in self._flat]
 
     def gradients(self, step: int) -> list[list[Gradient]]:
-        """Draw the step's gradients, as `[worker][bucket]`; see `Workload`."""
+        """The step's gradients as `[worker][bucket]`, drawn at its first call."""
         if self._drawn != step:
             self._drawn = None
             self._draw(step)
@@ -67,7 +67,7 @@ class SyntheticWorkload(Untrained):
     def _draw(self, step: int) -> None:
         units = _units(self._spec)
         chosen = round(self._spec.density * units)
-        if chosen == units:  # the same draws: choosing all of them takes none
+        if chosen == units:  # the same draws, since choosing all units draws nothing
             for worker, flat in enumerate(self._flat):
                 _fill(flat, self._spec.distribution, keyed(self._seed, "gradient", step, worker))
             return
@@ -84,7 +84,7 @@ class SyntheticWorkload(Untrained):
 
 
 def _units(spec: SyntheticSpec) -> int:
-    """How many units the gradient has; the last row or block may be shorter."""
+    """Number of units in the gradient; the last row or block may be shorter."""
     if spec.pattern == "columns":
         return min(spec.row_elements, spec.elements)
     return -(-spec.elements // _unit_elements(spec))
@@ -99,7 +99,7 @@ def _unit_elements(spec: SyntheticSpec) -> int:
 
 def _choose(units: int, count: int, generator: np.random.Generator) -> NDArray[np.bool_]:
     """Mask `(units,)` with `count` random places set, all choices equally likely."""
-    few = 2 * count <= units  # the time to choose grows with the number chosen
+    few = 2 * count <= units  # choosing takes time in proportion to the number chosen
     mask = np.full(units, not few)
     mask[generator.choice(units, count if few else units - count, replace=False, shuffle=False)] = few
     return mask

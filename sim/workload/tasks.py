@@ -1,4 +1,4 @@
-"""What is trained on what: a model, its loss, and the samples of each worker at each step.
+"""Training tasks: a model, its loss, and the samples of each worker at each step.
 
 Samples depend on (seed, step, worker) alone. Each worker draws from its own shard of the data, with
 replacement.
@@ -38,7 +38,7 @@ class Task(Protocol):
 
 
 class DigitsTask:
-    """Recognise handwritten digits."""
+    """Recognition of handwritten digits."""
 
     def __init__(self, digits: Digits, batch: int, workers: int, seed: int) -> None:
         self._images = torch.from_numpy(digits.images)
@@ -62,12 +62,12 @@ class DigitsTask:
 
 
 class RecommenderTask:
-    """Tell items a user has chosen from items the user has not, on ratings expanded to any size.
+    """Prediction of whether a user has rated an item, on ratings expanded to any size.
 
     The expansion is the Kronecker product of the ratings with a small copy of themselves, which keeps the
     uneven popularity of users and items at the larger size (Belletti et al., Scalable Realistic
     Recommendation Datasets through Fractal Expansions, arXiv:1901.08910; the small copy here is block
-    counts, there it is a factorisation). With `copies` (a, b) user u's copy x is number u + x·users, item
+    counts, in the paper a factorisation). With `copies` (a, b) user u's copy x is number u + x·users, item
     i's copy y is i + y·items, and the small copy has a·b blocks of neighbouring users and items. An
     expanded rating is a pair of ratings, one for (u, i) and one whose block is (x, y), so the product is
     sampled and never built.
@@ -119,7 +119,7 @@ class RecommenderTask:
         return self._rated[base_users, base_items] & self._rated_blocks[user_copies, item_copies]
 
     def _unrated(self, users: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.int64]:
-        """Uniform items `(users, NEGATIVES)` that the user has not rated: drawn again until none is."""
+        """Uniform items `(users, NEGATIVES)` that the user has not rated: rated ones are drawn again."""
         items_count = self._ratings.items_count * self._copies[1]
         items = generator.integers(items_count, size=(len(users), NEGATIVES))
         while (rated := self.is_rated(users[:, None], items)).any():

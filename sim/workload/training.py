@@ -1,8 +1,8 @@
-"""Real training: W virtual workers in one process, each with its own data, all with the same weights.
+"""Real training: virtual workers in one process, each with separate data, all with the same weights.
 
-Synchronous data parallelism keeps the weights of all workers equal, so one set serves all of them: each
-worker's gradient is a real backward pass on its own batch, and the decoded sum moves the one set. (Models
-here have no per-worker state such as batch-norm statistics.)
+Synchronous data parallelism keeps the weights of all workers equal, so they share one set: each worker's
+gradient is a real backward pass on its own batch, and the decoded sum updates the shared set. (Models here
+have no per-worker state such as batch-norm statistics.)
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import nn
 from netfold.sim.workload.draws import keyed
 from netfold.sim.workload.probe import probe
 from netfold.sim.workload.tasks import Task
-from netfold.sim.workload.workload import Bucket, Cost, Gradient, Part, group, make_buckets
+from netfold.sim.workload.workload import Bucket, Gradient, GradientPart, StepCost, group, make_buckets
 
 _SLICE = 1 << 16  # elements
 
@@ -25,7 +25,7 @@ _SLICE = 1 << 16  # elements
 class TrainingWorkload:
     """A `Workload` that trains a task's model with plain SGD.
 
-    Same task and seed: same bits, on any number of cores. PyTorch's global generator is left as it was.
+    The same task and seed give the same bits on any number of cores. PyTorch's global generator is unchanged.
     """
 
     def __init__(self, task: Task, workers: int, learning_rate: float, bucket_bytes: int, seed: int) -> None:
@@ -34,12 +34,15 @@ class TrainingWorkload:
         self._learning_rate = learning_rate
         self._model = _build(task, seed)
         self._loss: float | None = None
-        self._step: int | None = None  # whose gradients are there, if weights are still those that made them
-        self._start: list[list[Gradient]] | None = None  # weights before the first step, once they have moved
-        seen = probe(self._model, lambda: self._loss_of(step=0, worker=0))
-        self._cost = seen.cost
-        self._parameters = [self._model.get_parameter(name) for name in seen.order]
-        parts = [Part(name, p.numel()) for name, p in zip(seen.order, self._parameters, strict=True)]
+        self._step: int | None = None  # the step whose gradients `_gradients` holds
+        self._start: list[list[Gradient]] | None = None  # weights before the first update, once it is made
+        probed = probe(self._model, lambda: self._loss_of(step=0, worker=0))
+        self._cost = probed.cost
+        self._parameters = [self._model.get_parameter(name) for name in probed.order]
+        parts = [
+            GradientPart(name, parameter.numel())
+            for name, parameter in zip(probed.order, self._parameters, strict=True)
+        ]
         self._buckets = make_buckets(parts, bucket_bytes)
         self._members = group(parts, bucket_bytes)
         # Views that share memory with the model, by bucket: what `apply` subtracts from.
@@ -60,7 +63,7 @@ class TrainingWorkload:
         return self._buckets
 
     @property
-    def cost(self) -> Cost:
+    def cost(self) -> StepCost:
         """Work of one step of one worker, measured on worker 0's first batch."""
         return self._cost
 
@@ -71,11 +74,11 @@ class TrainingWorkload:
 
     @property
     def model(self) -> nn.Module:
-        """The one set of weights."""
+        """The model, whose weights all workers share."""
         return self._model
 
     def gradients(self, step: int) -> list[list[Gradient]]:
-        """One backward pass per worker at the present weights, as `[worker][bucket]`; see `Workload`."""
+        """Gradients as `[worker][bucket]`, of one backward pass per worker at the current weights."""
         if self._step == step:
             return self._gradients
         self._step = None
@@ -92,7 +95,7 @@ class TrainingWorkload:
         return self._gradients
 
     def restart(self) -> None:
-        """Take the weights back to their start; the first step's gradients are kept where they are there."""
+        """Reset the weights to their start; gradients of the first step stay valid."""
         if self._start is not None:
             for bucket_weights, bucket_start in zip(self._weights, self._start, strict=True):
                 for weights, start in zip(bucket_weights, bucket_start, strict=True):
@@ -112,7 +115,7 @@ class TrainingWorkload:
                 start += weights.size
 
     def _keep(self, worker: int) -> None:
-        """Take over a worker's gradients; those of later steps go where the first step's are."""
+        """Store a worker's gradients; later steps overwrite the arrays of the first."""
         found = [self._gradient(members) for members in self._members]
         if self._gradients[worker]:
             for own, gradient in zip(self._gradients[worker], found, strict=True):
@@ -121,11 +124,11 @@ class TrainingWorkload:
             self._gradients[worker] = found
 
     def _gradient(self, members: list[int]) -> Gradient:
-        """The gradient of a bucket; where it is one parameter's, PyTorch's own array."""
+        """The gradient of a bucket; PyTorch's own array if the bucket is one parameter."""
         own: list[Gradient] = []
         for member in members:
             gradient = self._parameters[member].grad
-            assert gradient is not None  # the probe saw one for each
+            assert gradient is not None  # the probe found one for each
             own.append(gradient.reshape(-1).numpy())
         return own[0] if len(own) == 1 else np.concatenate(own)
 
@@ -135,7 +138,7 @@ class TrainingWorkload:
 
 
 def _move(weights: Gradient, total: Gradient, rate: np.float32) -> None:
-    """weights -= rate · total, in slices: what is made on the way stays in the cache."""
+    """weights -= rate · total, in slices, so that temporaries stay in the cache."""
     for first in range(0, weights.size, _SLICE):
         part = slice(first, first + _SLICE)
         weights[part] -= rate * total[part]
@@ -153,7 +156,7 @@ def one_thread() -> Iterator[None]:
 
 
 def _build(task: Task, seed: int) -> nn.Module:
-    """Build the task's model from a seed of its own; PyTorch's global CPU generator is put back."""
+    """Build the task's model from a keyed seed; PyTorch's global CPU generator is restored."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(int(keyed(seed, "weights").integers(2**63)))
         return task.build()

@@ -1,4 +1,4 @@
-"""What a workload gives to a run: per step and worker a gradient, in buckets in the order they get ready."""
+"""The protocol of workloads: a gradient per step and worker, in buckets in the order they become ready."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Bucket:
 
 
 @dataclass(frozen=True)
-class Cost:
-    """Arithmetic and memory traffic of one step of one worker: what a device model charges for."""
+class StepCost:
+    """Arithmetic and memory traffic of one step of one worker, which a device turns into time."""
 
     forward_flops: int = 0
     backward_flops: int = 0
@@ -41,11 +41,11 @@ class Cost:
 
 
 class Workload(Protocol):
-    """Gradients of `workers` workers, step after step, and what becomes of their sum."""
+    """Gradients of `workers` workers, step after step, and the use of their sum."""
 
     @property
     def workers(self) -> int:
-        """How many workers take part."""
+        """Number of workers."""
         ...
 
     @property
@@ -54,41 +54,44 @@ class Workload(Protocol):
         ...
 
     @property
-    def cost(self) -> Cost:
+    def cost(self) -> StepCost:
         """Work of one step of one worker."""
         ...
 
     @property
     def loss(self) -> float | None:
-        """Mean over workers of the last `gradients()`; None where nothing is trained."""
+        """Mean over workers of the last `gradients()`; None if nothing is trained."""
         ...
 
     def gradients(self, step: int) -> list[list[Gradient]]:
         """Gradients as `[worker][bucket]`, 1-D and contiguous.
 
-        The arrays are the workload's own: the caller never writes them, and the call for another step
+        The arrays belong to the workload: the caller must not write to them, and the call for another step
         overwrites them.
         """
         ...
 
     def restart(self) -> None:
-        """Be as before the first step, for another run of the same steps."""
+        """Return to the state before the first step, for another run of the same steps."""
         ...
 
     def apply(self, step: int, sums: Sequence[Gradient]) -> None:
-        """Move the weights by -learning_rate · sum / workers; `sums` has one array per bucket."""
+        """Update the weights by -learning_rate · sum / workers; `sums` has one array per bucket."""
         ...
 
 
 class Untrained:
-    """What a `Workload` has that brings its gradients and trains nothing."""
+    """The part of a `Workload` without training that does not depend on its gradients."""
 
-    def __init__(self, parts: Sequence[Part], bucket_bytes: int | None, workers: int) -> None:
+    def __init__(self, parts: Sequence[GradientPart], bucket_bytes: int | None, workers: int) -> None:
         elements = sum(part.elements for part in parts)
-        if len(parts) == 1 and bucket_bytes is not None:  # an only array is cut into equal pieces
+        if len(parts) == 1 and bucket_bytes is not None:  # a single array is cut into equal pieces
             size = -(-bucket_bytes // FLOAT_BYTES)
             starts = range(0, elements, size)
-            parts = [Part(f"part{index}", min(size, elements - start)) for index, start in enumerate(starts)]
+            parts = [
+                GradientPart(f"part{index}", min(size, elements - start))
+                for index, start in enumerate(starts)
+            ]
         self._workers = workers
         self._buckets = make_buckets(parts, bucket_bytes or elements * FLOAT_BYTES)
 
@@ -99,13 +102,13 @@ class Untrained:
 
     @property
     def buckets(self) -> tuple[Bucket, ...]:
-        """Equal slices of an only array, the last maybe smaller; else whole tensors."""
+        """Equal slices of a single array (the last may be smaller), else whole tensors."""
         return self._buckets
 
     @property
-    def cost(self) -> Cost:
+    def cost(self) -> StepCost:
         """Nothing: no model computes these gradients."""
-        return Cost()
+        return StepCost()
 
     @property
     def loss(self) -> float | None:
@@ -113,24 +116,24 @@ class Untrained:
         return None
 
     def restart(self) -> None:
-        """Do nothing: a step's gradients depend on its number alone."""
+        """Do nothing: the gradients of a step depend only on its number."""
 
     def apply(self, step: int, sums: Sequence[Gradient]) -> None:
         """Do nothing: there are no weights."""
 
 
-class Part(NamedTuple):
+class GradientPart(NamedTuple):
     """A named part of the gradient that is never split between buckets."""
 
     name: str
     elements: int
 
 
-def group(parts: Sequence[Part], bucket_bytes: int) -> list[list[int]]:
+def group(parts: Sequence[GradientPart], bucket_bytes: int) -> list[list[int]]:
     """Indices of the parts of each bucket: whole parts, in order, until it has `bucket_bytes` or more.
 
-    So a large part makes a bucket larger than asked for and only the last bucket may be smaller, as in
-    PyTorch's DistributedDataParallel (whose first bucket is limited to 1 MiB: not done here).
+    So a large part makes a larger bucket, and only the last bucket may be smaller, as in PyTorch's
+    DistributedDataParallel (which also limits the first bucket to 1 MiB; this function does not).
     """
     groups: list[list[int]] = []
     size_bytes = bucket_bytes  # as if a full bucket came before
@@ -143,12 +146,11 @@ def group(parts: Sequence[Part], bucket_bytes: int) -> list[list[int]]:
     return groups
 
 
-def make_buckets(parts: Sequence[Part], bucket_bytes: int) -> tuple[Bucket, ...]:
+def make_buckets(parts: Sequence[GradientPart], bucket_bytes: int) -> tuple[Bucket, ...]:
     """Buckets over parts given in gradient-ready order.
 
-    `ready_share` is the share of gradient elements up to the bucket's end: the backward pass is taken to
-    produce gradient bytes at an even rate, which is an approximation (embedding tables are cheaper per byte
-    than it says, convolutions dearer).
+    `ready_share` is the share of gradient elements up to the bucket's end. It approximates the backward pass
+    by a constant rate of gradient bytes (embedding tables really take less time per byte, convolutions more).
     """
     elements_total = sum(part.elements for part in parts)
     buckets: list[Bucket] = []

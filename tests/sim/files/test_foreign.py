@@ -1,4 +1,4 @@
-"""Files that somebody else wrote: what is read, and what is refused in words."""
+"""Files of other programs: reading within limits, and errors for the rest."""
 
 import os
 import pickle
@@ -57,7 +57,7 @@ def test_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UnreadableError) as caught:
         open_regular(tmp_path / "b")
     assert (str(caught.value), caught.value.is_missing) == ("there is no such file", True)
-    assert refused(tmp_path / "a" / "b") == "a part of its path is no directory"
+    assert refused(tmp_path / "a" / "b") == "a part of its path is not a directory"
     assert refused(tmp_path / ("a" * 300)) == "its name is too long"
     assert refused("a\0b") == "its name holds a null character"
 

@@ -1,4 +1,4 @@
-"""A folder that cannot be written is told before the run, and trying leaves nothing behind."""
+"""A folder that cannot be written is refused before the run, and the check leaves no files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_what_is_no_folder(tmp_path: Path) -> None:
 
     for out, blocking in {"file": "file", "file/x": "file", "dead": "dead", "runs": "runs/tiny"}.items():
         assert refused(tmp_path / out) == (
-            f"no run folder can be made in {tmp_path / out}: {tmp_path / blocking} is no folder\n"
+            f"no run folder can be made in {tmp_path / out}: {tmp_path / blocking} is not a folder\n"
             "  use --out DIR"
         )
 
@@ -57,11 +57,11 @@ def test_a_folder_that_is_read_only(tmp_path: Path) -> None:
     )
 
 
-def test_it_is_told_before_the_run(tmp_path: Path) -> None:
+def test_it_is_reported_before_the_run(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "tiny").touch()
-    told: list[str] = []
+    reported: list[str] = []
 
-    with pytest.raises(DataError, match="is no folder"):
-        run_scenario(write(tmp_path), (), None, tmp_path / "runs", lambda text, *_: told.append(text))
-    assert told == []
+    with pytest.raises(DataError, match="is not a folder"):
+        run_scenario(write(tmp_path), (), None, tmp_path / "runs", lambda text, *_: reported.append(text))
+    assert reported == []

@@ -36,15 +36,15 @@ def test_less_than_the_gradients_alone_is_refused(tmp_path: Path, available: obj
     assert callable(available)
     available(RING_LEAST - 1)
 
-    told = refused(tmp_path, *SETS)
-    assert "workload.elements: 10,000,000 elements of 3 workers take about " in told
-    assert ", 267 MiB of this machine's memory are free for them\n" in told
+    message = refused(tmp_path, *SETS)
+    assert "workload.elements: 10,000,000 elements of 3 workers take about " in message
+    assert ", 267 MiB of this machine's memory are free for them\n" in message
 
 
-def hinted(told: str) -> int:
+def hinted(message: str) -> int:
     """The largest number that a refusal names."""
-    found = re.search(r"use (?:a model of )?([\d,]+) (?:elements|steps|workers|weights) at most", told)
-    assert found, told
+    found = re.search(r"use (?:a model of )?([\d,]+) (?:elements|steps|workers|weights) at most", message)
+    assert found, message
     return int(found[1].replace(",", ""))
 
 
@@ -75,10 +75,10 @@ def test_records_of_many_steps_are_refused_with_the_largest_number_of_steps(
     assert callable(available)
     few = "workload={kind: synthetic, elements: 10, steps: %d}"
     available(2 * BASE_BYTES)
-    told = refused(tmp_path, few % 10**9)
-    most = hinted(told)
+    message = refused(tmp_path, few % 10**9)
+    most = hinted(message)
 
-    assert "workload.steps: the records of 1,000,000,000 steps of 3 workers take about " in told
+    assert "workload.steps: the records of 1,000,000,000 steps of 3 workers take about " in message
     assert 0.5 < most * 3 * 1000 / BASE_BYTES < 1.5
     assert only(tmp_path, few % most)
 
@@ -93,8 +93,8 @@ def test_what_reading_a_file_leaves_in_memory_is_counted(tmp_path: Path, availab
     wanted = ("workers=2", "codec={kind: none}", "collective={kind: ring}")
 
     assert only(tmp_path, "workload={kind: file, path: rows.npz}", *wanted)
-    told = refused(tmp_path, "workload={kind: file, path: columns.npz}", *wanted)
-    assert "workload.path: 1,048,576 elements of 2 workers take about " in told
+    message = refused(tmp_path, "workload={kind: file, path: columns.npz}", *wanted)
+    assert "workload.path: 1,048,576 elements of 2 workers take about " in message
 
 
 def test_what_fits_with_room_to_spare_is_fine(tmp_path: Path, available: object) -> None:
@@ -110,15 +110,15 @@ def test_a_codec_that_holds_more_is_refused_where_another_fits(tmp_path: Path, a
     available(RING_LEAST + 12 * ELEMENTS)
 
     assert only(tmp_path, *SETS)
-    told = refused(tmp_path, *SETS, "codec={kind: exact}")
-    assert "elements of 3 workers take about" in told
-    assert "iB with exact, " in told
+    message = refused(tmp_path, *SETS, "codec={kind: exact}")
+    assert "elements of 3 workers take about" in message
+    assert "iB with exact, " in message
 
 
 def test_a_model_that_is_too_large_is_refused_without_building_it(tmp_path: Path) -> None:
-    told = refused(tmp_path, "workload={kind: training, model: ncf, expand: [100000, 100000]}")
+    message = refused(tmp_path, "workload={kind: training, model: ncf, expand: [100000, 100000]}")
 
-    assert "workload.expand: 50,400,107,073 elements of 3 workers take about" in told
+    assert "workload.expand: 50,400,107,073 elements of 3 workers take about" in message
 
 
 def test_a_model_has_the_weights_that_are_counted_for_it() -> None:
@@ -127,7 +127,7 @@ def test_a_model_has_the_weights_that_are_counted_for_it() -> None:
         assert training_elements(spec) == elements
 
 
-def test_what_one_worker_more_takes_is_told_by_its_share(tmp_path: Path) -> None:
+def test_what_one_worker_more_takes_is_reported_by_its_share(tmp_path: Path) -> None:
     """Of a codec that holds 10 bytes for each element and worker: its 4 of the gradient and these."""
     resolved = planned(tmp_path, *SETS)
     job = job_plan(resolved.variants[0])

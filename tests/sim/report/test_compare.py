@@ -96,7 +96,7 @@ def test_what_makes_runs_less_comparable_is_said(write: Callable[..., Path]) -> 
     )
 
 
-def told(*digests: str, **more: Any) -> dict[str, Any]:
+def summary_with(*digests: str, **more: Any) -> dict[str, Any]:
     """A summary of the ring, and of files that it was run with."""
     named = [
         {"path": f"{name}.npy", "kept": True, "bytes": 4, "sha256": digest * 32}
@@ -106,8 +106,8 @@ def told(*digests: str, **more: Any) -> dict[str, Any]:
 
 
 def test_files_that_hold_something_else_are_said(write: Callable[..., Path]) -> None:
-    first = write(RING, summary=told("ab", "cd"))
-    second, third = write(RING, summary=told("ab", "ef")), write(RING, summary=told("ab"))
+    first = write(RING, summary=summary_with("ab", "cd"))
+    second, third = write(RING, summary=summary_with("ab", "ef")), write(RING, summary=summary_with("ab"))
     name = "quick/2026-11-21T19-12-51-seed7"
 
     assert compare([first, second, third]).notes == (
@@ -116,7 +116,7 @@ def test_files_that_hold_something_else_are_said(write: Callable[..., Path]) -> 
 
 
 def test_a_run_that_is_not_finished_is_said_so(write: Callable[..., Path]) -> None:
-    first, second = write(RING), write(RING, summary=told(unfinished=["b", "c"]))
+    first, second = write(RING), write(RING, summary=summary_with(unfinished=["b", "c"]))
     note = "quick/2026-11-21T19-12-51-seed7-2: unfinished, 'b', 'c' did not run to the end"
 
     assert compare([first, second]).notes == (note,)
@@ -189,7 +189,7 @@ def test_ratios_are_of_the_numbers_beside_them(write: Callable[..., Path]) -> No
     )
 
 
-def test_more_bytes_per_worker_are_more_wherever_they_go(write: Callable[..., Path]) -> None:
+def test_wire_bytes_are_compared_per_worker(write: Callable[..., Path]) -> None:
     """(8000 + 100) × 2 over (4000 + 100) × 2 per worker, though half as many workers send as many."""
     twice = replace(RING, messages=(("values", 100, 8000),), workers=2)
     row = compare([write(replace(RING, workers=4)), write(twice)]).rows[1]

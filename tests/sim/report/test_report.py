@@ -215,15 +215,17 @@ SETUP: dict[str, Any] = {
 LOSS = {"kind": "loss", "rate": "1%", "links": ["h0->s0", "s0->*"]}
 
 
-def told(data: RunData, *setups: dict[str, Any]) -> dict[str, Any]:
+def summary_with(data: RunData, *setups: dict[str, Any]) -> dict[str, Any]:
     """A summary whose variants say what they ran, and whose scenario has a description."""
     variants = [entry | {"setup": one} for entry, one in zip(data.summary["variants"], setups, strict=True)]
     return {**data.summary, "variants": variants, "description": "A <b>question</b>."}
 
 
-def test_what_was_run_is_told_once_where_variants_share_it(report: Callable[..., str]) -> None:
+def test_what_was_run_is_reported_once_where_variants_share_it(report: Callable[..., str]) -> None:
     other = SETUP | {"codec": {"kind": "lossless", "load": 0.7}, "faults": [LOSS]}
-    text = report(RING, LOSSLESS, summary=told(run_data(RING, LOSSLESS), SETUP, other), sets=("seed=7",))
+    text = report(
+        RING, LOSSLESS, summary=summary_with(run_data(RING, LOSSLESS), SETUP, other), sets=("seed=7",)
+    )
 
     assert "<p>A &lt;b&gt;question&lt;/b&gt;.</p>" in text
     assert "<tr><td>topology</td><td>star: hosts 4, rate 25Gbps</td></tr>" in text
@@ -245,7 +247,7 @@ def test_what_repeats_a_run_names_the_variants_that_were_chosen(report: Callable
     )
 
 
-def test_what_a_run_needs_besides_its_folder_is_told_with_its_digest(report: Callable[..., str]) -> None:
+def test_what_a_run_needs_besides_its_folder_is_reported_with_its_digest(report: Callable[..., str]) -> None:
     files = [
         {"path": "big.npz", "kept": False, "bytes": 20_000_000, "sha256": "ab" * 32},
         {"path": "small.npy", "kept": True, "bytes": 20, "sha256": "cd" * 32},
@@ -271,7 +273,7 @@ def test_a_run_that_is_not_finished_says_so_and_promises_no_equal_bytes(report: 
 
 
 def test_variants_that_ran_the_same_have_no_table_of_differences(report: Callable[..., str]) -> None:
-    text = report(RING, LOSSLESS, summary=told(run_data(RING, LOSSLESS), SETUP, SETUP))
+    text = report(RING, LOSSLESS, summary=summary_with(run_data(RING, LOSSLESS), SETUP, SETUP))
 
     assert "<td>star: hosts 4, rate 25Gbps</td>" in text
     assert "<tr><th>variant</th></tr>" not in text

@@ -74,7 +74,7 @@ def test_span() -> None:
     assert words.span([16, 4, 8]) == "4 to 16"
 
 
-def test_what_codecs_told() -> None:
+def test_codec_events() -> None:
     nothing = {"codec_choice": None, "decode_failures": 0, "forecast_misses": 0, "infinite_entries": 0}
 
     assert words.codec_events(nothing) == ""

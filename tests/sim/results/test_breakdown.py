@@ -45,7 +45,7 @@ def found(*buckets: list[Times]) -> dict[str, float]:
     return {phase: round(time) for phase, time in times_ps.items()}
 
 
-def test_the_last_worker_tells_of_a_round() -> None:
+def test_the_last_worker_measures_a_round() -> None:
     assert found([(0, 5, 20, 30), (2, 8, 30, 40)]) == {
         **{"encode": 6, "network": 22, "decode": 10},
         "unexplained": 2,

@@ -98,7 +98,7 @@ def test_a_whole_folder_is_fine(folder: Path) -> None:
 
 @pytest.mark.usefixtures("whole")
 @pytest.mark.parametrize(
-    ("name", "place", "new", "told"),
+    ("name", "place", "new", "message"),
     [
         ("summary.json", (), [], "summary.json: must be a mapping, found an empty list"),
         ("summary.json", ("variants",), [], "summary.json: variants: must not be empty, found an empty list"),
@@ -140,15 +140,15 @@ def test_a_whole_folder_is_fine(folder: Path) -> None:
         ("run.json", ("version",), MISSING, "run.json: version: is missing"),
     ],
 )
-def test_what_is_wrong_is_told_with_file_and_key(
-    folder: Path, name: str, place: tuple[str | int, ...], new: object, told: str
+def test_what_is_wrong_is_reported_with_file_and_key(
+    folder: Path, name: str, place: tuple[str | int, ...], new: object, message: str
 ) -> None:
-    assert refusal(folder, name, lambda found: changed(found, place, new)) == told + DAMAGED
+    assert refusal(folder, name, lambda found: changed(found, place, new)) == message + DAMAGED
 
 
 @pytest.mark.usefixtures("whole")
 @pytest.mark.parametrize("around", [lambda inner: {"kind": inner}, lambda inner: [inner]])
-def test_a_setup_that_is_nested_deep_is_told(folder: Path, around: Callable[[Any], Any]) -> None:
+def test_a_setup_that_is_nested_deep_is_reported(folder: Path, around: Callable[[Any], Any]) -> None:
     def nested(found: Any) -> Any:
         inner: Any = "star"
         for _ in range(900):
@@ -167,11 +167,11 @@ def test_a_setup_that_is_nested_deep_is_told(folder: Path, around: Callable[[Any
         ("checks.json", (0, "detail"), "\udfff"),
     ],
 )
-def test_text_that_is_no_unicode_is_told(folder: Path, name: str, place: Any, new: Any) -> None:
-    told = refusal(folder, name, lambda found: changed(found, place, new))
+def test_text_that_is_no_unicode_is_reported(folder: Path, name: str, place: Any, new: Any) -> None:
+    message = refusal(folder, name, lambda found: changed(found, place, new))
 
-    assert told.startswith(f"{name}: damaged: holds text that is not Unicode: ")
-    assert told.endswith(DAMAGED)
+    assert message.startswith(f"{name}: damaged: holds text that is not Unicode: ")
+    assert message.endswith(DAMAGED)
 
 
 @pytest.mark.usefixtures("whole")
@@ -187,7 +187,7 @@ def test_all_that_is_wrong_is_counted(folder: Path) -> None:
 
 @pytest.mark.usefixtures("whole")
 @pytest.mark.parametrize(
-    ("version", "told"),
+    ("version", "message"),
     [
         (
             MISSING,
@@ -204,11 +204,11 @@ def test_all_that_is_wrong_is_counted(folder: Path) -> None:
         ("1", f"summary.json: format: must be {FORMAT}, found '1'{DAMAGED}"),
     ],
 )
-def test_another_format(folder: Path, version: object, told: str) -> None:
-    assert refusal(folder, "summary.json", lambda found: changed(found, ("format",), version)) == told
+def test_another_format(folder: Path, version: object, message: str) -> None:
+    assert refusal(folder, "summary.json", lambda found: changed(found, ("format",), version)) == message
 
 
-def test_a_newer_format_is_told_before_what_it_changed(folder: Path, whole: Any) -> None:
+def test_a_newer_format_is_reported_before_what_it_changed(folder: Path, whole: Any) -> None:
     (folder / "summary.json").write_text(json.dumps({"format": FORMAT + 1}))
     (folder / "rounds.parquet").unlink()
 
@@ -217,17 +217,17 @@ def test_a_newer_format_is_told_before_what_it_changed(folder: Path, whole: Any)
 
 @pytest.mark.usefixtures("whole")
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"[" * 100_000, "damaged: nested too deep"),
         (b'{"format": 1, "seed": NaN}', "damaged: NaN is not a JSON number"),
         (b"\xff{}", "damaged: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
     ],
 )
-def test_json_that_is_none(folder: Path, content: bytes, told: str) -> None:
+def test_json_that_is_none(folder: Path, content: bytes, message: str) -> None:
     (folder / "summary.json").write_bytes(content)
 
-    assert use(folder) == f"{folder}/summary.json: {told}{DAMAGED}"
+    assert use(folder) == f"{folder}/summary.json: {message}{DAMAGED}"
 
 
 @pytest.mark.usefixtures("whole")
@@ -282,7 +282,7 @@ def forge(folder: Path, name: str, frame: pl.DataFrame) -> None:
 
 @pytest.mark.usefixtures("whole")
 @pytest.mark.parametrize(
-    ("name", "change", "told"),
+    ("name", "change", "message"),
     [
         (
             "steps",
@@ -307,27 +307,27 @@ def forge(folder: Path, name: str, frame: pl.DataFrame) -> None:
         ("notes", {"variant": pl.lit("x")}, "notes.parquet: variant: 'x' is not in summary.json"),
     ],
 )
-def test_a_table_that_contradicts(folder: Path, name: str, change: dict[str, pl.Expr], told: str) -> None:
+def test_a_table_that_contradicts(folder: Path, name: str, change: dict[str, pl.Expr], message: str) -> None:
     forge(folder, name, pl.read_parquet(folder / f"{name}.parquet").with_columns(**change))
 
-    assert use(folder) == f"{folder}/{told}{DAMAGED}"
+    assert use(folder) == f"{folder}/{message}{DAMAGED}"
 
 
 @pytest.mark.usefixtures("whole")
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("rename", "columns end_ns, end_ps differ from those that this version of netfold writes"),
         ("reverse", "columns are in another order than this version of netfold writes"),
     ],
 )
-def test_columns_of_another_version(folder: Path, name: str, told: str) -> None:
+def test_columns_of_another_version(folder: Path, name: str, message: str) -> None:
     frame = pl.read_parquet(folder / "steps.parquet")
     changes = {"rename": frame.rename({"end_ps": "end_ns"}), "reverse": frame.select(reversed(frame.columns))}
     forge(folder, "steps", changes[name])
 
     assert use(folder) == (
-        f"{folder}/steps.parquet: {told}\n"
+        f"{folder}/steps.parquet: {message}\n"
         "  run the scenario again, or read the file with the version in run.json"
     )
 

@@ -33,7 +33,7 @@ def test_the_table_reads_back_as_the_records_were(tmp_path: Path, plain: None) -
     assert run.summary["injected"] == run.faults.to_dicts()
 
 
-def test_the_report_tells_it_safely(tmp_path: Path, plain: None) -> None:
+def test_the_report_escapes_it(tmp_path: Path, plain: None) -> None:
     folder = write_run(tmp_path, run_data(RING, summary=SUMMARY, faults=FAULTS))
     report = (folder / "report.html").read_text("utf-8")
 

@@ -78,7 +78,7 @@ def test_warnings_are_kept_and_shown(tmp_path: Path) -> None:
     assert f"<b>Note:</b> two/second: {WARNING}" in report
 
 
-def test_results_that_lack_workers_are_told_of() -> None:
+def test_results_that_lack_workers_are_reported() -> None:
     found = summary()
     assert "workers held" not in table(found)
 

@@ -1,4 +1,4 @@
-"""A run that is killed leaves nothing that looks finished, wherever it is when that happens."""
+"""A run that is killed at any point leaves nothing that looks finished."""
 
 from __future__ import annotations
 

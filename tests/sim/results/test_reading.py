@@ -96,7 +96,7 @@ def test_a_run_folder_may_be_moved(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["report.html", "run.json", "figures/..", "."])
-def test_a_file_of_a_run_stands_for_it(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_a_run_gives_the_run(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
 
     assert load(Path(name)).path == folder

@@ -123,9 +123,9 @@ def test_what_codecs_tell_is_counted_each_by_itself() -> None:
         for number, record in enumerate(rounds(RING))
     ]
     metrics = summary(RING, rounds=own)["variants"][0]["metrics"]
-    told = ("decode_failures", "forecast_misses", "approximate_entries", "infinite_entries")
+    names = ("decode_failures", "forecast_misses", "approximate_entries", "infinite_entries")
 
-    assert [metrics[name] for name in told] == [6, 60, 600, 6000]
+    assert [metrics[name] for name in names] == [6, 60, 600, 6000]
 
 
 def test_loopback_is_that_of_the_busiest_port() -> None:
@@ -171,7 +171,7 @@ def test_wrong_numbers_are_worse_than_none(verdicts: tuple[str, str], worst: str
 
 
 def unfinished(steps_count: int, rounds_count: int) -> dict[str, Any]:
-    """What is left of a variant that got stuck."""
+    """The summary of a stuck variant with some finished steps."""
     stuck = [CheckRecord("ring", "finishes", "stuck", "no traffic has made progress")]
     facts = {"ring": VariantFacts(2, diagnosis={"slots": []})}
     left = records(RING, steps=steps(RING)[:steps_count], rounds=rounds(RING)[:rounds_count], checks=stuck)

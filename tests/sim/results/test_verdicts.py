@@ -83,7 +83,7 @@ def test_the_terminal_says_so() -> None:
     assert lines(140, SKETCH)[4].endswith("│ yes   │ approximate: 120 entries │")
 
 
-def test_the_terminal_tells_what_codecs_told_and_where_time_goes() -> None:
+def test_the_terminal_shows_codec_events_and_time_shares() -> None:
     chosen = replace(RING, choices=("packed", "dense"))
 
     assert lines(100, chosen)[-2:] == [
@@ -92,7 +92,7 @@ def test_the_terminal_tells_what_codecs_told_and_where_time_goes() -> None:
     ]
 
 
-def test_time_of_one_part_is_not_told() -> None:
+def test_time_of_one_part_is_not_shown() -> None:
     whole = replace(RING, encode_us=0, decode_us=0, workers=1)
 
     assert not any(line.startswith("time of") for line in lines(100, whole))

@@ -125,7 +125,7 @@ def test_gradients_that_change_during_a_run_end_it_before_anything_false_is_kept
     assert result.exit_code == 2
     assert result.stderr.endswith(
         f"{path}: was changed while the run was using it\n"
-        "  run again, and leave the file alone until the run ends\n"
+        "  run again, and do not change the file until the run ends\n"
     )
     if at == "a":
         assert not (scenario.parent / "runs" / "named").exists()

@@ -126,6 +126,6 @@ def test_a_gradient_that_is_not_finite_ends_the_run_in_words(scenario: Path) -> 
     path = scenario.parent / "parts" / "g.npy"
     assert result.exit_code == 2
     assert result.stderr.splitlines()[-2:] == [
-        f"{path}: holds numbers that are not finite: nan at [1, 7], of worker 1",
-        "  a gradient must be finite; look for what went wrong in the step that it comes from",
+        f"{path}: holds numbers that are not finite: nan at [1, 7], worker 1",
+        "  a gradient must be finite; look for an error in the training step that computed it",
     ]

@@ -1,4 +1,4 @@
-"""Codecs for tests of the study itself: they send what they are told to, in the time they are told to."""
+"""Fake codecs for tests of the study: they send given messages in given times."""
 
 from __future__ import annotations
 

@@ -131,17 +131,17 @@ def test_same_seed_same_bytes(tmp_path: Path) -> None:
 
 def test_a_study_as_json(tmp_path: Path) -> None:
     result = run_netfold("codecs", "study", "packed", "none", *SMALL, "--out", tmp_path, "--json")
-    told = json.loads(result.stdout)
-    first, second = told["codecs"][:2]
+    message = json.loads(result.stdout)
+    first, second = message["codecs"][:2]
 
-    assert (told["elements"], told["workers"], told["rounds"], told["seed"]) == (20_000, 2, 2, 1)
-    assert told["gradients"] == {"row_elements": 64, "overlap": 0.0, "distribution": "normal"}
+    assert (message["elements"], message["workers"], message["rounds"], message["seed"]) == (20_000, 2, 2, 1)
+    assert message["gradients"] == {"row_elements": 64, "overlap": 0.0, "distribution": "normal"}
     assert (first["codec"], first["pattern"], first["density"]) == ("packed", "iid", 0.01)
     assert set(first["bytes_by_message"]) == {"index", "exponents", "values"}
     assert second["bytes_by_message"] == {"values": 80_000.0}
-    assert told["speeds"]["codecs"][0]["encode_s"] > 0
-    kept = json.loads((Path(told["study_dir"]) / "study.json").read_text())
-    assert kept == {key: value for key, value in told.items() if key not in ("speeds", "study_dir")}
+    assert message["speeds"]["codecs"][0]["encode_s"] > 0
+    kept = json.loads((Path(message["study_dir"]) / "study.json").read_text())
+    assert kept == {key: value for key, value in message.items() if key not in ("speeds", "study_dir")}
 
 
 def test_a_file_is_studied(tmp_path: Path) -> None:
@@ -152,22 +152,22 @@ def test_a_file_is_studied(tmp_path: Path) -> None:
     result = run_netfold(
         "codecs", "study", "packed", "--input", tmp_path / "g.npy", "--out", tmp_path, "--json"
     )
-    told = json.loads(result.stdout)
-    (record,) = told["codecs"]
+    message = json.loads(result.stdout)
+    (record,) = message["codecs"]
 
-    assert (told["workers"], record["pattern"], record["density"]) == (2, "input", 0.01)
+    assert (message["workers"], record["pattern"], record["density"]) == (2, "input", 0.01)
     assert record["bytes_by_message"] == {"index": 400.0, "exponents": 4.0, "values": 4.0 * 48}
-    assert told["gradients"]["input"] == str(tmp_path / "g.npy")
+    assert message["gradients"]["input"] == str(tmp_path / "g.npy")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["losless"], "losless: cannot use 'losless' as a kind\n  did you mean 'lossless'? allowed: "),
         (["packed", "--density", "2"], "--density: 2 is not a fraction from 0 to 1\n"),
         (
             ["packed", "--input", "g.txt"],
-            "g.txt: reads .npy, .npz, .safetensors, .pt and .pth files, found .txt\n",
+            "g.txt: must be a .npy, .npz, .safetensors, .pt or .pth file, found .txt\n",
         ),
         (
             ["packed", "--input", "g.npy", "--row-elements", "8", "--density", "1%"],
@@ -179,13 +179,13 @@ def test_a_file_is_studied(tmp_path: Path) -> None:
         (["packed", "--out", ""], "Usage: netfold codecs study"),
     ],
 )
-def test_bad_usage_is_told_and_exits_with_2(arguments: Sequence[str], told: str) -> None:
+def test_bad_usage_is_reported_and_exits_with_2(arguments: Sequence[str], message: str) -> None:
     result = CliRunner().invoke(
         netfold.sim.commands.main.app, ["codecs", "study", *arguments], prog_name="netfold"
     )
 
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith(told)
+    assert result.stderr.startswith(message)
 
 
 def test_where_nothing_can_be_written_nothing_is_studied(tmp_path: Path) -> None:
@@ -195,7 +195,9 @@ def test_where_nothing_can_be_written_nothing_is_studied(tmp_path: Path) -> None
 
     assert (result.exit_code, result.stdout) == (2, "")
     place = tmp_path / "file"
-    assert result.stderr == f"no run folder can be made in {place}: {place} is no folder\n  use --out DIR\n"
+    assert (
+        result.stderr == f"no run folder can be made in {place}: {place} is not a folder\n  use --out DIR\n"
+    )
 
 
 def test_a_fault_exits_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +210,7 @@ def test_a_fault_exits_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "\nfake, given, 50 %: an error where the codec's bound allows none\nStudy: " in result.stdout
 
 
-def test_what_happened_stands_below_the_table() -> None:
+def test_codec_events_are_below_the_table() -> None:
     notes = [
         Note(NoteKind.CHOICE, "packed: the union is small"),
         Note(NoteKind.REDO, "tiles", 2, 10),
@@ -274,7 +276,7 @@ def test_figures_name_what_they_show(tmp_path: Path) -> None:
     for name, own in (
         (
             "study.svg",
-            ["Compression of what a worker sends up", "Sums that are no estimates", "dense float32"],
+            ["Compression of what a worker sends", "Sums that are not estimates", "dense float32"],
         ),
         ("speed.svg", ["Encoding on this machine", "Decoding on this machine", "copying memory"]),
     ):

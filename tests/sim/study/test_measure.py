@@ -11,8 +11,8 @@ from netfold.homomorphic.codec import Encoder, Exchange, Gradient, Note, NoteKin
 from netfold.homomorphic.fold import fold
 from netfold.sim.errors import RunError
 from netfold.sim.study.measure import Study, run_study
+from netfold.sim.study.measured_encoder import MeasuredEncoder
 from netfold.sim.study.options import read_codecs
-from netfold.sim.study.probe import Probe
 from netfold.sim.study.source import Cell, Source, synthetic_source
 from netfold.sim.workload import SyntheticSpec
 from tests.sim.study.fakes import Clock, Fake, named
@@ -99,19 +99,19 @@ def test_all_but_speeds_is_the_same_twice(study: Study) -> None:
 
 
 def test_progress_counts_rounds() -> None:
-    told: list[Any] = []
+    reported: list[Any] = []
 
     run_study(
         read_codecs(["none", "packed"]),
         synthetic_source(OPTIONS, 2, 1),
         2,
         1,
-        lambda *step: told.append(step),
+        lambda *step: reported.append(step),
     )
 
-    assert told[0] == ("iid, 1 %", 0, 8)
-    assert told[-1] == ("rows, 20 %", 7, 8)
-    assert [done for _, done, _ in told] == list(range(8))
+    assert reported[0] == ("iid, 1 %", 0, 8)
+    assert reported[-1] == ("rows, 20 %", 7, 8)
+    assert [done for _, done, _ in reported] == list(range(8))
 
 
 def test_right_sums_are_exact() -> None:
@@ -209,7 +209,7 @@ def test_workers_that_differ_are_a_fault() -> None:
 
 def test_times_are_cut_at_the_last_hand_over_that_is_no_redo(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr("netfold.sim.study.probe.time.process_time", clock)
+    monkeypatch.setattr("netfold.sim.study.measured_encoder.time.process_time", clock)
     monkeypatch.setattr("netfold.sim.study.measure._copy_gb_per_s", lambda: 10.0)
 
     speed = studied(Fake(clock=clock, seconds=(0.5, 0.25, 0.125, 1.0))).speeds[0]
@@ -238,18 +238,18 @@ class Uneven:
 def test_both_times_are_of_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other rounds encode faster, or decode faster, but none does both together."""
     clock = Clock()
-    monkeypatch.setattr("netfold.sim.study.probe.time.process_time", clock)
+    monkeypatch.setattr("netfold.sim.study.measured_encoder.time.process_time", clock)
     times = iter([(1.0, 4.0), (2.0, 1.0), (6.0, 0.5)])
-    probe = Probe(Uneven(Fake().worker(0, 1, 1), clock, times))
+    encoder = MeasuredEncoder(Uneven(Fake().worker(0, 1, 1), clock, times))
     for step in range(3):
-        fold([probe], GRADIENTS[:1], Round(step, 0, 1, 1))
+        fold([encoder], GRADIENTS[:1], Round(step, 0, 1, 1))
 
-    assert probe.fastest == (2.0, 1.0)
+    assert encoder.fastest == (2.0, 1.0)
 
 
 def test_both_times_are_of_one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr("netfold.sim.study.probe.time.process_time", clock)
+    monkeypatch.setattr("netfold.sim.study.measured_encoder.time.process_time", clock)
     monkeypatch.setattr("netfold.sim.study.measure._copy_gb_per_s", lambda: 10.0)
     times = [(1.0, 4.0), (2.0, 1.0), (0.0, 0.0), (0.0, 0.0)]  # the last two are of the round that compiles
     original = Fake.worker
@@ -266,7 +266,7 @@ def test_both_times_are_of_one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_too_little_time_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr("netfold.sim.study.probe.time.process_time", clock)
+    monkeypatch.setattr("netfold.sim.study.measured_encoder.time.process_time", clock)
     monkeypatch.setattr("netfold.sim.study.measure._copy_gb_per_s", lambda: 10.0)
 
     speed = studied(Fake(clock=clock, seconds=(0, 2**-17, 0, 0))).speeds[0]
@@ -289,12 +289,12 @@ def test_a_codec_that_cannot_go_on_is_named() -> None:
 
     assert str(caught.value) == (
         "packed, given, 50 %: gradient[0] is 3e+38: with 2 workers fixed point carries magnitudes below "
-        "8.50706e+37; clip or scale the gradient\n  leave this codec out, or give it other gradients"
+        "8.50706e+37; clip or scale the gradient\n  leave out this codec, or use other gradients"
     )
     assert caught.value.exit_code == 1
 
 
-def test_too_little_memory_is_told() -> None:
+def test_too_little_memory_is_reported() -> None:
     source = synthetic_source({**OPTIONS, "elements": "1e15"}, 2, 1)
     with pytest.raises(RunError) as caught:
         run_study(read_codecs(["none"]), source, 1, 1, lambda *_: None)

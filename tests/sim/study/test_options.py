@@ -53,7 +53,7 @@ def test_a_kind_with_options() -> None:
         ("lossless:load=[1,2]", f"lossless:load=[1,2]: load: must be a number, found a list\n  {LISTS}"),
     ],
 )
-def test_what_is_wrong_is_told(text: str, message: str) -> None:
+def test_what_is_wrong_is_reported(text: str, message: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         read_codec(text)
 

@@ -72,7 +72,7 @@ def test_the_same_share_twice_is_one_cell() -> None:
         ("row_elements", "[2", "--row-elements: broken YAML: "),
     ],
 )
-def test_a_wrong_option_is_told(key: str, text: str, message: str) -> None:
+def test_a_wrong_option_is_reported(key: str, text: str, message: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         synthetic_source({**OPTIONS, key: text}, 2, 1)
 
@@ -143,9 +143,7 @@ def test_one_gradient_for_all_workers(tmp_path: Path) -> None:
     source = file_source(path, 3)
 
     assert file_source(path, None).workers == 8
-    assert source.notes == (
-        f"all 3 workers have the one gradient of {path}: their union is no larger than it",
-    )
+    assert source.notes == (f"all 3 workers have the same gradient, from {path}: it is also their union",)
     assert all(np.array_equal(one, GRADIENTS[0]) for one in next(source.cells[0].rounds(1)))
 
 
@@ -163,11 +161,11 @@ def test_one_gradient_for_all_workers(tmp_path: Path) -> None:
         (
             np.array([[0, 1], [2, np.nan]], np.float32),
             "holds numbers that are not finite: nan at [1, 1]\n"
-            "  a gradient must be finite; look for what went wrong in the step that it comes from",
+            "  a gradient must be finite; look for an error in the training step that computed it",
         ),
     ],
 )
-def test_a_wrong_array_is_told(tmp_path: Path, array: Any, message: str) -> None:
+def test_a_wrong_array_is_reported(tmp_path: Path, array: Any, message: str) -> None:
     path = tmp_path / "g.npy"
     np.save(path, array)
 
@@ -180,7 +178,7 @@ def test_a_wrong_array_is_told(tmp_path: Path, array: Any, message: str) -> None
 @pytest.mark.parametrize(
     "name", ["text.npy", "text.npz", "empty.npy", "objects.npy", "objects.npz", "cut.npz"]
 )
-def test_a_file_of_something_else_is_told(tmp_path: Path, name: str) -> None:
+def test_a_file_of_something_else_is_reported(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     objects = np.array([{}], object)
     if name == "objects.npy":
@@ -204,7 +202,7 @@ def test_a_file_of_something_else_is_told(tmp_path: Path, name: str) -> None:
     )
 
 
-def test_other_files_are_told(tmp_path: Path) -> None:
+def test_other_files_are_reported(tmp_path: Path) -> None:
     np.savez(tmp_path / "two.npz", a=GRADIENTS, b=GRADIENTS)
     np.save(tmp_path / "g.npy", GRADIENTS)
     (tmp_path / "g.txt").touch()
@@ -213,8 +211,8 @@ def test_other_files_are_told(tmp_path: Path) -> None:
     for name, workers, message in (
         ("none.npy", None, "cannot be read: there is no such file\n  give the path of a file"),
         ("folder.npy", None, "cannot be read: it is a directory\n  give the path of a file"),
-        ("g.txt", None, f"reads .npy, .npz, .safetensors, .pt and .pth files, found .txt\n  {tensor}"),
-        ("two.npz", None, "holds 2 arrays: a, b\n  save the one that is meant in a file of its own"),
+        ("g.txt", None, f"must be a .npy, .npz, .safetensors, .pt or .pth file, found .txt\n  {tensor}"),
+        ("two.npz", None, "holds 2 arrays: a, b\n  save one array alone in a file"),
         ("g.npy", 3, "holds the gradients of 2 workers, --workers says 3\n  leave out --workers"),
     ):
         with pytest.raises(DataError) as caught:

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from netfold.sim.errors import DataError
 from netfold.sim.workload.draws import keyed, shards
-from netfold.sim.workload.workload import FLOAT_BYTES, Part, group, make_buckets, split
+from netfold.sim.workload.workload import FLOAT_BYTES, GradientPart, group, make_buckets, split
 
 sizes = st.lists(st.integers(1, 50), min_size=1, max_size=30)
 
 
 @given(sizes, st.integers(1, 400))
 def test_buckets_cover_the_gradient_in_order(elements: list[int], bucket_bytes: int) -> None:
-    parts = [Part(f"p{index}", size) for index, size in enumerate(elements)]
+    parts = [GradientPart(f"p{index}", size) for index, size in enumerate(elements)]
     buckets = make_buckets(parts, bucket_bytes)
 
     assert list(range(len(buckets))) == [bucket.index for bucket in buckets]
@@ -28,7 +28,7 @@ def test_buckets_cover_the_gradient_in_order(elements: list[int], bucket_bytes: 
 
 @given(sizes, st.integers(1, 400))
 def test_a_bucket_closes_with_the_part_that_fills_it(elements: list[int], bucket_bytes: int) -> None:
-    parts = [Part(f"p{index}", size) for index, size in enumerate(elements)]
+    parts = [GradientPart(f"p{index}", size) for index, size in enumerate(elements)]
     groups = group(parts, bucket_bytes)
 
     assert list(range(len(parts))) == [member for members in groups for member in members]
@@ -40,7 +40,10 @@ def test_a_bucket_closes_with_the_part_that_fills_it(elements: list[int], bucket
 
 
 def test_names_say_first_and_last_part() -> None:
-    buckets = make_buckets([Part("a", 1), Part("b", 1), Part("c", 9), Part("d", 1)], bucket_bytes=12)
+    buckets = make_buckets(
+        [GradientPart("a", 1), GradientPart("b", 1), GradientPart("c", 9), GradientPart("d", 1)],
+        bucket_bytes=12,
+    )
 
     assert [bucket.name for bucket in buckets] == ["a..c", "d"]
     assert [bucket.ready_share for bucket in buckets] == [11 / 12, 1.0]
@@ -48,7 +51,7 @@ def test_names_say_first_and_last_part() -> None:
 
 def test_split_gives_views() -> None:
     flat = np.arange(5, dtype=np.float32)
-    first, second = split(flat, make_buckets([Part("a", 2), Part("b", 3)], bucket_bytes=4))
+    first, second = split(flat, make_buckets([GradientPart("a", 2), GradientPart("b", 3)], bucket_bytes=4))
     flat += 10
 
     assert first.tolist() == [10, 11]

@@ -86,7 +86,7 @@ def test_first_use_fetches_and_says_so(cache: Path, pip: Pip, caplog: pytest.Log
     assert calls[0][8] == "toybox==1.0"
 
 
-def test_second_use_asks_nobody(cache: Path, pip: Pip) -> None:
+def test_second_use_needs_no_pip(cache: Path, pip: Pip) -> None:
     calls = pip({TOY.member: CONTENT})
 
     assert data.fetch("toy") == data.fetch("toy")
@@ -215,7 +215,7 @@ def test_movielens_is_what_grouplens_published(movielens: Ratings) -> None:
     assert (movielens.users.min(), movielens.users.max()) == (0, 942)
     assert (movielens.items.min(), movielens.items.max()) == (0, 1681)
     assert len(np.unique(movielens.users * 1682 + movielens.items)) == 100_000
-    # nobody has rated fewer than 20 films, and user 405 has rated most
+    # every user has rated at least 20 films, and user 405 has rated most
     counts = np.bincount(movielens.users)
     assert [counts.min(), counts.max(), counts.argmax()] == [20, 737, 404]
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from netfold.sim.workload import Cost
+from netfold.sim.workload import StepCost
 from netfold.sim.workload.device import DEVICES, FixedDevice, NoDevice, step_times
 
-COST = Cost(forward_flops=10**9, backward_flops=2 * 10**9, forward_bytes=10**8, backward_bytes=10**9)
+COST = StepCost(forward_flops=10**9, backward_flops=2 * 10**9, forward_bytes=10**8, backward_bytes=10**9)
 
 
 def test_no_device_takes_no_time() -> None:
@@ -15,7 +15,7 @@ def test_no_device_takes_no_time() -> None:
 
 def test_fixed_times_do_not_depend_on_the_model() -> None:
     assert step_times(FixedDevice(7, 9), COST) == (7, 9)
-    assert step_times(FixedDevice(7, 9), Cost()) == (7, 9)
+    assert step_times(FixedDevice(7, 9), StepCost()) == (7, 9)
 
 
 def test_fixed_device_charges_other_work_to_memory_only() -> None:

@@ -125,8 +125,8 @@ def test_an_archive_is_not_loaded_whole(tmp_path: Path, save: Any) -> None:
     assert of_all < 6 << 20
 
 
-def test_a_member_that_is_damaged_is_told_when_it_is_read(tmp_path: Path) -> None:
-    """A bit of the last number of a member that is stored as it is: only its check sum tells."""
+def test_a_member_that_is_damaged_is_reported_when_it_is_read(tmp_path: Path) -> None:
+    """A flipped bit in the last number of an uncompressed member: only its checksum shows it."""
     path = saved(tmp_path, "npz named")
     content = bytearray(path.read_bytes())
     content[content.index(SECOND.tobytes()[-8:]) + 4] ^= 1
@@ -137,14 +137,16 @@ def test_a_member_that_is_damaged_is_told_when_it_is_read(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "message"),
     [
-        ("npy", "nan at [1, 7], of worker 1"),
-        ("npy steps", "-inf at [1, 2, 3], of worker 2"),
-        ("npz named", "inf at [2, 1, 0], of worker 2"),
+        ("npy", "nan at [1, 7], worker 1"),
+        ("npy steps", "-inf at [1, 2, 3], worker 2"),
+        ("npz named", "inf at [2, 1, 0], worker 2"),
     ],
 )
-def test_a_number_that_is_not_finite_is_told_with_its_place(tmp_path: Path, kind: str, told: str) -> None:
+def test_a_number_that_is_not_finite_is_reported_with_its_place(
+    tmp_path: Path, kind: str, message: str
+) -> None:
     one, steps, first = GRADIENTS.copy(), STEPS.copy(), FIRST.copy()
     one[1, 7], steps[1, 2, 3], first[2, 1, 0] = np.nan, -np.inf, np.inf
     path, name = tmp_path / f"g.{kind[:3]}", ""
@@ -158,22 +160,22 @@ def test_a_number_that_is_not_finite_is_told_with_its_place(tmp_path: Path, kind
     with pytest.raises(DataError) as caught:
         list(map(workload.gradients, range(2)))
     assert str(caught.value) == (
-        f"{path}: {name}holds numbers that are not finite: {told}\n"
-        "  a gradient must be finite; look for what went wrong in the step that it comes from"
+        f"{path}: {name}holds numbers that are not finite: {message}\n"
+        "  a gradient must be finite; look for an error in the training step that computed it"
     )
 
 
-def test_a_file_that_holds_something_else_by_now_is_told(tmp_path: Path) -> None:
+def test_a_file_that_holds_something_else_by_now_is_reported(tmp_path: Path) -> None:
     path = saved(tmp_path, "npy")
     found = spec(path)
     np.save(path, GRADIENTS[:, :7])
 
-    with pytest.raises(DataError, match=r"g\.npy: is not what it was when the run began"):
+    with pytest.raises(DataError, match=r"g\.npy: changed since the run began"):
         file_workload(found, WORKERS)
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda one: one.to_sparse(), "holds a tensor of the layout sparse_coo, must be a dense one"),
         (lambda one: one.to_sparse_csr(), "holds a tensor of the layout sparse_csr, must be a dense one"),
@@ -183,25 +185,25 @@ def test_a_file_that_holds_something_else_by_now_is_told(tmp_path: Path) -> None
 )
 @pytest.mark.parametrize("name", ["", "w"])
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
-def test_tensors_that_cannot_be_used_are_told(tmp_path: Path, make: Any, told: str, name: str) -> None:
+def test_tensors_that_cannot_be_used_are_reported(tmp_path: Path, make: Any, message: str, name: str) -> None:
     tensor = make(torch.from_numpy(GRADIENTS))
     torch.save({name: tensor} if name else tensor, tmp_path / "g.pt")
 
     with pytest.raises(DataError) as caught:
         spec(tmp_path / "g.pt")
-    assert f"g.pt: {name}{': ' if name else ''}{told}" in str(caught.value)
-    if "float64" in told:
+    assert f"g.pt: {name}{': ' if name else ''}{message}" in str(caught.value)
+    if "float64" in message:
         assert str(caught.value).endswith("; convert it with tensor.float()")
 
 
-def test_the_old_format_of_pytorch_is_told(tmp_path: Path) -> None:
+def test_the_old_format_of_pytorch_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "g.pt"
     torch.save(torch.from_numpy(GRADIENTS), path, _use_new_zipfile_serialization=False)
 
     with pytest.raises(DataError) as caught:
         spec(path)
     assert str(caught.value) == (
-        f"{path}: is of PyTorch's old format, which cannot be read in parts\n"
+        f"{path}: has PyTorch's old format, which cannot be read in parts\n"
         "  save it again: torch.save(torch.load('old.pt', weights_only=True), 'new.pt')"
     )
 
@@ -231,7 +233,7 @@ WANTED = "a gradient file holds float32: (workers, elements), or (steps, workers
 
 
 @pytest.mark.parametrize(
-    ("array", "told"),
+    ("array", "message"),
     [
         (
             GRADIENTS.astype(np.float64),
@@ -254,13 +256,13 @@ WANTED = "a gradient file holds float32: (workers, elements), or (steps, workers
         ),
     ],
 )
-def test_a_wrong_array_is_told(tmp_path: Path, array: Any, told: str) -> None:
+def test_a_wrong_array_is_reported(tmp_path: Path, array: Any, message: str) -> None:
     np.save(tmp_path / "g.npy", array)
 
     with pytest.raises(DataError) as caught:
         spec(tmp_path / "g.npy")
 
-    assert str(caught.value) == f"g.npy: {told}"
+    assert str(caught.value) == f"g.npy: {message}"
 
 
 def test_many_workers_of_few_elements_are_no_mistake(tmp_path: Path) -> None:
@@ -284,7 +286,7 @@ def test_many_workers_of_few_elements_are_no_mistake(tmp_path: Path) -> None:
         "lies.npy",
     ],
 )
-def test_a_file_of_something_else_is_told_in_words(tmp_path: Path, name: str) -> None:
+def test_a_file_of_something_else_is_reported(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     if name == "folder.npy":
         path.mkdir()
@@ -298,14 +300,14 @@ def test_a_file_of_something_else_is_told_in_words(tmp_path: Path, name: str) ->
     with pytest.raises(DataError) as caught:
         spec(path)
 
-    told = {
+    message = {
         "missing.npy": "cannot be read: there is no such file",
         "folder.npy": "cannot be read: it is a directory",
         "pipe.npy": "cannot be read: it is a pipe",
         "lies.npy": "its header says float32 values of shape (3, 1000000000000), "
         "12000000000000 bytes; 120 bytes follow",
     }.get(name, "damaged, of Python objects, or not written by")
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_python_objects_are_never_loaded(tmp_path: Path) -> None:
@@ -317,8 +319,8 @@ def test_python_objects_are_never_loaded(tmp_path: Path) -> None:
             spec(tmp_path / name)
 
 
-def test_another_suffix_is_told(tmp_path: Path) -> None:
+def test_another_suffix_is_reported(tmp_path: Path) -> None:
     with pytest.raises(
-        DataError, match=r"reads \.npy, \.npz, \.safetensors, \.pt and \.pth files, found \.txt"
+        DataError, match=r"must be a \.npy, \.npz, \.safetensors, \.pt or \.pth file, found \.txt"
     ):
         spec(tmp_path / "g.txt")

@@ -1,4 +1,4 @@
-"""Every worker trains on samples of its own: counted on data that can be told apart."""
+"""Every worker trains on separate samples: counted on data whose samples all differ."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from netfold.sim.workload import Cost, SyntheticSpec, Workload, synthetic_workload
+from netfold.sim.workload import StepCost, SyntheticSpec, Workload, synthetic_workload
 from netfold.sim.workload.draws import keyed
 from netfold.sim.workload.synthetic import BLOCK_ELEMENTS, Distribution, Pattern
 
@@ -151,7 +151,7 @@ def test_nothing_is_trained() -> None:
 
     assert workload.workers == 2
     assert workload.loss is None
-    assert Cost() == workload.cost
+    assert StepCost() == workload.cost
     assert first.tobytes() == flat(workload).tobytes()
 
 
@@ -167,7 +167,7 @@ def test_buffers_are_reused() -> None:
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("overlap", [0.0, 0.3, 1.0])
 def test_a_dense_gradient_is_all_the_draws_of_its_key(distribution: Distribution, overlap: float) -> None:
-    """The values are those drawn from the worker's own key, in order, whatever the workers have in common."""
+    """The values are those drawn from the worker's own key, in order, for any overlap between workers."""
     spec = SyntheticSpec(1000, overlap=overlap, distribution=distribution)
     generator = keyed(5, "gradient", 2, 1)
     wanted = {

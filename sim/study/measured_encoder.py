@@ -1,4 +1,4 @@
-"""One worker's encoder with a watch and an ear: CPU time, messages, notes."""
+"""A wrapper of one worker's encoder that records CPU time, messages and notes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from netfold.sim.checks.journal import REDO_LABEL
 
 
 class Sent(NamedTuple):
-    """A message as it was announced."""
+    """Label and announced size of a message."""
 
     label: str
     size_bytes: int
@@ -27,28 +27,28 @@ class Times(NamedTuple):
 
     @property
     def sum_s(self) -> float:
-        """Both together: what is more in one encoding may be less in another."""
+        """Both together: one encoding may take longer to encode and another to decode."""
         return self.encode_s + self.decode_s
 
 
-class Probe:
-    """An encoder that does what another does, and remembers what it cost.
+class MeasuredEncoder:
+    """An encoder that behaves as the wrapped one and records its costs.
 
-    Encoding is everything up to the hand-over of the last operation that is no redo, what happens between
-    operations included; decoding everything after. Blocks that a network would scale count as encoding.
+    Encoding is everything up to the last operation that is not a redo, including the time between operations.
+    Decoding is everything after it. Blocks that a network would scale count as encoding.
     """
 
     def __init__(self, encoder: Encoder) -> None:
-        self.fastest = Times(math.inf, math.inf)  # of its rounds
+        self.fastest = Times(math.inf, math.inf)  # of all rounds
         self.operations: list[list[Sent]] = []  # of the last round
         self.notes: list[Note] = []
         self._encoder = encoder
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        """The other encoder's exchange, with scaled messages staged."""
+        """The wrapped encoder's exchange, with scaled messages staged."""
         self.operations, self.notes = [], []
-        listening = replace(round, tell=self.notes.append)
-        exchange = stage(self._heard(self._encoder.exchange(gradient, listening)))
+        noted = replace(round, tell=self.notes.append)
+        exchange = stage(self._recorded(self._encoder.exchange(gradient, noted)))
         encode_s = decode_s = 0.0
         answers: tuple[Merged, ...] | None = None
         while True:
@@ -63,8 +63,8 @@ class Probe:
         self.fastest = min(self.fastest, Times(encode_s, decode_s), key=lambda times: times.sum_s)
         return sent
 
-    def _heard(self, exchange: Exchange) -> Exchange:
-        """An exchange whose messages are noted as they were announced."""
+    def _recorded(self, exchange: Exchange) -> Exchange:
+        """The exchange, with its messages recorded."""
         answers: tuple[Merged, ...] | None = None
         while True:
             sent = advance(exchange, answers)
