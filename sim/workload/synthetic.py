@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from netfold.sim.workload.draws import keyed
 from netfold.sim.workload.normals import fill_normal
-from netfold.sim.workload.workload import Gradient, Untrained, split
+from netfold.sim.workload.workload import Gradient, GradientPart, Untrained, split
 
 Pattern = Literal["iid", "rows", "columns", "blocks"]
 Distribution = Literal["normal", "lognormal", "loguniform", "integer"]
