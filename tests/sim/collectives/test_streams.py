@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Merge, Merged, Message, Scaling
 from netfold.homomorphic.merge import lift
-from netfold.sim.collectives.in_network import InNetwork
+from netfold.sim.collectives.in_network import SWITCH_MERGES, InNetwork
 from netfold.sim.engine import interface as model
 from netfold.sim.engine.interface import Job, Program, Segment
 from tests.sim.exchanges import FRAME, TABLE
@@ -130,4 +130,7 @@ def test_exponents_ride_ahead_on_switchml_alone() -> None:
 
 
 def test_merges_have_the_engines_names() -> None:
-    assert {one.name for one in model.Merge} == {merge.name for merge in InNetwork.merges}
+    assert {merge.name: one.name for merge, one in SWITCH_MERGES.items()} == {
+        one.name: one.name for one in model.Merge
+    }
+    assert set(Merge) - InNetwork.merges == {Merge.GATHER}
