@@ -24,7 +24,7 @@ check: .venv/installed-check
 
 # What compiled code reads and writes lies inside its tables (of words at an address only the face knows the length).
 bounds: .venv/installed-test
-	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -n 2 tests/engine tests/switch tests/homomorphic
+	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -n 2 tests/sim/engine tests/switch tests/homomorphic
 
 # The whole suite with 20 times as many examples, all of them new: some hours.
 nightly: .venv/installed-test

@@ -81,10 +81,6 @@ def schema() -> Any:
     return json.loads((SCENARIOS / "schema.json").read_text("utf-8"))
 
 
-def test_there_are_scenarios() -> None:
-    assert {"01-quickstart.yaml", "02-loss.yaml", "switchml-rate.yaml"} <= {file.name for file in FILES}
-
-
 def test_the_schema_is_the_one_that_netfold_prints() -> None:
     printed = CliRunner().invoke(app, ["schema"]).stdout
 

@@ -1,17 +1,18 @@
-"""Packets through the compiled programs as the engine takes them: the state machine, then the words.
+"""Packets through the programs as the engines take them: the state machine, then the words.
 
 `sim/engine/switches/aggregate.py` (`take_words`, `take_lifted`), `slot_timer.py` and `atp.py` (`aggregate`)
 do so with packets that have come over links. Here a packet is a value, and what leaves the switch is
-returned.
+returned. The plain-Python state machines have the same face.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Merge
@@ -20,9 +21,12 @@ from netfold.sim.engine.interface import Overflow
 from netfold.switch import arithmetic
 from netfold.switch.program import Machine
 from netfold.switch.programs import atp, switchml, timed, tree
-from netfold.switch.registers import OVERWRITE, READ, Registers, clear, new_registers
+from netfold.switch.registers import OVERWRITE, READ, VERDICTS, Registers, clear, new_registers
 from tests.reference.atp.switch import Outcome, Verdict
-from tests.reference.switch.merging import lifted
+from tests.reference.switch.merging import Operand, lifted
+from tests.reference.switch.switchml import SwitchmlReference
+from tests.reference.switch.timed import TimedReference
+from tests.reference.switch.tree import TreeReference
 
 SLOTS, ELEMENTS = 3, 8
 
@@ -51,9 +55,10 @@ class Packet(NamedTuple):
     workers: int = 1  # whose words these are
     key: int = 0  # of SIGN's random bits
 
-    def lanes(self) -> list[int]:
-        """Its words, those of TABLE_ADD lifted by the reference."""
-        return lifted(self.words, TABLE) if self.merge is Merge.TABLE_ADD else list(self.words)
+    def operand(self) -> Operand:
+        """What it brings to a register of the reference, which lifts the words of TABLE_ADD."""
+        words = lifted(self.words, TABLE) if self.merge is Merge.TABLE_ADD else list(self.words)
+        return Operand(words, self.merge, self.exponent, self.workers, self.key)
 
 
 @dataclass
@@ -105,6 +110,10 @@ class Pipeline:
         """Lose all that a slot holds."""
         clear(self.registers, slice(2 * slot, 2 * slot + 2))
 
+    def exponent(self, slot: int, turn: int) -> int:
+        """The exponent that a slot holds."""
+        return int(self.registers.slots[self.row(slot, turn)].exponent)
+
     def words(self, slot: int, turn: int, count: int = ELEMENTS) -> list[int]:
         """The first words that a slot holds."""
         values: list[int] = self.registers.values[self.row(slot, turn), :count].tolist()
@@ -124,6 +133,44 @@ class Pipeline:
             threshold = np.int64(keep_threshold(held, packet.workers))
             arithmetic.merge_otherwise(values, words, packet.merge.number, threshold, np.uint64(packet.key))
         slot.workers = held + packet.workers
+
+
+REFERENCES: dict[Machine, Callable[[int, int, Overflow], Any]] = {  # of children, slots, overflow
+    Machine.SWITCHML: SwitchmlReference,
+    Machine.TREE: TreeReference,
+    Machine.TIMED: TimedReference,
+}
+
+
+class ReferencePipeline:
+    """The plain-Python state machine of a program, with the face of `Pipeline`."""
+
+    def __init__(self, program: Machine, children: int, overflow: Overflow = Overflow.WRAP) -> None:
+        self.program = program
+        self.state = REFERENCES[program](children, SLOTS, overflow)
+
+    def receive(self, packet: Packet) -> int:
+        """Take one packet through the switch; returns its verdict."""
+        turn = packet.turn if self.program is Machine.TIMED else packet.turn % 2
+        verdict = self.state.packet(packet.child, packet.slot, turn, packet.operand())
+        return VERDICTS.index(verdict.name.lower())
+
+    def time_out(self, slot: int, turn: int) -> None:
+        """The timer of a row ends."""
+        self.state.time_out(slot, turn)
+
+    def exponent(self, slot: int, turn: int) -> int:
+        """The exponent that a slot holds."""
+        return int(self.state.register(slot, turn % 2).exponent)
+
+    def words(self, slot: int, turn: int, count: int = ELEMENTS) -> list[int]:
+        """The first words that a slot holds."""
+        words: list[int] = self.state.register(slot, turn % 2).read(count)
+        return words
+
+
+Make = type[Pipeline] | type[ReferencePipeline]
+both_engines = pytest.mark.parametrize("make", [Pipeline, ReferencePipeline], ids=["compiled", "reference"])
 
 
 class AtpPipeline:

@@ -77,11 +77,22 @@ def test_numbers_of_merges_and_policies_are_the_engine_s() -> None:
         (STICKY, -INT32_MAX + 1, -3, INT32_MIN, 1),
         (STICKY, INT32_MIN, 1, INT32_MIN, 1),
         (STICKY, INT32_MIN, INT32_MIN, INT32_MIN, 1),
+        (STICKY, INT32_MIN, -1, INT32_MIN, 1),
+        (STICKY, -INT32_MAX, 7, -INT32_MAX, 1),
+        (STICKY, -INT32_MAX, -1, -INT32_MAX, 1),
+        *((overflow, 1, 2, 3, 0) for overflow in Overflow),
+        *((overflow, -5, INT32_MAX, INT32_MAX - 5, 0) for overflow in (WRAP, SATURATE)),
+        *((overflow, -INT32_MAX, 7, -INT32_MAX + 7, 0) for overflow in (WRAP, SATURATE)),
+        *((overflow, -INT32_MAX, -1, INT32_MIN, 0) for overflow in (WRAP, SATURATE)),
+        *((overflow, INT32_MAX - 1, 1, INT32_MAX, 0) for overflow in (WRAP, SATURATE)),
+        (WRAP, INT32_MAX, -5, INT32_MAX - 5, 0),
+        (SATURATE, INT32_MAX, 0, INT32_MAX, 0),
     ],
 )
 def test_sums_at_the_ends_of_int32(
     overflow: Overflow, old: int, new: int, after: int, overflowed: int
 ) -> None:
+    assert added(old, new, overflow) == (after, bool(overflowed))
     assert sums([old], [new], overflow) == ([after], overflowed)
     assert sums([old] * 19, [new] * 19, overflow) == ([after] * 19, 19 * overflowed)  # as vectors, and a rest
 

@@ -17,12 +17,6 @@ FACTS = [field.name for field in fields(Profile) if field.name not in ("name", "
 EVERY_PROFILE = pytest.mark.parametrize("found", PROFILES.values(), ids=lambda found: found.name)
 
 
-def test_profiles_are_found_by_their_name() -> None:
-    assert list(PROFILES) == ["plain", "ideal", "tofino1", "tofino2", "sharp", "fpga", "trio"]
-    for name, found in PROFILES.items():
-        assert found.name == name
-
-
 @EVERY_PROFILE
 def test_every_number_has_a_source_and_every_source_a_number(found: Profile) -> None:
     said = {name for name in FACTS if getattr(found, name)}
@@ -38,34 +32,6 @@ def test_a_kind_and_what_it_can_do(found: Profile) -> None:
     assert Merge.GATHER not in found.merges
     assert found.is_programmable == (found.kind != FORWARDING) == bool(found.merges)
     assert bool(found.stages) == (found.kind == PIPELINE)
-
-
-def test_what_switches_can_merge() -> None:
-    integers = {Merge.ADD, Merge.OR, Merge.MAX}
-    everything = set(Merge) - {Merge.GATHER}
-
-    assert {name: set(found.merges) for name, found in PROFILES.items()} == {
-        "plain": set(),
-        "ideal": everything,
-        "tofino1": integers,
-        "tofino2": integers | {Merge.TABLE_ADD},
-        "sharp": integers | {Merge.FLOAT_ADD},
-        "fpga": everything,
-        "trio": integers | {Merge.TABLE_ADD},
-    }
-    assert [name for name, found in PROFILES.items() if found.has_timers] == ["ideal", "trio"]
-    assert [name for name, found in PROFILES.items() if found.is_lossless] == ["ideal", "sharp"]
-
-
-def test_tofino_in_figures() -> None:
-    """15 MiB of SRAM, 48 stateful ALUs and 6.4 Tb/s; a buffer of 22.9 MB."""
-    found = PROFILES["tofino1"]
-
-    sram_bits = found.stages * found.sram_blocks_per_stage * found.block_rows * found.block_row_bits
-    assert sram_bits == 15 * 2**20 * 8
-    assert found.salus == 48
-    assert found.pipes * found.ports_per_pipe * found.port_rate_bps == 6_400 * 10**9
-    assert found.buffer_bytes == 22_937_600
 
 
 def test_a_profile_of_ones_own() -> None:

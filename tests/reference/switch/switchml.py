@@ -39,6 +39,8 @@ class Verdict(Enum):
     COMPLETE = "merged as the last: result to every worker"
     ANSWER = "duplicate of a complete slot: result to its sender"
     DROPPED = "duplicate of an incomplete slot"
+    LATE = "TIMED: the slot has answered without its sender: that result to it"
+    EXPIRED = "TIMED: the slot has gone on: nothing but zeros to its sender"
 
 
 @dataclass

@@ -21,9 +21,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 
-from netfold.sim.engine.interface import NEVER_PS
+from netfold.sim.engine.interface import NEVER_PS, Overflow
 from tests.reference.engine.chunk import Chunk, JobNumber
 from tests.reference.engine.egress import KEY_RESULT, Egress, Site
 from tests.reference.engine.fabric import SLOT_TIMER, Fabric, Timer
@@ -31,30 +32,77 @@ from tests.reference.engine.link import Label
 from tests.reference.engine.point import operand_of
 from tests.reference.engine.stream import Stream
 from tests.reference.engine.worker import Home, Outstanding, Worker
-from tests.reference.switch.merging import Register
+from tests.reference.switch.merging import Operand, Register
+from tests.reference.switch.switchml import Verdict
 
 KEY_TIMED_RESULT, KEY_TIMED_LOOPBACK = 12, 18
 
+COUNTER = {
+    Verdict.COMPLETE: "results",
+    Verdict.ANSWER: "answers",
+    Verdict.LATE: "late",
+    Verdict.EXPIRED: "expired",
+    Verdict.DROPPED: "duplicates_dropped",
+}
 
+
+@dataclass
 class Row:
     """Registers of one slot, for even turns or for odd ones."""
 
-    def __init__(self, time_out: Callable[[Row], None]) -> None:
-        self.turn = -1
-        self.bitmap = 0
-        self.register = Register()
-        self.is_emitted = False
-        self.cause: Chunk | None = None  # the packet that started this turn
-        self.timer = Timer(SLOT_TIMER, Label(0), partial(time_out, self), host=None)
+    turn: int = -1
+    bitmap: int = 0
+    register: Register = field(default_factory=Register)
+    is_emitted: bool = False
 
-    def outgoing(self, chunk: Chunk) -> Chunk:
-        """A result with the words there are, caused by a packet."""
-        words = self.register.read(len(chunk.words))
-        return chunk._replace(words=words, workers=self.register.workers, holders=self.bitmap)
+
+class TimedReference:
+    """`slots` slots of one job with `workers` workers; each slot has two rows."""
+
+    def __init__(self, workers: int, slots: int, overflow: Overflow = Overflow.WRAP) -> None:
+        self.workers = workers
+        self.overflow = overflow
+        self.rows = [[Row(), Row()] for _ in range(slots)]
+        self.overflowed_words = 0
+
+    def row(self, slot: int, turn: int) -> Row:
+        """Registers of a slot and turn."""
+        return self.rows[slot][turn % 2]
+
+    def packet(self, worker: int, slot: int, turn: int, operand: Operand) -> Verdict:
+        """Process one packet; its words belong to position 0 of the register and on."""
+        row = self.row(slot, turn)
+        is_seen = row.bitmap >> worker & 1 == 1
+        if turn < row.turn:
+            return Verdict.EXPIRED
+        if turn > row.turn:
+            row.turn, row.bitmap = turn, 0
+            row.register.overwrite(operand)
+        elif row.is_emitted:
+            return Verdict.ANSWER if is_seen else Verdict.LATE
+        elif is_seen:
+            return Verdict.DROPPED
+        else:
+            self.overflowed_words += row.register.merge(operand, self.overflow)
+        row.bitmap |= 1 << worker
+        row.is_emitted = row.bitmap == (1 << self.workers) - 1
+        return Verdict.COMPLETE if row.is_emitted else Verdict.CONSUMED
+
+    def register(self, slot: int, turn: int) -> Register:
+        """What a slot holds."""
+        return self.row(slot, turn).register
+
+    def time_out(self, slot: int, turn: int) -> None:
+        """A row has waited too long."""
+        self.row(slot, turn).is_emitted = True
+
+    def clear(self) -> None:
+        """Lose what all registers hold."""
+        self.rows = [[Row(), Row()] for _ in self.rows]
 
 
 class TimedSwitch:
-    """The switch of one job."""
+    """The switch of one job: the state machine, a timer for each of its rows, and the way out."""
 
     def __init__(self, fabric: Fabric, job: JobNumber) -> None:
         self.fabric = fabric
@@ -62,72 +110,64 @@ class TimedSwitch:
         self.switch = job.job.switch
         self.workers: list[Worker] = []
         self.egress = Egress(fabric, job, Site(0, job.job.switch, job.job.loopback_link))
-        self.rows = [[Row(self._time_out), Row(self._time_out)] for _ in range(job.job.slots_count)]
+        self.state = TimedReference(len(job.job.hosts), job.job.slots_count, job.job.overflow)
+        self.timers: dict[tuple[int, int], Timer] = {}  # by slot and turn mod 2
         self.counters: Counter[str] = Counter()
 
     def receive(self, child: int, chunk: Chunk) -> None:
         """Process one packet of a worker."""
         self.counters["packets"] += 1
         chunk = chunk.lifted()
-        row = self.rows[self.job.slot(chunk)][chunk.turn % 2]
-        is_seen = row.bitmap >> child & 1 == 1
-        if chunk.turn > row.turn:
-            self._start(row, child, chunk)
-        elif chunk.turn < row.turn:
-            self.counters["expired"] += 1
+        slot = self.job.slot(chunk)
+        is_new = chunk.turn > self.state.row(slot, chunk.turn).turn
+        operand = operand_of(self.fabric, self.job, child, chunk)
+        verdict = self.state.packet(child, slot, chunk.turn, operand)
+        if verdict in COUNTER:
+            self.counters[COUNTER[verdict]] += 1
+        if is_new:
+            self._start_timer(slot, chunk)
+        if verdict is Verdict.COMPLETE:
+            self.fabric.disarm(self.timers[slot, chunk.turn % 2])
+            self.egress.pass_again(self._outgoing(slot, chunk), partial(self._replicate, KEY_RESULT))
+        elif verdict is Verdict.EXPIRED:
             self._answer(child, chunk._replace(words=[0] * len(chunk.words), holders=0))
-        elif row.is_emitted:
-            self.counters["answers" if is_seen else "late"] += 1
-            self._answer(child, row.outgoing(chunk))
-        elif is_seen:
-            self.counters["duplicates_dropped"] += 1
-        else:
-            self._merge(row, child, chunk)
+        elif verdict in (Verdict.ANSWER, Verdict.LATE):
+            self._answer(child, self._outgoing(slot, chunk))
 
     def clear(self) -> None:
         """Lose what all registers hold."""
         self.egress.clear()
-        for pair in self.rows:
-            for row in pair:
-                self.fabric.disarm(row.timer)
-            pair[:] = [Row(self._time_out), Row(self._time_out)]
+        for timer in self.timers.values():
+            self.fabric.disarm(timer)
+        self.state.clear()
 
-    def _start(self, row: Row, child: int, chunk: Chunk) -> None:
-        """A row starts anew, whatever became of its last turn."""
-        row.turn, row.bitmap, row.is_emitted, row.cause = chunk.turn, 1 << child, False, chunk
-        row.register.overwrite(operand_of(self.fabric, self.job, child, chunk))
+    def _start_timer(self, slot: int, chunk: Chunk) -> None:
+        """A row has started anew, whatever became of its last turn."""
         cause = chunk.cause
-        row.timer.label = Label(self.job.owner(cause.worker), cause.unit, cause.part, cause.attempt)
-        self.fabric.arm(row.timer, self.fabric.now_ps + self.job.job.slot_timer_ps)
-        self._complete(row, chunk)
+        label = Label(self.job.owner(cause.worker), cause.unit, cause.part, cause.attempt)
+        timer = Timer(SLOT_TIMER, label, partial(self._time_out, slot, chunk), host=None)
+        if former := self.timers.get((slot, chunk.turn % 2)):
+            self.fabric.disarm(former)
+        self.timers[slot, chunk.turn % 2] = timer
+        self.fabric.arm(timer, self.fabric.now_ps + self.job.job.slot_timer_ps)
 
-    def _merge(self, row: Row, child: int, chunk: Chunk) -> None:
-        operand = operand_of(self.fabric, self.job, child, chunk)
-        self.counters["overflowed_words"] += row.register.merge(operand, self.job.job.overflow)
-        row.bitmap |= 1 << child
-        self._complete(row, chunk)
-
-    def _complete(self, row: Row, chunk: Chunk) -> None:
-        """Send the result if nobody is missing."""
-        if row.bitmap != (1 << len(self.workers)) - 1:
-            return
-        self.counters["results"] += 1
-        row.is_emitted = True
-        self.fabric.disarm(row.timer)
-        self.egress.pass_again(row.outgoing(chunk), partial(self._replicate, KEY_RESULT))
+    def _outgoing(self, slot: int, chunk: Chunk) -> Chunk:
+        """A result with the words there are, caused by a packet."""
+        row = self.state.row(slot, chunk.turn)
+        words = row.register.read(len(chunk.words))
+        return chunk._replace(words=words, workers=row.register.workers, holders=row.bitmap)
 
     def _answer(self, child: int, result: Chunk) -> None:
         """Send a result to one worker."""
         self.egress.pass_again(result, partial(self.egress.to_worker, self.workers[child]))
 
-    def _time_out(self, row: Row) -> None:
-        """A row waited too long: all workers get what it has."""
-        assert row.cause is not None, "a packet armed the timer"
+    def _time_out(self, slot: int, chunk: Chunk) -> None:
+        """A row waited too long since this packet: all workers get what it has."""
         self.counters["timed_out"] += 1
-        row.is_emitted = True
+        self.state.time_out(slot, chunk.turn)
         replicate = partial(self._replicate, KEY_TIMED_RESULT)
-        cause = row.cause._replace(cause=row.cause.cause._replace(copy=0))  # a row has one timer
-        self.egress.pass_again(row.outgoing(cause), replicate, KEY_TIMED_LOOPBACK)
+        cause = chunk._replace(cause=chunk.cause._replace(copy=0))  # a row has one timer
+        self.egress.pass_again(self._outgoing(slot, cause), replicate, KEY_TIMED_LOOPBACK)
 
     def _replicate(self, purpose: int, result: Chunk) -> None:
         for worker in self.workers:
@@ -184,7 +224,7 @@ class TimedJob:
 
     def switch_counters(self) -> dict[str, int]:
         """What the switch did; counters that are missing are 0."""
-        return dict(self.switch.counters)
+        return {**self.switch.counters, "overflowed_words": self.switch.state.overflowed_words}
 
     def clear(self, switch: int) -> None:
         """Lose what the registers of a switch hold."""

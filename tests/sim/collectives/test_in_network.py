@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import Merge, Message
-from netfold.sim.collectives.in_network.run import InNetwork
 from tests.examples import examples
 from tests.sim.exchanges import (
     FRAME,
@@ -134,10 +133,6 @@ def test_the_words_sent_are_left_as_they_were() -> None:
 
         for words, message in zip(before, messages, strict=True):
             assert words.tolist() == message.words.tolist()
-
-
-def test_merges_of_a_switch() -> None:
-    assert set(Merge) - InNetwork.merges == {Merge.GATHER}
 
 
 def test_more_loss_takes_more_time() -> None:

@@ -1,5 +1,7 @@
 """The compiled engine does what its plain-Python reference does, event for event, on random small plans.
 
+What they do is right, too: the laws in `plans/laws.py`.
+
 CI plays 1,000 plans, new ones in every run (`tests.examples`). What has failed once is in `kept_plans.py`.
 """
 
@@ -14,6 +16,7 @@ from tests.examples import drawn_anew, examples
 from tests.reference.engine.engine import ReferenceEngine
 from tests.sim.engine.plans.held import assert_same_registers
 from tests.sim.engine.plans.kept_plans import KEPT
+from tests.sim.engine.plans.laws import check_everything_arrived, check_whatever_goes_wrong
 from tests.sim.engine.plans.plans import Plan, lossy_plans, plans
 from tests.sim.engine.plans.play import Play, same_words
 from tests.sim.engine.plans.rare_plans import (
@@ -23,6 +26,7 @@ from tests.sim.engine.plans.rare_plans import (
     timed_slots,
     trees_of_integers,
 )
+from tests.sim.engine.small import Make
 
 HORIZON_PS = 300 * 10**6  # plans with faults may never end
 END_PS = 20 * 10**9  # plans without end long before
@@ -85,6 +89,7 @@ def assert_same(plan: Plan) -> None:
     assert engine.log == [tuple(row) for row in reference.engine.log]
     assert compiled.completions == reference.completions
     assert_same_words(compiled, reference)
+    check_whatever_goes_wrong(reference)
     assert engine.rule_counters() == reference.engine.rule_counters()
     for ours_link, theirs_link in zip(engine.link_counters(), reference.engine.link_counters(), strict=True):
         assert {name: ours_link[name] for name in theirs_link} == theirs_link
@@ -112,9 +117,6 @@ def assert_same_words(ours: Play, theirs: Play) -> None:
 @drawn_anew
 @examples(100)
 @given(lossy_plans())
-def test_everything_completes(plan: Plan) -> None:
-    """Whatever is lost or dropped, every stream and flow ends within some hundred timeouts."""
-    play = Play(Engine(plan.network, plan.seed, plan.rules), plan, END_PS)
-
-    streams = sum(len(job.hosts) * len(exchanges) for job, exchanges in plan.jobs)
-    assert len(play.completions) == streams + len(plan.flows)
+def test_everything_completes(engine: Make, plan: Plan) -> None:
+    """Whatever is lost or dropped, every stream and flow ends within some hundred timeouts, and is right."""
+    check_everything_arrived(Play(engine(plan.network, seed=plan.seed, rules=plan.rules), plan, END_PS))

@@ -30,7 +30,7 @@ from netfold.topologies.graph import LinkSpec
 from netfold.topologies.leaf_spine import leaf_spine
 from netfold.topologies.routing import Network, compile_network, path
 from netfold.topologies.star import star
-from tests.sim.engine.compiled import engine, flow, run_dry
+from tests.sim.engine.small import compiled, flow, run_dry
 
 FRAME = Frame("test", elements=240, overhead_bytes=40)  # 1000 B when full
 
@@ -51,7 +51,7 @@ def sizes(sent: Flow) -> list[int]:
 
 def ours(network: Network, flows: Sequence[Flow], starts_ps: Sequence[int]) -> Arrivals:
     """First transmissions that arrive at their target, from the engine's log. Starts are in order."""
-    sim = engine(network)
+    sim = compiled(network)
     sim.start_log()
     for sent, start_ps in zip(flows, starts_ps, strict=True):
         sim.run(start_ps)

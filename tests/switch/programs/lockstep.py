@@ -6,9 +6,8 @@ faults that clear some registers of a slot and not others. Verdicts and register
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from random import Random
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -17,9 +16,7 @@ from netfold.homomorphic.codec import MERGEABLE, Merge
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.sim.engine.interface import Overflow
 from netfold.switch.program import Machine
-from netfold.switch.registers import VERDICTS
-from tests.reference.switch.merging import Operand
-from tests.switch.pipeline import ELEMENTS, SLOTS, Packet, Pipeline
+from tests.switch.pipeline import ELEMENTS, SLOTS, Packet, Pipeline, ReferencePipeline
 
 INT32 = st.integers(-(2**31), 2**31 - 1) | st.sampled_from([-(2**31), -(2**31) + 1, -1, 0, 1, 2**31 - 1])
 SLOT_INDICES = st.integers(0, SLOTS - 1)
@@ -50,20 +47,14 @@ class LockStep(RuleBasedStateMachine):
     """Sends packets; a subclass says what the reference is, and what is equal."""
 
     program: ClassVar[Machine]
-    reference_class: ClassVar[Callable[[int, int, Overflow], Any]]  # of children, slots, overflow
 
     @initialize(children=CHILDREN, overflow=st.sampled_from(Overflow))
     def start(self, children: int, overflow: Overflow) -> None:
         self.children = children
         self.pipeline = Pipeline(self.program, children, overflow)
         self.sent: dict[tuple[int, int], list[Packet]] = {}  # by child and slot
-        self.reference = self.reference_class(children, SLOTS, overflow)
-
-    def reference_verdict(self, packet: Packet) -> str:
-        """The reference processes one packet; returns the name of its verdict."""
-        operand = Operand(packet.lanes(), packet.merge, packet.exponent, packet.workers, packet.key)
-        verdict = self.reference.packet(packet.child, packet.slot, packet.turn % 2, operand)
-        return verdict.name.lower()
+        self.twin = ReferencePipeline(self.program, children, overflow)
+        self.reference = self.twin.state
 
     def next_turn(self, child: int, slot: int) -> int:
         """Turn of a child's next packet for a slot."""
@@ -92,7 +83,7 @@ class LockStep(RuleBasedStateMachine):
 
     def arrive(self, packet: Packet) -> None:
         """Both process one packet."""
-        assert VERDICTS[self.pipeline.receive(packet)] == self.reference_verdict(packet)
+        assert self.pipeline.receive(packet) == self.twin.receive(packet)
 
     @invariant()
     def as_many_words_overflowed(self) -> None:

@@ -1,4 +1,4 @@
-"""The compiled switch program: its truth table row by row, and the accident it cannot survive."""
+"""SWITCHML: the compiled program row by row of its truth table, and what both engines do with packets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from netfold.homomorphic.codec import Merge
 from netfold.switch.program import Machine
 from netfold.switch.registers import ANSWER, COMPLETE, CONSUMED, DROPPED, new_registers
-from tests.switch.pipeline import Packet, Pipeline
+from tests.switch.pipeline import Make, Packet, Pipeline, both_engines
 
 INT32_MAX = 2**31 - 1
 INT32_MIN = -(2**31)
@@ -73,27 +73,59 @@ def test_truth_table(
         (Merge.OR, 0b1100, 0b0110, 0b1110),
         (Merge.OR, INT32_MIN, 1, INT32_MIN + 1),
         (Merge.MAX, -1, 1, 1),  # signed: as unsigned words −1 would be the larger
+        (Merge.OR, -8, 3, -5),
         (Merge.MAX, INT32_MAX, INT32_MIN, INT32_MAX),
+        (Merge.MAX, 5, -9, 5),
     ],
 )
-def test_merges_of_one_word(merge: Merge, old: int, new: int, expected: int) -> None:
+@both_engines
+def test_merges_of_one_word(make: Make, merge: Merge, old: int, new: int, expected: int) -> None:
     """In particular INT32_MAX + 1 wraps to −2147483648, as SwitchML's registers do."""
-    pipeline = Pipeline(Machine.SWITCHML, children=2)
+    pipeline = make(Machine.SWITCHML, 2)
     pipeline.receive(Packet(0, 0, 0, [old], merge))
     pipeline.receive(Packet(1, 0, 0, [new], merge))
 
     assert [expected] == pipeline.words(0, 0, 1)
 
 
-def test_exponents_take_the_signed_maximum() -> None:
-    pipeline = Pipeline(Machine.SWITCHML, children=5)
-    exponents = pipeline.registers.slots.exponent
+@both_engines
+def test_a_round_and_copies_of_its_packets(make: Make) -> None:
+    """Addition wraps around, the exponent is the largest, and copies change neither."""
+    pipeline = make(Machine.SWITCHML, 3)
+    script = [
+        # worker, word, exponent -> verdict, word and exponent after it
+        (0, INT32_MAX, -5, CONSUMED, INT32_MAX, -5),
+        (0, 99, 99, DROPPED, INT32_MAX, -5),
+        (2, 1, 4, CONSUMED, INT32_MIN, 4),
+        (1, 5, -1, COMPLETE, INT32_MIN + 5, 4),
+        (2, 99, 99, ANSWER, INT32_MIN + 5, 4),
+    ]
+    for worker, word, exponent, verdict, after, exponent_after in script:
+        assert pipeline.receive(Packet(worker, 1, 0, [word], exponent=exponent)) == verdict
+        assert (pipeline.words(1, 0, 1), pipeline.exponent(1, 0)) == ([after], exponent_after)
+    assert pipeline.words(0, 0, 1) == [0]
+
+
+@both_engines
+def test_one_worker_completes_every_new_packet(make: Make) -> None:
+    pipeline = make(Machine.SWITCHML, 1)
+    verdicts = [
+        pipeline.receive(Packet(0, 0, turn, [word])) for turn, word in [(0, 4), (0, 5), (1, 6), (2, 7)]
+    ]
+
+    assert verdicts == [COMPLETE, ANSWER, COMPLETE, COMPLETE]
+    assert (pipeline.words(0, 0, 1), pipeline.words(0, 1, 1)) == ([7], [6])
+
+
+@both_engines
+def test_exponents_take_the_signed_maximum(make: Make) -> None:
+    pipeline = make(Machine.SWITCHML, 5)
     for worker, exponent in enumerate([-100, -128, 17, 4]):
         pipeline.receive(Packet(worker, 0, 0, [0], exponent=exponent))
 
-    assert exponents[0] == 17
+    assert pipeline.exponent(0, 0) == 17
     pipeline.receive(Packet(0, 0, 1, [0], exponent=-128))
-    assert exponents[:2].tolist() == [17, -128]  # the other version starts anew
+    assert [pipeline.exponent(0, turn) for turn in (0, 1)] == [17, -128]  # the other version starts anew
 
 
 def test_all_bits_of_the_bitmap_are_workers() -> None:
@@ -113,25 +145,25 @@ def test_all_bits_of_the_bitmap_are_workers() -> None:
     assert bitmaps[:2].tolist() == [2**31 - 1, 2**31]
 
 
-def test_short_packets_leave_the_rest_of_the_register_alone() -> None:
-    pipeline = Pipeline(Machine.SWITCHML, children=2)
+@both_engines
+def test_short_packets_leave_the_rest_of_the_register_alone(make: Make) -> None:
+    pipeline = make(Machine.SWITCHML, 2)
     pipeline.receive(Packet(0, 0, 0, [1, 2, 3]))
     pipeline.receive(Packet(1, 0, 0, [10]))
     assert pipeline.words(0, 0, 4) == [11, 2, 3, 0]
 
     pipeline.receive(Packet(0, 0, 1, []))
-    pipeline.receive(Packet(1, 0, 1, [4, 5]))
+    assert pipeline.receive(Packet(1, 0, 1, [4, 5])) == COMPLETE
     assert pipeline.words(0, 1, 3) == [4, 5, 0]
-    assert pipeline.registers.slots[1].counter == 0
 
 
-def test_late_duplicate_corrupts_a_slot_for_good() -> None:
+@both_engines
+def test_late_duplicate_corrupts_a_slot_for_good(make: Make) -> None:
     """A's first packet comes again after A moved on: only reordering paths can do that, and nothing notices.
 
     The rounds should give 10 + 20 = 30, 1 + 2 = 3 and 100 + 200 = 300.
     """
-    pipeline = Pipeline(Machine.SWITCHML, children=2)
-    slots = pipeline.registers.slots
+    pipeline = make(Machine.SWITCHML, 2)
     a, b = 0, 1
 
     def sent(worker: int, version: int, word: int) -> int:
@@ -141,8 +173,13 @@ def test_late_duplicate_corrupts_a_slot_for_good() -> None:
     assert pipeline.words(0, 0, 1) == [30]
     assert sent(a, 1, 1) == CONSUMED
     assert sent(a, 0, 10) == CONSUMED  # the late duplicate
-    assert slots.bitmap[:2].tolist() == [3, 0]
-    assert slots.counter[:2].tolist() == [1, 1]
+    if isinstance(pipeline, Pipeline):
+        slots = pipeline.registers.slots
+        assert slots.bitmap[:2].tolist() == [3, 0]
+        assert slots.counter[:2].tolist() == [1, 1]
+    else:
+        slot = pipeline.state.slots[0]
+        assert (slot.bitmap, slot.counter) == ([3, 0], [1, 1])
 
     assert sent(b, 1, 2) == COMPLETE
     assert pipeline.words(0, 1, 1) == [2]

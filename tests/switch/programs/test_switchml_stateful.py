@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.switch.program import Machine
 from netfold.switch.registers import ANSWER, COMPLETE
-from tests.reference.switch.switchml import Slot, SwitchmlReference
+from tests.reference.switch.switchml import Slot
 from tests.switch.pipeline import ELEMENTS, SLOTS, Packet, Pipeline
 from tests.switch.programs.lockstep import CHILD_DRAWS, INT32, SLOT_INDICES, TURNS, LockStep
 
@@ -29,7 +29,6 @@ class SwitchmlLockStep(LockStep):
     """SwitchML, with faults that its registers do not survive together, and results of a parent."""
 
     program = Machine.SWITCHML
-    reference_class = SwitchmlReference
 
     @rule(slot=SLOT_INDICES, turn=TURNS, words=st.lists(INT32, max_size=ELEMENTS), exponent=EXPONENTS)
     def keep(self, slot: int, turn: int, words: list[int], exponent: int) -> None:

@@ -15,11 +15,11 @@ from netfold.sim.engine.interface import Segment
 from netfold.sim.plan.frames import frame_of
 from netfold.topologies.routing import compile_network
 from netfold.topologies.star import star
-from tests.sim.engine.compiled import (
+from tests.sim.engine.small import (
     DELAY_PS,
+    FAST,
     FOREVER_PS,
-    LINK,
-    engine,
+    compiled,
     gradients,
     job,
     transmit_ps,
@@ -48,8 +48,8 @@ class Outcome(NamedTuple):
 
 def exchange(*steps: Step) -> Outcome:
     """One exchange, with something done to links on the way; its sums are right."""
-    network = compile_network(star(WORKERS, LINK))
-    sim = engine(network)
+    network = compile_network(star(WORKERS, FAST))
+    sim = compiled(network)
     timeouts = {"timeout_ps": TIMEOUT_PS, "first_timeout_ps": TIMEOUT_PS, "timeout_max_ps": 10 * TIMEOUT_PS}
     number = sim.add_job(job(network, SLOTS, frame_of("udp-1024"), **timeouts))
     words = gradients(2, ELEMENTS) * (WORKERS // 2)
@@ -79,8 +79,8 @@ def exchange(*steps: Step) -> Outcome:
 def slow(link: str, from_us: int, for_us: int) -> tuple[Step, Step]:
     """At a hundredth of its rate for a while."""
     return (
-        (from_us * US, "set_rate", link, LINK.rate_bps // 100),
-        ((from_us + for_us) * US, "set_rate", link, LINK.rate_bps),
+        (from_us * US, "set_rate", link, FAST.rate_bps // 100),
+        ((from_us + for_us) * US, "set_rate", link, FAST.rate_bps),
     )
 
 

@@ -9,7 +9,7 @@ from netfold.sim.engine.interface import Fate, Rule
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.routing import compile_network
 from netfold.topologies.star import star
-from tests.sim.engine.compiled import MIDDLE, flow, gradients
+from tests.sim.engine.small import MIDDLE, flow, gradients
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -49,7 +49,7 @@ def assert_same_registers(ours: Engine, theirs: ReferenceEngine, number: int) ->
 
 def assert_same_turns(ours: Engine, twin: TimedJob, slot: int, row: int) -> None:
     """A slot with timers: its turn, who is in it, and whether it has answered."""
-    for version, held in enumerate(twin.switch.rows[slot]):
+    for version, held in enumerate(twin.switch.state.rows[slot]):
         mine = ours.world.registers.slots[row + version]
         assert (mine.turn, mine.bitmap, bool(mine.is_emitted)) == (held.turn, held.bitmap, held.is_emitted)
         assert_same_register(ours, row + version, held.register, has_exponents=False)

@@ -14,17 +14,16 @@ from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Fate, Job, Rule, Scaled, Segment
 from netfold.topologies.routing import Network, compile_network
 from netfold.topologies.star import star
-from tests.sim.engine.compiled import LINK, job, run
-from tests.sim.engine.reference.small import FRAME
+from tests.sim.engine.small import FAST, FRAME, job, run
 
 WORKERS, PACKETS, UNIT_PACKETS = 3, 40, 2
 ELEMENTS = PACKETS * FRAME.elements - 3  # the last packet is not full
-TIMEOUT_PS = 20 * LINK.delay_ps
+TIMEOUT_PS = 20 * FAST.delay_ps
 Words = NDArray[np.int32]
 
 
 def network_and_job() -> tuple[Network, Job]:
-    network = compile_network(star(WORKERS, LINK))
+    network = compile_network(star(WORKERS, FAST))
     plan = job(network, 4 * UNIT_PACKETS, FRAME, UNIT_PACKETS)
     timeouts = {"timeout_ps": TIMEOUT_PS, "first_timeout_ps": TIMEOUT_PS, "timeout_max_ps": TIMEOUT_PS}
     return network, replace(plan, **timeouts)  # type: ignore[arg-type]

@@ -15,17 +15,16 @@ from netfold.switch.programs.atp import ATP
 from netfold.switch.programs.timed import TIMED
 from netfold.topologies.routing import Network, compile_network
 from netfold.topologies.star import star
-from tests.sim.engine.compiled import DELAY_PS, LINK, job, run, run_dry
-from tests.sim.engine.reference.small import FRAME
+from tests.sim.engine.small import DELAY_PS, FAST, FRAME, job, run, run_dry
 
 ELEMENTS = FRAME.elements
-SLOW_BPS = LINK.rate_bps // 10_000
+SLOW_BPS = FAST.rate_bps // 10_000
 TIMER_PS = 2 * DELAY_PS
 
 
 def two_workers() -> tuple[Network, Job]:
     """Slots with timers, and one packet at a time."""
-    network = compile_network(star(2, LINK))
+    network = compile_network(star(2, FAST))
     return network, job(network, 1, FRAME, program=TIMED, slot_timer_ps=TIMER_PS)
 
 
@@ -61,7 +60,7 @@ STICKS = 2**31 - 1
 
 
 def atp() -> tuple[Network, Job]:
-    network = compile_network(star(ATP_WORKERS + 1, LINK))
+    network = compile_network(star(ATP_WORKERS + 1, FAST))
     plan = job(network, UNITS, FRAME, program=ATP, overflow=Overflow.STICKY)
     return network, replace(
         plan,
@@ -155,14 +154,14 @@ def test_what_is_marked_goes_by_the_bytes_that_wait_whatever_the_rate() -> None:
     limit_bytes = 3 * FRAME.wire_bytes(ELEMENTS, first=True, last=True) + 1
     engine.add_job(replace(plan, server=replace(plan.server, ecn_bytes=limit_bytes)))
     link = network.link_names.index(f"s0->h{ATP_WORKERS}")
-    for rate_bps in (LINK.rate_bps, LINK.rate_bps // 2, LINK.rate_bps // 3, LINK.rate_bps):
+    for rate_bps in (FAST.rate_bps, FAST.rate_bps // 2, FAST.rate_bps // 3, FAST.rate_bps):
         engine.set_rate(link, rate_bps)
         assert int(engine.world.links[link].ecn_ps) == limit_bytes * 8 * 10**12 // rate_bps
 
 
 def test_words_of_a_late_copy_are_those_it_was_sent_with() -> None:
     """Its stream has ended with the packet itself, its sender's buffer holds something else by then."""
-    network = compile_network(star(2, LINK))
+    network = compile_network(star(2, FAST))
     plan = job(network, 1, FRAME)
     uplink = network.link_names.index("h1->s0")
     engine = Engine(network, 1, [Rule(Fate.DUPLICATE, 1.0, (uplink,), delay_ps=10**9)])

@@ -1,4 +1,4 @@
-"""The plain-Python engine's faults and accidents, one at a time."""
+"""Faults and accidents of both engines, one at a time."""
 
 from __future__ import annotations
 
@@ -7,43 +7,43 @@ import pytest
 
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.sim.engine.interface import Fate, Rule
-from netfold.topologies.routing import compile_network
-from netfold.topologies.star import star
-from tests.reference.engine.engine import ReferenceEngine
 from tests.reference.engine.fabric import ARRIVAL, FLOW_TIMER, HELD
-from tests.sim.engine.reference.small import (
-    FOREVER,
+from tests.sim.engine.small import (
+    FOREVER_PS,
     LINK,
     A,
     D,
+    Make,
+    Sim,
     X,
+    aggregate,
+    chain,
     check_conservation,
-    flow,
+    check_received,
     gradients,
     job,
-    line,
+    link_between,
+    message,
+    run,
     run_dry,
     segment,
+    star_of,
 )
 
-LINE = line(2)
-UP, DOWN = int(LINE.next_link[0, 1, 0]), int(LINE.next_link[2, 1, 0])
+LINE = chain([LINK] * 2)
+UP, DOWN = link_between(LINE, 0, 1), link_between(LINE, 2, 1)
 
 
-def struck_line(*rules: Rule) -> ReferenceEngine:
-    return ReferenceEngine(LINE, 1, rules)
-
-
-def arrivals(sim: ReferenceEngine, link: int) -> list[tuple[int, int]]:
+def arrivals(sim: Sim, link: int) -> list[tuple[int, int]]:
     """When packets arrived by a link, and which."""
     return [(row[0], row[5]) for row in sim.log if row[2] == ARRIVAL and row[3] == link]
 
 
 @pytest.mark.parametrize("fate", [Fate.LOSS, Fate.CORRUPTION, Fate.FLIP])
-def test_fates_that_lose_a_flow_packet(fate: Fate) -> None:
+def test_fates_that_lose_a_flow_packet(engine: Make, fate: Fate) -> None:
     """A flow's packets carry no words, so a flip loses them too; only what is put before 1 ps is struck."""
-    sim = struck_line(Rule(fate, 1.0, (UP,), until_ps=1))
-    sim.open_flow(flow(8))
+    sim = engine(LINE, rules=[Rule(fate, 1.0, (UP,), until_ps=1)])
+    sim.open_flow(message(8))
     sim.run(5 * X + 2 * D)
 
     assert sim.rule_counters() == [2]
@@ -52,7 +52,9 @@ def test_fates_that_lose_a_flow_packet(fate: Fate) -> None:
     check_conservation(sim)
 
 
-def test_of_each_fate_the_first_rule_that_counts_is_tried_and_the_first_to_strike_decides() -> None:
+def test_of_each_fate_the_first_rule_that_counts_is_tried_and_the_first_to_strike_decides(
+    engine: Make,
+) -> None:
     rules = [
         Rule(Fate.REORDER, 1.0, (DOWN,), delay_ps=9),  # another link
         Rule(Fate.LOSS, 1.0, (UP,), from_ps=1),  # not yet
@@ -61,17 +63,17 @@ def test_of_each_fate_the_first_rule_that_counts_is_tried_and_the_first_to_strik
         Rule(Fate.REORDER, 1.0, (UP,), delay_ps=5),
         Rule(Fate.CORRUPTION, 1.0, (UP,)),
     ]
-    sim = struck_line(*rules)
-    sim.open_flow(flow(4))
+    sim = engine(LINE, rules=rules)
+    sim.open_flow(message(4))
     sim.run(X + D + 5)
 
     assert sim.rule_counters() == [1, 0, 0, 0, 1, 0]
     assert arrivals(sim, UP) == [(X + D + 5, 0)]
 
 
-def test_draws_are_those_the_keys_name() -> None:
-    sim = struck_line(Rule(Fate.CORRUPTION, 0.3, (UP,)))
-    sim.open_flow(flow(4 * 60))
+def test_draws_are_those_the_keys_name(engine: Make) -> None:
+    sim = engine(LINE, rules=[Rule(Fate.CORRUPTION, 0.3, (UP,))])
+    sim.open_flow(message(4 * 60))
     sim.run(60 * X)
 
     keys = [mix_plain(1, 3, 5, q, 0) for q in range(60)]
@@ -80,53 +82,48 @@ def test_draws_are_those_the_keys_name() -> None:
     assert 0 < len(struck) < 60
 
 
-def test_duplicate_puts_a_copy_behind_the_packet() -> None:
-    sim = struck_line(Rule(Fate.DUPLICATE, 1.0, (UP,), delay_ps=3))
-    sim.open_flow(flow(8, ack_every=1000))
+def test_duplicate_puts_a_copy_behind_the_packet(engine: Make) -> None:
+    sim = engine(LINE, rules=[Rule(Fate.DUPLICATE, 1.0, (UP,), delay_ps=3)])
+    sim.open_flow(message(8, ack_every=2))
     sim.run(4 * X + D + 3)
 
     assert arrivals(sim, UP) == [(X + D, 0), (2 * X + D + 3, 0), (3 * X + D, 1), (4 * X + D + 3, 1)]
     assert sim.rule_counters() == [2]  # the copies were not tried
 
 
-def test_reorder_lets_later_packets_overtake() -> None:
+def test_reorder_lets_later_packets_overtake(engine: Make) -> None:
     key = mix_plain(1, 3, 5, 0, 0)  # of the first packet
     draw = mix_plain(key, 0, 36) / 2.0**64
-    sim = struck_line(Rule(Fate.REORDER, min(1.0, draw * 1.001), (UP,), delay_ps=100 * X))
-    words = flow(4 * 20, timeout_ps=10**12)
+    sim = engine(LINE, rules=[Rule(Fate.REORDER, min(1.0, draw * 1.001), (UP,), delay_ps=100 * X)])
+    words = message(4 * 20, timeout_ps=10**12)
     sim.open_flow(words)
-    sim.run(FOREVER)
+    sim.run(FOREVER_PS)
 
     order = [packet for _, packet in arrivals(sim, UP)]
     assert order.index(0) > order.index(1)
-    assert np.array_equal(np.asarray(words.received), np.asarray(words.words))
+    check_received([words])
 
 
-def test_flip_inverts_one_bit_of_one_copy() -> None:
-    network = compile_network(star(2, LINK))
-    down = int(network.next_link[2, 1, 0])
-    sim = ReferenceEngine(network, 1, [Rule(Fate.FLIP, 1.0, (down,))])
-    number = sim.add_job(job(2, 1))
+def test_flip_inverts_one_bit_of_one_copy(engine: Make) -> None:
+    network = star_of(2)
+    sim = engine(network, rules=[Rule(Fate.FLIP, 1.0, (link_between(network, 2, 1),))])
+    number = sim.add_job(job(network, 1))
     words = gradients(2, 3)
-    own = [segment(each) for each in words]
-    for rank in range(2):
-        sim.open_stream(number, rank, [own[rank]])
-    sim.run(FOREVER)
-    sim.run(FOREVER)
+    results = aggregate(sim, number, words).results
 
     total = np.add.reduce(words, dtype=np.int32)
     key = mix_plain(1, 2, number, 65536 * 1 + 1, 0, 0, 0, 0)  # caused by worker 1, the last
     expected = total.copy()
     expected.view(np.uint32)[mix_plain(key, 0, 40) % 3] ^= np.uint32(1 << mix_plain(key, 0, 41) % 32)
-    assert np.array_equal(own[0].result, total)
-    assert np.array_equal(own[1].result, expected)
+    assert np.array_equal(results[0], total)
+    assert np.array_equal(results[1], expected)
     assert not np.array_equal(total, expected)
 
 
-def test_cut_loses_what_is_on_the_wire_and_lets_the_rest_wait() -> None:
+def test_cut_loses_what_is_on_the_wire_and_lets_the_rest_wait(engine: Make) -> None:
     """At X the first packet is on its way and the second has begun; the third waits, and so do all copies."""
-    sim = struck_line()
-    sim.open_flow(flow(4 * 3, timeout_ps=10 * X + 2 * D))
+    sim = engine(LINE)
+    sim.open_flow(message(4 * 3, timeout_ps=10 * X + 2 * D))
     sim.run(X)
     sim.cut(UP)
     counters = sim.link_counters()[UP]
@@ -136,7 +133,7 @@ def test_cut_loses_what_is_on_the_wire_and_lets_the_rest_wait() -> None:
     counters = sim.link_counters()[UP]
     assert (counters["lost_packets"], counters["in_flight_packets"], counters["dropped_packets"]) == (2, 4, 0)
     sim.restore(UP)
-    (done,) = sim.run(FOREVER)
+    (done,) = sim.run(FOREVER_PS)
 
     assert arrivals(sim, UP) == [(10 * X + 2 * D + n * X + D, q) for n, q in ((1, 2), (2, 0), (3, 1), (4, 2))]
     assert done.time_ps == 10 * X + 2 * D + 4 * X + 2 * D
@@ -144,10 +141,10 @@ def test_cut_loses_what_is_on_the_wire_and_lets_the_rest_wait() -> None:
     check_conservation(sim)
 
 
-def test_a_rate_holds_for_what_is_left_of_the_packet_on_the_wire_and_all_behind_it() -> None:
+def test_a_rate_holds_for_what_is_left_of_the_packet_on_the_wire_and_all_behind_it(engine: Make) -> None:
     """A quarter of the first packet is sent; the rest of it, and the second one, take four times as long."""
-    sim = struck_line()
-    sim.open_flow(flow(8))
+    sim = engine(LINE)
+    sim.open_flow(message(8))
     sim.run(X // 4)
     sim.set_rate(UP, LINK.rate_bps // 4)
     sim.run(8 * X + D)
@@ -156,10 +153,10 @@ def test_a_rate_holds_for_what_is_left_of_the_packet_on_the_wire_and_all_behind_
     assert [time_ps for time_ps, _ in arrivals(sim, UP)] == [first + D, first + 4 * X + D]
 
 
-def test_paused_host_holds_packets_and_timers() -> None:
+def test_paused_host_holds_packets_and_timers(engine: Make) -> None:
     """The later of two pauses wins; what was held is processed in the order of arrival."""
-    sim = struck_line()
-    sim.open_flow(flow(8, timeout_ps=X))
+    sim = engine(LINE)
+    sim.open_flow(message(8, timeout_ps=X))
     until_ps = 50 * X + 2 * D
     sim.pause(1, until_ps)
     sim.pause(1, X)
@@ -172,35 +169,34 @@ def test_paused_host_holds_packets_and_timers() -> None:
     assert not any(row[2] == ARRIVAL and row[6] == 1 and row[0] < until_ps for row in sim.log)
 
 
-def test_crashed_host_ignores_packets_and_opens_nothing() -> None:
-    network = compile_network(star(2, LINK))
-    sim = ReferenceEngine(network, 1)
-    number = sim.add_job(job(2, 4, timeout_ps=X, first_timeout_ps=X))
+def test_crashed_host_ignores_packets_and_opens_nothing(engine: Make) -> None:
+    network = star_of(2)
+    sim = engine(network)
+    number = sim.add_job(job(network, 4, timeout_ps=X, first_timeout_ps=X))
     words = [segment(each) for each in gradients(2, 16)]
     sim.open_stream(number, 0, [words[0]])
     sim.crash(0)
     sim.crash(1)
     sim.open_stream(number, 1, [words[1]])
-    sim.open_flow(flow(4))
+    sim.open_flow(message(4))
 
-    assert sim.run(FOREVER) == []
+    assert sim.run(FOREVER_PS) == []
     assert [row[2] for row in sim.log] == [ARRIVAL] * 4  # what was under way arrives; no timer fires
     assert sim.worker_counters(number, 0)["timeouts"] == 0
     assert sim.switch_counters(number)["packets"] == 4
 
 
-def test_cleared_switch_starts_half_arrived_rounds_anew() -> None:
-    network = compile_network(star(2, LINK))
-    sim = ReferenceEngine(network, 1)
-    number = sim.add_job(job(2, 1, timeout_ps=10 * X + 2 * D, first_timeout_ps=10 * X + 2 * D))
+def test_cleared_switch_starts_half_arrived_rounds_anew(engine: Make) -> None:
+    network = star_of(2)
+    sim = engine(network)
+    number = sim.add_job(job(network, 1, timeout_ps=10 * X + 2 * D, first_timeout_ps=10 * X + 2 * D))
     words = gradients(2, 4)
     own = [segment(each) for each in words]
     sim.open_stream(number, 0, [own[0]])
     sim.run(X + D)
     sim.clear(2)
     sim.open_stream(number, 1, [own[1]])
-    sim.run(FOREVER)
-    sim.run(FOREVER)
+    run(sim, 2)
 
     assert np.array_equal(own[0].result, np.add.reduce(words, dtype=np.int32))
     assert sim.worker_counters(number, 0)["timeouts"] == 1

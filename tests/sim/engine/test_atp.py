@@ -1,0 +1,239 @@
+"""ATP of both engines: exact whatever is lost, doubled, cleared or collides, in ints or in floats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netfold.sim.engine.interface import Fate, Rule, Segment, losses
+from netfold.sim.engine.setup.jobs import first_entries
+from tests.examples import examples
+from tests.sim.engine.small import (
+    FRAME,
+    D,
+    Make,
+    Sim,
+    Words,
+    X,
+    aggregate,
+    atp_job,
+    check_sums,
+    claimed,
+    gradients,
+    link_between,
+    reference,
+    run,
+    run_dry,
+    seeds,
+    segment,
+    star_of,
+    start,
+)
+
+ELEMENTS = FRAME.elements
+MARGIN = 2**27  # words of up to four workers never saturate
+INT32_MAX = 2**31 - 1
+
+
+def float_segment(words: Words, floats: Sequence[float], are_floats: Sequence[int] = ()) -> Segment:
+    """A segment whose units can be sent as floats; `are_floats` are so from the start."""
+    is_float = np.zeros(-(-words.size // ELEMENTS), np.uint8)
+    is_float[list(are_floats)] = 1
+    return segment(words, floats=np.array(floats, np.float32), is_float=is_float)
+
+
+def check_ended(sim: Sim, jobs: int, streams: int) -> None:
+    """So many streams end, and nothing is left of them in any entry or on any link."""
+    assert len(run_dry(sim)) == streams
+    assert all(claimed(sim, number) == [] for number in range(jobs))
+
+
+@given(st.integers(1, 4), st.integers(1, 6), st.booleans(), st.floats(0, 0.3), st.integers(0, 2**32))
+@examples(25)
+def test_sums_do_not_depend_on_loss_window_or_entries(
+    engine: Make, workers: int, window: int, is_adaptive: bool, loss: float, seed: int
+) -> None:
+    """Two streams of two segments; hardly more entries than places in the window: two jobs collide."""
+    network = star_of(workers + 1)
+    sim = engine(network, loss, seed)
+    for _ in range(2):
+        sim.add_job(atp_job(network, window, entries=window + 1, is_adaptive=is_adaptive))
+    for stream in range(2):
+        words = [gradients(workers, size, seed + stream, MARGIN) for size in (61, 45)]
+        own = [[[segment(each[:30]), segment(each[30:])] for each in of_job] for of_job in words]
+        for number, segments in enumerate(own):
+            start(sim, number, segments)
+        run(sim, 2 * workers)
+        for segments, of_job in zip(own, words, strict=True):
+            check_sums([np.concatenate([each.result for each in pair]) for pair in segments], of_job)
+    check_ended(sim, 2, 0)
+
+
+def test_three_jobs_compete_for_few_entries(engine: Make) -> None:
+    """Sixteen units of each on their way and 24 entries, 1 % loss: most collide, none is wrong."""
+    network = star_of(5)
+    for seed in seeds(engine, 5, 1):
+        sim = engine(network, 0.01, seed)
+        for number in range(3):
+            sim.add_job(atp_job(network, 16, entries=24, is_adaptive=number == 2))
+        words = [gradients(4, 400 * ELEMENTS, 10 * seed + number, MARGIN) for number in range(3)]
+        own = [[segment(each) for each in of_job] for of_job in words]
+        for number, of_job in enumerate(own):
+            start(sim, number, [[each] for each in of_job])
+        check_ended(sim, 3, 12)
+        for of_job, sent in zip(own, words, strict=True):
+            check_sums([each.result for each in of_job], sent)
+        assert sum(sim.switch_counters(number)["collisions"] for number in range(3)) > 1000
+
+
+def test_copies_right_behind_change_nothing(engine: Make) -> None:
+    """On every link, of packets, forwarded ones, acknowledgements and results; some of them are lost, too."""
+    network = star_of(5)
+    links = tuple(range(len(network.link_names)))
+    rules = [*losses([0.01] * len(links)), Rule(Fate.DUPLICATE, 0.25, links)]
+    sim = engine(network, rules=rules)
+    number = sim.add_job(atp_job(network, 16))
+    words = gradients(4, 400 * ELEMENTS, margin=MARGIN)
+    check_sums(aggregate(sim, number, words).results, words)
+    check_ended(sim, 1, 0)
+
+    counters = sim.switch_counters(number)
+    assert counters["duplicates_dropped"] > 100
+    assert counters["answers"] > 10
+    assert all(sim.worker_counters(number, rank)["stale_results"] > 100 for rank in range(4))
+
+
+def test_a_collided_unit_moves_its_place_to_an_entry_of_its_own(engine: Make) -> None:
+    """The second job finds the only entry taken, and is offered the other one for what follows."""
+    network = star_of(3)
+    seed = next(seed for seed in range(99) if first_entries(seed, 0, 2, 1) == first_entries(seed, 1, 2, 1))
+    sim = engine(network, seed=seed)
+    words = gradients(2, 4 * ELEMENTS, margin=MARGIN)
+    own = [[segment(each) for each in words] for _ in range(2)]
+    for _ in range(2):
+        sim.add_job(atp_job(network, 1, entries=2))
+    for number, of_job in enumerate(own):
+        start(sim, number, [[each] for each in of_job])
+    check_ended(sim, 2, 4)
+
+    for of_job in own:
+        check_sums([each.result for each in of_job], words)
+    first, second = (sim.switch_counters(number) for number in range(2))
+    assert (first["collisions"], first["results"]) == (0, 4)
+    assert (second["collisions"], second["results"], second["server_packets"]) == (2, 3, 5)
+
+
+def test_proposals_are_entries_that_the_job_has_not_used_until_none_is_found() -> None:
+    """Five entries, three of them first ones: each of the others once, then 64 tries in vain."""
+    network = star_of(2)
+    sim = reference(network)
+    sim.add_job(atp_job(network, 3, entries=5))
+    server = sim.jobs[0].server  # type: ignore[union-attr]
+    first = first_entries(1, 0, 5, 3)
+    proposals = [server.propose() for _ in range(2)]
+    tries = server.tries
+
+    assert sorted([*first, *proposals]) == [0, 1, 2, 3, 4]
+    candidates = [sim.fabric.key(15, 0, number) % 5 for number in range(tries)]
+    assert list(dict.fromkeys(entry for entry in candidates if entry not in first)) == proposals
+    assert server.propose() == -1
+    assert server.tries == tries + 64
+
+
+@pytest.mark.parametrize(("stream", "answers"), [(0, 0), (1, 1), (2, 1)])
+def test_the_server_answers_stragglers_of_the_last_two_streams(
+    engine: Make, stream: int, answers: int
+) -> None:
+    """After three streams: a copy of a packet of one of them comes late to the server."""
+    network = star_of(2)
+    to_server = link_between(network, 2, 1)
+    put_ps = stream * 4 * (X + D) + X + D
+    copy = Rule(Fate.DUPLICATE, 1.0, (to_server,), 99 * D, from_ps=put_ps, until_ps=put_ps + 1)
+    sim = engine(network, rules=[copy])
+    number = sim.add_job(atp_job(network, 1))
+    for seed in range(3):
+        words = gradients(1, ELEMENTS, seed, MARGIN)
+        check_sums(aggregate(sim, number, words).results, words)
+    run_dry(sim)
+
+    assert sim.worker_counters(number, 0)["stale_results"] == answers
+    assert sim.switch_counters(number)["server_packets"] == 4
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.02])
+def test_units_whose_sum_saturates_are_sent_again_as_floats(engine: Make, loss: float) -> None:
+    """Of three units the second overflows at the switch: its floats are added, the others stay ints."""
+    network = star_of(3)
+    sim = engine(network, loss)
+    number = sim.add_job(atp_job(network, 3))
+    words = [np.arange(3 * ELEMENTS, dtype=np.int32) - 5 for _ in range(2)]
+    for each in words:
+        each[ELEMENTS + 1] = 2**30
+    own = [float_segment(each, each / 8) for each in words]
+    start(sim, number, [[each] for each in own])
+    done = run(sim, 2)
+    check_ended(sim, 1, 0)
+
+    second = slice(ELEMENTS, 2 * ELEMENTS)
+    for one in own:
+        assert one.is_float is not None
+        assert one.is_float.tolist() == [0, 1, 0]
+        assert one.result.view(np.float32)[second].tolist() == (words[0][second] / 4).tolist()
+        rest = np.delete(np.arange(3 * ELEMENTS), second)
+        assert np.array_equal(one.result[rest], 2 * words[0][rest])
+    counters = sim.switch_counters(number)
+    assert counters["requests"] >= 1
+    if loss == 0:
+        # Floats go when the request comes; the result of the third unit, right behind it, makes a gap of the
+        # second, so they go once more.
+        assert (counters["requests"], counters["overflowed_words"], counters["server_packets"]) == (1, 1, 7)
+        request_ps = (2 + 3) * X + 4 * D
+        assert done[-1].time_ps == request_ps + 4 * (X + D) + X
+
+
+def test_without_floats_a_saturated_word_sticks(engine: Make) -> None:
+    """2^31 − 1 + 1 is not −2^31, as where addition wraps, and what follows brings it not back."""
+    network = star_of(4)
+    sim = engine(network)
+    number = sim.add_job(atp_job(network, 1))
+    words = [np.array([first, 7], np.int32) for first in (INT32_MAX, 1, -100)]
+    results = aggregate(sim, number, words).results
+
+    assert all(each.tolist() == [INT32_MAX, 21] for each in results)
+    assert sim.switch_counters(number)["overflowed_words"] == 2
+
+
+@pytest.mark.parametrize("window", [1, 8])
+@pytest.mark.parametrize("loss", [0.0, 0.05])
+def test_units_that_one_host_cannot_quantise_are_floats_everywhere(
+    engine: Make, window: int, loss: float
+) -> None:
+    """Also if the others have not sent them yet when they are asked to."""
+    network, units = star_of(4), 8
+    sim = engine(network, loss)
+    number = sim.add_job(atp_job(network, window))
+    words = gradients(3, units * ELEMENTS, margin=MARGIN)
+    own = [
+        float_segment(each, np.arange(each.size) / 4 + worker, are_floats=[2, 5] if worker == 1 else [])
+        for worker, each in enumerate(words)
+    ]
+    start(sim, number, [[each] for each in own[:2]])
+    assert sim.run(X + D) == []
+    sim.open_stream(number, 2, [own[2]])
+    check_ended(sim, 1, 3)
+
+    total = np.sum(words, axis=0)
+    for one in own:
+        assert one.is_float is not None
+        assert one.is_float.tolist() == [0, 0, 1, 0, 0, 1, 0, 0]
+        for unit in range(units):
+            at = slice(unit * ELEMENTS, (unit + 1) * ELEMENTS)
+            if unit in (2, 5):
+                expected = np.arange(at.start, at.stop) * 0.75 + 3
+                assert one.result.view(np.float32)[at].tolist() == expected.tolist()
+            else:
+                assert np.array_equal(one.result[at], total[at])

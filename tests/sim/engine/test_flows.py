@@ -1,0 +1,223 @@
+"""Flows of both engines against closed forms, and exact whatever is lost or dropped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import accumulate
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netfold.homomorphic.kernels.keyed import mix_plain
+from netfold.sim.engine.interface import Completion, Frame
+from netfold.topologies.graph import LinkSpec
+from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.routing import compile_network
+from tests.reference.engine.fabric import ARRIVAL, FLOW_TIMER
+from tests.sim.engine.small import (
+    FOREVER_PS,
+    FRAME,
+    LINK,
+    A,
+    D,
+    Make,
+    X,
+    chain,
+    check_conservation,
+    check_received,
+    compiled,
+    flow,
+    gradients,
+    link_between,
+    links_total,
+    message,
+    run,
+    run_dry,
+    star_of,
+    transmit_ps,
+)
+
+LINE = chain([LINK] * 2)
+
+
+@given(
+    st.lists(st.tuples(st.integers(10**9, 4 * 10**11), st.integers(0, 10**7)), min_size=2, max_size=5),
+    st.integers(1, 12),
+)
+def test_a_flow_pipelines_through_its_links(engine: Make, links: list[tuple[int, int]], packets: int) -> None:
+    """It takes every link's X and D once, and the slowest link's X for each further packet."""
+    times_ps = [transmit_ps(50, rate_bps) for rate_bps, _ in links]
+    sim = engine(chain([LinkSpec(*link, 1 << 30) for link in links]))
+    sent = message(4 * packets)
+    sim.open_flow(sent)
+
+    delays_ps = sum(delay_ps for _, delay_ps in links)
+    expected_ps = sum(times_ps) + (packets - 1) * max(times_ps) + delays_ps
+    assert run_dry(sim) == [Completion(expected_ps, "flow", -1, 0)]
+    check_received([sent])
+
+
+@pytest.mark.parametrize("links", [2, 3, 5])
+@pytest.mark.parametrize("packets", [1, 2, 9])
+def test_a_last_packet_that_is_not_full_takes_less_time(engine: Make, links: int, packets: int) -> None:
+    sim = engine(chain([LINK] * links))
+    sent = message(4 * packets - 3)  # one word in the last packet: 38 B
+    sim.open_flow(sent)
+
+    last_ps = 304_000
+    delivered_ps = (packets + links - 2) * X + last_ps + links * D if packets > 1 else links * (last_ps + D)
+    assert run_dry(sim) == [Completion(delivered_ps, "flow", -1, 0)]
+    check_received([sent])
+
+
+def test_a_window_of_one_waits_a_round_trip_per_packet(engine: Make) -> None:
+    sim = engine(chain([LINK] * 3))
+    sim.open_flow(message(4 * 6, window=1))
+
+    round_trip = 3 * (X + D) + 3 * (A + D)
+    assert run_dry(sim) == [Completion(5 * round_trip + 3 * (X + D), "flow", -1, 0)]
+
+
+@pytest.mark.parametrize("workers", [2, 4, 5, 8])
+def test_ring_all_reduce(engine: Make, workers: int) -> None:
+    """A step takes T + 1 packet times and two delays; the next one starts behind an acknowledgement."""
+    packets, steps = 5, 2 * (workers - 1)
+    sim = engine(star_of(workers))
+    targets: list[int] = []  # by flow
+
+    def send(source: int) -> None:
+        targets.append((source + 1) % workers)
+        sim.open_flow(flow(source, targets[-1], np.arange(4 * packets, dtype=np.int32)))
+
+    for source in range(workers):
+        send(source)
+    last_ps = 0
+    for finished in range(steps * workers):
+        (done,) = run(sim, 1)
+        last_ps = done.time_ps
+        if finished < (steps - 1) * workers:
+            send(targets[done.worker])
+
+    assert steps * ((packets + 1) * X + 2 * D) + (steps - 1) * A == last_ps
+    assert run_dry(sim) == []
+
+
+def test_log_of_one_packet_and_its_ack(engine: Make) -> None:
+    """Order 1 is the timer's, which the ACK voids."""
+    sim = engine(LINE)
+    sim.run(D)
+    sim.open_flow(message(4))
+    run_dry(sim)
+
+    up, down, back_up, back_down = (
+        link_between(LINE, node, target) for node, target in [(0, 1), (2, 1), (1, 0), (2, 0)]
+    )
+    there = D + 2 * (X + D)
+    assert sim.log == [
+        (D + X + D, 0, ARRIVAL, up, 0, 0, 0, 0),
+        (there, 2, ARRIVAL, down, 0, 0, 0, 0),
+        (there + A + D, 3, ARRIVAL, back_up, 0, 0, 1, 0),
+        (there + 2 * (A + D), 4, ARRIVAL, back_down, 0, 0, 1, 0),
+    ]
+    assert sim.now_ps == FOREVER_PS
+
+
+def test_a_full_buffer_drops_what_does_not_fit(engine: Make) -> None:
+    """Packets come ten times faster than they leave: of the first ten, the buffer of three holds three."""
+    rates = np.where(LINE.is_host[LINE.link_source], 10**10, 10**9)
+    sim = engine(replace(LINE, rate_bps=rates, buffer_bytes=np.full(4, 150)))
+    sent = message(40, timeout_ps=50_000_000)
+    sim.open_flow(sent)
+    sim.run(D + X)
+
+    counters = sim.link_counters()[link_between(LINE, 2, 1)]
+    assert (counters["sent_packets"], counters["dropped_packets"], counters["busy_ps"]) == (3, 7, 3 * X)
+    run(sim, 1)
+    check_received([sent])
+    check_conservation(sim)
+
+
+def test_a_timer_backs_off(engine: Make) -> None:
+    sim = engine(LINE, loss=1.0)
+    sim.open_flow(message(1, timeout_ps=1000))
+    assert sim.run(300_000) == []
+
+    pauses = [1000 * min(2**k, 64) for k in range(11)]
+    fired = [row[0] for row in sim.log if row[2] == FLOW_TIMER]
+    assert fired == [time for time in accumulate(pauses) if time <= 300_000]
+    assert sim.flow_counters(0) == {"timeouts": len(fired), "retransmitted_packets": len(fired)}
+    assert sim.now_ps == 300_000
+
+
+def test_losses_are_those_the_keys_name(engine: Make) -> None:
+    sim = engine(LINE, loss=0.3, seed=9)
+    sim.open_flow(message(4 * 60))
+    sim.run(60 * X)
+
+    lost = [mix_plain(mix_plain(9, 3, 5, q, 0), 0) < int(0.3 * 2.0**64) for q in range(60)]
+    assert lost.count(True) == sim.link_counters()[link_between(LINE, 0, 1)]["lost_packets"] > 0
+
+
+def test_a_link_loses_its_share() -> None:
+    """3 % of 40,000 packets, within four standard deviations."""
+    sim = compiled(star_of(2), loss=0.03)
+    sim.open_flow(message(4 * 40_000, window=64, ack_every=4, timeout_ps=50_000_000))
+    run(sim, 1)
+    link = sim.link_counters()[0]
+
+    deviation = np.sqrt(0.03 * 0.97 * link["sent_packets"])
+    assert abs(link["lost_packets"] - 0.03 * link["sent_packets"]) < 4 * deviation
+
+
+def test_a_route_picks_among_equal_paths(engine: Make) -> None:
+    network = compile_network(leaf_spine(2, 2, 1, LINK, LINK))
+    for route, spine in enumerate(["spine0", "spine1", "spine0"]):
+        sim = engine(network)
+        sim.open_flow(message(8, route=route))
+        run_dry(sim)
+        visited = {network.nodes[network.link_target[row[3]]] for row in sim.log}
+        assert visited == {"h0", "leaf0", spine, "leaf1", "h1"}
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.01, 0.05, 0.3])
+@pytest.mark.parametrize(("window", "ack_every"), [(1, 1), (8, 1), (8, 3), (100, 16)])
+def test_flows_deliver_under_loss(engine: Make, loss: float, window: int, ack_every: int) -> None:
+    sim = engine(chain([LINK] * 3), loss)
+    sent = message(4 * 50 - 1, window=window, ack_every=ack_every, timeout_ps=60_000_000)
+    sim.open_flow(sent)
+    run_dry(sim)
+
+    check_received([sent])
+    lost = links_total(sim, "lost_packets")
+    assert (sim.flow_counters(0)["retransmitted_packets"] > 0) == (lost > 0)
+
+
+def test_flows_are_exact_when_a_buffer_overflows(engine: Make) -> None:
+    """Seven hosts send to one whose port holds five packets."""
+    sim = engine(star_of(8, replace(LINK, buffer_bytes=5 * 50)))
+    flows = [
+        flow(host, 7, words, FRAME, timeout_ps=50_000_000, window=16, ack_every=4)
+        for host, words in enumerate(gradients(7, 4 * 60 - 3))
+    ]
+    for each in flows:
+        sim.open_flow(each)
+    assert len(run_dry(sim)) == 7
+
+    assert links_total(sim, "dropped_packets") > 0
+    check_received(flows)
+
+
+def test_neighbours_on_a_star_send_at_line_rate() -> None:
+    """8 hosts send 100 MB each in packets of 1000 B: 8.00208 ms, as ns.py 0.5.0 and csg-htsim measure too."""
+    sim = compiled(star_of(8, LinkSpec(100 * 10**9, 10**6, 64 << 20)))
+    frame = Frame("plain", elements=250, overhead_bytes=0)
+    for host in range(8):
+        plain = flow(host, (host + 1) % 8, np.zeros(0, np.int32), frame)
+        limits = {"window": 100_000, "ack_every": 100_000, "timeout_ps": FOREVER_PS}
+        sim.open_flow(replace(plain, words_count=25 * 10**6, words=None, received=None, **limits))
+    done = run(sim, 8)
+
+    assert {8_002_080_000} == {completion.time_ps for completion in done}
+    assert sim.packet_hops == 2 * 800_000
