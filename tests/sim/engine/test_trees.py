@@ -10,6 +10,7 @@ from netfold.sim.engine.interface import Branch
 from netfold.switch.program import ProgramSpec
 from netfold.switch.programs.switchml import SWITCHML
 from netfold.switch.programs.timed import TIMED
+from netfold.switch.programs.tree import TREE
 from netfold.topologies.leaf_spine import leaf_spine
 from netfold.topologies.routing import compile_network
 from tests.reference.engine.fabric import SLOT_TIMER, STREAM_TIMER
@@ -31,7 +32,7 @@ from tests.sim.engine.small import (
 )
 
 FABRIC = compile_network(leaf_spine(2, 1, 2, LINK, LINK))  # hosts 0 … 3, leaves 4 and 5, spine 6
-TREE = {"switch": 6, "branches": (Branch(4, 0), Branch(5, 0)), "homes": (1, 1, 2, 2)}
+TWO_LEVELS = {"switch": 6, "branches": (Branch(4, 0), Branch(5, 0)), "homes": (1, 1, 2, 2)}
 
 
 @pytest.mark.parametrize("program", [SWITCHML, TREE])
@@ -41,7 +42,7 @@ def test_two_levels_take_four_hops_and_a_packet_per_uplink(
 ) -> None:
     packets = 2 * unit_packets
     sim = engine(FABRIC)
-    number = sim.add_job(job(FABRIC, packets, unit_packets=unit_packets, program=program, **TREE))
+    number = sim.add_job(job(FABRIC, packets, unit_packets=unit_packets, program=program, **TWO_LEVELS))
     words = gradients(4, 4 * packets)
     outcome = aggregate(sim, number, words)
 
@@ -61,7 +62,7 @@ def test_a_leaf_answers_from_the_result_that_it_keeps(engine: Make) -> None:
     """A worker whose result is lost gets it again from its leaf; the spine hears nothing of it."""
     sim = engine(FABRIC)
     timeouts = {"timeout_ps": 40 * X + 8 * D, "first_timeout_ps": 40 * X + 8 * D}
-    number = sim.add_job(job(FABRIC, 1, **timeouts, **TREE))
+    number = sim.add_job(job(FABRIC, 1, **timeouts, **TWO_LEVELS))
     words = gradients(4, 4)
     own = [segment(each) for each in words]
     start(sim, number, [[each] for each in own])
@@ -80,7 +81,7 @@ def test_a_leaf_answers_from_the_result_that_it_keeps(engine: Make) -> None:
 
 def test_table_add_sends_codes_up_and_lanes_from_there_on(engine: Make) -> None:
     sim = engine(FABRIC)
-    number = sim.add_job(job(FABRIC, 1, lanes=8, **TREE))
+    number = sim.add_job(job(FABRIC, 1, lanes=8, **TWO_LEVELS))
     table = np.arange(16, dtype=np.int32) * 1000
     codes = [np.array([0x76543210 + rank], np.uint32) for rank in range(4)]
     results = [np.zeros(8, np.int32) for _ in codes]
