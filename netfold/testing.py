@@ -34,7 +34,7 @@ _SIZES = (1, 63, 100, 4097)
 _SCALING_LABEL = "values exponents"  # of a message that `fold` itself sends for a scaled one
 
 
-class _Case(NamedTuple):
+class _LawCase(NamedTuple):
     """Gradients of all workers, and what their rounds are called in an error."""
 
     gradients: list[Gradient]
@@ -118,7 +118,7 @@ def values(kind: str, elements: int, random: np.random.Generator) -> Gradient:
     return drawn.astype(np.float32)
 
 
-def _cases(count: int, seed: int) -> Iterator[_Case]:
+def _cases(count: int, seed: int) -> Iterator[_LawCase]:
     for number in range(count):
         random = np.random.default_rng([seed, number])
         workers, elements = int(random.choice(_WORKERS)), int(random.choice(_SIZES))
@@ -132,10 +132,10 @@ def _cases(count: int, seed: int) -> Iterator[_Case]:
         ]
         sizes = f"{workers} workers, {elements} elements"
         told = f"case {number} (seed {seed}): {sizes}, {kind}, {density:.1%} {pattern}"
-        yield _Case(gradients, told)
+        yield _LawCase(gradients, told)
 
 
-def _check_case(codec: Codec, case: _Case, number: int, seed: int) -> None:
+def _check_case(codec: Codec, case: _LawCase, number: int, seed: int) -> None:
     workers = len(case.gradients)
     order = np.random.default_rng([seed, number, 1]).permutation(workers).tolist()
     check_round(codec, case.gradients, Round(number % 10, number % 3, workers, seed), order)
@@ -172,7 +172,7 @@ def _folded(
     notes: list[Note] = []
     given = [gradient.copy() for gradient in gradients]
     try:
-        folded = fold(encoders, given, replace(round, tell=notes.append), order)
+        folded = fold(encoders, given, replace(round, report=notes.append), order)
     except LockStepError as error:
         raise AssertionError(str(error)) from error
     for rank, (before, after) in enumerate(zip(gradients, given, strict=True)):

@@ -21,7 +21,7 @@ from netfold.homomorphic.kernels.bits import popcount, trailing_zeros
 from netfold.homomorphic.kernels.compiled import kernel
 from netfold.homomorphic.kernels.threads import in_parallel
 from netfold.homomorphic.numbers.compact import Compact, all_of
-from netfold.homomorphic.numbers.formats import Agreed, Format, word_starts
+from netfold.homomorphic.numbers.formats import Agreed, NumberFormat, word_starts
 
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 DENSE_SHARE = 8  # values are gathered where at most one in so many is not zero
@@ -86,7 +86,7 @@ def scatter(index: WideIndex, values: Gradient, decoded: Gradient, clear: bool) 
 
 
 @dataclass(frozen=True)
-class Bucket:
+class WorkerBucket:
     """One worker's bucket in a round."""
 
     gradient: Gradient
@@ -135,7 +135,7 @@ def nonzeros_of(own: Members, gradient: Gradient) -> Compact:
     return Compact(values, own.starts, gradient)
 
 
-def everyone(elements: int) -> WideIndex:
+def full_support(elements: int) -> WideIndex:
     """An index that names all of so many elements."""
     index = np.full(-(-elements // WORD_ELEMENTS), _ALL, np.uint64)
     if elements % WORD_ELEMENTS:
@@ -143,7 +143,7 @@ def everyone(elements: int) -> WideIndex:
     return index
 
 
-class Placed(NamedTuple):
+class WordLayout(NamedTuple):
     """Members whose words lie one after the other, group of blocks by group of blocks."""
 
     members: Members
@@ -152,12 +152,12 @@ class Placed(NamedTuple):
     offsets: NDArray[np.int64]  # (groups + 1,) words before each group
 
 
-def placed(members: Members, agreed: Agreed, group_blocks: int = 1) -> Placed:
+def word_layout(members: Members, agreed: Agreed, group_blocks: int = 1) -> WordLayout:
     """Where the words of members lie."""
-    return Placed(members, agreed, group_blocks, word_starts(agreed, members.starts, group_blocks))
+    return WordLayout(members, agreed, group_blocks, word_starts(agreed, members.starts, group_blocks))
 
 
-def encode(place: Placed, source: Compact, words: NDArray[Any]) -> None:
+def encode(place: WordLayout, source: Compact, words: NDArray[Any]) -> None:
     """Write one worker's words of all members, `(offsets[-1],)`.
 
     `source` has the members' values and no others, or it has all of the gradient's.
@@ -177,7 +177,7 @@ def encode(place: Placed, source: Compact, words: NDArray[Any]) -> None:
     in_parallel(write, _chunks(place))
 
 
-def decode(place: Placed, words: NDArray[Any], decoded: Gradient, clear: bool) -> int:
+def decode(place: WordLayout, words: NDArray[Any], decoded: Gradient, clear: bool) -> int:
     """Write the values of merged words into `decoded`, and with `clear` zero where no member is.
 
     Returns how many members' sums are beyond float32 and became an infinity.
@@ -209,15 +209,15 @@ class _Chunk:
     words: slice
 
 
-def _chunk_groups(place: Placed) -> int:
+def _chunk_groups(place: WordLayout) -> int:
     return max(1, CHUNK_ELEMENTS // (place.group_blocks * place.members.block_elements))
 
 
-def _chunks(place: Placed) -> int:
+def _chunks(place: WordLayout) -> int:
     return -(-(place.offsets.size - 1) // _chunk_groups(place))
 
 
-def _chunk(place: Placed, number: int) -> _Chunk:
+def _chunk(place: WordLayout, number: int) -> _Chunk:
     members = place.members
     groups = slice(number * _chunk_groups(place), (number + 1) * _chunk_groups(place))
     last_group = min(groups.stop, place.offsets.size - 1)
@@ -235,14 +235,14 @@ def _chunk(place: Placed, number: int) -> _Chunk:
 
 
 def exchange_members(
-    bucket: Bucket, place: Placed, numbers: Format[Any], label: str, clear: bool = True
+    bucket: WorkerBucket, place: WordLayout, numbers: NumberFormat[Any], label: str, clear: bool = True
 ) -> Generator[tuple[Message, ...], tuple[Merged, ...], int]:
     """Sum the members' values in one operation, and decode them as `decode` does; return what it returns."""
     (merged,) = yield (members_message(bucket.gradient, place, numbers, label),)
     return decode(place, merged.words, bucket.decoded, clear)
 
 
-def members_message(gradient: Gradient, place: Placed, numbers: Format[Any], label: str) -> Message:
+def members_message(gradient: Gradient, place: WordLayout, numbers: NumberFormat[Any], label: str) -> Message:
     """One worker's words of all members, as a message."""
     words = np.empty(int(place.offsets[-1]), numbers.dtype)
     encode(place, all_of(gradient, place.members.block_elements), words)
@@ -257,7 +257,7 @@ def members_message(gradient: Gradient, place: Placed, numbers: Format[Any], lab
     )
 
 
-def tell_infinite(infinite: int, decoded: Gradient, round: Round) -> None:
+def report_infinite(infinite: int, decoded: Gradient, round: Round) -> None:
     """Note which sums of finite values are beyond float32, if `decode` found any.
 
     It may have found some twice, or in words that were then sent again: what stands in the end counts.
@@ -265,4 +265,4 @@ def tell_infinite(infinite: int, decoded: Gradient, round: Round) -> None:
     elements = np.flatnonzero(np.isinf(decoded)) if infinite else np.zeros(0, np.int64)
     if elements.size:
         text = f"{elements.size} sums are beyond the range of float32 and became infinite"
-        round.tell(Note(NoteKind.INFINITE, text, elements.size, decoded.size, elements))
+        round.report(Note(NoteKind.INFINITE, text, elements.size, decoded.size, elements))

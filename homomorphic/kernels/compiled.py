@@ -144,12 +144,12 @@ def intrinsic(function: Callable[..., Any]) -> Any:
     return _defer(function, make)
 
 
-def _as_it_is(container: Any) -> Any:
+def _unchanged(container: Any) -> Any:
     """What a compiled loop over a tuple goes through, so that its values may be of different types."""
     return container
 
 
-literal_unroll: Any = _defer(_as_it_is, lambda plain: _numba().literal_unroll)
+literal_unroll: Any = _defer(_unchanged, lambda plain: _numba().literal_unroll)
 
 
 def _numba() -> Any:

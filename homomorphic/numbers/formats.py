@@ -65,7 +65,7 @@ class Agreed(Protocol):
 A = TypeVar("A", bound=Agreed)
 
 
-class Format(Protocol[A]):
+class NumberFormat(Protocol[A]):
     """A way to write numbers; it keeps no state."""
 
     merge: ClassVar[Merge]  # of its words
@@ -108,9 +108,9 @@ class Format(Protocol[A]):
         ...
 
 
-def number_format(values: Values, block_elements: int) -> Format[Any]:
+def number_format(values: Values, block_elements: int) -> NumberFormat[Any]:
     """The format of this name."""
-    formats: dict[Values, Callable[[int], Format[Any]]] = {
+    formats: dict[Values, Callable[[int], NumberFormat[Any]]] = {
         "block_exponent": BlockExponent,
         "float32": Float32,
         "exact": Exact,

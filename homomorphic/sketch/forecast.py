@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Round
-from netfold.homomorphic.numbers.formats import Agreed, Format
+from netfold.homomorphic.numbers.formats import Agreed, NumberFormat
 
 ROUNDS = 4  # looked back upon …
 STEPS = 8  # … none of them so many steps ago: gradients will have changed since
@@ -56,13 +56,13 @@ class History:
             if record.elements == elements and round.step - record.step < STEPS
         ]
 
-    def forecast(self, round: Round, elements: int, numbers: Format[Any]) -> Seen | None:
+    def forecast(self, round: Round, elements: int, numbers: NumberFormat[Any]) -> Seen | None:
         """What to expect of a round of so many elements; None without any to go by."""
         seen = self.recent(round, elements)
         return forecast_of(seen, numbers) if seen else None
 
 
-def forecast_of(rounds: Sequence[Seen], numbers: Format[Any]) -> Seen:
+def forecast_of(rounds: Sequence[Seen], numbers: NumberFormat[Any]) -> Seen:
     """A round at least as dense as each of these (one at least), with numbers that suit them."""
     largest = np.maximum.reduce([one.members for one in rounds])
     return Seen(largest, numbers.forecast([one.agreed for one in rounds]))

@@ -1,7 +1,7 @@
 """Sketches of any kind, peeled in two steps: an order from the structure alone, then the values along it.
 
 Members are edges between their three counters. Which of them ever stand alone, and in what order, depends on
-the index and the hashes only, so one `schedule` serves every plane of words: digits of wide integers, or
+the index and the hashes only, so one `peeling_order` serves every plane of words: digits of wide integers, or
 floats. `replay` then reads each member's word where it stands alone and takes it out of its other counters.
 
 Everything `tables` does comes out the same here, more slowly; what is here alone is signs, hashes of one
@@ -45,7 +45,7 @@ class Hypergraph(NamedTuple):
     size: int  # counters of the table
 
 
-class Schedule(NamedTuple):
+class PeelingOrder(NamedTuple):
     """The members that come out, in order; those of a round stand alone when it begins."""
 
     members: Uint32s  # (recovered,)
@@ -82,7 +82,7 @@ def add(graph: Hypergraph, words: Words, table: Words) -> None:
         _add(graph, word_plane, table_plane)
 
 
-def schedule(graph: Hypergraph) -> Schedule:
+def peeling_order(graph: Hypergraph) -> PeelingOrder:
     """In what order members come out, in rounds: all that stand alone when a round begins leave in it.
 
     A member with two hashes on one counter never stands alone there.
@@ -92,7 +92,7 @@ def schedule(graph: Hypergraph) -> Schedule:
     queue = np.empty(graph.size + 1, np.uint32)
     _enter(graph.counters, degrees, numbers)
     recovered, rounds = _take_out(graph.counters, Cells(degrees, numbers, queue), members, hashes)
-    return Schedule(members[:recovered], hashes[:recovered], rounds)
+    return PeelingOrder(members[:recovered], hashes[:recovered], rounds)
 
 
 def float_error(workers: int) -> float:
@@ -106,7 +106,7 @@ def float_error(workers: int) -> float:
 
 def replay(
     graph: Hypergraph,
-    order: Schedule,
+    order: PeelingOrder,
     table: Words,
     sums: Words,
     is_flagged: bool = False,
@@ -132,7 +132,7 @@ def replay(
     return is_complete and bool(left <= float_error(workers) * largest)
 
 
-def estimate(graph: Hypergraph, order: Schedule, left: Words, sums: Words) -> NDArray[np.int64]:
+def estimate(graph: Hypergraph, order: PeelingOrder, left: Words, sums: Words) -> NDArray[np.int64]:
     """Write the median of its counters for every member that did not come out; return which these are.
 
     `left` is one plane of a replayed table, `sums` its `(m,)` words.
@@ -208,7 +208,7 @@ def _hash_of(counters: Counters, m: np.uint32, counter: np.uint32) -> int:
 
 @kernel
 def _replay(
-    graph: Hypergraph, order: Schedule, table: Words, sums: Words, sum_bits: Uint32s, kept: np.uint32
+    graph: Hypergraph, order: PeelingOrder, table: Words, sums: Words, sum_bits: Uint32s, kept: np.uint32
 ) -> None:
     """One plane; `sum_bits` are the same words as `sums`, of which the `kept` bits are."""
     counters = graph.counters

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import TINY, FloatAddBound, Sums, sums_of_parts
 from netfold.homomorphic.codec import (
+    CodecRefusal,
     EncodeError,
     Exchange,
     Gradient,
@@ -37,23 +38,22 @@ from netfold.homomorphic.codec import (
     Message,
     Note,
     NoteKind,
-    Refusal,
     Round,
     Work,
 )
 from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
 from netfold.homomorphic.index.members import (
-    Placed,
+    WordLayout,
     decode,
     encode,
-    everyone,
+    full_support,
     members_message,
     members_of,
-    placed,
+    word_layout,
 )
 from netfold.homomorphic.index.membership import IndexMemory, exchange_index, own_index
 from netfold.homomorphic.numbers.compact import all_of
-from netfold.homomorphic.numbers.formats import Agreed, Format
+from netfold.homomorphic.numbers.formats import Agreed, NumberFormat
 from netfold.homomorphic.sketch import hypergraph
 from netfold.homomorphic.sketch.hashing import (
     POSITIONS_SPARE,
@@ -81,24 +81,24 @@ class Options(NamedTuple):
     index_bits: IndexBits
 
 
-def cells_refusal(workers: int, overflow: str) -> Refusal | None:
+def cells_refusal(workers: int, overflow: str) -> CodecRefusal | None:
     """Cells of 4 bits that overflow; `overflow` is what becomes of sums that leave int32.
 
     A word is eight cells, counted by ADD. Where sums wrap, the highest cell may well use the sign.
     """
     if workers > WORKERS_MAX:
         reason = f"{workers} workers overflow the index's cells of 4 bits, which count to {WORKERS_MAX}"
-        return Refusal("index_bits", reason, f"index_bits: 1, or {WORKERS_MAX} workers at most")
+        return CodecRefusal("index_bits", reason, f"index_bits: 1, or {WORKERS_MAX} workers at most")
     if overflow != "wrap" and workers > INT32_WORKERS_MAX:
         reason = (
             f"{workers} workers in the index's cells of 4 bits leave int32, and with overflow {overflow} "
             f"the index would be wrong; up to {INT32_WORKERS_MAX} fit"
         )
-        return Refusal("index_bits", reason, "index_bits: 1")
+        return CodecRefusal("index_bits", reason, "index_bits: 1")
     return None
 
 
-def exchange(gradient: Gradient, numbers: Format[Any], options: Options, round: Round) -> Exchange:
+def exchange(gradient: Gradient, numbers: NumberFormat[Any], options: Options, round: Round) -> Exchange:
     """Unite the index, sum the sketch, peel it, estimate what is left."""
     announced = numbers.announce(all_of(gradient, numbers.block_elements), round)
     union, merged = yield from _unite(gradient, announced, options.index_bits, round)
@@ -107,10 +107,10 @@ def exchange(gradient: Gradient, numbers: Format[Any], options: Options, round: 
     head = blocks * _BLOCK_WORDS
     members = union.copy()
     members[head:] = 0
-    tail = everyone(gradient.size)
+    tail = full_support(gradient.size)
     tail[:head] = 0
     table = _Table(numbers, members, agreed, rows=math.ceil(blocks / options.ratio))
-    rest = placed(members_of(tail, numbers.block_elements), agreed)
+    rest = word_layout(members_of(tail, numbers.block_elements), agreed)
     messages = []
     if table.graph.size:
         messages.append(table.message(gradient))
@@ -212,12 +212,12 @@ def _counted(words: NDArray[np.int32], elements: int) -> WideIndex:
 class _Table:
     """The bucket's one table."""
 
-    def __init__(self, numbers: Format[Any], members: WideIndex, agreed: Agreed, rows: int) -> None:
+    def __init__(self, numbers: NumberFormat[Any], members: WideIndex, agreed: Agreed, rows: int) -> None:
         self._numbers = numbers
         hashing = Hashing(PUBLISHED, PUBLISHED_LANES, rows, np.uint64(0))
         self.graph = hypergraph.hypergraph(hashing, members)
         everything = members_of(members, numbers.block_elements)
-        self._place: Placed = placed(everything, agreed, max(1, agreed.digits.size))
+        self._place: WordLayout = word_layout(everything, agreed, max(1, agreed.digits.size))
 
     def message(self, gradient: Gradient) -> Message:
         """One worker's table: zeros of members are added too, as the release adds everything."""
@@ -240,7 +240,7 @@ class _Table:
 
     def decode(self, merged: Merged, decoded: Gradient, round: Round) -> None:
         """Peel, estimate what is left, and say which that is."""
-        order = hypergraph.schedule(self.graph)
+        order = hypergraph.peeling_order(self.graph)
         left = merged.words.copy()
         sums = np.zeros(int(self._place.offsets[-1]), merged.words.dtype)
         hypergraph.replay(self.graph, order, left, sums, is_flagged=self._is_float)
@@ -252,7 +252,7 @@ class _Table:
             find_positions(self._place.members.index, positions)
             text = f"{missing.size} of {total} members did not come out and are estimates"
             elements = positions[missing].astype(np.int64)
-            round.tell(Note(NoteKind.ESTIMATE, text, count=missing.size, total=total, elements=elements))
+            round.report(Note(NoteKind.ESTIMATE, text, count=missing.size, total=total, elements=elements))
 
     @property
     def _is_float(self) -> bool:

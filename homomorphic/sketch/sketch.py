@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.index.bits import WORD_ELEMENTS
-from netfold.homomorphic.index.members import Placed
+from netfold.homomorphic.index.members import WordLayout
 from netfold.homomorphic.kernels.keyed import splitmix64_plain
 from netfold.homomorphic.kernels.threads import in_parallel
 from netfold.homomorphic.sketch import hypergraph, tables
@@ -26,7 +26,7 @@ Words = NDArray[Any]
 Flags = NDArray[np.bool_]
 
 
-class Shape(NamedTuple):
+class Tiling(NamedTuple):
     """How a setting hashes, and how large its tiles are."""
 
     setting: int  # of `hashing`
@@ -42,20 +42,20 @@ class Shape(NamedTuple):
         return max(least, min(by_members, TILE_ELEMENTS_MAX // block_elements))
 
 
-REPAIRED_SHAPE = Shape(REPAIRED, LANES, is_cut=True)
-ROTATED_SHAPE = Shape(ROTATED, PUBLISHED_LANES, is_cut=False)
+REPAIRED_TILING = Tiling(REPAIRED, LANES, is_cut=True)
+ROTATED_TILING = Tiling(ROTATED, PUBLISHED_LANES, is_cut=False)
 
 
 class Sketch:
     """The tables of one round, the same at every worker."""
 
     def __init__(
-        self, shape: Shape, tile_elements: int, rows: NDArray[np.int64], digits: NDArray[np.int64], key: int
+        self, tiling: Tiling, tile_elements: int, rows: NDArray[np.int64], digits: NDArray[np.int64], key: int
     ) -> None:
         """Tile t has `rows[t]` rows in each of three segments, for `digits[t]` words per member."""
-        words = 3 * shape.lanes * rows * digits
+        words = 3 * tiling.lanes * rows * digits
         starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(words)])
-        self._tables = Tables(shape.setting, shape.lanes, tile_elements, rows, starts, np.uint64(key))
+        self._tables = Tables(tiling.setting, tiling.lanes, tile_elements, rows, starts, np.uint64(key))
         self._is_single = bool((digits[rows > 0] == 1).all())
 
     @property
@@ -63,7 +63,7 @@ class Sketch:
         """Words of the message."""
         return int(self._tables.word_starts[-1])
 
-    def add(self, own: Placed, compact: Words) -> Words:
+    def add(self, own: WordLayout, compact: Words) -> Words:
         """Make a worker's message of its members' words, tile after tile."""
         if not self._is_fast(own, compact):
             message = np.zeros(self.words_count, compact.dtype)
@@ -72,7 +72,7 @@ class Sketch:
                 hypergraph.add(graph, compact[_span(own.offsets, tile)], message[self._span(tile)])
             return message
         message = np.empty(self.words_count, np.int32)
-        members = tables.Members(own.members.index, own.offsets, compact)
+        members = tables.TileWords(own.members.index, own.offsets, compact)
 
         def write(first: int, last: int) -> None:
             scratch = tables.scratch_for(self._tables, own.offsets)
@@ -81,7 +81,9 @@ class Sketch:
         in_parallel(write, self._tables.rows.size)
         return message
 
-    def peel(self, union: Placed, merged: Words, is_skipped: Flags, workers: int = 2) -> tuple[Words, Flags]:
+    def peel(
+        self, union: WordLayout, merged: Words, is_skipped: Flags, workers: int = 2
+    ) -> tuple[Words, Flags]:
         """Return the words of all members of tables of so many workers, tile after tile, and which failed.
 
         Words of tiles that failed mean nothing; tiles to be skipped must have no members.
@@ -92,12 +94,12 @@ class Sketch:
         if not self._is_fast(union, merged):
             for tile in np.flatnonzero(chosen.rows).tolist():
                 graph = self._graph(union, tile)
-                order = hypergraph.schedule(graph)
+                order = hypergraph.peeling_order(graph)
                 table = merged[self._span(tile)].copy()
                 own = sums[_span(union.offsets, tile)]
                 is_failed[tile] = not hypergraph.replay(graph, order, table, own, workers=workers)
             return sums, is_failed
-        members = tables.Members(union.members.index, union.offsets, sums)
+        members = tables.TileWords(union.members.index, union.offsets, sums)
 
         def read(first: int, last: int) -> None:
             scratch = tables.scratch_for(chosen, union.offsets)
@@ -106,12 +108,12 @@ class Sketch:
         in_parallel(read, chosen.rows.size)
         return sums, is_failed
 
-    def _is_fast(self, place: Placed, words: Words) -> bool:
+    def _is_fast(self, place: WordLayout, words: Words) -> bool:
         """Whether one integer per member is all there is, and not too many to a tile."""
         is_small = bool(np.diff(place.offsets).max(initial=0) <= MEMBERS_MAX)
         return words.dtype == np.int32 and self._is_single and is_small
 
-    def _graph(self, place: Placed, tile: int) -> hypergraph.Hypergraph:
+    def _graph(self, place: WordLayout, tile: int) -> hypergraph.Hypergraph:
         mine = self._tables
         key = np.uint64(splitmix64_plain(int(mine.key) + tile))
         words = mine.tile_elements // WORD_ELEMENTS

@@ -68,7 +68,7 @@ class Tables(NamedTuple):
     key: np.uint64  # of the round
 
 
-class Members(NamedTuple):
+class TileWords(NamedTuple):
     """Some elements of a bucket in ascending order, with a word for each."""
 
     elements: WideIndex  # bit j of word w: element 64·w + j is one of them
@@ -132,7 +132,7 @@ def _hashing_of(tables: Tables, tile: int) -> Hashing:
 
 
 @kernel
-def add(tables: Tables, tiles: Int64s, own: Members, message: Int32s, scratch: Scratch) -> None:
+def add(tables: Tables, tiles: Int64s, own: TileWords, message: Int32s, scratch: Scratch) -> None:
     """Write the tables of some tiles into `message`: the words of this worker's members, added up.
 
     The rest of the message is left alone, so threads may share the tiles.
@@ -155,7 +155,7 @@ def add(tables: Tables, tiles: Int64s, own: Members, message: Int32s, scratch: S
 def peel(
     tables: Tables,
     tiles: Int64s,
-    union: Members,
+    union: TileWords,
     merged: Int32s,
     is_failed: NDArray[np.bool_],
     scratch: Scratch,

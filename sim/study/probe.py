@@ -47,7 +47,7 @@ class Probe:
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
         """The other encoder's exchange, with scaled messages staged."""
         self.operations, self.notes = [], []
-        listening = replace(round, tell=self.notes.append)
+        listening = replace(round, report=self.notes.append)
         exchange = stage(self._heard(self._encoder.exchange(gradient, listening)))
         encode_s = decode_s = 0.0
         answers: tuple[Merged, ...] | None = None

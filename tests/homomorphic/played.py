@@ -56,7 +56,7 @@ def play(
     workers = len(gradients)
     notes: list[list[Note]] = [[] for _ in gradients]
     exchanges = [
-        encoder.exchange(gradient, Round(step, bucket, workers, 7, tell=told.append))
+        encoder.exchange(gradient, Round(step, bucket, workers, 7, report=told.append))
         for encoder, gradient, told in zip(encoders, gradients, notes, strict=True)
     ]
     operations: list[list[tuple[Message, ...]]] = []

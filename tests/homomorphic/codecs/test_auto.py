@@ -11,7 +11,7 @@ import pytest
 
 from netfold.homomorphic.codec import Carrier, Codec, Gradient, Merged, MessageSize, Note, NoteKind, Round
 from netfold.homomorphic.codecs.auto import Auto
-from netfold.homomorphic.codecs.auto_choice.costs import Cost, round_ps
+from netfold.homomorphic.codecs.auto_choice.costs import RoundCost, round_ps
 from netfold.homomorphic.codecs.auto_choice.experience import Choice, Experience
 from netfold.homomorphic.codecs.dense.kinds import Dense
 from netfold.homomorphic.codecs.lossless import Lossless
@@ -50,12 +50,12 @@ def rounds(codec: Codec, gradients: Iterable[list[Gradient]]) -> tuple[list[Fold
     for step, own in enumerate(gradients):
         told: list[Note] = []
         encoders = encoders or [codec.worker(rank, len(own), 0) for rank in range(len(own))]
-        results.append(fold(encoders, own, Round(step, 0, len(own), 7, tell=told.append)))
+        results.append(fold(encoders, own, Round(step, 0, len(own), 7, report=told.append)))
         notes.append(told[:: len(own)])
     return results, notes
 
 
-def announced_cost(result: Folded) -> Cost:
+def announced_cost(result: Folded) -> RoundCost:
     """What a round really asked for, from its messages."""
     operations = tuple(
         tuple(MessageSize(message.words.size) for message in own[0]) for own in result.messages
@@ -63,10 +63,10 @@ def announced_cost(result: Folded) -> Cost:
     works = [
         work for own in result.messages for message in own[0] for work in (message.work, message.decode_work)
     ]
-    return Cost(operations, sum(work.read_bytes + work.written_bytes for work in works))
+    return RoundCost(operations, sum(work.read_bytes + work.written_bytes for work in works))
 
 
-def staged(cost: Cost) -> list[list[int]]:
+def staged(cost: RoundCost) -> list[list[int]]:
     """Words of the messages of its operations, none of which is scaled: exponents go ahead of their words."""
     found = []
     for operation in cost.operations:
@@ -93,8 +93,8 @@ def test_what_is_expected_of_a_choice_is_what_its_codec_announces(
     numbers = number_format(values, 4096)
     (first, _), _ = rounds(Auto(values).choices[Choice.PACKED], [[gradient]] * 2)
     known = Experience(values, numbers, 256, history := History())
-    heard = {one.label: (one, Merged(one.words, 1)) for one in first.messages[0][0]}
-    seen = known.learn(gradient, heard, Round(0, 0, 1, 7))
+    observed = {one.label: (one, Merged(one.words, 1)) for one in first.messages[0][0]}
+    seen = known.learn(gradient, observed, Round(0, 0, 1, 7))
     assert seen is not None
     history.add(Round(0, 0, 1, 7), gradient.size, seen)
     expected = known.costs(Round(1, 0, 1, 7))
@@ -112,7 +112,7 @@ def test_what_is_expected_of_a_choice_is_what_its_codec_announces(
 
 def test_the_time_of_operations_is_that_of_their_round_trips_and_words() -> None:
     carrier = Carrier(latency_ps=5 * US, rate_bps=32 * GBPS, memory_bps=8 * GBPS)
-    cost = Cost(((MessageSize(50), MessageSize(130)), (MessageSize(0),), (MessageSize(1000),)), 2000)
+    cost = RoundCost(((MessageSize(50), MessageSize(130)), (MessageSize(0),), (MessageSize(1000),)), 2000)
     # A word and a byte are 1 ns each; nothing is sent in the second operation.
     assert round_ps(cost, carrier) == 5 * US + 180 * NS + 5 * US + 1000 * NS + 2000 * NS
 
@@ -149,7 +149,7 @@ def test_all_workers_choose_alike(values: Values) -> None:
     encoders = [codec.worker(rank, 4, 0) for rank in range(4)]
     for step in range(6):
         gradients = [drawn(0.02 * rank * (step % 3), 10 * step + rank, 20_000) for rank in range(4)]
-        result = fold(encoders, gradients, Round(step, 0, 4, 7, tell=told.append))
+        result = fold(encoders, gradients, Round(step, 0, 4, 7, report=told.append))
         assert len({decoded.tobytes() for decoded in result.decoded}) == 1
         off_by = np.abs(result.decoded[0] - np.sum(gradients, axis=0, dtype=np.float64))
         assert (off_by <= bound_of(codec, gradients)).all()
@@ -164,7 +164,7 @@ def test_buckets_are_chosen_for_one_by_one() -> None:
     for step in range(2):
         for bucket, density in enumerate((1.0, 0.01)):
             gradients = [drawn(density, rank) for rank in range(2)]
-            fold(encoders, gradients, Round(step, bucket, 2, 7, tell=told.append))
+            fold(encoders, gradients, Round(step, bucket, 2, 7, report=told.append))
 
     texts = [note.text for note in told if note.kind is NoteKind.CHOICE][::2]
     assert [text.startswith("packed: nothing") for text in texts] == [True, True, False, False]
@@ -255,7 +255,7 @@ def test_rounds_are_forgotten_after_eight_steps() -> None:
     """Dense rounds add nothing to what is remembered: in the end there is nothing to judge a sketch by."""
     encoder, told = Auto().carried_by(RING).worker(0, 1, 0), list[Note]()
     for step in range(10):
-        fold([encoder], [drawn(1.0, step)], Round(step, 0, 1, 7, tell=told.append))
+        fold([encoder], [drawn(1.0, step)], Round(step, 0, 1, 7, report=told.append))
 
     assert [note.name for note in told] == [Choice.PACKED, *[Choice.DENSE] * 9]
     assert [Choice.CONCURRENT in note.text for note in told] == [False, *[True] * 7, False, False]

@@ -234,7 +234,7 @@ def test_sums_are_exact_where_tables_fail_and_forecasts_are_wrong(values: str) -
         encoders = [codec.worker(rank, 3, 0) for rank in range(3)]
         shape = Shape(9000, 3, 0.03, "rows", "normal", is_shared=False)
         for step, gradients in enumerate(drifting(shape, random)):
-            found = fold(encoders, gradients, Round(step, 0, 3, seed, tell=notes.append)).decoded[0]
+            found = fold(encoders, gradients, Round(step, 0, 3, seed, report=notes.append)).decoded[0]
 
             assert_same(found, expected_of_forecast(found, gradients, codec))
         for note in notes:
@@ -283,7 +283,7 @@ def test_sums_beyond_float32_become_infinite_and_are_told() -> None:
     for kind, options in (("lossless", {"load": 0.3}), ("packed", {}), ("exact", {}), ("block_sparse", {})):
         codec = codec_kinds()[kind](**({} if kind == "exact" else {"values": "exact"}), **options)
         encoders = [codec.worker(rank, 2, 0) for rank in range(2)]
-        sums = fold(encoders, gradients, Round(0, 0, 2, 0, tell=notes.append)).decoded[0]
+        sums = fold(encoders, gradients, Round(0, 0, 2, 0, report=notes.append)).decoded[0]
 
         assert sums.tolist() == [math.inf, float(largest), 0, -math.inf]
         assert notes[-1].kind is NoteKind.INFINITE

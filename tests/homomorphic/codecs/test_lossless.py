@@ -242,7 +242,7 @@ def test_a_table_is_no_larger_than_its_tile_whatever_its_digits() -> None:
 def test_a_tile_that_is_as_large_as_its_table_is_sent_whole(elements: int, is_whole: bool) -> None:
     """Ten members take 13 counters at a load of 0.77, and 32 to spare: 45, which is three rows of 15."""
     seen = Seen(np.array([10]), AgreedNothing(1))
-    layout = tiled.layout_of(sketch.REPAIRED_SHAPE, 0.77, elements, seen, 64)
+    layout = tiled.layout_of(sketch.REPAIRED_TILING, 0.77, elements, seen, 64)
 
     assert (layout.is_whole.tolist(), layout.rows.tolist()) == ([is_whole], [0 if is_whole else 15])
 
