@@ -1,7 +1,7 @@
-"""A bucket's sketch: the tables of its tiles, added up and peeled by the fastest kernels that can.
+"""A bucket's sketch: the tables of its tiles, by the fastest kernels that apply.
 
-One integer per member goes through `tables`; several words per member, floats, and tiles of more members than
-those kernels can number, go through `hypergraph`. Both make the same messages.
+`tables` handles one integer per member. `hypergraph` handles several words per member, floats, and tiles with
+more members than `tables` can number. Both make the same messages.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from netfold.homomorphic.sketch.hashing import PUBLISHED_LANES, REPAIRED, ROTATE
 from netfold.homomorphic.sketch.tables import LANES, MEMBERS_MAX, Tables
 
 TILE_MEMBERS = 32_768  # tables fit a core's cache, and few tiles fail (about 6 / members)
-TILE_ELEMENTS_MAX = 1 << 22  # so that sparse buckets have tiles for several threads
+TILE_ELEMENTS_MAX = 1 << 22  # so that sparse buckets have tiles for all threads
 
 Words = NDArray[Any]
 Flags = NDArray[np.bool_]
 
 
 class Tiling(NamedTuple):
-    """How a setting hashes, and how large its tiles are."""
+    """How a setting cuts a bucket into tiles and hashes them."""
 
     setting: int  # of `hashing`
     lanes: int
-    is_cut: bool  # into tiles for the cache; else the bucket is one tile
+    is_cut: bool  # into tiles that fit the cache; else the bucket is one tile
 
     def tile_blocks(self, blocks: int, block_elements: int, members: int) -> int:
-        """Blocks of a tile, for a bucket with so many blocks and members."""
-        least = max(1, self.lanes // block_elements)  # a tile is whole rows of lanes
+        """Blocks per tile, for a bucket with these blocks and members."""
+        least = max(1, self.lanes // block_elements)  # a tile has whole rows of lanes
         if not self.is_cut:
             return max(least, -(-blocks // least) * least)
         by_members = blocks // (1 + members // TILE_MEMBERS)
@@ -64,7 +64,7 @@ class Sketch:
         return int(self._tables.word_starts[-1])
 
     def add(self, own: WordLayout, compact: Words) -> Words:
-        """Make a worker's message of its members' words, tile after tile."""
+        """Add a worker's words into its message, tile by tile."""
         if not self._is_fast(own, compact):
             message = np.zeros(self.words_count, compact.dtype)
             for tile in np.flatnonzero(self._tables.rows).tolist():
@@ -84,9 +84,9 @@ class Sketch:
     def peel(
         self, union: WordLayout, merged: Words, is_skipped: Flags, workers: int = 2
     ) -> tuple[Words, Flags]:
-        """Return the words of all members of tables of so many workers, tile after tile, and which failed.
+        """Return the sums of all members, tile by tile, and the tiles that failed.
 
-        Words of tiles that failed mean nothing; tiles to be skipped must have no members.
+        Sums of failed tiles are meaningless. Skipped tiles must have no members.
         """
         chosen = self._tables._replace(rows=np.where(is_skipped, 0, self._tables.rows))
         sums = np.zeros(int(union.offsets[-1]), merged.dtype)
@@ -109,7 +109,7 @@ class Sketch:
         return sums, is_failed
 
     def _is_fast(self, place: WordLayout, words: Words) -> bool:
-        """Whether one integer per member is all there is, and not too many to a tile."""
+        """Whether there is one integer per member, and no tile has too many members."""
         is_small = bool(np.diff(place.offsets).max(initial=0) <= MEMBERS_MAX)
         return words.dtype == np.int32 and self._is_single and is_small
 
@@ -121,7 +121,7 @@ class Sketch:
         return hypergraph.hypergraph(Hashing(mine.setting, mine.lanes, int(mine.rows[tile]), key), index)
 
     def _span(self, tile: int) -> slice:
-        """Where a tile's words are in the message."""
+        """A tile's words in the message."""
         return _span(self._tables.word_starts, tile)
 
 

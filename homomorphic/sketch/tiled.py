@@ -1,9 +1,9 @@
-"""Sketches of the settings `rotated` and `repaired` of lossless: a table for each tile of a bucket.
+"""Settings `rotated` and `repaired` of lossless: a table for each tile of a bucket.
 
-A tile is a run of whole blocks (of elements that share their numbers). Where it has few members, they are
-added into its table; where a table would be no smaller than the tile, words are sent as they are (those of
-the union's members where it is known, else of all elements), and where nothing is expected, nothing is.
-Tiles that fail are sent again, packed.
+A tile is a run of whole blocks (of elements that share their numbers). The members of a sparse tile are added
+into its table. If a table would be no smaller than the tile, the tile is sent whole: the words of the union's
+members if the union is known, else of all elements. A tile without expected members is not sent. Tiles that
+fail are sent again, packed.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from netfold.homomorphic.sketch.sketch import Sketch, Tiling
 from netfold.homomorphic.sketch.tables import rows_needed
 
 LOAD_MAX = 0.81  # three-hash peeling fails above 0.818 members per counter
-USUAL_LOAD = 0.77  # up to it tables rarely fail, and ways through the peeling order are short
+USUAL_LOAD = 0.77  # up to it, tables rarely fail and paths through the peeling order are short
 
 _HASHES = 3
-_CELL_BYTES = 8  # of the peeling kernel: value, degree and members of a counter in one word
+_CELL_BYTES = 8  # a cell of the peeling kernel is one 64-bit word
 
 Operations = Generator[tuple[Message, ...], tuple[Merged, ...], tuple[Gradient, Seen]]
 Flags = NDArray[np.bool_]
@@ -50,27 +50,27 @@ Int64s = NDArray[np.int64]
 
 
 class Layout(NamedTuple):
-    """How a bucket is cut into tiles, and how each is sent; the same at every worker."""
+    """The tiles of a bucket, and how each is sent; the same at every worker."""
 
     tiling: Tiling
     load: float  # members per counter
     tile_blocks: int
     block_elements: int
-    rows: Int64s  # (tiles,) of each segment of its table; 0: it has none
-    is_whole: Flags  # (tiles,) its words are sent as they are
+    rows: Int64s  # (tiles,) of each segment of a tile's table; 0: no table
+    is_whole: Flags  # (tiles,) sent whole, without a table
 
     @property
     def has_table(self) -> Flags:
-        """Which tiles have a table."""
+        """The tiles with a table."""
         return self.rows > 0
 
     @property
     def tile_elements(self) -> int:
-        """Elements of a tile; the last may be short."""
+        """Elements per tile; the last tile may be short."""
         return self.tile_blocks * self.block_elements
 
     def within(self, chosen: Flags, index: WideIndex) -> Members:
-        """The members that lie in some tiles."""
+        """The members in the chosen tiles."""
         if chosen.all():
             return members_of(index, self.block_elements)
         words = np.repeat(chosen, self.tile_elements // WORD_ELEMENTS)[: index.size]
@@ -87,7 +87,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(tiling: Tiling, load: float, elements: int, expected: Seen, block_elements: int) -> Layout:
-    """Cut a bucket into tiles, with tables for as many members as are expected."""
+    """Cut a bucket into tiles, with tables for the expected members."""
     room, digits = expected.members, expected.agreed.digits
     tile_blocks = tiling.tile_blocks(room.size, block_elements, int(room.sum()))
     starts = np.arange(0, room.size, tile_blocks)
@@ -95,29 +95,29 @@ def layout_of(tiling: Tiling, load: float, elements: int, expected: Seen, block_
     rows = rows_needed(in_tile, load, tiling.lanes)
     sizes = np.minimum(block_elements, elements - np.arange(room.size) * block_elements)
     whole_words = np.add.reduceat(sizes * digits, starts)
-    # A table has as many digits as its most demanding block, a tile sent whole those of each.
+    # A table has as many digits as its most demanding block; in a whole tile each block has its digits.
     table_words = _HASHES * tiling.lanes * rows * np.maximum.reduceat(digits, starts)
     rows[table_words >= whole_words] = 0
     return Layout(tiling, load, tile_blocks, block_elements, rows, (rows == 0) & (in_tile > 0))
 
 
 class SketchSize(NamedTuple):
-    """What a round's sketch comes to."""
+    """Size of a round's sketch."""
 
-    words: int  # of tables
-    direct_elements: int  # of tiles that are sent as they are
+    words: int  # of all tables
+    direct_elements: int  # of tiles that are sent whole
 
 
 def forecast_layout(
     tiling: Tiling, load: float, elements: int, forecast: Seen, block_elements: int
 ) -> Layout:
-    """How a bucket is cut before anybody knows the union."""
+    """The layout of a bucket before the union is known."""
     roomy = forecast._replace(members=with_margin(forecast.members))
     return layout_of(tiling, load, elements, roomy, block_elements)
 
 
 def sketch_size(layout: Layout, elements: int, agreed: Agreed) -> SketchSize:
-    """What is sent for a layout whose numbers are these."""
+    """Size of the sketch of a layout, with these numbers."""
     words = _HASHES * layout.tiling.lanes * layout.rows * layout.tile_digits(agreed)
     starts = np.arange(layout.rows.size) * layout.tile_elements
     sizes = np.minimum(layout.tile_elements, elements - starts)
@@ -125,13 +125,13 @@ def sketch_size(layout: Layout, elements: int, agreed: Agreed) -> SketchSize:
 
 
 def redone_members(layout: Layout, forecast: Seen, seen: Seen) -> int:
-    """Members of the tiles that a forecast was wrong for, if all tables peel."""
+    """Members of the tiles that a forecast did not cover, if all tables peel."""
     missed = _missed(layout, seen.members, forecast.agreed.covers(seen.agreed))
     return int(layout.per_tile(seen.members)[missed].sum())
 
 
 def sketch_work_bytes(elements: int, words: float, own_members: float, digits: float) -> float:
-    """Memory traffic of making tables of so many words from a worker's members, and of peeling the sum."""
+    """Memory traffic of making tables from a worker's members, and of peeling the sums."""
     added_bytes = _HASHES * 4 * digits * own_members
     index_bytes = elements / 8
     encoded_bytes = index_bytes + 4 * own_members + 4 * words + 2 * added_bytes
@@ -139,17 +139,17 @@ def sketch_work_bytes(elements: int, words: float, own_members: float, digits: f
 
 
 def _peeled_bytes(words: float, load: float) -> int:
-    """Every member enters its counters and leaves them again."""
+    """Memory traffic of adding each member to its cells and peeling it."""
     return 2 * _HASHES * _CELL_BYTES * int(load * words)
 
 
 class _TileMessages:
-    """What is sent for a layout: the tables, and the words of whole tiles."""
+    """The messages of a layout: tables, and the words of whole tiles."""
 
     def __init__(
         self, layout: Layout, numbers: NumberFormat[Any], agreed: Agreed, whole: WideIndex, round: Round
     ) -> None:
-        """`whole` are the elements that whole tiles send: their members, or all if those are not known."""
+        """`whole` has the elements that whole tiles send: their members if known, else all."""
         self._layout, self._numbers, self._agreed = layout, numbers, agreed
         digits = layout.tile_digits(agreed)
         key = mix_plain(round.seed, round.step, round.bucket)
@@ -157,7 +157,7 @@ class _TileMessages:
         self._direct = word_layout(layout.within(layout.is_whole, whole), agreed)
 
     def messages(self, own: Members, nonzeros: Compact) -> tuple[Message, ...]:
-        """One worker's words, where there are any."""
+        """One worker's messages, without empty ones."""
         messages = []
         if self._sketch.words_count:
             messages.append(self._sketch_message(own, nonzeros))
@@ -188,8 +188,8 @@ class _TileMessages:
     ) -> tuple[Flags, int]:
         """Write the sums of merged messages, in their order, into `decoded`.
 
-        Returns the tiles that failed, and how many sums are infinite. Tiles that failed, or are skipped, are
-        left zero, or wrong if they are whole.
+        Returns the tiles that failed, and the number of infinite sums. Failed and skipped tiles are zero, or
+        wrong if they are whole.
         """
         layout, answers = self._layout, iter(merged)
         failed, infinite = np.zeros(layout.rows.size, np.bool_), 0
@@ -208,7 +208,7 @@ class _TileMessages:
 
 @dataclass(frozen=True)
 class Tiled:
-    """How encoders of these settings exchange a bucket."""
+    """The exchange of a bucket in these settings."""
 
     tiling: Tiling
     load: float
@@ -217,7 +217,7 @@ class Tiled:
     memory: IndexMemory
 
     def exchange_staged(self, gradient: Gradient, round: Round) -> Operations:
-        """Index first, then sketches sized for the union, then what failed."""
+        """Send the index, then tables sized for the union, then tiles that failed."""
         bucket = WorkerBucket(gradient, round)
         own = members_of(own_index(gradient), self.numbers.block_elements)
         nonzeros = nonzeros_of(own, gradient)
@@ -227,7 +227,7 @@ class Tiled:
             layout = layout_of(self.tiling, self.load, gradient.size, seen, self.numbers.block_elements)
             sent = _TileMessages(layout, self.numbers, seen.agreed, union, round)
             messages = sent.messages(own, nonzeros)
-            if messages:  # digits of zeros are none at all
+            if messages:  # zeros have no digits
                 merged = yield messages
                 failed, infinite = sent.decode(merged, union, np.zeros_like(layout.is_whole), bucket.decoded)
                 _report_failed(failed, layout, round)
@@ -236,7 +236,7 @@ class Tiled:
         return bucket.decoded, seen
 
     def exchange_concurrent(self, gradient: Gradient, round: Round, forecast: Seen) -> Operations:
-        """Index and sketches at once, these by a forecast; then what that was wrong for, and what failed."""
+        """Send the index and forecast tables at once, then tiles that were not as forecast or failed."""
         bucket = WorkerBucket(gradient, round)
         block_elements = self.numbers.block_elements
         own = members_of(own_index(gradient), block_elements)
@@ -257,7 +257,7 @@ class Tiled:
     def _agree(
         self, bucket: WorkerBucket, own: Members, announced: tuple[Message, ...], beside: tuple[Message, ...]
     ) -> Generator[tuple[Message, ...], tuple[Merged, ...], tuple[WideIndex, Seen, tuple[Merged, ...]]]:
-        """Exchange the index and what numbers need, and at the same time what is `beside`."""
+        """Exchange the index, the announcements of numbers, and the messages `beside`, in one operation."""
         elements = bucket.gradient.size
         membership = yield from exchange_index(
             own.index, elements, bucket.round, self.index, (*announced, *beside), self.memory
@@ -270,7 +270,7 @@ class Tiled:
     def _redo(
         self, bucket: WorkerBucket, again: Members, agreed: Agreed
     ) -> Generator[tuple[Message, ...], tuple[Merged, ...], int]:
-        """Sum some members one by one; return how many sums are infinite."""
+        """Sum members packed; return the number of infinite sums."""
         if not again.count:
             return 0
         return (
@@ -279,7 +279,7 @@ class Tiled:
 
 
 def _missed(layout: Layout, members: Int64s, is_covered: Flags) -> Flags:
-    """Tiles whose members are more than there is room for, or whose numbers do not suit them, `(tiles,)`."""
+    """Tiles with too many members for their table, or with numbers that do not cover them, `(tiles,)`."""
     room = np.floor(LOAD_MAX * _HASHES * layout.tiling.lanes * layout.rows)
     is_crowded = ~layout.is_whole & (layout.per_tile(members) > room)
     return np.asarray(is_crowded | (layout.per_tile(np.where(is_covered, 0, members)) > 0))

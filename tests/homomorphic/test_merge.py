@@ -119,7 +119,7 @@ def test_combine_changes_neither_side() -> None:
         (
             Merge.ADD,
             [np.zeros(2, np.int32), np.zeros(3, np.int32)],
-            "add merges equal lengths, got 2 and 3 words",
+            "add merges equal lengths, found 2 and 3 words",
         ),
         (
             Merge.OR,

@@ -311,7 +311,7 @@ def test_figures_that_are_left_out_are_the_network_s() -> None:
 @pytest.mark.parametrize("name", ["latency_us", "rate_gbps", "memory_gbps"])
 @pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
 def test_figures_must_be_finite_and_positive(name: str, value: float) -> None:
-    text = f"{name} is {value}: it must be finite and more than 0; leave it out otherwise"
+    text = f"{name} is {value}: must be finite and more than 0, or left out"
     with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
         Auto(**{name: value})
 

@@ -138,7 +138,7 @@ def test_the_network_s_unit_is_the_block_of_exponents(kind: str) -> None:
         ({"factor": 1e6}, "factor belongs to values factor, found values block_exponent; remove it"),
         (
             {"values": "factor", "factor": 0.0},
-            "factor is 0.0: it must be finite and 2.94e-39 or more, for example 1e6",
+            "factor is 0.0: must be finite and at least 2.94e-39, for example 1e6",
         ),
         (
             {"values": "float32", "block_elements": 64},

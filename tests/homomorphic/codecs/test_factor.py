@@ -111,7 +111,7 @@ def test_the_largest_word_that_a_factor_carries() -> None:
 def test_factors_that_are_none(factor: float) -> None:
     with pytest.raises(ValueError) as caught:
         FixedPoint(factor=factor)
-    assert str(caught.value) == f"factor is {factor}: it must be finite and 2.94e-39 or more, for example 1e6"
+    assert str(caught.value) == f"factor is {factor}: must be finite and at least 2.94e-39, for example 1e6"
 
 
 def test_half_of_the_smallest_factor_makes_0_of_every_value() -> None:

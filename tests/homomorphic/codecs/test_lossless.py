@@ -277,7 +277,7 @@ def test_an_index_beyond_the_gradient_is_refused() -> None:
 
 @pytest.mark.parametrize(("fault", "found"), [(-1, 0), (127, 128)])
 def test_exponents_out_of_range_are_refused(fault: int, found: int) -> None:
-    text = f"the merged exponent of block 0 is {found}: must lie between 1, which this worker sent, and 127"
+    text = f"the merged exponent of block 0 is {found}: must be between 1, which this worker sent, and 127"
     with pytest.raises(DecodeError, match=f"^{re.escape(text)}$"):
         exchange([np.ones(3, np.float32)], {"exponents": fault})
 
@@ -285,7 +285,7 @@ def test_exponents_out_of_range_are_refused(fault: int, found: int) -> None:
 @pytest.mark.parametrize("load", [0.0, 0.82, float("nan")])
 def test_loads_that_cannot_work(load: float) -> None:
     text = (
-        f"load is {load}: members per counter must lie between 0.05 and 0.81; "
+        f"load is {load}: members per counter must be between 0.05 and 0.81; "
         "above 0.818 a sketch with three hashes cannot be peeled, 0.77 is a good choice"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):

@@ -147,7 +147,7 @@ def test_work_counts_the_bytes_of_every_pass() -> None:
         (
             3,
             {"exponents": 127},
-            "the merged exponent of block 0 is 128: must lie between 1, which this worker sent, and 127",
+            "the merged exponent of block 0 is 128: must be between 1, which this worker sent, and 127",
         ),
     ],
 )

@@ -260,7 +260,7 @@ def test_a_count_that_cannot_be_is_refused(total: int) -> None:
     gradient = np.zeros(4000, np.float32)
     gradient[::100] = 1
     text = (
-        f"the merged count of members is {total}: must lie between 40, which this worker sent, and "
+        f"the merged count of members is {total}: must be between 40, which this worker sent, and "
         "2147483646: a worker's count was lost or damaged on the way"
     )
     with pytest.raises(DecodeError, match=f"^{re.escape(text)}$"):

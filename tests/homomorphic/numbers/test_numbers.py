@@ -240,7 +240,7 @@ def test_impossible_merged_exponents_are_refused(merged: list[int], least: int) 
     form, round = number_format("block_exponent", 64), Round(0, 0, 2, 0)
     sent = form.announce(all_of(np.repeat(np.array([1, 2], np.float32), 64), 64), round)
     text = (
-        f"the merged exponent of block {least - 1} is {merged[least - 1]}: must lie between {least}, "
+        f"the merged exponent of block {least - 1} is {merged[least - 1]}: must be between {least}, "
         "which this worker sent, and 126"
     )
     with pytest.raises(DecodeError, match=f"^{re.escape(text)}$"):
