@@ -104,7 +104,7 @@ class NumberFormat(Protocol[A]):
         ...
 
     def error_bound(self, gradients: Sequence[Gradient], is_forecast: bool) -> ErrorBound:
-        """Largest `|decoded − Σ gradients|`, for the sum taken in float64."""
+        """Largest `|decoded − Σ gradients|`, with the sum in float64."""
         ...
 
 

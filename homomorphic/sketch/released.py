@@ -7,7 +7,7 @@ lihy0529/lossless_homomorphic_compression (with arXiv 2402.07529) works as follo
 * Elements are hashed in blocks of 1024, by MurmurHash3 of the block's number with three fixed seeds. Each
   keeps its lane, so each column of counters is a separate table, and structure in the gradient overloads
   some.
-* There is one counter for every `ratio` elements, whatever the density.
+* There is one counter for every `ratio` elements, at any density.
 * In float32, the lowest bit of every member's mantissa becomes a flag, at every worker and again when it is
   decoded, and counters lose what is small beside what is large.
 * A member that does not peel is silently estimated by the median of its three counters.
@@ -252,7 +252,7 @@ class _Table:
             total = self._place.members.count
             positions = np.empty(total + POSITIONS_SPARE, np.uint32)
             find_positions(self._place.members.index, positions)
-            text = f"{missing.size} of {total} members did not come out and are estimates"
+            text = f"{missing.size} of {total} members did not peel and are estimates"
             elements = positions[missing].astype(np.int64)
             round.report(Note(NoteKind.ESTIMATE, text, count=missing.size, total=total, elements=elements))
 

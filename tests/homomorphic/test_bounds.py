@@ -158,7 +158,7 @@ def test_the_measured_bound_of_a_float_sketch(name: str) -> None:
 
 
 def of_equal_values(workers: int, load: float, seed: int, value: float | None) -> tuple[float, set[NoteKind]]:
-    """Largest error over bound and what is told, with the same gradient at all workers; None: 1 to 1.001."""
+    """Largest error over bound and the notes, with the same gradient at all workers; None: 1 to 1.001."""
     random = np.random.default_rng(seed)
     gradient = np.zeros(100_000, np.float32)
     chosen = random.permutation(100_000)[:5000]

@@ -99,7 +99,7 @@ def test_a_norm_by_max_then_table_codes_are_expressible() -> None:
         ((2**30, 2**30 - 1), True),  # the sum is the limit, where adders stick
         ((-(2**30), 2 - 2**30), False),
         ((-(2**30), 1 - 2**30), True),
-        ((2**31 - 1, -5), True),  # a word at the limit sticks, whatever the sum
+        ((2**31 - 1, -5), True),  # a word at the limit sticks, for any sum
         ((2**31 - 2, -5), False),
     ],
 )

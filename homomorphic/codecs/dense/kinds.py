@@ -1,6 +1,6 @@
 """The kinds of dense codecs: `dense`, and other names for some of its settings, with fewer options.
 
-A name and its setting send the same words, decode the same sums and refuse the same values.
+A name and its setting send the same words, decode the same sums and reject the same values.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The choice among encodings: what it goes by, against what codecs announce, and what comes of it."""
+"""Codec `auto`: expected costs against what codecs announce, and the choices made."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def drawn(density: float, seed: int, elements: int = 50_000, pattern: str = "iid
 
 
 def rounds(codec: Codec, gradients: Iterable[list[Gradient]]) -> tuple[list[Folded], list[list[Note]]]:
-    """Round after round of one bucket, and what worker 0 told of each."""
+    """Round after round of one bucket, and the notes of worker 0 on each."""
     results, notes, encoders = [], [], None
     for step, own in enumerate(gradients):
-        told: list[Note] = []
+        reported: list[Note] = []
         encoders = encoders or [codec.worker(rank, len(own), 0) for rank in range(len(own))]
-        results.append(fold(encoders, own, Round(step, 0, len(own), 7, report=told.append)))
-        notes.append(told[:: len(own)])
+        results.append(fold(encoders, own, Round(step, 0, len(own), 7, report=reported.append)))
+        notes.append(reported[:: len(own)])
     return results, notes
 
 
@@ -78,7 +78,7 @@ def staged(cost: RoundCost) -> list[list[int]]:
 
 
 def chosen(notes: list[list[Note]]) -> list[str]:
-    return [note.name for told in notes for note in told if note.kind is NoteKind.CHOICE]
+    return [note.name for own in notes for note in own if note.kind is NoteKind.CHOICE]
 
 
 @pytest.mark.parametrize("values", ["block_exponent", "float32", "exact"])
@@ -134,7 +134,7 @@ def test_the_note_of_a_choice() -> None:
 
     # A word is 1 ns. 8 words of bits, then 256 values; 32 of bits of runs, 8 of those of four, 256 values;
     # 2000 of index and 3 x 148 of a sketch with room for 317 at a load of 0.77, and 32 to spare; and so on.
-    assert [note.text for told in notes for note in told] == [
+    assert [note.text for own in notes for note in own] == [
         "packed: nothing has been measured yet",
         "block_sparse, bitmap: 2.26 us expected, packed, two_level 3.3, lossless, concurrent 3.44, "
         "packed 4.26, dense 65; the last round had 256 of 64000 elements",
@@ -143,30 +143,30 @@ def test_the_note_of_a_choice() -> None:
 
 @pytest.mark.parametrize("values", ["block_exponent", "float32", "exact"])
 def test_all_workers_choose_alike(values: Values) -> None:
-    """Whatever their own gradients are like: fold refuses encoders that are not in lock-step."""
-    told: list[Note] = []
+    """For any gradients: fold rejects encoders that are not in lock-step."""
+    reported: list[Note] = []
     codec = Auto(values)
     encoders = [codec.worker(rank, 4, 0) for rank in range(4)]
     for step in range(6):
         gradients = [drawn(0.02 * rank * (step % 3), 10 * step + rank, 20_000) for rank in range(4)]
-        result = fold(encoders, gradients, Round(step, 0, 4, 7, report=told.append))
+        result = fold(encoders, gradients, Round(step, 0, 4, 7, report=reported.append))
         assert len({decoded.tobytes() for decoded in result.decoded}) == 1
         off_by = np.abs(result.decoded[0] - np.sum(gradients, axis=0, dtype=np.float64))
         assert (off_by <= bound_of(codec, gradients)).all()
 
-    choices = [note.text for note in told if note.kind is NoteKind.CHOICE]
+    choices = [note.text for note in reported if note.kind is NoteKind.CHOICE]
     assert choices == [text for text in choices[::4] for _ in range(4)]
 
 
 def test_buckets_are_chosen_for_one_by_one() -> None:
-    codec, told = Auto(), list[Note]()
+    codec, reported = Auto(), list[Note]()
     encoders = [codec.worker(rank, 2, 0) for rank in range(2)]
     for step in range(2):
         for bucket, density in enumerate((1.0, 0.01)):
             gradients = [drawn(density, rank) for rank in range(2)]
-            fold(encoders, gradients, Round(step, bucket, 2, 7, report=told.append))
+            fold(encoders, gradients, Round(step, bucket, 2, 7, report=reported.append))
 
-    texts = [note.text for note in told if note.kind is NoteKind.CHOICE][::2]
+    texts = [note.text for note in reported if note.kind is NoteKind.CHOICE][::2]
     assert [text.startswith("packed: nothing") for text in texts] == [True, True, False, False]
     members = [re.search(r"the last round had (\d+) of 50000", text) for text in texts[2:]]
     assert [int(found[1]) > 40_000 for found in members if found] == [True, False]
@@ -229,7 +229,7 @@ def vanishing(density: float, step: int) -> list[Gradient]:
 def test_what_a_sum_hides_is_known(
     draw: Draw, density: float, live_blocks: float, network: Carrier, best: Choice
 ) -> None:
-    """The best encoding from the second round on, and it stays, whether or not its rounds tell unions."""
+    """The best encoding from the second round on, and it stays, whether or not its rounds send unions."""
     is_live = np.arange(50_000) // 256 % round(1 / live_blocks) == 0
     gradients = [[one * is_live.astype(np.float32) for one in draw(density, step)] for step in range(12)]
 
@@ -253,12 +253,12 @@ def test_what_a_sum_hides_is_asked_again_when_it_looks_different() -> None:
 
 def test_rounds_are_forgotten_after_eight_steps() -> None:
     """Dense rounds add nothing to what is remembered: in the end there is nothing to judge a sketch by."""
-    encoder, told = Auto().carried_by(RING).worker(0, 1, 0), list[Note]()
+    encoder, reported = Auto().carried_by(RING).worker(0, 1, 0), list[Note]()
     for step in range(10):
-        fold([encoder], [drawn(1.0, step)], Round(step, 0, 1, 7, report=told.append))
+        fold([encoder], [drawn(1.0, step)], Round(step, 0, 1, 7, report=reported.append))
 
-    assert [note.name for note in told] == [Choice.PACKED, *[Choice.DENSE] * 9]
-    assert [Choice.CONCURRENT in note.text for note in told] == [False, *[True] * 7, False, False]
+    assert [note.name for note in reported] == [Choice.PACKED, *[Choice.DENSE] * 9]
+    assert [Choice.CONCURRENT in note.text for note in reported] == [False, *[True] * 7, False, False]
 
 
 @pytest.mark.parametrize("density", [0.01, 1.0])
@@ -275,7 +275,7 @@ def test_a_bucket_may_change_its_length(codec: Codec, density: float) -> None:
         off_by = np.abs(result.decoded[0] - np.sum(own, axis=0, dtype=np.float64))
         assert (off_by <= bound_of(codec, own)).all()
     if isinstance(codec, Auto):
-        are_new = [told[0].text == "packed: nothing has been measured yet" for told in notes]
+        are_new = [own[0].text == "packed: nothing has been measured yet" for own in notes]
         assert are_new == [True, False, True, False, True]
 
 

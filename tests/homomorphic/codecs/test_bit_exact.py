@@ -23,7 +23,7 @@ from tests.examples import examples
 from tests.reference.codecs.digits import exact_sum
 from tests.reference.codecs.quantise import scale_of
 
-BLOCK_ELEMENTS = 4096  # that share an exponent, where nobody says otherwise
+BLOCK_ELEMENTS = 4096  # that share an exponent, by default
 SPARE_BITS = 3  # by which a forecast exponent may be too large
 INDEXES = ("flat", "two_level", "bloom")
 STAGED: tuple[tuple[str, dict[str, object]], ...] = (
@@ -274,7 +274,7 @@ def test_sums_are_exact_in_ten_million_elements(kind: str, index: str, values: s
     assert_same(decoded(codec, gradients, [1, 0], 1), expected(gradients, codec))
 
 
-def test_sums_beyond_float32_become_infinite_and_are_told() -> None:
+def test_sums_beyond_float32_become_infinite_and_are_reported() -> None:
     """A true sum of half a step below 2^128 or more rounds to infinity; ties below it do not."""
     largest = np.float32(2**128 - 2**104)
     gradients = [np.array([largest, largest, 0, -largest], np.float32) for _ in range(2)]

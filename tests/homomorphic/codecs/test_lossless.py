@@ -227,7 +227,7 @@ def test_an_infinity_spoils_no_other_element() -> None:
     assert np.flatnonzero(~np.isfinite(played.decoded)).tolist() == [7]
 
 
-def test_a_table_is_no_larger_than_its_tile_whatever_its_digits() -> None:
+def test_a_table_is_no_larger_than_its_tile_for_any_digits() -> None:
     """One tiny value gives its block, and so a whole table, many digits; a tile sent whole pays them once."""
     gradients = sparse(200_000, 0.12, 8)
     for gradient in gradients:
@@ -270,7 +270,7 @@ def test_a_lost_index_is_refused() -> None:
 
 
 def test_an_index_beyond_the_gradient_is_refused() -> None:
-    text = "the merged index names elements beyond the last, 2: a worker's index was damaged on the way"
+    text = "the merged index has elements beyond the last, 2: a worker's index was damaged on the way"
     with pytest.raises(DecodeError, match=f"^{re.escape(text)}$"):
         exchange([np.ones(3, np.float32)], {"index": 8})
 

@@ -151,18 +151,18 @@ def test_members_are_counted_block_by_block(case: Case) -> None:
 
 
 @pytest.mark.parametrize("elements", [1, 63, 64, 65, 128, 1000])
-def test_everyone_is_everyone_and_nobody_else(elements: int) -> None:
+def test_the_full_support_has_all_elements_and_no_others(elements: int) -> None:
     assert list(range(elements)) == plain.members(full_support(elements).tolist(), 64)
 
 
-def test_nobody_has_no_blocks() -> None:
+def test_the_full_support_of_no_elements_has_no_blocks() -> None:
     assert full_support(0).size == 0
     assert members_of(full_support(0), 4096).starts.tolist() == [0]
 
 
 @pytest.mark.parametrize("name", FORMATS)
 @given(case=cases(), chunk_elements=st.sampled_from([64, 512, 1 << 19]), threads=st.sampled_from(["1", "2"]))
-def test_words_are_those_of_the_definitions_whatever_the_chunks_and_threads(
+def test_words_are_those_of_the_definitions_for_any_chunks_and_threads(
     name: str, case: Case, chunk_elements: int, threads: str
 ) -> None:
     """And with one worker they decode to its values: to the bit, or for block_exponent to half a step."""

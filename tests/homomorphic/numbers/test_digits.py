@@ -1,4 +1,4 @@
-"""Exact numbers: every bit of the true sum, rounded once, whatever the values and however many workers."""
+"""Exact numbers: every bit of the true sum, rounded once, for any values and numbers of workers."""
 
 from __future__ import annotations
 

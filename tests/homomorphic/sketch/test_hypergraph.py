@@ -134,7 +134,7 @@ def test_the_example_in_the_released_code_peels_in_two_rounds() -> None:
     assert sums.tolist() == [x, y, z]
 
 
-def test_a_member_whose_hashes_coincide_never_stands_alone_there() -> None:
+def test_a_member_is_not_peeled_from_a_counter_where_its_hashes_coincide() -> None:
     twice = drawn("+0+0+1 +1+2+3")
     thrice = drawn("+0-0+0 +1+2+3")
 

@@ -246,7 +246,7 @@ def test_a_crowded_counter_fails_its_tile() -> None:
 @pytest.mark.parametrize("name", ["iid", "rows of 64", "rows of 256", "rows of 4096", "columns"])
 @pytest.mark.parametrize("members", [1000, 8192])
 def test_tables_of_any_pattern_fail_as_rarely_as_random_ones(name: str, members: int) -> None:
-    """Two members of m share all counters with a probability of about 6 / m, whatever their structure."""
+    """Two members of m share all counters with a probability of about 6 / m, for any structure."""
     elements, tables_count = 2**18, 100
     random = np.random.default_rng(members)
     failures = 0
