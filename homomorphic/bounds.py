@@ -1,8 +1,8 @@
 """How far a decoded sum may be from the true one, computed part by part.
 
-A codec looks once at whole gradients for what its bound depends on there (exponents of blocks, the largest
-magnitude) and keeps that. It then answers for one part after the other, from sums that whoever compares needs
-anyway, so nothing of the gradient's size in float64 exists.
+A codec reads whole gradients once for what its bound depends on (exponents of blocks, the largest magnitude).
+It then computes the bound part by part, from sums that the caller needs anyway. So no float64 array is as
+large as the gradient.
 
 u = 2**-24 is the unit roundoff of float32, v = 2**-53 that of float64.
 """
@@ -21,16 +21,16 @@ from netfold.homomorphic.kernels.compiled import kernel
 Gradient = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 
-PART_ELEMENTS = 1 << 14  # looked at together: what is computed of them stays in the cache
+PART_ELEMENTS = 1 << 14  # of one part: its arrays stay in the cache
 FLOAT_MAX = float(np.finfo(np.float32).max)
 TINY = 2.0**-149  # the smallest float32 above zero
 
 _U, _V = 2.0**-24, 2.0**-53
-_SECOND_ORDER = 1 + 2.0**-20  # products of two errors, and what computing a bound in float64 is off by
+_SECOND_ORDER = 1 + 2.0**-20  # products of two errors, and rounding of the bound itself
 
 
 class Sums(NamedTuple):
-    """What all workers' elements `first`, `first + 1`, … add up to, taken in float64."""
+    """Float64 sums over workers of the elements `first`, `first + 1`, …"""
 
     first: int
     total: Doubles
@@ -41,14 +41,14 @@ class ErrorBound(Protocol):
     """Largest allowed `|decoded − Σ gradients|` of one bucket."""
 
     def of(self, sums: Sums) -> Doubles:
-        """The bound of each element of a part, `(elements,)`; the array is the caller's to change."""
+        """The bound of each element of a part, `(elements,)`; the caller may change the array."""
         ...
 
 
 def sums_of_parts(
     gradients: Sequence[Gradient], bitmaps: NDArray[np.uint32] | None = None, unit_elements: int = 1
 ) -> Iterator[Sums]:
-    """Sums of consecutive parts. The arrays are used again for the next part.
+    """Sums of consecutive parts. The next part reuses the arrays.
 
     With `bitmaps` (units,), worker r counts in the units whose bit r is set.
     """
@@ -103,15 +103,15 @@ def largest_magnitudes(gradients: Sequence[Gradient], block_elements: int) -> Gr
 
 
 def addition_error(additions: int | Doubles, magnitude: Doubles) -> Doubles:
-    """How far a float32 sum of k additions, in any order, may be from the float64 sum of the same words.
+    """Largest distance of a float32 sum of k additions, in any order, from the float64 sum of the words.
 
-    k · u · Σ|x|, whatever the order or tree of the additions, and without terms of second order (Jeannerod
-    and Rump, "Improved error bounds for inner products in floating-point arithmetic", SIAM Journal on Matrix
-    Analysis and Applications 34(2), 2013); k · v · Σ|x| for the float64 sum by the same theorem. The factor
-    covers that Σ|x| is rounded too. Sums that are denormal are exact in float32; the smallest denormal per
-    addition is for adders that are not so careful with them.
+    k · u · Σ|x| for any order or tree of the additions, without terms of second order (Jeannerod and Rump,
+    "Improved error bounds for inner products in floating-point arithmetic", SIAM Journal on Matrix Analysis
+    and Applications 34(2), 2013); k · v · Σ|x| for the float64 sum by the same theorem. The factor covers
+    the rounding of Σ|x|. Denormal sums are exact in float32; the smallest denormal per addition allows for
+    adders that flush them.
 
-    It holds for every sum that stayed finite on its way; one that overflows is an infinity or NaN for ever.
+    The bound holds for sums whose partial sums are all finite. A sum that overflows stays infinite or NaN.
     """
     allowed: Doubles = magnitude * (additions * ((_U + _V) * (1 + 2.0**-40)))
     allowed += additions * TINY
@@ -120,22 +120,22 @@ def addition_error(additions: int | Doubles, magnitude: Doubles) -> Doubles:
 
 @dataclass(frozen=True)
 class FloatAddBound:
-    """Of n − 1 float32 additions in any order that does not leave float32 on the way."""
+    """Bound of n − 1 float32 additions in any order whose partial sums stay in float32."""
 
     workers: int
 
     def of(self, sums: Sums) -> Doubles:
-        """See `addition_error`."""
+        """`addition_error` of n − 1 additions."""
         return addition_error(self.workers - 1, sums.magnitude)
 
 
 @dataclass(frozen=True)
 class FactorBound:
-    """Of integers that a constant factor makes of values.
+    """Bound of integers made by a constant factor.
 
-    Each worker's rounding is off by 1/2; products and sums are float64 and integers; the decoded value is
-    rounded to float32: n / (2 · factor) + u · |Σ|. Where some sum may leave int32, any element may have been
-    added as float32 instead, with the bound of that.
+    Each worker's rounding is off by 1/2; products are float64 and sums are integers; the decoded value is
+    rounded to float32: n / (2 · factor) + u · |Σ|. If some sum may leave int32, any element may have been
+    added as float32 instead, with the bound of float32 additions.
     """
 
     workers: int
@@ -143,7 +143,7 @@ class FactorBound:
     may_be_float: bool
 
     def of(self, sums: Sums) -> Doubles:
-        """See the class."""
+        """Add the errors of rounding to integers and to float32."""
         bound = self.workers / (2 * self.factor) + _U * np.abs(sums.total)
         if self.may_be_float:
             bound = np.maximum(bound, FloatAddBound(self.workers).of(sums))
@@ -152,19 +152,19 @@ class FactorBound:
 
 @dataclass(frozen=True)
 class BlockBound:
-    """Of block floating point.
+    """Bound of block floating point.
 
     Each worker's float32 product is off by a relative u and its rounding by 1/2; the integer sum is exact;
-    turning it to float32 and dividing are off by u each: n / (2 · scale) + u · Σ|x| + 2u · |Σ|. The error of
-    the scale itself cancels: the same float32 multiplies and divides. The factor covers the second order, the
-    last term results that are denormal.
+    conversion to float32 and division are off by u each: n / (2 · scale) + u · Σ|x| + 2u · |Σ|. The error of
+    the scale cancels: the same float32 multiplies and divides. The factor covers the second order, the last
+    term denormal results.
     """
 
     half_steps: Doubles  # n / (2 · scale) of each block
     block_elements: int
 
     def of(self, sums: Sums) -> Doubles:
-        """See the class."""
+        """Look up each element's block."""
         bound = np.empty(sums.total.size)
         _block_bound(sums.first, sums.total, sums.magnitude, self.half_steps, self.block_elements, bound)
         return bound
@@ -179,7 +179,7 @@ def _block_bound(
     block_elements: int,
     bound: Doubles,
 ) -> None:
-    """Write the bounds of `BlockBound`, run of a block by run of a block."""
+    """Write the bounds of `BlockBound`, block by block."""
     begin = 0
     while begin < total.size:
         block = (first + begin) // block_elements
@@ -194,15 +194,15 @@ def _block_bound(
 
 @dataclass(frozen=True)
 class RoundingBound:
-    """Of a true sum that is rounded once: half the distance of float32 numbers there.
+    """Bound of a true sum that is rounded once: half the distance of float32 numbers there.
 
-    And what the float64 sum, which it is compared with, may be off by: n · v · Σ|x|.
+    Plus the error of the float64 sum that it is compared with: n · v · Σ|x|.
     """
 
     workers: int
 
     def of(self, sums: Sums) -> Doubles:
-        """See the class."""
+        """Half the float32 spacing at the largest possible sum."""
         off_by = sums.magnitude * (self.workers * _V * _SECOND_ORDER)
         largest = np.minimum(np.abs(sums.total) + off_by, np.nextafter(np.float32(FLOAT_MAX), np.float32(0)))
         return np.spacing(largest.astype(np.float32)).astype(np.float64) / 2 + off_by
@@ -210,10 +210,10 @@ class RoundingBound:
 
 @dataclass(frozen=True)
 class LargestBound:
-    """The largest of some bounds."""
+    """The largest of several bounds."""
 
     bounds: tuple[ErrorBound, ...]
 
     def of(self, sums: Sums) -> Doubles:
-        """See the class."""
+        """The elementwise maximum."""
         return np.asarray(np.maximum.reduce([bound.of(sums) for bound in self.bounds]))

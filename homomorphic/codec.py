@@ -1,21 +1,21 @@
 """What an encoding is: a generator of mergeable messages.
 
-A codec is found by its `kind` in a registry and makes one `Encoder` per worker. All workers' encoders run the
-same generator in lock-step: each `yield` hands over the messages of one network operation and receives them
-merged, and the generator returns the decoded **sum** over workers. One shape carries a max-exponent exchange
-before the values, an index union before packed values, a second exact round after a sketch, a skip flag, or a
-dense retry.
+The registry finds a codec by its `kind`. A codec makes one `Encoder` per worker. All workers' encoders run
+the same generator in lock-step: each `yield` sends the messages of one network operation and receives them
+merged, and the generator returns the decoded **sum** over workers. This covers a max-exponent exchange before
+the values, an index union before packed values, a second exact round after a sketch, a skip flag, or a dense
+retry.
 
     merged = yield (Message(...), Message(...))     # sent at the same time, merged independently
     ...
     return decoded                                  # float32, the sum over workers, length of the gradient
 
-In lock-step means: in every operation all workers send as many messages, with the same merges, labels and
-lengths. Only GATHER messages may differ in length. A message may have no words: it completes at once and
-nothing travels.
+Lock-step means: in every operation all workers send the same number of messages, with the same merges, labels
+and lengths. Only GATHER messages may differ in length. A message may have no words: it completes at once and
+nothing is sent.
 
-Who drives the generators does not matter to them: `homomorphic.fold.fold` in one process, a simulated
-collective, or a communication hook over real process groups.
+Any driver can run the generators: `homomorphic.fold.fold` in one process, a simulated collective, or a
+communication hook over real process groups.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ _PS_PER_S = 10**12
 
 
 class Merge(Enum):
-    """How two messages of one network operation combine, wherever they meet (see `homomorphic.merge`).
+    """How two messages of one network operation combine (see `homomorphic.merge`).
 
-    Of each: its name in scenarios and reports, its number in compiled code, the types of words it takes.
+    Each has a name in scenarios and reports, a number in compiled code, and the types of words it takes.
     """
 
     number: int
     dtypes: tuple[type[np.generic], ...]
 
     def __new__(cls, name: str, number: int, *dtypes: type[np.generic]) -> Merge:
-        """Known by its name: `Merge("add")`."""
+        """Make the name the value: `Merge("add")`."""
         merge = object.__new__(cls)
         merge._value_, merge.number, merge.dtypes = name, number, dtypes
         return merge
 
-    ADD = "add", 0, np.int32  # hosts wrap, a switch does what its profile says
+    ADD = "add", 0, np.int32  # hosts wrap; a switch does what its profile says
     OR = "or", 1, np.uint32  # bitwise union
     MAX = "max", 2, np.int32  # the larger
     FLOAT_ADD = "float_add", 3, np.float32  # order-dependent
@@ -62,17 +62,17 @@ class Merge(Enum):
 
     @property
     def lanes(self) -> int:
-        """Merged words for each word sent: TABLE_ADD lifts each of the 4-bit codes of a word to a word."""
+        """Merged words for each word sent: TABLE_ADD turns each 4-bit code of a word into a word."""
         return 8 if self is Merge.TABLE_ADD else 1
 
 
 MERGEABLE = frozenset(Merge) - {Merge.GATHER}  # by switches and hosts, on the way
-ORDER_FREE = frozenset({Merge.ADD, Merge.OR, Merge.MAX, Merge.TABLE_ADD})  # same bits whatever the order
+ORDER_FREE = frozenset({Merge.ADD, Merge.OR, Merge.MAX, Merge.TABLE_ADD})  # same bits in any order
 
 
 @dataclass(frozen=True)
 class Work:
-    """Memory traffic of producing a message or a decode, in bytes: what a device model charges for."""
+    """Memory traffic of encoding or decoding a message, in bytes; device models charge for it."""
 
     read_bytes: int = 0
     written_bytes: int = 0
@@ -80,12 +80,11 @@ class Work:
 
 @dataclass(frozen=True)
 class Scaling:
-    """Block floating point agreed on the way: the message's float32 words become int32 block by block.
+    """Block floating point whose exponents the network agrees on: float32 words become int32 block by block.
 
     Each worker announces the exponent of each block (MAX over workers); a block is quantised with the agreed
-    exponent just before it is sent (`homomorphic.numbers.exponents.quantize_block`). A network that can
-    pipeline the two does (SwitchML sends exponents one window ahead); `homomorphic.stage.stage` splits them
-    for others.
+    exponent just before it is sent (`homomorphic.numbers.exponents.quantize_block`). Some networks pipeline
+    the two (SwitchML sends exponents one window ahead); `homomorphic.stage.stage` splits them for the others.
     """
 
     exponents: NDArray[np.int8]  # (blocks,)
@@ -95,16 +94,16 @@ class Scaling:
 
 @dataclass(frozen=True)
 class Message:
-    """What one worker puts into one network operation."""
+    """One worker's message in one network operation."""
 
     words: Words
     merge: Merge
-    label: str  # the name it has in reports: "index", "values", "redo" …
+    label: str  # its name in reports: "index", "values", "redo" …
     work: Work = Work()
     scaling: Scaling | None = None  # words are float32 to be sent as scaled int32
     table: NDArray[np.int32] | None = None  # TABLE_ADD: the value of each code, shared by all workers
-    decode_work: Work = Work()  # what digesting the merged message costs each worker, charged when it arrives
-    floats: NDArray[np.float32] | None = None  # to be added in place of words whose sum leaves int32
+    decode_work: Work = Work()  # of each worker for the merged message, charged when it arrives
+    floats: NDArray[np.float32] | None = None  # added in place of words whose sum leaves int32
 
     @property
     def kind(self) -> tuple[object, ...]:
@@ -114,14 +113,14 @@ class Message:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of payload the message announces: its words, and one byte per block exponent."""
+        """Payload bytes that the message announces: its words, and one byte per block exponent."""
         exponents = 0 if self.scaling is None else self.scaling.exponents.size
         return int(self.words.size) * self.words.itemsize + exponents
 
 
 @dataclass(frozen=True)
 class Holders:
-    """The workers that are in each unit of merged words: bit r of `bitmaps` is worker r."""
+    """The workers that contributed to each unit of merged words: bit r of `bitmaps` is worker r."""
 
     bitmaps: NDArray[np.uint32]  # (units,)
     unit_words: int  # the last unit may be shorter
@@ -129,47 +128,47 @@ class Holders:
 
 @dataclass(frozen=True)
 class Merged:
-    """What came back: the merged words and how many workers they hold.
+    """A merged message: its words, and how many workers contributed.
 
-    The words may be shared with other workers: they are read, never written.
+    Workers may share the words: do not write to them.
     """
 
     words: Words  # of TABLE_ADD: int32 lanes; of GATHER: empty
     workers: int
     exponents: NDArray[np.int8] | None = None  # of a scaled message: agreed exponents; its words are int32
     parts: tuple[Words, ...] = ()  # GATHER: every worker's words, in rank order
-    is_float: NDArray[np.bool_] | None = None  # words whose bits are those of a float32 sum
-    holders: Holders | None = None  # who is in it where that may not be all
+    is_float: NDArray[np.bool_] | None = None  # words that hold the bits of a float32 sum
+    holders: Holders | None = None  # the contributors, where some may be missing
 
 
 class NoteKind(Enum):
-    """What a note is about."""
+    """The subject of a note."""
 
-    CHOICE = "choice"  # which encoding was taken, and why
-    REDO = "redo"  # parts that could not be decoded and were sent again
-    FORECAST = "forecast"  # parts sent on a forecast that did not suit, and sent again
+    CHOICE = "choice"  # the encoding that was chosen, and why
+    REDO = "redo"  # parts that did not decode and were sent again
+    FORECAST = "forecast"  # parts that differed from the forecast and were sent again
     ESTIMATE = "estimate"  # elements of the decoded sum that are estimates
     INFINITE = "infinite"  # elements whose true sum is beyond float32 and became an infinity
 
 
 @dataclass(frozen=True)
 class Note:
-    """What a reader of the results must be told of one round; all workers tell the same."""
+    """What a codec reports of one round; all workers report the same."""
 
     kind: NoteKind
-    text: str  # a sentence without a full stop; of a choice its name first, then a colon
-    count: int = 1  # of what it is about …
-    total: int = 1  # … out of so many
-    elements: NDArray[np.int64] | None = None  # estimates, infinities: which, in ascending order
+    text: str  # a sentence without a full stop; for a choice: its name, a colon, the reason
+    count: int = 1  # affected items
+    total: int = 1  # all items
+    elements: NDArray[np.int64] | None = None  # for estimates and infinities: their elements, ascending
 
     @property
     def name(self) -> str:
-        """What was chosen."""
+        """The name of the choice."""
         return self.text.partition(":")[0]
 
 
-def _untold(note: Note) -> None:
-    """Nobody listens."""
+def _ignore_note(note: Note) -> None:
+    """Default: notes are discarded."""
 
 
 @dataclass(frozen=True)
@@ -181,14 +180,14 @@ class Round:
     workers: int
     seed: int
     takes_floats: bool = False  # the network adds a message's `floats` where its words overflow
-    tell: Callable[[Note], None] = field(default=_untold, compare=False)
+    report: Callable[[Note], None] = field(default=_ignore_note, compare=False)
 
 
 Exchange = Generator[tuple[Message, ...], tuple[Merged, ...], Gradient]
 
 
 def advance(exchange: Exchange, answers: tuple[Merged, ...] | None) -> tuple[Message, ...] | Gradient:
-    """Hand an exchange what came back, None at its start; its next messages, or its decoded sum."""
+    """Send merged messages (None at the start) into an exchange; return its next messages or decoded sum."""
     try:
         return next(exchange) if answers is None else exchange.send(answers)
     except StopIteration as stop:
@@ -197,17 +196,17 @@ def advance(exchange: Exchange, answers: tuple[Merged, ...] | None) -> tuple[Mes
 
 
 class Encoder(Protocol):
-    """One worker's side of a codec; owns its state (error feedback, stale model, …)."""
+    """One worker's side of a codec, with its state (error feedback, stale model, …)."""
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
         """Yield messages, receive them merged, return the decoded float32 sum over workers.
 
-        The sum is the caller's to change, unless it is read-only: then other workers may share it.
+        The caller may change the sum, unless it is read-only: then other workers may share it.
 
         Raises
         ------
         EncodeError
-            The gradient cannot be represented (says which element and why).
+            The gradient cannot be represented; the message names the element and the reason.
         DecodeError
             The merged messages contradict each other and no retry can help.
         """
@@ -217,19 +216,19 @@ class Encoder(Protocol):
 class Codec(Protocol):
     """A frozen dataclass whose fields are the options a scenario may set.
 
-    What only some codecs have is a protocol of its own: `Adaptable`, `Wrapping`, `Limited`.
+    Optional abilities are separate protocols: `Adaptable`, `Wrapping`, `Limited`.
     """
 
     kind: ClassVar[str]
 
     @property
     def exact(self) -> bool:
-        """Whether the decoded sum has the same bits whatever the merge order."""
+        """Whether the decoded sum has the same bits in any merge order."""
         ...
 
     @property
     def merges(self) -> frozenset[Merge]:
-        """Merges of its messages: what a network must be able to do."""
+        """Merges of its messages; the network must support them."""
         ...
 
     @property
@@ -238,86 +237,86 @@ class Codec(Protocol):
         ...
 
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
-        """Encoder of one worker."""
+        """Make the encoder of one worker."""
         ...
 
     def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
-        """Largest allowed `|decoded − Σ gradients|`, for the sum taken in float64, part by part."""
+        """Largest allowed `|decoded − Σ gradients|`, with the sum in float64, part by part."""
         ...
 
 
 class MessageSize(NamedTuple):
-    """What a network is asked to carry of one message."""
+    """Size of one message."""
 
     words: int
-    block_elements: int = 0  # of a scaled message: elements that share an exponent
+    block_elements: int = 0  # elements that share an exponent; 0: not scaled
 
 
 @dataclass(frozen=True, kw_only=True)
 class Carrier:
-    """How long a network takes for messages, and a worker to pass over memory.
+    """A model of the network's time for messages and of a worker's time for memory traffic.
 
-    This one is for where nothing is known of the network: an operation takes a latency, and its words the
-    time that a rate gives them. Simulated collectives have carriers of their own.
+    This one serves where the network is unknown: an operation takes a latency, and its words take the time
+    that a rate gives them. Simulated collectives have other carriers.
     """
 
-    unit_elements: int = 256  # what the network sends and answers as one
-    latency_ps: int = 10 * 10**6  # of an operation, beside the time that its words take at the rate
-    rate_bps: int = 100 * 10**9  # of the words of messages, headers left out
-    memory_bps: int | None = None  # at which workers pass over memory; None: nothing is charged for it
+    unit_elements: int = 256  # what the network sends, answers and retransmits as one
+    latency_ps: int = 10 * 10**6  # of an operation, in addition to its words at the rate
+    rate_bps: int = 100 * 10**9  # of the words of messages, without headers
+    memory_bps: int | None = None  # of a worker's memory traffic; None: not charged
 
     def time_ps(self, operation: Sequence[MessageSize]) -> int:
-        """Of messages sent at once; agreed exponents take an operation before them, as in `fold.stage`."""
+        """Time of messages sent at once; exponents take an operation before them, as in `stage.stage`."""
         first = [-(-size.words // (size.block_elements or 1)) for size in operation]
         return self.plain_ps(first) + self.plain_ps([size.words for size in operation if size.block_elements])
 
     def plain_ps(self, messages: Sequence[int]) -> int:
-        """Of messages of so many words sent at once, none of them scaled."""
+        """Time of unscaled messages of these numbers of words, sent at once."""
         words = sum(messages)
         return self.latency_ps + self.words_ps(words) if words else 0
 
     def words_ps(self, words: int) -> int:
-        """Of words that follow each other, at the rate."""
+        """Time of consecutive words at the rate."""
         return -(-32 * words * _PS_PER_S // self.rate_bps)
 
     def memory_ps(self, passed_bytes: int) -> int:
-        """Of a worker that passes over so much memory."""
+        """Time of a worker's memory traffic."""
         return 0 if self.memory_bps is None else -(-8 * passed_bytes * _PS_PER_S // self.memory_bps)
 
 
 @runtime_checkable
 class Adaptable(Protocol):
-    """A codec with options that are the network's where they are left out."""
+    """A codec with options that default to the network's values."""
 
     def carried_by(self, carrier: Carrier) -> Codec:
-        """Return the codec with those options filled in."""
+        """Return the codec with these options filled in."""
         ...
 
 
 @runtime_checkable
 class Wrapping(Protocol):
-    """A codec whose sums may leave int32 on the way: nothing is lost if adders wrap."""
+    """A codec whose partial sums may leave int32: the result is right if adders wrap."""
 
     @property
     def wrap_reason(self) -> str:
-        """What may fail where adders do not wrap, and why; no full stop."""
+        """What may fail if adders do not wrap, and why; no full stop."""
         ...
 
 
-class Refusal(NamedTuple):
+class CodecRefusal(NamedTuple):
     """Why a codec cannot be used."""
 
-    option: str  # of the codec
+    option: str  # the codec's option that is at fault
     reason: str
-    remedy: str  # options as they may be written instead
+    remedy: str  # what to write instead
 
 
 @runtime_checkable
 class Limited(Protocol):
-    """A codec whose sums have room for so many workers and no more."""
+    """A codec with a limit on workers."""
 
-    def refusal(self, workers: int, overflow: str) -> Refusal | None:
-        """Of so many workers; None if they fit. `overflow`: of int32 sums: wrap, saturate or sticky."""
+    def refusal(self, workers: int, overflow: str) -> CodecRefusal | None:
+        """Why it cannot serve these workers, or None. `overflow` of int32 sums: wrap, saturate or sticky."""
         ...
 
 
@@ -334,7 +333,7 @@ _registry: dict[str, type] = {}
 
 
 def register(codec: C) -> C:
-    """Class decorator: make a codec known under its `kind`."""
+    """Class decorator: add a codec to the registry under its `kind`."""
     _registry[codec.kind] = codec  # type: ignore[attr-defined]
     return codec
 

@@ -1,4 +1,4 @@
-"""All workers of a codec in one process: the shortest driver.
+"""A driver that runs all workers of a codec in one process.
 
 `fold` runs the encoders in lock-step and merges their messages in a chosen order.
 """
@@ -27,18 +27,18 @@ from netfold.homomorphic.stage import stage
 
 
 class LockStepError(RuntimeError):
-    """The workers of one round disagree about what is being sent."""
+    """The workers of one round send different messages."""
 
 
 @dataclass(frozen=True)
 class Folded:
-    """What a round came to: every worker's decoded sum, and all messages by operation and worker."""
+    """A round's results: every worker's decoded sum, and all messages by operation and worker."""
 
     decoded: list[Gradient]
     messages: list[list[tuple[Message, ...]]]
 
     def announced_bytes(self, worker: int) -> int:
-        """Bytes of payload that one worker announced."""
+        """Payload bytes that one worker announced."""
         return sum(message.size_bytes for operation in self.messages for message in operation[worker])
 
 
@@ -48,7 +48,7 @@ def fold(
     round: Round,
     order: Sequence[int] | None = None,
 ) -> Folded:
-    """Aggregate one bucket, merging worker after worker in `order` (by rank if left out).
+    """Aggregate one bucket; merge the workers' messages in `order` (default: by rank).
 
     Raises
     ------
@@ -61,7 +61,7 @@ def fold(
     if not len(encoders) == len(gradients) == round.workers or sorted(order) != list(range(round.workers)):
         raise ValueError(
             f"a round of {round.workers} workers needs as many encoders and gradients and an order that "
-            f"names each rank once; got {len(encoders)}, {len(gradients)} and {list(order)}"
+            f"names each rank once; found {len(encoders)}, {len(gradients)} and {list(order)}"
         )
     exchanges = [
         stage(encoder.exchange(gradient, round))
@@ -85,12 +85,12 @@ def fold(
 
 
 def check_lock_step(sent: Sequence[tuple[Message, ...] | Gradient]) -> None:
-    """Check that all workers send the same kinds and lengths of messages; a decoded sum means "no more".
+    """Check that all workers send the same kinds and lengths of messages; a decoded sum ends the messages.
 
     Raises
     ------
     LockStepError
-        Names the first worker that differs from worker 0, and both messages.
+        A worker differs from worker 0; the message names the first one and both messages.
     """
     for rank, one in enumerate(sent):
         if _kinds(one) != _kinds(sent[0]):
@@ -118,7 +118,7 @@ def _describe(sent: tuple[Message, ...] | Gradient) -> str:
 
 
 def _merged(messages: Sequence[Message], order: Sequence[int], key: int) -> Merged:
-    """One message of every worker, merged in this order."""
+    """Merge one message of every worker in this order."""
     first = messages[0]
     if first.merge is Merge.GATHER:
         parts = tuple(message.words for message in messages)
@@ -130,7 +130,7 @@ def _merged(messages: Sequence[Message], order: Sequence[int], key: int) -> Merg
 
 
 def _with_floats(messages: Sequence[Message], words: Words) -> Merged:
-    """Merged words, with float32 sums in the place of those that a worker's words or their sum overflow."""
+    """Put float32 sums in place of words that overflow at a worker or in the sum."""
     total = np.zeros(words.size, np.int64)
     is_float = np.zeros(words.size, np.bool_)
     for message in messages:

@@ -1,9 +1,9 @@
-"""The merge operations: what happens where two messages meet, on a switch, on a host or in a test.
+"""The merge operations: how two messages combine, on a switch, on a host or in a test.
 
 The `*_words` kernels merge one packet's words into an accumulator in place; switch and host kernels call
 them on slices. `combine` and `merge_all` are the same operations as pure functions on whole messages.
 
-Overflow of ADD wraps (modulo 2**32). What a switch does instead is a property of its profile, not of ADD.
+ADD wraps on overflow (modulo 2**32). A switch may differ: that is a property of its profile.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def max_words(accumulator: NDArray[np.int32], words: NDArray[np.int32]) -> None:
 def float_add_words(accumulator: NDArray[np.float32], words: NDArray[np.float32]) -> None:
     """Add float32 words in place; the result depends on the order of the calls.
 
-    A sum that is no number is always the same NaN: which of two a processor passes on is its own choice.
+    Every NaN becomes the same NaN, because processors differ in which of two they return.
     """
     for i in range(words.size):
         total = accumulator[i] + words[i]
@@ -92,18 +92,18 @@ def sign_words(
 def survival(accumulated_workers: Integer, arriving_workers: Integer) -> np.int64:
     """Probability a / (a + b) that the accumulator's bit survives, in units of 2**-32, rounded to nearest.
 
-    With it the surviving bit is a uniformly random worker's, whatever the order and shape of the merges.
+    With it the surviving bit is a uniformly random worker's, for any order and tree of merges.
     """
     total = accumulated_workers + arriving_workers
     return ((np.int64(accumulated_workers) << np.int64(32)) + total // 2) // total
 
 
 def keep_threshold(accumulated_workers: int, arriving_workers: int) -> int:
-    """`survival` for any code, with its arguments checked."""
+    """`survival` for Python code, with checked arguments."""
     if accumulated_workers < 0 or arriving_workers < 1:
         raise ValueError(
             f"sign merge of {accumulated_workers} and {arriving_workers} workers: "
-            "needs none or more accumulated and at least one arriving"
+            "accumulated must be 0 or more, arriving at least 1"
         )
     return int(survival(accumulated_workers, arriving_workers))
 
@@ -118,11 +118,11 @@ def lift_words(words: NDArray[np.uint32], table: NDArray[np.int32], lanes: NDArr
 
 
 def lift(words: NDArray[np.uint32], table: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Lanes `(8 · words,)` of packed 4-bit codes: what THC's aggregator adds (Li et al., NSDI 2024)."""
+    """Lanes `(8 · words,)` of packed 4-bit codes, as THC's aggregator adds them (Li et al., NSDI 2024)."""
     if table.shape != (16,) or table.dtype != np.int32:
         raise ValueError(
             f"table_add needs a table of 16 int32 values, one per 4-bit code, "
-            f"got {table.dtype} of shape {table.shape}"
+            f"found {table.dtype} of shape {table.shape}"
         )
     lanes = np.empty(_LANES * words.size, np.int32)
     lift_words(words, table, lanes)
@@ -139,8 +139,8 @@ def combine(
 ) -> Merged:
     """Merge two (partial) aggregates. Neither is changed; with `in_place` the first may be overwritten.
 
-    `key` feeds SIGN's random bits; `table` is TABLE_ADD's. Packed codes (uint32) are lifted to int32 lanes,
-    lanes are taken as they are, so partial aggregates of TABLE_ADD combine too.
+    `key` decides SIGN's random bits; `table` is TABLE_ADD's. Packed codes (uint32) become int32 lanes; lanes
+    are added directly, so partial aggregates of TABLE_ADD combine too.
 
     Raises
     ------
@@ -158,15 +158,15 @@ def combine(
 def merge_all(
     merge: Merge, parts: Sequence[Words], key: int = 0, table: NDArray[np.int32] | None = None
 ) -> Words:
-    """Words of all workers merged, first to last; none of the parts is changed.
+    """Merge the words of all workers, first to last; the parts are not changed.
 
     Raises
     ------
     ValueError
-        As `combine`; or there are no parts.
+        As for `combine`, or there are no parts.
     """
     if not parts:
-        raise ValueError("nothing to merge: needs the words of at least one worker")
+        raise ValueError("nothing to merge: give the words of at least one worker")
     accumulator = _operand(merge, parts[0], table).copy()
     for workers, part in enumerate(parts[1:], start=1):
         words = _operand(merge, part, table)
@@ -175,7 +175,7 @@ def merge_all(
 
 
 def _operand(merge: Merge, words: Words, table: NDArray[np.int32] | None) -> Words:
-    """Words ready to be merged: type checked, packed codes lifted."""
+    """Check the type of words and turn packed codes into lanes."""
     if merge is Merge.GATHER:
         raise ValueError(
             "gather cannot be merged: use a collective that delivers every message, such as all_gather"
@@ -183,7 +183,7 @@ def _operand(merge: Merge, words: Words, table: NDArray[np.int32] | None) -> Wor
     if words.ndim != 1 or words.dtype.type not in merge.dtypes:
         names = " or ".join(np.dtype(one).name for one in merge.dtypes)
         raise ValueError(
-            f"{merge.value} merges 1-D arrays of {names}, got {words.dtype} of shape {words.shape}"
+            f"{merge.value} merges 1-D arrays of {names}, found {words.dtype} of shape {words.shape}"
         )
     if merge is not Merge.TABLE_ADD or words.dtype == np.int32:
         return words
@@ -195,7 +195,9 @@ def _operand(merge: Merge, words: Words, table: NDArray[np.int32] | None) -> Wor
 def _merge_into(merge: Merge, accumulator: Any, words: Any, sign: tuple[int, int, int]) -> None:
     """Merge in place; `sign` is (accumulated workers, arriving workers, key), used by SIGN alone."""
     if accumulator.size != words.size:
-        raise ValueError(f"{merge.value} merges equal lengths, got {accumulator.size} and {words.size} words")
+        raise ValueError(
+            f"{merge.value} merges equal lengths, found {accumulator.size} and {words.size} words"
+        )
     match merge:
         case Merge.OR:
             or_words(accumulator.view(np.int32), words.view(np.int32))

@@ -13,19 +13,19 @@ from netfold.homomorphic.numbers.compact import block_starts
 from netfold.homomorphic.numbers.exponents import quantize, scales_of
 
 
-def stage(exchange: Exchange, is_left: Callable[[Message], bool] = lambda message: False) -> Exchange:
+def stage(exchange: Exchange, is_pipelined: Callable[[Message], bool] = lambda message: False) -> Exchange:
     """Exchange the exponents of scaled messages first, then send the quantised words as plain integers.
 
     Other messages of the same operation travel with the exponents. Exponents become int32 words (MAX), four
-    times the bytes that a scaled message announces. An operation all of whose messages `is_left` goes
-    on as it is: the network agrees on its exponents itself.
+    times the bytes that a scaled message announces. An operation whose messages are all pipelined passes
+    unchanged: the network agrees on its exponents itself.
     """
     answers: tuple[Merged, ...] | None = None
     while True:
         sent = advance(exchange, answers)
         if not isinstance(sent, tuple):
             return sent
-        if all(is_left(message) for message in sent):
+        if all(is_pipelined(message) for message in sent):
             answers = yield sent
             continue
         first = yield tuple(_exponents(message) for message in sent)
@@ -44,7 +44,7 @@ def stage(exchange: Exchange, is_left: Callable[[Message], bool] = lambda messag
 
 
 def _exponents(message: Message) -> Message:
-    """The exponents of a scaled message as a message of their own; any other message as it is."""
+    """The exponents of a scaled message as a separate message; other messages unchanged."""
     if message.scaling is None:
         return message
     words = message.scaling.exponents.astype(np.int32)
@@ -52,7 +52,7 @@ def _exponents(message: Message) -> Message:
 
 
 def _quantized(message: Message, exponents: NDArray[np.int8]) -> Message:
-    """A scaled message as the integers that its agreed exponents make of it."""
+    """A scaled message as integers, by its agreed exponents."""
     assert message.scaling is not None, f"message {message.label!r} is not scaled"
     words = np.empty(message.words.size, np.int32)
     starts = block_starts(words.size, message.scaling.block_elements)

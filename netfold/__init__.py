@@ -5,17 +5,17 @@
     run = netfold.run("mine.yaml", set={"topology.rate": "25Gbps"})
     run.verdict                     # "pass"; print(run) shows the table that `netfold run` prints
     run.variants                    # a polars data frame: a row for every variant, a column for every metric
-    run.rounds, run.links           # … and the other tables of the run's folder, run.path
+    run.rounds, run.links           # the other tables of the run's folder, run.path
 
     netfold.validate("mine.yaml")   # all mistakes at once, without running it
     netfold.compare(run, netfold.load("runs/latest"))
     netfold.study(["packed", "lossless:load=0.7"], gradients)    # codecs without a network
     netfold.fold("packed", gradients).decoded[0]                 # one sum, as a worker decodes it
 
-`register` makes a codec of one's own known, and `netfold.testing` holds it to the law that all codecs obey.
-What can go wrong is a `NetfoldError` that says where, what was found, and the nearest fix.
+`register` adds your own codec, and `netfold.testing` checks that it obeys the law of all codecs. Errors are
+`NetfoldError`s: each says where the mistake is, what was found, and how to fix it.
 
-Everything is imported when it is first used.
+Names are imported at their first use.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from netfold import testing
     from netfold.homomorphic.codec import register
     from netfold.homomorphic.codecs import codec_kinds as codecs
     from netfold.sim.api.codecs import Studied, fold, study
@@ -48,10 +49,11 @@ __all__ = [
     "register",
     "run",
     "study",
+    "testing",
     "validate",
 ]
 
-_HOMES = {
+_LOCATIONS = {
     "Comparison": "netfold.sim.report.compare:Comparison",
     "DataError": "netfold.sim.errors:DataError",
     "InvariantError": "netfold.sim.errors:InvariantError",
@@ -67,6 +69,7 @@ _HOMES = {
     "register": "netfold.homomorphic.codec:register",
     "run": "netfold.sim.api.runs:run",
     "study": "netfold.sim.api.codecs:study",
+    "testing": "netfold.testing",
     "validate": "netfold.sim.api.plans:validate",
 }
 
@@ -74,10 +77,11 @@ _HOMES = {
 if not TYPE_CHECKING:  # which knows the names from above, and that there are no others
 
     def __getattr__(name: str) -> object:
-        if name not in _HOMES:
+        if name not in _LOCATIONS:
             raise AttributeError(f"module 'netfold' has no attribute {name!r}")
-        home, _, attribute = _HOMES[name].partition(":")
-        return getattr(import_module(home), attribute)
+        module, _, attribute = _LOCATIONS[name].partition(":")
+        found = import_module(module)
+        return getattr(found, attribute) if attribute else found
 
 
 def __dir__() -> list[str]:

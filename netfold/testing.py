@@ -1,14 +1,19 @@
-"""The law that every codec is held to, for codecs of one's own: an AssertionError says what does not hold.
+"""Checks that a codec obeys the law of all codecs; an AssertionError says what is violated.
 
-    import netfold.testing
+    import netfold
 
     netfold.testing.check_codec(MyCodec())                  # on gradients that have broken encodings before
-    netfold.testing.check_round(MyCodec(), gradients)       # on one's own, one for each worker
+    netfold.testing.check_round(MyCodec(), gradients)       # on your gradients, one for each worker
 
-The law: all workers decode the same bits, in float32; they do not change with the order of merging where
-the codec says `exact`; errors stay in the codec's own bound, element by element, but for elements that are
-told to be estimates; messages have merges that the codec names; and gradients are read, never written. A
-codec may refuse gradients by an `EncodeError`.
+The law:
+
+* All workers decode the same bits, in float32.
+* If the codec says `exact`, the bits do not depend on the order of merging.
+* Errors are within the codec's bound, element by element, except elements that a note reports as estimates.
+* `merges` names the merges of all messages.
+* Encoders do not write to gradients.
+
+A codec may reject gradients by an `EncodeError`.
 """
 
 from __future__ import annotations
@@ -31,20 +36,20 @@ VALUES = ("normal", "wide", "denormal", "constant", "negative zero")
 _DENSITIES = (0.0, 0.003, 0.02, 0.1, 0.3, 0.6, 1.0)
 _WORKERS = (1, 2, 3, 8, 32)
 _SIZES = (1, 63, 100, 4097)
-_SCALING_LABEL = "values exponents"  # of a message that `fold` itself sends for a scaled one
+_SCALING_LABEL = "values exponents"  # of the message that `fold` sends for the exponents of a scaled one
 
 
-class _Case(NamedTuple):
-    """Gradients of all workers, and what their rounds are called in an error."""
+class _LawCase(NamedTuple):
+    """Gradients of all workers, and a description for errors."""
 
     gradients: list[Gradient]
-    told: str
+    description: str
 
 
 def check_codec(codec: Codec, cases: int = 60, seed: int = 1) -> None:
-    """Hold a codec to the law on made-up gradients: empty ones first, then as many cases as asked for.
+    """Check a codec on synthetic gradients: empty ones first, then `cases` others.
 
-    Every case has two more rounds with the same encoders, as in training; `seed` decides everything random.
+    Every case has two more rounds with the same encoders, as in training. `seed` decides all random choices.
 
     Raises
     ------
@@ -54,7 +59,7 @@ def check_codec(codec: Codec, cases: int = 60, seed: int = 1) -> None:
     _check_contract(codec)
     for workers in (1, 3):
         empty = check_round(codec, [np.empty(0, np.float32)] * workers)
-        _require(empty.announced_bytes(0) == 0, "a round of no elements announces bytes")
+        _require(empty.announced_bytes(0) == 0, "a round without elements announces bytes")
     refusal: EncodeError | None = None
     refused = 0
     for number, case in enumerate(_cases(cases, seed)):
@@ -63,7 +68,7 @@ def check_codec(codec: Codec, cases: int = 60, seed: int = 1) -> None:
         except EncodeError as error:
             refusal, refused = error, refused + 1
         except AssertionError as error:
-            raise AssertionError(f"{codec!r}, {case.told}: {error}") from error
+            raise AssertionError(f"{codec!r}, {case.description}: {error}") from error
     _require(refused < cases or not cases, f"{codec!r} refuses all {cases} cases, the last one: {refusal}")
 
 
@@ -73,7 +78,7 @@ def check_round(
     round: Round | None = None,
     order: Sequence[int] | None = None,
 ) -> Folded:
-    """Hold one round of new encoders to the law, merged by rank and in `order`; return it, merged by rank.
+    """Check one round of new encoders, merged by rank and in `order`; return the round merged by rank.
 
     Raises
     ------
@@ -83,19 +88,19 @@ def check_round(
     workers = len(gradients)
     round = round or Round(0, 0, workers, 1)
     order = list(reversed(range(workers))) if order is None else order
-    by_rank, told = _folded(codec, _encoders(codec, workers), gradients, round)
+    by_rank, notes = _folded(codec, _encoders(codec, workers), gradients, round)
     shuffled, _ = _folded(codec, _encoders(codec, workers), gradients, round, order)
     if codec.exact:
         _require_same(shuffled.decoded[0], by_rank.decoded[0], f"merged in the order {list(order)}")
     for one in (by_rank, shuffled):
-        _check_sum(codec, one.decoded[0], gradients, told)
+        _check_sum(codec, one.decoded[0], gradients, notes)
         _check_messages(codec, one)
     _check_ownership(by_rank.decoded)
     return by_rank
 
 
 def support(pattern: str, elements: int, density: float, random: np.random.Generator) -> NDArray[np.bool_]:
-    """Which elements are non-zero: anywhere, in whole rows of 64, or in the same columns of every row."""
+    """A random support: single elements, whole rows of 64, or the same columns of every row."""
     if pattern == "rows":
         return np.repeat(random.random(elements // 64 + 1) < density, 64)[:elements]
     if pattern == "columns":
@@ -104,7 +109,7 @@ def support(pattern: str, elements: int, density: float, random: np.random.Gener
 
 
 def values(kind: str, elements: int, random: np.random.Generator) -> Gradient:
-    """Values that have broken encodings before; `VALUES` are their kinds."""
+    """Random values that have broken encodings before; `VALUES` has their kinds."""
     if kind == "wide":
         drawn = random.standard_normal(elements) * 10.0 ** random.uniform(-44, 34, elements)
     elif kind == "denormal":
@@ -118,7 +123,7 @@ def values(kind: str, elements: int, random: np.random.Generator) -> Gradient:
     return drawn.astype(np.float32)
 
 
-def _cases(count: int, seed: int) -> Iterator[_Case]:
+def _cases(count: int, seed: int) -> Iterator[_LawCase]:
     for number in range(count):
         random = np.random.default_rng([seed, number])
         workers, elements = int(random.choice(_WORKERS)), int(random.choice(_SIZES))
@@ -131,19 +136,19 @@ def _cases(count: int, seed: int) -> Iterator[_Case]:
             for _ in range(workers)
         ]
         sizes = f"{workers} workers, {elements} elements"
-        told = f"case {number} (seed {seed}): {sizes}, {kind}, {density:.1%} {pattern}"
-        yield _Case(gradients, told)
+        description = f"case {number} (seed {seed}): {sizes}, {kind}, {density:.1%} {pattern}"
+        yield _LawCase(gradients, description)
 
 
-def _check_case(codec: Codec, case: _Case, number: int, seed: int) -> None:
+def _check_case(codec: Codec, case: _LawCase, number: int, seed: int) -> None:
     workers = len(case.gradients)
     order = np.random.default_rng([seed, number, 1]).permutation(workers).tolist()
     check_round(codec, case.gradients, Round(number % 10, number % 3, workers, seed), order)
     encoders = _encoders(codec, workers)
     for step in range(2):
         gradients = [np.roll(gradient, step) for gradient in case.gradients]
-        one, told = _folded(codec, encoders, gradients, Round(step, 0, workers, seed))
-        _check_sum(codec, one.decoded[0], gradients, told)
+        one, notes = _folded(codec, encoders, gradients, Round(step, 0, workers, seed))
+        _check_sum(codec, one.decoded[0], gradients, notes)
 
 
 def _check_contract(codec: Codec) -> None:
@@ -151,9 +156,9 @@ def _check_contract(codec: Codec) -> None:
     _require(isinstance(kind, str) and bool(kind), f"`kind` must be text, found {kind!r}")
     is_frozen = is_dataclass(codec) and codec.__dataclass_params__.frozen
     _require(is_frozen, f"{type(codec).__name__} must be a frozen dataclass, whose fields are its options")
-    told = type(codec).__doc__ or ""
+    doc = type(codec).__doc__ or ""
     names = [one.name for one in fields(codec)]  # type: ignore[arg-type]
-    unexplained = ", ".join(name for name in names if f"\n    {name}: " not in told)
+    unexplained = ", ".join(name for name in names if f"\n    {name}: " not in doc)
     _require(not unexplained, f"the docstring does not explain {unexplained}: it needs `NAME: meaning`")
 
 
@@ -168,11 +173,11 @@ def _folded(
     round: Round,
     order: Sequence[int] | None = None,
 ) -> tuple[Folded, list[Note]]:
-    """One round, whose workers decode the same bits, and what it tells."""
+    """Run one round, whose workers must decode the same bits; return it and its notes."""
     notes: list[Note] = []
     given = [gradient.copy() for gradient in gradients]
     try:
-        folded = fold(encoders, given, replace(round, tell=notes.append), order)
+        folded = fold(encoders, given, replace(round, report=notes.append), order)
     except LockStepError as error:
         raise AssertionError(str(error)) from error
     for rank, (before, after) in enumerate(zip(gradients, given, strict=True)):
@@ -186,13 +191,13 @@ def _folded(
     return folded, notes
 
 
-def _require_same(found: Gradient, expected: Gradient, who: str) -> None:
+def _require_same(found: Gradient, expected: Gradient, where: str) -> None:
     differs = np.flatnonzero(found.view(np.int32) != expected.view(np.int32))
     if differs.size:
         first = differs[0]
         raise AssertionError(
-            f"{who}: {differs.size} elements have other bits than at worker 0, merged by rank: "
-            f"element {first} is {found[first]!s}, there {expected[first]!s}"
+            f"{where}: {differs.size} elements have other bits than at worker 0, merged by rank: "
+            f"element {first} is {found[first]!s}, expected {expected[first]!s}"
         )
 
 
@@ -226,15 +231,15 @@ def _check_messages(codec: Codec, folded: Folded) -> None:
 
 
 def _check_ownership(decoded: Sequence[Gradient]) -> None:
-    """A sum is the caller's to change, or read-only."""
-    kept = [one.tobytes() for one in decoded]
+    """Check that a sum is either read-only or not shared."""
+    before = [one.tobytes() for one in decoded]
     if decoded[0].flags.writeable:
         decoded[0][:] = 1
         for rank, one in enumerate(decoded[1:], 1):
-            _require(one.tobytes() == kept[rank], f"workers 0 and {rank} share a sum that is not read-only")
-        decoded[0][:] = np.frombuffer(kept[0], np.float32)
+            _require(one.tobytes() == before[rank], f"workers 0 and {rank} share a sum that is not read-only")
+        decoded[0][:] = np.frombuffer(before[0], np.float32)
 
 
-def _require(holds: Any, words: str) -> None:
-    if not holds:
-        raise AssertionError(words)
+def _require(is_met: Any, message: str) -> None:
+    if not is_met:
+        raise AssertionError(message)

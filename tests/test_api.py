@@ -53,6 +53,15 @@ def test_importing_netfold_imports_nothing_else() -> None:
     assert all(repr(name) in done.stdout for name in netfold.__all__)
 
 
+def test_the_checks_for_codecs_need_no_import() -> None:
+    program = "import netfold; print(netfold.testing.check_codec.__name__)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == "check_codec\n", done.stderr
+
+
 def test_every_name_is_there() -> None:
     for name in netfold.__all__:
         assert getattr(netfold, name).__doc__, name

@@ -19,7 +19,7 @@ from docs.findings.tables import ALL
 from netfold.homomorphic.codec import Note, NoteKind, Round
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.fold import fold
-from netfold.homomorphic.sketch.sketch import REPAIRED_SHAPE, ROTATED_SHAPE
+from netfold.homomorphic.sketch.sketch import REPAIRED_TILING, ROTATED_TILING
 
 QUICK = [(table.name, line) for table in ALL for line in table.lines if line.is_quick]
 
@@ -82,7 +82,7 @@ def test_published_columns_fail_as_expected_and_repaired_ones_do_not(load: float
     left = np.mean([hashing.published(case, seed) for seed in seeds])
 
     assert abs(left - expected) < 4 * spread / math.sqrt(1024 * len(seeds))
-    for shape in (ROTATED_SHAPE, REPAIRED_SHAPE):
+    for shape in (ROTATED_TILING, REPAIRED_TILING):
         assert [hashing.sent_again(shape, case, seed) for seed in seeds] == [0] * len(seeds)
 
 
@@ -94,7 +94,7 @@ def test_the_codec_estimates_what_the_table_says(case: hashing.Case) -> None:
     notes: list[Note] = []
     for setting in ("published", "rotated", "repaired"):
         encoder = codec_kinds()["lossless"](setting=setting, values="block_exponent").worker(0, 1, 0)
-        fold([encoder], [gradient], Round(0, 0, 1, seed=3, tell=notes.append))
+        fold([encoder], [gradient], Round(0, 0, 1, seed=3, report=notes.append))
 
     assert [note.kind for note in notes] == [NoteKind.ESTIMATE]
     assert notes[0].count / notes[0].total == pytest.approx(hashing.published(case, seed=3))

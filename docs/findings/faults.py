@@ -55,7 +55,7 @@ def damaged(load: float, planes: int, seed: int, trials: int = TRIALS, members: 
     random = np.random.default_rng([seed, planes])
     hashing = Hashing(REPAIRED, 1, math.ceil(members / load / 3), np.uint64(mix_plain(seed)))
     graph = hypergraph.hypergraph(hashing, index_of(np.ones(members, np.bool_))[: -(-members // 64)])
-    order = hypergraph.schedule(graph)
+    order = hypergraph.peeling_order(graph)
     sums = random.integers(-(2**28), 2**28, (WORKERS, planes * members)).astype(np.int32)
     tables = np.zeros((WORKERS, planes * graph.size), np.int32)
     for words, table in zip(sums, tables, strict=True):
@@ -128,7 +128,7 @@ def codec_trial(codec: Codec, seed: int) -> tuple[int, bool]:
     right = fold(encoders, gradients, round).decoded[0]
     lossy: list[Encoder] = [codec.worker(rank, WORKERS, 0) for rank in range(WORKERS)]
     lossy[1] = LossyEncoder(lossy[1], random.random())
-    found = fold(lossy, gradients, replace(round, tell=notes.append)).decoded[0]
+    found = fold(lossy, gradients, replace(round, report=notes.append)).decoded[0]
     is_noticed = any(note.kind is NoteKind.REDO for note in notes)
     return int((found.view(np.uint32) != right.view(np.uint32)).sum()), is_noticed
 

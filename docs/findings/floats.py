@@ -62,7 +62,7 @@ def errors_of(name: str, gradients: Sequence[Gradient]) -> RelativeErrors:
     kind, options = CODECS[name]
     notes: list[Note] = []
     encoders = [codec_kinds()[kind](**options).worker(rank, WORKERS, 0) for rank in range(WORKERS)]
-    decoded = fold(encoders, gradients, Round(0, 0, WORKERS, seed=1, tell=notes.append)).decoded[0]
+    decoded = fold(encoders, gradients, Round(0, 0, WORKERS, seed=1, report=notes.append)).decoded[0]
     true = np.sum(gradients, axis=0, dtype=np.float64)
     counted = true != 0
     for note in notes:

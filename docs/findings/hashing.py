@@ -15,7 +15,7 @@ from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.sketch import hypergraph, tables
 from netfold.homomorphic.sketch.hashing import PUBLISHED, PUBLISHED_LANES, Hashing
-from netfold.homomorphic.sketch.sketch import REPAIRED_SHAPE, ROTATED_SHAPE, Shape
+from netfold.homomorphic.sketch.sketch import REPAIRED_TILING, ROTATED_TILING, Tiling
 
 COLUMN_DENSITY = 0.31
 RATIO = 10  # elements per counter of the released benchmark
@@ -43,10 +43,10 @@ def published(case: Case, seed: int) -> float:
     """Share of members that the released code estimates."""
     rows = math.ceil(case.elements // PUBLISHED_LANES * case.density / case.load - 1e-9)
     graph = hypergraph.hypergraph(Hashing(PUBLISHED, PUBLISHED_LANES, rows, np.uint64(0)), case.index(seed))
-    return 1 - hypergraph.schedule(graph).members.size / graph.negative.size
+    return 1 - hypergraph.peeling_order(graph).members.size / graph.negative.size
 
 
-def sent_again(shape: Shape, case: Case, seed: int) -> float:
+def sent_again(shape: Tiling, case: Case, seed: int) -> float:
     """Share of members in tables that do not peel, for tables cut and hashed by a setting, at the same load.
 
     The codec would not build tables that are as large as their tile; here all are built.
@@ -66,7 +66,7 @@ def sent_again(shape: Shape, case: Case, seed: int) -> float:
         graph = hypergraph.hypergraph(
             tables.hashing_of(cut, tile), index[tile * tile_words : (tile + 1) * tile_words]
         )
-        again += members if hypergraph.schedule(graph).members.size < members else 0
+        again += members if hypergraph.peeling_order(graph).members.size < members else 0
     return again / total
 
 
@@ -83,7 +83,7 @@ def figures(case: Case) -> Cells:
         expected,
         *(
             percent([sent_again(shape, case, seed) for seed in seeds])
-            for shape in (ROTATED_SHAPE, REPAIRED_SHAPE)
+            for shape in (ROTATED_TILING, REPAIRED_TILING)
         ),
     )
 

@@ -27,7 +27,7 @@ def peeled(members: int, load: float, seed: int) -> tuple[bool, int]:
     index[-1] >>= np.uint64(-members % WORD_ELEMENTS)
     key = np.uint64(mix_plain(seed, members))
     hashing = Hashing(REPAIRED, 1, math.ceil(members / load / 3), key)
-    order = hypergraph.schedule(hypergraph.hypergraph(hashing, index))
+    order = hypergraph.peeling_order(hypergraph.hypergraph(hashing, index))
     return order.members.size == members, order.rounds
 
 

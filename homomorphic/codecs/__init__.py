@@ -1,4 +1,4 @@
-"""The codecs: one file each, or one folder where it takes several."""
+"""The codecs: a file or a folder each."""
 
 # Importing a codec's module registers it.
 from netfold.homomorphic.codec import codec_kinds

@@ -1,15 +1,15 @@
-"""The encoding that should be fastest for each bucket, from what was measured in the rounds before.
+"""Codec `auto`: for each bucket the encoding that should be fastest, from measurements of earlier rounds.
 
-How many elements are non-zero anywhere, in how many words and blocks, is read off the index that a round's
-workers agreed on, and how many words a value takes off what they agreed on about numbers. A round of blocks
-tells which of them are live, and a dense one nothing: there the decoded sum says the rest, and what it may
-hide is known from rounds before (see `union`). All workers have heard the same: so they choose alike,
-and nothing is sent for it. A bucket's first round is packed: little more than dense where nothing is zero,
-and far less where most is. So is the first one of another length.
+The index that a round's workers agreed on says how many elements are in the union, and in how many words and
+blocks. The agreed numbers say how many words a value takes. A round of blocks reveals which blocks are live,
+a dense round nothing: there `auto` reads the decoded sum, and earlier rounds say what that may hide (see
+`union`). All workers observe the same messages, so they choose alike, and nothing is sent for the choice. A
+bucket's first round is packed: little more than dense where nothing is zero, and far less where most elements
+are. So is the first round of another length.
 
-Which is the fastest depends on the network (see `costs`), and for a sketch that goes with its index on how
-much rounds differ (see `experience`). That sketch's history is of all rounds whose numbers were told, however
-they were encoded, so it needs no round of its own to begin with.
+The fastest encoding depends on the network (see `costs`). For a sketch that travels with its index it also
+depends on how much rounds differ (see `experience`). The sketch's history records all rounds whose numbers
+were agreed on, in any encoding, so it needs no round to begin with.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from netfold.homomorphic.codecs.block_sparse import BlockSparse
 from netfold.homomorphic.codecs.dense.kinds import Dense
 from netfold.homomorphic.codecs.lossless import Lossless, LosslessEncoder
 from netfold.homomorphic.codecs.packed import Packed
-from netfold.homomorphic.numbers.formats import Format, Values, number_format
+from netfold.homomorphic.numbers.formats import NumberFormat, Values, number_format
 
 _PS_PER_US, _BPS_PER_GBPS = 10**6, 10**9
 
@@ -52,16 +52,16 @@ class Auto:
     """For every bucket the fastest of dense, packed, lossless and block_sparse, by its last union's density.
 
     values: how a value becomes words: block_exponent (one integer, as fixed_point), float32, exact (several
-        integers, whose sum is the true one).
-    latency_us: time of a network operation that carries next to nothing; left out, the network's, or 10.
-    rate_gbps: rate of its words through the network, headers left out; left out, the network's, or 100.
-    memory_gbps: rate at which a worker passes over memory; left out, its device's, or beyond measure.
+        integers, which give the true sum).
+    latency_us: time of a network operation with very few words; left out, the network's, or 10.
+    rate_gbps: rate of words through the network, without headers; left out, the network's, or 100.
+    memory_gbps: rate of a worker's memory traffic; left out, its device's, or unlimited.
     unit_elements: dense block_exponent: elements that share an exponent; left out, the network's, or 256.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
     kind: ClassVar[str] = "auto"
-    is_linear: ClassVar[bool] = False  # each of what it may choose is not, or would have to be all the time
+    is_linear: ClassVar[bool] = False  # its choices are not
     wrap_reason: ClassVar[str] = Lossless.wrap_reason
 
     values: Values = "block_exponent"
@@ -74,25 +74,23 @@ class Auto:
         for name in ("latency_us", "rate_gbps", "memory_gbps"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
-                raise ValueError(
-                    f"{name} is {value}: it must be finite and more than 0; leave it out otherwise"
-                )
+                raise ValueError(f"{name} is {value}: must be finite and more than 0, or left out")
         Dense("block_exponent", self.unit_elements)
 
     @property
     def exact(self) -> bool:
-        """Integers do not care about the order."""
+        """True for integers: their order does not matter."""
         return self.values != "float32"
 
     @property
     def merges(self) -> frozenset[Merge]:
-        """Those of all it may choose."""
+        """The merges of all choices."""
         none: frozenset[Merge] = frozenset()
         return none.union(*(codec.merges for codec in self.choices.values()))
 
     @property
     def choices(self) -> dict[Choice, Codec]:
-        """What it may choose."""
+        """The codecs to choose from."""
         values = self.values
         unit_elements = self.unit_elements if values == "block_exponent" else None
         return {
@@ -104,7 +102,7 @@ class Auto:
         }
 
     def carried_by(self, carrier: Carrier) -> CarriedAuto:
-        """With the network's figures for those left out."""
+        """Fill in the network's figures for those left out."""
         own = replace(
             carrier,
             latency_ps=_in_units(self.latency_us, _PS_PER_US) or carrier.latency_ps,
@@ -115,13 +113,13 @@ class Auto:
         return CarriedAuto(self.values, unit_elements=unit_elements, carrier=own)
 
     def worker(self, rank: int, workers: int, seed: int) -> AutoEncoder:
-        """Encoder of one worker; it remembers of every bucket what its last rounds were like."""
+        """Encoder of one worker; it records the last rounds of every bucket."""
         return self.carried_by(Carrier()).worker(rank, workers, seed)
 
     def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
-        """The largest of what it may choose.
+        """The largest bound of all choices.
 
-        Sparse encodings but the sketch have the sketch's numbers, without the bits that a forecast spares.
+        The other sparse encodings have the sketch's numbers, without the bits that a forecast spares.
         """
         choices = self.choices[Choice.DENSE], self.choices[Choice.CONCURRENT]
         return LargestBound(tuple(codec.error_bound(gradients) for codec in choices))
@@ -129,12 +127,12 @@ class Auto:
 
 @dataclass(frozen=True)
 class CarriedAuto(Auto):
-    """The same on a network."""
+    """`Auto` on a network."""
 
     carrier: Carrier = field(default_factory=Carrier)
 
     def worker(self, rank: int, workers: int, seed: int) -> AutoEncoder:
-        """See `Auto`."""
+        """Encoder of one worker, with an encoder for each choice."""
         sketch = LosslessEncoder(Lossless(values=self.values, schedule="concurrent"))
         encoders = {choice: codec.worker(rank, workers, seed) for choice, codec in self.choices.items()}
         numbers = number_format(self.values, sketch.codec.block_elements)
@@ -147,29 +145,29 @@ class AutoEncoder:
 
     codec: CarriedAuto
     encoders: dict[Choice, Encoder]
-    sketch: LosslessEncoder  # one of them; its history is that of all rounds
-    numbers: Format[Any]
+    sketch: LosslessEncoder  # one of the encoders; its history records all rounds
+    numbers: NumberFormat[Any]
     _known: dict[int, Experience] = field(default_factory=dict)  # by bucket
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        """Choose, say so, do it, and learn from what was heard."""
+        """Choose an encoding, report the choice, exchange with it, and learn from the round's messages."""
         known = self._known.get(round.bucket)
         if known is not None and known.counts is not None and known.counts.elements != gradient.size:
             known = None
         note = self._choice(known, round)
-        round.tell(note)
+        round.report(note)
         encoder = self.encoders[Choice(note.name)]
-        heard: dict[str, tuple[Message, Merged]] = {}
+        observed: dict[str, tuple[Message, Merged]] = {}
         labels = {INDEX, RUNS, BLOCKS, self.numbers.label}
-        decoded = yield from _overheard(encoder.exchange(gradient, round), labels, heard)
+        decoded = yield from _recorded(encoder.exchange(gradient, round), labels, observed)
         if decoded.size:
             if known is None:
                 unit_elements = self.codec.unit_elements or self.codec.carrier.unit_elements
                 history = self.sketch.history
                 known = Experience(self.codec.values, self.numbers, unit_elements, history)
                 self._known[round.bucket] = known
-            seen = known.learn(decoded, heard, round)
-            if seen is not None and encoder is not self.sketch:  # which remembers by itself
+            seen = known.learn(decoded, observed, round)
+            if seen is not None and encoder is not self.sketch:  # the sketch records its rounds itself
                 self.sketch.history.add(round, decoded.size, seen)
         return decoded
 
@@ -178,27 +176,27 @@ class AutoEncoder:
             return Note(NoteKind.CHOICE, f"{Choice.PACKED}: nothing has been measured yet")
         times_ps = known.times_ps(self.codec.carrier, round)
         first, *others = sorted(times_ps, key=times_ps.__getitem__)
-        rivals = ", ".join(f"{name} {_told(times_ps[name])}" for name in others)
+        rivals = ", ".join(f"{name} {_format_us(times_ps[name])}" for name in others)
         text = (
-            f"{first}: {_told(times_ps[first])} us expected, {rivals}; the last round had "
+            f"{first}: {_format_us(times_ps[first])} us expected, {rivals}; the last round had "
             f"{known.counts.members} of {known.counts.elements} elements"
         )
         return Note(NoteKind.CHOICE, text)
 
 
 def _in_units(figure: float | None, unit: int) -> int | None:
-    """A figure in smaller units, at least one of them."""
+    """Convert a figure to smaller units, at least one."""
     return None if figure is None else max(1, round(figure * unit))
 
 
-def _told(time_ps: int) -> str:
-    """In microseconds: three digits at least, and all before the point."""
+def _format_us(time_ps: int) -> str:
+    """Format a time in microseconds, with at least three significant digits."""
     time_us = time_ps / _PS_PER_US
     return f"{time_us:.0f}" if time_us >= 100 else f"{time_us:.3g}"
 
 
-def _overheard(exchange: Exchange, labels: Set[str], heard: dict[str, tuple[Message, Merged]]) -> Exchange:
-    """Do an exchange, and keep its messages with these labels, and their answers."""
+def _recorded(exchange: Exchange, labels: Set[str], observed: dict[str, tuple[Message, Merged]]) -> Exchange:
+    """Run an exchange; record its messages with these labels, and their answers, in `observed`."""
     answers: tuple[Merged, ...] | None = None
     while True:
         messages = advance(exchange, answers)
@@ -207,4 +205,4 @@ def _overheard(exchange: Exchange, labels: Set[str], heard: dict[str, tuple[Mess
         answers = yield messages
         for message, answer in zip(messages, answers, strict=True):
             if message.label in labels:
-                heard[message.label] = message, answer
+                observed[message.label] = message, answer

@@ -1,17 +1,16 @@
-"""Blocks that are not zero: the rival of element-wise encodings where zeros come in runs.
+"""Codec `block_sparse`: blocks that are not zero, for gradients whose zeros come in runs.
 
 After OmniReduce (Fei et al., "Efficient sparse collective communication and its application to accelerate
 distributed deep learning", SIGCOMM 2021). A gradient is cut into blocks of 256 elements, and a block of which
-some worker has a non-zero element is summed as a whole. Which blocks those are is told in one of two ways:
+some worker has a non-zero element is summed as a whole. Workers announce these blocks in one of two ways:
 
-`lookahead`, as OmniReduce does it: blocks are dealt out to columns in turn. In every operation, each column
-sends its current block, together with the number of the next block that is not zero at this worker; the
-smallest of those numbers is everybody's next block of the column. Nothing is known in advance, so every
-column starts with its first block, zero or not. Columns advance together here, in OmniReduce each at its own
-pace.
+`lookahead`, as OmniReduce does: blocks are assigned to columns in turn. In every operation, each column sends
+its current block, with the number of the next block that is not zero at this worker. The smallest of those
+numbers is the column's next block at all workers. Nothing is known in advance, so every column starts with
+its first block, zero or not. Here columns advance together; in OmniReduce each advances independently.
 
-`bitmap`: one operation unites a bit per block, one sums the blocks: two operations however many blocks there
-are, for a bit per 256 elements.
+`bitmap`: one operation unites a bit per block, one sums the blocks. These are two operations for any number
+of blocks, at the cost of a bit per 256 elements.
 """
 
 from __future__ import annotations
@@ -37,18 +36,18 @@ from netfold.homomorphic.codec import (
 )
 from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
 from netfold.homomorphic.index.members import (
-    Bucket,
+    WorkerBucket,
     decode,
-    everyone,
     exchange_members,
+    full_support,
     members_message,
     members_of,
-    placed,
-    tell_infinite,
+    report_infinite,
+    word_layout,
 )
 from netfold.homomorphic.index.membership import check_block_elements, check_contains, own_index
 from netfold.homomorphic.numbers.compact import all_of
-from netfold.homomorphic.numbers.formats import Agreed, Format, Values, number_format, number_merges
+from netfold.homomorphic.numbers.formats import Agreed, NumberFormat, Values, number_format, number_merges
 
 BLOCK_ELEMENTS = 256  # of OmniReduce's evaluation
 _BLOCK_WORDS = BLOCK_ELEMENTS // WORD_ELEMENTS
@@ -63,10 +62,10 @@ class BlockSparse:
     """Sparse gradients as their blocks of 256 elements that are not zero everywhere.
 
     values: how a value becomes words: block_exponent (one integer, as fixed_point), float32, exact (several
-        integers, whose sum is the true one).
-    blocks: how live blocks are told: lookahead (each with the number of the next, as OmniReduce does), bitmap
-        (a bit each, beforehand).
-    columns: lookahead: blocks that are under way at a time.
+        integers, which give the true sum).
+    blocks: how live blocks are announced: lookahead (each with the number of the next, as OmniReduce does),
+        bitmap (a bit each, in advance).
+    columns: lookahead: blocks in flight at a time.
     block_elements: elements that share an exponent; a power of two from 256 to 65536.
     """
 
@@ -82,25 +81,25 @@ class BlockSparse:
     def __post_init__(self) -> None:
         check_block_elements(self.block_elements, BLOCK_ELEMENTS)
         if self.columns < 1:
-            raise ValueError(f"columns is {self.columns}: at least 1 block must be under way, 512 is usual")
+            raise ValueError(f"columns is {self.columns}: must be at least 1, 512 is usual")
 
     @property
     def exact(self) -> bool:
-        """Integers do not care about the order."""
+        """True for integers: their order does not matter."""
         return self.values != "float32"
 
     @property
     def merges(self) -> frozenset[Merge]:
-        """Those of the numbers, and of what tells the blocks."""
-        told = Merge.OR if self.blocks == "bitmap" else Merge.MAX
-        return number_merges(self.values) | {told}
+        """The merges of the numbers and of the announcement."""
+        announcement = Merge.OR if self.blocks == "bitmap" else Merge.MAX
+        return number_merges(self.values) | {announcement}
 
     def worker(self, rank: int, workers: int, seed: int) -> BlockSparseEncoder:
-        """Encoder of one worker; it keeps no state."""
+        """Encoder of one worker, without state."""
         return BlockSparseEncoder(self)
 
     def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
-        """That of the numbers: zeros add nothing to it."""
+        """The bound of the numbers: zeros add no error."""
         return number_format(self.values, self.block_elements).error_bound(gradients, is_forecast=False)
 
 
@@ -111,7 +110,7 @@ class BlockSparseEncoder:
     codec: BlockSparse
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        """Agree on numbers, tell and sum blocks that are not zero."""
+        """Agree on numbers; announce and sum live blocks."""
         if not gradient.size:
             return np.zeros(0, np.float32)
         numbers = number_format(self.codec.values, self.codec.block_elements)
@@ -123,15 +122,15 @@ class BlockSparseEncoder:
         return (yield from self._look_ahead(gradient, numbers, agreed, round))
 
     def _look_ahead(
-        self, gradient: Gradient, numbers: Format[Any], agreed: Agreed, round: Round
+        self, gradient: Gradient, numbers: NumberFormat[Any], agreed: Agreed, round: Round
     ) -> Generator[tuple[Message, ...], tuple[Merged, ...], Gradient]:
-        """Sum each column's blocks, one after the other."""
+        """Sum each column's blocks in order."""
         upcoming = _Upcoming(gradient, self.codec.columns)
-        whole = everyone(gradient.size)
+        whole = full_support(gradient.size)
         decoded = np.zeros(gradient.size, np.float32)
         scanned_bytes, infinite, current = gradient.nbytes, 0, upcoming.first
         while current.size:
-            place = placed(members_of(_only(whole, current), self.codec.block_elements), agreed)
+            place = word_layout(members_of(_only(whole, current), self.codec.block_elements), agreed)
             message = members_message(gradient, place, numbers, "blocks")
             size_bytes, own = message.words.nbytes, upcoming.after(current)
             values, following = yield (
@@ -144,16 +143,16 @@ class BlockSparseEncoder:
                 Message((-own).astype(np.int32), Merge.MAX, "next blocks"),
             )
             infinite += decode(place, values.words, decoded, clear=False)
-            scanned_bytes = 0  # by the first operation all of it has been read
+            scanned_bytes = 0  # the first operation has read all of it
             chosen = -following.words.astype(np.int64)
             upcoming.check(current, own, chosen)
             current = np.sort(chosen[chosen < upcoming.end])
-        tell_infinite(infinite, decoded, round)
+        report_infinite(infinite, decoded, round)
         return decoded
 
 
 def _exchange_bitmap(
-    gradient: Gradient, numbers: Format[Any], announced: tuple[Message, ...], round: Round
+    gradient: Gradient, numbers: NumberFormat[Any], announced: tuple[Message, ...], round: Round
 ) -> Generator[tuple[Message, ...], tuple[Merged, ...], Gradient]:
     """Unite the bits of live blocks, then sum those blocks."""
     bits = np.packbits(live_blocks(gradient), bitorder="little")
@@ -166,11 +165,11 @@ def _exchange_bitmap(
     if not live.any():
         return np.zeros(gradient.size, np.float32)
     agreed = numbers.agree(gradient.size, announced, tuple(merged), round)
-    index = _only(everyone(gradient.size), np.flatnonzero(live))
-    place = placed(members_of(index, numbers.block_elements), agreed)
-    bucket = Bucket(gradient, round)
+    index = _only(full_support(gradient.size), np.flatnonzero(live))
+    place = word_layout(members_of(index, numbers.block_elements), agreed)
+    bucket = WorkerBucket(gradient, round)
     infinite = yield from exchange_members(bucket, place, numbers, "blocks")
-    tell_infinite(infinite, bucket.decoded, round)
+    report_infinite(infinite, bucket.decoded, round)
     return bucket.decoded
 
 
@@ -178,7 +177,7 @@ class _Upcoming:
     """One worker's live blocks, column by column."""
 
     def __init__(self, gradient: Gradient, columns: int) -> None:
-        self.end = -(-gradient.size // BLOCK_ELEMENTS)  # what a column names when it has no more
+        self.end = -(-gradient.size // BLOCK_ELEMENTS)  # a column's next block when it has no more
         self._columns = min(columns, self.end)
         live = np.flatnonzero(live_blocks(gradient))
         self._keys = np.sort(self._key(live))
@@ -196,12 +195,12 @@ class _Upcoming:
         return np.where(in_column, following % self.end, self.end)
 
     def check(self, current: Blocks, own: Blocks, chosen: Blocks) -> None:
-        """Refuse next blocks that no minimum over workers, this one among them, can have given.
+        """Reject next blocks that cannot be a minimum over workers, this one among them.
 
         Raises
         ------
         DecodeError
-            A block that this worker has yet to send would be left out, or one of no such column sent.
+            A block that this worker still has to send would be skipped, or a block is of another column.
         """
         is_between = (current < chosen) & (chosen < own) & ((chosen - current) % self._columns == 0)
         wrong = np.flatnonzero((chosen != own) & ~is_between)
@@ -214,18 +213,18 @@ class _Upcoming:
             )
 
     def _key(self, blocks: Blocks) -> Blocks:
-        """Sorts by column, then by number."""
+        """A sort key: by column, then by number."""
         return (blocks % self._columns) * self.end + blocks
 
 
 def live_blocks(gradient: Gradient) -> NDArray[np.bool_]:
-    """Which blocks of 256 elements are not zero, `(blocks,)`; the last block may be short."""
+    """Which blocks of 256 elements have a non-zero element, `(blocks,)`; the last block may be short."""
     words = own_index(gradient) != 0
     return np.logical_or.reduceat(words, np.arange(0, words.size, _BLOCK_WORDS))
 
 
 def _only(whole: WideIndex, blocks: Blocks) -> WideIndex:
-    """An index that names all elements of the blocks with these numbers."""
+    """The index of all elements of these blocks."""
     live = np.zeros(-(-whole.size // _BLOCK_WORDS), np.bool_)
     live[blocks] = True
     return np.where(np.repeat(live, _BLOCK_WORDS)[: whole.size], whole, np.uint64(0))

@@ -1,31 +1,31 @@
-"""Lossless homomorphic compression: an index, and a peelable sketch of the values by ADD.
+"""Codec `lossless`: an index, and a peelable sketch of the values by ADD.
 
 After Li et al., "Accelerating distributed deep learning using lossless homomorphic compression" (arXiv
-2402.07529). The workers agree on which elements are non-zero anywhere, the members; each adds its own values
-into tables of counters, three counters to a value; the merged tables are peeled: a counter that holds a
-single member is that member's sum, which is then taken out of the two others (see `tables`).
+2402.07529). The workers agree on the union support, its members. Each worker adds its values into tables of
+counters, each value into three counters. The merged tables are peeled: a counter with a single member holds
+that member's sum, which is then subtracted from its two other counters (see `tables`).
 
-One codec in three settings, which differ in where counters lie, what they hold and what becomes of members
-that do not come out:
+The codec has three settings. They differ in the places of counters, in their contents, and in what they do
+with members that do not peel:
 
-* `published`: the authors' released CUDA code (lihy0529/lossless_homomorphic_compression), weaknesses and
-  all; see `released`.
-* `rotated`: its hashing with the least repair. Blocks of 1024 elements still share their rows, but turn in
-  them by a hash of their own, so that no column of counters is overloaded; one table for the bucket, with
-  three segments, sized from the union.
-* `repaired`: the same in blocks of a few elements, and with a table for each tile of the bucket that fits a
+* `published`: the authors' released CUDA code (lihy0529/lossless_homomorphic_compression), with its
+  weaknesses; see `released`.
+* `rotated`: its hashing with the smallest repair. Blocks of 1024 elements still share their rows, but a
+  second hash rotates each block in its row, so that no column of counters is overloaded. The bucket has one
+  table with three segments, sized for the union.
+* `repaired`: the same in blocks of a few elements, with a table for each tile of the bucket that fits a
   core's cache.
 
-In both repairs hashes have a key of their own in every round, numbers are integers (or what `values` says),
-and a tile that does not peel, by bad luck or because merged words are damaged, is known to have failed: its
-members are sent again, packed. Nothing is estimated. Integers are modulo 2**32, so counters may overflow on
-the way; adders that wrap lose nothing, one that saturates damages its tile, which then fails.
+Both repairs key their hashes by the round, and their numbers are integers (or as `values` says). A tile that
+does not peel, by chance or because merged words are damaged, is known to have failed: its members are sent
+again, packed. Nothing is estimated. Integers are modulo 2**32, so partial sums may overflow. Adders that wrap
+lose nothing. An adder that saturates damages its tile, which then fails.
 
-`staged` sends the index first and sizes the tables for the union. `concurrent` sends both at once: tables
-are sized, and numbers chosen, from the bucket's last rounds (see `forecast`), and tiles for which that was
-wrong are sent again, packed. A bucket's first round is staged.
+`staged` sends the index first and sizes the tables for the union. `concurrent` sends both at once: sizes and
+numbers come from the bucket's last rounds (see `forecast`), and tiles that differ from the forecast are sent
+again, packed. A bucket's first round is staged.
 
-All workers must receive the same merged words, as they do from any all-reduce: each decides on a redo alone.
+All workers must receive the same merged words, as from any all-reduce: each decides alone on a redo.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from netfold.homomorphic.bounds import ErrorBound
-from netfold.homomorphic.codec import Exchange, Gradient, Merge, Refusal, Round, register
+from netfold.homomorphic.codec import CodecRefusal, Exchange, Gradient, Merge, Round, register
 from netfold.homomorphic.index.bits import WORD_ELEMENTS
 from netfold.homomorphic.index.membership import IndexKind, IndexMemory, check_block_elements, index_merges
 from netfold.homomorphic.numbers.formats import Values, number_format, number_merges
 from netfold.homomorphic.sketch import released
 from netfold.homomorphic.sketch.forecast import History
 from netfold.homomorphic.sketch.released import IndexBits
-from netfold.homomorphic.sketch.sketch import REPAIRED_SHAPE, ROTATED_SHAPE
+from netfold.homomorphic.sketch.sketch import REPAIRED_TILING, ROTATED_TILING
 from netfold.homomorphic.sketch.tiled import LOAD_MAX, USUAL_LOAD, Tiled
 
 RATIO = 10.0  # elements per counter of the release's benchmark
@@ -60,11 +60,11 @@ class Lossless:
         which estimates what it cannot decode).
     schedule: staged (index first, tables sized from it) or concurrent (both at once, by a forecast).
     values: how a value becomes words: block_exponent (one integer, as fixed_point), float32, exact (several
-        integers, whose sum is the true one); left out, block_exponent, and float32 if published.
-    index: how the non-zero elements are told: flat (a bit each), two_level (a bit for each 64, then the bits
-        of those), bloom (a filter; smaller below a density of 7 %).
+        integers, which give the true sum); left out, block_exponent, and float32 if published.
+    index: how workers send which elements are non-zero: flat (a bit each), two_level (a bit for each 64, then
+        the bits of those), bloom (a filter; smaller below a density of 7 %).
     load: members per counter; less is larger and fails less often. From 0.05 to 0.81.
-    ratio: published: elements per counter, whatever the density; left out, 10.
+    ratio: published: elements per counter, at any density; left out, 10.
     index_bits: published: bits of the index per element, 4 (counted by ADD, up to 15 workers) or 1 (united by
         OR); left out, 4.
     block_elements: elements that share an exponent; a power of two from 64 to 65536.
@@ -72,7 +72,7 @@ class Lossless:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
     kind: ClassVar[str] = "lossless"
-    is_linear: ClassVar[bool] = False  # what the index says must hold for the sketch it goes with
+    is_linear: ClassVar[bool] = False  # the sketch depends on all workers' index
     wrap_reason: ClassVar[str] = "saturation is not invertible, so peeling can fail where a counter overflows"
 
     setting: Setting = "repaired"
@@ -87,7 +87,7 @@ class Lossless:
     def __post_init__(self) -> None:
         if not 0.05 <= self.load <= LOAD_MAX:
             raise ValueError(
-                f"load is {self.load}: members per counter must lie between 0.05 and {LOAD_MAX}; "
+                f"load is {self.load}: members per counter must be between 0.05 and {LOAD_MAX}; "
                 "above 0.818 a sketch with three hashes cannot be peeled, 0.77 is a good choice"
             )
         check_block_elements(self.block_elements, WORD_ELEMENTS)
@@ -101,7 +101,7 @@ class Lossless:
                 )
 
     def _check_published(self) -> None:
-        """What the released code can do."""
+        """Reject options that the released code does not have."""
         if self.ratio is not None and not 1 <= self.ratio < float("inf"):
             raise ValueError(f"ratio is {self.ratio}: elements per counter must be 1 or more, 10 is usual")
         for name, only in (("schedule", "staged"), ("index", "flat")):
@@ -118,35 +118,35 @@ class Lossless:
 
     @property
     def number_values(self) -> Values:
-        """The values, with the setting's own where they are left out."""
+        """The values, or the setting's default."""
         return self.values or ("float32" if self.setting == "published" else "block_exponent")
 
     @property
     def exact(self) -> bool:
-        """Integers do not care about the order."""
+        """True for integers: their order does not matter."""
         return self.number_values != "float32"
 
     @property
     def merges(self) -> frozenset[Merge]:
-        """Those of the index and of the numbers."""
+        """The merges of the index and of the numbers."""
         numbers = number_merges(self.number_values)
         if self.setting == "published":
             return numbers | {Merge.OR if self.index_bits == 1 else Merge.ADD}
         return index_merges(self.index) | numbers
 
-    def refusal(self, workers: int, overflow: str) -> Refusal | None:
-        """What the cells of the published index cannot count."""
+    def refusal(self, workers: int, overflow: str) -> CodecRefusal | None:
+        """Reject workers that the cells of the published index cannot count."""
         counts_cells = self.setting == "published" and self.index_bits != 1
         return released.cells_refusal(workers, overflow) if counts_cells else None
 
     def worker(self, rank: int, workers: int, seed: int) -> LosslessEncoder:
-        """Encoder of one worker; it remembers what the last rounds were like."""
+        """Encoder of one worker; it records the last rounds."""
         return LosslessEncoder(self)
 
     def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
-        """That of the numbers: integers come out of a sketch as they went in.
+        """The bound of the numbers, if they are integers: a sketch adds no error to them.
 
-        Sums of float32 do not: see `released.FloatSketchBound`.
+        It does to float32: see `released.FloatSketchBound`.
         """
         if self.number_values == "float32":
             load = 1.0 if self.setting == "published" else self.load
@@ -164,14 +164,14 @@ class LosslessEncoder:
     history: History = field(default_factory=History)
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        """Agree on the members, sum and peel the sketch; what becomes of the rest is the setting's."""
+        """Agree on the members, sum and peel the sketch; the setting decides on members that do not peel."""
         codec = self.codec
         numbers = number_format(codec.number_values, codec.block_elements)
         if codec.setting == "published":
             options = released.Options(codec.ratio or RATIO, codec.index_bits or 4)
             return (yield from released.exchange(gradient, numbers, options, round))
-        shape = ROTATED_SHAPE if codec.setting == "rotated" else REPAIRED_SHAPE
-        tiled = Tiled(shape, codec.load, numbers, codec.index, self.memory)
+        tiling = ROTATED_TILING if codec.setting == "rotated" else REPAIRED_TILING
+        tiled = Tiled(tiling, codec.load, numbers, codec.index, self.memory)
         is_concurrent = codec.schedule == "concurrent"
         forecast = self.history.forecast(round, gradient.size, numbers) if is_concurrent else None
         if forecast is None:

@@ -1,15 +1,14 @@
-"""Packed values: an index first, then the values of its members, one after the other.
+"""Codec `packed`: an index first, then the values of its members, one after the other.
 
 The exact baseline of sparse aggregation (the bitmap of S2 Reducer, arXiv 2110.02140, without its sketch):
 
-1. The workers agree on which elements are non-zero anywhere, the members, and on what their numbers need (see
-   `membership` and `numbers`).
-2. Every worker sends its own values of all members in ascending order, zeros included, so that word k means
-   the same element everywhere and words may be added wherever they meet. The sums are put back where the
-   index says.
+1. The workers agree on the union support, its members, and on the scales of their numbers (see `membership`
+   and `numbers`).
+2. Every worker sends its values of all members in ascending order, zeros included. So word k means the same
+   element everywhere, and words may be added anywhere. The sums are put back where the index says.
 
-No hashing, nothing that can fail, and never more words than a dense message has beside the index. What a
-sketch has instead (`lossless`) is a check: a damaged word of packed values is not noticed.
+There is no hashing, decoding cannot fail, and besides the index there are never more words than in a dense
+message. A sketch (`lossless`) has a check; a damaged word of packed values is not noticed.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from netfold.homomorphic.bounds import ErrorBound
 from netfold.homomorphic.codec import Exchange, Gradient, Merge, Round, register
 from netfold.homomorphic.index.bits import WORD_ELEMENTS
 from netfold.homomorphic.index.members import (
-    Bucket,
+    WorkerBucket,
     exchange_members,
     members_of,
     nonzeros_of,
-    placed,
-    tell_infinite,
+    report_infinite,
+    word_layout,
 )
 from netfold.homomorphic.index.membership import (
     IndexKind,
@@ -48,9 +47,9 @@ class Packed:
     """Sparse gradients as an index and the values at its union.
 
     values: how a value becomes words: block_exponent (one integer, as fixed_point), float32, exact (several
-        integers, whose sum is the true one).
-    index: how the non-zero elements are told: flat (a bit each), two_level (a bit for each 64, then the bits
-        of those), bloom (a filter; smaller below a density of 7 %).
+        integers, which give the true sum).
+    index: how workers send which elements are non-zero: flat (a bit each), two_level (a bit for each 64, then
+        the bits of those), bloom (a filter; smaller below a density of 7 %).
     block_elements: elements that share an exponent; a power of two from 64 to 65536.
     """
 
@@ -67,20 +66,20 @@ class Packed:
 
     @property
     def exact(self) -> bool:
-        """Integers do not care about the order."""
+        """True for integers: their order does not matter."""
         return self.values != "float32"
 
     @property
     def merges(self) -> frozenset[Merge]:
-        """Those of the index and of the numbers."""
+        """The merges of the index and of the numbers."""
         return index_merges(self.index) | number_merges(self.values)
 
     def worker(self, rank: int, workers: int, seed: int) -> PackedEncoder:
-        """Encoder of one worker; it remembers how large unions were."""
+        """Encoder of one worker; it remembers the sizes of unions."""
         return PackedEncoder(self, IndexMemory())
 
     def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
-        """That of the numbers: packing adds nothing to it."""
+        """The bound of the numbers: packing adds no error."""
         return number_format(self.values, self.block_elements).error_bound(gradients, is_forecast=False)
 
 
@@ -92,7 +91,7 @@ class PackedEncoder:
     memory: IndexMemory
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        """Agree on members and numbers, sum the members' words, put the sums where they belong."""
+        """Agree on members and numbers, sum the members' words, put the sums back."""
         codec = self.codec
         numbers = number_format(codec.values, codec.block_elements)
         own = members_of(own_index(gradient), codec.block_elements)
@@ -103,8 +102,8 @@ class PackedEncoder:
         if not membership.members:
             return np.zeros(gradient.size, np.float32)
         agreed = numbers.agree(gradient.size, announced, membership.merged, round)
-        place = placed(members_of(membership.union, codec.block_elements), agreed)
-        bucket = Bucket(gradient, round)
+        place = word_layout(members_of(membership.union, codec.block_elements), agreed)
+        bucket = WorkerBucket(gradient, round)
         infinite = yield from exchange_members(bucket, place, numbers, "values")
-        tell_infinite(infinite, bucket.decoded, round)
+        report_infinite(infinite, bucket.decoded, round)
         return bucket.decoded

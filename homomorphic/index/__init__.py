@@ -1,1 +1,1 @@
-"""Which elements take part in a round: the index, its kernels, and the values at its bits."""
+"""The index: agreeing on the union support, its kernels, and the values at its bits."""

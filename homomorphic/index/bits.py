@@ -1,9 +1,9 @@
 """Compiled kernels over indexes: writing them, counting them, and words at their set bits.
 
 An index is read 64 bits at a time. Counting trailing zeros finds the next member and `word & (word − 1)`
-drops it, so the work goes with the members. An index is written at the speed of memory.
+clears it, so the work is proportional to the members. Writing an index is limited by memory speed.
 
-Every kernel works on the slices it is given, so threads may share an array by ranges of whole words.
+Kernels work on slices, so threads may share an array by ranges of whole words.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WideIndex = NDArray[np.uint64]  # bit j of word w is element 64·w + j
 def write_index(values: NDArray[Any], index: Index) -> None:
     """Set a bit for every value that is not zero (−0.0 counts as zero); `index` is `(⌈values.size / 32⌉,)`.
 
-    Of a gradient it names the members; of the words of an index, those that have any.
+    For a gradient, these are its members; for the words of an index, the words that are not zero.
     """
     for w in range(index.size):
         some = values[32 * w : 32 * w + 32]
@@ -38,7 +38,7 @@ def write_index(values: NDArray[Any], index: Index) -> None:
 
 @kernel
 def count_members(index: WideIndex) -> int:
-    """How many bits are set."""
+    """Count the set bits."""
     members = 0
     for w in range(index.size):
         members += int(popcount(index[w]))
@@ -47,7 +47,7 @@ def count_members(index: WideIndex) -> int:
 
 @kernel
 def first_missing(part: Index, whole: Index) -> int:
-    """Number of the first word of `part` with a bit that `whole` lacks; their size if there is none."""
+    """Number of the first word of `part` with a bit that `whole` lacks; the size if there is none."""
     for w in range(part.size):
         if part[w] & ~whole[w]:
             return w
@@ -69,7 +69,7 @@ def gather_words(chosen: WideIndex, words: WideIndex, gathered: WideIndex) -> No
 
 @kernel
 def scatter_words(chosen: WideIndex, gathered: WideIndex, words: WideIndex) -> None:
-    """Put gathered words back where they were; the others of `words` stay as they are."""
+    """Put gathered words back; the other words stay unchanged."""
     position = np.uint64(0)
     for w in range(chosen.size):
         first = np.uint64(WORD_ELEMENTS * w)

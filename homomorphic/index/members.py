@@ -1,8 +1,8 @@
 """Values of the members of an index, gathered into compact arrays and put back.
 
-An index has one bit per element, 64 to a word. Counting trailing zeros finds the next member and
-`word & (word − 1)` drops it, so the work goes with the members: no bit is tested, and no value that is not a
-member's is read. Words without a gap are copied as a whole.
+An index has one bit per element, 64 to a word. Counting trailing zeros finds the next member and `word &
+(word − 1)` clears it, so the work is proportional to the members: single bits are not tested, and values of
+other elements are not read. Words with all bits set are copied as a whole.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from netfold.homomorphic.kernels.bits import popcount, trailing_zeros
 from netfold.homomorphic.kernels.compiled import kernel
 from netfold.homomorphic.kernels.threads import in_parallel
 from netfold.homomorphic.numbers.compact import Compact, all_of
-from netfold.homomorphic.numbers.formats import Agreed, Format, word_starts
+from netfold.homomorphic.numbers.formats import Agreed, NumberFormat, word_starts
 
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
-DENSE_SHARE = 8  # values are gathered where at most one in so many is not zero
-CHUNK_ELEMENTS = 1 << 19  # gathered and encoded at a time: what is in between stays in the cache
+DENSE_SHARE = 8  # values are gathered if at most one in this many is non-zero
+CHUNK_ELEMENTS = 1 << 19  # gathered and encoded at a time: buffers stay in the cache
 
 
 @kernel
@@ -43,7 +43,7 @@ def count_members(index: WideIndex, block_words: int, starts: NDArray[np.int64])
 @kernel
 def gather(index: WideIndex, gradient: Gradient, values: Gradient) -> None:
     """Write the values of members, in ascending order, into `values`, one for each."""
-    first = position = np.uint64(0)  # unsigned: a signed subscript may be negative, which costs a test
+    first = position = np.uint64(0)  # unsigned: a signed subscript needs a test for negatives
     for w in range(index.size):
         word = index[w]
         if word == _ALL:
@@ -60,9 +60,9 @@ def gather(index: WideIndex, gradient: Gradient, values: Gradient) -> None:
 
 @kernel
 def scatter(index: WideIndex, values: Gradient, decoded: Gradient, clear: bool) -> None:
-    """Put the values of members where they are; with `clear`, write zero everywhere else.
+    """Put back the values of members; with `clear`, write zero to all other elements.
 
-    The zeros of a word are written just before its values: they are then in the cache, and `decoded` passes
+    The zeros of a word are written just before its values, while it is in the cache, so `decoded` passes
     through memory once.
     """
     position = np.uint64(0)
@@ -86,7 +86,7 @@ def scatter(index: WideIndex, values: Gradient, decoded: Gradient, clear: bool) 
 
 
 @dataclass(frozen=True)
-class Bucket:
+class WorkerBucket:
     """One worker's bucket in a round."""
 
     gradient: Gradient
@@ -94,13 +94,13 @@ class Bucket:
 
     @cached_property
     def decoded(self) -> Gradient:
-        """Zeros at first; made when the first words are there, as it takes as much as the gradient."""
+        """The decoded sum, zeros at first. Allocated late, because it is as large as the gradient."""
         return np.zeros(self.gradient.size, np.float32)
 
 
 @dataclass(frozen=True)
 class Members:
-    """Some elements of a bucket, block by block."""
+    """A set of elements of a bucket, block by block."""
 
     index: WideIndex
     starts: NDArray[np.int64]  # (blocks + 1,) members before each block
@@ -108,12 +108,12 @@ class Members:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of members."""
         return int(self.starts[-1])
 
 
 def members_of(index: WideIndex, block_elements: int) -> Members:
-    """The members that an index names."""
+    """The members of an index."""
     block_words = block_elements // WORD_ELEMENTS
     starts = np.empty(-(-index.size // block_words) + 1, np.int64)
     count_members(index, block_words, starts)
@@ -121,7 +121,7 @@ def members_of(index: WideIndex, block_elements: int) -> Members:
 
 
 def nonzeros_of(own: Members, gradient: Gradient) -> Compact:
-    """A worker's own non-zero values, gathered if they are few enough for that to pay; else all values."""
+    """A worker's non-zero values if they are few enough that gathering pays; else all values."""
     if DENSE_SHARE * own.count > gradient.size:
         return all_of(gradient, own.block_elements)
     values, block_words = np.empty(own.count, np.float32), own.block_elements // WORD_ELEMENTS
@@ -135,16 +135,16 @@ def nonzeros_of(own: Members, gradient: Gradient) -> Compact:
     return Compact(values, own.starts, gradient)
 
 
-def everyone(elements: int) -> WideIndex:
-    """An index that names all of so many elements."""
+def full_support(elements: int) -> WideIndex:
+    """The index with all elements."""
     index = np.full(-(-elements // WORD_ELEMENTS), _ALL, np.uint64)
     if elements % WORD_ELEMENTS:
         index[-1] >>= np.uint64(WORD_ELEMENTS - elements % WORD_ELEMENTS)
     return index
 
 
-class Placed(NamedTuple):
-    """Members whose words lie one after the other, group of blocks by group of blocks."""
+class WordLayout(NamedTuple):
+    """Where the words of members are in a message: one group of blocks after the other."""
 
     members: Members
     agreed: Agreed
@@ -152,15 +152,15 @@ class Placed(NamedTuple):
     offsets: NDArray[np.int64]  # (groups + 1,) words before each group
 
 
-def placed(members: Members, agreed: Agreed, group_blocks: int = 1) -> Placed:
-    """Where the words of members lie."""
-    return Placed(members, agreed, group_blocks, word_starts(agreed, members.starts, group_blocks))
+def word_layout(members: Members, agreed: Agreed, group_blocks: int = 1) -> WordLayout:
+    """Lay out the words of members."""
+    return WordLayout(members, agreed, group_blocks, word_starts(agreed, members.starts, group_blocks))
 
 
-def encode(place: Placed, source: Compact, words: NDArray[Any]) -> None:
+def encode(place: WordLayout, source: Compact, words: NDArray[Any]) -> None:
     """Write one worker's words of all members, `(offsets[-1],)`.
 
-    `source` has the members' values and no others, or it has all of the gradient's.
+    `source` has the members' values only, or all values of the gradient.
     """
     is_gathered = source.values.size == place.members.count
 
@@ -177,10 +177,10 @@ def encode(place: Placed, source: Compact, words: NDArray[Any]) -> None:
     in_parallel(write, _chunks(place))
 
 
-def decode(place: Placed, words: NDArray[Any], decoded: Gradient, clear: bool) -> int:
-    """Write the values of merged words into `decoded`, and with `clear` zero where no member is.
+def decode(place: WordLayout, words: NDArray[Any], decoded: Gradient, clear: bool) -> int:
+    """Write the values of merged words into `decoded`, and with `clear` zero to all other elements.
 
-    Returns how many members' sums are beyond float32 and became an infinity.
+    Returns the number of sums that are beyond float32 and became infinite.
     """
     infinite = np.zeros(_chunks(place), np.int64)
 
@@ -209,15 +209,15 @@ class _Chunk:
     words: slice
 
 
-def _chunk_groups(place: Placed) -> int:
+def _chunk_groups(place: WordLayout) -> int:
     return max(1, CHUNK_ELEMENTS // (place.group_blocks * place.members.block_elements))
 
 
-def _chunks(place: Placed) -> int:
+def _chunks(place: WordLayout) -> int:
     return -(-(place.offsets.size - 1) // _chunk_groups(place))
 
 
-def _chunk(place: Placed, number: int) -> _Chunk:
+def _chunk(place: WordLayout, number: int) -> _Chunk:
     members = place.members
     groups = slice(number * _chunk_groups(place), (number + 1) * _chunk_groups(place))
     last_group = min(groups.stop, place.offsets.size - 1)
@@ -235,14 +235,14 @@ def _chunk(place: Placed, number: int) -> _Chunk:
 
 
 def exchange_members(
-    bucket: Bucket, place: Placed, numbers: Format[Any], label: str, clear: bool = True
+    bucket: WorkerBucket, place: WordLayout, numbers: NumberFormat[Any], label: str, clear: bool = True
 ) -> Generator[tuple[Message, ...], tuple[Merged, ...], int]:
-    """Sum the members' values in one operation, and decode them as `decode` does; return what it returns."""
+    """Sum the members' values in one operation and `decode` them; return the number of infinite sums."""
     (merged,) = yield (members_message(bucket.gradient, place, numbers, label),)
     return decode(place, merged.words, bucket.decoded, clear)
 
 
-def members_message(gradient: Gradient, place: Placed, numbers: Format[Any], label: str) -> Message:
+def members_message(gradient: Gradient, place: WordLayout, numbers: NumberFormat[Any], label: str) -> Message:
     """One worker's words of all members, as a message."""
     words = np.empty(int(place.offsets[-1]), numbers.dtype)
     encode(place, all_of(gradient, place.members.block_elements), words)
@@ -251,18 +251,18 @@ def members_message(gradient: Gradient, place: Placed, numbers: Format[Any], lab
         words,
         numbers.merge,
         label,
-        # Bits are counted and looked up again; the values at them are gathered.
+        # The index is read to count bits and again to gather their values.
         Work(2 * index_bytes + value_bytes, words.nbytes),
         decode_work=Work(index_bytes + words.nbytes, gradient.nbytes),
     )
 
 
-def tell_infinite(infinite: int, decoded: Gradient, round: Round) -> None:
-    """Note which sums of finite values are beyond float32, if `decode` found any.
+def report_infinite(infinite: int, decoded: Gradient, round: Round) -> None:
+    """Report the sums of finite values that are beyond float32, if `decode` found any.
 
-    It may have found some twice, or in words that were then sent again: what stands in the end counts.
+    `decode` may have found some twice, or in words that were sent again, so the final sums are counted.
     """
     elements = np.flatnonzero(np.isinf(decoded)) if infinite else np.zeros(0, np.int64)
     if elements.size:
         text = f"{elements.size} sums are beyond the range of float32 and became infinite"
-        round.tell(Note(NoteKind.INFINITE, text, elements.size, decoded.size, elements))
+        round.report(Note(NoteKind.INFINITE, text, elements.size, decoded.size, elements))

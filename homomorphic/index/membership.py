@@ -1,7 +1,7 @@
-"""The index: which elements take part in a round, agreed on by all workers.
+"""The index: the union support of a round, agreed on by all workers.
 
-An element is a member where it is non-zero at some worker. Each worker names its own members, and the network
-unites what they sent by OR:
+An element is a member of the union if it is non-zero at any worker. Each worker sends its own support, and
+the network unites these by OR:
 
 * flat: one bit per element.
 * two_level: one bit per 64 elements first, then the 64 bits of those that have a member anywhere. Two network
@@ -9,8 +9,8 @@ unites what they sent by OR:
 * bloom: one Bloom filter of the bucket (see `bloom`), after a count of the members the first time. About
   1.44 · log2(1/f) bits per member; a share f of the other elements become members too.
 
-On the wire an index is 32-bit words, bit j of word w for element 32·w + j. Here it is the same bytes read as
-64-bit words (little endian), bit j of word w for element 64·w + j.
+On the wire an index is 32-bit words: bit j of word w is element 32·w + j. In memory the same bytes are 64-bit
+words (little endian): bit j of word w is element 64·w + j.
 """
 
 from __future__ import annotations
@@ -33,49 +33,49 @@ BLOCK_ELEMENTS_MAX = 65_536
 
 
 class Membership(NamedTuple):
-    """Who takes part in a round; all but the first is the same at every worker."""
+    """The agreed index of a round; all fields except `own` are the same at every worker."""
 
-    own: WideIndex  # (⌈elements / 64⌉,) elements that are non-zero at this worker
-    union: WideIndex  # elements that are non-zero at some worker; bloom: and a few more
-    members: int  # bits of the union
-    merged: tuple[Merged, ...]  # the messages that travelled beside the index
+    own: WideIndex  # (⌈elements / 64⌉,) the support of this worker
+    union: WideIndex  # the union support; bloom: and false positives
+    members: int  # set bits of the union
+    merged: tuple[Merged, ...]  # the messages sent along with the index
 
 
 class _Scan(NamedTuple):
-    """What a worker's own gradient says."""
+    """A worker's scan of its gradient."""
 
     own: WideIndex
     elements: int
-    work: Work  # of finding it out: charged with the first message
+    work: Work  # of the scan, charged with the first message
 
 
 class IndexMemory:
-    """What one worker remembers of earlier rounds; the same at all of them, and empty at the start."""
+    """One worker's record of earlier unions; the same at all workers, and empty at the start."""
 
     def __init__(self) -> None:
         self._members: dict[int, int] = {}
 
     def expected_members(self, bucket: int) -> int | None:
-        """Members that a bucket's next union may well have; None before its first."""
+        """Expected members of a bucket's next union; None before its first."""
         if bucket not in self._members:
             return None
         last = self._members[bucket]
         return last + last // 16 + 16  # 6 % too small costs more than 6 % too large
 
     def remember(self, bucket: int, members: int) -> None:
-        """Keep the size of a bucket's union."""
+        """Record the size of a bucket's union."""
         self._members[bucket] = members
 
 
 def own_index(gradient: Gradient) -> WideIndex:
-    """Name the elements that are not zero (−0.0 counts as zero)."""
+    """The support of a gradient: its non-zero elements (−0.0 counts as zero)."""
     own = np.zeros(-(-gradient.size // WORD_ELEMENTS), np.uint64)
     bits.write_index(gradient, _narrow(own, gradient.size))
     return own
 
 
 def index_merges(kind: IndexKind) -> frozenset[Merge]:
-    """Merges of its messages."""
+    """Merges of the index's messages."""
     return frozenset({Merge.OR, Merge.ADD} if kind == "bloom" else {Merge.OR})
 
 
@@ -87,10 +87,9 @@ def exchange_index(
     beside: tuple[Message, ...],
     memory: IndexMemory,
 ) -> Operations:
-    """Exchange this worker's index of so many elements.
+    """Exchange this worker's index of a number of elements.
 
-    `beside` are messages that travel in the first operation, after those of the index. Only bloom keeps
-    anything in `memory`.
+    `beside` are messages of the first operation, after those of the index. Only bloom uses `memory`.
 
     Raises
     ------
@@ -106,9 +105,9 @@ def exchange_index(
 
 
 def _exchange_flat(scan: _Scan, beside: tuple[Message, ...]) -> Operations:
-    """One bit per element."""
+    """Exchange one bit per element."""
     words = _narrow(scan.own, scan.elements)
-    # What came is compared with what was sent, and widened; then its bits are counted.
+    # The merged words are compared with the sent ones, and widened; then their bits are counted.
     decode_work = Work(3 * words.nbytes + scan.own.nbytes, scan.own.nbytes)
     united, *others = yield (Message(words, Merge.OR, "index", scan.work, decode_work=decode_work), *beside)
     check_contains(words, united.words)
@@ -118,7 +117,7 @@ def _exchange_flat(scan: _Scan, beside: tuple[Message, ...]) -> Operations:
 
 
 def _exchange_two_level(scan: _Scan, beside: tuple[Message, ...]) -> Operations:
-    """One bit per 64 elements, then the words of those that have a member anywhere."""
+    """Exchange one bit per 64 elements, then the words that have a member at any worker."""
     own = scan.own
     blocks = np.empty(-(-own.size // 32), np.uint32)
     live_bytes = own.itemsize * -(-own.size // WORD_ELEMENTS)
@@ -146,7 +145,7 @@ def _exchange_two_level(scan: _Scan, beside: tuple[Message, ...]) -> Operations:
                 Merge.OR,
                 "index",
                 Work(live.nbytes + words.nbytes, words.nbytes),
-                # Compared, widened, put among words of zeros, and counted.
+                # Compared, widened, scattered over words of zeros, and counted.
                 decode_work=Work(
                     live.nbytes + 4 * words.nbytes + union.nbytes, 2 * words.nbytes + union.nbytes
                 ),
@@ -161,9 +160,9 @@ def _exchange_two_level(scan: _Scan, beside: tuple[Message, ...]) -> Operations:
 def _exchange_bloom(
     scan: _Scan, round: Round, beside: tuple[Message, ...], memory: IndexMemory
 ) -> Operations:
-    """A filter for as many members as expected: in a bucket's first round, as all workers' together.
+    """Exchange a filter for the expected members: in a bucket's first round, the sum of all workers' counts.
 
-    Where a filter would be no smaller than a bit per element, these are sent.
+    If a filter would be no smaller than one bit per element, send the bits.
     """
     expected = memory.expected_members(round.bucket)
     counted: tuple[Merged, ...] = ()
@@ -184,7 +183,7 @@ def _exchange_bloom(
 def _exchange_filter(
     scan: _Scan, filter: bloom.Filter, round: Round, beside: tuple[Message, ...]
 ) -> Operations:
-    """The filter; every element is then asked of the union. One too small only names more elements."""
+    """Exchange a filter and query it for all elements. A small filter only has more false positives."""
     own = scan.own
     key = np.uint64(mix_plain(round.seed, round.step, round.bucket, purposes.FILTER))
     filled = np.zeros(filter.words, np.uint64)
@@ -200,7 +199,7 @@ def _exchange_filter(
                 scan.work.read_bytes + own.nbytes + inserted_bytes,
                 scan.work.written_bytes + words.nbytes + inserted_bytes,
             ),
-            # Compared and widened; then asked, and what it answers counted.
+            # Compared and widened; then queried, and the answers counted.
             decode_work=Work(3 * words.nbytes + loaded_bytes + own.nbytes, words.nbytes + own.nbytes),
         ),
         *beside,
@@ -213,42 +212,42 @@ def _exchange_filter(
 
 
 def _count_message(scan: _Scan, workers: int) -> Message:
-    """How many members a worker has, cut so that the sum stays in int32."""
+    """A worker's number of members, limited so that the sum stays in int32."""
     count = min(bits.count_members(scan.own), WORD_MAX // workers)
     work = Work(scan.work.read_bytes + scan.own.nbytes, scan.work.written_bytes + 4)
     return Message(np.array([count], np.int32), Merge.ADD, "count", work)
 
 
 def _checked_total(total: int, own: int, workers: int) -> int:
-    """The sum of the workers' counts; refuses one that they cannot have given."""
+    """The sum of the workers' counts; an impossible sum is an error."""
     limit = WORD_MAX // workers * workers
     if not own <= total <= limit:
         raise DecodeError(
-            f"the merged count of members is {total}: must lie between {own}, which this worker sent, "
+            f"the merged count of members is {total}: must be between {own}, which this worker sent, "
             f"and {limit}: a worker's count was lost or damaged on the way"
         )
     return total
 
 
 def _narrow(index: WideIndex, elements: int) -> Index:
-    """The 32-bit words that hold so many bits; the same memory."""
+    """The 32-bit words of an index of `elements`; a view of the same memory."""
     return index.view(np.uint32)[: -(-elements // 32)]
 
 
 def widened(words: Index) -> WideIndex:
-    """A copy of 32-bit words as 64-bit ones; an odd last one gets an upper half of zeros."""
+    """Copy 32-bit words into 64-bit words; an odd last word gets an upper half of zeros."""
     wide = np.zeros(-(-words.size // 2), np.uint64)
     wide.view(np.uint32)[: words.size] = words
     return wide
 
 
 def _beyond(count: int) -> np.uint64:
-    """The bits of the last word that stand for nothing, of `count` in all."""
+    """The unused bits of the last word, of `count` bits in all."""
     return np.uint64(2**64 - 2 ** ((count - 1) % WORD_ELEMENTS + 1))
 
 
 def check_contains(sent: Index, united: Index) -> None:
-    """Refuse a merged index that contradicts this worker's: sums from it would be silently wrong."""
+    """Reject a merged index that contradicts this worker's: sums from it would be silently wrong."""
     missing = bits.first_missing(sent, united)
     if missing < sent.size:
         raise DecodeError(
@@ -258,10 +257,10 @@ def check_contains(sent: Index, united: Index) -> None:
 
 
 def _check_end(union: WideIndex, count: int, what: str) -> None:
-    """Refuse a merged index with bits beyond the last."""
+    """Reject a merged index with bits beyond the last."""
     if count and union[-1] & _beyond(count):
         raise DecodeError(
-            f"the merged index names {what} beyond the last, {count - 1}: "
+            f"the merged index has {what} beyond the last, {count - 1}: "
             "a worker's index was damaged on the way"
         )
 

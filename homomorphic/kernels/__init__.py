@@ -1,1 +1,1 @@
-"""Compiled basics: how kernels are compiled, keyed hashes, threads, comparison."""
+"""Shared kernels: compilation, keyed hashes, threads, comparison."""

@@ -1,4 +1,4 @@
-"""Counting bits of a word, in one instruction each."""
+"""Bit counts of a word, one instruction each."""
 
 from __future__ import annotations
 

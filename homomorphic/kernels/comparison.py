@@ -1,4 +1,4 @@
-"""Arrays compared bit for bit."""
+"""Comparison of arrays, bit by bit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SLICE = 1 << 18  # elements compared at once; a difference ends the search
 
 
 def same_bits(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    """Whether two 1-D arrays of 4-byte items are the same, NaN and signs of zeros too."""
+    """Whether two 1-D arrays of 4-byte items have the same bits, including NaN and signs of zeros."""
     if identity(one) == identity(other):
         return True
     if one.size != other.size:
@@ -32,7 +32,7 @@ def identity(array: NDArray[Any] | None) -> tuple[Any, ...]:
 
 @kernel
 def count_differing(found: NDArray[np.int32], right: NDArray[np.int32]) -> int:
-    """How many words differ."""
+    """Count the words that differ."""
     count = 0
     for i in range(found.size):
         count += found[i] != right[i]

@@ -1,16 +1,16 @@
-"""How hot code is compiled, said once.
+"""How hot code is compiled.
 
 Two things keep calls cheap, measured on the packet engine (`make bench`, W1, packet-hops/s). Kernels are
 compiled without Numba's runtime: they may not allocate, and in return tables are passed without reference
-counting (0.8 M with it, 8 M without). Helpers are compiled into their callers: a call that is left passes
+counting (0.8 M with it, 8 M without). Helpers are compiled into their callers, because a real call passes
 every table field by field (8 M before, 30 M after).
 
-Compiled code is cached on disk. Numba looks only at the file a function stands in, not at what it calls, so
-after an edit or an upgrade it could run stale code; the cache folder is therefore named by a hash of all
-kernel sources.
+Compiled code is cached on disk. Numba checks only the file of a function, not the functions that it calls, so
+after an edit or an upgrade it could run stale code. Therefore a hash of all kernel sources names the cache
+folder.
 
-Numba takes a quarter of a second to import and the hash some milliseconds, so both wait until a kernel is
-used: what only reads a scenario never pays for them.
+Numba takes a quarter of a second to import and the hash some milliseconds. Both wait for the first use of a
+kernel, so a command that only reads a scenario does not pay for them.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from threading import RLock
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
-_KEPT = 4  # cache folders of earlier sources that are left alone
+_KEPT = 4  # cache folders of earlier sources to keep
 
 
 def _sources_hash() -> str:
     root = Path(__file__).parents[2]
-    digest = hashlib.sha256(os.environ.get("NUMBA_BOUNDSCHECK", "").encode())  # other code, other folder
+    digest = hashlib.sha256(os.environ.get("NUMBA_BOUNDSCHECK", "").encode())  # bounds checks are other code
     for folder in ("homomorphic", "switch", "sim/engine"):
         for source in sorted((root / folder).rglob("*.py")):
             digest.update(source.read_bytes())
@@ -45,7 +45,7 @@ def _use_cache_folder() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         others = sorted(base.glob("netfold-*"), key=lambda path: path.stat().st_mtime, reverse=True)
     except OSError:
-        return  # Numba then finds a place of its own
+        return  # Numba then chooses a folder
     for stale in others[_KEPT + 1 :]:
         shutil.rmtree(stale, ignore_errors=True)
     _numba().config.CACHE_DIR = str(folder)
@@ -60,16 +60,16 @@ def _user_cache() -> Path:
 _OPTIONS: dict[str, Any] = {"nopython": True, "cache": True, "nogil": True, "_nrt": False}
 
 F = TypeVar("F", bound=Callable[..., Any])
-_waiting: list[_Deferred] = []  # made with the first that is used
+_waiting: list[_Deferred] = []  # compiled together at the first use of any
 _lock = RLock()
 _state = {"is_ready": False}
 
 
 class _Deferred:
-    """A kernel before the first one is used: it stands in for what Numba makes of a function.
+    """A stand-in for a kernel, until any kernel is used.
 
-    When any is used, all are made, in the order of their definitions, and take the places of their stand-ins
-    in the modules that hold them, so that code that calls them meets no detour.
+    The first use makes all kernels, in the order of their definitions. They replace their stand-ins in all
+    modules, so later calls have no detour.
     """
 
     def __init__(self, function: Callable[..., Any], make: Callable[[Any], Any]) -> None:
@@ -81,7 +81,7 @@ class _Deferred:
         return self._real()(*arguments)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # copying and inspecting ask for much that functions do not have
+        if name.startswith("__"):  # copy and inspect ask for attributes that functions lack
             raise AttributeError(name)
         return getattr(self._real(), name)  # Numba itself asks for `_numba_type_`
 
@@ -90,7 +90,7 @@ class _Deferred:
         return self._made
 
     def make(self) -> None:
-        """Have Numba take the function."""
+        """Make Numba's dispatcher for the function."""
         self._made = self._make(self._function)
 
 
@@ -124,17 +124,17 @@ def _jit(function: Any, **more: Any) -> Any:
 
 
 def kernel(function: F) -> F:
-    """Compile a function that never allocates."""
+    """Compile a function that does not allocate."""
     return _defer(function, _jit)
 
 
 def inlined(function: F) -> F:
-    """Compile a function that never allocates into its callers."""
+    """Compile a function that does not allocate into its callers."""
     return _defer(function, partial(_jit, forceinline=True))
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:
-    """Numba's decorator of that name, for what only LLVM can say; `types` and `ir` are imported inside."""
+    """Numba's `intrinsic`, for code that only LLVM can express; import `types` and `ir` inside."""
 
     def make(plain: Callable[..., Any]) -> Any:
         from numba.extending import intrinsic as made
@@ -144,12 +144,12 @@ def intrinsic(function: Callable[..., Any]) -> Any:
     return _defer(function, make)
 
 
-def _as_it_is(container: Any) -> Any:
-    """What a compiled loop over a tuple goes through, so that its values may be of different types."""
+def _unchanged(container: Any) -> Any:
+    """Mark a tuple for a compiled loop over values of different types."""
     return container
 
 
-literal_unroll: Any = _defer(_as_it_is, lambda plain: _numba().literal_unroll)
+literal_unroll: Any = _defer(_unchanged, lambda plain: _numba().literal_unroll)
 
 
 def _numba() -> Any:

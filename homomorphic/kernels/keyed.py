@@ -1,8 +1,8 @@
-"""Randomness that is looked up, not drawn: every number is a hash of who asks and why.
+"""Counter-based random numbers: each is a hash of its key, not the next of a sequence.
 
-`mix(seed, purpose, job, worker, chunk, …)` gives the same 64 bits wherever and whenever it is asked for,
-so results do not depend on the order of events. Compiled code calls `splitmix64` and `mix`; Python calls
-the twins `splitmix64_plain` and `mix_plain`, equal bit for bit, which take integers of any size.
+`mix(seed, purpose, job, worker, chunk, …)` returns the same 64 bits at every call, so results do not depend
+on the order of events. Compiled code calls `splitmix64` and `mix`. Python calls their twins
+`splitmix64_plain` and `mix_plain`, which return the same bits and take integers of any size.
 
 The mixer is SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014).
 """

@@ -1,7 +1,7 @@
-"""Work on ranges of tiles or blocks, shared by threads that stay for the next time.
+"""A thread pool for work on ranges of tiles or blocks.
 
-Kernels leave Python's lock alone (`compiled`), so as many run at once as there are cores. Whoever shares work
-here lets each part write words of its own: results are then the same for any number of threads.
+Kernels release Python's lock (`compiled`), so one runs on each core. Each part of the work must write
+separate words. Then results are the same for any number of threads.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from functools import cache
 
 VARIABLE = "NETFOLD_THREADS"
 
-_is_part = threading.local()  # has `here` where the thread works on a part already
+_is_part = threading.local()  # has `here` while the thread works on a part
 
 
 def threads_count() -> int:
-    """Threads that share work: NETFOLD_THREADS, or one per core.
+    """Number of threads: NETFOLD_THREADS, or one per core.
 
     Raises
     ------
@@ -36,15 +36,15 @@ def threads_count() -> int:
 
 
 def in_parallel(work: Callable[[int, int], None], count: int) -> None:
-    """Call `work(first, last)` on ranges that together are `range(count)`, one for each thread.
+    """Call `work(first, last)` on ranges that cover `range(count)`, one for each thread.
 
-    Ranges are of equal size, give or take one, and none is empty. The caller's thread takes the first. Within
-    a part, `in_parallel` calls `work(0, count)` there and then.
+    The sizes of ranges differ by at most one, and none is empty. The caller's thread takes the first. Within
+    a part, `in_parallel` calls `work(0, count)` directly.
 
     Raises
     ------
     Exception
-        What `work` raised on the first range that failed, once all have ended.
+        The exception of the first range that failed, after all ranges have ended.
     """
     parts = min(1 if hasattr(_is_part, "here") else threads_count(), count)
     if parts <= 1:
@@ -72,5 +72,5 @@ def _on_part(work: Callable[[int, int], None], first: int, last: int) -> None:
 
 @cache
 def _pool_of(threads: int, process: int) -> ThreadPoolExecutor:
-    """The pool of a process; threads do not survive a fork, so the child has another one."""
+    """The pool of a process; threads do not survive a fork, so a child process has another pool."""
     return ThreadPoolExecutor(threads, thread_name_prefix="netfold")

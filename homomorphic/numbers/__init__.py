@@ -1,1 +1,1 @@
-"""How float32 becomes words that can be added."""
+"""Number formats: how a float32 becomes words that can be added."""

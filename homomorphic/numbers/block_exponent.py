@@ -1,7 +1,7 @@
-"""Block floating point on compact arrays: a float32 becomes an integer of a step its block has agreed on.
+"""Block floating point on compact arrays: a float32 becomes an integer multiple of its block's agreed step.
 
-The arithmetic is in `exponents`. A block of zeros says so, in the place of an exponent, and steps may come
-from a forecast, which must be safe and may be a little coarse.
+The arithmetic is in `exponents`. A block of zeros announces a special exponent. Steps may come from a
+forecast: they must be safe and may be a little too coarse.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from netfold.homomorphic.numbers import exponents
 from netfold.homomorphic.numbers.compact import Compact
 from netfold.homomorphic.numbers.maxima import check_maxima, largest_so_far
 
-SPARE_BITS = 3  # an exponent from a forecast may be this much larger than the one that turns out
+SPARE_BITS = 3  # a forecast exponent may exceed the actual one by this much
 
 
 @dataclass(frozen=True)
@@ -42,20 +42,20 @@ class AgreedExponents:
         return exponents.scales_of(np.maximum(self.exponents, least), self.workers)
 
     def encode(self, values: Gradient, starts: NDArray[np.int64], group_blocks: int, words: Words) -> None:
-        """Round to steps of each block; groups make no difference to single words."""
+        """Round to steps of each block; groups do not matter for single words."""
         exponents.quantize(values, starts, self.scales, words)
 
     def decode(self, words: Words, starts: NDArray[np.int64], group_blocks: int, values: Gradient) -> int:
-        """Count steps; no sum is infinite."""
+        """Multiply by steps; no sum is infinite."""
         exponents.dequantize(words, starts, self.scales, values)
         return 0
 
     def part(self, first_block: int, last_block: int) -> AgreedExponents:
-        """Exponents of some blocks."""
+        """The exponents of a range of blocks."""
         return AgreedExponents(self.exponents[first_block:last_block], self.workers)
 
     def covers(self, actual: AgreedExponents) -> NDArray[np.bool_]:
-        """Blocks whose steps are neither too fine nor much too coarse, and those of zeros."""
+        """Blocks whose steps are neither too fine nor much too coarse, and blocks of zeros."""
         is_empty = actual.exponents == exponents.empty_exponent(self.workers)
         excess = self.exponents - actual.exponents
         return np.asarray(is_empty | ((excess >= 0) & (excess <= SPARE_BITS)))
@@ -63,7 +63,7 @@ class AgreedExponents:
 
 @dataclass(frozen=True)
 class BlockExponent:
-    """Block floating point: values become integers of a step that their block has agreed on."""
+    """Block floating point: values become integer multiples of their block's agreed step."""
 
     merge: ClassVar[Merge] = Merge.ADD
     dtype: ClassVar[type[np.generic]] = np.int32
@@ -72,20 +72,20 @@ class BlockExponent:
     block_elements: int
 
     def announce(self, nonzeros: Compact, round: Round) -> tuple[Message, ...]:
-        """One exponent per block."""
+        """Announce one exponent per block."""
         words = exponents.announced_exponents(nonzeros, round.workers)
         return (Message(words, Merge.MAX, self.label, Work(nonzeros.values.nbytes, words.nbytes)),)
 
     def agree(
         self, elements: int, sent: Sequence[Message], merged: Sequence[Merged], round: Round
     ) -> AgreedExponents:
-        """The largest exponents."""
+        """Take the largest exponents."""
         limit = exponents.largest_exponent(round.workers)
         check_maxima("exponent", sent[0].words, merged[0].words, limit)
         return AgreedExponents(merged[0].words, round.workers)
 
     def forecast(self, history: Sequence[AgreedExponents]) -> AgreedExponents:
-        """One more than the largest exponent so far; of its neighbours where a block was empty."""
+        """One more than the largest exponent so far; for empty blocks, than that of their neighbours."""
         workers = history[-1].workers
         empty = exponents.empty_exponent(workers)
         largest = largest_so_far([one.exponents for one in history], empty)
@@ -93,5 +93,5 @@ class BlockExponent:
         return AgreedExponents(np.where(largest == empty, largest, raised), workers)
 
     def error_bound(self, gradients: Sequence[Gradient], is_forecast: bool) -> ErrorBound:
-        """That of fixed point, with steps as coarse as a forecast may make them."""
+        """The bound of fixed point, with the coarsest steps of a forecast."""
         return exponents.error_bound(gradients, self.block_elements, SPARE_BITS if is_forecast else 0)

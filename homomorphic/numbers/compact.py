@@ -1,4 +1,4 @@
-"""Some of a gradient's values, in ascending order of their elements and cut where its blocks are."""
+"""Compact arrays: some values of a gradient, in ascending order and cut at its blocks."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class Compact(NamedTuple):
 
     values: Gradient
     starts: NDArray[np.int64]  # (blocks + 1,)
-    gradient: Gradient  # that they are of
+    gradient: Gradient  # the source of the values
 
 
 def block_starts(elements: int, block_elements: int) -> NDArray[np.int64]:
-    """Where blocks of all elements begin, and last how many elements there are: `(blocks + 1,)`."""
+    """Starts of blocks, and the number of elements as the last: `(blocks + 1,)`."""
     blocks = -(-elements // block_elements)
     return np.minimum(np.arange(blocks + 1) * block_elements, elements)
 
 
 def all_of(gradient: Gradient, block_elements: int) -> Compact:
-    """Every element."""
+    """All elements, as a compact array."""
     return Compact(gradient, block_starts(gradient.size, block_elements), gradient)

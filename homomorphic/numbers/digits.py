@@ -1,15 +1,15 @@
-"""Compiled kernels of exact numbers: float32 values as integer digits whose sums lose nothing.
+"""Kernels of exact numbers: float32 values as integer digits whose sums are exact.
 
 Every float32 is an integer multiple of 2**low, where low is the exponent of the lowest bit set in its block,
 and smaller than 2**top. That integer is cut into digits of D bits, each with the sign of the value, and the
 digits of n workers are added as int32: with n · (2**D − 1) < 2**31 no sum overflows, so the merged digits
-hold the true sum whatever the order. It is then rounded once, to the nearest float32, ties to even. This is
-Kulisch's long accumulator, cut to the bits a block uses, with a carry only at the end.
+hold the true sum in any order. It is then rounded once, to the nearest float32, ties to even. This is
+Kulisch's long accumulator, limited to the bits that a block uses, with a carry only at the end.
 
-Rounding needs no wide integers: carries make digits of one sign below the top one, and these are added up
-from the top in float64, each time rounded to odd. A sum rounded to odd with 53 bits rounds to float32 as the
-exact one does (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums: proved algorithms using
-rounding to odd", IEEE Transactions on Computers 57(4), 2008).
+Rounding needs no wide integers: after carries, all digits below the top one have the same sign. They are
+added from the top in float64, each time rounded to odd. A sum rounded to odd with 53 bits rounds to float32
+as the exact one does (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums: proved algorithms
+using rounding to odd", IEEE Transactions on Computers 57(4), 2008).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from netfold.homomorphic.codec import Gradient
 from netfold.homomorphic.kernels.bits import trailing_zeros
 from netfold.homomorphic.kernels.compiled import inlined, intrinsic, kernel
 
-CHUNK_ELEMENTS = 512  # decoded at a time: their digits and partial sums stay in the nearest cache
+CHUNK_ELEMENTS = 512  # decoded at a time: digits and partial sums stay in the L1 cache
 
-EMPTY_TOP = -149  # below that of any value but zero, so that zeros do not count in a maximum …
-EMPTY_LOW = 128  # … and above that of any value, so that they do not in a minimum
+EMPTY_TOP = -149  # below the top of any value except zero: zeros do not affect a maximum
+EMPTY_LOW = 128  # above the low of any value: zeros do not affect a minimum
 
 _INFINITE_EXPONENT = 128  # 2**128 is beyond float32
 
@@ -34,13 +34,13 @@ Int32s = NDArray[np.int32]
 
 
 class Ranges(NamedTuple):
-    """Which bits of the values the digits hold, per block, and how many bits are in a digit."""
+    """The bits of values that the digits hold, per block, and the bits of a digit."""
 
     tops: Int32s  # (blocks,) values are smaller than 2**top
     lows: Int32s  # (blocks,) values are multiples of 2**low
     digits: NDArray[np.int64]  # (blocks,) digits per value: ⌈(top − low) / digit_bits⌉
     digit_bits: int
-    sum_bits: int  # bits that a sum over all workers may be longer than a value
+    sum_bits: int  # extra bits of a sum over all workers
 
 
 @intrinsic
@@ -87,7 +87,7 @@ def block_ranges(bits: Int32s, starts: NDArray[np.int64], largest: Int32s, lows:
         for i in range(block_bits.size):
             magnitude = block_bits[i] & np.int32(0x7FFFFFFF)
             high = max(high, magnitude)
-            # The implicit bit may stand in a denormal too: one below it is set.
+            # The implicit bit may be set for denormals too: a lower bit is set.
             mantissa = np.uint64(np.uint32(magnitude) | np.uint32(0x800000))
             zeros = np.int32(trailing_zeros(mantissa))
             exponent = max(magnitude >> np.int32(23), np.int32(1)) + zeros - np.int32(150)
@@ -98,7 +98,7 @@ def block_ranges(bits: Int32s, starts: NDArray[np.int64], largest: Int32s, lows:
 
 @inlined
 def _most(digits: NDArray[np.int64]) -> int:
-    """Digit planes of a group: as many as its most demanding block has."""
+    """Digit planes of a group: the most digits of its blocks."""
     most = 0
     for block in range(digits.size):
         most = max(most, digits[block])
@@ -132,7 +132,7 @@ def split_members(
 
 @inlined
 def _write_digits(values: Gradient, exponent: int, digit_bits: int, words: Int32s) -> None:
-    """Write the digit of every value that counts 2**exponent, with the value's sign."""
+    """Write the digit of weight 2**exponent of every value, with the value's sign."""
     scale = _power_of_two(-exponent)
     above = _power_of_two(-exponent - digit_bits)
     radix = _power_of_two(digit_bits)
@@ -150,7 +150,7 @@ def join_members(
     scratch: tuple[Int32s, NDArray[np.float64]],
     values: Gradient,
 ) -> int:
-    """Write the float32 nearest to each sum of digits into `values`; return how many are infinite.
+    """Write the float32 nearest to each sum of digits into `values`; return the number of infinite ones.
 
     The scratch is `(most digits of a block, CHUNK_ELEMENTS)` and `(CHUNK_ELEMENTS,)`.
     """
@@ -205,12 +205,12 @@ def _join_block(
 
 @inlined
 def _sum_to_odd(large: float, small: float) -> float:
-    """large + small, or where float64 does not hold that, its neighbour with an odd last bit."""
+    """large + small, rounded to odd: if float64 cannot hold it, its neighbour with an odd last bit."""
     total = large + small
     taken = total - large
     error = (large - (total - taken)) + (small - taken)
     bits: np.int64 = _bits_of(total)
-    # Away from zero where the error has the sign of the sum, else towards it; not where the bit is odd.
+    # Step away from zero if the error has the sign of the sum, else towards zero; no step if the bit is odd.
     step = ((bits ^ _bits_of(error)) >> np.int64(63)) | np.int64(1)
     is_odd = bits & np.int64(1)
     odd: float = _double_of(bits + (np.int64(0) if error == 0 or is_odd else step))
@@ -219,14 +219,14 @@ def _sum_to_odd(large: float, small: float) -> float:
 
 @kernel
 def _join_one(words: Int32s, scale: float, values: Gradient) -> None:
-    """One digit is the sum, and exact in float64."""
+    """Decode one digit, which is the sum and exact in float64."""
     for i in range(values.size):
         values[i] = np.float32(words[i] * scale)
 
 
 @kernel
 def _join_two(low: Int32s, high: Int32s, scale: float, digit_bits: int, values: Gradient) -> None:
-    """Two digits need no carry: either is exact in float64."""
+    """Decode two digits, which need no carry: both are exact in float64."""
     radix = _power_of_two(digit_bits)
     for i in range(values.size):
         values[i] = np.float32(_sum_to_odd(high[i] * radix, np.float64(low[i])) * scale)
@@ -236,7 +236,7 @@ def _join_two(low: Int32s, high: Int32s, scale: float, digit_bits: int, values: 
 def _join_three(
     low: Int32s, middle: Int32s, high: Int32s, scale: float, digit_bits: int, values: Gradient
 ) -> None:
-    """Three digits at once: `_carry` and `_append` without their buffers."""
+    """Decode three digits at once: `_carry` and `_append` without buffers."""
     radix = _power_of_two(digit_bits)
     bits = np.int64(digit_bits)
     mask = (np.int64(1) << bits) - np.int64(1)
@@ -250,9 +250,9 @@ def _join_three(
 
 @kernel
 def _carry(words: Int32s, members: int, planes: int, digit_bits: int, digits: Int32s, count: int) -> None:
-    """Write the same sums into `digits`, a row each, below the top from 0 to 2**digit_bits − 1.
+    """Carry between digits: write rows of `digits` that are 0 to 2**digit_bits − 1 below the top.
 
-    The top one keeps the sign. Sums fit int32 as before: carries lie between −n and n − 1 with n workers.
+    The top row keeps the sign. Sums still fit int32: carries are between −n and n − 1 with n workers.
     """
     bits = np.int64(digit_bits)
     mask = (np.int64(1) << bits) - np.int64(1)
@@ -271,10 +271,10 @@ def _carry(words: Int32s, members: int, planes: int, digit_bits: int, digits: In
 
 @kernel
 def _append(digits: Int32s, radix: float, sums: NDArray[np.float64]) -> None:
-    """Put the next digit below each sum.
+    """Append the next lower digit to each sum.
 
-    Once a sum is inexact, all that is left of its digits is less than its distance to either neighbour: the
-    later steps change nothing.
+    Once a sum is inexact, its remaining digits are less than its distance to either neighbour: later steps
+    change nothing.
     """
     for i in range(digits.size):
         sums[i] = _sum_to_odd(sums[i] * radix, np.float64(digits[i]))

@@ -1,9 +1,9 @@
 """Exact numbers: digits that hold every bit of a block's values, so that their sum is rounded only once.
 
 The workers agree on the bits in use, by MAX: per block the exponent above the largest magnitude, and the
-negated exponent of the lowest bit set. The gradient decides what that costs: values of one magnitude need two
-digits of 28 bits with eight workers, values that bfloat16 holds often one, and a single tiny value next to a
-huge one ten. How digits are cut, added and rounded is in `digits`.
+negated exponent of the lowest bit set. The number of digits depends on the gradient: with eight workers,
+values of one magnitude need two digits of 28 bits, bfloat16 values often one, and a tiny value next to a huge
+one ten. `digits` has the kernels that cut, add and round digits.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from netfold.homomorphic.numbers.maxima import check_maxima, largest_so_far
 from netfold.homomorphic.numbers.refusals import not_finite
 
 _INFINITY_BITS = 0x7F800000  # of float32; NaN is above
-_TOP_MAX = 128  # all float32 are below 2**128 …
-_LOW_MIN = -149  # … and multiples of 2**−149
-_SPARE_TOP_BITS = 1  # what a forecast adds at the upper end …
-_SPARE_LOW_BITS = 2  # … and at the lower, which is that of the smallest value and varies more
+_TOP_MAX = 128  # all float32 are below 2**128
+_LOW_MIN = -149  # all float32 are multiples of 2**−149
+_SPARE_TOP_BITS = 1  # that a forecast adds at the upper end
+_SPARE_LOW_BITS = 2  # and at the lower end, which depends on the smallest value and varies more
 
 
 @dataclass(frozen=True)
 class AgreedRanges:
-    """Which bits each block's digits hold."""
+    """The bits that each block's digits hold."""
 
     ranges: Ranges
 
     @property
     def digits(self) -> NDArray[np.int64]:
-        """Words per value; none where all values are zero."""
+        """Words per value; 0 where all values are zero."""
         return self.ranges.digits
 
     def encode(self, values: Gradient, starts: NDArray[np.int64], group_blocks: int, words: Any) -> None:
@@ -55,7 +55,7 @@ class AgreedRanges:
         return digits.join_members(words, starts, group_blocks, self.ranges, scratch, values)
 
     def part(self, first_block: int, last_block: int) -> AgreedRanges:
-        """Ranges of some blocks."""
+        """The ranges of a range of blocks."""
         some = slice(first_block, last_block)
         ranges = self.ranges
         return AgreedRanges(
@@ -63,14 +63,14 @@ class AgreedRanges:
         )
 
     def covers(self, actual: AgreedRanges) -> NDArray[np.bool_]:
-        """Blocks whose bits are all within those forecast."""
+        """Blocks whose bits are all within the forecast ones."""
         mine, other = self.ranges, actual.ranges
         return np.asarray((mine.tops >= other.tops) & (mine.lows <= other.lows))
 
 
 @dataclass(frozen=True)
 class Exact:
-    """Digits of an agreed range of bits; the decoded sum is the float32 nearest to the true one."""
+    """Digits of an agreed range of bits; the decoded sum is the float32 nearest to the true sum."""
 
     merge: ClassVar[Merge] = Merge.ADD
     dtype: ClassVar[type[np.generic]] = np.int32
@@ -79,7 +79,7 @@ class Exact:
     block_elements: int
 
     def announce(self, nonzeros: Compact, round: Round) -> tuple[Message, ...]:
-        """Two words per block: all tops, then all negated lows.
+        """Announce two words per block: all tops, then all negated lows.
 
         Raises
         ------
@@ -97,7 +97,7 @@ class Exact:
     def agree(
         self, elements: int, sent: Sequence[Message], merged: Sequence[Merged], round: Round
     ) -> AgreedRanges:
-        """The union of all workers' ranges.
+        """Take the union of all workers' ranges.
 
         Raises
         ------
@@ -120,9 +120,9 @@ class Exact:
         return _agreed(tops, lows, round.workers)
 
     def forecast(self, history: Sequence[AgreedRanges]) -> AgreedRanges:
-        """The union of earlier ranges, of its neighbours where a block was empty, and some bits more.
+        """The union of earlier ranges (for empty blocks, of their neighbours'), plus some bits.
 
-        Bits that the last digit has anyway go to the lower end.
+        Unused bits of the last digit extend the lower end.
         """
         last = history[-1].ranges
         tops = largest_so_far([one.ranges.tops for one in history], EMPTY_TOP)
@@ -135,12 +135,12 @@ class Exact:
         return _agreed(tops, lows, 1 << last.sum_bits)
 
     def error_bound(self, gradients: Sequence[Gradient], is_forecast: bool) -> ErrorBound:
-        """Of a sum that is rounded once."""
+        """The bound of a sum that is rounded once."""
         return RoundingBound(len(gradients))
 
 
 def _agreed(tops: Int32s, lows: Int32s, workers: int) -> AgreedRanges:
-    """As many bits in a digit as int32 has room for when all workers' are added."""
+    """Ranges with the most bits per digit for which sums over all workers fit int32."""
     sum_bits = (workers - 1).bit_length()
     digit_bits = 31 - sum_bits
     counts = np.maximum(-((lows - tops) // digit_bits), 0).astype(np.int64)

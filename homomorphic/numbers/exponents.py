@@ -1,14 +1,14 @@
-"""Block floating point as SwitchML's workers use it: one shared exponent per block, int32 words.
+"""Block floating point as in SwitchML's workers: one shared exponent per block, int32 words.
 
 A block's exponent e has 2**e > max|x|. Workers agree on the largest; with n workers a value becomes
 `round(x · scale)`, `scale = (2**31 − 1) / (n · 2**e)`, so the sum of n such integers cannot leave int32.
 Scale, product and quotient are float32 and ties round to even, as in the vector code of the released client
 (p4lang/p4app-switchML, cpu_exponent_quantizer_ppp.cc; Sapio et al., NSDI 2021).
 
-Where the client silently computes NaN, this module differs: e never falls below `smallest_exponent`, so
-blocks of denormals and zeros quantise with a finite scale (everything below half a step of about n · 2**-127
-becomes zero), and values it cannot carry are errors. Above 255 workers the scale is a little smaller, because
-there the rounding of n values could add up to more than int32 holds.
+This module differs where the client silently computes NaN: e is at least `smallest_exponent`, so blocks of
+denormals and zeros have a finite scale (values below half a step of about n · 2**-127 become zero), and
+values out of range are errors. Above 255 workers the scale is a little smaller, because the rounding errors
+of n values could add up to more than int32 holds.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def dequantize(
     scales: NDArray[np.float32],
     values: NDArray[np.float32],
 ) -> None:
-    """Write the float32 value of every merged word; they lie as in `quantize`."""
+    """Write the float32 value of every merged word; blocks are as in `quantize`."""
     for block in range(scales.size):
         first, last = starts[block] - starts[0], starts[block + 1] - starts[0]
         block_words = words[first:last]
@@ -110,7 +110,7 @@ def largest_exponent(workers: int) -> int:
 
 
 def empty_exponent(workers: int) -> int:
-    """What a block of zeros announces: less than any other, so that it does not count in a maximum."""
+    """The exponent of a block of zeros: below all others, so that it does not affect a maximum."""
     return smallest_exponent(workers) - 1
 
 
@@ -127,14 +127,14 @@ def block_exponents(gradient: Gradient, block_elements: int, workers: int) -> ND
 
 
 def announced_exponents(nonzeros: Compact, workers: int) -> NDArray[np.int32]:
-    """Those of `block_exponents`, but `empty_exponent` for blocks of zeros.
+    """Like `block_exponents`, with `empty_exponent` for blocks of zeros.
 
-    `nonzeros` need not hold values that are zero.
+    `nonzeros` may omit zeros.
 
     Raises
     ------
     EncodeError
-        As `block_exponents`.
+        As for `block_exponents`.
     """
     largest = np.empty(nonzeros.starts.size - 1, np.int32)
     _largest_magnitudes(nonzeros.values.view(np.int32), nonzeros.starts, largest)
@@ -160,7 +160,7 @@ def _largest_magnitudes(
 
 
 def _too_large(gradient: Gradient, workers: int) -> str:
-    """Error text for the first element that fixed point cannot carry."""
+    """Error text for the first element that is out of range."""
     if not np.isfinite(gradient).all():
         return not_finite(gradient)
     limit = 2.0 ** largest_exponent(workers)
@@ -174,7 +174,7 @@ def _too_large(gradient: Gradient, workers: int) -> str:
 def error_bound(gradients: Sequence[Gradient], block_elements: int, spare_bits: int = 0) -> BlockBound:
     """Largest `|decoded − Σ gradients|` of block fixed point, for any finite gradients.
 
-    `spare_bits`: how much larger than the largest exponent of the workers the one in use may be.
+    `spare_bits`: largest excess of the exponent in use over the workers' largest exponent.
     """
     workers = len(gradients)
     largest, least = largest_magnitudes(gradients, block_elements), smallest_exponent(workers)

@@ -1,7 +1,7 @@
-"""Fixed point with a constant factor, as ATP's workers use it (in-ATP/ATP, quantize.h).
+"""Fixed point with a constant factor, as in ATP's workers (in-ATP/ATP, quantize.h).
 
-A value becomes `round(x · factor)`, and nothing is agreed on beforehand (Lao et al., NSDI 2021). The range is
-small and fixed: what leaves it is an error, or is added as float32 by a network that can.
+A value becomes `round(x · factor)`, without an agreement in advance (Lao et al., NSDI 2021). The range is
+small and fixed. A value out of range is an error, or a network that can adds it as float32.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from netfold.homomorphic.bounds import FactorBound, largest_magnitudes
 from netfold.homomorphic.codec import WORD_MAX, EncodeError, Gradient, Merged, Round
 from netfold.homomorphic.numbers.refusals import not_finite
 
-_FACTOR_MIN = 2.0**-128  # half of it makes 0 of every float32; far smaller ones have infinite bounds
+_FACTOR_MIN = 2.0**-128  # half of it turns every float32 into 0; far smaller ones have infinite bounds
 
 
 def check_factor(factor: float) -> None:
-    """Refuse a factor with which no values or no sums are of use.
+    """Reject a factor that is not finite or too small to be useful.
 
     Raises
     ------
@@ -29,7 +29,7 @@ def check_factor(factor: float) -> None:
     """
     if not _FACTOR_MIN <= factor < math.inf:
         raise ValueError(
-            f"factor is {factor}: it must be finite and {_FACTOR_MIN:.3g} or more, for example 1e6"
+            f"factor is {factor}: must be finite and at least {_FACTOR_MIN:.3g}, for example 1e6"
         )
 
 
@@ -41,15 +41,15 @@ def factor_error_bound(gradients: Sequence[Gradient], factor: float) -> FactorBo
 
 
 def factor_words(gradient: Gradient, factor: float, round: Round) -> NDArray[np.int32]:
-    """One worker's integers; those that a network adds as floats instead are cut off at the largest word.
+    """One worker's integers; those that the network adds as floats instead are clipped to int32.
 
     Raises
     ------
     EncodeError
-        An element is NaN or infinite, or leaves the range and the network adds no floats.
+        An element is NaN or infinite, or is out of range and the network does not add floats.
     """
     scaled = np.rint(gradient.astype(np.float64) * factor)
-    # All workers' words may add up to this without leaving int32.
+    # With this limit the sum of all workers' words stays in int32.
     limit = WORD_MAX if round.takes_floats else WORD_MAX // round.workers
     is_carried = np.isfinite(gradient) if round.takes_floats else np.abs(scaled) <= limit
     if not is_carried.all():
@@ -58,7 +58,7 @@ def factor_words(gradient: Gradient, factor: float, round: Round) -> NDArray[np.
 
 
 def factor_sums(merged: Merged, factor: float) -> Gradient:
-    """Values of merged integers, and the sums of those that were added as floats."""
+    """Values of merged integers and of float sums."""
     decoded: Gradient = (merged.words / factor).astype(np.float32)
     if merged.is_float is not None:
         decoded[merged.is_float] = merged.words.view(np.float32)[merged.is_float]
@@ -66,7 +66,7 @@ def factor_sums(merged: Merged, factor: float) -> Gradient:
 
 
 def _too_large(gradient: Gradient, factor: float, index: int, workers: int) -> str:
-    """Error text for an element that the factor takes out of range."""
+    """Error text for an element that is out of range with this factor."""
     if not np.isfinite(gradient[index]):
         return not_finite(gradient)
     largest = WORD_MAX // workers / factor

@@ -1,18 +1,18 @@
-"""How float32 becomes words that can be added: the number formats, apart from where the words go.
+"""The number formats: how a float32 becomes words that can be added.
 
 | values | words | merge | agreed first, per block | the sum |
 |---|---|---|---|---|
 | block_exponent | one int32 | ADD | the largest exponent | to a step of its block, see `block_exponent` |
-| float32 | one float32 | FLOAT_ADD | nothing | rounded wherever two meet |
+| float32 | one float32 | FLOAT_ADD | nothing | rounded at each addition |
 | exact | K int32 digits | ADD | highest and lowest bit in use | rounded once, see `exact` |
 
-A format sees compact arrays: the values of some elements (all, or the members of an index) in ascending
-order, cut where the blocks of the gradient are. With `starts` (blocks + 1,), block b's values begin at
+A format reads compact arrays: the values of some elements (all, or the members of an index) in ascending
+order, cut at the blocks of the gradient. With `starts` (blocks + 1,), block b's values begin at
 `starts[b] - starts[0]`, so a slice of starts goes with a slice of values.
 
-Words lie in groups of `group_blocks` blocks. A group of m values has K · m words, where K is the most digits
-that one of its blocks needs: the lowest digits of all values, then all the next ones. Digits that a block
-does not need are zero. A part that begins with a group is coded by itself, so threads may share the work.
+Words are in groups of `group_blocks` blocks. A group of m values has K · m words, where K is the most digits
+that one of its blocks needs: the lowest digits of all values, then the next digits, and so on. Digits that a
+block does not need are zero. Groups are coded independently, so threads may share the work.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Starts = NDArray[np.int64]  # (blocks + 1,)
 
 
 class Agreed(Protocol):
-    """What all workers know about a round's numbers."""
+    """The agreement of all workers on a round's numbers."""
 
     @property
     def digits(self) -> NDArray[np.int64]:
@@ -47,17 +47,17 @@ class Agreed(Protocol):
         ...
 
     def decode(self, words: Words, starts: Starts, group_blocks: int, values: Gradient) -> int:
-        """Write the values of merged words; return how many finite sums are infinite in float32."""
+        """Write the values of merged words; return the number of finite sums that are infinite in float32."""
         ...
 
     def part(self, first_block: int, last_block: int) -> Self:
-        """What is agreed about blocks `first_block` to `last_block − 1`."""
+        """The agreement on blocks `first_block` to `last_block − 1`."""
         ...
 
     def covers(self, actual: Self) -> NDArray[np.bool_]:
-        """Whether words made with this, a forecast, are right given what turned out, `(blocks,)`.
+        """Whether words made with this forecast are right for the actual numbers, `(blocks,)`.
 
-        Words of blocks that are not covered mean nothing.
+        Words of blocks that are not covered are meaningless.
         """
         ...
 
@@ -65,8 +65,8 @@ class Agreed(Protocol):
 A = TypeVar("A", bound=Agreed)
 
 
-class Format(Protocol[A]):
-    """A way to write numbers; it keeps no state."""
+class NumberFormat(Protocol[A]):
+    """A number format, without state."""
 
     merge: ClassVar[Merge]  # of its words
     dtype: ClassVar[type[np.generic]]  # of its words
@@ -74,43 +74,43 @@ class Format(Protocol[A]):
 
     @property
     def block_elements(self) -> int:
-        """Elements that agree on something together."""
+        """Elements of a block."""
         ...
 
     def announce(self, nonzeros: Compact, round: Round) -> tuple[Message, ...]:
-        """What the workers must agree on first, merged by MAX; one message or none.
+        """The message for the agreement, merged by MAX; or none.
 
-        What is left out of `nonzeros` must be zero.
+        Elements that `nonzeros` omits must be zero.
 
         Raises
         ------
         EncodeError
-            An element that the format cannot carry.
+            An element is out of the format's range.
         """
         ...
 
     def agree(self, elements: int, sent: Sequence[Message], merged: Sequence[Merged], round: Round) -> A:
-        """What follows from the merged announcements; `sent` are this worker's own.
+        """Make the agreement from the merged announcements; `sent` are this worker's.
 
         Raises
         ------
         DecodeError
-            What was merged contradicts what was sent.
+            The merged announcements contradict the sent ones.
         """
         ...
 
     def forecast(self, history: Sequence[A]) -> A:
-        """What will do for the next round of a bucket, from earlier ones (at least one)."""
+        """Forecast the agreement of a bucket's next round from earlier ones (at least one)."""
         ...
 
     def error_bound(self, gradients: Sequence[Gradient], is_forecast: bool) -> ErrorBound:
-        """Largest `|decoded − Σ gradients|`, for the sum taken in float64."""
+        """Largest `|decoded − Σ gradients|`, with the sum in float64."""
         ...
 
 
-def number_format(values: Values, block_elements: int) -> Format[Any]:
+def number_format(values: Values, block_elements: int) -> NumberFormat[Any]:
     """The format of this name."""
-    formats: dict[Values, Callable[[int], Format[Any]]] = {
+    formats: dict[Values, Callable[[int], NumberFormat[Any]]] = {
         "block_exponent": BlockExponent,
         "float32": Float32,
         "exact": Exact,
@@ -119,12 +119,12 @@ def number_format(values: Values, block_elements: int) -> Format[Any]:
 
 
 def number_merges(values: Values) -> frozenset[Merge]:
-    """Merges of its messages."""
+    """Merges of a format's messages."""
     return frozenset({Merge.FLOAT_ADD}) if values == "float32" else frozenset({Merge.MAX, Merge.ADD})
 
 
 def word_starts(agreed: Agreed, starts: Starts, group_blocks: int) -> NDArray[np.int64]:
-    """Where the words of each group begin, and last how many there are: `(groups + 1,)`."""
+    """Start of each group's words, and the number of words as the last: `(groups + 1,)`."""
     blocks = agreed.digits.size
     if blocks == 0:
         return np.zeros(1, np.int64)
@@ -136,7 +136,7 @@ def word_starts(agreed: Agreed, starts: Starts, group_blocks: int) -> NDArray[np
 
 @dataclass(frozen=True)
 class AgreedNothing:
-    """Floats need no agreement."""
+    """The empty agreement of floats."""
 
     blocks: int
 
@@ -146,26 +146,26 @@ class AgreedNothing:
         return np.ones(self.blocks, np.int64)
 
     def encode(self, values: Gradient, starts: Starts, group_blocks: int, words: Words) -> None:
-        """Copy the values; groups make no difference to single words."""
+        """Copy the values; groups do not matter for single words."""
         np.copyto(words, values)
 
     def decode(self, words: Words, starts: Starts, group_blocks: int, values: Gradient) -> int:
-        """Copy the sums; infinite ones are what the network added up, and not counted."""
+        """Copy the sums; infinite ones come from the network and are not counted."""
         np.copyto(values, words)
         return 0
 
     def part(self, first_block: int, last_block: int) -> AgreedNothing:
-        """Some blocks."""
+        """A range of blocks."""
         return AgreedNothing(last_block - first_block)
 
     def covers(self, actual: AgreedNothing) -> NDArray[np.bool_]:
-        """Every block: there is nothing that could turn out otherwise."""
+        """Every block: floats need no forecast."""
         return np.ones(self.blocks, np.bool_)
 
 
 @dataclass(frozen=True)
 class Float32:
-    """The values themselves; NaN and infinity go where float32 addition takes them."""
+    """The values themselves; NaN and infinity propagate as in float32 addition."""
 
     merge: ClassVar[Merge] = Merge.FLOAT_ADD
     dtype: ClassVar[type[np.generic]] = np.float32
@@ -174,19 +174,19 @@ class Float32:
     block_elements: int
 
     def announce(self, nonzeros: Compact, round: Round) -> tuple[Message, ...]:
-        """Nothing."""
+        """Announce nothing."""
         return ()
 
     def agree(
         self, elements: int, sent: Sequence[Message], merged: Sequence[Merged], round: Round
     ) -> AgreedNothing:
-        """Nothing but the number of blocks."""
+        """Agree on the number of blocks only."""
         return AgreedNothing(-(-elements // self.block_elements))
 
     def forecast(self, history: Sequence[AgreedNothing]) -> AgreedNothing:
-        """As ever."""
+        """The same as before."""
         return history[-1]
 
     def error_bound(self, gradients: Sequence[Gradient], is_forecast: bool) -> ErrorBound:
-        """That of float32 additions in any order."""
+        """The bound of float32 additions in any order."""
         return FloatAddBound(len(gradients))

@@ -1,4 +1,4 @@
-"""Maxima that workers agree on block by block: refusing impossible ones, and guessing the next."""
+"""Maxima that workers agree on block by block: checks and forecasts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Int32s = NDArray[np.int32]
 
 
 def check_maxima(name: str, sent: Int32s, merged: Int32s, limit: int) -> None:
-    """Refuse merged numbers that no maximum over workers, this one among them, can have given.
+    """Reject merged numbers that cannot be a maximum over workers, this one among them.
 
     Raises
     ------
@@ -24,16 +24,16 @@ def check_maxima(name: str, sent: Int32s, merged: Int32s, limit: int) -> None:
     if wrong.size:
         block = int(wrong[0])
         raise DecodeError(
-            f"the merged {name} of block {block} is {merged[block]}: must lie between {sent[block]}, "
+            f"the merged {name} of block {block} is {merged[block]}: must be between {sent[block]}, "
             f"which this worker sent, and {limit}"
         )
 
 
 def largest_so_far(rounds: Sequence[Int32s], empty: int) -> Int32s:
-    """Largest of some rounds' maxima, per block.
+    """Largest of several rounds' maxima, per block.
 
-    A block that was empty in all of them takes the larger of its nearest neighbours that were not; without
-    any, all blocks stay empty.
+    A block that was empty in all rounds takes the larger maximum of its nearest non-empty neighbours. If all
+    blocks were empty, they stay empty.
     """
     largest: Int32s = np.max(rounds, axis=0)
     known = np.flatnonzero(largest != empty)

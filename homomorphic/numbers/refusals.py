@@ -1,4 +1,4 @@
-"""What is said of values that integers cannot carry."""
+"""Error texts for values that integers cannot hold."""
 
 from __future__ import annotations
 

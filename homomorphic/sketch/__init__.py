@@ -1,1 +1,1 @@
-"""Tables of counters that peel: the settings of `lossless` and their kernels."""
+"""Sketches: tables of counters that can be peeled, the settings of `lossless`, and their kernels."""

@@ -1,17 +1,17 @@
-"""Which counters an element of a sketch adds to: one formula, three settings of it.
+"""The counters of each element of a sketch: one formula with three settings.
 
-A tile's elements are hashed in blocks of `lanes` neighbours. Block b has a row of `lanes` counters in each of
-three hashes, and element i, which is lane t of block b, keeps its lane in all of them, turned:
+A tile's elements are hashed in blocks of `lanes` neighbours. Block b has a row of `lanes` counters for each
+of three hashes. Element i, which is lane t of block b, has the same lane in all rows, rotated by a turn:
 
     counter_j(i) = base_j + row_j(b) · lanes + (t + turn_j(b)) mod lanes        j = 0, 1, 2
 
 * PUBLISHED: as the CUDA code of Li et al. does it (lihy0529/lossless_homomorphic_compression, with arXiv
   2402.07529): 1024 lanes, one array of rows for all three hashes (base 0, so rows may coincide), no turn,
   MurmurHash3 of the block number with seeds 0, 1, 2 in every round, a sign per block and hash.
-* ROTATED: the same blocks, turned by a hash of their own, in three segments (counters never coincide), all
-  keyed by the round, no signs. Columns of a matrix no longer pile up in a few lanes.
-* REPAIRED: three segments, row and turn from one SplitMix64 per block, keyed by the round; few lanes, or one:
-  then every element is hashed alone and no structure of the gradient can matter.
+* ROTATED: the same blocks, each turned by another hash, in three segments (counters never coincide), all
+  keyed by the round, no signs. Columns of a matrix no longer collect in a few lanes.
+* REPAIRED: three segments, row and turn from one SplitMix64 per block, keyed by the round; few lanes, or one.
+  With one lane every element is hashed separately, so the structure of the gradient has no effect.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ POSITIONS_SPARE = 8
 
 _ONE, _LOW = np.uint64(1), np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
-_THIRD = np.uint64(0xD1342543DE82EF95)  # odd: the third hash is the top of a product that all bits enter
+_THIRD = np.uint64(0xD1342543DE82EF95)  # odd: the third hash is the top of a product of all bits
 _TURN_SEED = 100
 
 Positions = NDArray[np.uint32]
 
 
 class Hashing(NamedTuple):
-    """How the elements of one tile choose their counters."""
+    """How the elements of one tile map to counters."""
 
     setting: int  # PUBLISHED, ROTATED or REPAIRED
     lanes: int  # a power of two
@@ -56,12 +56,12 @@ class Counters(NamedTuple):
 
 
 def counters_count(hashing: Hashing) -> int:
-    """Counters of the whole table."""
+    """Number of counters of the table."""
     return hashing.rows * hashing.lanes * (1 if hashing.setting == PUBLISHED else 3)
 
 
 def empty_counters(items: int) -> Counters:
-    """Room for the counters of this many items."""
+    """Buffers for the counters of this many items."""
     return Counters(*np.empty((3, items), np.uint32))
 
 
@@ -69,10 +69,10 @@ def empty_counters(items: int) -> Counters:
 def find_positions(index: WideIndex, positions: Positions) -> int:
     """Write the positions of the set bits in ascending order and return how many there are.
 
-    `positions` needs room for `POSITIONS_SPARE` more: so many are written for every word, set or not, and the
-    next word's go over those that are not. How many bits a word has cannot be predicted, and a wrong guess
-    costs more than the writes: 0.9 ms for 25 M elements, where a loop over set bits takes 2.0 at 1 % and 3.2
-    at 5 %.
+    `positions` needs room for `POSITIONS_SPARE` more: this many are written for every word, set or not, and
+    the next word overwrites those that are not. The number of set bits of a word cannot be predicted, and a
+    mispredicted branch costs more than the writes: 0.9 ms for 25 M elements, where a loop over set bits takes
+    2.0 at 1 % and 3.2 at 5 %.
     """
     count = np.uint64(0)
     for w in range(index.size):
@@ -111,13 +111,13 @@ def _rotated(bits: Integer, by: int) -> np.uint32:
 
 @inlined
 def _scaled(bits: np.uint64, size: np.uint64) -> np.uint64:
-    """A number below `size` from the low 32 of some bits, without a division."""
+    """A number below `size` from the low 32 bits of a hash, without a division."""
     return ((bits & _LOW) * size) >> _HALF
 
 
 @inlined
 def _starts(hashing: Hashing, block: np.uint64) -> tuple[np.uint64, np.uint64, np.uint64]:
-    """Where lane 0 of a block falls within each segment: row · lanes + turn."""
+    """Position of a block's lane 0 in each segment: row · lanes + turn."""
     lanes = np.uint64(hashing.lanes)
     rows = np.uint64(hashing.rows)
     if hashing.setting == REPAIRED:
@@ -160,7 +160,7 @@ def place(hashing: Hashing, positions: Positions, counters: Counters) -> None:
 
 @kernel
 def _place_elements(hashing: Hashing, positions: Positions, counters: Counters) -> None:
-    """A hash per element: no branch, so that several are computed at once."""
+    """Hash every element; without branches, several hashes are computed at once."""
     size = np.uint64(hashing.rows)
     for k in range(positions.size):
         bits = splitmix64(hashing.key + np.uint64(positions[k]))
@@ -171,7 +171,7 @@ def _place_elements(hashing: Hashing, positions: Positions, counters: Counters) 
 
 @kernel
 def _place_blocks(hashing: Hashing, positions: Positions, counters: Counters) -> None:
-    """A hash per block that has any of the elements."""
+    """Hash every block that has any of the elements."""
     shift: np.uint64 = trailing_zeros(np.uint64(hashing.lanes))
     mask = np.uint64(hashing.lanes - 1)
     segment = np.uint64(0 if hashing.setting == PUBLISHED else hashing.rows * hashing.lanes)
@@ -183,7 +183,7 @@ def _place_blocks(hashing: Hashing, positions: Positions, counters: Counters) ->
         if block != hashed:
             first, second, third = _starts(hashing, block)
             hashed = block
-        # The row is in the high bits of a start, its turn in the low ones, to which the lane is added.
+        # A start has the row in its high bits and the turn in its low bits; the lane is added to the turn.
         counters.first[k] = np.uint32((first & ~mask) | ((first + position) & mask))
         counters.second[k] = np.uint32(segment + ((second & ~mask) | ((second + position) & mask)))
         counters.third[k] = np.uint32(segment + segment + ((third & ~mask) | ((third + position) & mask)))
@@ -191,7 +191,7 @@ def _place_blocks(hashing: Hashing, positions: Positions, counters: Counters) ->
 
 @kernel
 def find_signs(hashing: Hashing, positions: Positions, negative: NDArray[np.uint8]) -> None:
-    """Write which counters take an element's negated value: bit j for hash j. Only PUBLISHED has any."""
+    """Write the counters that take an element's negated value: bit j for hash j. Only PUBLISHED has signs."""
     shift: np.uint64 = trailing_zeros(np.uint64(hashing.lanes))
     for k in range(positions.size):
         block = np.uint64(positions[k]) >> shift

@@ -1,13 +1,14 @@
-"""Sketches of any kind, peeled in two steps: an order from the structure alone, then the values along it.
+"""Sketches of any kind, peeled in two steps: the order from the structure, then the values in that order.
 
-Members are edges between their three counters. Which of them ever stand alone, and in what order, depends on
-the index and the hashes only, so one `schedule` serves every plane of words: digits of wide integers, or
-floats. `replay` then reads each member's word where it stands alone and takes it out of its other counters.
+Members are edges between their three counters. Which members become the only one of a counter, and in what
+order, depends on the index and the hashes only. So one `peeling_order` serves every plane of words: digits of
+wide integers, or floats. `replay` then reads each member's word from a counter where it is the only one, and
+subtracts it from its other counters.
 
-Everything `tables` does comes out the same here, more slowly; what is here alone is signs, hashes of one
-member that coincide, float32 words, several planes, tables of any size, and what the released code of Li et
-al. (lihy0529/lossless_homomorphic_compression) does with members that never stand alone: it estimates them,
-as a count sketch does, by the median of their three counters (Charikar, Chen and Farach-Colton, 2002).
+The results equal those of `tables`, more slowly. In addition there are signs, coinciding hashes of one
+member, float32 words, several planes, and tables of any size. The released code of Li et al.
+(lihy0529/lossless_homomorphic_compression) estimates members that do not peel by the median of their three
+counters, as a count sketch does (Charikar, Chen and Farach-Colton, 2002); `estimate` does that.
 """
 
 from __future__ import annotations
@@ -45,19 +46,19 @@ class Hypergraph(NamedTuple):
     size: int  # counters of the table
 
 
-class Schedule(NamedTuple):
-    """The members that come out, in order; those of a round stand alone when it begins."""
+class PeelingOrder(NamedTuple):
+    """The members that peel, in order; those of a round are the only ones of a counter when it begins."""
 
     members: Uint32s  # (recovered,)
-    hashes: Uint8s  # (recovered,) by which of its three hashes each stands alone
-    rounds: int  # in which members come out
+    hashes: Uint8s  # (recovered,) the hash whose counter has no other member
+    rounds: int  # in which members peel
 
 
 class Cells(NamedTuple):
-    """Who is left in every counter, and the counters that were found to hold one."""
+    """The remaining members of every counter, and a queue of counters with one member."""
 
     degrees: Uint32s  # (size,)
-    numbers: Uint32s  # (size,) exclusive-or of the members; the member, where there is one
+    numbers: Uint32s  # (size,) exclusive-or of the members; with one member, its number
     queue: Uint32s  # (size + 1,)
 
 
@@ -82,21 +83,21 @@ def add(graph: Hypergraph, words: Words, table: Words) -> None:
         _add(graph, word_plane, table_plane)
 
 
-def schedule(graph: Hypergraph) -> Schedule:
-    """In what order members come out, in rounds: all that stand alone when a round begins leave in it.
+def peeling_order(graph: Hypergraph) -> PeelingOrder:
+    """Find the peeling order, in rounds: a round peels all members that are the only one of a counter.
 
-    A member with two hashes on one counter never stands alone there.
+    A member with two hashes on one counter is never peeled from that counter.
     """
     members, hashes = np.empty(graph.negative.size, np.uint32), np.empty(graph.negative.size, np.uint8)
     degrees, numbers = np.zeros(graph.size, np.uint32), np.zeros(graph.size, np.uint32)
     queue = np.empty(graph.size + 1, np.uint32)
     _enter(graph.counters, degrees, numbers)
     recovered, rounds = _take_out(graph.counters, Cells(degrees, numbers, queue), members, hashes)
-    return Schedule(members[:recovered], hashes[:recovered], rounds)
+    return PeelingOrder(members[:recovered], hashes[:recovered], rounds)
 
 
 def float_error(workers: int) -> float:
-    """What is left of float32 sums may be so much of the largest: about twice what was seen.
+    """Allowed remainder of float32 counters, as a share of the largest sum: about twice the largest observed.
 
     Every worker's addition to a counter may round the same way: 64 workers with equal values leave ten times
     as much as two, 128 twenty times, values of both signs hardly more (`released.FloatSketchBound`).
@@ -106,21 +107,21 @@ def float_error(workers: int) -> float:
 
 def replay(
     graph: Hypergraph,
-    order: Schedule,
+    order: PeelingOrder,
     table: Words,
     sums: Words,
     is_flagged: bool = False,
     workers: int = 2,
 ) -> bool:
-    """Take members out of a merged table, and write their words into `sums`; both as for `add`.
+    """Peel members from a merged table, and write their words into `sums`; both as for `add`.
 
-    What is left stays in `table`. Words of members that do not come out are left alone. With `is_flagged`,
+    The remainder stays in `table`. Words of members that do not peel are not changed. With `is_flagged`,
     which is for float32, the lowest bit of every mantissa is a flag: it is cleared before a word is stored or
-    taken out.
+    subtracted.
 
-    Returns whether all members came out and nothing is left, of floats nothing that rounding at so many
-    workers does not explain (`float_error`). In an unsigned table with three segments a fault in a single
-    counter always leaves something.
+    Returns whether all members peeled and nothing remains; for floats, nothing beyond rounding at this number
+    of workers (`float_error`). In an unsigned table with three segments, a fault in a single counter always
+    leaves a remainder.
     """
     kept = np.uint32(0xFFFFFFFE if is_flagged else 0xFFFFFFFF)
     for sum_plane, table_plane in zip(*_planes(graph, sums, table), strict=True):
@@ -132,8 +133,8 @@ def replay(
     return is_complete and bool(left <= float_error(workers) * largest)
 
 
-def estimate(graph: Hypergraph, order: Schedule, left: Words, sums: Words) -> NDArray[np.int64]:
-    """Write the median of its counters for every member that did not come out; return which these are.
+def estimate(graph: Hypergraph, order: PeelingOrder, left: Words, sums: Words) -> NDArray[np.int64]:
+    """Write the median of its counters for every member that did not peel; return these members.
 
     `left` is one plane of a replayed table, `sums` its `(m,)` words.
     """
@@ -170,7 +171,7 @@ def _enter(counters: Counters, degrees: Uint32s, numbers: Uint32s) -> None:
 
 @kernel
 def _take_out(counters: Counters, cells: Cells, members: Uint32s, hashes: Uint8s) -> tuple[int, int]:
-    """Write the order in which members come out; return how many do, and in how many rounds."""
+    """Write the peeling order; return the number of members in it, and of rounds."""
     tail = np.uint64(0)
     for i in range(cells.degrees.size):
         cells.queue[tail] = i
@@ -178,12 +179,12 @@ def _take_out(counters: Counters, cells: Cells, members: Uint32s, hashes: Uint8s
     head = np.uint64(0)
     recovered = rounds = 0
     while head < tail:
-        round_end = tail  # what the members of this round lay bare is of the next
+        round_end = tail  # members exposed in this round are peeled in the next
         recovered_before = recovered
         while head < round_end:
             single = cells.queue[head]
             head += _ONE
-            if cells.degrees[single] == 1:  # else its member came out of another counter meanwhile
+            if cells.degrees[single] == 1:  # else its member was peeled from another counter
                 m = cells.numbers[single]
                 members[recovered] = m
                 hashes[recovered] = _hash_of(counters, m, single)
@@ -200,7 +201,7 @@ def _take_out(counters: Counters, cells: Cells, members: Uint32s, hashes: Uint8s
 
 @kernel
 def _hash_of(counters: Counters, m: np.uint32, counter: np.uint32) -> int:
-    """Which hash of a member is this counter."""
+    """The hash of a member that gives this counter."""
     if counters.first[m] == counter:
         return 0
     return 1 if counters.second[m] == counter else 2
@@ -208,9 +209,9 @@ def _hash_of(counters: Counters, m: np.uint32, counter: np.uint32) -> int:
 
 @kernel
 def _replay(
-    graph: Hypergraph, order: Schedule, table: Words, sums: Words, sum_bits: Uint32s, kept: np.uint32
+    graph: Hypergraph, order: PeelingOrder, table: Words, sums: Words, sum_bits: Uint32s, kept: np.uint32
 ) -> None:
-    """One plane; `sum_bits` are the same words as `sums`, of which the `kept` bits are."""
+    """Peel one plane; `sum_bits` is a view of `sums`, whose bits outside `kept` are cleared."""
     counters = graph.counters
     for i in range(order.members.size):
         m = order.members[i]

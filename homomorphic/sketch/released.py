@@ -1,18 +1,20 @@
-"""Setting `published` of lossless: what the authors' released CUDA code does, weaknesses and all.
+"""Setting `published` of lossless: the authors' released CUDA code, with its weaknesses.
 
-As lihy0529/lossless_homomorphic_compression (with arXiv 2402.07529) has it:
+lihy0529/lossless_homomorphic_compression (with arXiv 2402.07529) works as follows:
 
 * The index is united first: 4-bit cells that are counted by ADD, since NCCL has no bitwise OR, or 1-bit
   cells.
 * Elements are hashed in blocks of 1024, by MurmurHash3 of the block's number with three fixed seeds. Each
-  keeps its lane, so a column of counters is a table of its own, and structure in the gradient overloads some.
-* There is one counter for every `ratio` elements, whatever the density.
+  keeps its lane, so each column of counters is a separate table, and structure in the gradient overloads
+  some.
+* There is one counter for every `ratio` elements, at any density.
 * In float32, the lowest bit of every member's mantissa becomes a flag, at every worker and again when it is
   decoded, and counters lose what is small beside what is large.
-* A member that does not come out is estimated by the median of its three counters, and nobody is told.
+* A member that does not peel is silently estimated by the median of its three counters.
 
-Two things differ. The estimates are told as a note, and elements after the last whole block, which the
-release drops, are sent as they are (as TAGC does, which reuses the code). Its fixed point for switches is
+Two things differ here. Estimates are reported as a note. Elements after the last whole block, which the
+release drops, are sent unencoded (as in TAGC, which reuses the code). The release's fixed point for switches
+is
 unpublished: with `values` block_exponent, counters hold integers with an agreed exponent per block, and no
 flag.
 """
@@ -29,6 +31,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import TINY, FloatAddBound, Sums, sums_of_parts
 from netfold.homomorphic.codec import (
+    CodecRefusal,
     EncodeError,
     Exchange,
     Gradient,
@@ -37,23 +40,22 @@ from netfold.homomorphic.codec import (
     Message,
     Note,
     NoteKind,
-    Refusal,
     Round,
     Work,
 )
 from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
 from netfold.homomorphic.index.members import (
-    Placed,
+    WordLayout,
     decode,
     encode,
-    everyone,
+    full_support,
     members_message,
     members_of,
-    placed,
+    word_layout,
 )
 from netfold.homomorphic.index.membership import IndexMemory, exchange_index, own_index
 from netfold.homomorphic.numbers.compact import all_of
-from netfold.homomorphic.numbers.formats import Agreed, Format
+from netfold.homomorphic.numbers.formats import Agreed, NumberFormat
 from netfold.homomorphic.sketch import hypergraph
 from netfold.homomorphic.sketch.hashing import (
     POSITIONS_SPARE,
@@ -67,7 +69,7 @@ from netfold.homomorphic.sketch.tiled import USUAL_LOAD
 IndexBits = Literal[1, 4]
 
 CELLS_PER_WORD = 8  # of 4-bit cells
-WORKERS_MAX = 15  # that a 4-bit cell can count
+WORKERS_MAX = 15  # a 4-bit cell counts to this
 INT32_WORKERS_MAX = 7  # eight times the highest cell of a word, 8 · 2^28, is beyond int32
 
 _BLOCK_WORDS = PUBLISHED_LANES // WORD_ELEMENTS
@@ -75,31 +77,31 @@ _HASHES = 3
 
 
 class Options(NamedTuple):
-    """What this setting may be told."""
+    """Options of this setting."""
 
     ratio: float  # elements per counter
     index_bits: IndexBits
 
 
-def cells_refusal(workers: int, overflow: str) -> Refusal | None:
-    """Cells of 4 bits that overflow; `overflow` is what becomes of sums that leave int32.
+def cells_refusal(workers: int, overflow: str) -> CodecRefusal | None:
+    """Why 4-bit cells cannot serve these workers, or None; `overflow` says how int32 sums overflow.
 
-    A word is eight cells, counted by ADD. Where sums wrap, the highest cell may well use the sign.
+    A word is eight cells, counted by ADD. If sums wrap, the highest cell may use the sign bit.
     """
     if workers > WORKERS_MAX:
         reason = f"{workers} workers overflow the index's cells of 4 bits, which count to {WORKERS_MAX}"
-        return Refusal("index_bits", reason, f"index_bits: 1, or {WORKERS_MAX} workers at most")
+        return CodecRefusal("index_bits", reason, f"index_bits: 1, or {WORKERS_MAX} workers at most")
     if overflow != "wrap" and workers > INT32_WORKERS_MAX:
         reason = (
             f"{workers} workers in the index's cells of 4 bits leave int32, and with overflow {overflow} "
             f"the index would be wrong; up to {INT32_WORKERS_MAX} fit"
         )
-        return Refusal("index_bits", reason, "index_bits: 1")
+        return CodecRefusal("index_bits", reason, "index_bits: 1")
     return None
 
 
-def exchange(gradient: Gradient, numbers: Format[Any], options: Options, round: Round) -> Exchange:
-    """Unite the index, sum the sketch, peel it, estimate what is left."""
+def exchange(gradient: Gradient, numbers: NumberFormat[Any], options: Options, round: Round) -> Exchange:
+    """Unite the index, sum the sketch, peel it, estimate the remaining members."""
     announced = numbers.announce(all_of(gradient, numbers.block_elements), round)
     union, merged = yield from _unite(gradient, announced, options.index_bits, round)
     agreed = numbers.agree(gradient.size, announced, merged, round)
@@ -107,10 +109,10 @@ def exchange(gradient: Gradient, numbers: Format[Any], options: Options, round: 
     head = blocks * _BLOCK_WORDS
     members = union.copy()
     members[head:] = 0
-    tail = everyone(gradient.size)
+    tail = full_support(gradient.size)
     tail[:head] = 0
     table = _Table(numbers, members, agreed, rows=math.ceil(blocks / options.ratio))
-    rest = placed(members_of(tail, numbers.block_elements), agreed)
+    rest = word_layout(members_of(tail, numbers.block_elements), agreed)
     messages = []
     if table.graph.size:
         messages.append(table.message(gradient))
@@ -127,16 +129,16 @@ def exchange(gradient: Gradient, numbers: Format[Any], options: Options, round: 
 
 @dataclass(frozen=True)
 class FloatSketchBound:
-    """Of float32 sketches: what additions may be off by, and what peeling adds to it.
+    """Bound of float32 sketches: the error of additions plus the error of peeling.
 
-    What is small beside others in its counters loses all of its bits, so this goes by L, the largest Σ|x| of
-    an element in the bucket. Sums that leave float32 spoil what they share a counter with: that is no error
-    which a bound allows.
+    A value that is small beside others in its counters loses all of its bits, so the bound depends on L, the
+    largest Σ|x| of an element in the bucket. Sums that leave float32 destroy the members that share their
+    counters; no bound allows that.
 
-    There is no proof as tight as this: a member takes the errors of all that were peeled before it along, so
-    a bound from the worst signs grows with the number of paths through the peeling order, to far more than L.
-    It is measured instead, on positive values of one size, which round alike at all workers. What peeling
-    adds grows with the additions in its counters. With u = 2^-24, in u · L, largest of some seeds:
+    No proof is as tight as this bound: a member inherits the errors of all members peeled before it, so a
+    bound from the worst signs grows with the number of paths through the peeling order, to far more than L.
+    The bound is measured instead, on positive values of one size, which round alike at all workers. The error
+    of peeling grows with the additions in a counter. With u = 2^-24, in u · L, largest of some seeds:
 
         workers                        2     8    64   128   allowed
         load 0.77, 10**5 elements    142   247  1433  2723*  410 · (1 + (n - 2) / 8)
@@ -144,25 +146,25 @@ class FloatSketchBound:
         load 0.81, 3 · 10**5        2177                     4096 · (1 + (n - 2) / 8)
         load 0.81, 10**5 elements    462   633  3622
 
-    * of 5 · 10**4 elements. Normal values of both signs stay at 31 at most at a load of 0.77, and at 126 at
-    0.81, whatever the number of workers. At 0.81 a tile with more than `float_error`
-    left in its counters is sent again. The release takes what load there is, and near the one that just peels
-    ways are longest: 707 u · L with 8 · 10**6 elements of two workers, a sixth of what is allowed. What the
-    network did is held to the words sent, whatever this bound allows.
+    * of 5 · 10**4 elements. Normal values of both signs have at most 31 at a load of 0.77, and 126 at 0.81,
+      for any number of workers. At 0.81 a tile whose counters keep more than `float_error` is sent again. The
+      release accepts any load; paths are longest near the highest load that peels: 707 u · L with 8 · 10**6
+      elements of two workers, a sixth of the bound. The network's sums are checked against the words sent,
+      independently of this bound.
     """
 
     workers: int
-    largest: float  # Σ|x| of any element where that is finite
-    peeling: float  # share of it that peeling may be off by
+    largest: float  # largest finite Σ|x| of an element
+    peeling: float  # allowed error of peeling, as a share of `largest`
 
     def of(self, sums: Sums) -> NDArray[np.float64]:
-        """See the class."""
+        """The bound of additions, plus a constant for peeling."""
         peeled = self.peeling * self.largest + 2 * self.workers * TINY
         return FloatAddBound(self.workers).of(sums) + peeled
 
 
 def float_error_bound(gradients: Sequence[Gradient], load: float) -> FloatSketchBound:
-    """See `FloatSketchBound`; `load` is the highest there may be."""
+    """Make the bound of these gradients; `load` is the highest possible load."""
     peeling = hypergraph.float_error(len(gradients)) / (1 if load > USUAL_LOAD else 10)
     parts = (sums.magnitude for sums in sums_of_parts(gradients))
     largest = max((float(part[np.isfinite(part)].max(initial=0.0)) for part in parts), default=0.0)
@@ -172,7 +174,7 @@ def float_error_bound(gradients: Sequence[Gradient], load: float) -> FloatSketch
 def _unite(
     gradient: Gradient, announced: tuple[Message, ...], index_bits: IndexBits, round: Round
 ) -> Generator[tuple[Message, ...], tuple[Merged, ...], tuple[WideIndex, tuple[Merged, ...]]]:
-    """Exchange the index in cells of so many bits."""
+    """Exchange the index in cells of `index_bits`."""
     own = own_index(gradient)
     if index_bits == 1:
         membership = yield from exchange_index(own, gradient.size, round, "flat", announced, IndexMemory())
@@ -210,22 +212,22 @@ def _counted(words: NDArray[np.int32], elements: int) -> WideIndex:
 
 
 class _Table:
-    """The bucket's one table."""
+    """The bucket's table."""
 
-    def __init__(self, numbers: Format[Any], members: WideIndex, agreed: Agreed, rows: int) -> None:
+    def __init__(self, numbers: NumberFormat[Any], members: WideIndex, agreed: Agreed, rows: int) -> None:
         self._numbers = numbers
         hashing = Hashing(PUBLISHED, PUBLISHED_LANES, rows, np.uint64(0))
         self.graph = hypergraph.hypergraph(hashing, members)
         everything = members_of(members, numbers.block_elements)
-        self._place: Placed = placed(everything, agreed, max(1, agreed.digits.size))
+        self._place: WordLayout = word_layout(everything, agreed, max(1, agreed.digits.size))
 
     def message(self, gradient: Gradient) -> Message:
-        """One worker's table: zeros of members are added too, as the release adds everything."""
+        """One worker's table; like the release, it adds zeros of members too."""
         compact = np.empty(int(self._place.offsets[-1]), self._numbers.dtype)
         encode(self._place, all_of(gradient, self._numbers.block_elements), compact)
         if self._is_float:
             bits = compact.view(np.uint32)
-            bits |= np.uint32(1)  # the flag: it is a member
+            bits |= np.uint32(1)  # the flag of a member
         words: NDArray[Any] = np.zeros(self.graph.size, compact.dtype)
         hypergraph.add(self.graph, compact, words)
         added_bytes = _HASHES * gradient.nbytes  # every element is added, zero or not
@@ -239,8 +241,8 @@ class _Table:
         )
 
     def decode(self, merged: Merged, decoded: Gradient, round: Round) -> None:
-        """Peel, estimate what is left, and say which that is."""
-        order = hypergraph.schedule(self.graph)
+        """Peel, estimate the remaining members, and report them."""
+        order = hypergraph.peeling_order(self.graph)
         left = merged.words.copy()
         sums = np.zeros(int(self._place.offsets[-1]), merged.words.dtype)
         hypergraph.replay(self.graph, order, left, sums, is_flagged=self._is_float)
@@ -250,9 +252,9 @@ class _Table:
             total = self._place.members.count
             positions = np.empty(total + POSITIONS_SPARE, np.uint32)
             find_positions(self._place.members.index, positions)
-            text = f"{missing.size} of {total} members did not come out and are estimates"
+            text = f"{missing.size} of {total} members did not peel and are estimates"
             elements = positions[missing].astype(np.int64)
-            round.tell(Note(NoteKind.ESTIMATE, text, count=missing.size, total=total, elements=elements))
+            round.report(Note(NoteKind.ESTIMATE, text, count=missing.size, total=total, elements=elements))
 
     @property
     def _is_float(self) -> bool:

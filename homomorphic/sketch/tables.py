@@ -1,16 +1,15 @@
-"""The sketch of a bucket as tables of int32 counters, one per tile: adding members, and peeling their sums.
+"""Tables of int32 counters, one per tile: adding members, and peeling their sums.
 
-Every member of a tile adds its integer to one counter in each of three segments (`hashing`). Where a counter
-holds a single member its value is plain; taking it out of its other two counters lays others bare: an
-invertible Bloom look-up table (Goodrich and Mitzenmacher, Allerton 2011) whose keys all workers know from the
-index. Integers are modulo 2**32, so counters may overflow on the way and the sums still come out exactly.
+Every member of a tile adds its integer to one counter in each of three segments (`hashing`). A counter with a
+single member holds its value. Subtracting it from its other two counters exposes other members. This is an
+invertible Bloom lookup table (Goodrich and Mitzenmacher, Allerton 2011) whose keys all workers know from the
+index. Integers are modulo 2**32, so counters may overflow and the sums are still exact.
 
-All three segments hold the same total. A fault in a single counter (a worker's contribution lost, a bit
-flipped) makes them differ, so something is left when all members are out, and the tile is known to have
-failed. By chance a tile of m members fails with a probability of about 6 / m: two members share all three
-counters.
+All three segments have the same total. A fault in a single counter (a lost contribution, a flipped bit) makes
+them differ. Then a remainder is left after peeling, and the tile is known to have failed. By chance a tile of
+m members fails with a probability of about 6 / m: two members share all three counters.
 
-This is the fast path: one word per member, no signs. `hypergraph` has the rest.
+This is the fast path: one word per member, no signs. `hypergraph` handles the other cases.
 """
 
 from __future__ import annotations
@@ -36,17 +35,17 @@ from netfold.homomorphic.sketch.hashing import (
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 
-# A hash per element. Sharing one between lanes saves nothing, as hashes are computed several at a time (0.4
-# ns each, with 16 lanes 0.5), and costs tables whose members cluster: of those with 1000 members in runs of
-# 64, 0.5 % fail with 1 lane, 6 % with 4, 33 % with 16.
+# A hash per element. Sharing one between lanes saves no time, as several hashes are computed at once (0.4 ns
+# each, with 16 lanes 0.5), and tables whose members cluster fail more often: with 1000 members in runs of 64,
+# 0.5 % fail with 1 lane, 6 % with 4, 33 % with 16.
 LANES = 1
-EXTRA_COUNTERS = 32  # what small tables need on top of the load
+EXTRA_COUNTERS = 32  # for small tables, in addition to the load
 MEMBERS_MAX = 1 << 21  # of a tile: the numbers of 31 members, added up, fit a cell
 
 _HASHES = 3
 
-# A cell is a counter and who is left in it: value (32 bits) | how many members (6) | the sum of their numbers
-# (26). Taking a member out is a single subtraction, and where one is left its number stands there to read.
+# A cell is a counter and its members: value (32 bits) | number of members (6) | sum of their numbers
+# (26). Peeling a member is a single subtraction, and a cell with one member holds its number.
 _VALUE_SHIFT = np.uint64(32)
 _SINGLE = np.uint64(1 << 26)
 _DEGREE = np.uint64(63 << 26)
@@ -63,21 +62,21 @@ class Tables(NamedTuple):
     tile_elements: int  # a multiple of 64 and of lanes; the last tile may be short
     rows: Int64s  # (tiles,) of each of the three segments; 0: the tile has no table
     word_starts: (
-        Int64s  # (tiles + 1,) where in the message a tile's words begin; 3 · rows · lanes are a table
+        Int64s  # (tiles + 1,) start of each tile's words in the message; 3 · rows · lanes are a table
     )
     key: np.uint64  # of the round
 
 
-class Members(NamedTuple):
-    """Some elements of a bucket in ascending order, with a word for each."""
+class TileWords(NamedTuple):
+    """Members of a bucket, tile by tile in ascending order, with a word for each."""
 
-    elements: WideIndex  # bit j of word w: element 64·w + j is one of them
-    starts: Int64s  # (tiles + 1,) which of them is the first of a tile
+    elements: WideIndex  # bit j of word w: element 64·w + j is a member
+    starts: Int64s  # (tiles + 1,) number of each tile's first member
     words: Int32s
 
 
 class Scratch(NamedTuple):
-    """What one thread works with, one tile at a time."""
+    """One thread's buffers, for one tile at a time."""
 
     positions: Positions
     counters: Counters
@@ -86,16 +85,16 @@ class Scratch(NamedTuple):
 
 
 def rows_needed(members: Int64s, load: float, lanes: int = LANES) -> Int64s:
-    """Rows per segment of tables for this many members, at `load` of them per counter; 0 for no members."""
+    """Rows per segment of tables for these members, at `load` members per counter; 0 for none."""
     counters = np.ceil(members / load) + EXTRA_COUNTERS
     rows = np.ceil(counters / (_HASHES * lanes)).astype(np.int64)
     return np.where(members > 0, rows, 0)
 
 
 def scratch_for(tables: Tables, starts: Int64s) -> Scratch:
-    """Buffers for any tile of these tables whose members begin at `starts`.
+    """Buffers for any tile of these tables, whose members begin at `starts`.
 
-    Made for the union, they fit every worker's own members too.
+    Buffers for the union fit every worker's members too.
 
     Raises
     ------
@@ -119,7 +118,7 @@ def scratch_for(tables: Tables, starts: Int64s) -> Scratch:
 
 
 def hashing_of(tables: Tables, tile: int) -> Hashing:
-    """How the elements of a tile choose their counters, for `hypergraph`."""
+    """Hashing of a tile, for `hypergraph`."""
     key = splitmix64_plain(int(tables.key) + tile)
     return Hashing(tables.setting, tables.lanes, int(tables.rows[tile]), np.uint64(key))
 
@@ -132,10 +131,10 @@ def _hashing_of(tables: Tables, tile: int) -> Hashing:
 
 
 @kernel
-def add(tables: Tables, tiles: Int64s, own: Members, message: Int32s, scratch: Scratch) -> None:
+def add(tables: Tables, tiles: Int64s, own: TileWords, message: Int32s, scratch: Scratch) -> None:
     """Write the tables of some tiles into `message`: the words of this worker's members, added up.
 
-    The rest of the message is left alone, so threads may share the tiles.
+    Other tiles of the message are not changed, so threads may share it.
     """
     for tile in tiles:
         if tables.rows[tile] == 0:
@@ -155,15 +154,15 @@ def add(tables: Tables, tiles: Int64s, own: Members, message: Int32s, scratch: S
 def peel(
     tables: Tables,
     tiles: Int64s,
-    union: Members,
+    union: TileWords,
     merged: Int32s,
     is_failed: NDArray[np.bool_],
     scratch: Scratch,
 ) -> None:
     """Recover the sums of some tiles from the merged message into `union.words`; mark the tiles that failed.
 
-    A tile fails if a member does not come out or anything is left; its sums are then worth nothing. Tiles
-    without a table are left alone, and have not failed.
+    A tile fails if a member does not peel or a remainder is left; then its sums are meaningless. Tiles
+    without a table are skipped and have not failed.
     """
     for tile in tiles:
         is_failed[tile] = False
@@ -180,7 +179,7 @@ def peel(
 
 @kernel
 def _choose(tables: Tables, tile: int, index: WideIndex, members: int, scratch: Scratch) -> Counters:
-    """Counters of a tile's members, in the scratch."""
+    """Compute the counters of a tile's members in the scratch buffers."""
     words = tables.tile_elements // WORD_ELEMENTS
     find_positions(index[tile * words : (tile + 1) * words], scratch.positions)
     chosen = Counters(
@@ -196,7 +195,7 @@ def _choose(tables: Tables, tile: int, index: WideIndex, members: int, scratch: 
 def _enter(chosen: Counters, table: Int32s, cells: NDArray[np.uint64]) -> bool:
     """Write a cell for every counter of a table; return whether none holds more than 31 members.
 
-    Degrees grow one by one, so a cell sets the bit of 32 long before a degree runs over into its value.
+    Degrees grow one by one, so a cell sets the bit of 32 before a degree overflows into its value.
     """
     for i in range(table.size):
         cells[i] = np.uint64(table[i]) << _VALUE_SHIFT
@@ -213,11 +212,11 @@ def _enter(chosen: Counters, table: Int32s, cells: NDArray[np.uint64]) -> bool:
 
 @kernel
 def _take_out(chosen: Counters, cells: NDArray[np.uint64], queue: NDArray[np.uint32], sums: Int32s) -> bool:
-    """Take members out of the cells until none stands alone; return whether nothing is left.
+    """Peel members until no cell has a single one; return whether nothing is left.
 
-    First in, first out: a stack peels at half the speed, as each step waits for the one before. Whether a
-    cell joins the queue cannot be predicted, so all are written and the tail decides which stay (a third
-    faster than branches).
+    The queue is FIFO: a stack peels at half the speed, as each step waits for the one before. Whether a cell
+    joins the queue cannot be predicted, so all are written and the tail decides which remain (a third faster
+    than branches).
     """
     tail = np.uint64(0)
     for i in range(cells.size):
@@ -227,7 +226,7 @@ def _take_out(chosen: Counters, cells: NDArray[np.uint64], queue: NDArray[np.uin
     while head < tail:
         single = cells[np.uint64(queue[head])]
         head += _ONE
-        if (single & _DEGREE) == _SINGLE:  # else its member came out of another cell meanwhile
+        if (single & _DEGREE) == _SINGLE:  # else its member was peeled from another cell
             m = single & _NUMBER
             sums[m] = np.int32(single >> _VALUE_SHIFT)
             a, b, c = np.uint64(chosen.first[m]), np.uint64(chosen.second[m]), np.uint64(chosen.third[m])

@@ -1,9 +1,9 @@
-"""Sketches of the settings `rotated` and `repaired` of lossless: a table for each tile of a bucket.
+"""Settings `rotated` and `repaired` of lossless: a table for each tile of a bucket.
 
-A tile is a run of whole blocks (of elements that share their numbers). Where it has few members, they are
-added into its table; where a table would be no smaller than the tile, words are sent as they are (those of
-the union's members where it is known, else of all elements), and where nothing is expected, nothing is.
-Tiles that fail are sent again, packed.
+A tile is a run of whole blocks (of elements that share their numbers). The members of a sparse tile are added
+into its table. If a table would be no smaller than the tile, the tile is sent whole: the words of the union's
+members if the union is known, else of all elements. A tile without expected members is not sent. Tiles that
+fail are sent again, packed.
 """
 
 from __future__ import annotations
@@ -18,118 +18,120 @@ from numpy.typing import NDArray
 from netfold.homomorphic.codec import Gradient, Merged, Message, Note, NoteKind, Round, Work
 from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
 from netfold.homomorphic.index.members import (
-    Bucket,
     Members,
+    WorkerBucket,
     decode,
     encode,
-    everyone,
     exchange_members,
+    full_support,
     members_message,
     members_of,
     nonzeros_of,
-    placed,
-    tell_infinite,
+    report_infinite,
+    word_layout,
 )
 from netfold.homomorphic.index.membership import IndexKind, IndexMemory, exchange_index, own_index
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.numbers.compact import Compact
-from netfold.homomorphic.numbers.formats import Agreed, Format
+from netfold.homomorphic.numbers.formats import Agreed, NumberFormat
 from netfold.homomorphic.sketch.forecast import Seen, with_margin
-from netfold.homomorphic.sketch.sketch import Shape, Sketch
+from netfold.homomorphic.sketch.sketch import Sketch, Tiling
 from netfold.homomorphic.sketch.tables import rows_needed
 
 LOAD_MAX = 0.81  # three-hash peeling fails above 0.818 members per counter
-USUAL_LOAD = 0.77  # up to it tables rarely fail, and ways through the peeling order are short
+USUAL_LOAD = 0.77  # up to it, tables rarely fail and paths through the peeling order are short
 
 _HASHES = 3
-_CELL_BYTES = 8  # of the peeling kernel: value, degree and members of a counter in one word
+_CELL_BYTES = 8  # a cell of the peeling kernel is one 64-bit word
 
 Operations = Generator[tuple[Message, ...], tuple[Merged, ...], tuple[Gradient, Seen]]
 Flags = NDArray[np.bool_]
-Counts = NDArray[np.int64]
+Int64s = NDArray[np.int64]
 
 
 class Layout(NamedTuple):
-    """How a bucket is cut into tiles, and how each is sent; the same at every worker."""
+    """The tiles of a bucket, and how each is sent; the same at every worker."""
 
-    shape: Shape
+    tiling: Tiling
     load: float  # members per counter
     tile_blocks: int
     block_elements: int
-    rows: Counts  # (tiles,) of each segment of its table; 0: it has none
-    is_whole: Flags  # (tiles,) its words are sent as they are
+    rows: Int64s  # (tiles,) of each segment of a tile's table; 0: no table
+    is_whole: Flags  # (tiles,) sent whole, without a table
 
     @property
     def has_table(self) -> Flags:
-        """Which tiles have a table."""
+        """The tiles with a table."""
         return self.rows > 0
 
     @property
     def tile_elements(self) -> int:
-        """Elements of a tile; the last may be short."""
+        """Elements per tile; the last tile may be short."""
         return self.tile_blocks * self.block_elements
 
     def within(self, chosen: Flags, index: WideIndex) -> Members:
-        """The members that lie in some tiles."""
+        """The members in the chosen tiles."""
         if chosen.all():
             return members_of(index, self.block_elements)
         words = np.repeat(chosen, self.tile_elements // WORD_ELEMENTS)[: index.size]
         return members_of(np.where(words, index, np.uint64(0)), self.block_elements)
 
-    def per_tile(self, per_block: Counts) -> Counts:
+    def per_tile(self, per_block: Int64s) -> Int64s:
         """Sums over the blocks of each tile."""
         return np.add.reduceat(per_block, np.arange(0, per_block.size, self.tile_blocks), dtype=np.int64)
 
-    def tile_digits(self, agreed: Agreed) -> Counts:
+    def tile_digits(self, agreed: Agreed) -> Int64s:
         """Words per value in the table of each tile."""
         digits = agreed.digits
         return np.asarray(np.maximum.reduceat(digits, np.arange(0, digits.size, self.tile_blocks)))
 
 
-def layout_of(shape: Shape, load: float, elements: int, expected: Seen, block_elements: int) -> Layout:
-    """Cut a bucket into tiles, with tables for as many members as are expected."""
+def layout_of(tiling: Tiling, load: float, elements: int, expected: Seen, block_elements: int) -> Layout:
+    """Cut a bucket into tiles, with tables for the expected members."""
     room, digits = expected.members, expected.agreed.digits
-    tile_blocks = shape.tile_blocks(room.size, block_elements, int(room.sum()))
+    tile_blocks = tiling.tile_blocks(room.size, block_elements, int(room.sum()))
     starts = np.arange(0, room.size, tile_blocks)
     in_tile = np.add.reduceat(room, starts, dtype=np.int64)
-    rows = rows_needed(in_tile, load, shape.lanes)
+    rows = rows_needed(in_tile, load, tiling.lanes)
     sizes = np.minimum(block_elements, elements - np.arange(room.size) * block_elements)
     whole_words = np.add.reduceat(sizes * digits, starts)
-    # A table has as many digits as its most demanding block, a tile sent whole those of each.
-    table_words = _HASHES * shape.lanes * rows * np.maximum.reduceat(digits, starts)
+    # A table has as many digits as its most demanding block; in a whole tile each block has its digits.
+    table_words = _HASHES * tiling.lanes * rows * np.maximum.reduceat(digits, starts)
     rows[table_words >= whole_words] = 0
-    return Layout(shape, load, tile_blocks, block_elements, rows, (rows == 0) & (in_tile > 0))
+    return Layout(tiling, load, tile_blocks, block_elements, rows, (rows == 0) & (in_tile > 0))
 
 
 class SketchSize(NamedTuple):
-    """What a round's sketch comes to."""
+    """Size of a round's sketch."""
 
-    words: int  # of tables
-    direct_elements: int  # of tiles that are sent as they are
+    words: int  # of all tables
+    direct_elements: int  # of tiles that are sent whole
 
 
-def forecast_layout(shape: Shape, load: float, elements: int, forecast: Seen, block_elements: int) -> Layout:
-    """How a bucket is cut before anybody knows the union."""
+def forecast_layout(
+    tiling: Tiling, load: float, elements: int, forecast: Seen, block_elements: int
+) -> Layout:
+    """The layout of a bucket before the union is known."""
     roomy = forecast._replace(members=with_margin(forecast.members))
-    return layout_of(shape, load, elements, roomy, block_elements)
+    return layout_of(tiling, load, elements, roomy, block_elements)
 
 
 def sketch_size(layout: Layout, elements: int, agreed: Agreed) -> SketchSize:
-    """What is sent for a layout whose numbers are these."""
-    words = _HASHES * layout.shape.lanes * layout.rows * layout.tile_digits(agreed)
+    """Size of the sketch of a layout, with these numbers."""
+    words = _HASHES * layout.tiling.lanes * layout.rows * layout.tile_digits(agreed)
     starts = np.arange(layout.rows.size) * layout.tile_elements
     sizes = np.minimum(layout.tile_elements, elements - starts)
     return SketchSize(int(words.sum()), int(sizes[layout.is_whole].sum()))
 
 
 def redone_members(layout: Layout, forecast: Seen, seen: Seen) -> int:
-    """Members of the tiles that a forecast was wrong for, if all tables peel."""
+    """Members of the tiles that a forecast did not cover, if all tables peel."""
     missed = _missed(layout, seen.members, forecast.agreed.covers(seen.agreed))
     return int(layout.per_tile(seen.members)[missed].sum())
 
 
 def sketch_work_bytes(elements: int, words: float, own_members: float, digits: float) -> float:
-    """Memory traffic of making tables of so many words from a worker's members, and of peeling the sum."""
+    """Memory traffic of making tables from a worker's members, and of peeling the sums."""
     added_bytes = _HASHES * 4 * digits * own_members
     index_bytes = elements / 8
     encoded_bytes = index_bytes + 4 * own_members + 4 * words + 2 * added_bytes
@@ -137,25 +139,25 @@ def sketch_work_bytes(elements: int, words: float, own_members: float, digits: f
 
 
 def _peeled_bytes(words: float, load: float) -> int:
-    """Every member enters its counters and leaves them again."""
+    """Memory traffic of adding each member to its cells and peeling it."""
     return 2 * _HASHES * _CELL_BYTES * int(load * words)
 
 
-class _Sent:
-    """What is sent for a layout: the tables, and the words of whole tiles."""
+class _TileMessages:
+    """The messages of a layout: tables, and the words of whole tiles."""
 
     def __init__(
-        self, layout: Layout, numbers: Format[Any], agreed: Agreed, whole: WideIndex, round: Round
+        self, layout: Layout, numbers: NumberFormat[Any], agreed: Agreed, whole: WideIndex, round: Round
     ) -> None:
-        """`whole` are the elements that whole tiles send: their members, or all if those are not known."""
+        """`whole` has the elements that whole tiles send: their members if known, else all."""
         self._layout, self._numbers, self._agreed = layout, numbers, agreed
         digits = layout.tile_digits(agreed)
         key = mix_plain(round.seed, round.step, round.bucket)
-        self._sketch = Sketch(layout.shape, layout.tile_elements, layout.rows, digits, key)
-        self._direct = placed(layout.within(layout.is_whole, whole), agreed)
+        self._sketch = Sketch(layout.tiling, layout.tile_elements, layout.rows, digits, key)
+        self._direct = word_layout(layout.within(layout.is_whole, whole), agreed)
 
     def messages(self, own: Members, nonzeros: Compact) -> tuple[Message, ...]:
-        """One worker's words, where there are any."""
+        """One worker's messages, without empty ones."""
         messages = []
         if self._sketch.words_count:
             messages.append(self._sketch_message(own, nonzeros))
@@ -165,7 +167,7 @@ class _Sent:
 
     def _sketch_message(self, own: Members, nonzeros: Compact) -> Message:
         layout, gradient_bytes, index_bytes = self._layout, nonzeros.gradient.nbytes, own.index.nbytes
-        mine = placed(layout.within(layout.has_table, own.index), self._agreed, layout.tile_blocks)
+        mine = word_layout(layout.within(layout.has_table, own.index), self._agreed, layout.tile_blocks)
         compact = np.empty(int(mine.offsets[-1]), self._numbers.dtype)
         encode(mine, nonzeros, compact)
         words = self._sketch.add(mine, compact)
@@ -186,14 +188,14 @@ class _Sent:
     ) -> tuple[Flags, int]:
         """Write the sums of merged messages, in their order, into `decoded`.
 
-        Returns the tiles that failed, and how many sums are infinite. Tiles that failed, or are skipped, are
-        left zero, or wrong if they are whole.
+        Returns the tiles that failed, and the number of infinite sums. Failed and skipped tiles are zero, or
+        wrong if they are whole.
         """
         layout, answers = self._layout, iter(merged)
         failed, infinite = np.zeros(layout.rows.size, np.bool_), 0
         if self._sketch.words_count:
             live = layout.has_table & ~is_skipped
-            place = placed(layout.within(live, union), self._agreed, layout.tile_blocks)
+            place = word_layout(layout.within(live, union), self._agreed, layout.tile_blocks)
             table = next(answers)
             sums, failed = self._sketch.peel(place, table.words, is_skipped, table.workers)
             for tile in np.flatnonzero(failed):
@@ -206,56 +208,56 @@ class _Sent:
 
 @dataclass(frozen=True)
 class Tiled:
-    """How encoders of these settings exchange a bucket."""
+    """The exchange of a bucket in these settings."""
 
-    shape: Shape
+    tiling: Tiling
     load: float
-    numbers: Format[Any]
+    numbers: NumberFormat[Any]
     index: IndexKind
     memory: IndexMemory
 
     def exchange_staged(self, gradient: Gradient, round: Round) -> Operations:
-        """Index first, then sketches sized for the union, then what failed."""
-        bucket = Bucket(gradient, round)
+        """Send the index, then tables sized for the union, then tiles that failed."""
+        bucket = WorkerBucket(gradient, round)
         own = members_of(own_index(gradient), self.numbers.block_elements)
         nonzeros = nonzeros_of(own, gradient)
         announced = self.numbers.announce(nonzeros, round)
         union, seen, _ = yield from self._agree(bucket, own, announced, ())
         if seen.members.any():
-            layout = layout_of(self.shape, self.load, gradient.size, seen, self.numbers.block_elements)
-            sent = _Sent(layout, self.numbers, seen.agreed, union, round)
+            layout = layout_of(self.tiling, self.load, gradient.size, seen, self.numbers.block_elements)
+            sent = _TileMessages(layout, self.numbers, seen.agreed, union, round)
             messages = sent.messages(own, nonzeros)
-            if messages:  # digits of zeros are none at all
+            if messages:  # zeros have no digits
                 merged = yield messages
                 failed, infinite = sent.decode(merged, union, np.zeros_like(layout.is_whole), bucket.decoded)
-                _tell_failed(failed, layout, round)
+                _report_failed(failed, layout, round)
                 infinite += yield from self._redo(bucket, layout.within(failed, union), seen.agreed)
-                tell_infinite(infinite, bucket.decoded, round)
+                report_infinite(infinite, bucket.decoded, round)
         return bucket.decoded, seen
 
     def exchange_concurrent(self, gradient: Gradient, round: Round, forecast: Seen) -> Operations:
-        """Index and sketches at once, these by a forecast; then what that was wrong for, and what failed."""
-        bucket = Bucket(gradient, round)
+        """Send the index and forecast tables at once, then tiles that were not as forecast or failed."""
+        bucket = WorkerBucket(gradient, round)
         block_elements = self.numbers.block_elements
         own = members_of(own_index(gradient), block_elements)
         nonzeros = nonzeros_of(own, gradient)
         announced = self.numbers.announce(nonzeros, round)
-        layout = forecast_layout(self.shape, self.load, gradient.size, forecast, block_elements)
-        sent = _Sent(layout, self.numbers, forecast.agreed, everyone(gradient.size), round)
+        layout = forecast_layout(self.tiling, self.load, gradient.size, forecast, block_elements)
+        sent = _TileMessages(layout, self.numbers, forecast.agreed, full_support(gradient.size), round)
         messages = sent.messages(own, nonzeros)
         union, seen, merged = yield from self._agree(bucket, own, announced, messages)
         missed = _missed(layout, seen.members, forecast.agreed.covers(seen.agreed))
         failed, infinite = sent.decode(merged, union, missed, bucket.decoded)
-        _tell_missed(missed, layout.per_tile(seen.members), round)
-        _tell_failed(failed, layout, round)
+        _report_missed(missed, layout.per_tile(seen.members), round)
+        _report_failed(failed, layout, round)
         infinite += yield from self._redo(bucket, layout.within(failed | missed, union), seen.agreed)
-        tell_infinite(infinite, bucket.decoded, round)
+        report_infinite(infinite, bucket.decoded, round)
         return bucket.decoded, seen
 
     def _agree(
-        self, bucket: Bucket, own: Members, announced: tuple[Message, ...], beside: tuple[Message, ...]
+        self, bucket: WorkerBucket, own: Members, announced: tuple[Message, ...], beside: tuple[Message, ...]
     ) -> Generator[tuple[Message, ...], tuple[Merged, ...], tuple[WideIndex, Seen, tuple[Merged, ...]]]:
-        """Exchange the index and what numbers need, and at the same time what is `beside`."""
+        """Exchange the index, the announcements of numbers, and the messages `beside`, in one operation."""
         elements = bucket.gradient.size
         membership = yield from exchange_index(
             own.index, elements, bucket.round, self.index, (*announced, *beside), self.memory
@@ -266,30 +268,32 @@ class Tiled:
         return membership.union, Seen(members, agreed), merged[len(announced) :]
 
     def _redo(
-        self, bucket: Bucket, again: Members, agreed: Agreed
+        self, bucket: WorkerBucket, again: Members, agreed: Agreed
     ) -> Generator[tuple[Message, ...], tuple[Merged, ...], int]:
-        """Sum some members one by one; return how many sums are infinite."""
+        """Sum members packed; return the number of infinite sums."""
         if not again.count:
             return 0
-        return (yield from exchange_members(bucket, placed(again, agreed), self.numbers, "redo", clear=False))
+        return (
+            yield from exchange_members(bucket, word_layout(again, agreed), self.numbers, "redo", clear=False)
+        )
 
 
-def _missed(layout: Layout, members: Counts, is_covered: Flags) -> Flags:
-    """Tiles whose members are more than there is room for, or whose numbers do not suit them, `(tiles,)`."""
-    room = np.floor(LOAD_MAX * _HASHES * layout.shape.lanes * layout.rows)
+def _missed(layout: Layout, members: Int64s, is_covered: Flags) -> Flags:
+    """Tiles with too many members for their table, or with numbers that do not cover them, `(tiles,)`."""
+    room = np.floor(LOAD_MAX * _HASHES * layout.tiling.lanes * layout.rows)
     is_crowded = ~layout.is_whole & (layout.per_tile(members) > room)
     return np.asarray(is_crowded | (layout.per_tile(np.where(is_covered, 0, members)) > 0))
 
 
-def _tell_failed(failed: Flags, layout: Layout, round: Round) -> None:
+def _report_failed(failed: Flags, layout: Layout, round: Round) -> None:
     if failed.any():
         count, total = int(failed.sum()), int(layout.has_table.sum())
         text = f"{count} of {total} tables did not peel: their members were sent again, packed"
-        round.tell(Note(NoteKind.REDO, text, count=count, total=total))
+        round.report(Note(NoteKind.REDO, text, count=count, total=total))
 
 
-def _tell_missed(missed: Flags, members: Counts, round: Round) -> None:
+def _report_missed(missed: Flags, members: Int64s, round: Round) -> None:
     if missed.any():
         count, total = int(missed.sum()), int(np.count_nonzero(members))
         text = f"{count} of {total} tiles were not as forecast: their members were sent again, packed"
-        round.tell(Note(NoteKind.FORECAST, text, count=count, total=total))
+        round.report(Note(NoteKind.FORECAST, text, count=count, total=total))

@@ -1,7 +1,7 @@
-"""What Python calls, beside the command line: `import netfold` finds it here.
+"""The Python API: `import netfold` imports it from here.
 
 plans.py       validate a scenario
 runs.py        run one; load and compare runs; a `Run` has its results as tables
 codecs.py      study or fold codecs without a network
-given.py       what is given from Python, in the words of scenario files
+given.py       convert scenarios and values from Python to the text of scenario files
 """

@@ -1,4 +1,4 @@
-"""Codecs without a network: studied on gradients side by side, or folded once."""
+"""Codecs without a network: study several side by side, or fold once."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ Gradients = str | os.PathLike[str] | NDArray[np.float32]
 Several = str | float | Sequence[str | float]
 
 
-class MadeUp(TypedDict, total=False):
-    """Keys of a scenario's synthetic workload; of density and pattern there may be several."""
+class SyntheticKeys(TypedDict, total=False):
+    """Keys of a scenario's synthetic workload; `density` and `pattern` may have several values."""
 
     elements: str | float
     density: Several
@@ -42,20 +42,20 @@ class MadeUp(TypedDict, total=False):
 
 
 class Studied(Shown):
-    """What a study found, as polars data frames; `print` shows the study's own table.
+    """The results of a study as polars data frames; `print` shows the study's table.
 
     Attributes
     ----------
     codecs
-        A row for every codec, pattern and density: bytes, errors, what was estimated or sent again.
+        A row for every codec, pattern and density: bytes, errors, estimates and redone parts.
     messages
-        Bytes that one worker sends up, by message.
+        Bytes that one worker sends up, per message.
     speeds
-        What encoding and decoding took on this machine.
+        Times of encoding and decoding on this machine.
     faults
-        What no codec may do: errors beyond its own bound, workers that decode different bits.
+        Violations of the law: errors beyond the codec's bound, workers that decode different bits.
     path
-        The study's folder, if there is one.
+        The study's folder, or None.
     """
 
     def __init__(self, study: Study, path: Path | None) -> None:
@@ -83,19 +83,19 @@ def study(
     rounds: int = ROUNDS,
     seed: int = 1,
     out: str | os.PathLike[str] | None = None,
-    **made_up: Unpack[MadeUp],
+    **synthetic: Unpack[SyntheticKeys],
 ) -> Studied:
     """Study codecs on gradients, without a network: bytes, speed on this machine, errors.
 
     Parameters
     ----------
     codecs
-        Texts such as "packed" or "lossless:load=0.7", or codecs by the name they have in the tables.
+        Texts such as "packed" or "lossless:load=0.7", or a mapping of names in the tables to codecs.
     gradients
-        A file of one array, or the array: float32, (elements,) or (workers, elements). Left out, they are
-        made up as `made_up` says, in the words of a scenario's synthetic workload.
+        A file of one array, or the array: float32, (elements,) or (workers, elements). Left out, the
+        gradients are synthetic, with the keys of a scenario's synthetic workload.
     out
-        Folder for the study's own, as `netfold codecs study` writes it; left out, nothing is written.
+        Parent of the study's folder, as for `netfold codecs study`; left out, nothing is written.
 
     Raises
     ------
@@ -113,16 +113,16 @@ def study(
     )
     if not wanted:
         raise NetfoldError("no codec to study", "name one or more, such as 'packed'")
-    source = _source(gradients, made_up, workers, seed)
+    source = _source(gradients, synthetic, workers, seed)
     out_dir = None if out is None else Path(out)
     return Studied(*make_study(wanted, source, rounds, seed, lambda *_: None, out_dir))
 
 
-def _source(gradients: Gradients | None, made_up: MadeUp, workers: int | None, seed: int) -> Source:
+def _source(gradients: Gradients | None, synthetic: SyntheticKeys, workers: int | None, seed: int) -> Source:
     if gradients is None:
-        return synthetic_source({key: _text(value) for key, value in made_up.items()}, workers, seed)
-    if made_up:
-        keys = ", ".join(made_up)
+        return synthetic_source({key: _text(value) for key, value in synthetic.items()}, workers, seed)
+    if synthetic:
+        keys = ", ".join(synthetic)
         raise NetfoldError(f"{keys}: gradients are given", f"leave out {keys}, or the gradients")
     if isinstance(gradients, str | os.PathLike):
         return file_source(Path(gradients), workers)
@@ -130,19 +130,19 @@ def _source(gradients: Gradients | None, made_up: MadeUp, workers: int | None, s
 
 
 def _text(value: Any) -> str:
-    """A value, or several, as the command line has them."""
+    """One or several values as the command line writes them."""
     return str(value) if isinstance(value, str | int | float) else ",".join(map(str, value))
 
 
 def fold(codec: Codec | str, gradients: Sequence[ArrayLike] | NDArray[Any], *, seed: int = 1) -> Folded:
-    """Aggregate one gradient per worker by a codec, in this process: `decoded` has every worker's sum.
+    """Aggregate one gradient per worker with a codec, in this process: `decoded` has every worker's sum.
 
     Parameters
     ----------
     codec
         A codec, or a text such as "lossless:load=0.7".
     gradients
-        A row for each worker, of equal lengths; they are taken as float32.
+        A row for each worker, all of one length; converted to float32.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Scenarios and values from Python, in the words of scenario files."""
+"""Conversion of scenarios and values from Python to the text of scenario files."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from netfold.sim.errors import NetfoldError, ScenarioError
 from netfold.sim.scenario.node import COMMAND_LINE, parse
 from netfold.sim.scenario.source import Text
 
-Given = str | os.PathLike[str] | Mapping[str, Any]  # a path, a scenario's text, or what it holds
+Given = str | os.PathLike[str] | Mapping[str, Any]  # a path, a scenario's text, or its content
 
 
 def scenario_of(given: Given) -> Path | Text:
-    """Where a scenario is: text has a line break, a path has none.
+    """The path or text of a scenario: text has a line break, a path has none.
 
     Raises
     ------
     NetfoldError
-        It is none of the three, or a mapping that holds something a file cannot say.
+        It is none of the three, or a mapping with a value that a file cannot hold.
     """
     if isinstance(given, Mapping):
         return Text(_json(given, "scenario", indent=1) + "\n", "<mapping>")
@@ -32,18 +32,18 @@ def scenario_of(given: Given) -> Path | Text:
     if not isinstance(given, str | os.PathLike):
         raise NetfoldError(
             f"cannot read a scenario from {type(given).__name__}",
-            "give the path of a scenario file, its text, or a mapping of what it holds",
+            "give the path of a scenario file, its text, or a mapping with its content",
         )
     return Path(given)
 
 
 def sets_of(changes: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """Values by path as `--set` has them: "PATH=VALUE"."""
+    """Values by path as `--set` writes them: "PATH=VALUE"."""
     return tuple(f"{path}={_value(path, value)}" for path, value in (changes or {}).items())
 
 
 def _value(path: str, value: Any) -> str:
-    """A value as a person writes it: text without quotes where it is read back as that text."""
+    """A value as a user writes it: text has no quotes if it is read back as the same text."""
     if isinstance(value, str):
         try:
             if parse(COMMAND_LINE, value, first_line=0, path=path).plain == value:
@@ -58,12 +58,12 @@ def _json(value: Any, what: str, indent: int | None = None) -> str:
         return json.dumps(value, ensure_ascii=False, indent=indent, default=_plain)
     except (TypeError, ValueError) as error:
         raise NetfoldError(
-            f"{what}: {error}", "use what a scenario file can hold: text, numbers, lists and mappings"
+            f"{what}: {error}", "use values that a scenario file can hold: text, numbers, lists and mappings"
         ) from None
 
 
 def _plain(value: Any) -> Any:
-    """What JSON does not know."""
+    """Convert a value of a type that JSON does not have."""
     match value:
         case np.generic():
             return value.item()

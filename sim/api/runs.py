@@ -22,14 +22,14 @@ from netfold.sim.run.progress import Progress
 
 
 class Run(Shown):
-    """A finished run, read from its folder. Tables are polars data frames; `print` shows the run's own table.
+    """A finished run, read from its folder. Tables are polars data frames; `print` shows the run's table.
 
     Attributes
     ----------
     path
-        Its folder, with `report.html` in it.
+        Its folder, which has `report.html`.
     summary
-        All that `summary.json` says.
+        The content of `summary.json`.
     checks
         A row for every check of every variant: variant, name, verdict, detail.
     steps, rounds, notes, phases, links, faults
@@ -50,7 +50,7 @@ class Run(Shown):
 
     @property
     def seed(self) -> int:
-        """What decided everything random."""
+        """The seed of all random choices."""
         return int(self.summary["seed"])
 
     @property
@@ -85,33 +85,35 @@ def run(
     out: str | os.PathLike[str] = "runs",
     progress: Progress | None = None,
 ) -> Run:
-    """Run the variants of a scenario, or those that are named, and write a run folder.
+    """Run all variants of a scenario, or the named ones, and write a run folder.
 
     Parameters
     ----------
     scenario
-        Path of a scenario file; or its text, which has a line break; or a mapping of what it holds.
+        Path of a scenario file; or its text, which has a line break; or a mapping with its content.
     set
-        Values by path that win over the scenario's: {"topology.rate": "25Gbps"}.
+        Values by path that override the scenario's: {"topology.rate": "25Gbps"}.
     seed
-        Wins over the scenario's.
+        Overrides the scenario's seed.
     out
-        Folder of all runs.
+        Parent folder of runs.
     progress
-        Is told what is going on, steps done, and steps in all; `print` will do.
+        Called with the current activity, the steps done and all steps; `print` works.
 
     Raises
     ------
     ScenarioError, DataError
         Nothing was run.
     RunError
-        Memory does not suffice. Whatever ends a run after its first variant, Ctrl-C included, has a note that
-        says where the finished ones are.
+        There is not enough memory.
+
+    If an exception (Ctrl-C included) ends a run after its first variant, its note says where the results of
+    the finished variants are.
     """
-    from netfold.sim.run.run import run_scenario  # late: the engine and torch take long to import
+    from netfold.sim.run.run import run_scenario  # late: the engine and torch are slow to import
 
     outcome = run_scenario(
-        scenario_of(scenario), sets_of(set), seed, Path(out), progress or _untold, tuple(variants)
+        scenario_of(scenario), sets_of(set), seed, Path(out), progress or _ignore_progress, tuple(variants)
     )
     if outcome.stopped is not None:
         outcome.stopped.add_note("\n".join(outcome.place()))
@@ -121,12 +123,12 @@ def run(
 
 
 def load(folder: str | os.PathLike[str]) -> Run:
-    """Read a run back: its folder, a file in it, or `runs/latest`.
+    """Read a run from its folder, from a file in it, or from `runs/latest`.
 
     Raises
     ------
     DataError
-        It is no finished run, or a file of it is missing or damaged.
+        The folder is not a finished run, or one of its files is missing or damaged.
     """
     return Run(reader.load(Path(folder)))
 
@@ -134,12 +136,12 @@ def load(folder: str | os.PathLike[str]) -> Run:
 def compare(
     *runs: Run | str | os.PathLike[str], baseline: Run | str | os.PathLike[str] | None = None
 ) -> Comparison:
-    """Runs side by side, each variant against the same one of a baseline: by default the first run.
+    """Compare runs: each variant with the same variant of a baseline, by default the first run.
 
     Raises
     ------
     DataError
-        There is no run to compare, or a folder is no finished run.
+        There is no run to compare, or a folder is not a finished run.
     """
     return compare_folders([_folder(one) for one in runs], None if baseline is None else _folder(baseline))
 
@@ -148,5 +150,5 @@ def _folder(run: Run | str | os.PathLike[str]) -> Path:
     return run.path if isinstance(run, Run) else Path(run)
 
 
-def _untold(what: str, done: float, total: float) -> None:
-    """Nobody wants to know."""
+def _ignore_progress(what: str, done: float, total: float) -> None:
+    """Default: progress is discarded."""

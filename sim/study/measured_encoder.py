@@ -47,7 +47,7 @@ class MeasuredEncoder:
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
         """The wrapped encoder's exchange, with scaled messages staged."""
         self.operations, self.notes = [], []
-        noted = replace(round, tell=self.notes.append)
+        noted = replace(round, report=self.notes.append)
         exchange = stage(self._recorded(self._encoder.exchange(gradient, noted)))
         encode_s = decode_s = 0.0
         answers: tuple[Merged, ...] | None = None

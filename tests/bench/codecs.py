@@ -25,7 +25,7 @@ from netfold.homomorphic.numbers.compact import Compact, all_of
 from netfold.homomorphic.numbers.exponents import announced_exponents
 from netfold.homomorphic.sketch import tables
 from netfold.homomorphic.sketch.forecast import Seen
-from netfold.homomorphic.sketch.sketch import REPAIRED_SHAPE
+from netfold.homomorphic.sketch.sketch import REPAIRED_TILING
 from netfold.homomorphic.sketch.tiled import layout_of
 
 ELEMENTS = 25_000_000  # 100 MB of float32
@@ -58,7 +58,7 @@ class Sparse:
         self.narrow = self.index.view(np.uint32)[: -(-elements // 32)]
         bits.write_index(self.gradient, self.narrow)
         exponents = announced_exponents(all_of(self.gradient, BLOCK_ELEMENTS), 1)
-        self.placed = members.placed(
+        self.placed = members.word_layout(
             members.members_of(self.index, BLOCK_ELEMENTS), AgreedExponents(exponents, 1)
         )
         self.words = np.ones(self.placed.offsets[-1], np.int32)
@@ -80,12 +80,12 @@ class Sparse:
         """Tables for the members, and what they hold."""
         room = np.diff(self.placed.members.starts)
         seen = Seen(room, self.placed.agreed)
-        layout = layout_of(REPAIRED_SHAPE, LOAD, self.gradient.size, seen, BLOCK_ELEMENTS)
+        layout = layout_of(REPAIRED_TILING, LOAD, self.gradient.size, seen, BLOCK_ELEMENTS)
         starts = np.append(self.placed.offsets[: -1 : layout.tile_blocks], self.placed.offsets[-1])
-        words = np.cumsum(np.append(0, 3 * REPAIRED_SHAPE.lanes * layout.rows))
+        words = np.cumsum(np.append(0, 3 * REPAIRED_TILING.lanes * layout.rows))
         self.tables = tables.Tables(
-            REPAIRED_SHAPE.setting,
-            REPAIRED_SHAPE.lanes,
+            REPAIRED_TILING.setting,
+            REPAIRED_TILING.lanes,
             layout.tile_elements,
             layout.rows,
             words,
@@ -93,7 +93,7 @@ class Sparse:
         )
         self.counters = np.ones(words[-1], np.int32)
         self.scratches = [tables.scratch_for(self.tables, starts) for _ in range(2)]
-        self.own = tables.Members(self.index, starts, self.words)
+        self.own = tables.TileWords(self.index, starts, self.words)
         self.is_failed = np.zeros(layout.rows.size, np.bool_)
 
     def exponents(self, begin: int, end: int) -> None:

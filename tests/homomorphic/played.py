@@ -1,4 +1,4 @@
-"""Rounds of encoders that are kept, in lock-step, with what is told and words that may be damaged."""
+"""Rounds of given encoders in lock-step, with their notes; merged words may be damaged."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def play(
     workers = len(gradients)
     notes: list[list[Note]] = [[] for _ in gradients]
     exchanges = [
-        encoder.exchange(gradient, Round(step, bucket, workers, 7, tell=told.append))
-        for encoder, gradient, told in zip(encoders, gradients, notes, strict=True)
+        encoder.exchange(gradient, Round(step, bucket, workers, 7, report=own.append))
+        for encoder, gradient, own in zip(encoders, gradients, notes, strict=True)
     ]
     operations: list[list[tuple[Message, ...]]] = []
     decoded: list[Gradient] = []
@@ -75,12 +75,12 @@ def play(
                 merged.append(Merged(words, workers))
             operations.append(sent)
             answers = tuple(merged)
-    for other, told in zip(decoded, notes, strict=True):
+    for other, own in zip(decoded, notes, strict=True):
         assert decoded[0].tobytes() == other.tobytes()
-        assert list(map(_told, notes[0])) == list(map(_told, told))
+        assert list(map(_content, notes[0])) == list(map(_content, own))
     return Played(decoded[0], operations, notes[0])
 
 
-def _told(note: Note) -> tuple[object, ...]:
+def _content(note: Note) -> tuple[object, ...]:
     elements = None if note.elements is None else note.elements.tolist()
     return note.kind, note.text, note.count, note.total, elements

@@ -72,7 +72,7 @@ def worst_ratio(codec: Codec, rounds: Sequence[Sequence[Gradient]]) -> float:
     encoders = [codec.worker(rank, workers, 0) for rank in range(workers)]
     for step, gradients in enumerate(rounds):
         notes: list[Note] = []
-        decoded = fold(encoders, list(gradients), Round(step, 0, workers, 7, tell=notes.append)).decoded[0]
+        decoded = fold(encoders, list(gradients), Round(step, 0, workers, 7, report=notes.append)).decoded[0]
     total = np.sum(rounds[-1], axis=0, dtype=np.float64)
     error, bound = np.abs(decoded - total), bound_of(codec, list(rounds[-1]))
     for note in notes:
@@ -158,14 +158,14 @@ def test_the_measured_bound_of_a_float_sketch(name: str) -> None:
 
 
 def of_equal_values(workers: int, load: float, seed: int, value: float | None) -> tuple[float, set[NoteKind]]:
-    """Largest error over bound and what is told, with the same gradient at all workers; None: 1 to 1.001."""
+    """Largest error over bound and the notes, with the same gradient at all workers; None: 1 to 1.001."""
     random = np.random.default_rng(seed)
     gradient = np.zeros(100_000, np.float32)
     chosen = random.permutation(100_000)[:5000]
     gradient[chosen] = value or 1 + np.random.default_rng(seed + 77).random(5000) * 1e-3
     codec, notes = Lossless(values="float32", load=load), list[Note]()
     encoders = [codec.worker(rank, workers, seed) for rank in range(workers)]
-    round = Round(0, 0, workers, seed, tell=notes.append)
+    round = Round(0, 0, workers, seed, report=notes.append)
     decoded = fold(encoders, [gradient] * workers, round).decoded[0]
     error = np.abs(decoded - workers * gradient.astype(np.float64))
     over = (error / bound_of(codec, [gradient] * workers)).max()

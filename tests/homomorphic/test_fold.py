@@ -99,7 +99,7 @@ def test_a_norm_by_max_then_table_codes_are_expressible() -> None:
         ((2**30, 2**30 - 1), True),  # the sum is the limit, where adders stick
         ((-(2**30), 2 - 2**30), False),
         ((-(2**30), 1 - 2**30), True),
-        ((2**31 - 1, -5), True),  # a word at the limit sticks, whatever the sum
+        ((2**31 - 1, -5), True),  # a word at the limit sticks, for any sum
         ((2**31 - 2, -5), False),
     ],
 )
@@ -165,7 +165,7 @@ def test_workers_that_end_early_are_stopped() -> None:
 def test_an_order_names_every_rank_once(order: list[int]) -> None:
     text = (
         "a round of 2 workers needs as many encoders and gradients and an order that names each rank once; "
-        f"got 2, 2 and {order}"
+        f"found 2, 2 and {order}"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
         folded(Uncompressed(), [np.zeros(1, np.float32)] * 2, order)

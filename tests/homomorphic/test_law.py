@@ -1,4 +1,4 @@
-"""What every codec promises, whatever its kind."""
+"""The law of all codecs."""
 
 from __future__ import annotations
 

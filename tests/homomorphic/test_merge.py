@@ -115,21 +115,21 @@ def test_combine_changes_neither_side() -> None:
 @pytest.mark.parametrize(
     ("merge", "parts", "text"),
     [
-        (Merge.ADD, [], "nothing to merge: needs the words of at least one worker"),
+        (Merge.ADD, [], "nothing to merge: give the words of at least one worker"),
         (
             Merge.ADD,
             [np.zeros(2, np.int32), np.zeros(3, np.int32)],
-            "add merges equal lengths, got 2 and 3 words",
+            "add merges equal lengths, found 2 and 3 words",
         ),
         (
             Merge.OR,
             [np.zeros(2, np.int32)],
-            "or merges 1-D arrays of uint32, got int32 of shape (2,)",
+            "or merges 1-D arrays of uint32, found int32 of shape (2,)",
         ),
         (
             Merge.TABLE_ADD,
             [np.zeros((2, 1), np.float32)],
-            "table_add merges 1-D arrays of uint32 or int32, got float32 of shape (2, 1)",
+            "table_add merges 1-D arrays of uint32 or int32, found float32 of shape (2, 1)",
         ),
         (
             Merge.TABLE_ADD,
@@ -149,6 +149,6 @@ def test_what_cannot_be_merged(merge: Merge, parts: list[np.ndarray], text: str)
 
 
 def test_a_table_has_sixteen_values() -> None:
-    text = "table_add needs a table of 16 int32 values, one per 4-bit code, got int64 of shape (3,)"
+    text = "table_add needs a table of 16 int32 values, one per 4-bit code, found int64 of shape (3,)"
     with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
         lift(np.zeros(1, np.uint32), np.zeros(3, np.int64))

@@ -137,6 +137,6 @@ def test_an_empty_accumulator_takes_the_words() -> None:
 
 
 def test_a_merge_needs_someone_to_arrive() -> None:
-    text = "sign merge of 3 and 0 workers: needs none or more accumulated and at least one arriving"
+    text = "sign merge of 3 and 0 workers: accumulated must be 0 or more, arriving at least 1"
     with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
         keep_threshold(3, 0)

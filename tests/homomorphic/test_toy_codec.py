@@ -127,12 +127,12 @@ def broken(change: Callable[[Gradient, int], Gradient]) -> Steps:
         (lambda decoded, rank: decoded * np.float32(np.nan), "element 0 is nan"),
     ],
 )
-def test_what_breaks_the_law_is_told(change: Callable[[Gradient, int], Gradient], words: str) -> None:
+def test_violations_of_the_law_are_reported(change: Callable[[Gradient, int], Gradient], words: str) -> None:
     with pytest.raises(AssertionError, match=words):
         check_round(broken(change), [np.array([1, 2], np.float32)] * 2)
 
 
-def test_messages_that_it_does_not_name_are_told() -> None:
+def test_messages_with_unnamed_merges_are_reported() -> None:
     class Silent(Steps):
         __doc__ = Steps.__doc__
         merges = frozenset({Merge.OR})
@@ -141,7 +141,7 @@ def test_messages_that_it_does_not_name_are_told() -> None:
         check_codec(Silent())
 
 
-def test_a_gradient_that_is_written_is_told() -> None:
+def test_writes_to_a_gradient_are_reported() -> None:
     class Greedy(Steps):
         __doc__ = Steps.__doc__
 
@@ -156,7 +156,7 @@ def test_a_gradient_that_is_written_is_told() -> None:
         check_codec(Greedy())
 
 
-def test_a_sum_that_is_shared_and_not_read_only_is_told() -> None:
+def test_shared_sums_that_are_not_read_only_are_reported() -> None:
     shared: dict[int, Gradient] = {}
 
     class Sharing(Steps):
@@ -178,12 +178,12 @@ def test_a_sum_that_is_shared_and_not_read_only_is_told() -> None:
         ({"__doc__": "Nothing of options."}, "the docstring does not explain per_unit"),
     ],
 )
-def test_what_is_no_codec_is_told(changed: dict[str, Any], words: str) -> None:
+def test_classes_that_are_no_codec_are_reported(changed: dict[str, Any], words: str) -> None:
     with pytest.raises(AssertionError, match=words):
         check_codec(type("Odd", (Steps,), changed)())
 
 
-def test_a_codec_that_refuses_everything_is_told() -> None:
+def test_a_codec_that_rejects_everything_is_reported() -> None:
     class Unwilling(Steps):
         __doc__ = Steps.__doc__
 

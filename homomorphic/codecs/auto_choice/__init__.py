@@ -1,1 +1,1 @@
-"""What `auto` goes by: counts, costs, and what rounds were like."""
+"""The evidence that `auto` chooses by: counts, costs, and a record of earlier rounds."""

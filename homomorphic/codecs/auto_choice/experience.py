@@ -1,4 +1,4 @@
-"""What the rounds of one bucket were like, and what its next one is expected to take in every encoding."""
+"""A record of one bucket's rounds, and the expected time of its next round in every encoding."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Carrier, Gradient, Round
 from netfold.homomorphic.codecs.auto_choice.costs import (
-    Cost,
     Counts,
+    RoundCost,
     bitmap_cost,
     concurrent_cost,
     dense_cost,
@@ -20,19 +20,19 @@ from netfold.homomorphic.codecs.auto_choice.costs import (
     round_ps,
     two_level_cost,
 )
-from netfold.homomorphic.codecs.auto_choice.union import Heard, UnionMemory
+from netfold.homomorphic.codecs.auto_choice.union import Observed, UnionMemory
 from netfold.homomorphic.codecs.block_sparse import BLOCK_ELEMENTS
 from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
 from netfold.homomorphic.index.members import members_of
-from netfold.homomorphic.numbers.formats import Format, Values
+from netfold.homomorphic.numbers.formats import NumberFormat, Values
 from netfold.homomorphic.sketch.forecast import History, Seen, forecast_of, with_margin
-from netfold.homomorphic.sketch.sketch import REPAIRED_SHAPE
+from netfold.homomorphic.sketch.sketch import REPAIRED_TILING
 from netfold.homomorphic.sketch.tiled import Layout, forecast_layout, redone_members, sketch_size
 
 
 class Choice(StrEnum):
-    """The encodings to choose from; of equals the first."""
+    """The encodings to choose from; the first wins a tie."""
 
     DENSE = "dense"
     PACKED = "packed"
@@ -43,51 +43,51 @@ class Choice(StrEnum):
 
 @dataclass
 class Experience:
-    """One worker's, of one bucket; the same at all workers.
+    """One worker's record of one bucket; the same at all workers.
 
-    A sketch that goes with its index fails where rounds differ. How often is told by the last rounds: what a
-    forecast from the others would have missed in each, however it was encoded. The next round is taken to be
-    like one of these. A jump is not among them: later forecasts know about it.
+    A sketch that travels with its index fails where rounds differ. The last rounds say how often: for each,
+    in any encoding, what a forecast from the others would have missed. The next round is assumed to be like
+    one of these. Jumps do not count: later forecasts include them.
     """
 
     values: Values
-    numbers: Format[Any]
+    numbers: NumberFormat[Any]
     unit_elements: int  # of dense block_exponent
-    history: History  # what the sketch forecasts from: it is the record of all rounds
+    history: History  # the record of all rounds, from which the sketch forecasts
     _union: UnionMemory = field(default_factory=UnionMemory)
     _counts: Counts | None = None
 
     @property
     def counts(self) -> Counts | None:
-        """What the last round's union was like; None before the first."""
+        """Counts of the last round's union; None before the first."""
         return self._counts
 
-    def learn(self, decoded: Gradient, heard: Heard, round: Round) -> Seen | None:
-        """What a round was like, for the history; None where its numbers announced nothing to go by."""
-        index = self._union.learn(decoded, heard)
+    def learn(self, decoded: Gradient, observed: Observed, round: Round) -> Seen | None:
+        """Learn a round; return its record for the history, None if its numbers were not agreed on."""
+        index = self._union.learn(decoded, observed)
         seen = None
-        if self.numbers.label in heard or not self.numbers.label:
-            pairs = [heard[self.numbers.label]] if self.numbers.label else []
+        if self.numbers.label in observed or not self.numbers.label:
+            pairs = [observed[self.numbers.label]] if self.numbers.label else []
             sent, merged = [one for one, _ in pairs], [one for _, one in pairs]
             members = np.diff(members_of(index, self.numbers.block_elements).starts)
             seen = Seen(members, self.numbers.agree(decoded.size, sent, merged, round))
         digits = None if seen is None else seen.agreed.digits
         counts = count(decoded.size, index, self.values, self.numbers.block_elements, digits)
-        # Anything from an equal share to all of them.
+        # Between an equal share and all members.
         self._counts = counts._replace(own_members=(1 + 1 / round.workers) / 2 * counts.members)
         return seen
 
     def times_ps(self, carrier: Carrier, round: Round) -> dict[Choice, int]:
-        """How long a round is expected to take, in each encoding that can be judged."""
+        """Expected time of a round, in each encoding that can be estimated."""
         return {
             choice: sum(round_ps(cost, carrier) for cost in costs) // len(costs)
             for choice, costs in self.costs(round).items()
         }
 
-    def costs(self, round: Round) -> dict[Choice, list[Cost]]:
-        """What a round may ask for; of several, each is as likely."""
+    def costs(self, round: Round) -> dict[Choice, list[RoundCost]]:
+        """Possible costs of a round; several costs are equally likely."""
         counts = self._counts
-        assert counts is not None, "a bucket's first round is chosen without experience"
+        assert counts is not None, "a bucket's first round has no record"
         found = {
             Choice.DENSE: [dense_cost(counts, self.unit_elements)],
             Choice.PACKED: [packed_cost(counts)],
@@ -104,7 +104,7 @@ class Experience:
         return found
 
     def _redone(self, rounds: list[Seen]) -> list[int]:
-        """Members that a forecast from all other rounds would have missed in each that was no jump."""
+        """For each round except jumps: the members that a forecast from all others would have missed."""
         totals = np.array([int(seen.members.sum()) for seen in rounds])
         missed = []
         for index, seen in enumerate(rounds if totals.size > 1 else ()):
@@ -117,13 +117,13 @@ class Experience:
     def _layout(self, forecast: Seen) -> Layout:
         assert self._counts is not None
         sketch, block_elements = Lossless(), self.numbers.block_elements
-        return forecast_layout(REPAIRED_SHAPE, sketch.load, self._counts.elements, forecast, block_elements)
+        return forecast_layout(REPAIRED_TILING, sketch.load, self._counts.elements, forecast, block_elements)
 
 
 def count(
     elements: int, index: WideIndex, values: Values, block_elements: int, digits: NDArray[np.int64] | None
 ) -> Counts:
-    """Counts of a union that is all one worker's; `digits`: words per value, `(blocks,)`; None: one each."""
+    """Count a union as if one worker had it all; `digits`: words per value, `(blocks,)`, default 1."""
     starts = np.arange(0, index.size, block_elements // WORD_ELEMENTS)
     members = np.add.reduceat(np.bitwise_count(index), starts, dtype=np.int64)
     is_live = index != 0

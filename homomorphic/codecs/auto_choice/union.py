@@ -1,8 +1,8 @@
-"""Which elements took part in a round, from what was heard of it.
+"""The union support of a round, from the messages that were observed.
 
-A round that sent an index has told. One that sent blocks has told in which of them somebody had something,
-and a dense one nothing: of such rounds there is the sum, in which members are missing that cancelled each
-other, or were less than half a step of their block.
+A round with an index has sent its union. A round of blocks has sent its live blocks only, a dense round
+nothing. For these rounds there is only the decoded sum. It lacks members that cancelled each other, or that
+were less than half a step of their block.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from netfold.homomorphic.sketch.forecast import with_margin
 
 INDEX, RUNS, BLOCKS = "index", "index blocks", "block index"  # labels of messages
 
-Heard = Mapping[str, tuple[Message, Merged]]  # messages of a round and their answers, by label
+Observed = Mapping[str, tuple[Message, Merged]]  # messages of a round and their answers, by label
 
 _RUN_WORDS = BLOCK_ELEMENTS // WORD_ELEMENTS
 
 
 @dataclass
 class UnionMemory:
-    """What one worker knows of the unions of one bucket; the same at all workers.
+    """One worker's knowledge of one bucket's unions; the same at all workers.
 
-    A round that has not told its union, but whose sum looks like that of the last round that has, is taken
-    to have the same union, if there the sum did not show it. Without that, gradients that cancel would be
+    Take a round that did not send its union. If its sum looks like that of the last round that did, and that
+    sum hid members, the round is assumed to have the same union. Otherwise gradients that cancel would be
     taken for sparse again after every dense round.
     """
 
-    _union: WideIndex | None = None  # of the last round that told
-    _shown: WideIndex | None = None  # by its sum
+    _union: WideIndex | None = None  # of the last round that sent its union
+    _shown: WideIndex | None = None  # the support of that round's sum
 
-    def learn(self, decoded: Gradient, heard: Heard) -> WideIndex:
-        """The members of a round: those that it told, or as many as can be known."""
+    def learn(self, decoded: Gradient, observed: Observed) -> WideIndex:
+        """Learn a round; return its union, or the best estimate of it."""
         shown = own_index(decoded)
-        union = _told_union(shown.size, heard)
+        union = _sent_union(shown.size, observed)
         if union is not None:
             self._union, self._shown = union, shown
             return union
-        live = _told_blocks(decoded.size, heard)
+        live = _sent_blocks(decoded.size, observed)
         if live is not None:
             shown = _with_one_in_each(live, shown)
         if self._union is None or self._shown is None:
@@ -60,29 +60,29 @@ class UnionMemory:
 
 
 class _Extent(NamedTuple):
-    """How much an index names."""
+    """Sizes of an index."""
 
     members: int
     runs: int  # of 64 elements
     blocks: int  # of 256
 
 
-def _told_union(index_words: int, heard: Heard) -> WideIndex | None:
-    """The index of a round that sent one."""
-    words = None if INDEX not in heard else widened(heard[INDEX][1].words)
-    if RUNS not in heard:
+def _sent_union(index_words: int, observed: Observed) -> WideIndex | None:
+    """The union that a round sent; None if it sent no index."""
+    words = None if INDEX not in observed else widened(observed[INDEX][1].words)
+    if RUNS not in observed:
         return words
     union = np.zeros(index_words, np.uint64)
-    if words is not None:  # else no run has a member
-        bits.scatter_words(widened(heard[RUNS][1].words), words, union)
+    if words is not None:  # without words, no run has a member
+        bits.scatter_words(widened(observed[RUNS][1].words), words, union)
     return union
 
 
-def _told_blocks(elements: int, heard: Heard) -> NDArray[np.bool_] | None:
-    """Which blocks are live, in a round that sent blocks."""
-    if BLOCKS not in heard:
+def _sent_blocks(elements: int, observed: Observed) -> NDArray[np.bool_] | None:
+    """The live blocks that a round sent; None if it sent no block index."""
+    if BLOCKS not in observed:
         return None
-    words = heard[BLOCKS][1].words.view(np.uint8)
+    words = observed[BLOCKS][1].words.view(np.uint8)
     count = -(-elements // BLOCK_ELEMENTS)
     return np.unpackbits(words, bitorder="little", count=count).astype(np.bool_)
 
@@ -92,14 +92,14 @@ def _live_blocks(index: WideIndex) -> NDArray[np.bool_]:
 
 
 def _with_one_in_each(live: NDArray[np.bool_], shown: WideIndex) -> WideIndex:
-    """These members, and the first element of every live block that has none of them."""
+    """Add the first element of every live block without a member."""
     index = shown.copy()
     index[_RUN_WORDS * np.flatnonzero(live & ~_live_blocks(shown))] = 1
     return index
 
 
 def _are_alike(one: WideIndex, other: WideIndex) -> bool:
-    """Whether two indexes name about as much, as far as chance allows."""
+    """Whether the sizes of two indexes differ by chance only."""
     extents = np.array([_extent(one), _extent(other)])
     return bool((extents.max(axis=0) <= with_margin(extents.min(axis=0))).all())
 

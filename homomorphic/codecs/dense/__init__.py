@@ -1,1 +1,1 @@
-"""Dense gradients: words for every element; one codec, and the names of some of its settings."""
+"""Dense gradients: words for every element. One codec, and other names for some of its settings."""

@@ -1,4 +1,4 @@
-"""How dense values travel: what is agreed on first, the messages, and what sums are made of them.
+"""Encoders of dense values: what they agree on first, their messages, and their decoded sums.
 
 Encoders keep no state, so one serves all workers and rounds.
 """
@@ -14,12 +14,12 @@ import numpy as np
 from netfold.homomorphic.bounds import ErrorBound, FloatAddBound
 from netfold.homomorphic.codec import Exchange, Gradient, Merge, Merged, Message, Round, Scaling, Work
 from netfold.homomorphic.index.members import (
-    Bucket,
-    everyone,
+    WorkerBucket,
     exchange_members,
+    full_support,
     members_of,
-    placed,
-    tell_infinite,
+    report_infinite,
+    word_layout,
 )
 from netfold.homomorphic.numbers import exponents
 from netfold.homomorphic.numbers.compact import all_of, block_starts
@@ -28,7 +28,7 @@ from netfold.homomorphic.numbers.formats import Values, number_format, number_me
 
 
 class DenseEncoder(Protocol):
-    """One worker's side, and what a codec says of it."""
+    """One worker's side, with the properties that its codec reports."""
 
     @property
     def merges(self) -> frozenset[Merge]:
@@ -51,13 +51,13 @@ class DenseEncoder(Protocol):
 
 @dataclass(frozen=True)
 class FloatEncoder:
-    """The gradient itself, added in float32 wherever messages meet."""
+    """The gradient itself; the network adds in float32."""
 
     merges: ClassVar[frozenset[Merge]] = frozenset({Merge.FLOAT_ADD})
     is_linear: ClassVar[bool] = True
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        """Send the gradient, return the merged words, read-only, as other workers may share them."""
+        """Send the gradient; return the merged words, read-only because workers may share them."""
         decode_work = Work(gradient.nbytes, gradient.nbytes)
         (merged,) = yield (Message(gradient, Merge.FLOAT_ADD, "values", decode_work=decode_work),)
         decoded: Gradient = merged.words.view()
@@ -65,7 +65,7 @@ class FloatEncoder:
         return decoded
 
     def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
-        """Of n − 1 float32 additions."""
+        """Bound n − 1 float32 additions."""
         return FloatAddBound(len(gradients))
 
 
@@ -86,13 +86,13 @@ class BlockEncoder:
                 gradient,
                 Merge.ADD,
                 "values",
-                # once for the exponents, once to quantise
+                # Read once for the exponents and once to quantise.
                 Work(2 * gradient.nbytes, gradient.nbytes + own.nbytes),
                 Scaling(own, self.block_elements, round.workers),
                 decode_work=Work(gradient.nbytes + own.nbytes, gradient.nbytes),
             ),
         )
-        assert merged.exponents is not None, "the driver owes a scaled message its agreed exponents"
+        assert merged.exponents is not None, "the driver must return the agreed exponents of a scaled message"
         decoded = np.empty(gradient.size, np.float32)
         starts = block_starts(gradient.size, self.block_elements)
         exponents.dequantize(
@@ -101,13 +101,13 @@ class BlockEncoder:
         return decoded
 
     def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
-        """See `BlockBound`."""
+        """Bound block floating point (`BlockBound`)."""
         return exponents.error_bound(gradients, self.block_elements)
 
 
 @dataclass(frozen=True)
 class FactorEncoder:
-    """Integers by a constant factor; a network that adds floats does so where they overflow."""
+    """Integers by a constant factor; a network that can adds floats where they overflow."""
 
     merges: ClassVar[frozenset[Merge]] = frozenset({Merge.ADD})
     is_linear: ClassVar[bool] = True
@@ -115,7 +115,7 @@ class FactorEncoder:
     factor: float
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        """Send the gradient as integers, and as it is to a network that adds floats where those overflow."""
+        """Send integers, and also the floats to a network that adds those where integers overflow."""
         (merged,) = yield (
             Message(
                 factor_words(gradient, self.factor, round),
@@ -129,13 +129,13 @@ class FactorEncoder:
         return factor_sums(merged, self.factor)
 
     def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
-        """See `FactorBound`."""
+        """Bound a constant factor (`FactorBound`)."""
         return factor_error_bound(gradients, self.factor)
 
 
 @dataclass(frozen=True)
 class AgreedEncoder:
-    """Any number format: what its blocks need is agreed on first, then all elements are sent."""
+    """Any number format: the workers agree on its blocks first, then send all elements."""
 
     is_linear: ClassVar[bool] = False  # what a word means depends on all workers
 
@@ -144,7 +144,7 @@ class AgreedEncoder:
 
     @property
     def merges(self) -> frozenset[Merge]:
-        """Those of the numbers."""
+        """The merges of the number format."""
         return number_merges(self.values)
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
@@ -155,15 +155,15 @@ class AgreedEncoder:
         announced = numbers.announce(all_of(gradient, self.block_elements), round)
         merged: tuple[Merged, ...] = (yield announced) if announced else ()
         agreed = numbers.agree(gradient.size, announced, merged, round)
-        place = placed(members_of(everyone(gradient.size), self.block_elements), agreed)
+        place = word_layout(members_of(full_support(gradient.size), self.block_elements), agreed)
         if not place.offsets[-1]:  # zeros everywhere
             return np.zeros(gradient.size, np.float32)
-        bucket = Bucket(gradient, round)
+        bucket = WorkerBucket(gradient, round)
         infinite = yield from exchange_members(bucket, place, numbers, "values")
-        tell_infinite(infinite, bucket.decoded, round)
+        report_infinite(infinite, bucket.decoded, round)
         return bucket.decoded
 
     def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
-        """That of the numbers."""
+        """The bound of the number format."""
         numbers = number_format(self.values, self.block_elements)
         return numbers.error_bound(gradients, is_forecast=False)

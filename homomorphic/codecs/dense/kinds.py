@@ -1,6 +1,6 @@
 """The kinds of dense codecs: `dense`, and other names for some of its settings, with fewer options.
 
-A name and its setting send the same words, decode the same sums and refuse the same values.
+A name and its setting send the same words, decode the same sums and reject the same values.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from netfold.homomorphic.index.bits import WORD_ELEMENTS
 from netfold.homomorphic.index.membership import check_block_elements
 from netfold.homomorphic.numbers.factor import check_factor
 
-EXPONENT_ELEMENTS = 256  # where nobody says otherwise: the payload of SwitchML's larger packet
+EXPONENT_ELEMENTS = 256  # default: the payload of SwitchML's larger packet
 _DIGITS_ELEMENTS = 4096
 
 DenseValues = Literal["block_exponent", "float32", "exact", "factor"]
 
 
 class Family(ABC):
-    """What the kinds have in common: each is a setting of `dense`."""
+    """Base of the dense kinds: each is a setting of `dense`."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
 
@@ -41,25 +41,25 @@ class Family(ABC):
 
     @property
     def exact(self) -> bool:
-        """Integers do not care about the order."""
+        """True for integers: their order does not matter."""
         return Merge.FLOAT_ADD not in self.merges
 
     @property
     def merges(self) -> frozenset[Merge]:
-        """Those of the encoder."""
+        """The merges of the encoder."""
         return self.setting.encoder.merges
 
     @property
     def is_linear(self) -> bool:
-        """Whether nothing is agreed on by all workers."""
+        """True if the words depend on this worker only."""
         return self.setting.encoder.is_linear
 
     def worker(self, rank: int, workers: int, seed: int) -> DenseEncoder:
-        """Encoder of one worker; it keeps no state."""
+        """The encoder, which keeps no state."""
         return self.setting.encoder
 
     def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
-        """That of the encoder."""
+        """The bound of the encoder."""
         return self.setting.encoder.error_bound(gradients)
 
 
@@ -70,8 +70,8 @@ class Dense(Family):
 
     values: how a value becomes words: block_exponent (one integer, as fixed_point), float32 (as none), exact
         (several integers, whose sum is the true one), factor (one integer, the same factor for all elements).
-    block_elements: block_exponent: elements that share an exponent; left out, the network's own unit, or 256
-        where there is no network. exact: elements that have as many digits, a power of two from 64 to 65536;
+    block_elements: block_exponent: elements that share an exponent; left out, the network's unit, or 256
+        without a network. exact: elements that share a number of digits, a power of two from 64 to 65536;
         left out, 4096.
     factor: factor: integers per unit of value; ATP's is 1e6.
     """
@@ -93,7 +93,7 @@ class Dense(Family):
             self._check_block_elements(self.block_elements)
 
     def _check_block_elements(self, block_elements: int) -> None:
-        """Refuse blocks of no or of the wrong size."""
+        """Reject a block size that does not fit the values."""
         if self.values == "exact":
             check_block_elements(block_elements, WORD_ELEMENTS)
         elif self.values != "block_exponent":
@@ -104,7 +104,7 @@ class Dense(Family):
         elif block_elements < 1:
             raise ValueError(
                 f"block_elements is {block_elements}: a block needs at least 1 element; "
-                f"leave it out for the network's own unit"
+                f"leave it out for the network's unit"
             )
 
     @property
@@ -114,7 +114,7 @@ class Dense(Family):
 
     @property
     def encoder(self) -> DenseEncoder:
-        """What sends such values."""
+        """The encoder of these values."""
         match self.values:
             case "float32":
                 return FloatEncoder()
@@ -127,7 +127,7 @@ class Dense(Family):
                 return FactorEncoder(self.factor)
 
     def carried_by(self, carrier: Carrier) -> Dense:
-        """With the network's unit as its block where exponents are shared and that is left out."""
+        """Fill in the network's unit as the block of exponents if that is left out."""
         if self.values != "block_exponent":
             return self
         return replace(self, block_elements=self.block_elements or carrier.unit_elements)
@@ -136,7 +136,7 @@ class Dense(Family):
 @register
 @dataclass(frozen=True)
 class Uncompressed(Family):
-    """Dense float32 gradients; the sum depends on the order in which the network adds. No options."""
+    """Dense float32 gradients; the sum depends on the order of the network's additions. No options."""
 
     kind: ClassVar[str] = "none"
 
@@ -151,9 +151,9 @@ class Uncompressed(Family):
 class FixedPoint(Family):
     """Dense gradients as int32 words with an agreed exponent per block, or with a constant factor.
 
-    block_elements: elements that share an exponent; left out, the network's own unit (what it sends and
-    answers as one: a UDP packet, an RDMA message), or 256 where there is no network.
-    factor: integers per unit of value, the same for all elements, in the place of exponents; ATP's is 1e6.
+    block_elements: elements that share an exponent; left out, the network's unit (a UDP packet, an RDMA
+    message), or 256 without a network.
+    factor: integers per unit of value, the same for all elements, instead of exponents; ATP's is 1e6.
     """
 
     kind: ClassVar[str] = "fixed_point"
@@ -162,7 +162,7 @@ class FixedPoint(Family):
     factor: float | None = None
 
     def __post_init__(self) -> None:
-        setting = self.setting  # refuses what is out of range
+        setting = self.setting  # rejects values out of range
         if setting.factor is not None and self.block_elements is not None:
             raise ValueError(
                 "factor and block_elements exclude each other: with a factor no block has an exponent; "
@@ -177,16 +177,16 @@ class FixedPoint(Family):
         return Dense("block_exponent", self.block_elements)
 
     def carried_by(self, carrier: Carrier) -> FixedPoint:
-        """As its setting is."""
+        """Fill in the block as its setting does."""
         return replace(self, block_elements=self.setting.carried_by(carrier).block_elements)
 
 
 @register
 @dataclass(frozen=True)
 class DenseExact(Family):
-    """Dense gradients whose decoded sums are the correctly rounded true ones.
+    """Dense gradients whose decoded sums are the true sums, correctly rounded.
 
-    block_elements: elements that have as many digits; a power of two from 64 to 65536.
+    block_elements: elements that share a number of digits; a power of two from 64 to 65536.
     """
 
     kind: ClassVar[str] = "exact"
@@ -194,7 +194,7 @@ class DenseExact(Family):
     block_elements: int = _DIGITS_ELEMENTS
 
     def __post_init__(self) -> None:
-        _ = self.setting  # refuses what is out of range
+        _ = self.setting  # rejects values out of range
 
     @property
     def setting(self) -> Dense:

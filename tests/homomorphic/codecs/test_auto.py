@@ -1,4 +1,4 @@
-"""The choice among encodings: what it goes by, against what codecs announce, and what comes of it."""
+"""Codec `auto`: expected costs against what codecs announce, and the choices made."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from netfold.homomorphic.codec import Carrier, Codec, Gradient, Merged, MessageSize, Note, NoteKind, Round
 from netfold.homomorphic.codecs.auto import Auto
-from netfold.homomorphic.codecs.auto_choice.costs import Cost, round_ps
+from netfold.homomorphic.codecs.auto_choice.costs import RoundCost, round_ps
 from netfold.homomorphic.codecs.auto_choice.experience import Choice, Experience
 from netfold.homomorphic.codecs.dense.kinds import Dense
 from netfold.homomorphic.codecs.lossless import Lossless
@@ -45,17 +45,17 @@ def drawn(density: float, seed: int, elements: int = 50_000, pattern: str = "iid
 
 
 def rounds(codec: Codec, gradients: Iterable[list[Gradient]]) -> tuple[list[Folded], list[list[Note]]]:
-    """Round after round of one bucket, and what worker 0 told of each."""
+    """Round after round of one bucket, and the notes of worker 0 on each."""
     results, notes, encoders = [], [], None
     for step, own in enumerate(gradients):
-        told: list[Note] = []
+        reported: list[Note] = []
         encoders = encoders or [codec.worker(rank, len(own), 0) for rank in range(len(own))]
-        results.append(fold(encoders, own, Round(step, 0, len(own), 7, tell=told.append)))
-        notes.append(told[:: len(own)])
+        results.append(fold(encoders, own, Round(step, 0, len(own), 7, report=reported.append)))
+        notes.append(reported[:: len(own)])
     return results, notes
 
 
-def announced_cost(result: Folded) -> Cost:
+def announced_cost(result: Folded) -> RoundCost:
     """What a round really asked for, from its messages."""
     operations = tuple(
         tuple(MessageSize(message.words.size) for message in own[0]) for own in result.messages
@@ -63,10 +63,10 @@ def announced_cost(result: Folded) -> Cost:
     works = [
         work for own in result.messages for message in own[0] for work in (message.work, message.decode_work)
     ]
-    return Cost(operations, sum(work.read_bytes + work.written_bytes for work in works))
+    return RoundCost(operations, sum(work.read_bytes + work.written_bytes for work in works))
 
 
-def staged(cost: Cost) -> list[list[int]]:
+def staged(cost: RoundCost) -> list[list[int]]:
     """Words of the messages of its operations, none of which is scaled: exponents go ahead of their words."""
     found = []
     for operation in cost.operations:
@@ -78,7 +78,7 @@ def staged(cost: Cost) -> list[list[int]]:
 
 
 def chosen(notes: list[list[Note]]) -> list[str]:
-    return [note.name for told in notes for note in told if note.kind is NoteKind.CHOICE]
+    return [note.name for own in notes for note in own if note.kind is NoteKind.CHOICE]
 
 
 @pytest.mark.parametrize("values", ["block_exponent", "float32", "exact"])
@@ -93,8 +93,8 @@ def test_what_is_expected_of_a_choice_is_what_its_codec_announces(
     numbers = number_format(values, 4096)
     (first, _), _ = rounds(Auto(values).choices[Choice.PACKED], [[gradient]] * 2)
     known = Experience(values, numbers, 256, history := History())
-    heard = {one.label: (one, Merged(one.words, 1)) for one in first.messages[0][0]}
-    seen = known.learn(gradient, heard, Round(0, 0, 1, 7))
+    observed = {one.label: (one, Merged(one.words, 1)) for one in first.messages[0][0]}
+    seen = known.learn(gradient, observed, Round(0, 0, 1, 7))
     assert seen is not None
     history.add(Round(0, 0, 1, 7), gradient.size, seen)
     expected = known.costs(Round(1, 0, 1, 7))
@@ -112,7 +112,7 @@ def test_what_is_expected_of_a_choice_is_what_its_codec_announces(
 
 def test_the_time_of_operations_is_that_of_their_round_trips_and_words() -> None:
     carrier = Carrier(latency_ps=5 * US, rate_bps=32 * GBPS, memory_bps=8 * GBPS)
-    cost = Cost(((MessageSize(50), MessageSize(130)), (MessageSize(0),), (MessageSize(1000),)), 2000)
+    cost = RoundCost(((MessageSize(50), MessageSize(130)), (MessageSize(0),), (MessageSize(1000),)), 2000)
     # A word and a byte are 1 ns each; nothing is sent in the second operation.
     assert round_ps(cost, carrier) == 5 * US + 180 * NS + 5 * US + 1000 * NS + 2000 * NS
 
@@ -134,7 +134,7 @@ def test_the_note_of_a_choice() -> None:
 
     # A word is 1 ns. 8 words of bits, then 256 values; 32 of bits of runs, 8 of those of four, 256 values;
     # 2000 of index and 3 x 148 of a sketch with room for 317 at a load of 0.77, and 32 to spare; and so on.
-    assert [note.text for told in notes for note in told] == [
+    assert [note.text for own in notes for note in own] == [
         "packed: nothing has been measured yet",
         "block_sparse, bitmap: 2.26 us expected, packed, two_level 3.3, lossless, concurrent 3.44, "
         "packed 4.26, dense 65; the last round had 256 of 64000 elements",
@@ -143,30 +143,30 @@ def test_the_note_of_a_choice() -> None:
 
 @pytest.mark.parametrize("values", ["block_exponent", "float32", "exact"])
 def test_all_workers_choose_alike(values: Values) -> None:
-    """Whatever their own gradients are like: fold refuses encoders that are not in lock-step."""
-    told: list[Note] = []
+    """For any gradients: fold rejects encoders that are not in lock-step."""
+    reported: list[Note] = []
     codec = Auto(values)
     encoders = [codec.worker(rank, 4, 0) for rank in range(4)]
     for step in range(6):
         gradients = [drawn(0.02 * rank * (step % 3), 10 * step + rank, 20_000) for rank in range(4)]
-        result = fold(encoders, gradients, Round(step, 0, 4, 7, tell=told.append))
+        result = fold(encoders, gradients, Round(step, 0, 4, 7, report=reported.append))
         assert len({decoded.tobytes() for decoded in result.decoded}) == 1
         off_by = np.abs(result.decoded[0] - np.sum(gradients, axis=0, dtype=np.float64))
         assert (off_by <= bound_of(codec, gradients)).all()
 
-    choices = [note.text for note in told if note.kind is NoteKind.CHOICE]
+    choices = [note.text for note in reported if note.kind is NoteKind.CHOICE]
     assert choices == [text for text in choices[::4] for _ in range(4)]
 
 
 def test_buckets_are_chosen_for_one_by_one() -> None:
-    codec, told = Auto(), list[Note]()
+    codec, reported = Auto(), list[Note]()
     encoders = [codec.worker(rank, 2, 0) for rank in range(2)]
     for step in range(2):
         for bucket, density in enumerate((1.0, 0.01)):
             gradients = [drawn(density, rank) for rank in range(2)]
-            fold(encoders, gradients, Round(step, bucket, 2, 7, tell=told.append))
+            fold(encoders, gradients, Round(step, bucket, 2, 7, report=reported.append))
 
-    texts = [note.text for note in told if note.kind is NoteKind.CHOICE][::2]
+    texts = [note.text for note in reported if note.kind is NoteKind.CHOICE][::2]
     assert [text.startswith("packed: nothing") for text in texts] == [True, True, False, False]
     members = [re.search(r"the last round had (\d+) of 50000", text) for text in texts[2:]]
     assert [int(found[1]) > 40_000 for found in members if found] == [True, False]
@@ -229,7 +229,7 @@ def vanishing(density: float, step: int) -> list[Gradient]:
 def test_what_a_sum_hides_is_known(
     draw: Draw, density: float, live_blocks: float, network: Carrier, best: Choice
 ) -> None:
-    """The best encoding from the second round on, and it stays, whether or not its rounds tell unions."""
+    """The best encoding from the second round on, and it stays, whether or not its rounds send unions."""
     is_live = np.arange(50_000) // 256 % round(1 / live_blocks) == 0
     gradients = [[one * is_live.astype(np.float32) for one in draw(density, step)] for step in range(12)]
 
@@ -253,12 +253,12 @@ def test_what_a_sum_hides_is_asked_again_when_it_looks_different() -> None:
 
 def test_rounds_are_forgotten_after_eight_steps() -> None:
     """Dense rounds add nothing to what is remembered: in the end there is nothing to judge a sketch by."""
-    encoder, told = Auto().carried_by(RING).worker(0, 1, 0), list[Note]()
+    encoder, reported = Auto().carried_by(RING).worker(0, 1, 0), list[Note]()
     for step in range(10):
-        fold([encoder], [drawn(1.0, step)], Round(step, 0, 1, 7, tell=told.append))
+        fold([encoder], [drawn(1.0, step)], Round(step, 0, 1, 7, report=reported.append))
 
-    assert [note.name for note in told] == [Choice.PACKED, *[Choice.DENSE] * 9]
-    assert [Choice.CONCURRENT in note.text for note in told] == [False, *[True] * 7, False, False]
+    assert [note.name for note in reported] == [Choice.PACKED, *[Choice.DENSE] * 9]
+    assert [Choice.CONCURRENT in note.text for note in reported] == [False, *[True] * 7, False, False]
 
 
 @pytest.mark.parametrize("density", [0.01, 1.0])
@@ -275,7 +275,7 @@ def test_a_bucket_may_change_its_length(codec: Codec, density: float) -> None:
         off_by = np.abs(result.decoded[0] - np.sum(own, axis=0, dtype=np.float64))
         assert (off_by <= bound_of(codec, own)).all()
     if isinstance(codec, Auto):
-        are_new = [told[0].text == "packed: nothing has been measured yet" for told in notes]
+        are_new = [own[0].text == "packed: nothing has been measured yet" for own in notes]
         assert are_new == [True, False, True, False, True]
 
 
@@ -311,7 +311,7 @@ def test_figures_that_are_left_out_are_the_network_s() -> None:
 @pytest.mark.parametrize("name", ["latency_us", "rate_gbps", "memory_gbps"])
 @pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
 def test_figures_must_be_finite_and_positive(name: str, value: float) -> None:
-    text = f"{name} is {value}: it must be finite and more than 0; leave it out otherwise"
+    text = f"{name} is {value}: must be finite and more than 0, or left out"
     with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
         Auto(**{name: value})
 

@@ -23,7 +23,7 @@ from tests.examples import examples
 from tests.reference.codecs.digits import exact_sum
 from tests.reference.codecs.quantise import scale_of
 
-BLOCK_ELEMENTS = 4096  # that share an exponent, where nobody says otherwise
+BLOCK_ELEMENTS = 4096  # that share an exponent, by default
 SPARE_BITS = 3  # by which a forecast exponent may be too large
 INDEXES = ("flat", "two_level", "bloom")
 STAGED: tuple[tuple[str, dict[str, object]], ...] = (
@@ -234,7 +234,7 @@ def test_sums_are_exact_where_tables_fail_and_forecasts_are_wrong(values: str) -
         encoders = [codec.worker(rank, 3, 0) for rank in range(3)]
         shape = Shape(9000, 3, 0.03, "rows", "normal", is_shared=False)
         for step, gradients in enumerate(drifting(shape, random)):
-            found = fold(encoders, gradients, Round(step, 0, 3, seed, tell=notes.append)).decoded[0]
+            found = fold(encoders, gradients, Round(step, 0, 3, seed, report=notes.append)).decoded[0]
 
             assert_same(found, expected_of_forecast(found, gradients, codec))
         for note in notes:
@@ -274,7 +274,7 @@ def test_sums_are_exact_in_ten_million_elements(kind: str, index: str, values: s
     assert_same(decoded(codec, gradients, [1, 0], 1), expected(gradients, codec))
 
 
-def test_sums_beyond_float32_become_infinite_and_are_told() -> None:
+def test_sums_beyond_float32_become_infinite_and_are_reported() -> None:
     """A true sum of half a step below 2^128 or more rounds to infinity; ties below it do not."""
     largest = np.float32(2**128 - 2**104)
     gradients = [np.array([largest, largest, 0, -largest], np.float32) for _ in range(2)]
@@ -283,7 +283,7 @@ def test_sums_beyond_float32_become_infinite_and_are_told() -> None:
     for kind, options in (("lossless", {"load": 0.3}), ("packed", {}), ("exact", {}), ("block_sparse", {})):
         codec = codec_kinds()[kind](**({} if kind == "exact" else {"values": "exact"}), **options)
         encoders = [codec.worker(rank, 2, 0) for rank in range(2)]
-        sums = fold(encoders, gradients, Round(0, 0, 2, 0, tell=notes.append)).decoded[0]
+        sums = fold(encoders, gradients, Round(0, 0, 2, 0, report=notes.append)).decoded[0]
 
         assert sums.tolist() == [math.inf, float(largest), 0, -math.inf]
         assert notes[-1].kind is NoteKind.INFINITE

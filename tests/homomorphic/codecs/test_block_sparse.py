@@ -125,7 +125,7 @@ def test_work_counts_the_gradient_once_and_every_word(blocks: str, values: str) 
 
 @pytest.mark.parametrize("next_block", [2, 3, 5, 7, 8, 12, -5, 99])
 def test_next_blocks_that_cannot_be_are_refused(next_block: int) -> None:
-    """Of two columns, the first stands at block 2, and this worker's next in it is block 6."""
+    """Of two columns, the first is at block 2, and this worker's next in it is block 6."""
     gradient = np.zeros(12 * BLOCK_ELEMENTS, np.float32)
     gradient[[2 * BLOCK_ELEMENTS, 6 * BLOCK_ELEMENTS]] = 1
 
@@ -170,7 +170,7 @@ def test_a_lost_block_is_refused() -> None:
 
 @pytest.mark.parametrize("columns", [0, -1])
 def test_columns_that_cannot_work(columns: int) -> None:
-    text = f"columns is {columns}: at least 1 block must be under way, 512 is usual"
+    text = f"columns is {columns}: must be at least 1, 512 is usual"
     with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
         BlockSparse(columns=columns)
 

@@ -1,4 +1,4 @@
-"""Lossless, concurrent: rounds that grow, move and jump; always right, and told as a plain twin says."""
+"""Lossless, concurrent: rounds that grow, move and jump; always right, with the notes of a plain twin."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ def test_the_tiles_that_outgrow_their_forecast_are_those_of_the_plain_one(
         if history:
             sizes = plain.Sizes(elements, BLOCK_ELEMENTS, TILE_MEMBERS, load)
             outgrown, populated = plain.missed(history, actual, sizes)
-            told = [(note.count, note.total) for note in result.notes_of(NoteKind.FORECAST)]
-            assert told == ([(outgrown, populated)] if outgrown else [])
+            notes = [(note.count, note.total) for note in result.notes_of(NoteKind.FORECAST)]
+            assert notes == ([(outgrown, populated)] if outgrown else [])
         history.append(actual)
 
 
@@ -144,7 +144,7 @@ def test_a_bucket_that_drifts_is_within_the_margin() -> None:
     assert [result.notes_of(NoteKind.FORECAST) for result in results] == 10 * [[]]
 
 
-def test_a_jump_is_told_and_sent_again_packed_and_then_known() -> None:
+def test_a_jump_is_reported_and_sent_again_packed_and_then_known() -> None:
     results = rounds_of(concurrent(), [Kind(0.03), Kind(0.03), Kind(0.3), Kind(0.3)])
     jumped = results[2]
 
@@ -261,7 +261,7 @@ def test_only_the_last_four_rounds_count() -> None:
     assert min(words[:4]) > 3 * max(words[4:])
 
 
-def test_an_infinite_sum_that_is_sent_again_is_told_once() -> None:
+def test_an_infinite_sum_that_is_sent_again_is_reported_once() -> None:
     """It is found in a whole tile that had outgrown its forecast, and again in what replaces it."""
     encoders = encoders_of(concurrent(values="exact"), 2)
     gradients = [np.full(ELEMENTS, 2.0**127, np.float32), np.full(ELEMENTS, -(2.0**126), np.float32)]
@@ -277,16 +277,16 @@ def test_an_infinite_sum_that_is_sent_again_is_told_once() -> None:
     assert np.isinf(result.decoded).sum() == 1
 
 
-def test_infinite_sums_are_told_once() -> None:
+def test_infinite_sums_are_reported_once() -> None:
     codec = concurrent(values="exact")
     encoders = encoders_of(codec, 2)
     gradients = drawn(Kind(0.05, 100), 2, ELEMENTS, 0)
     for gradient in gradients:
         gradient[[7, 4000]] = np.finfo(np.float32).max
-    told: list[Note] = []
+    notes: list[Note] = []
     for step in range(3):
-        told = play(encoders, gradients, step).notes_of(NoteKind.INFINITE)
-        assert [(note.count, note.elements.tolist()) for note in told] == [(2, [7, 4000])]
+        notes = play(encoders, gradients, step).notes_of(NoteKind.INFINITE)
+        assert [(note.count, note.elements.tolist()) for note in notes] == [(2, [7, 4000])]
 
 
 @pytest.mark.parametrize("setting", ["repaired", "rotated"])

@@ -75,7 +75,7 @@ def test_values_below_half_a_step_become_zero_next_to_large_ones() -> None:
 
 
 def test_blocks_need_elements() -> None:
-    text = "block_elements is 0: a block needs at least 1 element; leave it out for the network's own unit"
+    text = "block_elements is 0: a block needs at least 1 element; leave it out for the network's unit"
     with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
         FixedPoint(0)
 
@@ -138,7 +138,7 @@ def test_the_network_s_unit_is_the_block_of_exponents(kind: str) -> None:
         ({"factor": 1e6}, "factor belongs to values factor, found values block_exponent; remove it"),
         (
             {"values": "factor", "factor": 0.0},
-            "factor is 0.0: it must be finite and 2.94e-39 or more, for example 1e6",
+            "factor is 0.0: must be finite and at least 2.94e-39, for example 1e6",
         ),
         (
             {"values": "float32", "block_elements": 64},
@@ -150,7 +150,7 @@ def test_the_network_s_unit_is_the_block_of_exponents(kind: str) -> None:
         ),
         (
             {"block_elements": 0},
-            "block_elements is 0: a block needs at least 1 element; leave it out for the network's own unit",
+            "block_elements is 0: a block needs at least 1 element; leave it out for the network's unit",
         ),
     ],
 )

@@ -24,7 +24,7 @@ def run(codec: FixedPoint, sample: Sample, order: list[int], takes_floats: bool)
 
 @given(samples(), st.sampled_from([1.0, 1e4, 1e6, 1e8]))
 def test_the_law_with_a_factor(sample: Sample, factor: float) -> None:
-    """Whatever fits is exact in any order; whatever does not is an error that names it."""
+    """Values in range are exact in any order; others are an error that names the element."""
     codec = FixedPoint(factor=factor)
     limit = WORD_MAX // sample.round.workers
     fits = all((np.abs(np.rint(one.astype(np.float64) * factor)) <= limit).all() for one in sample.gradients)
@@ -73,7 +73,7 @@ def test_floats_replace_words_whose_sum_overflows(largest: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "text"),
     [
         (
             1100.0,
@@ -87,12 +87,12 @@ def test_floats_replace_words_whose_sum_overflows(largest: float) -> None:
         ),
     ],
 )
-def test_what_a_factor_cannot_carry(value: float, told: str) -> None:
+def test_what_a_factor_cannot_carry(value: float, text: str) -> None:
     gradient: Gradient = np.array([0.0, value], np.float32)
 
     with pytest.raises(EncodeError) as caught:
         folded(FixedPoint(factor=1e6), [gradient, gradient])
-    assert str(caught.value) == told
+    assert str(caught.value) == text
 
 
 def test_the_largest_word_that_a_factor_carries() -> None:
@@ -111,7 +111,7 @@ def test_the_largest_word_that_a_factor_carries() -> None:
 def test_factors_that_are_none(factor: float) -> None:
     with pytest.raises(ValueError) as caught:
         FixedPoint(factor=factor)
-    assert str(caught.value) == f"factor is {factor}: it must be finite and 2.94e-39 or more, for example 1e6"
+    assert str(caught.value) == f"factor is {factor}: must be finite and at least 2.94e-39, for example 1e6"
 
 
 def test_half_of_the_smallest_factor_makes_0_of_every_value() -> None:

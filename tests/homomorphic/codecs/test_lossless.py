@@ -207,7 +207,7 @@ def test_an_infinity_spoils_no_other_element() -> None:
     assert np.flatnonzero(~np.isfinite(played.decoded)).tolist() == [7]
 
 
-def test_a_table_is_no_larger_than_its_tile_whatever_its_digits() -> None:
+def test_a_table_is_no_larger_than_its_tile_for_any_digits() -> None:
     """One tiny value gives its block, and so a whole table, many digits; a tile sent whole pays them once."""
     gradients = sparse(200_000, 0.12, 8)
     for gradient in gradients:
@@ -222,7 +222,7 @@ def test_a_table_is_no_larger_than_its_tile_whatever_its_digits() -> None:
 def test_a_tile_that_is_as_large_as_its_table_is_sent_whole(elements: int, is_whole: bool) -> None:
     """Ten members take 13 counters at a load of 0.77, and 32 to spare: 45, which is three rows of 15."""
     seen = Seen(np.array([10]), AgreedNothing(1))
-    layout = tiled.layout_of(sketch.REPAIRED_SHAPE, 0.77, elements, seen, 64)
+    layout = tiled.layout_of(sketch.REPAIRED_TILING, 0.77, elements, seen, 64)
 
     assert (layout.is_whole.tolist(), layout.rows.tolist()) == ([is_whole], [0 if is_whole else 15])
 
@@ -250,14 +250,14 @@ def test_a_lost_index_is_refused() -> None:
 
 
 def test_an_index_beyond_the_gradient_is_refused() -> None:
-    text = "the merged index names elements beyond the last, 2: a worker's index was damaged on the way"
+    text = "the merged index has elements beyond the last, 2: a worker's index was damaged on the way"
     with pytest.raises(DecodeError, match=f"^{re.escape(text)}$"):
         exchange([np.ones(3, np.float32)], {"index": 8})
 
 
 @pytest.mark.parametrize(("fault", "found"), [(-1, 0), (127, 128)])
 def test_exponents_out_of_range_are_refused(fault: int, found: int) -> None:
-    text = f"the merged exponent of block 0 is {found}: must lie between 1, which this worker sent, and 127"
+    text = f"the merged exponent of block 0 is {found}: must be between 1, which this worker sent, and 127"
     with pytest.raises(DecodeError, match=f"^{re.escape(text)}$"):
         exchange([np.ones(3, np.float32)], {"exponents": fault})
 
@@ -265,7 +265,7 @@ def test_exponents_out_of_range_are_refused(fault: int, found: int) -> None:
 @pytest.mark.parametrize("load", [0.0, 0.82, float("nan")])
 def test_loads_that_cannot_work(load: float) -> None:
     text = (
-        f"load is {load}: members per counter must lie between 0.05 and 0.81; "
+        f"load is {load}: members per counter must be between 0.05 and 0.81; "
         "above 0.818 a sketch with three hashes cannot be peeled, 0.77 is a good choice"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):

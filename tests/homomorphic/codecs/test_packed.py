@@ -52,7 +52,7 @@ def test_sizes_densities_and_worker_counts(elements: int, density: float, worker
 
 @pytest.mark.parametrize("pattern", ["iid", "rows", "columns"])
 @pytest.mark.parametrize("density", [0.001, 0.1, 0.5])
-def test_a_word_per_member_whatever_the_pattern(density: float, pattern: str) -> None:
+def test_a_word_per_member_for_any_pattern(density: float, pattern: str) -> None:
     gradients = sparse(1_000_000, density, 2, pattern)
     union = np.count_nonzero((gradients[0] != 0) | (gradients[1] != 0))
 
@@ -117,7 +117,7 @@ def test_work_counts_the_bytes_of_every_pass() -> None:
 
 
 @pytest.mark.parametrize(
-    ("elements", "damage", "told"),
+    ("elements", "damage", "text"),
     [
         (
             64,
@@ -128,17 +128,17 @@ def test_work_counts_the_bytes_of_every_pass() -> None:
         (
             3,
             {"index": 8},
-            "the merged index names elements beyond the last, 2: a worker's index was damaged on the way",
+            "the merged index has elements beyond the last, 2: a worker's index was damaged on the way",
         ),
         (
             3,
             {"exponents": 127},
-            "the merged exponent of block 0 is 128: must lie between 1, which this worker sent, and 127",
+            "the merged exponent of block 0 is 128: must be between 1, which this worker sent, and 127",
         ),
     ],
 )
-def test_contradictions_are_refused(elements: int, damage: dict[str, int], told: str) -> None:
-    with pytest.raises(DecodeError, match=f"^{re.escape(told)}$"):
+def test_contradictions_are_refused(elements: int, damage: dict[str, int], text: str) -> None:
+    with pytest.raises(DecodeError, match=f"^{re.escape(text)}$"):
         play_damaged([np.ones(elements, np.float32)], damage)
 
 

@@ -79,7 +79,7 @@ def test_floats_are_flagged_added_and_peeled_as_the_release_does(
     assert [[float(word) for word in table] for table in tables] == [
         words.tolist() for words in part(result, "values")
     ]
-    assert_estimates_are_told(result, expected, len(members))
+    assert_estimates_are_reported(result, expected, len(members))
     total = np.sum(sample, axis=0, dtype=np.float64)
     slack = 1e-5 * (np.abs(total).max() + max(map(abs, expected.estimates.values()), default=0))
     for element, value in {**expected.values, **expected.estimates}.items():
@@ -124,24 +124,24 @@ def test_integers_are_added_peeled_and_estimated_to_the_bit(sample: list[Gradien
     result = played(published(values="block_exponent", ratio=ratio), sample)
 
     assert tables == [one.tolist() for one in part(result, "values")]
-    assert_estimates_are_told(result, expected, len(members))
+    assert_estimates_are_reported(result, expected, len(members))
     assert [
         float(np.float32(sums.get(element, 0)) / scale_of(exponents[element // BLOCK_ELEMENTS], workers))
         for element in range(elements)
     ] == result.decoded.tolist()
 
 
-def assert_estimates_are_told(result: Played, expected: integers.Peeled, members: int) -> None:
+def assert_estimates_are_reported(result: Played, expected: integers.Peeled, members: int) -> None:
     """By a note that names them all, if there are any."""
-    told = result.notes_of(NoteKind.ESTIMATE)
-    assert result.notes == told
+    notes = result.notes_of(NoteKind.ESTIMATE)
+    assert result.notes == notes
     if not expected.estimates:
-        assert told == []
+        assert notes == []
         return
     count = len(expected.estimates)
-    assert [(note.count, note.total) for note in told] == [(count, members)]
-    assert told[0].text == f"{count} of {members} members did not come out and are estimates"
-    assert sorted(expected.estimates) == told[0].elements.tolist()
+    assert [(note.count, note.total) for note in notes] == [(count, members)]
+    assert notes[0].text == f"{count} of {members} members did not peel and are estimates"
+    assert sorted(expected.estimates) == notes[0].elements.tolist()
 
 
 @examples(20)
@@ -219,7 +219,7 @@ def test_bytes_do_not_depend_on_the_density(
         assert 4 * (index + exponents + rows * LANES + tail) == announced_bytes
 
 
-def test_only_what_is_not_told_as_an_estimate_must_be_right() -> None:
+def test_only_elements_without_an_estimate_note_must_be_right() -> None:
     """Lanes with few rows often fail: the others are right, and the note names all that is not."""
     gradients = sparse(64 * LANES, 0.2, 2)
     codec = published(ratio=2, values="block_exponent")

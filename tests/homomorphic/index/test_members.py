@@ -12,24 +12,24 @@ from hypothesis import strategies as st
 from netfold.homomorphic.codec import Gradient, Merge, Merged, Note, NoteKind, Round
 from netfold.homomorphic.index import members
 from netfold.homomorphic.index.members import (
-    Bucket,
+    WorkerBucket,
     decode,
     encode,
-    everyone,
     exchange_members,
+    full_support,
     gather,
     members_message,
     members_of,
-    placed,
+    report_infinite,
     scatter,
-    tell_infinite,
+    word_layout,
 )
 from netfold.homomorphic.kernels.threads import VARIABLE
 from netfold.homomorphic.merge import merge_all
 from netfold.homomorphic.numbers.block_exponent import AgreedExponents
 from netfold.homomorphic.numbers.compact import all_of
 from netfold.homomorphic.numbers.exact import AgreedRanges
-from netfold.homomorphic.numbers.formats import Agreed, Format, number_format
+from netfold.homomorphic.numbers.formats import Agreed, NumberFormat, number_format
 from netfold.testing import values
 from tests.homomorphic.gradients import bound_of
 from tests.homomorphic.index.indexes import index_of
@@ -83,7 +83,7 @@ def _by_block(elements: int, random: np.random.Generator) -> Gradient:
     return np.ldexp(random.integers(-4, 5, elements), exponents).astype(np.float32)
 
 
-def agreed(form: Format, gradients: list[Gradient]) -> Agreed:
+def agreed(form: NumberFormat, gradients: list[Gradient]) -> Agreed:
     round = Round(0, 0, len(gradients), 0)
     sent = [form.announce(all_of(gradient, form.block_elements), round) for gradient in gradients]
     merged = [
@@ -151,24 +151,24 @@ def test_members_are_counted_block_by_block(case: Case) -> None:
 
 
 @pytest.mark.parametrize("elements", [1, 63, 64, 65, 128, 1000])
-def test_everyone_is_everyone_and_nobody_else(elements: int) -> None:
-    assert list(range(elements)) == plain.members(everyone(elements).tolist(), 64)
+def test_the_full_support_has_all_elements_and_no_others(elements: int) -> None:
+    assert list(range(elements)) == plain.members(full_support(elements).tolist(), 64)
 
 
-def test_nobody_has_no_blocks() -> None:
-    assert everyone(0).size == 0
-    assert members_of(everyone(0), 4096).starts.tolist() == [0]
+def test_the_full_support_of_no_elements_has_no_blocks() -> None:
+    assert full_support(0).size == 0
+    assert members_of(full_support(0), 4096).starts.tolist() == [0]
 
 
 @pytest.mark.parametrize("name", FORMATS)
 @given(case=cases(), chunk_elements=st.sampled_from([64, 512, 1 << 19]), threads=st.sampled_from(["1", "2"]))
-def test_words_are_those_of_the_definitions_whatever_the_chunks_and_threads(
+def test_words_are_those_of_the_definitions_for_any_chunks_and_threads(
     name: str, case: Case, chunk_elements: int, threads: str
 ) -> None:
     """And with one worker they decode to its values: to the bit, or for block_exponent to half a step."""
     form = number_format(name, case.block_elements)
     agreement = agreed(form, [case.gradient])
-    place = placed(members_of(case.index, case.block_elements), agreement, case.group_blocks)
+    place = word_layout(members_of(case.index, case.block_elements), agreement, case.group_blocks)
     expected = expected_words(case, agreement)
     assert len(expected) == place.offsets[-1]
     elements = case.gradient.size
@@ -209,8 +209,10 @@ def test_an_exchange_decodes_the_sum_of_the_members(name: str, case: Case, worke
     random = np.random.default_rng(workers)
     gradients = [random.permutation(case.gradient) for _ in range(workers)]
     form = number_format(name, case.block_elements)
-    place = placed(members_of(case.index, case.block_elements), agreed(form, gradients), case.group_blocks)
-    bucket = Bucket(gradients[0], Round(0, 0, workers, 0))
+    place = word_layout(
+        members_of(case.index, case.block_elements), agreed(form, gradients), case.group_blocks
+    )
+    bucket = WorkerBucket(gradients[0], Round(0, 0, workers, 0))
     decoded = bucket.decoded
     decoded[:] = 99
     exchange = exchange_members(bucket, place, form, "some")
@@ -238,13 +240,13 @@ def test_sums_beyond_float32_are_counted_in_every_chunk_and_named(
     gradient = np.ones(300, np.float32)
     gradient[[5, 70, 130]] = [largest, -largest, largest]
     form = number_format("exact", 64)
-    place = placed(members_of(everyone(300), 64), agreed(form, [gradient, gradient]))
+    place = word_layout(members_of(full_support(300), 64), agreed(form, [gradient, gradient]))
     message = members_message(gradient, place, form, "values")
     notes: list[Note] = []
     decoded = np.empty(300, np.float32)
 
     infinite = decode(place, 2 * message.words, decoded, clear=True)
-    tell_infinite(infinite, decoded, Round(0, 0, 2, 0, tell=notes.append))
+    report_infinite(infinite, decoded, Round(0, 0, 2, 0, report=notes.append))
 
     (note,) = notes
     assert note.kind is NoteKind.INFINITE
@@ -257,6 +259,6 @@ def test_sums_beyond_float32_are_counted_in_every_chunk_and_named(
 def test_nothing_infinite_is_not_worth_a_note() -> None:
     notes: list[Note] = []
 
-    tell_infinite(0, np.zeros(3, np.float32), Round(0, 0, 2, 0, tell=notes.append))
+    report_infinite(0, np.zeros(3, np.float32), Round(0, 0, 2, 0, report=notes.append))
 
     assert notes == []

@@ -112,7 +112,7 @@ def test_two_levels_take_half_a_bit_and_less(density: float, bits_per_element: f
     assert result.labels == [["index blocks"], ["index"]]
 
 
-def test_where_nobody_has_members_there_is_no_second_level() -> None:
+def test_without_members_there_is_no_second_level() -> None:
     result = exchange("two_level", [np.full(1000, -0.0, np.float32)] * 2)
 
     assert result.labels == [["index blocks"]]
@@ -223,20 +223,20 @@ def test_work_counts_the_bytes_of_every_pass() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "label", "elements", "word", "bits", "told"),
+    ("kind", "label", "elements", "word", "bits", "text"),
     [
         ("flat", "index", 4000, 70, ~1, "lacks elements this worker sent, first in word 70"),
         ("two_level", "index blocks", 4000, 1, ~2, "lacks elements this worker sent, first in word 1"),
         ("two_level", "index", 4000, 5, ~16, "lacks elements this worker sent, first in word 5"),
         ("bloom", "index", 4000, 1, 0, "lacks elements this worker sent, first in word 1"),
-        ("flat", "index", 3, 0, 8, "names elements beyond the last, 2"),
-        ("flat", "index", 65, 2, 2, "names elements beyond the last, 64"),
-        ("two_level", "index blocks", 65, 0, 4, "names blocks of 64 elements beyond the last, 1"),
-        ("two_level", "index", 65, 3, 1, "names elements beyond the last, 64"),
+        ("flat", "index", 3, 0, 8, "has elements beyond the last, 2"),
+        ("flat", "index", 65, 2, 2, "has elements beyond the last, 64"),
+        ("two_level", "index blocks", 65, 0, 4, "has blocks of 64 elements beyond the last, 1"),
+        ("two_level", "index", 65, 3, 1, "has elements beyond the last, 64"),
     ],
 )
 def test_contradictions_are_refused(
-    kind: IndexKind, label: str, elements: int, word: int, bits: int, told: str
+    kind: IndexKind, label: str, elements: int, word: int, bits: int, text: str
 ) -> None:
     """Bits of one word are taken away, or added."""
 
@@ -246,9 +246,9 @@ def test_contradictions_are_refused(
 
     gradient = np.zeros(elements, np.float32)
     gradient[:: 1 if kind != "bloom" else 100] = 1
-    lost = "lost or damaged" if "lacks" in told else "damaged"
-    text = f"the merged index {told}: a worker's index was {lost} on the way"
-    with pytest.raises(DecodeError, match=f"^{re.escape(text)}$"):
+    lost = "lost or damaged" if "lacks" in text else "damaged"
+    expected = f"the merged index {text}: a worker's index was {lost} on the way"
+    with pytest.raises(DecodeError, match=f"^{re.escape(expected)}$"):
         exchange(kind, [gradient] * 2, damage=damage)
 
 
@@ -260,7 +260,7 @@ def test_a_count_that_cannot_be_is_refused(total: int) -> None:
     gradient = np.zeros(4000, np.float32)
     gradient[::100] = 1
     text = (
-        f"the merged count of members is {total}: must lie between 40, which this worker sent, and "
+        f"the merged count of members is {total}: must be between 40, which this worker sent, and "
         "2147483646: a worker's count was lost or damaged on the way"
     )
     with pytest.raises(DecodeError, match=f"^{re.escape(text)}$"):

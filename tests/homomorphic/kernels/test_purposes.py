@@ -1,4 +1,4 @@
-"""Purposes of keyed numbers: told apart where they share a key, and named wherever one is drawn."""
+"""Purposes of keyed numbers: different where they share a key, and named at every draw."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
     assert squares(6) == [0, 1, 4, 9, 16, 25]
 
 
-def test_all_cores_are_used_where_nobody_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_cores_are_used_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
 
     assert threads_count() == os.cpu_count()

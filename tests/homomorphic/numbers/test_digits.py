@@ -1,4 +1,4 @@
-"""Exact numbers: every bit of the true sum, rounded once, whatever the values and however many workers."""
+"""Exact numbers: every bit of the true sum, rounded once, for any values and numbers of workers."""
 
 from __future__ import annotations
 
@@ -240,17 +240,17 @@ def test_what_exact_numbers_cannot_carry(value: float) -> None:
         (
             1,
             -1,
-            "the merged top exponent of block 1 is -1: must lie between 2, which this worker sent, and 128",
+            "the merged top exponent of block 1 is -1: must be between 2, which this worker sent, and 128",
         ),
         (
             0,
             129,
-            "the merged top exponent of block 0 is 129: must lie between 1, which this worker sent, and 128",
+            "the merged top exponent of block 0 is 129: must be between 1, which this worker sent, and 128",
         ),
         (
             4,
             150,
-            "the merged negated lowest exponent of block 1 is 150: must lie between -1, which this worker "
+            "the merged negated lowest exponent of block 1 is 150: must be between -1, which this worker "
             "sent, and 149",
         ),
         (

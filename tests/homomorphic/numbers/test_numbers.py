@@ -17,7 +17,7 @@ from netfold.homomorphic.numbers.block_exponent import SPARE_BITS, AgreedExponen
 from netfold.homomorphic.numbers.compact import all_of
 from netfold.homomorphic.numbers.exact import AgreedRanges
 from netfold.homomorphic.numbers.exponents import empty_exponent, largest_exponent, smallest_exponent
-from netfold.homomorphic.numbers.formats import Agreed, Format, number_format, word_starts
+from netfold.homomorphic.numbers.formats import Agreed, NumberFormat, number_format, word_starts
 from tests.homomorphic.gradients import Sample, bound_of, folded, samples
 from tests.reference.codecs.quantise import quantise, scale_of
 
@@ -25,7 +25,7 @@ NAMES = ["block_exponent", "float32", "exact"]
 INTEGERS = ["block_exponent", "exact"]
 
 
-def agreed(form: Format, gradients: list[Gradient]) -> Agreed:
+def agreed(form: NumberFormat, gradients: list[Gradient]) -> Agreed:
     """As every worker works it out, which must be the same."""
     round = Round(0, 0, len(gradients), 0)
     sent = [form.announce(all_of(gradient, form.block_elements), round) for gradient in gradients]
@@ -40,7 +40,9 @@ def starts_of(elements: int, block_elements: int) -> np.ndarray:
     return np.append(np.arange(0, elements, block_elements), elements).astype(np.int64)
 
 
-def summed(form: Format, agreement: Agreed, gradients: list[Gradient], group_blocks: int = 1) -> Gradient:
+def summed(
+    form: NumberFormat, agreement: Agreed, gradients: list[Gradient], group_blocks: int = 1
+) -> Gradient:
     starts = starts_of(gradients[0].size, form.block_elements)
     parts = np.empty((len(gradients), word_starts(agreement, starts, group_blocks)[-1]), form.dtype)
     for gradient, words in zip(gradients, parts, strict=True):
@@ -238,7 +240,7 @@ def test_impossible_merged_exponents_are_refused(merged: list[int], least: int) 
     form, round = number_format("block_exponent", 64), Round(0, 0, 2, 0)
     sent = form.announce(all_of(np.repeat(np.array([1, 2], np.float32), 64), 64), round)
     text = (
-        f"the merged exponent of block {least - 1} is {merged[least - 1]}: must lie between {least}, "
+        f"the merged exponent of block {least - 1} is {merged[least - 1]}: must be between {least}, "
         "which this worker sent, and 126"
     )
     with pytest.raises(DecodeError, match=f"^{re.escape(text)}$"):

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.kernels.keyed import splitmix64_plain
 from netfold.homomorphic.sketch.hashing import REPAIRED, ROTATED
-from netfold.homomorphic.sketch.hypergraph import hypergraph, replay, schedule
+from netfold.homomorphic.sketch.hypergraph import hypergraph, peeling_order, replay
 from netfold.homomorphic.sketch.tables import (
     MEMBERS_MAX,
-    Members,
     Tables,
+    TileWords,
     add,
     hashing_of,
     peel,
@@ -42,10 +42,10 @@ def starts_of(wanted: np.ndarray, tile_elements: int) -> np.ndarray:
     return np.cumsum([0, *members])
 
 
-def members_of(wanted: np.ndarray, words: np.ndarray, tile_elements: int) -> Members:
+def members_of(wanted: np.ndarray, words: np.ndarray, tile_elements: int) -> TileWords:
     index = np.zeros(-(-wanted.size // 64) * 64, np.bool_)
     index[: wanted.size] = wanted
-    return Members(
+    return TileWords(
         np.packbits(index, bitorder="little").view(np.uint64), starts_of(wanted, tile_elements), words
     )
 
@@ -165,7 +165,7 @@ def test_any_tile_peels_as_a_hypergraph_too(bucket: Bucket) -> None:
         tile_sums = np.empty(graph.negative.size, np.int32)
         table = merged[tables.word_starts[tile] : tables.word_starts[tile + 1]]
 
-        assert replay(graph, schedule(graph), table, tile_sums) != is_failed[tile]
+        assert replay(graph, peeling_order(graph), table, tile_sums) != is_failed[tile]
         if not is_failed[tile]:
             assert tile_sums.tolist() == sums[starts[tile] : starts[tile + 1]].tolist()
 
@@ -246,7 +246,7 @@ def test_a_crowded_counter_fails_its_tile() -> None:
 @pytest.mark.parametrize("name", ["iid", "rows of 64", "rows of 256", "rows of 4096", "columns"])
 @pytest.mark.parametrize("members", [1000, 8192])
 def test_tables_of_any_pattern_fail_as_rarely_as_random_ones(name: str, members: int) -> None:
-    """Two members of m share all counters with a probability of about 6 / m, whatever their structure."""
+    """Two members of m share all counters with a probability of about 6 / m, for any structure."""
     elements, tables_count = 2**18, 100
     random = np.random.default_rng(members)
     failures = 0

@@ -76,7 +76,7 @@ def guess(decoded: Gradient, round: Round, rank: int) -> None:
     """Two elements of every bucket 1 are a guess that is far off."""
     if round.bucket == 1:
         decoded[[7, 300]] = 50.0
-        round.tell(estimate(7, 300))
+        round.report(estimate(7, 300))
 
 
 def checks(folder: Path, *sets: str) -> dict[str, tuple[str, str]]:
@@ -116,7 +116,7 @@ def test_all_other_elements_are_held_to_it(tmp_path: Path, codec_does: CodecDoes
 def test_an_estimate_that_is_no_number_is_wrong(tmp_path: Path, codec_does: CodecDoes) -> None:
     def nothing(decoded: Gradient, round: Round, rank: int) -> None:
         decoded[3] = np.nan
-        round.tell(estimate(3))
+        round.report(estimate(3))
 
     codec_does(nothing)
 
@@ -169,7 +169,7 @@ def test_parts_that_were_sent_again(tmp_path: Path, codec_does: CodecDoes) -> No
 
     def redo(decoded: Gradient, round: Round, rank: int) -> None:
         count = round.bucket * (1 + round.step)
-        round.tell(Note(NoteKind.REDO, "tables did not decode", count, 6))
+        round.report(Note(NoteKind.REDO, "tables did not decode", count, 6))
 
     codec_does(redo)
 
@@ -184,7 +184,7 @@ def test_what_did_not_decode_at_once_for_other_reasons(tmp_path: Path, codec_doe
     def miss(decoded: Gradient, round: Round, rank: int) -> None:
         guess(decoded, round, rank)
         if round.step == 1:
-            round.tell(Note(NoteKind.FORECAST, "tiles had outgrown it", 2, 7))
+            round.report(Note(NoteKind.FORECAST, "tiles had outgrown it", 2, 7))
 
     codec_does(miss)
 
@@ -204,7 +204,7 @@ def test_notes_of_a_round_that_fails_are_kept(
     def give_up(decoded: Gradient, round: Round, rank: int) -> None:
         last = (round.step, round.bucket) == (1, 1)
         if not last or rank == 1:
-            round.tell(Note(NoteKind.REDO, "tables did not decode", 1 + 4 * last, 6))
+            round.report(Note(NoteKind.REDO, "tables did not decode", 1 + 4 * last, 6))
         if last and rank == 1:
             raise error("nothing helps")
 
@@ -242,8 +242,8 @@ def test_what_cannot_be_encoded_is_nothing_undecoded(tmp_path: Path, codec_does:
 def test_choices_and_forecasts(tmp_path: Path, codec_does: CodecDoes) -> None:
     def choose(decoded: Gradient, round: Round, rank: int) -> None:
         name = "packed" if round.bucket else "dense"
-        round.tell(Note(NoteKind.CHOICE, f"{name}: worker {rank} has heard so"))  # texts may differ
-        round.tell(Note(NoteKind.FORECAST, "more members than before", 2, 7))
+        round.report(Note(NoteKind.CHOICE, f"{name}: worker {rank} has heard so"))  # texts may differ
+        round.report(Note(NoteKind.FORECAST, "more members than before", 2, 7))
 
     codec_does(choose)
     result = simulate(tmp_path, *TWO_BY_TWO)
@@ -264,7 +264,7 @@ def test_choices_and_forecasts(tmp_path: Path, codec_does: CodecDoes) -> None:
 def test_a_false_infinity_is_wrong(tmp_path: Path, codec_does: CodecDoes) -> None:
     def overflow(decoded: Gradient, round: Round, rank: int) -> None:
         decoded[9] = np.inf
-        round.tell(Note(NoteKind.INFINITE, "beyond float32", 1, 1000, named(9)))
+        round.report(Note(NoteKind.INFINITE, "beyond float32", 1, 1000, named(9)))
 
     codec_does(overflow)
 
@@ -289,7 +289,7 @@ def test_workers_that_tell_different_notes(tmp_path: Path, codec_does: CodecDoes
     def disagree(decoded: Gradient, round: Round, rank: int) -> None:
         note = other if rank == 2 and round.step else estimate(1, 2)
         if note is not None:
-            round.tell(note)
+            round.report(note)
 
     codec_does(disagree)
 

@@ -73,7 +73,7 @@ class FakeEncoder:
         (merged,) = yield (Message(gradient, Merge.FLOAT_ADD, "values"),)
         clock.now_s += seconds[2]
         for note in self.codec.notes:
-            round.tell(note)
+            round.report(note)
         yield (Message(np.zeros(5, np.uint32), Merge.OR, "redo"),)
         clock.now_s += seconds[3]
         return self.codec.change(self.rank, merged.words.copy())
