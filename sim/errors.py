@@ -91,7 +91,7 @@ class MissingKeyError(ScenarioError):
     key: str = ""
 
 
-class UnreadValueError(ScenarioError):
+class UnreadableValueError(ScenarioError):
     """A value of which nothing is known but that it cannot be read."""
 
 
@@ -115,17 +115,17 @@ class Mistakes:
 
     def __init__(self) -> None:
         self.found: list[ScenarioError] = []
-        self._told: set[str] = set()
+        self._seen: set[str] = set()
 
     def add(self, error: ScenarioError) -> None:
         """Remember a mistake, or each of several."""
         for one in error.mistakes if isinstance(error, MistakesError) else (error,):
-            if str(one) not in self._told:
-                self._told.add(str(one))
+            if str(one) not in self._seen:
+                self._seen.add(str(one))
                 self.found.append(one)
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
+    def collecting(self) -> Iterator[None]:
         """What goes wrong inside is remembered; what comes after goes on."""
         try:
             yield
@@ -141,10 +141,10 @@ class Mistakes:
             Of several mistakes a `MistakesError`.
         """
         if self.found:
-            raise together(self.found)
+            raise as_one_error(self.found)
 
 
-def together(mistakes: Iterable[ScenarioError]) -> ScenarioError:
+def as_one_error(mistakes: Iterable[ScenarioError]) -> ScenarioError:
     """One error for one or more mistakes, in the order of their lines; the command line's come last."""
     ordered = tuple(sorted(mistakes, key=lambda one: (one.line == 0, one.file, one.line)))
     return ordered[0] if len(ordered) == 1 else MistakesError(ordered)

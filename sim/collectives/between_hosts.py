@@ -25,8 +25,8 @@ from netfold.sim.plan.frames import frame_of
 from netfold.sim.plan.idle_network import (
     Pace,
     Traffic,
-    Way,
     Window,
+    WorkerPath,
     busiest_link,
     full_window_trip_ps,
     one_way_ps,
@@ -44,7 +44,7 @@ _SAMPLE_BYTES = 10**9
 class HostSection(CollectiveSection):
     """Keys of every collective between hosts: how its messages are carried."""
 
-    told_always: ClassVar = ("frame", "window")
+    recorded_always: ClassVar = ("frame", "window")
 
     kind: str
     frame: HostFrame = "roce-1024"
@@ -79,7 +79,7 @@ class Schedule:
     """A collective between hosts, as far as a plan has to know it."""
 
     kind: str
-    called: str  # in errors: "a ring"
+    name_in_errors: str  # in errors: "a ring"
     refusal: str  # what to do where a codec's messages cannot be merged so
     steps: Callable[[int], Steps]  # for a number of workers
     merges: frozenset[Merge] = MERGEABLE
@@ -95,10 +95,10 @@ class Schedule:
         """
         self._check(section, job)
         network, frame = job.site.network, frame_of(section.frame)
-        traffic = self.traffic(network, job.nodes, job.place.scenario.seed, job.index)
+        traffic = self.traffic(network, job.nodes, job.location.scenario.seed, job.index)
         trip_ps = full_window_trip_ps(network, traffic, Window(frame, section.window, frame.ack_bytes))
         timeout_ps = max(TIMEOUT_PS, 2 * trip_ps) if section.timeout is None else section.timeout
-        check_timeout(job.place, "timeout", timeout_ps, trip_ps, "window")
+        check_timeout(job.location, "timeout", timeout_ps, trip_ps, "window")
         plan = HostPlan(
             kind=self.kind,
             frame=frame,
@@ -115,13 +115,13 @@ class Schedule:
 
     def _check(self, section: HostSection, job: JobContext) -> None:
         """Check what needs no network."""
-        place, codec = job.place, job.codec
+        location, codec = job.location, job.codec
         if refused := sorted(merge.value for merge in codec.merges - self.merges):
-            needs = f"codec {codec.kind!r} needs {', '.join(refused)}, which {self.called} cannot do"
-            raise place.job_error("codec", needs, self.refusal)
-        check_workers(place, codec, len(job.hosts), "wrap")
+            needs = f"codec {codec.kind!r} needs {', '.join(refused)}, which {self.name_in_errors} cannot do"
+            raise location.job_error("codec", needs, self.refusal)
+        check_workers(location, codec, len(job.hosts), "wrap")
         if section.window < section.ack_every:
-            raise place.job_error(
+            raise location.job_error(
                 "collective.window",
                 f"a window of {section.window} packets is smaller than ack_every, {section.ack_every}: "
                 "it would be full before there is enough to acknowledge",
@@ -130,12 +130,12 @@ class Schedule:
 
     def traffic(self, network: Network, nodes: Sequence[int], seed: int, job: int) -> Traffic:
         """Ways of what workers send at the same time; acknowledgements come back and are in nobody's way."""
-        ways = []
+        paths = []
         for sender, receiver in self.steps(len(nodes)).pairs:
             source, target, route = nodes[sender], nodes[receiver], host_route(seed, job, sender)
             there, back = path(network, source, target, route), path(network, target, source, route)
-            ways.append(Way(tuple(there), (), tuple(back)))
-        return Traffic(tuple(ways), Counter(link for way in ways for link in way.there))
+            paths.append(WorkerPath(tuple(there), (), tuple(back)))
+        return Traffic(tuple(paths), Counter(link for worker_path in paths for link in worker_path.there))
 
     def pace(self, network: Network, nodes: Sequence[int], seed: int, job: int, frame: Frame) -> Pace:
         """Its closed form for dense words: hops one after the other, each with one chunk of the words."""

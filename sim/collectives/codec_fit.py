@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netfold.homomorphic.codec import Adaptable, Carrier, Codec, Limited
-from netfold.sim.keys.place import Place
+from netfold.sim.keys.location import Location
 
 
 def fitted(codec: Codec, carrier: Carrier) -> Codec:
@@ -11,7 +11,7 @@ def fitted(codec: Codec, carrier: Carrier) -> Codec:
     return codec.carried_by(carrier) if isinstance(codec, Adaptable) else codec
 
 
-def check_workers(place: Place, codec: Codec, workers: int, overflow: str) -> None:
+def check_workers(location: Location, codec: Codec, workers: int, overflow: str) -> None:
     """Refuse more workers than a codec's sums have room for; `overflow`: of sums that leave int32.
 
     Raises
@@ -24,4 +24,4 @@ def check_workers(place: Place, codec: Codec, workers: int, overflow: str) -> No
     hint = f"use codec.{refusal.remedy}"
     if codec.refusal(workers, "wrap") is None:
         hint += ", or collective.overflow: wrap"
-    raise place.job_error(f"codec.{refusal.option}", refusal.reason, hint)
+    raise location.job_error(f"codec.{refusal.option}", refusal.reason, hint)

@@ -19,7 +19,7 @@ Wait = Generator[simpy.Event, Any, tuple[Merged, ...]]
 
 
 @dataclass(frozen=True)
-class Stage:
+class RunContext:
     """Where a job's collective runs."""
 
     environment: simpy.Environment

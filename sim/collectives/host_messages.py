@@ -15,7 +15,7 @@ from netfold.homomorphic.kernels.comparison import same_bits
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.merge import combine, merge_all
 from netfold.sim.collectives.between_hosts import HostPlan, host_route
-from netfold.sim.collectives.collective import Stage, Wait
+from netfold.sim.collectives.collective import RunContext, Wait
 from netfold.sim.engine.interface import Flow, Overflow
 
 
@@ -26,31 +26,31 @@ class Finished:
     """
 
     def __init__(self, workers: int) -> None:
-        self._workers, self._takers = workers, 0
+        self._workers, self._served = workers, 0
         self._chunks: dict[int, Words] = {}  # the first one seen, by index
-        self._whole: Words | None = None  # all of these, joined
+        self._joined: Words | None = None  # all of these, joined
 
     @property
     def is_over(self) -> bool:
         """Whether all workers have theirs."""
-        return self._takers == self._workers
+        return self._served == self._workers
 
-    def kept(self, index: int, words: Words) -> Words:
+    def deduplicated(self, index: int, words: Words) -> Words:
         """A worker's finished chunk; that of another worker if it is the same."""
         first = self._chunks.setdefault(index, words)
         return first if same_bits(first, words) else words
 
-    def whole(self, chunks: Sequence[Words]) -> Words:
+    def joined(self, chunks: Sequence[Words]) -> Words:
         """A worker's chunks joined; what another worker made of the same ones."""
-        self._takers += 1
+        self._served += 1
         if any(words is not self._chunks[index] for index, words in enumerate(chunks)):
             return np.concatenate(chunks)
-        if self._whole is None:
-            self._whole = np.concatenate(chunks)
-        return self._whole
+        if self._joined is None:
+            self._joined = np.concatenate(chunks)
+        return self._joined
 
 
-class Operation(NamedTuple):
+class MessageExchange(NamedTuple):
     """One worker's side of the exchange of one message."""
 
     number: int  # of the messages that were carried before
@@ -68,9 +68,9 @@ class HostCollective(ABC):
     takes_floats = False
     overflow = Overflow.WRAP
 
-    def __init__(self, plan: HostPlan, stage: Stage) -> None:
-        self.workers = len(stage.nodes)
-        self._plan, self._stage = plan, stage
+    def __init__(self, plan: HostPlan, context: RunContext) -> None:
+        self.workers = len(context.nodes)
+        self._plan, self._context = plan, context
         self._arrivals: dict[tuple[int, int, int], simpy.Event] = {}  # by worker, operation, step
         self._operations = [0] * self.workers
         self._received = 0  # chunks of the operations under way
@@ -82,7 +82,7 @@ class HostCollective(ABC):
         """Chunks that workers receive in one operation, all together."""
 
     @abstractmethod
-    def carry(self, worker: int, operation: Operation) -> Generator[simpy.Event, Any, Words]:
+    def carry(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, Words]:
         """One worker's schedule, with two workers or more and some words; its result is the merged words."""
 
     @abstractmethod
@@ -103,19 +103,19 @@ class HostCollective(ABC):
         number = self._operations[worker]
         self._operations[worker] += 1
         finished = self._finished.setdefault(number, Finished(self.workers))
-        words = yield from self.carry(worker, Operation(number, message, finished))
+        words = yield from self.carry(worker, MessageExchange(number, message, finished))
         if finished.is_over:
             del self._finished[number]
             self._received -= self.chunks_count
         return Merged(words, self.workers)
 
-    def send(self, worker: int, to: int, operation: Operation, step: int, words: Words) -> None:
+    def send(self, worker: int, to: int, operation: MessageExchange, step: int, words: Words) -> None:
         """Start one chunk on its way to another worker."""
-        plan, stage = self._plan, self._stage
+        plan, context = self._plan, self._context
         received = np.empty_like(words)
         flow = Flow(
-            source=stage.nodes[worker],
-            target=stage.nodes[to],
+            source=context.nodes[worker],
+            target=context.nodes[to],
             words_count=words.size,
             words=np.ascontiguousarray(words),
             received=received,
@@ -123,15 +123,17 @@ class HostCollective(ABC):
             window=plan.window,
             timeout_ps=plan.timeout_ps,
             ack_every=plan.ack_every,
-            route=host_route(stage.seed, stage.job, worker),
-            key=mix_plain(purposes.RING_FLOW_SEED, stage.job, operation.number, step, worker),
-            job=stage.job,
+            route=host_route(context.seed, context.job, worker),
+            key=mix_plain(purposes.RING_FLOW_SEED, context.job, operation.number, step, worker),
+            job=context.job,
         )
-        delivered = stage.fabric.flow(flow)
+        delivered = context.fabric.flow(flow)
         arrival = self._arrival(to, operation.number, step)
-        stage.environment.process(_pass_on(delivered, arrival, received))
+        context.environment.process(_pass_on(delivered, arrival, received))
 
-    def receive(self, worker: int, operation: Operation, step: int) -> Generator[simpy.Event, Any, Words]:
+    def receive(
+        self, worker: int, operation: MessageExchange, step: int
+    ) -> Generator[simpy.Event, Any, Words]:
         """What was sent to a worker in a step, when it has arrived."""
         received: Words = yield self._arrival(worker, operation.number, step)
         del self._arrivals[worker, operation.number, step]
@@ -139,21 +141,21 @@ class HostCollective(ABC):
         return received
 
     def merge(
-        self, worker: int, operation: Operation, step: int, arriving: Merged, own: Merged
+        self, worker: int, operation: MessageExchange, step: int, arriving: Merged, own: Merged
     ) -> Generator[simpy.Event, Any, Merged]:
         """Merge what arrived with what a worker has, in the time that its device takes.
 
         The arriving words may be overwritten.
         """
-        stage, message = self._stage, operation.message
-        key = mix_plain(stage.seed, purposes.RING_MERGE, stage.job, operation.number, worker, step)
+        context, message = self._context, operation.message
+        key = mix_plain(context.seed, purposes.RING_MERGE, context.job, operation.number, worker, step)
         size = arriving.words.nbytes
-        yield stage.hosts.work(worker, stage.device.work_ps(2 * size, size))
+        yield context.hosts.work(worker, context.device.work_ps(2 * size, size))
         return combine(message.merge, arriving, own, key, message.table, in_place=True)
 
     def _arrival(self, worker: int, operation: int, step: int) -> simpy.Event:
         """The event that a worker has what was sent in a step; with loss, later steps may arrive first."""
-        return self._arrivals.setdefault((worker, operation, step), self._stage.environment.event())
+        return self._arrivals.setdefault((worker, operation, step), self._context.environment.event())
 
     def pipelines(self, message: Message) -> bool:
         """No: exponents are exchanged before the words."""
@@ -174,7 +176,7 @@ class HostCollective(ABC):
 
     def retransmitted_packets(self) -> int:
         """See `Collective`."""
-        return self._stage.fabric.engine.flow_retransmissions(self._stage.job)
+        return self._context.fabric.engine.flow_retransmissions(self._context.job)
 
 
 def _pass_on(

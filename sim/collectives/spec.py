@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import networkx as nx
 
 from netfold.homomorphic.codec import Codec
-from netfold.sim.keys.place import Place
+from netfold.sim.keys.location import Location
 from netfold.sim.keys.section import Section
 from netfold.sim.plan.collective import CollectivePlan
-from netfold.sim.plan.placement import Hosts
+from netfold.sim.plan.placement import HostAllocation
 from netfold.sim.plan.reference import Reference
 from netfold.sim.workload.device import Device
 from netfold.switch.profiles import Profile
 from netfold.topologies.routing import Network
 
 if TYPE_CHECKING:
-    from netfold.sim.collectives.collective import Collective, Stage
+    from netfold.sim.collectives.collective import Collective, RunContext
 
 
 class CollectiveSection(Section):
     """The keys of a collective; its `kind` is the first, a literal."""
 
-    told_always: ClassVar[tuple[str, ...]] = ()
+    recorded_always: ClassVar[tuple[str, ...]] = ()
     """Keys that a run folder tells even where they have their default value."""
 
     kind: str
@@ -43,8 +43,10 @@ class Site:
     network: Network  # whoever needs more links in it replaces it
     profiles: dict[str, Profile]  # of switches, by their name
     profile_key: str  # where a scenario names them
-    occupied: Hosts
-    kept: dict[str, Any] = field(default_factory=dict)  # what a collective keeps of earlier jobs, by its kind
+    occupied: HostAllocation
+    shared_state: dict[str, Any] = field(
+        default_factory=dict
+    )  # what a collective keeps of earlier jobs, by its kind
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class JobContext:
     """What a collective is told of its job, besides its own keys."""
 
     site: Site
-    place: Place
+    location: Location
     index: int  # of the job in its variant
     hosts: tuple[str, ...]  # of the workers, in rank order
     codec: Codec
@@ -81,4 +83,4 @@ class CollectiveSpec:
     kind: str  # of its section and of its plan
     section: type[CollectiveSection]
     resolve: Callable[[Any, JobContext], Resolved]  # of its section
-    start: Callable[[Any, Stage], Collective]  # of its plan
+    start: Callable[[Any, RunContext], Collective]  # of its plan

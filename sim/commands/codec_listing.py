@@ -10,7 +10,7 @@ from netfold.homomorphic.codecs import codec_kinds
 
 
 @dataclass(frozen=True)
-class Option:
+class CodecOption:
     """A key that a codec may have in a scenario."""
 
     name: str
@@ -20,23 +20,23 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Listed:
+class CodecDescription:
     """A codec that a scenario can name."""
 
     kind: str
     meaning: str
-    options: tuple[Option, ...]
+    options: tuple[CodecOption, ...]
 
 
-def listing() -> tuple[Listed, ...]:
+def listing() -> tuple[CodecDescription, ...]:
     """All codecs; what they and their options mean is in the docstrings of their classes."""
-    return tuple(_listed(kind, codec) for kind, codec in codec_kinds().items())
+    return tuple(_describe(kind, codec) for kind, codec in codec_kinds().items())
 
 
-def _listed(kind: str, codec: Any) -> Listed:
+def _describe(kind: str, codec: Any) -> CodecDescription:
     meaning, meanings = _docstring(codec.__doc__ or "")
     options = tuple(
-        Option(
+        CodecOption(
             field.name,
             None if field.default is MISSING else field.default,
             field.default is MISSING,
@@ -44,7 +44,7 @@ def _listed(kind: str, codec: Any) -> Listed:
         )
         for field in fields(codec)
     )
-    return Listed(kind, meaning, options)
+    return CodecDescription(kind, meaning, options)
 
 
 def _docstring(text: str) -> tuple[str, dict[str, str]]:

@@ -104,7 +104,7 @@ def codecs_study(  # noqa: PLR0913  one argument an option
     from netfold.sim.study.make import make_study
     from netfold.sim.study.options import read_codecs
 
-    made_up = {
+    generated = {
         "elements": elements,
         "density": density,
         "pattern": pattern,
@@ -112,7 +112,7 @@ def codecs_study(  # noqa: PLR0913  one argument an option
         "overlap": overlap,
         "distribution": distribution,
     }
-    given = {key: text for key, text in made_up.items() if text is not None}
+    given = {key: text for key, text in generated.items() if text is not None}
     wanted, source = read_codecs(kinds), _source(input_file, given, workers, seed)
     with progress_bar() if sys.stderr.isatty() else nullcontext(lambda *_: None) as progress:
         found, place = make_study(wanted, source, rounds, seed, progress, out)

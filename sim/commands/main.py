@@ -112,7 +112,7 @@ def run(
     Whatever ends the run before that (Ctrl-C, memory, a full disk), the table of the variants that are done
     is printed, and they are kept in a folder whose name says unfinished.
     """
-    _tell_mistakes(file, sets, seed)
+    _check_scenario(file, sets, seed)
     from netfold.sim.results.verdicts import GOOD, kind
     from netfold.sim.run.run import APPROXIMATIONS, run_scenario
 
@@ -229,7 +229,7 @@ def data_fetch(name: Annotated[str, typer.Argument(metavar="NAME", help="See `ne
     print_line(fetch(name))
 
 
-def _tell_mistakes(file: Path, sets: list[str] | None, seed: int | None) -> None:
+def _check_scenario(file: Path, sets: list[str] | None, seed: int | None) -> None:
     """Tell of mistakes in a file before what takes long is imported; standard input can be read only once."""
     from netfold.sim.scenario import load
 

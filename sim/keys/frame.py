@@ -24,7 +24,7 @@ Bytes = Annotated[
 ]
 
 
-class OwnFrame(Section):
+class CustomFrame(Section):
     """A packet format of one's own. All sizes are those on the wire: with the frame check sequence (4 B), and
     with preamble and gap (20 B)."""
 
@@ -40,7 +40,7 @@ class OwnFrame(Section):
     """Acknowledgements between hosts."""
 
     @model_validator(mode="after")
-    def _fits_ethernet_and_clock(self) -> OwnFrame:
+    def _fits_ethernet_and_clock(self) -> CustomFrame:
         least, most = 4 * self.words + self.overhead, PACKET_MAX_BYTES
         full = least + self.first + self.last
         for name, size_bytes in (("a full packet", full), ("an acknowledgement", self.ack)):
@@ -55,13 +55,13 @@ class OwnFrame(Section):
         return self
 
 
-def _own_or_named(names: Callable[[], Iterable[str]]) -> BeforeValidator:
+def _custom_or_named(names: Callable[[], Iterable[str]]) -> BeforeValidator:
     """A mapping is a format of one's own, anything else one of these names."""
 
     def check(value: object) -> object:
         if isinstance(value, dict):
-            return OwnFrame.model_validate(value)
-        return value if isinstance(value, OwnFrame) else refuse_unknown(value, names())
+            return CustomFrame.model_validate(value)
+        return value if isinstance(value, CustomFrame) else refuse_unknown(value, names())
 
     return BeforeValidator(check)
 
@@ -70,5 +70,5 @@ def _of_hosts() -> Iterable[str]:
     return [frame.name for frame in FORMATS]
 
 
-HostFrame = Annotated[Annotated[str, OneOf(_of_hosts)] | OwnFrame, _own_or_named(_of_hosts)]
-SwitchFrame = Annotated[Annotated[str, OneOf(formats)] | OwnFrame, _own_or_named(formats)]
+HostFrame = Annotated[Annotated[str, OneOf(_of_hosts)] | CustomFrame, _custom_or_named(_of_hosts)]
+SwitchFrame = Annotated[Annotated[str, OneOf(formats)] | CustomFrame, _custom_or_named(formats)]

@@ -51,7 +51,7 @@ class Reboot:
 class Crash:
     """A worker that stops, and its host with it."""
 
-    team: int
+    job: int
     worker: int
     host: int  # node
     from_ps: int
@@ -62,7 +62,7 @@ class Crash:
 class Pause:
     """A worker that stands still in [from, until), and its host with it."""
 
-    team: int
+    job: int
     worker: int
     host: int  # node
     from_ps: int
@@ -73,17 +73,17 @@ class Pause:
 class LateStart:
     """A worker that stands still in [from, until), where from is the start of its job."""
 
-    team: int
+    job: int
     worker: int
     from_ps: int
     until_ps: int
 
 
 @dataclass(frozen=True)
-class SlowHost:
+class HostSlowdown:
     """A worker whose computing takes `factor` times as long."""
 
-    team: int
+    job: int
     worker: int
     factor: Fraction
     from_ps: int  # start of its job
@@ -96,7 +96,7 @@ def _duration(from_ps: int, until_ps: int) -> str:
 
 
 Change = LinksDown | LinksSlower | Reboot | Crash | Pause
-WorkerEffect = Crash | Pause | LateStart | SlowHost
+WorkerEffect = Crash | Pause | LateStart | HostSlowdown
 Effect = Rule | Change | WorkerEffect
 
 
@@ -114,7 +114,7 @@ class PlannedFault:
         match self.effect:
             case LinksSlower(rate_bps=rate_bps) as effect:
                 return f"{RATE.format(rate_bps)} {_duration(effect.from_ps, effect.until_ps)}"
-            case SlowHost(factor=factor):
+            case HostSlowdown(factor=factor):
                 return f"{float(factor):.6g} times as slow"
             case LinksDown() | Reboot() | Pause() | LateStart() as effect:
                 return _duration(effect.from_ps, effect.until_ps)
@@ -171,18 +171,18 @@ class FaultPlan:
         times = (effect.from_ps if effect.until_ps == NEVER_PS else effect.until_ps for effect in effects)
         return max(times, default=0)
 
-    def conditions(self, team: int, workers_count: int) -> tuple[Condition, ...]:
+    def conditions(self, job: int, workers_count: int) -> tuple[Condition, ...]:
         """What holds up each worker of a team."""
-        return tuple(self._condition(team, worker) for worker in range(workers_count))
+        return tuple(self._condition(job, worker) for worker in range(workers_count))
 
-    def _condition(self, team: int, worker: int) -> Condition:
+    def _condition(self, job: int, worker: int) -> Condition:
         factor, stops, crash_ps = Fraction(1), [], NEVER_PS
         for fault in self.faults:
             effect = fault.effect
-            if not isinstance(effect, WorkerEffect) or (effect.team, effect.worker) != (team, worker):
+            if not isinstance(effect, WorkerEffect) or (effect.job, effect.worker) != (job, worker):
                 continue
             match effect:
-                case SlowHost():
+                case HostSlowdown():
                     factor *= effect.factor
                 case Crash():
                     crash_ps = min(crash_ps, effect.from_ps)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netfold.sim.engine.interface import Frame
-from netfold.sim.keys.frame import OwnFrame
+from netfold.sim.keys.frame import CustomFrame
 from netfold.switch.formats import WIRE_BYTES
 from netfold.switch.programs import formats
 
@@ -16,14 +16,14 @@ def frames() -> dict[str, Frame]:
     }
 
 
-def frame_of(chosen: str | OwnFrame) -> Frame:
+def frame_of(chosen: str | CustomFrame) -> Frame:
     """The packet format that a scenario names or writes out."""
     if isinstance(chosen, str):
         return frames()[chosen]
     return Frame("own", chosen.words, chosen.overhead, chosen.first, chosen.last, chosen.ack)
 
 
-def own_header_bytes(chosen: str | OwnFrame) -> int | None:
+def custom_header_bytes(chosen: str | CustomFrame) -> int | None:
     """Bytes of headers of a packet format of one's own; None for those that programs are known to have."""
     if isinstance(chosen, str):
         return None

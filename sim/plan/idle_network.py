@@ -17,7 +17,7 @@ from netfold.topologies.routing import Network, path
 NO_LIMIT_BYTES = 2**62
 
 
-class Way(NamedTuple):
+class WorkerPath(NamedTuple):
     """Links from a worker to where its packets are answered, round the insides of switches, and back."""
 
     there: tuple[int, ...]
@@ -28,7 +28,7 @@ class Way(NamedTuple):
 class Traffic(NamedTuple):
     """The way of every worker, and how many packets each link carries per packet of a window."""
 
-    ways: tuple[Way, ...]
+    paths: tuple[WorkerPath, ...]
     load: Counter[int]
 
 
@@ -85,14 +85,14 @@ def job_traffic(network: Network, job: Job) -> Traffic:
         above[0] = _hop(network, job.switch, job.server.host, job.server.route)
     parents = {point: branch.parent for point, branch in enumerate(job.branches, start=1)}
     loopbacks = (job.loopback_link, *(branch.loopback_link for branch in job.branches))
-    ways = []
+    paths = []
     for home, own in zip(homes, workers, strict=True):
         points = [home]
         while points[-1] in parents:
             points.append(parents[points[-1]])
         hops = [own, *(above[point] for point in points if point in above)]
-        ways.append(
-            Way(
+        paths.append(
+            WorkerPath(
                 tuple(link for hop in hops for link in hop.there),
                 tuple(loopbacks[point] for point in points if loopbacks[point] >= 0),
                 tuple(link for hop in reversed(hops) for link in hop.back),
@@ -100,12 +100,12 @@ def job_traffic(network: Network, job: Job) -> Traffic:
         )
     load = Counter(link for hop in (*workers, *above.values()) for link in (*hop.there, *hop.back))
     load.update(link for link in loopbacks if link >= 0)  # a result passes once
-    return Traffic(tuple(ways), load)
+    return Traffic(tuple(paths), load)
 
 
-def _hop(network: Network, source: int, target: int, route: int) -> Way:
+def _hop(network: Network, source: int, target: int, route: int) -> WorkerPath:
     there, back = path(network, source, target, route), path(network, target, source, route)
-    return Way(tuple(there), (), tuple(back))
+    return WorkerPath(tuple(there), (), tuple(back))
 
 
 def full_window_trip_ps(network: Network, traffic: Traffic, window: Window) -> int:
@@ -116,9 +116,9 @@ def full_window_trip_ps(network: Network, traffic: Traffic, window: Window) -> i
     """
     size_bytes = window.frame.wire_bytes(window.frame.elements, first=True, last=True)
     longest_ps = 0
-    for way in traffic.ways:
-        sizes = [*((link, size_bytes) for link in way.there)]
-        sizes += [(link, window.answer_bytes) for link in (*way.inside, *way.back)]
+    for worker_path in traffic.paths:
+        sizes = [*((link, size_bytes) for link in worker_path.there)]
+        sizes += [(link, window.answer_bytes) for link in (*worker_path.inside, *worker_path.back)]
         times_ps = [(link, transmit_time_ps(size, int(network.rate_bps[link]))) for link, size in sizes]
         delay_ps = sum(int(network.delay_ps[link]) for link, _ in sizes)
         waits_ps = [
@@ -136,9 +136,9 @@ def one_way_ps(network: Network, traffic: Traffic, packet_bytes: int) -> int:
     return max(
         sum(
             transmit_time_ps(packet_bytes, int(network.rate_bps[link])) + int(network.delay_ps[link])
-            for link in way.there
+            for link in worker_path.there
         )
-        for way in traffic.ways
+        for worker_path in traffic.paths
     )
 
 

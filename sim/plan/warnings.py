@@ -34,12 +34,12 @@ def timer_warning(timeouts_ps: Mapping[str, int], defaults: Collection[str]) -> 
     by_time: dict[int, list[str]] = {}
     for label, timeout_ps in timeouts_ps.items():
         by_time.setdefault(timeout_ps, []).append(label)
-    told = [
+    listed = [
         f"{TIME.format(timeout_ps)} ({', '.join(labels[:3])}{', …' if len(labels) > 3 else ''})"
         for timeout_ps, labels in sorted(by_time.items())
     ]
     return (
-        f"packets get lost and timeouts differ, some by default: {', '.join(told)}; timers decide such "
+        f"packets get lost and timeouts differ, some by default: {', '.join(listed)}; timers decide such "
         "comparisons, give all the same collective.timeout if that is not what you ask"
     )
 

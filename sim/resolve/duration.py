@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from netfold.sim.engine.interface import BACKLOG_MAX_PS, NEVER_PS, TIME_MAX_PS
 from netfold.sim.errors import ScenarioError
-from netfold.sim.keys.place import Place
+from netfold.sim.keys.location import Location
 from netfold.sim.plan.faults import FaultPlan, LinksSlower
 from netfold.sim.plan.plan import JobPlan
 from netfold.sim.resolve.faults import ErrorAt
@@ -42,7 +42,7 @@ class Estimate(NamedTuple):
 
 
 def check_duration(
-    job: JobPlan, place: Place, network: Network, faults: FaultPlan, index: int, rate_key: str
+    job: JobPlan, location: Location, network: Network, faults: FaultPlan, index: int, rate_key: str
 ) -> None:
     """Check what job number `index` may take; `rate_key` is where a scenario says how fast links are.
 
@@ -53,17 +53,17 @@ def check_duration(
     """
     rate_bps = slowest_bps(network, faults)
     if job.collective.timeout_max_ps > TIME_MAX_PS:
-        raise place.error(
+        raise location.error(
             rate_key,
             f"at {RATE.format(rate_bps)} a full window waits for more than {LIMIT}",
             "use a higher rate, or a smaller window",
         )
     estimate = _estimate(job, rate_bps, faults, index)
     if estimate.step_ps > TIME_MAX_PS:
-        raise _too_long(estimate, place, rate_bps, rate_key)
+        raise _too_long(estimate, location, rate_bps, rate_key)
     if job.start_ps + job.steps * estimate.step_ps > TIME_MAX_PS:
         most = (TIME_MAX_PS - job.start_ps) // estimate.step_ps
-        raise place.job_error(
+        raise location.job_error(
             "workload.steps",
             f"{job.steps} steps of up to {TIME.rough(estimate.step_ps)} each are more than {LIMIT}",
             f"use {most} steps at most",
@@ -129,13 +129,13 @@ def _estimate(job: JobPlan, rate_bps: int, faults: FaultPlan, index: int) -> Est
     )
 
 
-def _too_long(estimate: Estimate, place: Place, rate_bps: int, rate_key: str) -> ScenarioError:
+def _too_long(estimate: Estimate, location: Location, rate_bps: int, rate_key: str) -> ScenarioError:
     """A single step leaves the limit: what takes the longest is to blame."""
     seconds = f"a step takes up to {estimate.step_ps // PS_PER_S} s, which is more than {LIMIT}"
     if estimate.network_ps == max(estimate):
         needed = RATE.rough(-(-rate_bps * estimate.network_ps // TIME_MAX_PS))
         hint = f"use fewer elements, or links of {needed} or more"
-        return place.error(rate_key, f"at {RATE.format(rate_bps)} {seconds}", hint)
+        return location.error(rate_key, f"at {RATE.format(rate_bps)} {seconds}", hint)
     if estimate.memory_ps == max(estimate):
-        return place.job_error("device", seconds, "use fewer elements, or a higher memory_rate")
-    return place.job_error("device", seconds, "use shorter times, or a smaller factor of slow_host")
+        return location.job_error("device", seconds, "use fewer elements, or a higher memory_rate")
+    return location.job_error("device", seconds, "use shorter times, or a smaller factor of slow_host")

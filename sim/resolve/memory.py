@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from netfold.homomorphic.codec import Codec
-from netfold.sim.keys.place import Place
+from netfold.sim.keys.location import Location
 from netfold.sim.memory.available import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
 from netfold.sim.plan.collective import CollectivePlan
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec, training_elements
@@ -24,10 +24,10 @@ _NCF_SAMPLE = SyntheticSpec(1 << 19, 0.05, "rows", 64)  # embedding rows of a ba
 
 
 @dataclass(frozen=True)
-class Sized:
+class JobSize:
     """A job as far as memory goes."""
 
-    place: Place
+    location: Location
     workload: TrainingSpec | SyntheticSpec | FileSpec
     workers: int
     codec: Codec
@@ -63,18 +63,18 @@ class Sized:
         elements, workers = self.elements, self.workers
         gradients = FLOAT_BYTES * elements * workers
         round_bytes = codec.bytes(self.at_once, workers) + self.collective.held_bytes * self.at_once
-        kept = gradients + (self.records_bytes if records else 0)
+        kept_bytes = gradients + (self.records_bytes if records else 0)
         if isinstance(self.workload, TrainingSpec):
             a, b = self.workload.expand
-            return kept + round_bytes + _TRAINING_BYTES * elements + _TRAINING_BASE_BYTES + a * b
+            return kept_bytes + round_bytes + _TRAINING_BYTES * elements + _TRAINING_BASE_BYTES + a * b
         if isinstance(self.workload, FileSpec):
-            kept += self.workload.held_bytes
+            kept_bytes += self.workload.held_bytes
         is_sparse = isinstance(self.workload, SyntheticSpec) and self.workload.density < 1
         drawing = _DRAWING_BYTES * elements if is_sparse else 0
-        return kept + max(round_bytes, drawing)
+        return kept_bytes + max(round_bytes, drawing)
 
 
-def refuse_more_than_fits(jobs: list[Sized]) -> None:
+def refuse_more_than_fits(jobs: list[JobSize]) -> None:
     """Refuse a variant whose jobs take more than the memory that is available now.
 
     Networks are not counted: they have been made, and are no longer available.
@@ -96,7 +96,7 @@ def refuse_more_than_fits(jobs: list[Sized]) -> None:
         taken += job.bytes(codec)
 
 
-def _footprint(job: Sized) -> Footprint:
+def _footprint(job: JobSize) -> Footprint:
     from netfold.sim.memory.footprint import (  # late: most runs are far from any limit
         codec_footprint,
         sample_of,
@@ -110,7 +110,7 @@ def _footprint(job: Sized) -> Footprint:
     return codec_footprint(job.codec, sample_of(sample), job.collective.has_exponents_ahead)
 
 
-def _refusal(job: Sized, codec: Footprint, taken: float, there_is: int) -> Exception:
+def _refusal(job: JobSize, codec: Footprint, taken: float, there_is: int) -> Exception:
     others = taken - BASE_BYTES
     free = max(0.0, there_is - taken)
     room = f"{size_text(free)} of this machine's memory are free for them"
@@ -122,17 +122,17 @@ def _refusal(job: Sized, codec: Footprint, taken: float, there_is: int) -> Excep
             f"{size_text(job.records_bytes)}, {size_text(free - values)} of this machine's memory are free"
         )
         most = _largest(job.steps, lambda steps: replace(job, steps=steps).bytes(codec), free)
-        return job.place.job_error("workload.steps", f"{message} for them", _at_most(most, "steps"))
+        return job.location.job_error("workload.steps", f"{message} for them", _at_most(most, "steps"))
     message = f"{job.elements:,} elements of {job.workers} workers take about {size_text(values)}"
     message += f" with {job.codec.kind}, {room}"  # other variants may have other codecs
     if isinstance(job.workload, FileSpec):
         most = _largest(job.workers, lambda workers: replace(job, workers=workers).bytes(codec), free)
-        return job.place.job_error("workload.path", message, _at_most(most, "workers"))
+        return job.location.job_error("workload.path", message, _at_most(most, "workers"))
     most = _largest(job.elements, lambda elements: replace(job, size=elements).bytes(codec), free)
     if isinstance(job.workload, SyntheticSpec):
-        return job.place.job_error("workload.elements", message, _at_most(most, "elements"))
+        return job.location.job_error("workload.elements", message, _at_most(most, "elements"))
     key = "workload.expand" if job.workload.model == "ncf" else "workload.model"
-    return job.place.job_error(key, message, _at_most(most, "weights", "a model of "))
+    return job.location.job_error(key, message, _at_most(most, "weights", "a model of "))
 
 
 def _at_most(most: int, what: str, whose: str = "") -> str:

@@ -38,23 +38,25 @@ Scalar = str | int | float | bool | None
 
 
 @dataclass(eq=False)
-class Written:
+class YamlValue:
     """A value of the text. `wrong` says what is wrong with it: a message, below it perhaps a hint."""
 
     line: int  # 1-based; 0 for values from the command line
-    value: Scalar | list[tuple[Written, Written]] | list[Written] = None
+    value: Scalar | list[tuple[YamlValue, YamlValue]] | list[YamlValue] = None
     kind: str = "scalar"  # scalar, mapping or list
-    wrong: str = ""
+    problem: str = ""
     is_merge: bool = False  # the key "<<", without quotes
-    pending: Written | None = field(default=None, repr=False)  # of a mapping: a key that waits for its value
+    pending: YamlValue | None = field(
+        default=None, repr=False
+    )  # of a mapping: a key that waits for its value
 
     @property
-    def pairs(self) -> list[tuple[Written, Written]]:
+    def pairs(self) -> list[tuple[YamlValue, YamlValue]]:
         """Keys and values of a mapping; of others none."""
         return self.value if self.kind == "mapping" else []  # type: ignore[return-value]  # by its kind
 
     @property
-    def items(self) -> list[Written]:
+    def items(self) -> list[YamlValue]:
         """Items of a list; of others none."""
         return self.value if self.kind == "list" else []  # type: ignore[return-value]  # by its kind
 
@@ -63,7 +65,7 @@ class Written:
         """The value of a scalar; of others nothing."""
         return self.value if self.kind == "scalar" else None  # type: ignore[return-value]  # by its kind
 
-    def add(self, child: Written) -> None:
+    def add(self, child: YamlValue) -> None:
         """Append an item or, in turns, a key and its value."""
         if self.kind == "list":
             self.items.append(child)
@@ -74,7 +76,7 @@ class Written:
             self.pending = None
 
 
-def compose(file: str, text: str, first_line: int = 1, path: str = "") -> Written:
+def compose(file: str, text: str, first_line: int = 1, path: str = "") -> YamlValue:
     """Read one YAML document; its first line is number `first_line`, 0 if it has no lines.
 
     Raises
@@ -114,11 +116,11 @@ class _Composer:
         self._events = yaml.parse
         self._resolve = yaml.resolver.resolve
         self._construct = yaml.constructor.construct_object
-        self._anchors: dict[str, Written] = {}
-        self._open: list[Written] = []
-        self._root: Written | None = None
+        self._anchors: dict[str, YamlValue] = {}
+        self._open: list[YamlValue] = []
+        self._root: YamlValue | None = None
 
-    def compose(self, text: str) -> Written:
+    def compose(self, text: str) -> YamlValue:
         documents = 0
         events: Iterator[Any] = self._events(text)
         for event in events:
@@ -132,7 +134,7 @@ class _Composer:
                     self._open.pop()
                 case AliasEvent() | ScalarEvent() | MappingStartEvent() | SequenceStartEvent():
                     self._place(event)
-        return self._root or Written(self._first_line)
+        return self._root or YamlValue(self._first_line)
 
     def _place(self, event: Any) -> None:
         """Put what an event begins where it belongs."""
@@ -150,19 +152,19 @@ class _Composer:
                 )
             self._open.append(value)
 
-    def _new(self, event: Any) -> Written:
+    def _new(self, event: Any) -> YamlValue:
         line = self._line(event)
         if isinstance(event, ScalarEvent):
             value = self._scalar(event, line)
         else:
             kind = "mapping" if isinstance(event, MappingStartEvent) else "list"
             known = event.tag is None or str(event.tag) in {"!", *_CONTAINERS}
-            value = Written(line, [], kind, "" if known else _unknown_tag(event.tag))
+            value = YamlValue(line, [], kind, "" if known else _unknown_tag(event.tag))
         if event.anchor is not None:
             self._anchors[event.anchor] = value
         return value
 
-    def _alias(self, event: Any) -> Written:
+    def _alias(self, event: Any) -> YamlValue:
         value = self._anchors.get(event.anchor)
         if value is None:
             raise self._error(
@@ -173,16 +175,16 @@ class _Composer:
             )
         if value.kind != "scalar":
             return value
-        return Written(self._line(event), value.value, wrong=value.wrong)
+        return YamlValue(self._line(event), value.value, problem=value.problem)
 
-    def _scalar(self, event: Any, line: int) -> Written:
+    def _scalar(self, event: Any, line: int) -> YamlValue:
         tag = None if event.tag is None else str(event.tag)
         if tag in (None, "!"):
             tag = str(self._resolve(ScalarNode, event.value, event.implicit))
         if tag in _TEXT_ONLY_IN_1_2:
             return self._text(event.value, line, is_merge=tag == MERGE and event.style is None)
         if tag not in _SCALARS:
-            return Written(line, wrong=_unknown_tag(tag))
+            return YamlValue(line, problem=_unknown_tag(tag))
         try:
             found = self._construct(ScalarNode(tag, event.value))
         except (ValueError, KeyError):  # Python reads no whole number of more than 4300 digits
@@ -192,14 +194,14 @@ class _Composer:
                 else f"{event.value[:40]!r} as {tag.removeprefix(_YAML_ORG)}"
             )
             hint = "write a shorter one" if event.value.isdecimal() else "leave out the tag"
-            return Written(line, wrong=f"cannot read {what}\n{hint}")
-        return self._text(found, line) if isinstance(found, str) else Written(line, found)
+            return YamlValue(line, problem=f"cannot read {what}\n{hint}")
+        return self._text(found, line) if isinstance(found, str) else YamlValue(line, found)
 
     @staticmethod
-    def _text(text: str, line: int, is_merge: bool = False) -> Written:
+    def _text(text: str, line: int, is_merge: bool = False) -> YamlValue:
         if any("\ud800" <= character <= "\udfff" for character in text):
-            return Written(line, wrong="text holds half of a character (a lone surrogate)\nremove it")
-        return Written(line, text, is_merge=is_merge)
+            return YamlValue(line, problem="text holds half of a character (a lone surrogate)\nremove it")
+        return YamlValue(line, text, is_merge=is_merge)
 
     def _line(self, event: Any) -> int:
         return event.start_mark.line + self._first_line if self._first_line else 0

@@ -18,9 +18,9 @@ from netfold.sim.errors import (
     NetfoldError,
     ScenarioError,
     UnknownKeyError,
-    UnreadValueError,
+    UnreadableValueError,
+    as_one_error,
     shown,
-    together,
 )
 from netfold.sim.keys.section import Section, keys
 from netfold.sim.scenario.node import Node
@@ -49,7 +49,7 @@ _CONSEQUENCES = {"default_factory_not_called"}
 
 def explain(error: ValidationError, tree: Node, section: type[Section]) -> ScenarioError:
     """All mistakes as one error; `tree` is what was validated as `section`."""
-    return together(without_consequences(list(_mistakes(error, tree, section, ()))))
+    return as_one_error(without_consequences(list(_mistakes(error, tree, section, ()))))
 
 
 def unknown_key(child: Node, key: str, allowed: Sequence[str]) -> ScenarioError:
@@ -74,11 +74,11 @@ def without_consequences(mistakes: Sequence[ScenarioError]) -> Sequence[Scenario
     A key is missing because it is misspelt; a value is of the wrong type because it could not be read.
     """
     meant = {one.meant for one in mistakes if isinstance(one, UnknownKeyError)}
-    unread = {(one.file, one.line, one.path) for one in mistakes if isinstance(one, UnreadValueError)}
+    unread = {(one.file, one.line, one.path) for one in mistakes if isinstance(one, UnreadableValueError)}
     return [
         one
         for one in mistakes
-        if isinstance(one, UnreadValueError)
+        if isinstance(one, UnreadableValueError)
         or (
             not (isinstance(one, MissingKeyError) and one.key in meant)
             and (one.file, one.line, one.path) not in unread
@@ -105,7 +105,7 @@ def _mistakes(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Spot:
+class _Position:
     """A place in the file together with what the models say about it."""
 
     node: Node  # the deepest one that was written
@@ -128,7 +128,7 @@ class _Spot:
         return self.node.error(message, hint, self.missing)
 
 
-def _follow(tree: Node, section: type[Section], location: Iterable[str | int]) -> _Spot:
+def _follow(tree: Node, section: type[Section], location: Iterable[str | int]) -> _Position:
     """Walk tree and models side by side; pydantic's location also names the `kind` of union members."""
     node = tree
     missing: list[str] = []
@@ -155,7 +155,7 @@ def _follow(tree: Node, section: type[Section], location: Iterable[str | int]) -
             missing.append(str(part))
         else:
             node = child
-    return _Spot(node, tuple(missing), owner, field, annotation)
+    return _Position(node, tuple(missing), owner, field, annotation)
 
 
 def _child(node: Node, part: str | int) -> Node | None:
@@ -195,37 +195,41 @@ def _kinds_of(annotation: Any) -> list[str]:
     return [kind for member in _members(annotation) for kind in _kinds(member)]
 
 
-def _mistake(details: ErrorDetails, spot: _Spot) -> ScenarioError:
-    found = details["input"] if spot.missing else spot.node.plain
+def _mistake(details: ErrorDetails, position: _Position) -> ScenarioError:
+    found = details["input"] if position.missing else position.node.plain
     context: Mapping[str, Any] = details.get("ctx", {})
     match details["type"]:
         case "missing":
-            return missing_key(spot.node, spot.key, spot.meaning)
+            return missing_key(position.node, position.key, position.meaning)
         case "extra_forbidden" | "unexpected_keyword_argument":
-            return unknown_key(spot.node, spot.key, _keys(spot.owner))
+            return unknown_key(position.node, position.key, _keys(position.owner))
         case "union_tag_not_found":
-            return missing_key(spot.node, "kind", f"use one of {', '.join(_kinds_of(spot.annotation))}")
+            return missing_key(
+                position.node, "kind", f"use one of {', '.join(_kinds_of(position.annotation))}"
+            )
         case "union_tag_invalid":
-            kind = spot.node.children["kind"]
-            hint = _nearest(kind.plain, _kinds_of(spot.annotation))
+            kind = position.node.children["kind"]
+            hint = _nearest(kind.plain, _kinds_of(position.annotation))
             return kind.error(f"cannot use {shown(kind.plain)} as a kind", hint)
         case "literal_error":
             # As pydantic lists them, for sections and codecs alike: 'flat', 'two_level' or 'bloom'.
             allowed = re.findall(r"[^\s',]+", context["expected"].replace(" or ", ", "))
-            return spot.error(f"cannot use {shown(found)}", _nearest(found, allowed))
+            return position.error(f"cannot use {shown(found)}", _nearest(found, allowed))
         case "value_error":
-            return _refused(context["error"], spot)
+            return _refused(context["error"], position)
     rule = _MUST_BE.get(details["type"], "").format(**context) or details["msg"].removeprefix(
         "Input should be "
     )
-    return spot.error(f"must be {rule}, found {shown(found)}", _repair(rule, found, spot) or spot.meaning)
+    return position.error(
+        f"must be {rule}, found {shown(found)}", _repair(rule, found, position) or position.meaning
+    )
 
 
-def _repair(rule: str, found: object, spot: _Spot) -> str:
+def _repair(rule: str, found: object, position: _Position) -> str:
     """The nearest fix of a value that is right but written the wrong way."""
     if rule.endswith("number") and isinstance(found, str):
         return _number(found)
-    if rule == "a mapping" and found in _kinds_of(spot.annotation):
+    if rule == "a mapping" and found in _kinds_of(position.annotation):
         return f"write it as {{kind: {found}}}"
     if rule == "a list":
         return "a list is written [a, b], or with one item a line after '- '"
@@ -246,9 +250,9 @@ def _number(found: str) -> str:
     return f"write {int(whole + decimals) * 10**zeros}" if zeros >= 0 else ""
 
 
-def _refused(cause: Exception, spot: _Spot) -> ScenarioError:
+def _refused(cause: Exception, position: _Position) -> ScenarioError:
     """A value that a unit, section or codec refused in its own words: a message, below it perhaps a hint."""
     if isinstance(cause, NetfoldError):
-        return spot.error(cause.message, cause.hint)
+        return position.error(cause.message, cause.hint)
     message, _, hint = str(cause).partition("\n")
-    return spot.error(message, hint or spot.meaning)
+    return position.error(message, hint or position.meaning)

@@ -16,19 +16,19 @@ from netfold.sim.units import TIME, format_fraction
 
 Links = Annotated[tuple[str, ...], Field(min_length=1)]
 Duration = Annotated[Time, Field(gt=0)]
-Change = Annotated[Share, Field(gt=0)]
+Transition = Annotated[Share, Field(gt=0)]
 FACTOR_MAX = 10_000  # of one host; a slower one might as well have crashed
 WorkerIndex = Annotated[int, Field(ge=0)]
 
 
-class AtRate(Section):
+class WithRate(Section):
     """Strikes each packet by itself."""
 
     rate: Share
     """Probability that a packet is struck on one link."""
 
 
-class WhilePut(Section):
+class PacketFault(Section):
     """Strikes packets while they are put on links."""
 
     links: Links = ("*",)
@@ -50,22 +50,22 @@ class WhilePut(Section):
         return until
 
 
-class OnPackets(WhilePut, AtRate):
+class RandomPacketFault(PacketFault, WithRate):
     """Strikes packets at random while they are put on links."""
 
 
-class Loss(OnPackets):
+class Loss(RandomPacketFault):
     """Packets that vanish on the wire."""
 
     kind: Literal["loss"]
 
 
-class Chain(Section):
+class GilbertElliott(Section):
     """A chain of two states that a link goes through, packet by packet."""
 
-    good_to_bad: Change
+    good_to_bad: Transition
     """Probability that a packet finds the link bad where the one before found it good (p)."""
-    bad_to_good: Change
+    bad_to_good: Transition
     """Probability that a packet finds it good where the one before found it bad (r); 1/r is how many packets
     long a bad stretch is, on average."""
     loss_bad: Share = 1.0
@@ -85,14 +85,14 @@ class Chain(Section):
         return loss_good
 
 
-class BurstLoss(WhilePut, Chain):
+class BurstLoss(PacketFault, GilbertElliott):
     """Packets that vanish in bursts (Gilbert-Elliott): each link is good or bad, and stays so for a while.
     Its share of bad packets is p / (p + r) from the first packet on."""
 
     kind: Literal["burst_loss"]
 
 
-class Corruption(OnPackets):
+class Corruption(RandomPacketFault):
     """Packets in which bits flip on the wire."""
 
     kind: Literal["corruption"]
@@ -101,7 +101,7 @@ class Corruption(OnPackets):
     Packets of messages between hosts, as a ring's, are always discarded."""
 
 
-class Duplicate(OnPackets):
+class Duplicate(RandomPacketFault):
     """Packets that arrive twice."""
 
     kind: Literal["duplicate"]
@@ -109,7 +109,7 @@ class Duplicate(OnPackets):
     """How much later than right behind the packet its copy arrives."""
 
 
-class Reorder(OnPackets):
+class Reorder(RandomPacketFault):
     """Packets that others overtake."""
 
     kind: Literal["reorder"]
@@ -117,7 +117,7 @@ class Reorder(OnPackets):
     """How much later a struck packet arrives."""
 
 
-class OnLinks(Section):
+class LinkFault(Section):
     """Changes links for a time."""
 
     links: Links = ("*",)
@@ -128,13 +128,13 @@ class OnLinks(Section):
     """How long it lasts; by default to the end."""
 
 
-class LinkDown(OnLinks):
+class LinkDown(LinkFault):
     """Links that carry nothing: what is on the wire is lost, the rest waits, as far as the buffer goes."""
 
     kind: Literal["link_down"]
 
 
-class LinkRate(OnLinks):
+class LinkRate(LinkFault):
     """Links that become slower, for all that has not left yet; where such faults overlap, the one that began
     last counts."""
 
@@ -168,7 +168,7 @@ class SwitchReboot(Section):
         return duration
 
 
-class OnWorker(Section):
+class WorkerFault(Section):
     """Happens to a worker and its host."""
 
     worker: WorkerIndex
@@ -177,7 +177,7 @@ class OnWorker(Section):
     """Name of its job; by default the first."""
 
 
-class WorkerCrash(OnWorker):
+class WorkerCrash(WorkerFault):
     """A worker that stops for ever: its host ignores what arrives and sends nothing any more."""
 
     kind: Literal["worker_crash"]
@@ -185,7 +185,7 @@ class WorkerCrash(OnWorker):
     """When it happens."""
 
 
-class WorkerPause(OnWorker):
+class WorkerPause(WorkerFault):
     """A worker that stands still for a time: it computes nothing, and what arrives waits."""
 
     kind: Literal["worker_pause"]
@@ -195,7 +195,7 @@ class WorkerPause(OnWorker):
     """How long it lasts."""
 
 
-class StartSkew(OnWorker):
+class StartSkew(WorkerFault):
     """A worker that begins its first step late."""
 
     kind: Literal["start_skew"]
@@ -203,7 +203,7 @@ class StartSkew(OnWorker):
     """How much later than its job."""
 
 
-class SlowHost(OnWorker):
+class SlowHost(WorkerFault):
     """A worker whose computing, encoding and decoding takes longer; several of one worker multiply."""
 
     kind: Literal["slow_host"]

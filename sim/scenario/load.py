@@ -14,16 +14,16 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from netfold.sim.errors import MissingKeyError, Mistakes, ScenarioError, shown, together
+from netfold.sim.errors import MissingKeyError, Mistakes, ScenarioError, as_one_error, shown
 from netfold.sim.files.foreign import UnreadableError, text_of
 from netfold.sim.keys.fields import is_name
 from netfold.sim.keys.section import Section
 from netfold.sim.scenario.explain import explain, missing_key, unknown_key, without_consequences
 from netfold.sim.scenario.merge import merge, override_at, parse_set
 from netfold.sim.scenario.models import Header, JobSections, Settings, Variant
-from netfold.sim.scenario.node import COMMAND_LINE, Node, already, parse
-from netfold.sim.scenario.profiles import own_profiles, with_files
-from netfold.sim.scenario.source import Text, read_source
+from netfold.sim.scenario.node import COMMAND_LINE, Node, duplicate_hint, parse
+from netfold.sim.scenario.profiles import custom_profiles, with_profile_files
+from netfold.sim.scenario.source import ScenarioText, read_source
 from netfold.switch.limits import Profile
 
 S = TypeVar("S", bound=Section)
@@ -72,7 +72,7 @@ class Scenario:
         return self.document if variant is None else self.trees[variant]
 
 
-def load(path: str | Path | Text, sets: Iterable[str] = (), seed: int | None = None) -> Scenario:
+def load(path: str | Path | ScenarioText, sets: Iterable[str] = (), seed: int | None = None) -> Scenario:
     """Read a scenario; `sets` are texts "PATH=VALUE", and `seed` wins over the file's.
 
     The path "-" is standard input; what such a scenario names is relative to the working folder.
@@ -85,21 +85,23 @@ def load(path: str | Path | Text, sets: Iterable[str] = (), seed: int | None = N
     sets, mistakes = tuple(sets), Mistakes()
     file, folder, source_text = read_source(path)
     document = _document(file, source_text, mistakes)
-    document = with_files(document, folder, mistakes)
+    document = with_profile_files(document, folder, mistakes)
     changes = _changes(sets, seed, mistakes)
     for change, value in changes:
         if change[0] in _HEADER:
-            with mistakes.kept():
-                document = with_files(merge(document, override_at(document, change, value)), folder, mistakes)
+            with mistakes.collecting():
+                document = with_profile_files(
+                    merge(document, override_at(document, change, value)), folder, mistakes
+                )
     header: Header | None = None
-    with mistakes.kept():
+    with mistakes.collecting():
         header = _validate(Header, _only(document, _HEADER))
-    profiles = own_profiles(header.profiles, document, mistakes) if header else {}
+    profiles = custom_profiles(header.profiles, document, mistakes) if header else {}
     trees = {name: _merged(document, item, mistakes) for name, item in _items(document, mistakes).items()}
     _change(trees, changes, mistakes)
     variants = _variants(trees, mistakes)
     if mistakes.found or header is None:
-        raise together(without_consequences(mistakes.found))
+        raise as_one_error(without_consequences(mistakes.found))
     return Scenario(
         header.name,
         header.description,
@@ -118,7 +120,7 @@ def _changes(sets: Sequence[str], seed: int | None, mistakes: Mistakes) -> list[
     """Paths and values from the command line."""
     changes = []
     for text in (*sets, *(() if seed is None else (f"seed={seed}",))):
-        with mistakes.kept():
+        with mistakes.collecting():
             changes.append(parse_set(text))
     return changes
 
@@ -172,7 +174,7 @@ def _by_name(items: Node, what: str, allowed: Sequence[str], mistakes: Mistakes)
         elif "name" not in item.value:
             mistakes.add(missing_key(item, "name", hint))
         elif (name := str(item.value["name"].plain)) in named:
-            first = already(named[name], items.path)
+            first = duplicate_hint(named[name], items.path)
             mistakes.add(item.error(f"the name {shown(name)} appears twice", first))
         else:
             named[name] = _refuse_unknown(item, ("name", *allowed), mistakes)
@@ -205,7 +207,7 @@ def _change(
     for path, value in changes:
         if path[0] in _HEADER:
             continue
-        with mistakes.kept():
+        with mistakes.collecting():
             if path[0] == "variants":
                 names, inner = _addressed(path, value, trees), path[2:]
             else:
@@ -285,7 +287,7 @@ def _variants(trees: Mapping[str, Node], mistakes: Mistakes) -> tuple[Variant, .
     found: dict[str, dict[str, ScenarioError]] = {}  # the same mistake of every variant that has it
     for name, tree in trees.items():
         own = Mistakes()
-        with own.kept():
+        with own.collecting():
             variants.append(_validate(Variant, _as_its_first_job(tree)))
         for error in own.found:
             is_section = isinstance(error, MissingKeyError) and error.path == tree.path

@@ -19,7 +19,7 @@ from netfold.sim.scenario.profiles import SwitchProfile
 from netfold.sim.units import RATE, SIZE, TIME
 
 
-class Links(Section):
+class GeneratedTopology(Section):
     """What the links and switches of a generated topology have in common."""
 
     rate: Rate = RATE.parse("100Gbps")
@@ -32,7 +32,7 @@ class Links(Section):
     """Profile of the switches: what their hardware can do."""
 
 
-class Star(Links):
+class Star(GeneratedTopology):
     """All hosts on one switch."""
 
     kind: Literal["star"]
@@ -40,7 +40,7 @@ class Star(Links):
     """Number of hosts: h0, h1, …"""
 
 
-class LeafSpine(Links):
+class LeafSpine(GeneratedTopology):
     """Two tiers of switches; every leaf is linked to every spine."""
 
     kind: Literal["leaf_spine"]
@@ -138,13 +138,13 @@ class GradientFile(Section):
 Workload = Annotated[Training | Synthetic | GradientFile, Field(discriminator="kind")]
 
 
-class NoDevice(Section):
+class NoDeviceSection(Section):
     """Compute takes no time."""
 
     kind: Literal["none"] = "none"
 
 
-class FixedDevice(Section):
+class FixedDeviceSection(Section):
     """Compute takes the times given here."""
 
     kind: Literal["fixed"]
@@ -156,7 +156,7 @@ class FixedDevice(Section):
     """Memory bandwidth that encoding and decoding are charged for; by default they take no time."""
 
 
-class RooflineDevice(Section):
+class RooflineDeviceSection(Section):
     """Compute takes as long as a known accelerator needs for the counted operations and bytes."""
 
     kind: Literal["roofline"]
@@ -164,14 +164,16 @@ class RooflineDevice(Section):
     """Accelerator."""
 
 
-Device = Annotated[NoDevice | FixedDevice | RooflineDevice, Field(discriminator="kind")]
+DeviceSection = Annotated[
+    NoDeviceSection | FixedDeviceSection | RooflineDeviceSection, Field(discriminator="kind")
+]
 
 
 if TYPE_CHECKING:
-    Collective = CollectiveSection
+    AnyCollectiveSection = CollectiveSection
 else:
     _SECTIONS = tuple(spec.section for spec in COLLECTIVES.values())
-    Collective = Annotated[Union[_SECTIONS], Field(discriminator="kind")]  # noqa: UP007 (as many as there are)
+    AnyCollectiveSection = Annotated[Union[_SECTIONS], Field(discriminator="kind")]  # noqa: UP007 (as many as there are)
 
 
 class Published(Section):
@@ -192,17 +194,17 @@ class JobSections(Section):
     """Training ranks and where they run."""
     workload: Workload
     """Where gradients come from."""
-    device: Device = NoDevice()
+    device: DeviceSection = NoDeviceSection()
     """How long compute takes."""
     codec: CodecOptions
     """How gradients are encoded."""
-    collective: Collective
+    collective: AnyCollectiveSection
     """How workers' messages are brought together."""
     published: tuple[Published, ...] = ()
     """Published results to compare with."""
 
 
-class Job(JobSections):
+class JobSection(JobSections):
     """One of several jobs on the same network: what it does not say is as the variant says."""
 
     name: Name
@@ -223,7 +225,7 @@ class Settings(JobSections, NetworkSections):
 
     faults: tuple[Fault, ...] = ()
     """What goes wrong."""
-    jobs: tuple[Job, ...] = ()
+    jobs: tuple[JobSection, ...] = ()
     """Jobs that share the network, each with a name and what it changes; without it there is one."""
 
 

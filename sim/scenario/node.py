@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from netfold.sim.errors import Mistakes, ScenarioError, UnreadValueError, shown
-from netfold.sim.scenario.compose import COMMAND_LINE, DEPTH_MAX, Scalar, Written, compose
+from netfold.sim.errors import Mistakes, ScenarioError, UnreadableValueError, shown
+from netfold.sim.scenario.compose import COMMAND_LINE, DEPTH_MAX, Scalar, YamlValue, compose
 
 EXTENSION = "x-"  # how keys begin that are ignored
 NODES_MAX = 100_000  # of a document, with every alias written out
 
-__all__ = ["COMMAND_LINE", "EXTENSION", "Node", "already", "parse"]
+__all__ = ["COMMAND_LINE", "EXTENSION", "Node", "duplicate_hint", "parse"]
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,9 @@ class Node:
         return ScenarioError(self.file, self.line, path, message, hint)
 
 
-def already(first: Node, written: str) -> str:
+def duplicate_hint(first: Node, path: str) -> str:
     """Hint for what stands twice in the value written at a path: where it stands first."""
-    place = f"on line {first.line}" if first.line else f"in {COMMAND_LINE} {written}"
+    place = f"on line {first.line}" if first.line else f"in {COMMAND_LINE} {path}"
     return f"it is already {place}"
 
 
@@ -102,14 +102,14 @@ class _Reader:
 
     def __init__(self, file: str, path: str, mistakes: Mistakes) -> None:
         self._file = file
-        self._written = path  # of the whole document
+        self._whole_path = path  # of the whole document
         self._mistakes = mistakes
         self._open: set[int] = set()  # containers being read, to notice an alias inside its own anchor
         self._count = 0
 
-    def read(self, written: Written, path: str, line: int | None = None) -> Node:
+    def read(self, yaml_value: YamlValue, path: str, line: int | None = None) -> Node:
         """What was written at a path; a value of a mapping has the line of its key."""
-        line = written.line if line is None else line
+        line = yaml_value.line if line is None else line
         self._count += 1
         if self._count > NODES_MAX:
             raise ScenarioError(
@@ -119,58 +119,60 @@ class _Reader:
                 f"more than {NODES_MAX} values, with all aliases written out",
                 "use fewer aliases of aliases, or fewer variants",
             )
-        if written.wrong:
-            message, _, hint = written.wrong.partition("\n")
-            self._mistakes.add(UnreadValueError(self._file, line, path, message, hint))
+        if yaml_value.problem:
+            message, _, hint = yaml_value.problem.partition("\n")
+            self._mistakes.add(UnreadableValueError(self._file, line, path, message, hint))
             return Node(None, self._file, line, path)
-        if written.kind == "scalar":
-            return Node(written.scalar, self._file, line, path)
-        if id(written) in self._open:
+        if yaml_value.kind == "scalar":
+            return Node(yaml_value.scalar, self._file, line, path)
+        if id(yaml_value) in self._open:
             message = "an alias refers to the value it is part of"
-            self._mistakes.add(UnreadValueError(self._file, line, path, message))
+            self._mistakes.add(UnreadableValueError(self._file, line, path, message))
             return Node(None, self._file, line, path)
         if len(self._open) == DEPTH_MAX:
             message = f"more than {DEPTH_MAX} mappings and lists inside of each other"
             raise ScenarioError(self._file, line, path, message, "use fewer aliases inside of aliases")
-        self._open.add(id(written))
-        value = self._mapping(written, path) if written.kind == "mapping" else self._list(written, path)
-        self._open.remove(id(written))
+        self._open.add(id(yaml_value))
+        value = (
+            self._mapping(yaml_value, path) if yaml_value.kind == "mapping" else self._list(yaml_value, path)
+        )
+        self._open.remove(id(yaml_value))
         return Node(value, self._file, line, path)
 
     def _add(self, line: int, path: str, message: str, hint: str = "") -> None:
         self._mistakes.add(ScenarioError(self._file, line, path, message, hint))
 
-    def _mapping(self, written: Written, path: str) -> dict[str, Node]:
+    def _mapping(self, yaml_value: YamlValue, path: str) -> dict[str, Node]:
         children: dict[str, Node] = {}
-        merged: list[Written] = []
-        for key, value in self._own(written, path):
+        merged: list[YamlValue] = []
+        for key, value in self._read_pairs(yaml_value, path):
             if key.is_merge:
-                merged += self._merged(value, key.line, path)
+                merged += self._merge_sources(value, key.line, path)
                 continue
             name = str(key.scalar)
             if name in children:
-                first = already(children[name], self._written)
+                first = duplicate_hint(children[name], self._whole_path)
                 self._add(key.line, path, f"the key {shown(name)} appears twice", first)
                 continue
             children[name] = self.read(value, f"{path}.{name}".lstrip("."), key.line)
         for mapping in merged:  # what stands here wins, and of several mappings the first
-            for name, child in self._brought(mapping, path).items():
+            for name, child in self._merge_children(mapping, path).items():
                 children.setdefault(name, child)
         return children
 
-    def _own(self, written: Written, path: str) -> Iterator[tuple[Written, Written]]:
+    def _read_pairs(self, yaml_value: YamlValue, path: str) -> Iterator[tuple[YamlValue, YamlValue]]:
         """Keys and values of a mapping that somebody reads."""
-        for key, value in written.pairs:
+        for key, value in yaml_value.pairs:
             name = key.scalar
-            if key.wrong:
-                self._add(key.line, path, *key.wrong.split("\n"))
+            if key.problem:
+                self._add(key.line, path, *key.problem.split("\n"))
             elif not isinstance(name, str):
                 what = shown(name) if key.kind == "scalar" else f"a {key.kind}"
                 self._add(key.line, path, f"a key must be text, found {what}", "quote it")
             elif not name.startswith(EXTENSION):
                 yield key, value
 
-    def _merged(self, value: Written, line: int, path: str) -> list[Written]:
+    def _merge_sources(self, value: YamlValue, line: int, path: str) -> list[YamlValue]:
         """The mappings that a merge key names."""
         found = value.items if value.kind == "list" else [value]
         for one in found:
@@ -180,18 +182,18 @@ class _Reader:
                 self._add(line, path, message, "give it an alias of a mapping, for example <<: *shared")
         return [one for one in found if one.kind == "mapping"]
 
-    def _brought(self, mapping: Written, path: str) -> dict[str, Node]:
+    def _merge_children(self, mapping: YamlValue, path: str) -> dict[str, Node]:
         node = self.read(mapping, path)
         return node.children if isinstance(node.value, Mapping) else {}
 
-    def _list(self, written: Written, path: str) -> tuple[Node, ...]:
+    def _list(self, yaml_value: YamlValue, path: str) -> tuple[Node, ...]:
         return tuple(
-            self.read(item, f"{path}.{_written_name(item) or index}")
-            for index, item in enumerate(written.items)
+            self.read(item, f"{path}.{_name_of(item) or index}")
+            for index, item in enumerate(yaml_value.items)
         )
 
 
-def _written_name(item: Written) -> str:
+def _name_of(item: YamlValue) -> str:
     return next(
         (str(value.scalar) for key, value in item.pairs if key.scalar == "name" and value.kind == "scalar"),
         "",

@@ -45,7 +45,7 @@ _NAMES = {"merges": tuple(one.value for one in Merge if one is not Merge.GATHER)
 *_KNOWN, _LAST = PROFILES
 
 
-class _Keys(Section):
+class _ProfileKeys(Section):
     """A known switch and what differs from it; what is left out is as there. 0 is none of it, or no limit."""
 
     name: Name
@@ -78,17 +78,17 @@ _FIELDS = {
     if "meaning" in field.metadata
 }
 if TYPE_CHECKING:
-    SwitchProfile = _Keys
+    SwitchProfile = _ProfileKeys
 else:
     SwitchProfile = create_model(
         "SwitchProfile",
-        __base__=_Keys,
-        __doc__=_Keys.__doc__,
+        __base__=_ProfileKeys,
+        __doc__=_ProfileKeys.__doc__,
         **{key: _field(field) for key, field in _FIELDS.items()},
     )
 
 
-def with_files(document: Node, folder: Path, mistakes: Mistakes) -> Node:
+def with_profile_files(document: Node, folder: Path, mistakes: Mistakes) -> Node:
     """A scenario whose profiles are all mappings: for a path stands what its file says.
 
     Files that cannot be read, or are broken YAML, go to `mistakes` and are left out.
@@ -101,7 +101,7 @@ def with_files(document: Node, folder: Path, mistakes: Mistakes) -> Node:
         if not isinstance(item.value, str):
             items.append(item)
             continue
-        with mistakes.kept():
+        with mistakes.collecting():
             items.append(_from_file(item, folder))
     read = Node(tuple(items), listed.file, listed.line, listed.path)
     return Node({**document.children, "profiles": read}, document.file, document.line, document.path)
@@ -117,7 +117,7 @@ def _from_file(item: Node, folder: Path) -> Node:
     return parse(str(path), text)
 
 
-def own_profiles(
+def custom_profiles(
     sections: tuple[SwitchProfile, ...], document: Node, mistakes: Mistakes
 ) -> dict[str, Profile]:
     """Profiles of a scenario by name; a name that is taken, and a profile that cannot be, is a mistake."""
@@ -125,7 +125,7 @@ def own_profiles(
     nodes = document.children["profiles"].value if sections else ()
     assert isinstance(nodes, tuple)
     for section, node in zip(sections, nodes, strict=True):
-        with mistakes.kept():
+        with mistakes.collecting():
             if section.name in made:
                 raise node.error(f"the name {section.name!r} appears twice", "use another name")
             made[section.name] = _made(section, node)

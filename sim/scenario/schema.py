@@ -49,8 +49,10 @@ def _partial(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     noise = {"title"} if isinstance(schema.get("title"), str) else set()
-    kept = {key: value for key, value in schema.items() if key not in noise | {"required", "discriminator"}}
-    partial = {"anyOf" if key == "oneOf" else key: _partial(value) for key, value in kept.items()}
+    remaining = {
+        key: value for key, value in schema.items() if key not in noise | {"required", "discriminator"}
+    }
+    partial = {"anyOf" if key == "oneOf" else key: _partial(value) for key, value in remaining.items()}
     if partial.get("additionalProperties") is False:
         partial["patternProperties"] = _EXTENSIONS
     return partial

@@ -16,14 +16,14 @@ _LISTED_MAX = 1000  # files of a folder among which the nearest name is looked f
 
 
 @dataclass(frozen=True)
-class Text:
+class ScenarioText:
     """A scenario that lies in no file; what it names is relative to the working folder."""
 
     text: str
     name: str  # what errors call it
 
 
-def read_source(path: str | Path | Text) -> tuple[str, Path, bytes]:
+def read_source(path: str | Path | ScenarioText) -> tuple[str, Path, bytes]:
     """What errors call a scenario, the folder of what it names, and its text; "-" is standard input.
 
     Raises
@@ -31,7 +31,7 @@ def read_source(path: str | Path | Text) -> tuple[str, Path, bytes]:
     ScenarioError
         It cannot be read; the hint names another file where one is near.
     """
-    if isinstance(path, Text):
+    if isinstance(path, ScenarioText):
         return path.name, Path(), path.text.encode("utf-8", "surrogatepass")
     try:
         if str(path) == STANDARD_INPUT:

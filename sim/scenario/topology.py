@@ -7,10 +7,10 @@ from pathlib import Path
 
 import networkx as nx
 
-from netfold.sim.errors import ScenarioError, shown, together
+from netfold.sim.errors import ScenarioError, as_one_error, shown
 from netfold.sim.files.foreign import UnreadableError, read_text
 from netfold.sim.scenario.load import Scenario
-from netfold.sim.scenario.models import LeafSpine, Links, Star, TopologyFile, Variant
+from netfold.sim.scenario.models import GeneratedTopology, LeafSpine, Star, TopologyFile, Variant
 from netfold.sim.units import RATE, SIZE, TIME, Quantity, UnitError
 from netfold.topologies.exchange import from_json
 from netfold.topologies.graph import LINKS_MAX, NODES_MAX, LinkSpec, TopologyError
@@ -48,7 +48,7 @@ def build_topology(scenario: Scenario, variant: Variant) -> nx.Graph:
         path, prefix = "topology", ""
         if isinstance(section, TopologyFile):
             path, prefix = "topology.path", f"{section.path}: "
-        raise together(
+        raise as_one_error(
             _refused(scenario, variant, path, prefix + mistake) for mistake in error.mistakes
         ) from None
 
@@ -104,5 +104,5 @@ def _read(section: TopologyFile, scenario: Scenario, variant: Variant) -> str:
         raise scenario.error("topology.path", message, hint, variant.name) from None
 
 
-def _link(section: Links, rate_bps: int) -> LinkSpec:
+def _link(section: GeneratedTopology, rate_bps: int) -> LinkSpec:
     return LinkSpec(rate_bps, section.delay, section.buffer)

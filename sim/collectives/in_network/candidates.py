@@ -9,14 +9,14 @@ from typing import NamedTuple
 import networkx as nx
 import numpy as np
 
-from netfold.sim.collectives.in_network.section import InNetwork
+from netfold.sim.collectives.in_network.section import InNetworkSection
 from netfold.sim.collectives.in_network.switches import Switches
 from netfold.sim.collectives.in_network.tree import Tree, build_tree, one_switch
 from netfold.sim.engine.interface import Job
 from netfold.sim.errors import ScenarioError
-from netfold.sim.keys.place import Place
+from netfold.sim.keys.location import Location
 from netfold.sim.plan.idle_network import Pace, job_pace, words_per_s
-from netfold.sim.plan.placement import told
+from netfold.sim.plan.placement import split_message_and_hint
 from netfold.spelling import NAMES_SHOWN, names_hint
 from netfold.switch.fit import can_run, suits
 from netfold.switch.profiles import PROFILES
@@ -36,7 +36,7 @@ class Candidate(NamedTuple):
     pace: Pace
 
     @property
-    def called(self) -> str:
+    def name_in_errors(self) -> str:
         """How errors call it."""
         return f"{self.root} with a tree below" if self.tree.parents[1:] else self.root
 
@@ -47,8 +47,8 @@ class Candidates:
 
     graph: nx.Graph
     switches: Switches
-    section: InNetwork
-    place: Place
+    section: InNetworkSection
+    location: Location
     hosts: tuple[str, ...]  # of the workers, in rank order
     tree_route: int
     job_on: Callable[[Tree], Job]
@@ -102,7 +102,7 @@ class Candidates:
         if section.switch != "auto":
             if section.switch not in profiles:
                 hint = names_hint(section.switch, profiles, "switches", NAMES_SHOWN)
-                raise self.place.job_error(
+                raise self.location.job_error(
                     "collective.switch", f"there is no switch {section.switch!r}", hint
                 )
             return [section.switch]
@@ -115,10 +115,10 @@ class Candidates:
         try:
             return place_aggregators(self.graph, self.hosts, able.__contains__)
         except TopologyError as error:
-            known = {**PROFILES, **self.place.scenario.profiles}
+            known = {**PROFILES, **self.location.scenario.profiles}
             programmable = ", ".join(name for name, kind in known.items() if kind.is_programmable)
-            message, hint = told(self.graph, error)
-            raise self.place.error(self.switches.profile_key, message, f"{hint}: {programmable}") from None
+            message, hint = split_message_and_hint(self.graph, error)
+            raise self.location.error(self.switches.profile_key, message, f"{hint}: {programmable}") from None
 
 
 def none_fits(refused: Sequence[tuple[Candidate, ScenarioError]]) -> ScenarioError:
@@ -126,9 +126,13 @@ def none_fits(refused: Sequence[tuple[Candidate, ScenarioError]]) -> ScenarioErr
     (first, error), *others = refused
     if not others or all(str(other) == str(error) for _, other in others):
         return error
-    names = [candidate.called for candidate, _ in others]
+    names = [candidate.name_in_errors for candidate, _ in others]
     more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
-    tried = f"tried in vain: {first.called} (as told), {', '.join(names[:NAMED_MAX])}{more}"
+    tried = f"tried in vain: {first.name_in_errors} (as told), {', '.join(names[:NAMED_MAX])}{more}"
     return ScenarioError(
-        error.file, error.line, error.path, f"{first.called}: {error.message}", f"{error.hint}; {tried}"
+        error.file,
+        error.line,
+        error.path,
+        f"{first.name_in_errors}: {error.message}",
+        f"{error.hint}; {tried}",
     )

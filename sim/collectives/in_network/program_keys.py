@@ -41,13 +41,13 @@ def listed(names: list[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
 
 
-def programs_told() -> str:
+def describe_programs() -> str:
     """What the programs are."""
     told = "; ".join(f"{name}: {spec.summary}" for name, spec in runnable().items())
     return described(f"What switches run. {told}.")
 
 
-def _frames_told() -> str:
+def _default_frames() -> str:
     """The default frame of every program: those of several that have the same one together."""
     by_frame: dict[str, list[str]] = {}
     for name, spec in runnable().items():
@@ -55,7 +55,7 @@ def _frames_told() -> str:
     return listed([f"{frame} for {listed(names)}" for frame, names in by_frame.items()])
 
 
-def _overflows_told() -> str:
+def _default_overflows() -> str:
     told = []
     for name, spec in runnable().items():
         if spec.overflow is not None:
@@ -78,7 +78,7 @@ def meaning(key: str) -> str:
     with_server = listed(names_of(lambda spec: spec.has_server))
     texts = {
         "frame": "Packet format: protocol and payload bytes, or one of your own: {words: 256, overhead: "
-        f"82B}}; by default {_frames_told()}.",
+        f"82B}}; by default {_default_frames()}.",
         "slots": "Packets a worker may have outstanding, one accumulator of the switch each (with "
         f"{with_server}, its window); by default {default.slots}"
         f"{_differing(default.slots, lambda spec: spec.slots)}.",
@@ -86,7 +86,7 @@ def meaning(key: str) -> str:
         "with UDP, which has no messages, and with a frame of your own.",
         "aggregators": "which switches add up. one: the switch above; tree: also every switch where workers' "
         "ways to it meet, if its profile can; auto: tree where that is faster by the links' rates, else one.",
-        "overflow": f"What becomes of a sum that leaves int32; auto is {_overflows_told()}, and the first "
+        "overflow": f"What becomes of a sum that leaves int32; auto is {_default_overflows()}, and the first "
         "that the switch can for others.",
         "timeout": "wait for a result before a message is sent again; by default "
         f"{_usual(default)}{_differing(_usual(default), _usual)}, or twice the round trip of a full window "

@@ -18,11 +18,11 @@ _RESERVED_BYTES = 1 << 20
 
 
 @dataclass
-class _Lent:
+class _SharedResult:
     """The shared result of one message of an operation."""
 
     shared: Shared
-    takers: set[int] = field(default_factory=set)  # workers that have it back
+    served: set[int] = field(default_factory=set)  # workers that have it back
 
 
 class Results:
@@ -34,7 +34,7 @@ class Results:
 
     def __init__(self, workers: int, unit_words: int, unit_packets: int) -> None:
         self._workers, self._unit_words, self._unit_packets = workers, unit_words, unit_packets
-        self._lent: dict[tuple[int, int], _Lent] = {}  # by operation and message
+        self._results: dict[tuple[int, int], _SharedResult] = {}  # by operation and message
         self._operations: defaultdict[int, int] = defaultdict(int)  # begun so far, by worker
 
     def begin(self, worker: int) -> int:
@@ -42,25 +42,25 @@ class Results:
         self._operations[worker] += 1
         return self._operations[worker] - 1
 
-    def room(self, operation: int, part: int, units: int, words: int, dtype: Any) -> Room:
+    def allocate(self, operation: int, part: int, units: int, words: int, dtype: Any) -> ResultBuffer:
         """Where a worker's result of a message goes: `words` of them, in `units` units."""
         packets, key = units * self._unit_packets, (operation, part)
-        if key not in self._lent:
-            self._lent[key] = _Lent(Shared(np.empty(words, dtype), np.zeros(packets, np.uint8)))
-        shared = self._lent[key].shared
+        if key not in self._results:
+            self._results[key] = _SharedResult(Shared(np.empty(words, dtype), np.zeros(packets, np.uint8)))
+        shared = self._results[key].shared
         if (shared.words.size, shared.words.dtype) != (words, np.dtype(dtype)):
-            return Room(np.empty(words, dtype), None, None)  # the engine tells what differs
-        return Room(_reserved(words, dtype), shared, np.zeros(packets, np.uint8))
+            return ResultBuffer(np.empty(words, dtype), None, None)  # the engine tells what differs
+        return ResultBuffer(_reserved(words, dtype), shared, np.zeros(packets, np.uint8))
 
     def take(self, worker: int, operation: int, part: int, segment: Segment) -> Words:
         """A worker's words of a result that is complete; those of others if they are the same."""
         shared, own = segment.shared, segment.own
         if shared is None or own is None:
             return segment.result
-        lent = self._lent[operation, part]
-        lent.takers.add(worker)
-        if len(lent.takers) == self._workers:
-            del self._lent[operation, part]
+        result = self._results[operation, part]
+        result.served.add(worker)
+        if len(result.served) == self._workers:
+            del self._results[operation, part]
         if not own.any():
             return shared.words
         words = shared.words.copy()
@@ -77,7 +77,7 @@ class Results:
 
 
 @dataclass(frozen=True)
-class Room:
+class ResultBuffer:
     """Where the engine writes a worker's result; see `Segment`."""
 
     result: NDArray[Any]

@@ -84,17 +84,17 @@ class InNetwork:
         dtype = np.int32 if message.scaling is not None or is_lifted else words.dtype
         units = -(-words.size // self._unit_words)
         size = words.size * message.merge.lanes
-        room = self._results.room(operation, part, units, size, dtype)
+        buffer = self._results.allocate(operation, part, units, size, dtype)
         return Segment(
             np.ascontiguousarray(words),
-            room.result,
+            buffer.result,
             message.merge,
             table=message.table,
             holders=np.zeros(units, np.uint32) if self._plan.program.has_timers else None,
             floats=message.floats,
             is_float=self._overflowed_units(words, units) if message.floats is not None else None,
-            shared=room.shared,
-            own=room.own,
+            shared=buffer.shared,
+            own=buffer.own,
         )
 
     def _overflowed_units(self, words: Words, units: int) -> NDArray[np.uint8]:

@@ -6,11 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, create_model, field_validator
 
-from netfold.sim.collectives.in_network.program_keys import listed, meaning, options, owners, programs_told
+from netfold.sim.collectives.in_network.program_keys import (
+    describe_programs,
+    listed,
+    meaning,
+    options,
+    owners,
+)
 from netfold.sim.collectives.spec import CollectiveSection
 from netfold.sim.errors import shown
 from netfold.sim.keys.fields import Count, OneOf, Size, Time
-from netfold.sim.keys.frame import OwnFrame, SwitchFrame
+from netfold.sim.keys.frame import CustomFrame, SwitchFrame
 from netfold.sim.units import SIZE, TIME
 from netfold.spelling import names_hint
 from netfold.switch.program import Option, ProgramSpec
@@ -31,10 +37,10 @@ def _message_packets(read: dict[str, Any]) -> int:
 class SwitchKeys(CollectiveSection):
     """Aggregation in switches, by the program they run."""
 
-    told_always: ClassVar = ("program", "frame")
+    recorded_always: ClassVar = ("program", "frame")
 
     kind: Literal["in_network"]
-    program: Annotated[str, OneOf(runnable, programs_told)] = default_program().name
+    program: Annotated[str, OneOf(runnable, describe_programs)] = default_program().name
     frame: SwitchFrame = Field(default_factory=lambda read: _spec(read).frame, description=meaning("frame"))
     slots: Count = Field(default_factory=lambda read: _spec(read).slots, description=meaning("slots"))
     message_packets: Count = Field(default_factory=_message_packets, description=meaning("message_packets"))
@@ -60,7 +66,7 @@ class SwitchKeys(CollectiveSection):
     @classmethod
     def _frame_of_program(cls, frame: object, info: ValidationInfo) -> object:
         program = info.data.get("program")
-        if program is None or isinstance(frame, dict | OwnFrame):  # None: a mistake of its own
+        if program is None or isinstance(frame, dict | CustomFrame):  # None: a mistake of its own
             return frame
         allowed = [one.name for one in programs()[program].frames]
         if frame not in allowed:
@@ -121,10 +127,10 @@ def _field(option: Option) -> tuple[Any, Any]:
 
 
 if TYPE_CHECKING:
-    InNetwork = SwitchKeys
+    InNetworkSection = SwitchKeys
 else:
-    InNetwork = create_model(
-        "InNetwork",
+    InNetworkSection = create_model(
+        "InNetworkSection",
         __base__=SwitchKeys,
         __doc__=SwitchKeys.__doc__,
         **{name: _field(option) for name, option in options().items()},

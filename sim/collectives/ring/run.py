@@ -13,7 +13,7 @@ from typing import Any
 import simpy
 
 from netfold.homomorphic.codec import Merged, Words
-from netfold.sim.collectives.host_messages import HostCollective, Operation
+from netfold.sim.collectives.host_messages import HostCollective, MessageExchange
 
 
 class Ring(HostCollective):
@@ -24,7 +24,7 @@ class Ring(HostCollective):
         """See `HostCollective`."""
         return self.workers * 2 * (self.workers - 1)
 
-    def carry(self, worker: int, operation: Operation) -> Generator[simpy.Event, Any, Words]:
+    def carry(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, Words]:
         """See `HostCollective`."""
         n, finished, words = self.workers, operation.finished, operation.message.words
         following = (worker + 1) % n
@@ -37,12 +37,14 @@ class Ring(HostCollective):
             own = Merged(words[bounds[index] : bounds[index + 1]], 1)
             arriving = Merged(received, step + 1)
             sending = (yield from self.merge(worker, operation, step, arriving, own)).words
-        parts = {following: finished.kept(following, sending)}
+        parts = {following: finished.deduplicated(following, sending)}
         for step in range(n - 1, 2 * (n - 1)):  # all-gather
             self.send(worker, following, operation, step, sending)
             index = (worker - step - 1) % n
-            sending = parts[index] = finished.kept(index, (yield from self.receive(worker, operation, step)))
-        return finished.whole([parts[index] for index in range(n)])
+            sending = parts[index] = finished.deduplicated(
+                index, (yield from self.receive(worker, operation, step))
+            )
+        return finished.joined([parts[index] for index in range(n)])
 
     def locate(self, worker: int, operation: int, part: int, word: int) -> str:
         """See `Collective`."""

@@ -8,10 +8,10 @@ from netfold.sim.collectives.between_hosts import HostPlan, HostSection, Schedul
 from netfold.sim.collectives.spec import CollectiveSpec
 
 if TYPE_CHECKING:
-    from netfold.sim.collectives.collective import Collective, Stage
+    from netfold.sim.collectives.collective import Collective, RunContext
 
 
-class Ring(HostSection):
+class RingSection(HostSection):
     """Ring all-reduce between the hosts: reduce-scatter, then all-gather."""
 
     kind: Literal["ring"]
@@ -23,10 +23,10 @@ def _steps(workers: int) -> Steps:
     return Steps(following, hops=2 * (workers - 1), chunks=workers, merges=workers - 1)
 
 
-def _start(plan: HostPlan, stage: Stage) -> Collective:
+def _start(plan: HostPlan, context: RunContext) -> Collective:
     from netfold.sim.collectives.ring.run import Ring  # late: it needs the engine
 
-    return Ring(plan, stage)
+    return Ring(plan, context)
 
 
 SCHEDULE = Schedule(
@@ -35,4 +35,4 @@ SCHEDULE = Schedule(
     "a ring merges at every hop: use a codec whose messages can be merged",
     _steps,
 )
-RING = CollectiveSpec("ring", Ring, SCHEDULE.resolve, _start)
+RING = CollectiveSpec("ring", RingSection, SCHEDULE.resolve, _start)

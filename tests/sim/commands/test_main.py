@@ -68,7 +68,7 @@ def run_returns(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[tuple[A
             return result
 
         monkeypatch.setattr(netfold.sim.run.run, "run_scenario", run_scenario)
-        monkeypatch.setattr(netfold.sim.commands.main, "_tell_mistakes", lambda *arguments: None)
+        monkeypatch.setattr(netfold.sim.commands.main, "_check_scenario", lambda *arguments: None)
         return calls
 
     return replace

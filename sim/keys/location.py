@@ -10,7 +10,7 @@ from netfold.sim.errors import ScenarioError
 from netfold.switch.limits import Profile
 
 
-class Scenario(Protocol):
+class ScenarioInfo(Protocol):
     """What is asked of a scenario beside its sections."""
 
     @property
@@ -34,10 +34,10 @@ class Scenario(Protocol):
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """A variant, or one of its jobs where it has several."""
 
-    scenario: Scenario
+    scenario: ScenarioInfo
     variant: str
     job: str = ""
 
@@ -47,7 +47,7 @@ class Place:
         return f"{self.variant}/{self.job}" if self.job else self.variant
 
     @property
-    def called(self) -> str:
+    def name_in_errors(self) -> str:
         """How errors about other jobs call it."""
         return f"job {self.job!r}"
 
