@@ -1,4 +1,4 @@
-"""What a codec asks of the network that it is used on, and takes from it."""
+"""Fits a codec to the network and the number of workers."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from netfold.sim.keys.location import Location
 
 
 def fitted(codec: Codec, carrier: Carrier) -> Codec:
-    """The codec, with what it takes from the network."""
+    """The codec, adapted to the network if it is adaptable."""
     return codec.carried_by(carrier) if isinstance(codec, Adaptable) else codec
 
 
 def check_workers(location: Location, codec: Codec, workers: int, overflow: str) -> None:
-    """Refuse more workers than a codec's sums have room for; `overflow`: of sums that leave int32.
+    """Refuse more workers than a codec's sums have room for; `overflow` is the policy for int32 sums.
 
     Raises
     ------
     ScenarioError
-        There are more.
+        There are too many.
     """
     if not isinstance(codec, Limited) or (refusal := codec.refusal(workers, overflow)) is None:
         return

@@ -1,4 +1,4 @@
-"""Carries out a schedule between hosts: sends a chunk, waits for one, merges it, and passes it on."""
+"""Runs a schedule between hosts: sends chunks, receives them, and merges them."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from netfold.sim.engine.interface import Flow, Overflow
 
 
 class Finished:
-    """The finished chunks of one message, and what its workers made of them.
+    """The finished chunks of one message; equal chunks of several workers share memory.
 
-    Words that are handed out are never written again.
+    Words that are returned are never written again.
     """
 
     def __init__(self, workers: int) -> None:
         self._workers, self._served = workers, 0
-        self._chunks: dict[int, Words] = {}  # the first one seen, by index
-        self._joined: Words | None = None  # all of these, joined
+        self._chunks: dict[int, Words] = {}  # the first chunk for each index
+        self._joined: Words | None = None  # these chunks, joined
 
     @property
     def is_over(self) -> bool:
-        """Whether all workers have theirs."""
+        """Whether all workers have their result."""
         return self._served == self._workers
 
     def deduplicated(self, index: int, words: Words) -> Words:
-        """A worker's finished chunk; that of another worker if it is the same."""
+        """A worker's finished chunk, or the equal chunk of another worker."""
         first = self._chunks.setdefault(index, words)
         return first if same_bits(first, words) else words
 
     def joined(self, chunks: Sequence[Words]) -> Words:
-        """A worker's chunks joined; what another worker made of the same ones."""
+        """A worker's chunks joined; the same array for workers with the same chunks."""
         self._served += 1
         if any(words is not self._chunks[index] for index, words in enumerate(chunks)):
             return np.concatenate(chunks)
@@ -53,16 +53,16 @@ class Finished:
 class MessageExchange(NamedTuple):
     """One worker's side of the exchange of one message."""
 
-    number: int  # of the messages that were carried before
+    number: int  # messages carried before
     message: Message
-    finished: Finished  # what workers have in common of the result
+    finished: Finished  # shared by its workers
 
 
 class HostCollective(ABC):
     """One job's messages between hosts. A collective adds its schedule, `carry`.
 
-    Messages of one operation are carried one after the other. Within one, a step is a number that tells a
-    worker's sends from each other, and also its receipts.
+    Messages of one operation are carried one after the other. Within one, a step is a number that identifies
+    a worker's sends, and its receipts.
     """
 
     takes_floats = False
@@ -73,7 +73,7 @@ class HostCollective(ABC):
         self._plan, self._context = plan, context
         self._arrivals: dict[tuple[int, int, int], simpy.Event] = {}  # by worker, operation, step
         self._operations = [0] * self.workers
-        self._received = 0  # chunks of the operations under way
+        self._received = 0  # chunks of the operations in flight
         self._finished: dict[int, Finished] = {}  # by operation
 
     @property
@@ -83,14 +83,14 @@ class HostCollective(ABC):
 
     @abstractmethod
     def carry(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, Words]:
-        """One worker's schedule, with two workers or more and some words; its result is the merged words."""
+        """Run one worker's schedule, for at least two workers and one word; return the merged words."""
 
     @abstractmethod
     def locate(self, worker: int, operation: int, part: int, word: int) -> str:
-        """See `Collective`."""
+        """Where a word of a worker's message was merged."""
 
     def exchange(self, worker: int, messages: tuple[Message, ...]) -> Wait:
-        """See `Collective`."""
+        """Carry one worker's messages, one after the other."""
         merged: tuple[Merged, ...] = ()
         for message in messages:
             merged += ((yield from self._exchange(worker, message)),)
@@ -110,7 +110,7 @@ class HostCollective(ABC):
         return Merged(words, self.workers)
 
     def send(self, worker: int, to: int, operation: MessageExchange, step: int, words: Words) -> None:
-        """Start one chunk on its way to another worker."""
+        """Start sending one chunk to another worker."""
         plan, context = self._plan, self._context
         received = np.empty_like(words)
         flow = Flow(
@@ -134,7 +134,7 @@ class HostCollective(ABC):
     def receive(
         self, worker: int, operation: MessageExchange, step: int
     ) -> Generator[simpy.Event, Any, Words]:
-        """What was sent to a worker in a step, when it has arrived."""
+        """Wait for the chunk that was sent to a worker in a step, and return it."""
         received: Words = yield self._arrival(worker, operation.number, step)
         del self._arrivals[worker, operation.number, step]
         self._received += 1
@@ -143,7 +143,7 @@ class HostCollective(ABC):
     def merge(
         self, worker: int, operation: MessageExchange, step: int, arriving: Merged, own: Merged
     ) -> Generator[simpy.Event, Any, Merged]:
-        """Merge what arrived with what a worker has, in the time that its device takes.
+        """Merge an arriving chunk with the worker's own, in the time that its device takes.
 
         The arriving words may be overwritten.
         """
@@ -154,34 +154,34 @@ class HostCollective(ABC):
         return combine(message.merge, arriving, own, key, message.table, in_place=True)
 
     def _arrival(self, worker: int, operation: int, step: int) -> simpy.Event:
-        """The event that a worker has what was sent in a step; with loss, later steps may arrive first."""
+        """The event that a step's chunk has arrived at a worker; with loss, later steps may arrive first."""
         return self._arrivals.setdefault((worker, operation, step), self._context.environment.event())
 
     def pipelines(self, message: Message) -> bool:
-        """No: exponents are exchanged before the words."""
+        """Return False: exponents are exchanged before the words."""
         return False
 
     def switch_counters(self) -> list[dict[str, int]]:
-        """See `Collective`."""
+        """Return no counters: switches only forward."""
         return []
 
     def leaks(self) -> list[str]:
-        """See `Collective`: switches only forward."""
+        """Return no leaks: switches only forward."""
         return []
 
     def share(self) -> float:
-        """See `Collective`: chunks of the operations under way."""
+        """Share of the chunks of the operations in flight that have arrived."""
         wanted = len(self._finished) * self.chunks_count
         return self._received / wanted if wanted else 0.0
 
     def retransmitted_packets(self) -> int:
-        """See `Collective`."""
+        """Packets retransmitted by the job's flows."""
         return self._context.fabric.engine.flow_retransmissions(self._context.job)
 
 
 def _pass_on(
     delivered: simpy.Event, arrival: simpy.Event, received: Words
 ) -> Generator[simpy.Event, Any, None]:
-    """Hand a chunk over when it is delivered."""
+    """Succeed `arrival` with the chunk when it is delivered."""
     yield delivered
     arrival.succeed(received)

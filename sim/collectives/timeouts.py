@@ -1,4 +1,4 @@
-"""A timer that expires while all is well floods the network with copies."""
+"""Checks timeouts: a timer that expires without loss floods the network with copies."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from netfold.sim.units import TIME
 def check_timeout(
     location: Location, key: str, timeout_ps: int, trip_ps: int, window_key: str = "slots"
 ) -> None:
-    """Check a timeout of a job's collective against the round trip of a full window, the value of a key.
+    """Reject timeouts that are not longer than a full window's round trip; `key` is the timeout's key.
 
     Raises
     ------
     ScenarioError
-        It is not longer.
+        The timeout is too short.
     """
     if timeout_ps <= trip_ps:
         raise location.job_error(

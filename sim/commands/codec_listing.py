@@ -1,4 +1,4 @@
-"""What codecs say of themselves: their kinds, and the meaning and default of every option."""
+"""The listing of codecs: their kinds, and the meaning and default of every option."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class CodecOption:
     """A key that a codec may have in a scenario."""
 
     name: str
-    default: Any  # as JSON has it
+    default: Any  # a JSON value
     is_required: bool
     meaning: str
 
@@ -29,7 +29,7 @@ class CodecDescription:
 
 
 def listing() -> tuple[CodecDescription, ...]:
-    """All codecs; what they and their options mean is in the docstrings of their classes."""
+    """All codecs; their meanings and those of their options come from the docstrings of their classes."""
     return tuple(_describe(kind, codec) for kind, codec in codec_kinds().items())
 
 
@@ -48,7 +48,7 @@ def _describe(kind: str, codec: Any) -> CodecDescription:
 
 
 def _docstring(text: str) -> tuple[str, dict[str, str]]:
-    """First paragraph, and what is said of options in lines that begin with "option:"."""
+    """The first paragraph, and the meanings of options from lines that begin with "option:"."""
     first, _, rest = text.partition("\n\n")
     lines = "\n".join(line.strip() for line in rest.splitlines())
     options = re.findall(r"^(\w+): (.*?)(?=^\w+: |\Z)", lines, re.MULTILINE | re.DOTALL)

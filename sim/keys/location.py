@@ -1,4 +1,4 @@
-"""Where a variant or a job stands in its scenario: what errors about it point to."""
+"""The location of a variant or job in its scenario, which errors point to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from netfold.switch.limits import Profile
 
 
 class ScenarioInfo(Protocol):
-    """What is asked of a scenario beside its sections."""
+    """The parts of a scenario that resolving needs besides its sections."""
 
     @property
     def file(self) -> str:
@@ -20,12 +20,12 @@ class ScenarioInfo(Protocol):
 
     @property
     def seed(self) -> int:
-        """Decides everything random."""
+        """Seed of all random draws."""
         ...
 
     @property
     def profiles(self) -> Mapping[str, Profile]:
-        """Its own switch profiles, by name."""
+        """Its custom switch profiles, by name."""
         ...
 
     def error(self, path: str, message: str, hint: str = "", variant: str | None = None) -> ScenarioError:
@@ -35,7 +35,7 @@ class ScenarioInfo(Protocol):
 
 @dataclass(frozen=True)
 class Location:
-    """A variant, or one of its jobs where it has several."""
+    """A variant, or one of its jobs if it has several."""
 
     scenario: ScenarioInfo
     variant: str
@@ -48,7 +48,7 @@ class Location:
 
     @property
     def name_in_errors(self) -> str:
-        """How errors about other jobs call it."""
+        """What errors about other jobs call it."""
         return f"job {self.job!r}"
 
     def error(self, path: str, message: str, hint: str = "") -> ScenarioError:

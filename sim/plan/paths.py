@@ -1,4 +1,4 @@
-"""Which links the packets of a job on switches go over."""
+"""Links that the packets of a job on switches pass."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ def round_trip(network: Network, job: Job, worker: int) -> list[int]:
 
 
 def into_switches(network: Network, job: Job) -> set[int]:
-    """Links on the ways into the job's switches: from its workers, its other switches, and its server."""
+    """Links on the paths into the job's switches: from its workers, its other switches, and its server."""
     links: set[int] = set()
     for worker in range(len(job.hosts)):
-        up, _, *between = _paths(network, job, worker)  # what comes down to the worker enters no switch
+        up, _, *between = _paths(
+            network, job, worker
+        )  # the path down to the worker enters no switch of the job
         links |= {*up, *(link for links in between for link in links)}
     if job.server is not None:
         links |= {*path(network, job.server.host, job.switch, job.server.route)}

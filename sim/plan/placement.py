@@ -1,4 +1,4 @@
-"""Which host each worker runs on; hosts are not shared, neither by workers nor by jobs."""
+"""Assigns workers to hosts; each host runs at most one worker."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from netfold.topologies.placement import place_workers
 
 
 class HostAllocation:
-    """The hosts of a variant and the jobs that have them."""
+    """The hosts of a variant, and the jobs that occupy them."""
 
     def __init__(self, graph: nx.Graph) -> None:
         self._graph = graph
         self._taken: dict[str, Location] = {}  # by host
 
     def place(self, count: int, placement: Placement, location: Location) -> tuple[str, ...]:
-        """Host of each worker of one job, in rank order; pack and spread take those that are still free.
+        """Place a job: the host of each worker, in rank order; pack and spread use free hosts.
 
         Raises
         ------
         ScenarioError
-            Too few hosts, an unknown one, or one that is named twice or taken by an earlier job.
+            Too few hosts, or a host that is unknown, named twice, or used by an earlier job.
         """
         chosen = self._chosen(count, placement, location)
         for host in chosen:
@@ -32,7 +32,7 @@ class HostAllocation:
                 raise location.job_error(
                     "workers.placement",
                     f"host {host!r} runs a worker of {owner}",
-                    f"name another; free are {self._free_names()}",
+                    f"use another host; free: {self._free_names()}",
                 )
         self._taken.update(dict.fromkeys(chosen, location))
         return tuple(chosen)
@@ -52,7 +52,7 @@ class HostAllocation:
         if count > len(free):
             raise location.job_error(
                 "workers.count",
-                f"cannot place {count} workers on the {len(free)} hosts that earlier jobs leave",
+                f"cannot place {count} workers on the {len(free)} hosts that earlier jobs leave free",
                 f"use at most {len(free)} workers or a larger topology" if free else "use a larger topology",
             )
         return free[:count]
@@ -62,7 +62,7 @@ class HostAllocation:
         return next(iter(self._free()), None)
 
     def owner(self, host: str) -> Location | None:
-        """The job that runs a worker there."""
+        """The job that runs a worker on a host."""
         return self._taken.get(host)
 
     def _free(self) -> list[str]:
@@ -74,6 +74,6 @@ class HostAllocation:
 
 
 def split_message_and_hint(graph: nx.Graph, error: TopologyError) -> tuple[str, str]:
-    """Message and hint of a topology error; its place in the file says which topology."""
+    """Message and hint of a topology error, without the topology's name."""
     message, _, hint = str(error).removeprefix(where(graph)).rpartition("; ")
     return message, hint

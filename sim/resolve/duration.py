@@ -1,8 +1,8 @@
-"""How much simulated time a plan may take: more than int64 holds is refused before it begins.
+"""Limits the simulated time of a plan to what int64 holds, before the run starts.
 
-The estimate is an upper one for a run in which nothing is lost: every worker's dense gradient over the
-slowest link that there ever is, one after the other, twice. What a run needs beyond it, because much is lost
-or waits, ends at the same limit with a verdict (`sim.network.fabric`).
+The estimate is an upper bound for a run without loss: every worker's dense gradient passes the slowest link
+twice, one after the other. A run that takes longer, because packets are lost or wait, ends at the same limit
+with a verdict (`sim.network.fabric`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PASSES = 16  # over a gradient in memory, to encode and to decode it
 
 
 class Estimate(NamedTuple):
-    """What one step takes, at most and about."""
+    """Upper estimate of the time of one step."""
 
     compute_ps: int
     memory_ps: int
@@ -37,19 +37,19 @@ class Estimate(NamedTuple):
 
     @property
     def step_ps(self) -> int:
-        """All of it, one after the other."""
+        """The sum of all parts."""
         return sum(self)
 
 
 def check_duration(
     job: JobPlan, location: Location, network: Network, faults: FaultPlan, index: int, rate_key: str
 ) -> None:
-    """Check what job number `index` may take; `rate_key` is where a scenario says how fast links are.
+    """Check the estimated time of job number `index`; `rate_key` is the key of the links' rate.
 
     Raises
     ------
     ScenarioError
-        Timeouts, a step, or all steps together leave the time that can be simulated.
+        Timeouts, a step, or all steps together exceed the time that can be simulated.
     """
     rate_bps = slowest_bps(network, faults)
     if job.collective.timeout_max_ps > TIME_MAX_PS:
@@ -71,12 +71,12 @@ def check_duration(
 
 
 def check_slowed(jobs: Sequence[JobPlan], network: Network, faults: FaultPlan, error: ErrorAt) -> None:
-    """Check that full windows wait no longer for a link that a fault slows down than fits the engine's clock.
+    """Check that full windows wait for slowed links no longer than the engine's clock allows.
 
     Raises
     ------
     ScenarioError
-        A rate is too low for that, however short the fault is.
+        A fault's rate is too low, however short the fault is.
     """
     for index, fault in enumerate(faults.faults):
         if not isinstance(fault.effect, LinksSlower):
@@ -94,7 +94,7 @@ def check_slowed(jobs: Sequence[JobPlan], network: Network, faults: FaultPlan, e
 
 
 def _waiting_bytes(jobs: Sequence[JobPlan], network: Network, link: int) -> int:
-    """Most that full windows put on a link at once; copies and what is sent again are not counted."""
+    """Most bytes that full windows put on a link at once, without copies and retransmissions."""
     source = int(network.link_source[link])
     size_bytes = 0
     for job in jobs:
@@ -116,7 +116,7 @@ def slowest_bps(network: Network, faults: FaultPlan) -> int:
 
 
 def _estimate(job: JobPlan, rate_bps: int, faults: FaultPlan, index: int) -> Estimate:
-    """Of a training job only what the scenario says of its time: its gradients fit a machine's memory."""
+    """The estimate of one job; gradients of training fit into memory and so are not counted."""
     factor = max((one.factor for one in faults.conditions(index, len(job.hosts))), default=1)
     elements = job.workload.elements if isinstance(job.workload, SyntheticSpec | FileSpec) else 0
     compute_ps = job.device.forward_ps + job.device.backward_ps if isinstance(job.device, FixedDevice) else 0
@@ -130,7 +130,7 @@ def _estimate(job: JobPlan, rate_bps: int, faults: FaultPlan, index: int) -> Est
 
 
 def _too_long(estimate: Estimate, location: Location, rate_bps: int, rate_key: str) -> ScenarioError:
-    """A single step leaves the limit: what takes the longest is to blame."""
+    """The error for a step that exceeds the limit, at the key of its longest part."""
     seconds = f"a step takes up to {estimate.step_ps // PS_PER_S} s, which is more than {LIMIT}"
     if estimate.network_ps == max(estimate):
         needed = RATE.rough(-(-rate_bps * estimate.network_ps // TIME_MAX_PS))

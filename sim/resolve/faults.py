@@ -1,4 +1,4 @@
-"""From faults as written to their effects: patterns become link rows, names become nodes, or errors."""
+"""Resolves the faults of a scenario: patterns become link rows, names become nodes."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ ErrorAt = Callable[[str, str, str], Exception]  # path in the variant, message, 
 
 
 class JobWorkers(NamedTuple):
-    """A job's workers, as far as faults are concerned."""
+    """A job's workers, for resolving faults."""
 
     name: str
     hosts: tuple[int, ...]  # node of each worker
     start_ps: int = 0
-    takes_compute_time: bool = True  # whether computing takes it any time
+    takes_compute_time: bool = True  # False: computing takes no time
 
 
 def plan_faults(
     faults: Sequence[sections.Fault], network: Network, jobs: Sequence[JobWorkers], error: ErrorAt
 ) -> FaultPlan:
-    """Resolve a variant's faults on its network, which has its loopback links by now.
+    """Resolve a variant's faults on its network, which already has its loopback links.
 
     Raises
     ------
     Exception
-        What `error` makes of a pattern, switch, job or worker that is not there, a rate that is too high,
-        or a slow host in a job that takes no time to compute.
+        The error that `error` makes for an unknown pattern, switch, job or worker, a rate that is too high,
+        or a slow host in a job whose computing takes no time.
     """
     mistakes, planned = Mistakes(), []
     for index, fault in enumerate(faults):
@@ -70,7 +70,7 @@ def plan_faults(
 
 
 def _check_factors(plan: FaultPlan, jobs: Sequence[JobWorkers], error: ErrorAt) -> None:
-    """Several faults that slow down one host multiply."""
+    """Check the product of the factors of all slow_host faults of a worker."""
     for index, job in enumerate(jobs):
         conditions = plan.conditions(index, len(job.hosts)) if plan.faults else ()
         for worker, condition in enumerate(conditions):
@@ -212,7 +212,7 @@ class _FaultResolver:
         return names.index(job)
 
     def _links(self, patterns: Sequence[str]) -> tuple[int, ...]:
-        """Rows that any pattern names, in order; the inside of a switch has no name."""
+        """Rows of the links that any pattern matches, in order; loopback links are excluded."""
         network = self._network
         names = {
             name: row

@@ -1,4 +1,4 @@
-"""Whether a variant fits the memory that there is, found before anything large is made."""
+"""Checks that a variant fits the available memory, before large arrays are allocated."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NCF_SAMPLE = SyntheticSpec(1 << 19, 0.05, "rows", 64)  # embedding rows of a ba
 
 @dataclass(frozen=True)
 class JobSize:
-    """A job as far as memory goes."""
+    """What determines the memory of a job."""
 
     location: Location
     workload: TrainingSpec | SyntheticSpec | FileSpec
@@ -33,11 +33,11 @@ class JobSize:
     codec: Codec
     collective: CollectivePlan
     steps: int = 1
-    size: int | None = None  # elements of a gradient, if it had others than its workload says
+    size: int | None = None  # elements of a gradient, instead of the workload's
 
     @property
     def elements(self) -> int:
-        """Of a gradient."""
+        """Elements of a gradient."""
         if self.size is not None:
             return self.size
         spec = self.workload
@@ -45,13 +45,13 @@ class JobSize:
 
     @property
     def at_once(self) -> int:
-        """Elements of the buckets that workers are in at the same time: two where there are several."""
+        """Elements of the buckets in flight: two buckets if there are several."""
         bucket_bytes = self.workload.bucket_bytes
         return self.elements if bucket_bytes is None else min(self.elements, 2 * bucket_bytes // FLOAT_BYTES)
 
     @property
     def records_bytes(self) -> int:
-        """What its workers' phases, and all other records, take when its last step is done."""
+        """Memory of the records of all steps, such as workers' phases."""
         bucket_bytes = self.workload.bucket_bytes or 0
         buckets = -(-self.elements * FLOAT_BYTES // bucket_bytes) if bucket_bytes else 1
         if isinstance(self.workload, FileSpec) and len(self.workload.parts) > 1:
@@ -59,7 +59,7 @@ class JobSize:
         return self.steps * self.workers * (_STEP_BYTES + buckets * _ROUND_BYTES)
 
     def bytes(self, codec: Footprint, records: bool = True) -> float:
-        """What it takes at its peak, with or without its records."""
+        """Peak memory, with or without the records."""
         elements, workers = self.elements, self.workers
         gradients = FLOAT_BYTES * elements * workers
         round_bytes = codec.bytes(self.at_once, workers) + self.collective.held_bytes * self.at_once
@@ -75,14 +75,14 @@ class JobSize:
 
 
 def refuse_more_than_fits(jobs: list[JobSize]) -> None:
-    """Refuse a variant whose jobs take more than the memory that is available now.
+    """Refuse a variant whose jobs need more than the memory available now.
 
-    Networks are not counted: they have been made, and are no longer available.
+    Networks are not counted: they are allocated already.
 
     Raises
     ------
     ScenarioError
-        With the estimate, what there is, and the largest that fits.
+        With the estimate, the free memory, and the largest size that fits.
     """
     there_is = available_bytes()
     taken = float(BASE_BYTES)
@@ -104,7 +104,7 @@ def _footprint(job: JobSize) -> Footprint:
 
     spec = job.workload
     if isinstance(spec, FileSpec):
-        sample = SyntheticSpec(spec.elements)  # dense: what it holds is not known before it is read
+        sample = SyntheticSpec(spec.elements)  # dense, because the file is not read yet
     else:
         sample = spec if isinstance(spec, SyntheticSpec) else _NCF_SAMPLE
     return codec_footprint(job.codec, sample_of(sample), job.collective.has_exponents_ahead)
@@ -136,7 +136,7 @@ def _refusal(job: JobSize, codec: Footprint, taken: float, there_is: int) -> Exc
 
 
 def _at_most(most: int, what: str, whose: str = "") -> str:
-    """A hint with the largest number that fits, if any does."""
+    """A hint with the largest number that fits, if there is one."""
     fewer = "" if what == "workers" else ", or fewer workers"
     if not most:
         return f"even one of its {what} does not fit: free memory{fewer}, or use a larger machine"
@@ -144,9 +144,9 @@ def _at_most(most: int, what: str, whose: str = "") -> str:
 
 
 def _largest(asked: int, bytes_of: Callable[[int], float], free: float) -> int:
-    """The largest number below the one that was asked for that fits; 0 where none does.
+    """The largest number below `asked` that fits; 0 if none does.
 
-    A little less than all that is free: that goes up and down.
+    It leaves a margin because free memory varies.
     """
     fits, does_not = 0, asked
     while does_not - fits > 1:

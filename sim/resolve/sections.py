@@ -1,4 +1,4 @@
-"""Sections of a job that need nothing but themselves: workload and device."""
+"""Resolves the sections of a job that do not depend on others: workload and device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from netfold.sim.workload.workload import FLOAT_BYTES
 def workload_of(
     section: models.Training | models.Synthetic | models.GradientFile, workers: int, location: Location
 ) -> TrainingSpec | SyntheticSpec | FileSpec:
-    """Where gradients come from.
+    """The source of gradients.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def workload_of(
 
 
 def summed_at_once(workload: TrainingSpec | SyntheticSpec | FileSpec) -> int:
-    """Elements that one operation sums: those of a full bucket, or of the whole gradient."""
+    """Elements that one operation sums: those of a full bucket or of the whole gradient."""
     elements = training_elements(workload) if isinstance(workload, TrainingSpec) else workload.elements
     if workload.bucket_bytes is None:
         return elements
@@ -68,13 +68,13 @@ def steps_of(
     section: models.Training | models.Synthetic | models.GradientFile,
     workload: TrainingSpec | SyntheticSpec | FileSpec,
 ) -> int:
-    """Optimizer steps: those that are asked for, or that a file holds."""
+    """Optimizer steps: the configured number, or that of the file."""
     held = workload.steps if isinstance(workload, FileSpec) else None
     return section.steps or held or 1
 
 
 def workload_warnings(workload: TrainingSpec | SyntheticSpec | FileSpec, workers: int) -> tuple[str, ...]:
-    """What to know of gradients before their numbers are used."""
+    """Warnings about gradients."""
     if isinstance(workload, FileSpec) and workers < workload.rows:
         return (
             f"the first {workers} of the {workload.rows} workers' gradients in {workload.given} are used",

@@ -1,4 +1,4 @@
-"""One variant: its network, its profiles, and its jobs one after the other."""
+"""Resolves variants: network, profiles, and the jobs one after the other."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def resolve(scenario: Scenario) -> Plan:
     Raises
     ------
     ScenarioError
-        With the place in the file and what is allowed; of every variant that cannot be run.
+        All mistakes of all variants, each with its location in the file and what is allowed.
     """
     mistakes = Mistakes()
     networks = _Networks()
     resolvers, plans = [], []
-    for variant in scenario.variants:  # all networks first: what they take is then no longer available
+    for variant in scenario.variants:  # all networks first, so that available memory excludes them
         with mistakes.collecting():
             resolver = _VariantResolver(scenario, variant)
             resolver.compile(networks)
@@ -58,7 +58,7 @@ def resolve(scenario: Scenario) -> Plan:
 
 
 def _with_timer_warnings(variants: tuple[VariantPlan, ...]) -> tuple[VariantPlan, ...]:
-    """Tell the first job that loses packets if others wait longer or shorter for them by default."""
+    """Warn at the first job that loses packets if timeouts of such jobs differ by default."""
     timeouts_ps: dict[str, int] = {}
     defaults = []
     for variant in variants:
@@ -95,7 +95,7 @@ class _Networks:
         Raises
         ------
         TopologyError
-            Its routes take more than there is, or than may be.
+            Its routes take more memory than available or allowed.
         """
         for known, network in self._made:
             if known == section:
@@ -174,7 +174,7 @@ class _VariantResolver:
         )
 
     def _job_workers(self, index: int, job: JobPlan) -> JobWorkers:
-        """A job's workers, as faults name them."""
+        """A job's workers, for resolving faults."""
         sections, location = self.jobs[index]
         computes = not isinstance(sections.device, models.NoDeviceSection)
         return JobWorkers(location.job, job.hosts, job.start_ps, computes)
@@ -199,11 +199,11 @@ class _VariantResolver:
         return found
 
     def _rate_key(self) -> str:
-        """Where a scenario says how fast links are."""
+        """The key of the links' rate."""
         is_file = isinstance(self.variant.topology, models.TopologyFile)
         return "topology.path" if is_file else "topology.rate"
 
     def _profile_key(self) -> str:
-        """Where a scenario names the switches' profile: a topology from a file has its own."""
+        """The key of the switches' profile, which a topology file sets itself."""
         is_file = isinstance(self.variant.topology, models.TopologyFile)
         return "topology.path" if is_file else "topology.switch"

@@ -1,7 +1,7 @@
-"""YAML text as values that know their line, before paths: the first half of reading a scenario.
+"""Parses YAML text into values with line numbers: the first half of reading a scenario.
 
 Scalars follow the core schema of YAML 1.2: `on` is text, `1e9` a number, `2024-01-01` text. An alias is the
-very value of its anchor, so nothing is copied here, however often it is named.
+same object as its anchor's value, so nothing is copied.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ruamel.yaml.nodes import ScalarNode
 from netfold.sim.errors import ScenarioError
 
 COMMAND_LINE = "--set"
-DEPTH_MAX = 32  # mappings and lists inside of each other; a scenario needs some eight
+DEPTH_MAX = 32  # nested mappings and lists; a scenario needs about eight levels
 MERGE = "tag:yaml.org,2002:merge"
 
 _YAML_ORG = "tag:yaml.org,2002:"
@@ -39,7 +39,7 @@ Scalar = str | int | float | bool | None
 
 @dataclass(eq=False)
 class YamlValue:
-    """A value of the text. `wrong` says what is wrong with it: a message, below it perhaps a hint."""
+    """A value of the text. `problem` is a message if it cannot be used, with an optional hint below."""
 
     line: int  # 1-based; 0 for values from the command line
     value: Scalar | list[tuple[YamlValue, YamlValue]] | list[YamlValue] = None
@@ -52,21 +52,21 @@ class YamlValue:
 
     @property
     def pairs(self) -> list[tuple[YamlValue, YamlValue]]:
-        """Keys and values of a mapping; of others none."""
+        """Keys and values of a mapping; empty for other kinds."""
         return self.value if self.kind == "mapping" else []  # type: ignore[return-value]  # by its kind
 
     @property
     def items(self) -> list[YamlValue]:
-        """Items of a list; of others none."""
+        """Items of a list; empty for other kinds."""
         return self.value if self.kind == "list" else []  # type: ignore[return-value]  # by its kind
 
     @property
     def scalar(self) -> Scalar:
-        """The value of a scalar; of others nothing."""
+        """The value of a scalar; None for other kinds."""
         return self.value if self.kind == "scalar" else None  # type: ignore[return-value]  # by its kind
 
     def add(self, child: YamlValue) -> None:
-        """Append an item or, in turns, a key and its value."""
+        """Append an item, or alternately a key and its value."""
         if self.kind == "list":
             self.items.append(child)
         elif self.pending is None:
@@ -92,7 +92,7 @@ def compose(file: str, text: str, first_line: int = 1, path: str = "") -> YamlVa
         raise ScenarioError(file, line, path, f"broken YAML: {problem}", _syntax_hint(error, file)) from None
     except YAMLError as error:
         raise ScenarioError(file, first_line, path, f"broken YAML: {str(error).splitlines()[0]}") from None
-    except ValueError:  # of the scanner: "\U00110000" names no character, %YAML 1.99999… no version
+    except ValueError:  # from the scanner: "\U00110000" is not a character, %YAML 1.99999… not a version
         raise ScenarioError(
             file, first_line, path, "broken YAML: a number in it is out of range", "check its escapes"
         ) from None
@@ -137,7 +137,7 @@ class _Composer:
         return self._root or YamlValue(self._first_line)
 
     def _place(self, event: Any) -> None:
-        """Put what an event begins where it belongs."""
+        """Add the value that an event begins to the innermost open container."""
         value = self._alias(event) if isinstance(event, AliasEvent) else self._new(event)
         if self._open:
             self._open[-1].add(value)
@@ -147,8 +147,8 @@ class _Composer:
             if len(self._open) == DEPTH_MAX:
                 raise self._error(
                     event,
-                    f"more than {DEPTH_MAX} mappings and lists inside of each other",
-                    "a scenario needs no more than eight: check the brackets",
+                    f"more than {DEPTH_MAX} nested mappings and lists",
+                    "a scenario needs at most eight levels: check the brackets",
                 )
             self._open.append(value)
 
@@ -193,7 +193,7 @@ class _Composer:
                 if event.value.isdecimal()
                 else f"{event.value[:40]!r} as {tag.removeprefix(_YAML_ORG)}"
             )
-            hint = "write a shorter one" if event.value.isdecimal() else "leave out the tag"
+            hint = "use a shorter number" if event.value.isdecimal() else "remove the tag"
             return YamlValue(line, problem=f"cannot read {what}\n{hint}")
         return self._text(found, line) if isinstance(found, str) else YamlValue(line, found)
 

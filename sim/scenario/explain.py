@@ -1,4 +1,4 @@
-"""What pydantic found wrong, in words and with the line it was written on."""
+"""Turns pydantic's validation errors into ScenarioErrors with lines and hints."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _MUST_BE = {
     "finite_number": "finite",
     "string_pattern_mismatch": "lower-case letters, digits and '-', starting with a letter or digit",
 }
-# The field these belong to was not reached because another one is wrong.
+# Errors of fields that were not validated because another field is wrong.
 _CONSEQUENCES = {"default_factory_not_called"}
 
 
@@ -53,7 +53,7 @@ def explain(error: ValidationError, tree: Node, section: type[Section]) -> Scena
 
 
 def unknown_key(child: Node, key: str, allowed: Sequence[str]) -> ScenarioError:
-    """The error for a key that nobody reads."""
+    """The error for an unknown key."""
     error = UnknownKeyError(
         child.file, child.line, child.path, f"unknown key {shown(key)}", _nearest(key, allowed)
     )
@@ -62,16 +62,16 @@ def unknown_key(child: Node, key: str, allowed: Sequence[str]) -> ScenarioError:
 
 
 def missing_key(parent: Node, key: str, hint: str) -> ScenarioError:
-    """The error for a key that is not there; points to the mapping it belongs into."""
+    """The error for a missing key; it points to the mapping that needs the key."""
     error = MissingKeyError(parent.file, parent.line, parent.path, f"the key {key!r} is missing", hint)
     error.key = key
     return error
 
 
 def without_consequences(mistakes: Sequence[ScenarioError]) -> Sequence[ScenarioError]:
-    """Mistakes without those that others bring about.
+    """Mistakes without those that others cause.
 
-    A key is missing because it is misspelt; a value is of the wrong type because it could not be read.
+    A key may be missing because it is misspelt; a value may have the wrong type because it cannot be read.
     """
     meant = {one.meant for one in mistakes if isinstance(one, UnknownKeyError)}
     unread = {(one.file, one.line, one.path) for one in mistakes if isinstance(one, UnreadableValueError)}
@@ -87,7 +87,7 @@ def without_consequences(mistakes: Sequence[ScenarioError]) -> Sequence[Scenario
 
 
 def _nearest(found: object, allowed: Sequence[str]) -> str:
-    if str(found) in allowed:  # right but for its type
+    if str(found) in allowed:  # right except for its type
         return f"write it without quotes; allowed: {', '.join(allowed)}"
     return names_hint(str(found), allowed, "allowed")
 
@@ -98,7 +98,7 @@ def _mistakes(
     for details in error.errors(include_url=False):
         location = prefix + details["loc"]
         cause = details.get("ctx", {}).get("error")
-        if isinstance(cause, ValidationError):  # a codec's options have a validation of their own
+        if isinstance(cause, ValidationError):  # a codec's options are validated separately
             yield from _mistakes(cause, tree, section, location)
         elif details["type"] not in _CONSEQUENCES:
             yield _mistake(details, _follow(tree, section, location))
@@ -106,13 +106,13 @@ def _mistakes(
 
 @dataclasses.dataclass(frozen=True)
 class _Position:
-    """A place in the file together with what the models say about it."""
+    """A position in the file, with the section and field that it belongs to."""
 
-    node: Node  # the deepest one that was written
-    missing: tuple[str, ...]  # what is not there below it
-    owner: Any  # the section or codec whose key this is
+    node: Node  # the deepest node that exists
+    missing: tuple[str, ...]  # the missing keys below it
+    owner: Any  # the section or codec that has this key
     field: FieldInfo | None
-    annotation: Any  # what may stand here
+    annotation: Any  # the type of the value
 
     @property
     def key(self) -> str:
@@ -159,7 +159,7 @@ def _follow(tree: Node, section: type[Section], location: Iterable[str | int]) -
 
 
 def _child(node: Node, part: str | int) -> Node | None:
-    """What is below a node: list items by number here, whatever their names."""
+    """A child of a node; list items go by number here, regardless of their names."""
     if isinstance(part, int) and isinstance(node.value, tuple):
         return node.value[part]
     return node.children.get(str(part))
@@ -183,7 +183,7 @@ def _kinds(member: Any) -> tuple[str, ...]:
 
 
 def _keys(owner: Any) -> list[str]:
-    """Keys a section or codec has, `kind` first."""
+    """Keys of a section or codec, `kind` first."""
     if dataclasses.is_dataclass(owner):
         return ["kind", *(field.name for field in dataclasses.fields(owner))]
     return list(keys(owner))
@@ -212,7 +212,7 @@ def _mistake(details: ErrorDetails, position: _Position) -> ScenarioError:
             hint = _nearest(kind.plain, _kinds_of(position.annotation))
             return kind.error(f"cannot use {shown(kind.plain)} as a kind", hint)
         case "literal_error":
-            # As pydantic lists them, for sections and codecs alike: 'flat', 'two_level' or 'bloom'.
+            # The format of pydantic, for sections and codecs alike: 'flat', 'two_level' or 'bloom'.
             allowed = re.findall(r"[^\s',]+", context["expected"].replace(" or ", ", "))
             return position.error(f"cannot use {shown(found)}", _nearest(found, allowed))
         case "value_error":
@@ -226,7 +226,7 @@ def _mistake(details: ErrorDetails, position: _Position) -> ScenarioError:
 
 
 def _repair(rule: str, found: object, position: _Position) -> str:
-    """The nearest fix of a value that is right but written the wrong way."""
+    """The nearest fix of a value with the wrong syntax."""
     if rule.endswith("number") and isinstance(found, str):
         return _number(found)
     if rule == "a mapping" and found in _kinds_of(position.annotation):
@@ -237,7 +237,7 @@ def _repair(rule: str, found: object, position: _Position) -> str:
 
 
 def _number(found: str) -> str:
-    """The nearest fix of a number that YAML reads as text."""
+    """The nearest fix of a number that YAML parses as text."""
     if found.isdecimal():
         return "write it without quotes"
     match = re.fullmatch(
@@ -251,7 +251,7 @@ def _number(found: str) -> str:
 
 
 def _refused(cause: Exception, position: _Position) -> ScenarioError:
-    """A value that a unit, section or codec refused in its own words: a message, below it perhaps a hint."""
+    """The error for a value that a unit, section or codec refused: a message, with an optional hint below."""
     if isinstance(cause, NetfoldError):
         return position.error(cause.message, cause.hint)
     message, _, hint = str(cause).partition("\n")

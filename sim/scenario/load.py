@@ -1,7 +1,7 @@
-"""From a scenario file to its variants, each merged and validated.
+"""Loads a scenario file: merges and validates its variants.
 
-`--set PATH=VALUE` changes the merged variants, all of them, so that the command line wins over everything in
-the file; `--set variants.NAME.PATH=VALUE` changes one. Later ones win over earlier ones.
+`--set PATH=VALUE` changes all merged variants, so that the command line wins over the whole file;
+`--set variants.NAME.PATH=VALUE` changes one. Later changes win over earlier ones.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _HEADER = tuple(Header.model_fields)
 _SETTINGS = tuple(Settings.model_fields)
 _JOB_SECTIONS = tuple(JobSections.model_fields)
 _KEYS = (*_HEADER, *_SETTINGS, "variants")
-_NAMELESS = "x"  # stands for a name that is missing
+_NAMELESS = "x"  # placeholder for a missing name
 _EACH_HAS = "each {} has a name and the keys it changes"
 
 
@@ -42,7 +42,7 @@ class Scenario:
     name: str
     description: str
     seed: int
-    profiles: Mapping[str, Profile]  # its own, by name
+    profiles: Mapping[str, Profile]  # its custom profiles, by name
     variants: tuple[Variant, ...]
     file: str
     sets: tuple[str, ...]
@@ -53,7 +53,7 @@ class Scenario:
     def locate(self, path: str, variant: str | None = None) -> str:
         """Where the value at a path such as "topology.rate" was written: "FILE:LINE", or "--set".
 
-        What was not written is where it would belong. Without a variant, the part they share is searched.
+        For a missing value it is where the value would belong. Without a variant it is in the shared part.
         """
         node, _ = self._tree(variant).nearest(path.split("."))
         return node.place
@@ -61,7 +61,7 @@ class Scenario:
     def error(self, path: str, message: str, hint: str = "", variant: str | None = None) -> ScenarioError:
         """The error to raise when something later finds the value at `path` unusable.
 
-        A value that no line of the variant writes is marked as a default.
+        A value that the variant does not set is marked as a default.
         """
         node, missing = self._tree(variant).nearest(path.split("."))
         if missing and variant is not None:
@@ -75,12 +75,12 @@ class Scenario:
 def load(path: str | Path | ScenarioText, sets: Iterable[str] = (), seed: int | None = None) -> Scenario:
     """Read a scenario; `sets` are texts "PATH=VALUE", and `seed` wins over the file's.
 
-    The path "-" is standard input; what such a scenario names is relative to the working folder.
+    The path "-" is standard input; paths in such a scenario are relative to the working folder.
 
     Raises
     ------
     ScenarioError
-        All mistakes in keys and values, each with its place in the file; broken syntax comes alone.
+        All mistakes in keys and values, each with its location; broken syntax is reported alone.
     """
     sets, mistakes = tuple(sets), Mistakes()
     file, folder, source_text = read_source(path)
@@ -141,11 +141,13 @@ def _document(file: str, source_text: bytes, mistakes: Mistakes) -> Node:
 
 
 def _items(document: Node, mistakes: Mistakes) -> dict[str, Node]:
-    """What each variant changes, by name; a file without variants has one, called like the scenario."""
+    """The changes of each variant, by name; a file without variants has one, named like the scenario."""
     variants = document.children.get("variants")
     if variants is None:
         name = document.children.get("name")
-        named = name if name is not None and is_name(name.value) else None  # else its mistake is known
+        named = (
+            name if name is not None and is_name(name.value) else None
+        )  # otherwise it is a mistake already
         item = _only(document, ())
         return {
             str(named.value) if named else _NAMELESS: _with(
@@ -162,7 +164,7 @@ def _items(document: Node, mistakes: Mistakes) -> dict[str, Node]:
 
 
 def _by_name(items: Node, what: str, allowed: Sequence[str], mistakes: Mistakes) -> dict[str, Node]:
-    """The mappings of a list by their `name`, with allowed keys only; those that are none are left out."""
+    """The mappings of a list by their `name`, with allowed keys only; other items are left out."""
     hint = _EACH_HAS.format(what)
     if not isinstance(items.value, tuple):
         mistakes.add(items.error(f"must be a list of {what}s, found {shown(items.plain)}", hint))
@@ -183,12 +185,12 @@ def _by_name(items: Node, what: str, allowed: Sequence[str], mistakes: Mistakes)
 
 def _merged(document: Node, item: Node, mistakes: Mistakes) -> Node:
     merged = merge(_expand(_only(document, _SETTINGS)), _expand(item))
-    whole = replace(merged, line=item.line, path=item.path)  # where a missing section can be added
+    whole = replace(merged, line=item.line, path=item.path)  # the location for missing sections
     return _with_jobs(whole, mistakes)
 
 
 def _with_jobs(settings: Node, mistakes: Mistakes) -> Node:
-    """Settings whose jobs say all that they are: what they leave out is as the settings say."""
+    """Settings with complete jobs: sections that a job leaves out come from the settings."""
     jobs = settings.children.get("jobs")
     if jobs is None:
         return settings
@@ -203,7 +205,7 @@ def _with_jobs(settings: Node, mistakes: Mistakes) -> Node:
 def _change(
     trees: dict[str, Node], changes: Iterable[tuple[tuple[str, ...], Node]], mistakes: Mistakes
 ) -> None:
-    """Change the variants' trees to what the command line says."""
+    """Apply the changes of the command line to the variants' trees."""
     for path, value in changes:
         if path[0] in _HEADER:
             continue
@@ -219,7 +221,7 @@ def _change(
 
 
 def _changed(settings: Node, path: tuple[str, ...], value: Node, mistakes: Mistakes) -> Node:
-    """Settings with another value at a path; what holds for all jobs is changed in each of them too."""
+    """Settings with another value at a path; a section of all jobs is changed in each of them too."""
     jobs = settings.children.get("jobs")
     if path[0] == "jobs" and len(path) > 1:
         names, inner = _addressed_job(path, value, jobs), path[2:]
@@ -275,7 +277,7 @@ def _only(mapping: Node, keys: Sequence[str]) -> Node:
 
 
 def _refuse_unknown(mapping: Node, allowed: Sequence[str], mistakes: Mistakes) -> Node:
-    """The mapping without keys that are not allowed, which are mistakes."""
+    """The mapping without unknown keys, which go to `mistakes`."""
     for key, child in mapping.children.items():
         if key not in allowed:
             mistakes.add(unknown_key(child, key, allowed))
@@ -284,7 +286,7 @@ def _refuse_unknown(mapping: Node, allowed: Sequence[str], mistakes: Mistakes) -
 
 def _variants(trees: Mapping[str, Node], mistakes: Mistakes) -> tuple[Variant, ...]:
     variants: list[Variant] = []
-    found: dict[str, dict[str, ScenarioError]] = {}  # the same mistake of every variant that has it
+    found: dict[str, dict[str, ScenarioError]] = {}  # each mistake, and the variants that have it
     for name, tree in trees.items():
         own = Mistakes()
         with own.collecting():
@@ -305,7 +307,7 @@ def _variants(trees: Mapping[str, Node], mistakes: Mistakes) -> tuple[Variant, .
 
 
 def _as_its_first_job(settings: Node) -> Node:
-    """Settings in whose own sections, defaults of its jobs, stands what the first job makes of them."""
+    """Settings whose job sections are those of the first job."""
     jobs = settings.children.get("jobs")
     if jobs is None or not jobs.value:
         return settings
@@ -314,7 +316,7 @@ def _as_its_first_job(settings: Node) -> Node:
 
 
 def _naming(variant: str, error: ScenarioError) -> ScenarioError:
-    """The error of a value that is right in other variants."""
+    """The error with the variant's name in its hint, because other variants do not have it."""
     if error.path.startswith("variants."):
         return error
     place = f"in variant {variant!r}"

@@ -1,7 +1,7 @@
 """The scenario file as pydantic models: every key, its meaning, its default and its range.
 
 Keys are written without units because their values carry one. The attributes hold the base unit: `rate` is
-int bits per second, `delay` int picoseconds, `buffer` int bytes. Nothing beyond the plan sees these objects.
+int bits per second, `delay` int picoseconds, `buffer` int bytes. Only `sim.resolve` reads these objects.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from netfold.sim.units import RATE, SIZE, TIME
 
 
 class GeneratedTopology(Section):
-    """What the links and switches of a generated topology have in common."""
+    """Keys of all generated topologies: their links and switches."""
 
     rate: Rate = RATE.parse("100Gbps")
     """Rate of the links between hosts and switches, in each direction."""
     delay: Time = TIME.parse("1us")
     """Propagation delay of every link."""
     buffer: Size = SIZE.parse("16MiB")
-    """Buffer of every switch port; what does not fit is dropped."""
+    """Buffer of every switch port; packets that do not fit are dropped (drop-tail)."""
     switch: str = "tofino1"
     """Profile of the switches: what their hardware can do."""
 
@@ -41,7 +41,7 @@ class Star(GeneratedTopology):
 
 
 class LeafSpine(GeneratedTopology):
-    """Two tiers of switches; every leaf is linked to every spine."""
+    """Two tiers of switches, with a link from every leaf to every spine."""
 
     kind: Literal["leaf_spine"]
     leaves: Count
@@ -66,7 +66,7 @@ Topology = Annotated[Star | LeafSpine | TopologyFile, Field(discriminator="kind"
 
 
 class Workers(Section):
-    """Training ranks and the hosts they run on; a bare number is the count."""
+    """Training ranks and the hosts they run on; a number alone is the count."""
 
     count: Count
     """Number of workers."""
@@ -75,7 +75,7 @@ class Workers(Section):
 
 
 class Training(Section):
-    """Gradients of a PyTorch model that is really trained, one virtual worker per rank."""
+    """Gradients of a PyTorch model that is trained during the run, with one virtual worker per rank."""
 
     kind: Literal["training"]
     model: Literal["ncf", "mlp"]
@@ -110,7 +110,8 @@ class Synthetic(Section):
     density: Share = 1.0
     """Share of non-zero elements at each worker."""
     pattern: Literal["iid", "rows", "columns", "blocks"] = "iid"
-    """Which elements are zero together: none, whole rows, whole columns, or runs of a row's length."""
+    """Which elements are zero together: iid: each on its own; rows, columns: whole rows or columns; blocks:
+    runs as long as a row."""
     row_elements: Count = 64
     """Elements of a row."""
     overlap: Share = 0.0
@@ -122,15 +123,16 @@ class Synthetic(Section):
 
 
 class GradientFile(Section):
-    """Gradients of one's own, from a file; nothing is trained."""
+    """Your own gradients, from a file; nothing is trained."""
 
     kind: Literal["file"]
     path: str
     """A .npy, .npz, .safetensors or .pt file, relative to the scenario file: a gradient for each worker."""
     steps: Count | None = None
-    """Optimizer steps; by default those in the file. After the last one of the file comes its first again."""
+    """Optimizer steps; by default those in the file. Further steps start again at its first."""
     per_step: bool = False
-    """Of named tensors: their first axis is the step, the second the worker; else the first is the worker."""
+    """For named tensors: true: the first axis is the step, the second the worker; false: the first axis is
+    the worker."""
     bucket: Size | None = None
     """A bucket is sent when this much gradient is ready; by default all of it at once."""
 
@@ -145,7 +147,7 @@ class NoDeviceSection(Section):
 
 
 class FixedDeviceSection(Section):
-    """Compute takes the times given here."""
+    """Compute takes fixed times."""
 
     kind: Literal["fixed"]
     forward: Time
@@ -153,11 +155,11 @@ class FixedDeviceSection(Section):
     backward: Time
     """Backward pass of one step."""
     memory_rate: Rate | None = None
-    """Memory bandwidth that encoding and decoding are charged for; by default they take no time."""
+    """Memory bandwidth for encoding and decoding; by default they take no time."""
 
 
 class RooflineDeviceSection(Section):
-    """Compute takes as long as a known accelerator needs for the counted operations and bytes."""
+    """Compute takes as long as a known accelerator needs for the operations and bytes (roofline model)."""
 
     kind: Literal["roofline"]
     model: Literal["v100", "a100", "h100", "p100", "t4"]
@@ -177,7 +179,7 @@ else:
 
 
 class Published(Section):
-    """A published throughput, shown beside the simulated one and never mixed into it."""
+    """A published throughput, shown beside the simulated one."""
 
     label: str
     """What it is called in the figure."""
@@ -188,7 +190,7 @@ class Published(Section):
 
 
 class JobSections(Section):
-    """What a job is made of."""
+    """The sections of a job."""
 
     workers: Workers
     """Training ranks and where they run."""
@@ -199,58 +201,58 @@ class JobSections(Section):
     codec: CodecOptions
     """How gradients are encoded."""
     collective: AnyCollectiveSection
-    """How workers' messages are brought together."""
+    """How workers' messages are aggregated."""
     published: tuple[Published, ...] = ()
     """Published results to compare with."""
 
 
 class JobSection(JobSections):
-    """One of several jobs on the same network: what it does not say is as the variant says."""
+    """One of several jobs on the same network; keys left out have the variant's values."""
 
     name: Name
     """Name in tables and figures, after the variant's: lower-case letters, digits and '-'."""
     start: Time = 0
-    """When it begins."""
+    """When the job starts."""
 
 
 class NetworkSections(Section):
-    """What jobs run on."""
+    """The network that jobs run on."""
 
     topology: Topology
     """Hosts, switches and links."""
 
 
 class Settings(JobSections, NetworkSections):
-    """What a scenario compares: the sections every variant has, and may change."""
+    """The sections of every variant."""
 
     faults: tuple[Fault, ...] = ()
-    """What goes wrong."""
+    """Faults of the network and of workers."""
     jobs: tuple[JobSection, ...] = ()
-    """Jobs that share the network, each with a name and what it changes; without it there is one."""
+    """Jobs that share the network, each with a name and the keys it changes; by default there is one job."""
 
 
 class Variant(Settings):
-    """One alternative, complete. Where it has `jobs`, its own job sections are those of the first."""
+    """One alternative, complete. If it has `jobs`, its own job sections equal those of the first job."""
 
     name: Name
     """Name in tables and figures: lower-case letters, digits and '-'."""
 
 
 class Header(Section):
-    """What all variants share."""
+    """The keys that all variants share."""
 
     @field_validator("name")
     @classmethod
     def _latest_is_taken(cls, name: str) -> str:
         if name == "latest":
-            raise ValueError("the name latest is taken\nit points to the latest run: use another name")
+            raise ValueError("the name latest is reserved\nit points to the latest run: use another name")
         return name
 
     name: Name
-    """Name of the scenario and of the folder of its runs: lower-case letters, digits and '-'; not latest."""
+    """Name of the scenario and of its folder of runs: lower-case letters, digits and '-'; not latest."""
     description: str = ""
     """What the scenario shows, in a sentence or two."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Decides everything random; same seed, same results."""
+    """Seed of all random draws; the same seed gives the same results."""
     profiles: tuple[SwitchProfile, ...] = ()
-    """Switch profiles of one's own, each a mapping or the path of a YAML file that holds one."""
+    """Custom switch profiles, each a mapping or the path of a YAML file with one."""

@@ -1,7 +1,7 @@
-"""The YAML of a scenario as a tree that knows on which line every value was written, and its path.
+"""The YAML of a scenario as a tree of values with their lines and paths.
 
-Aliases and merge keys (`<<`) are resolved: what they bring keeps the lines where it stands. Keys that begin
-with `x-` are for people and for anchors: nobody reads them. How much may come of a text is limited.
+Aliases and merge keys (`<<`) are resolved; their values keep their own lines. Keys that begin with `x-` are
+ignored: they are for comments and anchors. Depth and number of values are limited.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from netfold.sim.errors import Mistakes, ScenarioError, UnreadableValueError, shown
 from netfold.sim.scenario.compose import COMMAND_LINE, DEPTH_MAX, Scalar, YamlValue, compose
 
-EXTENSION = "x-"  # how keys begin that are ignored
-NODES_MAX = 100_000  # of a document, with every alias written out
+EXTENSION = "x-"  # prefix of ignored keys
+NODES_MAX = 100_000  # of a document, with all aliases expanded
 
 __all__ = ["COMMAND_LINE", "EXTENSION", "Node", "duplicate_hint", "parse"]
 
 
 @dataclass(frozen=True)
 class Node:
-    """One value, where it was written, and its path there; list items go by their `name` if they have one."""
+    """One value with its file, line and path; list items go by their `name` if they have one."""
 
     value: Scalar | Mapping[str, Node] | tuple[Node, ...]
     file: str
@@ -29,7 +29,7 @@ class Node:
 
     @property
     def children(self) -> dict[str, Node]:
-        """What lies directly below: by key, or by label (name or index) in a list; empty for a scalar."""
+        """Direct children: by key, or by label (name or index) in a list; empty for a scalar."""
         if isinstance(self.value, Mapping):
             return dict(self.value)
         if isinstance(self.value, tuple):
@@ -38,7 +38,7 @@ class Node:
 
     @property
     def plain(self) -> object:
-        """The value without places: scalars, dicts and tuples."""
+        """The value without lines: scalars, dicts and tuples."""
         if isinstance(self.value, Mapping):
             return {key: child.plain for key, child in self.value.items()}
         if isinstance(self.value, tuple):
@@ -51,7 +51,7 @@ class Node:
         return f"{self.file}:{self.line}" if self.line else self.file
 
     def nearest(self, path: Sequence[str]) -> tuple[Node, tuple[str, ...]]:
-        """The node at `path`, or the deepest one on the way, and the part of the path that is missing."""
+        """The node at `path`, or its deepest ancestor, and the missing part of the path."""
         node = self
         for depth, part in enumerate(path):
             child = node.children.get(part)
@@ -61,13 +61,13 @@ class Node:
         return node, ()
 
     def error(self, message: str, hint: str = "", missing: Sequence[str] = ()) -> ScenarioError:
-        """An error at this node, or at a path below it that was not written."""
+        """An error at this node, or at a missing path below it."""
         path = ".".join(part for part in (self.path, *missing) if part)
         return ScenarioError(self.file, self.line, path, message, hint)
 
 
 def duplicate_hint(first: Node, path: str) -> str:
-    """Hint for what stands twice in the value written at a path: where it stands first."""
+    """The hint for a duplicate: where the first one is."""
     place = f"on line {first.line}" if first.line else f"in {COMMAND_LINE} {path}"
     return f"it is already {place}"
 
@@ -82,13 +82,13 @@ def parse(
 ) -> Node:
     """Read one YAML document.
 
-    What is wrong with single values goes to `mistakes` if there is one, and they are left out.
+    Mistakes of single values go to `mistakes` if given, and the values are left out.
 
     Raises
     ------
     ScenarioError
-        Broken syntax, several documents, too many levels or values, and without `mistakes`: a key that
-        appears twice or is no text, a custom tag, a circle, a merge key without a mapping.
+        Broken syntax, several documents, too many levels or values; without `mistakes` also a key that
+        appears twice or is not text, a custom tag, a circular alias, a merge key without a mapping.
     """
     found = Mistakes() if mistakes is None else mistakes
     node = _Reader(file, path, found).read(compose(file, text, first_line, path), path)
@@ -98,7 +98,7 @@ def parse(
 
 
 class _Reader:
-    """Writes out what was composed: aliases, merge keys and paths."""
+    """Builds nodes from YAML values: expands aliases and merge keys, and adds paths."""
 
     def __init__(self, file: str, path: str, mistakes: Mistakes) -> None:
         self._file = file
@@ -108,7 +108,7 @@ class _Reader:
         self._count = 0
 
     def read(self, yaml_value: YamlValue, path: str, line: int | None = None) -> Node:
-        """What was written at a path; a value of a mapping has the line of its key."""
+        """The node of a YAML value at a path; a value of a mapping has the line of its key."""
         line = yaml_value.line if line is None else line
         self._count += 1
         if self._count > NODES_MAX:
@@ -116,7 +116,7 @@ class _Reader:
                 self._file,
                 line,
                 path,
-                f"more than {NODES_MAX} values, with all aliases written out",
+                f"more than {NODES_MAX} values, with all aliases expanded",
                 "use fewer aliases of aliases, or fewer variants",
             )
         if yaml_value.problem:
@@ -130,8 +130,8 @@ class _Reader:
             self._mistakes.add(UnreadableValueError(self._file, line, path, message))
             return Node(None, self._file, line, path)
         if len(self._open) == DEPTH_MAX:
-            message = f"more than {DEPTH_MAX} mappings and lists inside of each other"
-            raise ScenarioError(self._file, line, path, message, "use fewer aliases inside of aliases")
+            message = f"more than {DEPTH_MAX} nested mappings and lists"
+            raise ScenarioError(self._file, line, path, message, "use fewer nested aliases")
         self._open.add(id(yaml_value))
         value = (
             self._mapping(yaml_value, path) if yaml_value.kind == "mapping" else self._list(yaml_value, path)
@@ -155,13 +155,13 @@ class _Reader:
                 self._add(key.line, path, f"the key {shown(name)} appears twice", first)
                 continue
             children[name] = self.read(value, f"{path}.{name}".lstrip("."), key.line)
-        for mapping in merged:  # what stands here wins, and of several mappings the first
+        for mapping in merged:  # keys of this mapping win, then those of the first merged mapping
             for name, child in self._merge_children(mapping, path).items():
                 children.setdefault(name, child)
         return children
 
     def _read_pairs(self, yaml_value: YamlValue, path: str) -> Iterator[tuple[YamlValue, YamlValue]]:
-        """Keys and values of a mapping that somebody reads."""
+        """Keys and values of a mapping, without ignored keys."""
         for key, value in yaml_value.pairs:
             name = key.scalar
             if key.problem:
@@ -173,7 +173,7 @@ class _Reader:
                 yield key, value
 
     def _merge_sources(self, value: YamlValue, line: int, path: str) -> list[YamlValue]:
-        """The mappings that a merge key names."""
+        """The mappings of a merge key."""
         found = value.items if value.kind == "list" else [value]
         for one in found:
             if one.kind != "mapping":

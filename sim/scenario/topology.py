@@ -1,4 +1,4 @@
-"""The network that a variant describes, built."""
+"""Builds the network of a variant."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GRAPH_BYTES_MAX = 2**26  # of a file: some 400 bytes for each of the most links
 
 
 def build_topology(scenario: Scenario, variant: Variant) -> nx.Graph:
-    """Graph of a variant's topology; a file is looked for beside the scenario.
+    """The graph of a variant's topology; the path of a file is relative to the scenario.
 
     Raises
     ------
@@ -54,13 +54,13 @@ def build_topology(scenario: Scenario, variant: Variant) -> nx.Graph:
 
 
 def _refused(scenario: Scenario, variant: Variant, path: str, text: str) -> ScenarioError:
-    """A mistake of a graph in the words of a scenario; those with a next step have it behind a semicolon."""
+    """The scenario error for a mistake in a graph; text after a semicolon is the hint."""
     message, _, hint = text.partition("; ")
     return scenario.error(path, message, hint, variant.name)
 
 
 def _too_large(section: Star | LeafSpine | TopologyFile) -> tuple[str, str, str] | None:
-    """Key, message and hint where a generator would make more than the packet engine takes."""
+    """Key, message and hint if a generated topology would exceed the packet engine's limits."""
     match section:
         case Star():
             nodes, links = star_size(section.hosts)
@@ -73,7 +73,7 @@ def _too_large(section: Star | LeafSpine | TopologyFile) -> tuple[str, str, str]
                 key, hint = "hosts_per_leaf", f"use {most} hosts_per_leaf at most, or fewer leaves"
             else:
                 key, hint = "leaves", "use fewer leaves or spines"
-        case TopologyFile():  # which is counted when it is read
+        case TopologyFile():  # counted when it is read
             return None
     if nodes > NODES_MAX:
         return key, f"{nodes} nodes are too many: the packet engine takes up to {NODES_MAX}", hint

@@ -1,4 +1,4 @@
-"""Aggregation in switches: what a scenario says of it, checked, placed and in integers."""
+"""Resolves aggregation in switches: checks the section, places the job, and makes its plan."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from netfold.sim.plan.placement import HostAllocation
 from netfold.sim.units import TIME
 from netfold.sim.workload.device import Device
 
-RING_FRAME = "roce-1024"  # of the ring that a job is compared with: a ring's default
+RING_FRAME = "roce-1024"  # default frame of a ring, for the comparison
 
 
 @dataclasses.dataclass(frozen=True)
 class PlacedJob:
-    """A job of a switch program, and the codec with what it takes from the network."""
+    """A placed job of a switch program, and the codec adapted to the network."""
 
     job: Job
     codec: Codec
@@ -50,7 +50,7 @@ class PlacedJob:
 
 @dataclasses.dataclass(frozen=True)
 class InNetworkResolver:
-    """Resolves one job's collective; `hosts` are its workers', in rank order."""
+    """Resolves one job's collective; `hosts` are those of its workers, in rank order."""
 
     graph: nx.Graph
     switches: Switches
@@ -69,8 +69,8 @@ class InNetworkResolver:
         Raises
         ------
         ScenarioError
-            Nothing that can run the program, no room for it, a merge it cannot do, a timeout too short,
-            an index that does not count so many workers.
+            No switch can run the program or has room for it, a merge is unsupported, a timeout is too
+            short, or the codec does not support this number of workers.
         """
         section = self.section
         self._check_codec()
@@ -104,7 +104,7 @@ class InNetworkResolver:
         )
 
     def _warnings(self, job: Job) -> tuple[str, ...]:
-        """Whether a ring would have been faster, and what to change then."""
+        """A warning if a ring would be faster, with a remedy."""
         if len(job.hosts) == 1:
             return ()
         network, seed = self.switches.network, self.location.scenario.seed
@@ -115,7 +115,7 @@ class InNetworkResolver:
         return (slower_than_ring(own, ring, network.link_names, self._remedy(own, ring)),)
 
     def _remedy(self, own: Pace, ring: Pace) -> str:
-        """What to change so that it is no slower than a ring."""
+        """The change that makes the job no slower than a ring."""
         section = self.section
         closed = [key for key in ("aggregators", "switch") if getattr(section, key) != "auto"]
         for keys in (*([key] for key in closed), *([closed] if len(closed) > 1 else [])):
@@ -128,7 +128,7 @@ class InNetworkResolver:
         return "use more collective.slots" if own.is_windowed else "use collective: {kind: ring}"
 
     def _placed(self, candidate: Candidate) -> PlacedJob:
-        """The job where it is to be; fails as `resolve`."""
+        """The job at one candidate place; raises like `resolve`."""
         section, tree = self.section, candidate.tree
         overflow = self._overflow(candidate.root)
         check_workers(self.location, self.codec, len(self.hosts), overflow)
@@ -156,8 +156,8 @@ class InNetworkResolver:
         if not program.is_all_or_nothing and not codec.is_linear:
             raise self.location.job_error(
                 "codec",
-                f"codec {codec.kind!r} cannot decode the sum of some workers' messages alone, "
-                f"as program {program.name} may deliver it",
+                f"codec {codec.kind!r} cannot decode the sum of only some workers' messages, "
+                f"which program {program.name} may deliver",
                 "use codec fixed_point with a factor, for example {kind: fixed_point, factor: 1e6}",
             )
         able = codec.merges if program.merges is None else program.merges
@@ -170,11 +170,11 @@ class InNetworkResolver:
             )
 
     def _route(self, worker: int) -> int:
-        """What picks a worker's way among equal ones; on a tree it is the same for all."""
+        """The key that selects a worker's path among equal ones; on a tree it is the same for all."""
         return mix_plain(self.location.scenario.seed, purposes.SWITCH_ROUTE, self.index, worker) >> 33
 
     def _overflow(self, root: str) -> str:
-        """What becomes of sums that leave int32, at the root and so at all switches below it."""
+        """The overflow policy of the root, and so of all switches below it."""
         if self.section.overflow != "auto":
             return self.section.overflow
         usual = next(iter(self.switches.profiles[root].overflows), "wrap")
@@ -208,7 +208,7 @@ class InNetworkResolver:
         )
 
     def _server(self) -> Server | None:
-        """The parameter server, where the program has one; fails as `resolve`."""
+        """The parameter server, if the program has one; raises like `resolve`."""
         if not self.section.spec.has_server:
             return None
         network, occupied = self.switches.network, self.occupied
@@ -218,7 +218,7 @@ class InNetworkResolver:
         return resolve_server(self.section, self.location, network, occupied, route)
 
     def _with_timeouts(self, job: Job) -> Job:
-        """The job with its timeouts, checked against what a full window takes."""
+        """The job with its timeouts, checked against the round trip of a full window."""
         section, network = self.section, self.switches.network
         if job.program.timeouts is None:
             return dataclasses.replace(job, timeout_max_ps=0)
@@ -242,7 +242,7 @@ class InNetworkResolver:
         )
 
     def _check_timeout_max(self, timeout_ps: int) -> None:
-        """Only a default gives way to a longer timeout: where it is written, one of the two is a mistake."""
+        """Reject an explicit timeout_max below the timeout; the default is raised instead."""
         section = self.section
         if "timeout_max" not in section.model_fields_set or section.timeout_max >= timeout_ps:
             return

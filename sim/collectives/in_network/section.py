@@ -1,4 +1,4 @@
-"""Aggregation in switches: its keys in a scenario file, those included that only some programs have."""
+"""Aggregation in switches: its keys in a scenario file, including those that only some programs have."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from netfold.switch.programs import default_program, formats, programs, runnable
 
 
 def _spec(read: dict[str, Any]) -> ProgramSpec:
-    """The program among keys that are read; the default where it is a mistake of its own."""
+    """The program that the keys name; the default program if the name is wrong."""
     return programs().get(str(read.get("program")), default_program())
 
 
 def _message_packets(read: dict[str, Any]) -> int:
-    """By default: several with frames that have messages."""
+    """The default: more than one only for frames that have messages."""
     frame = formats().get(str(read.get("frame")))
     return _spec(read).message_packets if frame is not None and frame.has_messages else 1
 
 
 class SwitchKeys(CollectiveSection):
-    """Aggregation in switches, by the program they run."""
+    """Aggregation in switches by a switch program."""
 
     recorded_always: ClassVar = ("program", "frame")
 
@@ -45,8 +45,8 @@ class SwitchKeys(CollectiveSection):
     slots: Count = Field(default_factory=lambda read: _spec(read).slots, description=meaning("slots"))
     message_packets: Count = Field(default_factory=_message_packets, description=meaning("message_packets"))
     switch: str = "auto"
-    """Name of the switch; auto takes the one that adds up fastest by the links' rates, of several the
-    nearest to all workers, among those that can run the program and have room for it."""
+    """Name of the switch; auto selects, among those that can run the program and have room for it, the one
+    with the highest rate by the links, and of equal ones the nearest to all workers."""
     aggregators: Literal["auto", "one", "tree"] = Field("auto", description=meaning("aggregators"))
     overflow: Literal["auto", "wrap", "saturate", "sticky"] = Field("auto", description=meaning("overflow"))
     timeout: Time | None = Field(None, description=meaning("timeout"))
@@ -55,7 +55,7 @@ class SwitchKeys(CollectiveSection):
 
     @property
     def spec(self) -> ProgramSpec:
-        """All that is known of its program."""
+        """Specification of its program."""
         return programs()[self.program]
 
     def option(self, name: str) -> Any:
@@ -118,7 +118,7 @@ _TYPES: dict[str, Any] = {"time": Time, "size": Size, "count": Count, "flag": bo
 
 
 def _field(option: Option) -> tuple[Any, Any]:
-    """A program's own key, as pydantic takes it."""
+    """The pydantic field of a key that a program defines."""
     quantity = {"time": TIME, "size": SIZE}.get(option.kind)
     default = quantity.parse(option.default) if quantity and option.default is not None else option.default
     kind = _TYPES[option.kind] if default is not None else _TYPES[option.kind] | None

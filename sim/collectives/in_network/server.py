@@ -1,4 +1,4 @@
-"""The parameter server of a job whose program has one: its host, and what its switch keeps for it."""
+"""Resolves the parameter server of a job: its host, and the entries of its switch."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ def resolve_server(
     Raises
     ------
     ScenarioError
-        A window without as many entries, or a host that there is not, or that runs a worker.
+        A window larger than the entries, or a host that is unknown or runs a worker.
     """
     entries, wanted = section.option("entries"), section.option("server")
     if entries < section.slots:
         raise location.job_error(
             "collective.entries",
-            f"a window of {section.slots} packets needs as many entries, found {entries}",
+            f"a window of {section.slots} packets needs at least {section.slots} entries, found {entries}",
             f"use {section.slots} entries or more, or {entries} slots or fewer",
         )
     name = occupied.first_free() if wanted == "auto" else wanted
     if name is None:
         raise location.job_error(
             "collective.server",
-            "every host runs a worker, none is left for the parameter server",
+            "every host runs a worker, so none is free for the parameter server",
             "use a larger topology or fewer workers",
         )
     names = [node for node, is_host in zip(network.nodes, network.is_host, strict=True) if is_host]

@@ -1,4 +1,4 @@
-"""Aggregation in switches, as a collective."""
+"""The specification of aggregation in switches."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from netfold.sim.collectives.collective import Collective, RunContext
 
 KIND = "in_network"
-RESULT_BYTES, SERVER_BYTES = 4, 8  # of memory per element: results, and what a parameter server keeps
+RESULT_BYTES, SERVER_BYTES = 4, 8  # of memory per element: results, and a parameter server's state
 
 
 def _resolve(section: InNetworkSection, job: JobContext) -> Resolved:
-    """The plan of one job; jobs that are resolved after it find its slots taken."""
+    """The plan of one job, which reserves its slots on the shared switches."""
     site = job.site
     switches = site.shared_state.setdefault(KIND, Switches(site.network, site.profiles, site.profile_key))
     switches.network = site.network

@@ -1,4 +1,4 @@
-"""What the jobs of a variant ask of its switches: one program each, slots one job after the other."""
+"""Allocates switches to the jobs of a variant: one program per switch, slots one job after the other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from netfold.topologies.routing import Network
 
 @dataclass(frozen=True)
 class SlotAllocation:
-    """What a job gets: slots from `slot_base` on at every point, and each point's loopback link or −1."""
+    """The allocation of a job: slots from `slot_base` on, and a loopback link or −1, at every point."""
 
     slot_base: int
     loopback_links: tuple[int, ...]
@@ -30,15 +30,15 @@ class SlotAllocation:
 
 @dataclass(frozen=True)
 class Request:
-    """What a job asks of every switch of its tree."""
+    """What a job needs of every switch of its tree."""
 
     location: Location
     section: InNetworkSection
     words: int  # of a packet
     merges: Collection[Merge]
     overflow: str  # one of `switch.limits.OVERFLOWS`
-    stream_bps: int  # of every worker's packets, as the links of the whole job let them through
-    header_bytes: int | None = None  # of a frame of one's own
+    stream_bps: int  # of every worker's packets, limited by the job's busiest link
+    header_bytes: int | None = None  # of a custom frame
 
 
 @dataclass(frozen=True)
@@ -56,24 +56,24 @@ class _JobOnSwitch:
 
 
 class Switches:
-    """Grows job by job; `network` gets the loopback links that programs need."""
+    """The allocations of a variant's switches; `network` gets the loopback links that programs need."""
 
     def __init__(self, network: Network, profiles: dict[str, Profile], profile_key: str) -> None:
         self.network = network
         self.profiles = profiles
-        self.profile_key = profile_key  # where a scenario names the switches' profile
+        self.profile_key = profile_key  # the scenario key of the switches' profile
         self._jobs: dict[int, list[_JobOnSwitch]] = {}  # by node
         self._loopbacks: dict[int, int] = {}
 
     def copy(self) -> Switches:
-        """The same, to try something that may be refused."""
+        """A copy for a reservation that may be refused."""
         copied = Switches(self.network, self.profiles, self.profile_key)
         copied._jobs = {node: list(jobs) for node, jobs in self._jobs.items()}
         copied._loopbacks = dict(self._loopbacks)
         return copied
 
     def adopt(self, other: Switches) -> None:
-        """Take over what a copy has granted."""
+        """Take over the state of a copy."""
         self.network, self._jobs, self._loopbacks = other.network, other._jobs, other._loopbacks
 
     def profile_of(self, node: int) -> Profile:
@@ -86,8 +86,8 @@ class Switches:
         Raises
         ------
         ScenarioError
-            The program does not fit, another one runs there, the slots are taken, or the switch cannot merge
-            what is to be merged.
+            The program does not fit, another one runs there, too few slots are free, or the switch does not
+            support the merges.
         """
         section = request.section
         base = max((job.slots_end for node in tree.switches for job in self._jobs.get(node, ())), default=0)
@@ -119,7 +119,7 @@ class Switches:
         return _JobOnSwitch(request, children, slots_end, streams)
 
     def _fit(self, node: int, job: _JobOnSwitch, base: int) -> Fit:
-        """What the program takes of a switch together with the jobs that are there already."""
+        """Fit the program to a switch together with the jobs already there."""
         others = self._jobs.get(node, [])
         kind, section = self.profile_of(node), job.request.section
         self._check_same_program(node, job.request)
@@ -151,7 +151,7 @@ class Switches:
         raise self._no_room(node, job, base, together)
 
     def _loopback_rates(self, kind: Profile, jobs: Sequence[_JobOnSwitch]) -> list[int]:
-        """Rate of one worker's packets of each job, where they load loopback ports the most together.
+        """Rate of one worker's packets of each job, at which their joint load of loopback ports is highest.
 
         Results of all jobs pass the same loopback port once, so jobs that share it add up to its rate.
         """
@@ -165,7 +165,7 @@ class Switches:
         return rates_bps
 
     def _refused(self, request: Request, error: FitError, where: str) -> ScenarioError:
-        """The error at the key that has to change."""
+        """The error, at the key to change."""
         section, location, message = request.section, request.location, where + error.message
         hint = error.hint if error.about == "words" else _with_frame(error.hint, section.spec)
         if error.about == "profile" and section.switch == "auto":
@@ -184,7 +184,7 @@ class Switches:
         return location.job_error(key, message, hint)
 
     def _check_same_program(self, node: int, request: Request) -> None:
-        """All jobs on a switch run the same program on packets of the same size."""
+        """Reject another program, packet size or number of entries than the jobs on the switch have."""
         location, section = request.location, request.section
         for job in self._jobs.get(node, ())[:1]:
             name, theirs = self.network.nodes[node], job.request
@@ -192,7 +192,7 @@ class Switches:
                 raise location.job_error(
                     "collective.program",
                     f"switch {name} runs {theirs.section.program} for {job.name_in_errors}, "
-                    f"it cannot run {section.program} too",
+                    f"it cannot also run {section.program}",
                     "use the same program, or another switch",
                 )
             if theirs.words != request.words:
@@ -211,7 +211,7 @@ class Switches:
                 )
 
     def _no_room(self, node: int, job: _JobOnSwitch, base: int, together: Demand) -> ScenarioError:
-        """The slots that a job asks for are more than others leave."""
+        """The error for a job that needs more slots than are free."""
         section = job.request.section
         left, too_many = 0, section.slots
         while too_many - left > 1:
@@ -232,7 +232,7 @@ class Switches:
         )
 
     def _loopback(self, node: int, passes: int) -> int:
-        """The switch's link to itself, which all jobs on it share; −1 if nothing needs a further pass."""
+        """The switch's loopback link, which all its jobs share; −1 if no packet needs a further pass."""
         if node not in self._loopbacks:
             name = self.network.nodes[node]
             self.network, link = with_loopback(self.network, name, self.profiles[name], passes)
@@ -241,12 +241,12 @@ class Switches:
 
 
 def _entries(section: InNetworkSection) -> int | None:
-    """Entries of a switch that all jobs on it share; None where each has slots of its own."""
+    """Entries of a switch, if all jobs share them; None if each job has its own slots."""
     return int(section.option("entries")) if section.spec.has_server else None
 
 
 def _with_frame(hint: str, program: ProgramSpec) -> str:
-    """A hint that names a number of words, with the frame of a scenario that has so many."""
+    """The hint, with the name of a frame that has the number of words in it."""
     for frame in program.frames:
         text = f"{frame.words} words ({4 * frame.words} B) a packet"
         if text in hint:

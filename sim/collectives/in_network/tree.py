@@ -1,4 +1,4 @@
-"""Which switches add up, and who sends to whom: one switch, or all where workers' ways to it meet."""
+"""Aggregation trees: one switch, or all switches where workers' paths to the root meet."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from netfold.topologies.routing import Network, path
 
 
 class Tree(NamedTuple):
-    """Points that add up: the root first, then the others from the nearest to it to the farthest.
+    """Aggregation points, in order of their distance from the root.
 
-    `parents[0]` means nothing; point i sends to point `parents[i]`, worker r to point `homes[r]`.
+    `parents[0]` is unused; point i sends to point `parents[i]`, worker r to point `homes[r]`.
     """
 
     switches: tuple[int, ...]  # node of each point
@@ -25,22 +25,22 @@ class Tree(NamedTuple):
 
 
 def one_switch(root: int, workers: int) -> Tree:
-    """All workers send to the root."""
+    """The tree in which all workers send to the root."""
     return Tree((root,), (0,), (0,) * workers)
 
 
 def build_tree(
     network: Network, hosts: Sequence[int], root: int, route: int, can_add_up: Callable[[int], bool]
 ) -> Tree:
-    """The tree of the workers' shortest ways to `root`, on which `route` picks among equal ones.
+    """The tree of the workers' shortest paths to `root`; `route` selects among equal paths.
 
-    The same key at every switch makes the union of the ways a tree. A switch that can add up and to which two
-    streams or more come becomes a point and sends one on; all others pass on what comes.
+    The same key at every switch makes the union of the paths a tree. A switch that can aggregate and receives
+    at least two streams becomes a point and sends one stream; all others forward.
     """
     paths = [_switches_on_path(network, host, root, route) for host in hosts]
-    senders: dict[int, set[int]] = {}  # streams that come to a switch: hosts, and points (by their switch)
+    senders: dict[int, set[int]] = {}  # streams into a switch: from hosts, and from points (by their switch)
     points = {root}
-    # From the farthest switches to the root: what comes to one is known before it sends anything on.
+    # From the farthest switch to the root, so that all streams into a switch are known.
     distance = {node: hops for nodes in paths for hops, node in enumerate(reversed(nodes))}
     above = {node: following for nodes in paths for node, following in pairwise(nodes)}
     for host, nodes in zip(hosts, paths, strict=True):

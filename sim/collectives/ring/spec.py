@@ -1,4 +1,4 @@
-"""The ring: its keys, and what its schedule comes to in numbers."""
+"""The ring: its keys and the numbers of its schedule."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class RingSection(HostSection):
 
 
 def _steps(workers: int) -> Steps:
-    """Every worker sends an n-th to the next, 2 (n − 1) times; half of these are merged."""
+    """Every worker sends one n-th of the words to the next, 2 (n − 1) times; half of these are merged."""
     following = [(worker, (worker + 1) % workers) for worker in range(workers)]
     return Steps(following, hops=2 * (workers - 1), chunks=workers, merges=workers - 1)
 
