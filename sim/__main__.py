@@ -1,8 +1,8 @@
-"""The `netfold` command, `python -m netfold` too: what must be set before other modules are imported.
+"""The `netfold` command (and `python -m netfold`): settings that must precede all other imports.
 
-Ctrl-C is answered during imports. NumPy's linear algebra, which nothing here needs, starts no threads: they
-cost every command a tenth of a second of CPU. The garbage collector runs less often: it would mostly look at
-modules, which are no garbage.
+Ctrl-C is handled during imports. NumPy's linear algebra, which netfold does not need, starts no threads: they
+would cost every command 0.1 s of CPU time. The garbage collector runs less often: during imports it would
+mostly scan modules, which are never garbage.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import gc
 import os
 import sys
 
-_YOUNG = 50_000  # new objects until the collector looks at the youngest; Python's own number is 700
-_INTERRUPTED = 130  # as `sim.commands.main.EXIT_INTERRUPTED`, which is not there yet
+_YOUNG = 50_000  # new objects before the youngest generation is collected; Python's default is 700
+_INTERRUPTED = 130  # `sim.commands.main.EXIT_INTERRUPTED`, which is not imported yet
 
 
 def main() -> None:

@@ -1,18 +1,18 @@
-"""Errors that netfold reports in words instead of a traceback.
+"""Errors that netfold reports as a message instead of a traceback.
 
     NetfoldError            exit status
     ├── ScenarioError       2   a scenario file, or a value given with --set, that cannot be used
-    │   └── MistakesError   2   several of them
+    │   └── MistakesError   2   several of these
     ├── DataError           2   a data set or a run folder that is missing, unfinished or damaged
     │   └── UnwrittenError  1   a result that cannot be written
     ├── files.foreign.UnreadableError  2  a file that cannot be read: why
-    ├── units.UnitError     2   a text that is no rate, time, size or fraction
-    ├── RunError            1   a run that cannot go on
+    ├── units.UnitError     2   text that is not a rate, time, size or fraction
+    ├── RunError            1   a run that cannot continue
     │   └── diagnosis.report.StuckError  1   traffic that makes no progress; the variant's verdict is "stuck"
-    └── InvariantError      3   netfold contradicts itself: a bug, never the user's mistake
+    └── InvariantError      3   a broken invariant: a bug in netfold, never the user's mistake
 
-A message says where and what was found; the hint says what is allowed and the nearest fix. A run whose checks
-fail is not an error: it is a result, and exits with 1.
+The message says where the error is and what was found; the hint says what is allowed and the nearest fix. A
+run whose checks fail is not an error but a result; it exits with 1.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ _SHOWN_MISTAKES = 20
 
 
 def shown(value: object) -> str:
-    """A value as an error shows it: the way a scenario file writes it, containers by their kind; cut short
-    where it is long.
-    """
+    """A value as errors show it: in the syntax of scenario files, containers by kind, long text cut short."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -45,7 +43,7 @@ def shown(value: object) -> str:
 
 
 class NetfoldError(Exception):
-    """Anything netfold reports in words; `str()` is the message and, indented below it, the hint."""
+    """Base class of errors without a traceback; `str()` is the message with the hint indented below."""
 
     exit_code: ClassVar[int] = 2
 
@@ -80,23 +78,23 @@ class ScenarioError(NetfoldError):
 
 
 class UnknownKeyError(ScenarioError):
-    """A key that nobody reads; `meant` is the nearest that somebody would."""
+    """An unknown key; `meant` is the nearest known one."""
 
     meant: str = ""
 
 
 class MissingKeyError(ScenarioError):
-    """A key that is not there."""
+    """A missing key."""
 
     key: str = ""
 
 
-class UnreadValueError(ScenarioError):
-    """A value of which nothing is known but that it cannot be read."""
+class UnreadableValueError(ScenarioError):
+    """A value that cannot be read, so that nothing else is known about it."""
 
 
 class MistakesError(ScenarioError):
-    """Several mistakes, one below the other; the first one's place stands for all."""
+    """Several mistakes, one below the other; file, line and path are those of the first."""
 
     def __init__(self, mistakes: tuple[ScenarioError, ...]) -> None:
         first = mistakes[0]
@@ -111,41 +109,41 @@ class MistakesError(ScenarioError):
 
 
 class Mistakes:
-    """Collects what is wrong, so that it can be told at once: each mistake once, in the order of the file."""
+    """Collects mistakes so that all can be reported together, each once."""
 
     def __init__(self) -> None:
         self.found: list[ScenarioError] = []
-        self._told: set[str] = set()
+        self._seen: set[str] = set()
 
     def add(self, error: ScenarioError) -> None:
-        """Remember a mistake, or each of several."""
+        """Add one mistake, or each of several."""
         for one in error.mistakes if isinstance(error, MistakesError) else (error,):
-            if str(one) not in self._told:
-                self._told.add(str(one))
+            if str(one) not in self._seen:
+                self._seen.add(str(one))
                 self.found.append(one)
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
-        """What goes wrong inside is remembered; what comes after goes on."""
+    def collecting(self) -> Iterator[None]:
+        """Collect a ScenarioError of the block instead of raising it."""
         try:
             yield
         except ScenarioError as error:
             self.add(error)
 
     def raise_any(self) -> None:
-        """Raise what was found, if anything.
+        """Raise the collected mistakes, if there are any.
 
         Raises
         ------
         ScenarioError
-            Of several mistakes a `MistakesError`.
+            The mistake, or a `MistakesError` for several.
         """
         if self.found:
-            raise together(self.found)
+            raise as_one_error(self.found)
 
 
-def together(mistakes: Iterable[ScenarioError]) -> ScenarioError:
-    """One error for one or more mistakes, in the order of their lines; the command line's come last."""
+def as_one_error(mistakes: Iterable[ScenarioError]) -> ScenarioError:
+    """One error for one or more mistakes, in order of line; those of the command line come last."""
     ordered = tuple(sorted(mistakes, key=lambda one: (one.line == 0, one.file, one.line)))
     return ordered[0] if len(ordered) == 1 else MistakesError(ordered)
 
@@ -155,18 +153,18 @@ class DataError(NetfoldError):
 
 
 class UnwrittenError(DataError):
-    """A result that cannot be written, such as to a full disk, though it is there."""
+    """A result that cannot be written, for example to a full disk."""
 
     exit_code: ClassVar[int] = 1
 
 
 class RunError(NetfoldError):
-    """A run that cannot go on."""
+    """A run that cannot continue."""
 
     exit_code: ClassVar[int] = 1
 
 
 class InvariantError(NetfoldError):
-    """A broken promise inside netfold, such as bytes that were sent and neither arrived nor were lost."""
+    """A broken invariant of netfold, such as bytes that were sent and neither arrived nor were lost."""
 
     exit_code: ClassVar[int] = 3

@@ -1,8 +1,8 @@
-"""Rates, times, sizes and fractions as people write them, to and from the integers used inside.
+"""Conversion of rates, times, sizes and fractions between text and the integers used internally.
 
 Strings such as "100Gbps", "1us", "64KiB" or "1%" exist in scenario files and reports only; everywhere else
 a rate is int bits per second, a time int picoseconds, a size int bytes and a fraction a float in [0, 1].
-Conversion is exact: what has no integer value in the base unit is refused, and `parse(format(x)) == x`.
+Conversion is exact: text without an integer value in the base unit is refused, and `parse(format(x)) == x`.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _ROUGH_DIGITS = 3
 
 
 class UnitError(NetfoldError, ValueError):
-    """A text that is no rate, time, size or fraction."""
+    """Text that is not a rate, time, size or fraction."""
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """One kind of quantity: its name, its units with their value in the base unit, others' spellings."""
+    """One kind of quantity: its name, its units in terms of the base unit, and unsupported spellings."""
 
     noun: str
     units: Mapping[str, int]  # ascending
     example: str
-    aliases: Mapping[str, int] = field(default_factory=dict)  # never accepted, only used to suggest the fix
+    aliases: Mapping[str, int] = field(default_factory=dict)  # never accepted; used to suggest the fix
 
     @property
     def pattern(self) -> str:
-        """Regular expression of what `parse` can read, for the JSON Schema."""
+        """Regular expression of the texts that `parse` accepts, for the JSON Schema."""
         return rf"^\d+(\.\d+)? ?({'|'.join(self.units)})$"
 
     def parse(self, text: object) -> int:
@@ -69,7 +69,7 @@ class Quantity:
         return int(value)
 
     def format(self, value: int) -> str:
-        """Shortest exact text, the largest unit of equally short ones: 1500000000 is "1.5Gbps"."""
+        """Shortest exact text, with the largest unit if several are as short: 1500000000 is "1.5Gbps"."""
         texts = []
         for unit, factor in self.units.items():
             scaled, rest = divmod(value * 10**_FORMAT_DECIMALS, factor)
@@ -80,13 +80,13 @@ class Quantity:
     def rough(self, value: int) -> str:
         """Short text for messages, rounded up to three significant digits: 54811040ps is "54.9us".
 
-        It is never less than the value, so that what a message recommends is enough.
+        It is never less than the value, so that a recommended value suffices.
         """
         step = 10 ** max(0, len(str(value)) - _ROUGH_DIGITS)
         return self.format(-(-value // step) * step)
 
     def _suggest(self, whole: str, decimals: str, unit: str) -> str:
-        if not unit:  # nobody knows which unit was meant
+        if not unit:  # any unit could be meant
             return ""
         spellings = {name.lower(): factor for name, factor in {**self.aliases, **self.units}.items()}
         factor = self.aliases.get(unit) or spellings.get(unit.lower())
@@ -138,7 +138,7 @@ SIZE = Quantity(
     "64KiB",
     {
         "bytes": 1,
-        "Kb": 10**3 // 8,  # bits: a small b is no byte
+        "Kb": 10**3 // 8,  # a lower-case b means bits
         "Mb": 10**6 // 8,
         "Gb": 10**9 // 8,
         "Kbit": 10**3 // 8,

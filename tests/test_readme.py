@@ -182,8 +182,8 @@ def all_keys() -> str:
             default = f" Default: {_written(section['default'])}." if "default" in section else ""
             parts.append(_section(f"`{name}`", section["description"] + default, members))
         if name == "collective":
-            own_frame = variant["$defs"]["OwnFrame"]
-            parts.append(_section("`collective.frame`, if it is your own", "", [own_frame]))
+            custom_frame = variant["$defs"]["CustomFrame"]
+            parts.append(_section("`collective.frame`, if it is your own", "", [custom_frame]))
     return "\n\n".join(parts)
 
 

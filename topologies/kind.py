@@ -49,7 +49,7 @@ class Links:
     delay_ps: int = field(default=10**6, metadata={"meaning": "Propagation delay of every link."})
     buffer_bytes: int = field(
         default=1 << 24,
-        metadata={"meaning": "Buffer of every switch port; what does not fit is dropped."},
+        metadata={"meaning": "Buffer of every switch port; packets that do not fit are dropped (drop-tail)."},
     )
     switch: str = field(
         default="tofino1",

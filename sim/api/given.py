@@ -12,12 +12,12 @@ import numpy as np
 
 from netfold.sim.errors import NetfoldError, ScenarioError
 from netfold.sim.scenario.node import COMMAND_LINE, parse
-from netfold.sim.scenario.source import Text
+from netfold.sim.scenario.source import ScenarioText
 
 Given = str | os.PathLike[str] | Mapping[str, Any]  # a path, a scenario's text, or its content
 
 
-def scenario_of(given: Given) -> Path | Text:
+def scenario_of(given: Given) -> Path | ScenarioText:
     """The path or text of a scenario: text has a line break, a path has none.
 
     Raises
@@ -26,9 +26,9 @@ def scenario_of(given: Given) -> Path | Text:
         It is none of the three, or a mapping with a value that a file cannot hold.
     """
     if isinstance(given, Mapping):
-        return Text(_json(given, "scenario", indent=1) + "\n", "<mapping>")
+        return ScenarioText(_json(given, "scenario", indent=1) + "\n", "<mapping>")
     if isinstance(given, str) and "\n" in given:
-        return Text(given, "<text>")
+        return ScenarioText(given, "<text>")
     if not isinstance(given, str | os.PathLike):
         raise NetfoldError(
             f"cannot read a scenario from {type(given).__name__}",

@@ -1,6 +1,7 @@
-"""Which host sends which words to whom, and where they are merged: a file or folder for each collective.
+"""Collectives: which host sends which words where, and where they are merged; one file or folder each.
 
-A collective takes the messages of one network operation from each worker's process, at that worker's time,
-and gives each worker the merged words when they have arrived there. `spec.py` says what a collective is made
-of, `registry.py` lists all; `between_hosts.py` and `host_messages.py` hold what those without switches share.
+A collective takes the messages of a network operation from each worker's process when the worker sends them,
+and returns the merged words when they have arrived at that worker. `spec.py` defines the parts of a
+collective, `registry.py` lists all; `between_hosts.py` and `host_messages.py` are shared by those between
+hosts.
 """

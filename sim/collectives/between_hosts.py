@@ -1,7 +1,7 @@
-"""What all collectives between hosts have in common: their keys, how these are resolved, and closed forms.
+"""Common parts of collectives between hosts: keys, how they are resolved, and closed forms.
 
-Such a collective is a schedule: which worker sends which chunk to whom, and where chunks are merged.
-`Schedule` says so in numbers; `host_messages.py` carries it out.
+Such a collective is a schedule: which worker sends which chunk to which other, and where chunks are merged.
+`Schedule` describes it in numbers; `host_messages.py` runs it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from netfold.sim.plan.frames import frame_of
 from netfold.sim.plan.idle_network import (
     Pace,
     Traffic,
-    Way,
     Window,
+    WorkerPath,
     busiest_link,
     full_window_trip_ps,
     one_way_ps,
@@ -37,25 +37,24 @@ from netfold.sim.workload.device import Device, memory_bps
 from netfold.topologies.routing import Network, path
 
 TIMEOUT_PS = TIME.parse("1ms")
-_HELD_BYTES = 12  # per element: chunks under way and joined, of all workers together
+_HELD_BYTES = 12  # per element: chunks in flight and joined, of all workers together
 _SAMPLE_BYTES = 10**9
 
 
 class HostSection(CollectiveSection):
-    """Keys of every collective between hosts: how its messages are carried."""
+    """Keys of every collective between hosts: how it sends its messages."""
 
-    told_always: ClassVar = ("frame", "window")
+    recorded_always: ClassVar = ("frame", "window")
 
     kind: str
     frame: HostFrame = "roce-1024"
-    """Packet format: protocol and payload bytes, or one of your own: {words: 256, overhead: 82B}."""
+    """Packet format: protocol and payload bytes, or a custom one such as {words: 256, overhead: 82B}."""
     window: Count = 512
     """Packets a worker may have outstanding."""
     timeout: Time | None = None
-    """Wait for an acknowledgement before packets are sent again; by default 1ms, or twice the round trip of a
-    full window where that is longer."""
+    """Retransmission timeout; by default 1ms, or twice the round trip of a full window if that is longer."""
     ack_every: Count = 16
-    """Packets acknowledged at once."""
+    """Packets per acknowledgement."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,21 +65,21 @@ class HostPlan(CollectivePlan):
 
 
 class Steps(NamedTuple):
-    """A schedule for some number of workers, in numbers."""
+    """The numbers of a schedule for some number of workers."""
 
-    pairs: Sequence[tuple[int, int]]  # workers that send, and whom to, at the same time
+    pairs: Sequence[tuple[int, int]]  # (sender, receiver) of messages at the same time
     hops: int  # chunks sent one after the other
-    chunks: int  # that the words are cut into
+    chunks: int  # parts that the words are divided into
     merges: int  # hops at which a chunk is merged
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """A collective between hosts, as far as a plan has to know it."""
+    """A collective between hosts, as a plan needs it."""
 
     kind: str
-    called: str  # in errors: "a ring"
-    refusal: str  # what to do where a codec's messages cannot be merged so
+    name_in_errors: str  # in errors: "a ring"
+    refusal: str  # hint if it does not support the codec's merges
     steps: Callable[[int], Steps]  # for a number of workers
     merges: frozenset[Merge] = MERGEABLE
 
@@ -90,15 +89,15 @@ class Schedule:
         Raises
         ------
         ScenarioError
-            Messages that cannot be merged, an index that does not count so many workers, a window that is
-            never acknowledged, a timeout that is too short.
+            Unsupported merges, more workers than the codec supports, a window smaller than `ack_every`, a
+            timeout that is too short.
         """
         self._check(section, job)
         network, frame = job.site.network, frame_of(section.frame)
-        traffic = self.traffic(network, job.nodes, job.place.scenario.seed, job.index)
+        traffic = self.traffic(network, job.nodes, job.location.scenario.seed, job.index)
         trip_ps = full_window_trip_ps(network, traffic, Window(frame, section.window, frame.ack_bytes))
         timeout_ps = max(TIMEOUT_PS, 2 * trip_ps) if section.timeout is None else section.timeout
-        check_timeout(job.place, "timeout", timeout_ps, trip_ps, "window")
+        check_timeout(job.location, "timeout", timeout_ps, trip_ps, "window")
         plan = HostPlan(
             kind=self.kind,
             frame=frame,
@@ -114,31 +113,31 @@ class Schedule:
         return Resolved(plan, fitted(job.codec, carrier))
 
     def _check(self, section: HostSection, job: JobContext) -> None:
-        """Check what needs no network."""
-        place, codec = job.place, job.codec
+        """Check codec, workers and window, which need no network."""
+        location, codec = job.location, job.codec
         if refused := sorted(merge.value for merge in codec.merges - self.merges):
-            needs = f"codec {codec.kind!r} needs {', '.join(refused)}, which {self.called} cannot do"
-            raise place.job_error("codec", needs, self.refusal)
-        check_workers(place, codec, len(job.hosts), "wrap")
+            needs = f"codec {codec.kind!r} needs {', '.join(refused)}, which {self.name_in_errors} cannot do"
+            raise location.job_error("codec", needs, self.refusal)
+        check_workers(location, codec, len(job.hosts), "wrap")
         if section.window < section.ack_every:
-            raise place.job_error(
+            raise location.job_error(
                 "collective.window",
                 f"a window of {section.window} packets is smaller than ack_every, {section.ack_every}: "
-                "it would be full before there is enough to acknowledge",
+                "it would be full before an acknowledgement is sent",
                 f"use at least {section.ack_every}",
             )
 
     def traffic(self, network: Network, nodes: Sequence[int], seed: int, job: int) -> Traffic:
-        """Ways of what workers send at the same time; acknowledgements come back and are in nobody's way."""
-        ways = []
+        """Paths of messages that workers send at the same time; acknowledgements delay no messages."""
+        paths = []
         for sender, receiver in self.steps(len(nodes)).pairs:
             source, target, route = nodes[sender], nodes[receiver], host_route(seed, job, sender)
             there, back = path(network, source, target, route), path(network, target, source, route)
-            ways.append(Way(tuple(there), (), tuple(back)))
-        return Traffic(tuple(ways), Counter(link for way in ways for link in way.there))
+            paths.append(WorkerPath(tuple(there), (), tuple(back)))
+        return Traffic(tuple(paths), Counter(link for worker_path in paths for link in worker_path.there))
 
     def pace(self, network: Network, nodes: Sequence[int], seed: int, job: int, frame: Frame) -> Pace:
-        """Its closed form for dense words: hops one after the other, each with one chunk of the words."""
+        """Closed form for dense words: hops one after the other, each with one chunk."""
         steps, traffic = self.steps(len(nodes)), self.traffic(network, nodes, seed, job)
         busiest = busiest_link(network, traffic.load)
         packet_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
@@ -149,13 +148,13 @@ class Schedule:
     def _carrier(
         self, network: Network, traffic: Traffic, frame: Frame, device: Device, workers: int
     ) -> Carrier:
-        """What codecs that choose by the network are told of it."""
+        """The network as codecs that choose by it see it."""
         _, hops, chunks, merges = self.steps(workers)
         packet_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
         links = [(link, count) for link, count in traffic.load.items() if count]
         rates_bps = (int(network.rate_bps[link]) / count for link, count in links)
         rate_bps = min(rates_bps, default=float(PS_PER_S))
-        header_bytes = packet_bytes - 4 * frame.elements  # the last packet is no longer than it must be
+        header_bytes = packet_bytes - 4 * frame.elements  # the last packet is cut to its words
         packet_ps = 8 * packet_bytes * PS_PER_S / rate_bps
         merge_ps = device.work_ps(2 * _SAMPLE_BYTES, _SAMPLE_BYTES) / _SAMPLE_BYTES * 4 * frame.elements
         round_ps = hops * packet_ps + merges * merge_ps  # of a packet of every chunk
@@ -168,13 +167,13 @@ class Schedule:
 
 @dataclass(frozen=True, kw_only=True)
 class HostCarrier(Carrier):
-    """Each message of an operation waits for the one before it."""
+    """A carrier of collectives between hosts: each message of an operation waits for the one before."""
 
     def plain_ps(self, messages: Sequence[int]) -> int:
-        """Time of some messages, by their words."""
+        """The time of messages with these numbers of words."""
         return sum(self.latency_ps + self.words_ps(words) for words in messages if words)
 
 
 def host_route(seed: int, job: int, worker: int) -> int:
-    """What picks the path of a worker's messages among equal ones."""
+    """The key that selects the path of a worker's messages among equal ones."""
     return mix_plain(seed, purposes.RING_ROUTE, job, worker) >> 33

@@ -1,27 +1,27 @@
-"""What a codec asks of the network that it is used on, and takes from it."""
+"""Fits a codec to the network and the number of workers."""
 
 from __future__ import annotations
 
 from netfold.homomorphic.codec import Adaptable, Carrier, Codec, Limited
-from netfold.sim.keys.place import Place
+from netfold.sim.keys.location import Location
 
 
 def fitted(codec: Codec, carrier: Carrier) -> Codec:
-    """The codec, with what it takes from the network."""
+    """The codec, adapted to the network if it is adaptable."""
     return codec.carried_by(carrier) if isinstance(codec, Adaptable) else codec
 
 
-def check_workers(place: Place, codec: Codec, workers: int, overflow: str) -> None:
-    """Refuse more workers than a codec's sums have room for; `overflow`: of sums that leave int32.
+def check_workers(location: Location, codec: Codec, workers: int, overflow: str) -> None:
+    """Refuse more workers than a codec's sums have room for; `overflow` is the policy for int32 sums.
 
     Raises
     ------
     ScenarioError
-        There are more.
+        There are too many.
     """
     if not isinstance(codec, Limited) or (refusal := codec.refusal(workers, overflow)) is None:
         return
     hint = f"use codec.{refusal.remedy}"
     if codec.refusal(workers, "wrap") is None:
         hint += ", or collective.overflow: wrap"
-    raise place.job_error(f"codec.{refusal.option}", refusal.reason, hint)
+    raise location.job_error(f"codec.{refusal.option}", refusal.reason, hint)

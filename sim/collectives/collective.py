@@ -1,4 +1,4 @@
-"""What a collective is in a run."""
+"""The protocol of collectives in a run."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Wait = Generator[simpy.Event, Any, tuple[Merged, ...]]
 
 
 @dataclass(frozen=True)
-class Stage:
-    """Where a job's collective runs."""
+class RunContext:
+    """The environment of a job's collective."""
 
     environment: simpy.Environment
     fabric: Fabric
@@ -32,46 +32,46 @@ class Stage:
 
 
 class Collective(Protocol):
-    """Carries a job's network operations; all workers call it for the same ones, in the same order."""
+    """Carries a job's network operations; all workers call it for the same operations in the same order."""
 
     @property
     def takes_floats(self) -> bool:
-        """Whether it adds a message's floats where the sums of its words overflow."""
+        """Whether it adds a message's floats if the sums of its words overflow."""
         ...
 
     @property
     def overflow(self) -> Overflow:
-        """What it does with integer sums that leave int32."""
+        """Its policy for integer sums that leave int32."""
         ...
 
     def pipelines(self, message: Message) -> bool:
-        """Whether it agrees on a scaled message's exponents by itself, on the way of the words."""
+        """Whether it agrees on a scaled message's exponents while it sends the words."""
         ...
 
     def exchange(self, worker: int, messages: tuple[Message, ...]) -> Wait:
-        """Send one worker's messages now; a SimPy process waits in it, and gets them merged."""
+        """Send one worker's messages now, and return the merged messages to the waiting SimPy process."""
         ...
 
     def switch_counters(self) -> list[dict[str, int]]:
-        """Counters of the program it runs, switch by switch, root first; none if it runs none."""
+        """Counters of its switch program, one mapping per switch, root first; empty without a program."""
         ...
 
     def leaks(self) -> list[str]:
-        """Slots and entries of switches that hold something nobody will ask for, when all is done."""
+        """Slots and entries of switches that still hold words at the end of a run."""
         ...
 
     def locate(self, worker: int, operation: int, part: int, word: int) -> str:
-        """Where a worker got a word of a message merged: slot and unit, or segment.
+        """Where a word of a worker's message was merged: slot and unit, or segment.
 
-        `operation` counts a worker's calls of `exchange` from 0, `part` the messages of the call; no more
-        than `OPERATIONS_KEPT` operations may have been begun since.
+        `operation` counts a worker's calls of `exchange` from 0, `part` the messages of the call. Only the
+        latest `OPERATIONS_KEPT` operations are known.
         """
         ...
 
     def share(self) -> float:
-        """How much of what is under way has arrived, from 0 to 1."""
+        """Progress of the operations in flight, from 0 to 1."""
         ...
 
     def retransmitted_packets(self) -> int:
-        """Packets sent again so far, by all workers."""
+        """Packets retransmitted so far, by all workers."""
         ...

@@ -1,4 +1,4 @@
-"""Carries out a schedule between hosts: sends a chunk, waits for one, merges it, and passes it on."""
+"""Runs a schedule between hosts: sends chunks, receives them, and merges them."""
 
 from __future__ import annotations
 
@@ -15,65 +15,65 @@ from netfold.homomorphic.kernels.comparison import same_bits
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.merge import combine, merge_all
 from netfold.sim.collectives.between_hosts import HostPlan, host_route
-from netfold.sim.collectives.collective import Stage, Wait
+from netfold.sim.collectives.collective import RunContext, Wait
 from netfold.sim.engine.interface import Flow, Overflow
 
 
 class Finished:
-    """The finished chunks of one message, and what its workers made of them.
+    """The finished chunks of one message; equal chunks of several workers share memory.
 
-    Words that are handed out are never written again.
+    Words that are returned are never written again.
     """
 
     def __init__(self, workers: int) -> None:
-        self._workers, self._takers = workers, 0
-        self._chunks: dict[int, Words] = {}  # the first one seen, by index
-        self._whole: Words | None = None  # all of these, joined
+        self._workers, self._served = workers, 0
+        self._chunks: dict[int, Words] = {}  # the first chunk for each index
+        self._joined: Words | None = None  # these chunks, joined
 
     @property
     def is_over(self) -> bool:
-        """Whether all workers have theirs."""
-        return self._takers == self._workers
+        """Whether all workers have their result."""
+        return self._served == self._workers
 
-    def kept(self, index: int, words: Words) -> Words:
-        """A worker's finished chunk; that of another worker if it is the same."""
+    def deduplicated(self, index: int, words: Words) -> Words:
+        """A worker's finished chunk, or the equal chunk of another worker."""
         first = self._chunks.setdefault(index, words)
         return first if same_bits(first, words) else words
 
-    def whole(self, chunks: Sequence[Words]) -> Words:
-        """A worker's chunks joined; what another worker made of the same ones."""
-        self._takers += 1
+    def joined(self, chunks: Sequence[Words]) -> Words:
+        """A worker's chunks joined; the same array for workers with the same chunks."""
+        self._served += 1
         if any(words is not self._chunks[index] for index, words in enumerate(chunks)):
             return np.concatenate(chunks)
-        if self._whole is None:
-            self._whole = np.concatenate(chunks)
-        return self._whole
+        if self._joined is None:
+            self._joined = np.concatenate(chunks)
+        return self._joined
 
 
-class Operation(NamedTuple):
+class MessageExchange(NamedTuple):
     """One worker's side of the exchange of one message."""
 
-    number: int  # of the messages that were carried before
+    number: int  # messages carried before
     message: Message
-    finished: Finished  # what workers have in common of the result
+    finished: Finished  # shared by its workers
 
 
 class HostCollective(ABC):
     """One job's messages between hosts. A collective adds its schedule, `carry`.
 
-    Messages of one operation are carried one after the other. Within one, a step is a number that tells a
-    worker's sends from each other, and also its receipts.
+    Messages of one operation are carried one after the other. Within one, a step is a number that identifies
+    a worker's sends, and its receipts.
     """
 
     takes_floats = False
     overflow = Overflow.WRAP
 
-    def __init__(self, plan: HostPlan, stage: Stage) -> None:
-        self.workers = len(stage.nodes)
-        self._plan, self._stage = plan, stage
+    def __init__(self, plan: HostPlan, context: RunContext) -> None:
+        self.workers = len(context.nodes)
+        self._plan, self._context = plan, context
         self._arrivals: dict[tuple[int, int, int], simpy.Event] = {}  # by worker, operation, step
         self._operations = [0] * self.workers
-        self._received = 0  # chunks of the operations under way
+        self._received = 0  # chunks of the operations in flight
         self._finished: dict[int, Finished] = {}  # by operation
 
     @property
@@ -82,15 +82,15 @@ class HostCollective(ABC):
         """Chunks that workers receive in one operation, all together."""
 
     @abstractmethod
-    def carry(self, worker: int, operation: Operation) -> Generator[simpy.Event, Any, Words]:
-        """One worker's schedule, with two workers or more and some words; its result is the merged words."""
+    def carry(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, Words]:
+        """Run one worker's schedule, for at least two workers and one word; return the merged words."""
 
     @abstractmethod
     def locate(self, worker: int, operation: int, part: int, word: int) -> str:
-        """See `Collective`."""
+        """Where a word of a worker's message was merged."""
 
     def exchange(self, worker: int, messages: tuple[Message, ...]) -> Wait:
-        """See `Collective`."""
+        """Carry one worker's messages, one after the other."""
         merged: tuple[Merged, ...] = ()
         for message in messages:
             merged += ((yield from self._exchange(worker, message)),)
@@ -103,19 +103,19 @@ class HostCollective(ABC):
         number = self._operations[worker]
         self._operations[worker] += 1
         finished = self._finished.setdefault(number, Finished(self.workers))
-        words = yield from self.carry(worker, Operation(number, message, finished))
+        words = yield from self.carry(worker, MessageExchange(number, message, finished))
         if finished.is_over:
             del self._finished[number]
             self._received -= self.chunks_count
         return Merged(words, self.workers)
 
-    def send(self, worker: int, to: int, operation: Operation, step: int, words: Words) -> None:
-        """Start one chunk on its way to another worker."""
-        plan, stage = self._plan, self._stage
+    def send(self, worker: int, to: int, operation: MessageExchange, step: int, words: Words) -> None:
+        """Start sending one chunk to another worker."""
+        plan, context = self._plan, self._context
         received = np.empty_like(words)
         flow = Flow(
-            source=stage.nodes[worker],
-            target=stage.nodes[to],
+            source=context.nodes[worker],
+            target=context.nodes[to],
             words_count=words.size,
             words=np.ascontiguousarray(words),
             received=received,
@@ -123,63 +123,65 @@ class HostCollective(ABC):
             window=plan.window,
             timeout_ps=plan.timeout_ps,
             ack_every=plan.ack_every,
-            route=host_route(stage.seed, stage.job, worker),
-            key=mix_plain(purposes.RING_FLOW_SEED, stage.job, operation.number, step, worker),
-            job=stage.job,
+            route=host_route(context.seed, context.job, worker),
+            key=mix_plain(purposes.RING_FLOW_SEED, context.job, operation.number, step, worker),
+            job=context.job,
         )
-        delivered = stage.fabric.flow(flow)
+        delivered = context.fabric.flow(flow)
         arrival = self._arrival(to, operation.number, step)
-        stage.environment.process(_pass_on(delivered, arrival, received))
+        context.environment.process(_pass_on(delivered, arrival, received))
 
-    def receive(self, worker: int, operation: Operation, step: int) -> Generator[simpy.Event, Any, Words]:
-        """What was sent to a worker in a step, when it has arrived."""
+    def receive(
+        self, worker: int, operation: MessageExchange, step: int
+    ) -> Generator[simpy.Event, Any, Words]:
+        """Wait for the chunk that was sent to a worker in a step, and return it."""
         received: Words = yield self._arrival(worker, operation.number, step)
         del self._arrivals[worker, operation.number, step]
         self._received += 1
         return received
 
     def merge(
-        self, worker: int, operation: Operation, step: int, arriving: Merged, own: Merged
+        self, worker: int, operation: MessageExchange, step: int, arriving: Merged, own: Merged
     ) -> Generator[simpy.Event, Any, Merged]:
-        """Merge what arrived with what a worker has, in the time that its device takes.
+        """Merge an arriving chunk with the worker's own, in the time that its device takes.
 
         The arriving words may be overwritten.
         """
-        stage, message = self._stage, operation.message
-        key = mix_plain(stage.seed, purposes.RING_MERGE, stage.job, operation.number, worker, step)
+        context, message = self._context, operation.message
+        key = mix_plain(context.seed, purposes.RING_MERGE, context.job, operation.number, worker, step)
         size = arriving.words.nbytes
-        yield stage.hosts.work(worker, stage.device.work_ps(2 * size, size))
+        yield context.hosts.work(worker, context.device.work_ps(2 * size, size))
         return combine(message.merge, arriving, own, key, message.table, in_place=True)
 
     def _arrival(self, worker: int, operation: int, step: int) -> simpy.Event:
-        """The event that a worker has what was sent in a step; with loss, later steps may arrive first."""
-        return self._arrivals.setdefault((worker, operation, step), self._stage.environment.event())
+        """The event that a step's chunk has arrived at a worker; with loss, later steps may arrive first."""
+        return self._arrivals.setdefault((worker, operation, step), self._context.environment.event())
 
     def pipelines(self, message: Message) -> bool:
-        """No: exponents are exchanged before the words."""
+        """Return False: exponents are exchanged before the words."""
         return False
 
     def switch_counters(self) -> list[dict[str, int]]:
-        """See `Collective`."""
+        """Return no counters: switches only forward."""
         return []
 
     def leaks(self) -> list[str]:
-        """See `Collective`: switches only forward."""
+        """Return no leaks: switches only forward."""
         return []
 
     def share(self) -> float:
-        """See `Collective`: chunks of the operations under way."""
+        """Share of the chunks of the operations in flight that have arrived."""
         wanted = len(self._finished) * self.chunks_count
         return self._received / wanted if wanted else 0.0
 
     def retransmitted_packets(self) -> int:
-        """See `Collective`."""
-        return self._stage.fabric.engine.flow_retransmissions(self._stage.job)
+        """Packets retransmitted by the job's flows."""
+        return self._context.fabric.engine.flow_retransmissions(self._context.job)
 
 
 def _pass_on(
     delivered: simpy.Event, arrival: simpy.Event, received: Words
 ) -> Generator[simpy.Event, Any, None]:
-    """Hand a chunk over when it is delivered."""
+    """Succeed `arrival` with the chunk when it is delivered."""
     yield delivered
     arrival.succeed(received)

@@ -1,4 +1,4 @@
-"""All collectives by kind: what a scenario may name. A new one is a file or folder, and a word here."""
+"""All collectives by kind. A new collective is a file or folder and an entry here."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a collective is made of: its keys, how they are resolved, and what carries words in a run.
+"""The specification of a collective: its keys, how they are resolved, and what carries words in a run.
 
-A collective is one file or folder with a `CollectiveSpec`, which `registry.py` lists. Whoever reads a
-scenario, resolves it or runs it asks the specification, and knows no collective by name.
+A collective is one file or folder with a `CollectiveSpec`, which `registry.py` lists. All other code uses the
+specification and knows no collective by name.
 """
 
 from __future__ import annotations
@@ -13,46 +13,48 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import networkx as nx
 
 from netfold.homomorphic.codec import Codec
-from netfold.sim.keys.place import Place
+from netfold.sim.keys.location import Location
 from netfold.sim.keys.section import Section
 from netfold.sim.plan.collective import CollectivePlan
-from netfold.sim.plan.placement import Hosts
+from netfold.sim.plan.placement import HostAllocation
 from netfold.sim.plan.reference import Reference
 from netfold.sim.workload.device import Device
 from netfold.switch.profiles import Profile
 from netfold.topologies.routing import Network
 
 if TYPE_CHECKING:
-    from netfold.sim.collectives.collective import Collective, Stage
+    from netfold.sim.collectives.collective import Collective, RunContext
 
 
 class CollectiveSection(Section):
-    """The keys of a collective; its `kind` is the first, a literal."""
+    """The keys of a collective; the first is `kind`, a literal."""
 
-    told_always: ClassVar[tuple[str, ...]] = ()
-    """Keys that a run folder tells even where they have their default value."""
+    recorded_always: ClassVar[tuple[str, ...]] = ()
+    """Keys that run folders record even if they have their default value."""
 
     kind: str
 
 
 @dataclass
 class Site:
-    """What the jobs of a variant share; they are resolved one after the other."""
+    """State that the jobs of a variant share; they are resolved one after the other."""
 
     graph: nx.Graph
-    network: Network  # whoever needs more links in it replaces it
+    network: Network  # a collective that needs more links replaces it
     profiles: dict[str, Profile]  # of switches, by their name
-    profile_key: str  # where a scenario names them
-    occupied: Hosts
-    kept: dict[str, Any] = field(default_factory=dict)  # what a collective keeps of earlier jobs, by its kind
+    profile_key: str  # the scenario key that names them
+    occupied: HostAllocation
+    shared_state: dict[str, Any] = field(
+        default_factory=dict
+    )  # what a collective keeps of earlier jobs, by its kind
 
 
 @dataclass(frozen=True)
 class JobContext:
-    """What a collective is told of its job, besides its own keys."""
+    """The job that a collective is resolved for, without the collective's keys."""
 
     site: Site
-    place: Place
+    location: Location
     index: int  # of the job in its variant
     hosts: tuple[str, ...]  # of the workers, in rank order
     codec: Codec
@@ -66,19 +68,19 @@ class JobContext:
 
 
 class Resolved(NamedTuple):
-    """A collective, checked, placed and in integers, and the codec with what it takes from the network."""
+    """A resolved collective, and the codec adapted to the network."""
 
     plan: CollectivePlan
     codec: Codec
-    references: tuple[Reference, ...] = ()  # bounds of the wire
+    references: tuple[Reference, ...] = ()  # wire bounds
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class CollectiveSpec:
-    """One collective. `start` imports what a run needs, so that to resolve a scenario takes no engine."""
+    """One collective. `start` imports what a run needs, so that resolving a scenario imports no engine."""
 
     kind: str  # of its section and of its plan
     section: type[CollectiveSection]
     resolve: Callable[[Any, JobContext], Resolved]  # of its section
-    start: Callable[[Any, Stage], Collective]  # of its plan
+    start: Callable[[Any, RunContext], Collective]  # of its plan

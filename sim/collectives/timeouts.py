@@ -1,21 +1,23 @@
-"""A timer that expires while all is well floods the network with copies."""
+"""Checks timeouts: a timer that expires without loss floods the network with copies."""
 
 from __future__ import annotations
 
-from netfold.sim.keys.place import Place
+from netfold.sim.keys.location import Location
 from netfold.sim.units import TIME
 
 
-def check_timeout(place: Place, key: str, timeout_ps: int, trip_ps: int, window_key: str = "slots") -> None:
-    """Check a timeout of a job's collective against the round trip of a full window, the value of a key.
+def check_timeout(
+    location: Location, key: str, timeout_ps: int, trip_ps: int, window_key: str = "slots"
+) -> None:
+    """Reject timeouts that are not longer than a full window's round trip; `key` is the timeout's key.
 
     Raises
     ------
     ScenarioError
-        It is not longer.
+        The timeout is too short.
     """
     if timeout_ps <= trip_ps:
-        raise place.job_error(
+        raise location.job_error(
             f"collective.{key}",
             f"{TIME.format(timeout_ps)} is too short: a full window's round trip takes "
             f"{TIME.rough(trip_ps)} on the idle network, so packets would be sent again without need",

@@ -1,4 +1,4 @@
-"""What codecs say of themselves: their kinds, and the meaning and default of every option."""
+"""The listing of codecs: their kinds, and the meaning and default of every option."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from netfold.homomorphic.codecs import codec_kinds
 
 
 @dataclass(frozen=True)
-class Option:
+class CodecOption:
     """A key that a codec may have in a scenario."""
 
     name: str
-    default: Any  # as JSON has it
+    default: Any  # a JSON value
     is_required: bool
     meaning: str
 
 
 @dataclass(frozen=True)
-class Listed:
+class CodecDescription:
     """A codec that a scenario can name."""
 
     kind: str
     meaning: str
-    options: tuple[Option, ...]
+    options: tuple[CodecOption, ...]
 
 
-def listing() -> tuple[Listed, ...]:
-    """All codecs; what they and their options mean is in the docstrings of their classes."""
-    return tuple(_listed(kind, codec) for kind, codec in codec_kinds().items())
+def listing() -> tuple[CodecDescription, ...]:
+    """All codecs; their meanings and those of their options come from the docstrings of their classes."""
+    return tuple(_describe(kind, codec) for kind, codec in codec_kinds().items())
 
 
-def _listed(kind: str, codec: Any) -> Listed:
+def _describe(kind: str, codec: Any) -> CodecDescription:
     meaning, meanings = _docstring(codec.__doc__ or "")
     options = tuple(
-        Option(
+        CodecOption(
             field.name,
             None if field.default is MISSING else field.default,
             field.default is MISSING,
@@ -44,11 +44,11 @@ def _listed(kind: str, codec: Any) -> Listed:
         )
         for field in fields(codec)
     )
-    return Listed(kind, meaning, options)
+    return CodecDescription(kind, meaning, options)
 
 
 def _docstring(text: str) -> tuple[str, dict[str, str]]:
-    """First paragraph, and what is said of options in lines that begin with "option:"."""
+    """The first paragraph, and the meanings of options from lines that begin with "option:"."""
     first, _, rest = text.partition("\n\n")
     lines = "\n".join(line.strip() for line in rest.splitlines())
     options = re.findall(r"^(\w+): (.*?)(?=^\w+: |\Z)", lines, re.MULTILINE | re.DOTALL)

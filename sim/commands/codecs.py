@@ -1,4 +1,4 @@
-"""The commands `netfold codecs …`: which codecs there are, and what they do to gradients on their own."""
+"""The commands `netfold codecs …`: list the codecs, and measure some on gradients without a network."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 EXIT_FAULT = 1
 _LISTING_COLUMNS = 100
 codecs = typer.Typer(
-    help="List the codecs a scenario can name, and their options; or study some on gradients.",
+    help="List the codecs for scenarios and their options, or measure some on gradients.",
     rich_markup_mode=None,
 )
 
@@ -34,7 +34,7 @@ def _synthetic(metavar: str, name: str, text: str) -> Any:
 
 @codecs.callback(invoke_without_command=True)
 def codecs_list(context: typer.Context, as_json: Json = False) -> None:
-    """List the codecs a scenario can name, and their options; or study some on gradients."""
+    """List the codecs for scenarios and their options, or measure some on gradients."""
     if context.invoked_subcommand is not None:
         return
     import json
@@ -63,22 +63,26 @@ def codecs_list(context: typer.Context, as_json: Json = False) -> None:
 def codecs_study(  # noqa: PLR0913  one argument an option
     kinds: Annotated[
         list[str],
-        typer.Argument(metavar="CODEC", help="A kind, or KIND:OPTION=VALUE,… as `netfold codecs` lists."),
+        typer.Argument(metavar="CODEC", help="KIND or KIND:OPTION=VALUE,…; see `netfold codecs`."),
     ],
     input_file: Annotated[
         Path | None,
         typer.Option(
-            "--input", metavar="FILE", help="Gradients from a .npy, .npz, .safetensors or .pt file."
+            "--input", metavar="FILE", help="Read gradients from a .npy, .npz, .safetensors or .pt file."
         ),
     ] = None,
     elements: Annotated[str | None, _synthetic("N", "elements", "Elements of a gradient")] = None,
-    density: Annotated[str | None, _synthetic("D,…", "density", "Shares of non-zeros at a worker")] = None,
+    density: Annotated[
+        str | None, _synthetic("D,…", "density", "Shares of non-zero elements per worker")
+    ] = None,
     pattern: Annotated[
-        str | None, _synthetic("P,…", "pattern", "What is zero together: iid, rows, columns, blocks")
+        str | None,
+        _synthetic("P,…", "pattern", "Elements that are zero together: iid, rows, columns, blocks"),
     ] = None,
     row_elements: Annotated[str | None, _synthetic("N", "row_elements", "Elements of a row")] = None,
     overlap: Annotated[
-        str | None, _synthetic("SHARE", "overlap", "Share of non-zeros that all workers have in common")
+        str | None,
+        _synthetic("SHARE", "overlap", "Share of non-zero positions that all workers have in common"),
     ] = None,
     distribution: Annotated[
         str | None, _synthetic("NAME", "distribution", "normal, lognormal, loguniform or integer")
@@ -87,24 +91,24 @@ def codecs_study(  # noqa: PLR0913  one argument an option
         int | None, typer.Option(min=1, max=4096, help=f"Workers; {WORKERS} by default.")
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, max=10**6, help="Rounds, each with new gradients.")] = ROUNDS,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Decides everything random.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of all random draws.")] = 1,
     out: Annotated[Path, typer.Option(metavar="DIR", parser=folder, help="Folder of all runs.")] = Path(
         "runs"
     ),
     as_json: Json = False,
 ) -> None:
-    """Study codecs on gradients, without a network: bytes, speed on this machine, errors.
+    """Measure codecs on gradients, without a network: bytes, speed on this machine, errors.
 
     \b
     netfold codecs study packed lossless:load=0.7 --density 0.1%,1%,10% --pattern iid,rows
 
-    Exit status 1 if a codec breaks its own bound or workers decode different sums. The folder of the study is
+    The exit status is 1 if a codec breaks its bound or workers decode different sums. Results are written to
     DIR/study/TIME-seedN.
     """
     from netfold.sim.study.make import make_study
     from netfold.sim.study.options import read_codecs
 
-    made_up = {
+    generated = {
         "elements": elements,
         "density": density,
         "pattern": pattern,
@@ -112,7 +116,7 @@ def codecs_study(  # noqa: PLR0913  one argument an option
         "overlap": overlap,
         "distribution": distribution,
     }
-    given = {key: text for key, text in made_up.items() if text is not None}
+    given = {key: text for key, text in generated.items() if text is not None}
     wanted, source = read_codecs(kinds), _source(input_file, given, workers, seed)
     with progress_bar() if sys.stderr.isatty() else nullcontext(lambda *_: None) as progress:
         found, place = make_study(wanted, source, rounds, seed, progress, out)
@@ -122,7 +126,7 @@ def codecs_study(  # noqa: PLR0913  one argument an option
 
 
 def _source(input_file: Path | None, given: Mapping[str, str], workers: int | None, seed: int) -> Source:
-    """Gradients from a file or, where none is named, made up as the options say."""
+    """Gradients from a file or, without one, generated from the options."""
     from netfold.sim.study.source import file_source, synthetic_source
 
     if input_file is None:

@@ -1,8 +1,8 @@
 """The command line. Results go to stdout, progress and errors to stderr.
 
-Exit status: 0 fine · 1 a check failed, a variant got stuck, or the result cannot be written · 2 bad usage,
-scenario or data · 3 netfold contradicts itself · 130 interrupted · 141 nobody reads the result. What takes
-long to import is imported by the command that needs it: `--help` stays quick.
+Exit status: 0 success · 1 a check failed, a variant got stuck, or the result cannot be written · 2 bad usage,
+scenario or data · 3 a bug in netfold · 130 interrupted · 141 the reader of stdout closed it. Slow imports are
+in the commands that need them, so that `--help` stays quick.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EXIT_INTERRUPTED = 130
 
 
 class _Commands(TyperGroup):
-    """Commands whose errors are told in words."""
+    """Commands that report errors without a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -56,14 +56,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-topology = typer.Typer(help="Look at the network of a scenario.", no_args_is_help=True)
-data = typer.Typer(help="Data sets that training needs.", no_args_is_help=True)
+topology = typer.Typer(help="Show the network of a scenario.", no_args_is_help=True)
+data = typer.Typer(help="List and fetch the data sets for training.", no_args_is_help=True)
 app.add_typer(topology, name="topology")
 app.add_typer(data, name="data")
 app.add_typer(switch, name="switch")
 app.add_typer(codecs, name="codecs")
 
-ScenarioFile = Annotated[Path, typer.Argument(metavar="FILE", help="Scenario file; - is standard input.")]
+ScenarioFile = Annotated[Path, typer.Argument(metavar="FILE", help="Scenario file; - for standard input.")]
 Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="PATH=VALUE", help="Change a value, for example topology.rate=10Gbps."),
@@ -84,7 +84,7 @@ def _netfold(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """What happens to a gradient, on this network, under this encoding?"""
+    """Emulate in-network aggregation of gradients: packets, switches, codecs and training."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
 
 
@@ -98,21 +98,21 @@ def run(
     ),
     variant: Annotated[
         list[str] | None,
-        typer.Option("--variant", metavar="NAME", help="Run this variant only; may be given several times."),
+        typer.Option("--variant", metavar="NAME", help="Run only this variant; can be repeated."),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Run all variants of a scenario and write a run folder.
 
-    A variant passes, is approximate (its checks hold, and its codec says how many elements are estimates),
-    fails (a check does not hold, or a codec cannot go on), or is stuck (nothing moves any more: the report
-    says who waits for what). The run's verdict is the worst of its variants': wrong numbers are worse than
-    none, so fail comes before stuck. Exit status 0 only if all pass or are approximate, 1 if not.
+    A variant's verdict is pass, approximate (all checks hold, and the codec reports how many elements are
+    estimates), fail (a check does not hold, or a codec cannot continue) or stuck (no traffic makes
+    progress; the report says which workers wait for what). The run's verdict is the worst of its variants;
+    fail is worse than stuck. The exit status is 0 if all variants pass or are approximate, otherwise 1.
 
-    Whatever ends the run before that (Ctrl-C, memory, a full disk), the table of the variants that are done
-    is printed, and they are kept in a folder whose name says unfinished.
+    If a run ends early (Ctrl-C, out of memory, a full disk), netfold prints the table of the finished
+    variants and keeps their results in a folder with "unfinished" in its name.
     """
-    _tell_mistakes(file, sets, seed)
+    _check_scenario(file, sets, seed)
     from netfold.sim.results.verdicts import GOOD, kind
     from netfold.sim.run.run import APPROXIMATIONS, run_scenario
 
@@ -138,7 +138,7 @@ def run(
 @app.command()
 def validate(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="Scenario files; - is standard input.")
+        list[Path], typer.Argument(metavar="FILE...", help="Scenario files; - for standard input.")
     ],
     sets: Sets = None,
 ) -> None:
@@ -163,11 +163,13 @@ def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
     baseline: Annotated[
         Path | None,
-        typer.Option(metavar="RUN", help="What ratios are to: a run, or its number; by default the first."),
+        typer.Option(
+            metavar="RUN", help="Baseline of the ratios: a run folder or its number; the first by default."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show runs side by side."""
+    """Compare runs side by side."""
     from netfold.sim.report.compare import compare as compare_runs
 
     comparison = compare_runs(runs, baseline)
@@ -176,7 +178,7 @@ def compare(
 
 @app.command()
 def report(folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]) -> None:
-    """Write the figures and the HTML report of a run again."""
+    """Rewrite the figures and the HTML report of a run."""
     from netfold.sim.report.html import build_report
 
     print_line(build_report(folder))
@@ -192,7 +194,7 @@ def schema() -> None:
 
 @topology.command("show")
 def topology_show(file: ScenarioFile, sets: Sets = None) -> None:
-    """Measure the network of each variant."""
+    """Show the size, diameter and bisection bandwidth of each variant's network."""
     from netfold.sim.scenario import load
     from netfold.sim.scenario.topology import build_topology
     from netfold.sim.units import RATE
@@ -210,7 +212,7 @@ def topology_show(file: ScenarioFile, sets: Sets = None) -> None:
 
 @data.command("list")
 def data_list() -> None:
-    """List the data sets, and where those lie that were fetched."""
+    """List the data sets, and the paths of those already fetched."""
     import textwrap
 
     from netfold.sim.workload.data import listing
@@ -223,14 +225,14 @@ def data_list() -> None:
 
 @data.command("fetch")
 def data_fetch(name: Annotated[str, typer.Argument(metavar="NAME", help="See `netfold data list`.")]) -> None:
-    """Fetch a data set now instead of on first use."""
+    """Fetch a data set before its first use."""
     from netfold.sim.workload.data import fetch
 
     print_line(fetch(name))
 
 
-def _tell_mistakes(file: Path, sets: list[str] | None, seed: int | None) -> None:
-    """Tell of mistakes in a file before what takes long is imported; standard input can be read only once."""
+def _check_scenario(file: Path, sets: list[str] | None, seed: int | None) -> None:
+    """Check a scenario file before slow imports; skip standard input, which can be read only once."""
     from netfold.sim.scenario import load
 
     if str(file) != "-":
@@ -249,12 +251,12 @@ def _installed_version() -> str:
 def _reproducible(
     error: InvariantError, file: Path, sets: list[str] | None, seed: int | None, variants: list[str] | None
 ) -> InvariantError:
-    """A contradiction, with the command that repeats it."""
+    """The same error with the command that reproduces it as its hint."""
     return InvariantError(error.message, f"a bug; to reproduce: {_command(file, sets, seed, variants)}")
 
 
 def _command(file: Path, sets: list[str] | None, seed: int | None, variants: list[str] | None) -> str:
-    """What repeats a run, with the version and the scenario it was seen with."""
+    """The command that repeats a run, with netfold's version and the hash of the scenario."""
     import hashlib
     import shlex
 
@@ -263,7 +265,7 @@ def _command(file: Path, sets: list[str] | None, seed: int | None, variants: lis
     words += [] if seed is None else ["--seed", str(seed)]
     words += [word for name in variants or () for word in ("--variant", name)]
     version = f"# netfold {_installed_version()}"
-    if not file.is_file():  # standard input: it is gone
+    if not file.is_file():  # standard input cannot be read again
         return f"{shlex.join(words)}   {version}"
     return f"{shlex.join(words)}   {version}, scenario sha256 {hashlib.sha256(file.read_bytes()).hexdigest()}"
 
@@ -282,7 +284,7 @@ def _print_result(result: dict[str, Any], approximations: Sequence[str]) -> None
 
 
 def main() -> None:
-    """Entry point of the `netfold` command; what nobody foresaw keeps its traceback and exits as a bug."""
+    """Entry point of the `netfold` command; an unexpected exception is a bug and keeps its traceback."""
     try:
         app(prog_name="netfold")
     except Exception:

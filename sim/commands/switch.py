@@ -1,4 +1,4 @@
-"""The commands `netfold switch …`: which switches there are, and what a program takes of one."""
+"""The commands `netfold switch …`: list switch profiles, and fit a program to one."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from netfold.switch.limits import Profile
 
 EXIT_DOES_NOT_FIT = 1
-switch = typer.Typer(help="Look at switches, and what fits them.", no_args_is_help=True)
+switch = typer.Typer(help="List switch profiles, and check whether a program fits one.", no_args_is_help=True)
 
 
 @switch.command("profiles")
 def switch_profiles(
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Show all of one, or of a YAML file.")] = "",
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="A profile, or a YAML file with one.")] = "",
 ) -> None:
-    """List the switches, or all numbers of one with their sources."""
+    """List the switch profiles, or all numbers of one with their sources."""
     from netfold.sim.commands.switch_tables import profile_table, profiles_table
 
     print_table(profile_table(_profile(name)) if name else profiles_table())
@@ -30,20 +30,20 @@ def switch_profiles(
 @switch.command("fit")
 def switch_fit(
     program: Annotated[
-        str, typer.Argument(metavar="PROGRAM", help="Its name; one that is not known lists them all.")
+        str, typer.Argument(metavar="PROGRAM", help="Name of a program; an unknown name lists all.")
     ],
-    profile: Annotated[str, typer.Option(metavar="P", help="A name, or a YAML file that holds one.")],
+    profile: Annotated[str, typer.Option(metavar="P", help="A profile, or a YAML file with one.")],
     workers: Annotated[int | None, typer.Option(min=1, help="Workers; 8 by default.")] = None,
-    slots: Annotated[int | None, typer.Option(min=1, help="Slots, of all jobs together.")] = None,
-    words: Annotated[int | None, typer.Option(min=1, help="32-bit words of a packet.")] = None,
+    slots: Annotated[int | None, typer.Option(min=1, help="Slots of all jobs together.")] = None,
+    words: Annotated[int | None, typer.Option(min=1, help="32-bit words per packet.")] = None,
     per_pass: Annotated[
-        int | None, typer.Option(min=1, help="Words that one pass adds, where there are stages.")
+        int | None, typer.Option(min=1, help="Words that one pass adds, on switches with stages.")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of a table.")
     ] = False,
 ) -> None:
-    """Place a program on a switch, stage by stage; what is not given is what it usually has."""
+    """Place a program on a switch, stage by stage. Options left out have the program's usual values."""
     from dataclasses import replace
 
     from netfold.sim.commands.switch_tables import as_dict, fit_table, refusal_dict
@@ -56,7 +56,7 @@ def switch_fit(
     kind = _profile(profile)
     if per_pass is not None and kind.kind != PIPELINE:
         message = f"--per-pass {per_pass}: {kind.name} has no stages, one pass adds all words of a packet"
-        raise NetfoldError(message, "leave it out")
+        raise NetfoldError(message, "remove --per-pass")
     given = {"workers": workers, "slots": slots, "words": words, "words_per_pass": per_pass}
     demand = replace(
         programs()[program].released, **{key: value for key, value in given.items() if value is not None}
@@ -78,6 +78,6 @@ def _profile(name: str) -> Profile:
     if name.endswith(SUFFIXES):
         return read_profile(name)
     if name not in PROFILES:
-        hint = f"{names_hint(name, PROFILES)}; or give a YAML file that holds one"
+        hint = f"{names_hint(name, PROFILES)}; or give a YAML file with one"
         raise NetfoldError(f"there is no switch profile {name!r}", hint)
     return PROFILES[name]

@@ -22,7 +22,7 @@ _NOT_FACTS = ("name", "summary", "kind", "sources")
 
 
 def profiles_table() -> Table:
-    """One line a profile."""
+    """One row per profile."""
     note = "netfold switch profiles NAME: all numbers of one, with their sources"
     table = FittingTable("", [note])
     for heading in ("profile", "what it is"):
@@ -45,7 +45,7 @@ def profiles_table() -> Table:
 
 
 def profile_table(profile: Profile) -> Table:
-    """All that a profile says, each with its source; what is 0 or empty is left out."""
+    """All values of a profile with their sources; those that are 0 or empty are left out."""
     table = Table(title=f"{profile.name}: {profile.summary}", title_justify="left")
     table.add_column("field", no_wrap=True)
     table.add_column("value", no_wrap=True, justify="right")
@@ -59,7 +59,7 @@ def profile_table(profile: Profile) -> Table:
 
 
 def fit_table(fit: Fit) -> Table:
-    """Stage by stage what a program takes; below, its passes, latency, loopback ports and memory."""
+    """The resources of a program, stage by stage; below, its passes, latency, loopback ports and memory."""
     program, profile = fit.program, fit.profile
     demand = program.demand
     heading = (
@@ -81,7 +81,7 @@ def fit_table(fit: Fit) -> Table:
 
 
 def _add_stages(table: Table, fit: Fit) -> None:
-    """Columns and rows of a pipeline's stages, and what is used of all of them."""
+    """Add the columns and rows of a pipeline's stages, and a row with their totals."""
     profile = fit.profile
     table.add_column("stage", justify="right")
     for title in ("stateful ALUs", "SRAM blocks", "map RAMs"):
@@ -102,7 +102,7 @@ def _add_stages(table: Table, fit: Fit) -> None:
 
 
 def as_dict(fit: Fit) -> dict[str, Any]:
-    """What `--json` prints of a program that fits."""
+    """The output of `--json` for a program that fits."""
     program, profile = fit.program, fit.profile
     blocks = sum(stage.blocks for stage in fit.stages)
     return {
@@ -135,12 +135,12 @@ def as_dict(fit: Fit) -> dict[str, Any]:
 
 
 def refusal_dict(error: FitError) -> dict[str, Any]:
-    """What `--json` prints of a program that does not fit."""
+    """The output of `--json` for a program that does not fit."""
     return {"fits": False, "about": error.about, "message": error.message, "hint": error.hint}
 
 
 def _notes(fit: Fit) -> Iterator[str]:
-    """What is said of a fit besides its stages: name and text of every line."""
+    """The lines below the table of a fit."""
     program, profile, workers = fit.program, fit.profile, fit.program.demand.workers
     parts = [f"{fit.packet_passes} a packet"]
     parts += [f"{fit.read_passes} to read the result out"] if fit.read_passes else []
@@ -165,10 +165,10 @@ def _notes(fit: Fit) -> Iterator[str]:
 
 
 def _loopback(fit: Fit) -> str:
-    """How many loopback ports are busy, where there is a rate to say it for."""
+    """How many loopback ports are busy, if the profile has a port rate."""
     demand, profile = fit.program.demand, fit.profile
     if fit.loopback_ports is None:
-        return f"{profile.loopback_ports} ports, how busy is not known: port_rate is 0, any rate"
+        return f"{profile.loopback_ports} ports, load unknown: port_rate is 0, any rate"
     rate = RATE.format(demand.rate_bps or profile.port_rate_bps)
     ports = f"{fit.loopback_ports} of {profile.loopback_ports} ports"
     return f"{ports} busy when {demand.workers} workers send at {rate}"
@@ -182,7 +182,7 @@ def _names(merges: frozenset[Merge]) -> str:
 
 
 def _written(field: str, value: Any) -> str:
-    """A value as people write it."""
+    """A value as text with its unit."""
     if isinstance(value, frozenset):
         return "\n".join(_names(value).split(", "))
     if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""What the command line writes: results to stdout, progress to stderr; and where, if it says so."""
+"""Output of the command line: results go to stdout, progress to stderr."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 EXIT_CANNOT_WRITE = 1
-EXIT_BROKEN_PIPE = 141  # what a shell says of a program that SIGPIPE ended
-LOG_EVERY_S = 10.0  # between lines that say how far a thing is, where there is no terminal
-_ANY_WIDTH = 100_000  # columns of a table that does not go to a terminal: as many as it needs
+EXIT_BROKEN_PIPE = 141  # as a shell reports a program that SIGPIPE ended
+LOG_EVERY_S = 10.0  # between progress lines, without a terminal
+_ANY_WIDTH = 100_000  # columns of a table that is not printed to a terminal
 
 
 def folder(text: str | Path) -> Path:
     """The value of an option that names a folder."""
     if not str(text):
-        raise typer.BadParameter("must name a folder, found ''; leave it out for 'runs'")
+        raise typer.BadParameter("must name a folder, found ''; remove the option to use 'runs'")
     return Path(text)
 
 
 def print_line(text: object) -> None:
-    """Write a line to stdout; a reader that went away is none of our business, a full disk is the user's."""
+    """Write a line to stdout; report a full disk, and exit quietly if the reader has closed the pipe."""
     try:
-        typer.echo(_encodable(str(text)), color=True)  # as it is: whoever coloured it knew where it goes
+        typer.echo(_encodable(str(text)), color=True)  # colours were chosen for this output
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # takes what is left when Python ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at exit
         if isinstance(error, BrokenPipeError):
             raise typer.Exit(EXIT_BROKEN_PIPE) from None
         typer.echo(f"cannot write the result: {error.strerror}", err=True)
@@ -43,7 +43,7 @@ def print_line(text: object) -> None:
 
 
 def _encodable(text: str) -> str:
-    """Text with escapes for what stdout cannot show, such as a file name that is no text."""
+    """Text with escapes for characters that stdout cannot encode, as in some file names."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
@@ -60,12 +60,12 @@ def print_rows(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
     table = Table(*headings)
     for row in rows:
-        table.add_row(*map(Text, row))  # Text: brackets in a name are no markup
+        table.add_row(*map(Text, row))  # Text: brackets in a name are not markup
     print_table(table)
 
 
 def print_table(table: Table) -> None:
-    """Write a table to stdout: as wide as a terminal is (or COLUMNS says), else as wide as it needs."""
+    """Write a table to stdout, as wide as the terminal or COLUMNS; without a terminal as wide as it needs."""
     from rich.console import Console
 
     text = io.StringIO()
@@ -78,7 +78,7 @@ def print_table(table: Table) -> None:
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[str, float, float], None]]:
-    """A bar on a terminal's stderr, gone when it is done; elsewhere a line for each thing as it begins."""
+    """Show progress on stderr: a bar on a terminal, which is removed at the end; otherwise lines of text."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -92,18 +92,18 @@ def progress_bar() -> Iterator[Callable[[str, float, float], None]]:
 
 
 class _Log:
-    """Tells what begins, once, and now and then how far it is."""
+    """Writes a line when an activity begins, and its progress every `LOG_EVERY_S` seconds."""
 
     def __init__(self) -> None:
-        self._last, self._told_s = "", time.monotonic()
+        self._last, self._written_s = "", time.monotonic()
 
     def __call__(self, text: str, done: float, total: float) -> None:
         what, _, _ = text.partition(": ")
         now_s = time.monotonic()
         if what != self._last:
             typer.echo(f"{what} ({int(done)} of {int(total)} steps done)", err=True)
-        elif now_s - self._told_s >= LOG_EVERY_S:
+        elif now_s - self._written_s >= LOG_EVERY_S:
             typer.echo(f"{text} ({100 * done / total:.0f} % of all steps done)", err=True)
         else:
             return
-        self._last, self._told_s = what, now_s
+        self._last, self._written_s = what, now_s

@@ -1,1 +1,1 @@
-"""What the keys of a scenario file are made of: sections, types of values, and the places of errors."""
+"""Building blocks of scenario keys: sections, value types, and the locations that errors point to."""

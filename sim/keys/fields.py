@@ -1,4 +1,4 @@
-"""Field types of a scenario file: text with a unit outside, plain numbers inside."""
+"""Field types of a scenario file: text with a unit in the file, plain numbers in Python."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _json(quantity: Quantity) -> WithJsonSchema:
 
 
 def _up_to(quantity: Quantity, highest: int) -> AfterValidator:
-    """Refuse more, in the units of the quantity."""
+    """Refuse values above the limit, in the units of the quantity."""
 
     def check(value: int) -> int:
         if value > highest:
@@ -87,7 +87,7 @@ Share = Annotated[
 
 
 def _whole(value: object) -> object:
-    """A count such as 1e6, which YAML reads as a float; others are left for pydantic to refuse."""
+    """The int for a count such as 1e6, which YAML reads as a float; pydantic refuses other floats."""
     return int(value) if isinstance(value, float) and abs(value) <= 2**53 and value.is_integer() else value
 
 
@@ -101,7 +101,7 @@ Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 
 
 def _check(accepts: Callable[[Any], bool], message: str) -> BeforeValidator:
-    """Refuse what no member of a union accepts with one sentence instead of one per member."""
+    """Refuse a value with one message instead of one for each member of a union."""
 
     def check(value: object) -> object:
         if not accepts(value):
@@ -128,7 +128,7 @@ Pair = Annotated[
 
 
 def refuse_unknown(value: object, names: Iterable[str]) -> object:
-    """A value, if it is one of these names."""
+    """Return the value if it is one of these names, refuse it otherwise."""
     known = list(names)
     if value not in known:
         raise PydanticKnownError("literal_error", {"expected": ", ".join(map(repr, known))})
@@ -136,7 +136,7 @@ def refuse_unknown(value: object, names: Iterable[str]) -> object:
 
 
 class OneOf:
-    """One of the names that are known when a file is read, or a schema is written."""
+    """One of some names, which are looked up when a file is read or a schema is written."""
 
     def __init__(self, names: Callable[[], Iterable[str]], describe: Callable[[], str] | None = None) -> None:
         self._names = names
@@ -159,7 +159,7 @@ def _adapter(codec: Any) -> TypeAdapter[Codec]:
 
 
 class _RegisteredCodec:
-    """A mapping becomes the codec of its `kind`; its other keys are the codec's fields, nothing else."""
+    """Makes the codec that a mapping describes: `kind` selects it, the other keys are its fields."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(self._validate)

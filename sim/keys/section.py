@@ -1,4 +1,4 @@
-"""What every mapping of a scenario file has in common."""
+"""The base class of every mapping of a scenario file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic.fields import FieldInfo
 
 
 class Section(BaseModel):
-    """A mapping in the file: strict types, no unknown keys, unchangeable once read."""
+    """A mapping in the file: strict types, no unknown keys, immutable."""
 
     model_config = ConfigDict(
         strict=True, frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
@@ -17,11 +17,11 @@ class Section(BaseModel):
 
 
 def described(text: str) -> str:
-    """A key's description, in lines as docstrings have them."""
+    """A key's description, wrapped like a docstring."""
     return fill(text, 106, initial_indent="   ").lstrip()
 
 
 def keys(section: type[Section]) -> dict[str, FieldInfo]:
-    """The keys of a section as a file writes them (`from` and `for` are no Python names), `kind` first."""
+    """The keys of a section as a file spells them (`from` and `for` are not Python names), `kind` first."""
     written = {field.alias or name: field for name, field in section.model_fields.items()}
     return dict(sorted(written.items(), key=lambda item: item[0] != "kind"))

@@ -1,1 +1,1 @@
-"""The plan: frozen data, and what can be said of it without running it."""
+"""The plan: frozen data, and closed forms of it."""

@@ -1,4 +1,4 @@
-"""A collective, resolved: what a run, its checks and its limits ask of it, whichever it is."""
+"""A resolved collective: what runs, checks and limits need to know of any collective."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from netfold.sim.engine.interface import Frame, Job, Overflow
 
 @dataclass(frozen=True)
 class Passes:
-    """Trips through a switch's pipelines: of a packet that it adds up, and of a result on its way out."""
+    """Passes through a switch's pipelines: of a packet that it aggregates, and of a result that it sends."""
 
     packet: int = 1
     result: int = 0
@@ -18,22 +18,22 @@ class Passes:
 
 @dataclass(frozen=True)
 class CollectivePlan:
-    """How the words of a job are brought together; a collective may add what it alone needs."""
+    """How the words of a job are aggregated; a collective may subclass it for more."""
 
     kind: str  # in the registry of collectives
     frame: Frame
     window: int  # packets that a worker may have outstanding
     timeout_ps: int  # 0: nothing is ever sent again
-    timeout_max_ps: int  # longest that its traffic ever waits before it sends again
+    timeout_max_ps: int  # the longest timeout of its traffic
     is_timeout_default: bool
     held_bytes: int  # of memory in a run, per element, for all workers together
-    settled: Mapping[str, str]  # what its keys' defaults came to, in a scenario's words
-    aggregation: Job | None = None  # what it asks of switches; None if hosts do all
+    settled: Mapping[str, str]  # resolved values of keys with computed defaults, as scenario text
+    aggregation: Job | None = None  # what it needs of switches; None without switches
     passes: Passes = Passes()
-    has_exponents_ahead: bool = False  # it agrees on block exponents by itself, on the way of the words
+    has_exponents_ahead: bool = False  # it agrees on block exponents while it sends the words
     needs_lossless: bool = False  # it must run on a network that drops nothing
 
     @property
     def overflow(self) -> Overflow:
-        """What becomes of integer sums that leave int32; those of hosts wrap."""
+        """What happens to integer sums that leave int32; sums of hosts wrap."""
         return self.aggregation.overflow if self.aggregation else Overflow.WRAP

@@ -1,9 +1,8 @@
-"""Faults resolved: what an engine and its workers can be told; `sim.resolve.faults` makes it.
+"""Resolved faults, for the engine and workers; `sim.resolve.faults` makes them.
 
-A `Rule` strikes packets inside the engine. A *change* (links down or slower, a reboot, a crash, a pause) is
-applied to the engine at its time, by `sim.run.fault_driver`. What holds up a worker outside of the network (a
-late start, a slow host, and again a crash or a pause) is summed up in its `Condition`, for
-`sim.network.host_time`.
+A `Rule` affects packets inside the engine. A *change* (links down or slower, a reboot, a crash, a pause) is
+applied to the engine at its time, by `sim.run.fault_driver`. What delays a worker outside the network (a
+late start, a slow host, a crash or a pause) is collected in its `Condition`, for `sim.network.host_time`.
 """
 
 from __future__ import annotations
@@ -37,21 +36,21 @@ class LinksSlower:
 
 @dataclass(frozen=True)
 class Reboot:
-    """A switch that loses its registers, or is cut off until its tables are there again, or both."""
+    """A switch that loses its registers, or is cut off until its tables are reinstalled, or both."""
 
     switch: int  # node
     clears_registers: bool
-    links: tuple[int, ...]  # down in [from, until): all that lead to or from it, or none
-    queues: tuple[int, ...]  # those of them that lead from it: their packets wait in its memory
+    links: tuple[int, ...]  # down in [from, until): all its links, or none
+    queues: tuple[int, ...]  # its outgoing links: their packets wait in its memory
     from_ps: int
     until_ps: int
 
 
 @dataclass(frozen=True)
 class Crash:
-    """A worker that stops, and its host with it."""
+    """A worker that stops with its host."""
 
-    team: int
+    job: int
     worker: int
     host: int  # node
     from_ps: int
@@ -60,9 +59,9 @@ class Crash:
 
 @dataclass(frozen=True)
 class Pause:
-    """A worker that stands still in [from, until), and its host with it."""
+    """A worker that pauses with its host in [from, until)."""
 
-    team: int
+    job: int
     worker: int
     host: int  # node
     from_ps: int
@@ -71,19 +70,19 @@ class Pause:
 
 @dataclass(frozen=True)
 class LateStart:
-    """A worker that stands still in [from, until), where from is the start of its job."""
+    """A worker that waits in [from, until), where from is the start of its job."""
 
-    team: int
+    job: int
     worker: int
     from_ps: int
     until_ps: int
 
 
 @dataclass(frozen=True)
-class SlowHost:
+class HostSlowdown:
     """A worker whose computing takes `factor` times as long."""
 
-    team: int
+    job: int
     worker: int
     factor: Fraction
     from_ps: int  # start of its job
@@ -96,13 +95,13 @@ def _duration(from_ps: int, until_ps: int) -> str:
 
 
 Change = LinksDown | LinksSlower | Reboot | Crash | Pause
-WorkerEffect = Crash | Pause | LateStart | SlowHost
+WorkerEffect = Crash | Pause | LateStart | HostSlowdown
 Effect = Rule | Change | WorkerEffect
 
 
 @dataclass(frozen=True)
 class PlannedFault:
-    """One fault of the scenario: what it is called, and what it does."""
+    """One fault of the scenario: its kind, its place, and its effect."""
 
     kind: str
     where: str  # for people: "h*->s0", "s0", "worker 2"
@@ -110,11 +109,11 @@ class PlannedFault:
 
     @property
     def extent(self) -> str:
-        """How far it goes and how long, for people: "10Gbps for 2ms", "4 times as slow"; empty for others."""
+        """Text of its strength and duration: "10Gbps for 2ms", "4 times as slow"; empty for others."""
         match self.effect:
             case LinksSlower(rate_bps=rate_bps) as effect:
                 return f"{RATE.format(rate_bps)} {_duration(effect.from_ps, effect.until_ps)}"
-            case SlowHost(factor=factor):
+            case HostSlowdown(factor=factor):
                 return f"{float(factor):.6g} times as slow"
             case LinksDown() | Reboot() | Pause() | LateStart() as effect:
                 return _duration(effect.from_ps, effect.until_ps)
@@ -124,16 +123,16 @@ class PlannedFault:
 
 @dataclass(frozen=True)
 class Condition:
-    """What a worker's host does to its work over time."""
+    """How a worker's host delays its work over time."""
 
     factor: Fraction = Fraction(1)
-    stops: tuple[tuple[int, int], ...] = ()  # [from, until) in which it stands still, sorted; may overlap
+    stops: tuple[tuple[int, int], ...] = ()  # [from, until) of its pauses, sorted; may overlap
     crash_ps: int = NEVER_PS
 
     def end_ps(self, start_ps: int, work_ps: int) -> int:
-        """When work is done that takes `work_ps` on a sound host and begins at `start_ps`.
+        """The end of work that begins at `start_ps` and takes `work_ps` on a host without faults.
 
-        Whoever stands still does not even finish work that takes no time. A crash is not regarded.
+        A paused host does not finish even work that takes no time. A crash is ignored.
         """
         now_ps, left_ps = start_ps, math.ceil(work_ps * self.factor)
         for from_ps, until_ps in self.stops:
@@ -149,40 +148,40 @@ class Condition:
 
 @dataclass(frozen=True)
 class FaultPlan:
-    """A variant's faults, in the order of the scenario. Holding one means that:
+    """A variant's faults, in the order of the scenario. It guarantees that:
 
-    - every pattern named at least one link, and no effect on packets or rates is inside a switch;
+    - every pattern matches at least one link, and no effect on packets or rates is inside a switch;
     - every switch and worker exists;
-    - whatever ends does so after it begins, but for reboots, which may take no time;
-    - no link becomes faster than it was built.
+    - every fault ends after it begins, except reboots, which may take no time;
+    - no link becomes faster than in the topology.
     """
 
     faults: tuple[PlannedFault, ...] = ()
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """What an engine is given at the start; it counts in this order."""
+        """The rules of the engine, in the order of their counters."""
         return tuple(fault.effect for fault in self.faults if isinstance(fault.effect, Rule))
 
     @property
     def last_change_ps(self) -> int:
-        """When the network changes for the last time, or what it does to packets; 0 if it never does."""
+        """Time of the last change of the network or of packet faults; 0 if there is none."""
         effects = [fault.effect for fault in self.faults if isinstance(fault.effect, Change | Rule)]
         times = (effect.from_ps if effect.until_ps == NEVER_PS else effect.until_ps for effect in effects)
         return max(times, default=0)
 
-    def conditions(self, team: int, workers_count: int) -> tuple[Condition, ...]:
-        """What holds up each worker of a team."""
-        return tuple(self._condition(team, worker) for worker in range(workers_count))
+    def conditions(self, job: int, workers_count: int) -> tuple[Condition, ...]:
+        """The condition of each worker of a job."""
+        return tuple(self._condition(job, worker) for worker in range(workers_count))
 
-    def _condition(self, team: int, worker: int) -> Condition:
+    def _condition(self, job: int, worker: int) -> Condition:
         factor, stops, crash_ps = Fraction(1), [], NEVER_PS
         for fault in self.faults:
             effect = fault.effect
-            if not isinstance(effect, WorkerEffect) or (effect.team, effect.worker) != (team, worker):
+            if not isinstance(effect, WorkerEffect) or (effect.job, effect.worker) != (job, worker):
                 continue
             match effect:
-                case SlowHost():
+                case HostSlowdown():
                     factor *= effect.factor
                 case Crash():
                     crash_ps = min(crash_ps, effect.from_ps)

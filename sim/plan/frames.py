@@ -1,9 +1,9 @@
-"""Packet formats as the engine takes them: all sizes are those on the wire."""
+"""Packet formats for the engine: all sizes are sizes on the wire."""
 
 from __future__ import annotations
 
 from netfold.sim.engine.interface import Frame
-from netfold.sim.keys.frame import OwnFrame
+from netfold.sim.keys.frame import CustomFrame
 from netfold.switch.formats import WIRE_BYTES
 from netfold.switch.programs import formats
 
@@ -16,15 +16,15 @@ def frames() -> dict[str, Frame]:
     }
 
 
-def frame_of(chosen: str | OwnFrame) -> Frame:
-    """The packet format that a scenario names or writes out."""
+def frame_of(chosen: str | CustomFrame) -> Frame:
+    """The packet format that a scenario names or defines."""
     if isinstance(chosen, str):
         return frames()[chosen]
     return Frame("own", chosen.words, chosen.overhead, chosen.first, chosen.last, chosen.ack)
 
 
-def own_header_bytes(chosen: str | OwnFrame) -> int | None:
-    """Bytes of headers of a packet format of one's own; None for those that programs are known to have."""
+def custom_header_bytes(chosen: str | CustomFrame) -> int | None:
+    """Header bytes of a custom packet format; None for known formats, whose programs define them."""
     if isinstance(chosen, str):
         return None
     return max(0, chosen.overhead + chosen.first + chosen.last - WIRE_BYTES)

@@ -1,4 +1,4 @@
-"""What the inside of switches adds to a network, and what the idle network takes for a round trip."""
+"""Latency inside switches, and closed forms of the idle network: round trips, bottlenecks, throughput."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from netfold.topologies.routing import Network, path
 NO_LIMIT_BYTES = 2**62
 
 
-class Way(NamedTuple):
-    """Links from a worker to where its packets are answered, round the insides of switches, and back."""
+class WorkerPath(NamedTuple):
+    """Links from a worker to where its packets are answered, loopback links of switches, and links back."""
 
     there: tuple[int, ...]
     inside: tuple[int, ...]
@@ -26,14 +26,14 @@ class Way(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """The way of every worker, and how many packets each link carries per packet of a window."""
+    """The path of every worker, and how many packets each link carries per packet of a window."""
 
-    ways: tuple[Way, ...]
+    paths: tuple[WorkerPath, ...]
     load: Counter[int]
 
 
 class Window(NamedTuple):
-    """What is sent at once on every way."""
+    """The packets that are sent at once on every path."""
 
     frame: Frame
     packets: int
@@ -41,14 +41,14 @@ class Window(NamedTuple):
 
 
 def with_pass_latency(network: Network, profiles: dict[str, Profile]) -> Network:
-    """Add to the delay of every link into a switch what a pass through it takes."""
+    """Add the switch's pass latency to the delay of every link into a switch."""
     latency = [profiles[name].pass_latency_ps if name in profiles else 0 for name in network.nodes]
     delay_ps = network.delay_ps + np.array(latency, np.int64)[network.link_target]
     return dataclasses.replace(network, delay_ps=delay_ps)
 
 
 def with_loopback(network: Network, name: str, kind: Profile, passes: int) -> tuple[Network, int]:
-    """Append a link from a switch to itself for what needs further passes; (the same, −1) if nothing does."""
+    """Append a link from a switch to itself for packets with further passes; (network, −1) without any."""
     if passes == 0:
         return network, -1
     node = np.int32(network.nodes.index(name))
@@ -65,12 +65,12 @@ def with_loopback(network: Network, name: str, kind: Profile, passes: int) -> tu
 
 
 def without_drops(network: Network) -> Network:
-    """The network with buffers that never fill: what credits of a lossless fabric come to."""
+    """The network with buffers that never fill, like a lossless fabric with credits."""
     return dataclasses.replace(network, buffer_bytes=np.full_like(network.buffer_bytes, NO_LIMIT_BYTES))
 
 
 def job_traffic(network: Network, job: Job) -> Traffic:
-    """Workers to their points, points to their parents, the root to its server if it has one, and back."""
+    """Traffic of a job on switches: workers to points, points to parents, root to server, and back."""
     switches = (job.switch, *(branch.switch for branch in job.branches))
     homes = job.homes or (0,) * len(job.hosts)
     workers = [
@@ -85,14 +85,14 @@ def job_traffic(network: Network, job: Job) -> Traffic:
         above[0] = _hop(network, job.switch, job.server.host, job.server.route)
     parents = {point: branch.parent for point, branch in enumerate(job.branches, start=1)}
     loopbacks = (job.loopback_link, *(branch.loopback_link for branch in job.branches))
-    ways = []
+    paths = []
     for home, own in zip(homes, workers, strict=True):
         points = [home]
         while points[-1] in parents:
             points.append(parents[points[-1]])
         hops = [own, *(above[point] for point in points if point in above)]
-        ways.append(
-            Way(
+        paths.append(
+            WorkerPath(
                 tuple(link for hop in hops for link in hop.there),
                 tuple(loopbacks[point] for point in points if loopbacks[point] >= 0),
                 tuple(link for hop in reversed(hops) for link in hop.back),
@@ -100,25 +100,25 @@ def job_traffic(network: Network, job: Job) -> Traffic:
         )
     load = Counter(link for hop in (*workers, *above.values()) for link in (*hop.there, *hop.back))
     load.update(link for link in loopbacks if link >= 0)  # a result passes once
-    return Traffic(tuple(ways), load)
+    return Traffic(tuple(paths), load)
 
 
-def _hop(network: Network, source: int, target: int, route: int) -> Way:
+def _hop(network: Network, source: int, target: int, route: int) -> WorkerPath:
     there, back = path(network, source, target, route), path(network, target, source, route)
-    return Way(tuple(there), (), tuple(back))
+    return WorkerPath(tuple(there), (), tuple(back))
 
 
 def full_window_trip_ps(network: Network, traffic: Traffic, window: Window) -> int:
     """Longest time until a window of packets per worker, all sent at once on an idle network, is answered.
 
-    A packet waits for all others on the busiest link of its way. Answers wait too where they are results;
+    A packet waits for all others on the busiest link of its path. Answers that are results wait too;
     acknowledgements do not.
     """
     size_bytes = window.frame.wire_bytes(window.frame.elements, first=True, last=True)
     longest_ps = 0
-    for way in traffic.ways:
-        sizes = [*((link, size_bytes) for link in way.there)]
-        sizes += [(link, window.answer_bytes) for link in (*way.inside, *way.back)]
+    for worker_path in traffic.paths:
+        sizes = [*((link, size_bytes) for link in worker_path.there)]
+        sizes += [(link, window.answer_bytes) for link in (*worker_path.inside, *worker_path.back)]
         times_ps = [(link, transmit_time_ps(size, int(network.rate_bps[link]))) for link, size in sizes]
         delay_ps = sum(int(network.delay_ps[link]) for link, _ in sizes)
         waits_ps = [
@@ -132,13 +132,13 @@ def full_window_trip_ps(network: Network, traffic: Traffic, window: Window) -> i
 
 
 def one_way_ps(network: Network, traffic: Traffic, packet_bytes: int) -> int:
-    """Longest time until a packet is there, on an idle network."""
+    """Longest one-way time of a packet on an idle network."""
     return max(
         sum(
             transmit_time_ps(packet_bytes, int(network.rate_bps[link])) + int(network.delay_ps[link])
-            for link in way.there
+            for link in worker_path.there
         )
-        for way in traffic.ways
+        for worker_path in traffic.paths
     )
 
 
@@ -151,12 +151,12 @@ class Busiest(NamedTuple):
 
     @property
     def stream_bps(self) -> int:
-        """What is left for every worker: none is ahead of another by more than a window."""
+        """The rate of each worker: none is ahead of another by more than a window."""
         return self.rate_bps // self.streams
 
 
 def busiest_link(network: Network, load: Counter[int]) -> Busiest:
-    """The first of the links with the lowest rate for what they carry."""
+    """The link with the lowest rate per stream; the first of equal ones."""
     link = min(load, key=lambda one: int(network.rate_bps[one]) / load[one])
     return Busiest(link, load[link], int(network.rate_bps[link]))
 
@@ -177,20 +177,20 @@ def wire_bound(network: Network, job: Job) -> Reference:
 
 
 class Pace(NamedTuple):
-    """What a collective needs for a sum of dense words on an idle network, in closed form."""
+    """Time of a collective for a sum of dense words on an idle network, in closed form."""
 
     elements_per_s: float  # for long gradients
     latency_ps: int  # besides
     busiest: Busiest
-    is_windowed: bool = False  # it waits for its window, and no link is busy all the time
+    is_windowed: bool = False  # its window limits it, and no link is always busy
 
     def time_ps(self, elements: float) -> float:
-        """Of one operation."""
+        """Time of one operation."""
         return self.latency_ps + elements / self.elements_per_s * PS_PER_S
 
 
 def job_pace(network: Network, job: Job) -> Pace:
-    """A job on its switches: as fast as its busiest link, or as a window of packets comes back."""
+    """Pace of a job on its switches, limited by its busiest link or by its window."""
     traffic = job_traffic(network, job)
     busiest = busiest_link(network, traffic.load)
     packet_bytes = job.frame.wire_bytes(job.frame.elements, first=True, last=True)

@@ -1,4 +1,4 @@
-"""Which links the packets of a job on switches go over."""
+"""Links that the packets of a job on switches pass."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ ROOT = 0
 
 def round_trip(network: Network, job: Job, worker: int) -> list[int]:
     """Links from a worker to the root and back, switch by switch of the tree."""
-    return [link for way in _ways(network, job, worker) for link in way]
+    return [link for links in _paths(network, job, worker) for link in links]
 
 
 def into_switches(network: Network, job: Job) -> set[int]:
-    """Links on the ways into the job's switches: from its workers, its other switches, and its server."""
+    """Links on the paths into the job's switches: from its workers, its other switches, and its server."""
     links: set[int] = set()
     for worker in range(len(job.hosts)):
-        up, _, *between = _ways(network, job, worker)  # what comes down to the worker enters no switch
-        links |= {*up, *(link for way in between for link in way)}
+        up, _, *between = _paths(
+            network, job, worker
+        )  # the path down to the worker enters no switch of the job
+        links |= {*up, *(link for links in between for link in links)}
     if job.server is not None:
         links |= {*path(network, job.server.host, job.switch, job.server.route)}
     return links
 
 
-def _ways(network: Network, job: Job, worker: int) -> Iterator[list[int]]:
+def _paths(network: Network, job: Job, worker: int) -> Iterator[list[int]]:
     """Up to a worker's switch and down again, then up to that one's parent and down, and so on."""
     switches = (job.switch, *(branch.switch for branch in job.branches))
     node, route = job.hosts[worker], job.routes[worker]

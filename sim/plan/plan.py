@@ -1,4 +1,4 @@
-"""The plan of a variant: all in integers and objects; `sim.resolve` makes it."""
+"""The plan of a variant, in base units; `sim.resolve` makes it."""
 
 from __future__ import annotations
 
@@ -15,34 +15,33 @@ from netfold.topologies.routing import Network
 
 @dataclass(frozen=True)
 class JobPlan:
-    """One job of a variant, resolved. Holding one means that:
+    """One resolved job of a variant. It guarantees that:
 
-    - every worker has a host of its own, which no other job uses;
-    - its collective can do the codec's merges;
-    - switches that aggregate fit its program beside the jobs that share them; its slots are whole messages
-    and nobody else's;
-    - a window of messages between hosts holds at least one acknowledgement's worth of packets.
+    - every worker has a host that no other worker uses;
+    - its collective supports the codec's merges;
+    - its program fits its switches beside the other jobs there; its slots are whole messages and not shared;
+    - a window of messages between hosts holds at least as many packets as one acknowledgement covers.
     """
 
-    label: str  # in results: the variant's name, and the job's after a "/" where there are several
+    label: str  # in results: the variant's name, and "/" and the job's if there are several
     hosts: tuple[int, ...]  # node of each worker
     workload: TrainingSpec | SyntheticSpec | FileSpec
     steps: int
     device: Device
     codec: Codec
     collective: CollectivePlan
-    references: tuple[Reference, ...]  # published results, and the bound of the wire
+    references: tuple[Reference, ...]  # published results, and the wire bound
     start_ps: int = 0
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class VariantPlan:
-    """One variant, resolved: a network and the jobs on it. Holding one means that:
+    """One resolved variant: a network and the jobs on it. It guarantees that:
 
     - every node and link is a row of `network`, whose delays into switches include their pass latency;
     - every switch profile exists;
-    - what the fault plan promises holds on this network.
+    - the guarantees of the fault plan hold on this network.
     """
 
     name: str
@@ -52,7 +51,7 @@ class VariantPlan:
 
     @property
     def job_names(self) -> tuple[str, ...]:
-        """What its jobs are called where there are several; an only job has an empty name."""
+        """The names of its jobs; a single job has an empty name."""
         return tuple(job.label.removeprefix(self.name).removeprefix("/") for job in self.jobs)
 
     @property
@@ -62,5 +61,5 @@ class VariantPlan:
 
     @property
     def timeout_max_ps(self) -> int:
-        """Longest that its traffic ever waits before it sends again."""
+        """The longest timeout of its traffic."""
         return max(job.collective.timeout_max_ps for job in self.jobs)

@@ -1,4 +1,4 @@
-"""What a throughput is shown beside."""
+"""Throughputs to compare with."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A throughput to show beside ours, never mixed into it: a published figure or a bound of the wire."""
+    """A throughput shown beside the simulated one: a published figure or the wire bound."""
 
     label: str
     elements_per_s: float

@@ -1,4 +1,4 @@
-"""What a plan allows but a person should know of."""
+"""Warnings about valid plans."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DONE = {Overflow.WRAP: "wrapped", Overflow.SATURATE: "saturated", Overflow.STIC
 
 
 def warnings_of(codec: Codec, collective: CollectivePlan) -> tuple[str, ...]:
-    """One sentence each; they are printed and kept with the results."""
+    """One sentence each, printed and stored with the results."""
     if collective.overflow is Overflow.WRAP:
         return ()
     if isinstance(codec, Wrapping):
@@ -24,7 +24,7 @@ def warnings_of(codec: Codec, collective: CollectivePlan) -> tuple[str, ...]:
 
 
 def timer_warning(timeouts_ps: Mapping[str, int], defaults: Collection[str]) -> str:
-    """What to know where packets get lost and jobs wait differently long, some by default; else nothing.
+    """A warning if packets are lost and timeouts differ, some of them defaults; otherwise empty.
 
     `timeouts_ps` is by label of the job, of those that lose packets; `defaults` are the labels of those whose
     scenario gives no timeout.
@@ -34,18 +34,18 @@ def timer_warning(timeouts_ps: Mapping[str, int], defaults: Collection[str]) -> 
     by_time: dict[int, list[str]] = {}
     for label, timeout_ps in timeouts_ps.items():
         by_time.setdefault(timeout_ps, []).append(label)
-    told = [
+    listed = [
         f"{TIME.format(timeout_ps)} ({', '.join(labels[:3])}{', …' if len(labels) > 3 else ''})"
         for timeout_ps, labels in sorted(by_time.items())
     ]
     return (
-        f"packets get lost and timeouts differ, some by default: {', '.join(told)}; timers decide such "
-        "comparisons, give all the same collective.timeout if that is not what you ask"
+        f"packets are lost and timeouts differ, some by default: {', '.join(listed)}; timers decide such "
+        "comparisons; to exclude them, give all jobs the same collective.timeout"
     )
 
 
 def overflow_warnings(job: JobPlan, points: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
-    """What to know of sums that left int32 in its switches; a sketch's may wrap, a gradient's should not."""
+    """A warning about sums that left int32 in switches; those of a sketch may wrap."""
     plan = job.collective
     count = sum(point["overflowed_words"] for point in points)
     if count == 0:
@@ -56,9 +56,9 @@ def overflow_warnings(job: JobPlan, points: Sequence[Mapping[str, int]]) -> tupl
 
 
 def clipped_sums(job: JobPlan, points: Sequence[Mapping[str, int]]) -> str:
-    """Why its merged words are wrong, if it is that counters of a sketch did not wrap; else nothing.
+    """The reason of wrong words if counters of a sketch did not wrap; otherwise empty.
 
-    Other codecs leave room for their sums: what leaves int32 there was damaged before.
+    Other codecs leave room for their sums: a sum that leaves int32 was damaged before.
     """
     plan = job.collective
     count = sum(point["overflowed_words"] for point in points)

@@ -1,6 +1,6 @@
-"""From a scenario to a plan, or to the reason why it cannot be run, with the line it comes from.
+"""Resolves a scenario to a plan, or reports why it cannot run and which line is the cause.
 
-`variant.py` resolves what a variant's jobs share and asks each job's collective for its plan.
+`variant.py` resolves what the jobs of a variant share, and each job's collective makes the job's plan.
 """
 
 from netfold.sim.resolve.variant import resolve

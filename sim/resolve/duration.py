@@ -1,8 +1,8 @@
-"""How much simulated time a plan may take: more than int64 holds is refused before it begins.
+"""Limits the simulated time of a plan to what int64 holds, before the run starts.
 
-The estimate is an upper one for a run in which nothing is lost: every worker's dense gradient over the
-slowest link that there ever is, one after the other, twice. What a run needs beyond it, because much is lost
-or waits, ends at the same limit with a verdict (`sim.network.fabric`).
+The estimate is an upper bound for a run without loss: every worker's dense gradient passes the slowest link
+twice, one after the other. A run that takes longer, because packets are lost or wait, ends at the same limit
+with a verdict (`sim.network.fabric`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from netfold.sim.engine.interface import BACKLOG_MAX_PS, NEVER_PS, TIME_MAX_PS
 from netfold.sim.errors import ScenarioError
-from netfold.sim.keys.place import Place
+from netfold.sim.keys.location import Location
 from netfold.sim.plan.faults import FaultPlan, LinksSlower
 from netfold.sim.plan.plan import JobPlan
 from netfold.sim.resolve.faults import ErrorAt
@@ -29,7 +29,7 @@ _PASSES = 16  # over a gradient in memory, to encode and to decode it
 
 
 class Estimate(NamedTuple):
-    """What one step takes, at most and about."""
+    """Upper estimate of the time of one step."""
 
     compute_ps: int
     memory_ps: int
@@ -37,33 +37,33 @@ class Estimate(NamedTuple):
 
     @property
     def step_ps(self) -> int:
-        """All of it, one after the other."""
+        """The sum of all parts."""
         return sum(self)
 
 
 def check_duration(
-    job: JobPlan, place: Place, network: Network, faults: FaultPlan, index: int, rate_key: str
+    job: JobPlan, location: Location, network: Network, faults: FaultPlan, index: int, rate_key: str
 ) -> None:
-    """Check what job number `index` may take; `rate_key` is where a scenario says how fast links are.
+    """Check the estimated time of job number `index`; `rate_key` is the key of the links' rate.
 
     Raises
     ------
     ScenarioError
-        Timeouts, a step, or all steps together leave the time that can be simulated.
+        Timeouts, a step, or all steps together exceed the time that can be simulated.
     """
     rate_bps = slowest_bps(network, faults)
     if job.collective.timeout_max_ps > TIME_MAX_PS:
-        raise place.error(
+        raise location.error(
             rate_key,
             f"at {RATE.format(rate_bps)} a full window waits for more than {LIMIT}",
             "use a higher rate, or a smaller window",
         )
     estimate = _estimate(job, rate_bps, faults, index)
     if estimate.step_ps > TIME_MAX_PS:
-        raise _too_long(estimate, place, rate_bps, rate_key)
+        raise _too_long(estimate, location, rate_bps, rate_key)
     if job.start_ps + job.steps * estimate.step_ps > TIME_MAX_PS:
         most = (TIME_MAX_PS - job.start_ps) // estimate.step_ps
-        raise place.job_error(
+        raise location.job_error(
             "workload.steps",
             f"{job.steps} steps of up to {TIME.rough(estimate.step_ps)} each are more than {LIMIT}",
             f"use {most} steps at most",
@@ -71,12 +71,12 @@ def check_duration(
 
 
 def check_slowed(jobs: Sequence[JobPlan], network: Network, faults: FaultPlan, error: ErrorAt) -> None:
-    """Check that full windows wait no longer for a link that a fault slows down than fits the engine's clock.
+    """Check that full windows wait for slowed links no longer than the engine's clock allows.
 
     Raises
     ------
     ScenarioError
-        A rate is too low for that, however short the fault is.
+        A fault's rate is too low, however short the fault is.
     """
     for index, fault in enumerate(faults.faults):
         if not isinstance(fault.effect, LinksSlower):
@@ -94,7 +94,7 @@ def check_slowed(jobs: Sequence[JobPlan], network: Network, faults: FaultPlan, e
 
 
 def _waiting_bytes(jobs: Sequence[JobPlan], network: Network, link: int) -> int:
-    """Most that full windows put on a link at once; copies and what is sent again are not counted."""
+    """Most bytes that full windows put on a link at once, without copies and retransmissions."""
     source = int(network.link_source[link])
     size_bytes = 0
     for job in jobs:
@@ -116,7 +116,7 @@ def slowest_bps(network: Network, faults: FaultPlan) -> int:
 
 
 def _estimate(job: JobPlan, rate_bps: int, faults: FaultPlan, index: int) -> Estimate:
-    """Of a training job only what the scenario says of its time: its gradients fit a machine's memory."""
+    """The estimate of one job; gradients of training fit into memory and so are not counted."""
     factor = max((one.factor for one in faults.conditions(index, len(job.hosts))), default=1)
     elements = job.workload.elements if isinstance(job.workload, SyntheticSpec | FileSpec) else 0
     compute_ps = job.device.forward_ps + job.device.backward_ps if isinstance(job.device, FixedDevice) else 0
@@ -129,13 +129,13 @@ def _estimate(job: JobPlan, rate_bps: int, faults: FaultPlan, index: int) -> Est
     )
 
 
-def _too_long(estimate: Estimate, place: Place, rate_bps: int, rate_key: str) -> ScenarioError:
-    """A single step leaves the limit: what takes the longest is to blame."""
+def _too_long(estimate: Estimate, location: Location, rate_bps: int, rate_key: str) -> ScenarioError:
+    """The error for a step that exceeds the limit, at the key of its longest part."""
     seconds = f"a step takes up to {estimate.step_ps // PS_PER_S} s, which is more than {LIMIT}"
     if estimate.network_ps == max(estimate):
         needed = RATE.rough(-(-rate_bps * estimate.network_ps // TIME_MAX_PS))
         hint = f"use fewer elements, or links of {needed} or more"
-        return place.error(rate_key, f"at {RATE.format(rate_bps)} {seconds}", hint)
+        return location.error(rate_key, f"at {RATE.format(rate_bps)} {seconds}", hint)
     if estimate.memory_ps == max(estimate):
-        return place.job_error("device", seconds, "use fewer elements, or a higher memory_rate")
-    return place.job_error("device", seconds, "use shorter times, or a smaller factor of slow_host")
+        return location.job_error("device", seconds, "use fewer elements, or a higher memory_rate")
+    return location.job_error("device", seconds, "use shorter times, or a smaller factor of slow_host")

@@ -1,4 +1,4 @@
-"""From faults as written to their effects: patterns become link rows, names become nodes, or errors."""
+"""Resolves the faults of a scenario: patterns become link rows, names become nodes."""
 
 from __future__ import annotations
 
@@ -15,51 +15,51 @@ from netfold.sim.plan.faults import (
     Change,
     Crash,
     FaultPlan,
+    HostSlowdown,
     LateStart,
     LinksDown,
     LinksSlower,
     Pause,
     PlannedFault,
     Reboot,
-    SlowHost,
     WorkerEffect,
 )
-from netfold.sim.scenario import faults as written
+from netfold.sim.scenario import faults as sections
 from netfold.sim.units import RATE
 from netfold.spelling import NAMES_SHOWN, did_you_mean, names_hint
 from netfold.topologies.routing import Network
 
-OnPackets = written.Loss | written.BurstLoss | written.Corruption | written.Duplicate | written.Reorder
+OnPackets = sections.Loss | sections.BurstLoss | sections.Corruption | sections.Duplicate | sections.Reorder
 ErrorAt = Callable[[str, str, str], Exception]  # path in the variant, message, hint
 
 
-class Team(NamedTuple):
-    """A job's workers, as far as faults are concerned."""
+class JobWorkers(NamedTuple):
+    """A job's workers, for resolving faults."""
 
     name: str
     hosts: tuple[int, ...]  # node of each worker
     start_ps: int = 0
-    computes: bool = True  # whether computing takes it any time
+    takes_compute_time: bool = True  # False: computing takes no time
 
 
 def plan_faults(
-    faults: Sequence[written.Fault], network: Network, teams: Sequence[Team], error: ErrorAt
+    faults: Sequence[sections.Fault], network: Network, jobs: Sequence[JobWorkers], error: ErrorAt
 ) -> FaultPlan:
-    """Resolve a variant's faults on its network, which has its loopback links by now.
+    """Resolve a variant's faults on its network, which already has its loopback links.
 
     Raises
     ------
     Exception
-        What `error` makes of a pattern, switch, job or worker that is not there, a rate that is too high,
-        or a slow host in a job that takes no time to compute.
+        The error that `error` makes for an unknown pattern, switch, job or worker, a rate that is too high,
+        or a slow host in a job whose computing takes no time.
     """
     mistakes, planned = Mistakes(), []
     for index, fault in enumerate(faults):
-        with mistakes.kept():
-            planned.append(_Resolver(network, teams, index, error).resolve(fault))
+        with mistakes.collecting():
+            planned.append(_FaultResolver(network, jobs, index, error).resolve(fault))
     mistakes.raise_any()
     plan = FaultPlan(tuple(planned))
-    _check_factors(plan, teams, error)
+    _check_factors(plan, jobs, error)
     if len(plan.rules) > RULES_MAX:
         raise error(
             "faults",
@@ -69,46 +69,46 @@ def plan_faults(
     return plan
 
 
-def _check_factors(plan: FaultPlan, teams: Sequence[Team], error: ErrorAt) -> None:
-    """Several faults that slow down one host multiply."""
-    for index, team in enumerate(teams):
-        conditions = plan.conditions(index, len(team.hosts)) if plan.faults else ()
+def _check_factors(plan: FaultPlan, jobs: Sequence[JobWorkers], error: ErrorAt) -> None:
+    """Check the product of the factors of all slow_host faults of a worker."""
+    for index, job in enumerate(jobs):
+        conditions = plan.conditions(index, len(job.hosts)) if plan.faults else ()
         for worker, condition in enumerate(conditions):
-            if condition.factor > written.FACTOR_MAX:
+            if condition.factor > sections.FACTOR_MAX:
                 factor = f"{float(condition.factor):.6g}"
                 raise error(
                     "faults",
                     f"worker {worker} becomes {factor} times as slow, by all of its faults together",
-                    f"use factors whose product is {written.FACTOR_MAX} at most",
+                    f"use factors whose product is {sections.FACTOR_MAX} at most",
                 )
 
 
-class _Resolver:
+class _FaultResolver:
     """Resolves one fault; every error points to the line it comes from."""
 
-    def __init__(self, network: Network, teams: Sequence[Team], index: int, error: ErrorAt) -> None:
-        self._network, self._teams, self._index, self._error_at = network, teams, index, error
+    def __init__(self, network: Network, jobs: Sequence[JobWorkers], index: int, error: ErrorAt) -> None:
+        self._network, self._jobs, self._index, self._error_at = network, jobs, index, error
 
-    def resolve(self, fault: written.Fault) -> PlannedFault:
+    def resolve(self, fault: sections.Fault) -> PlannedFault:
         match fault:
             case (
-                written.Loss()
-                | written.BurstLoss()
-                | written.Corruption()
-                | written.Duplicate()
-                | written.Reorder()
+                sections.Loss()
+                | sections.BurstLoss()
+                | sections.Corruption()
+                | sections.Duplicate()
+                | sections.Reorder()
             ):
                 return PlannedFault(fault.kind, ", ".join(fault.links), self._rule(fault))
-            case written.LinkDown() | written.LinkRate():
+            case sections.LinkDown() | sections.LinkRate():
                 return PlannedFault(fault.kind, ", ".join(fault.links), self._change(fault))
-            case written.SwitchReboot():
+            case sections.SwitchReboot():
                 return PlannedFault(fault.kind, fault.switch, self._reboot(fault))
-            case written.WorkerCrash() | written.WorkerPause() | written.StartSkew() | written.SlowHost():
-                team = self._team(fault.job)
+            case sections.WorkerCrash() | sections.WorkerPause() | sections.StartSkew() | sections.SlowHost():
+                job = self._job_number(fault.job)
                 where = f"worker {fault.worker}"
-                if len(self._teams) > 1:
-                    where += f" of {self._teams[team].name}"
-                return PlannedFault(fault.kind, where, self._on_worker(fault, team))
+                if len(self._jobs) > 1:
+                    where += f" of {self._jobs[job].name}"
+                return PlannedFault(fault.kind, where, self._on_worker(fault, job))
         assert_never(fault)
 
     def _error(self, key: str, message: str, hint: str) -> Exception:
@@ -117,20 +117,20 @@ class _Resolver:
     def _rule(self, fault: OnPackets) -> Rule:
         burst, delay_ps = None, 0
         match fault:
-            case written.Loss():
+            case sections.Loss():
                 fate = Fate.LOSS
-            case written.BurstLoss():
+            case sections.BurstLoss():
                 fate = Fate.BURST_LOSS
                 burst = Burst(fault.good_to_bad, fault.bad_to_good, fault.loss_good)
-            case written.Corruption():
+            case sections.Corruption():
                 fate = Fate.CORRUPTION if fault.detected else Fate.FLIP
-            case written.Duplicate():
+            case sections.Duplicate():
                 fate, delay_ps = Fate.DUPLICATE, fault.delay
-            case written.Reorder():
+            case sections.Reorder():
                 fate, delay_ps = Fate.REORDER, fault.delay
         return Rule(
             fate=fate,
-            probability=fault.loss_bad if isinstance(fault, written.BurstLoss) else fault.rate,
+            probability=fault.loss_bad if isinstance(fault, sections.BurstLoss) else fault.rate,
             burst=burst,
             links=self._links(fault.links),
             delay_ps=delay_ps,
@@ -138,10 +138,10 @@ class _Resolver:
             until_ps=NEVER_PS if fault.until is None else fault.until,
         )
 
-    def _change(self, fault: written.LinkDown | written.LinkRate) -> Change:
+    def _change(self, fault: sections.LinkDown | sections.LinkRate) -> Change:
         links = self._links(fault.links)
         until_ps = NEVER_PS if fault.duration is None else fault.at + fault.duration
-        if isinstance(fault, written.LinkDown):
+        if isinstance(fault, sections.LinkDown):
             return LinksDown(links, fault.at, until_ps)
         slowest = min(links, key=lambda link: int(self._network.rate_bps[link]))
         built_bps = int(self._network.rate_bps[slowest])
@@ -154,7 +154,7 @@ class _Resolver:
             )
         return LinksSlower(links, fault.rate, fault.at, until_ps)
 
-    def _reboot(self, fault: written.SwitchReboot) -> Reboot:
+    def _reboot(self, fault: sections.SwitchReboot) -> Reboot:
         network = self._network
         names = [name for name, is_host in zip(network.nodes, network.is_host, strict=True) if not is_host]
         if fault.switch not in names:
@@ -174,32 +174,32 @@ class _Resolver:
 
     def _on_worker(
         self,
-        fault: written.WorkerCrash | written.WorkerPause | written.StartSkew | written.SlowHost,
-        team: int,
+        fault: sections.WorkerCrash | sections.WorkerPause | sections.StartSkew | sections.SlowHost,
+        job: int,
     ) -> WorkerEffect:
-        _, hosts, start_ps, computes = self._teams[team]
+        _, hosts, start_ps, takes_compute_time = self._jobs[job]
         worker = fault.worker
         if worker >= len(hosts):
             ranks = "the only worker is 0" if len(hosts) == 1 else f"workers are 0 to {len(hosts) - 1}"
             raise self._error("worker", f"there is no worker {worker}", ranks)
         match fault:
-            case written.WorkerCrash():
-                return Crash(team, worker, hosts[worker], fault.at)
-            case written.WorkerPause():
-                return Pause(team, worker, hosts[worker], fault.at, fault.at + fault.duration)
-            case written.StartSkew():
-                return LateStart(team, worker, start_ps, start_ps + fault.delay)
-            case written.SlowHost():
-                if not computes:
+            case sections.WorkerCrash():
+                return Crash(job, worker, hosts[worker], fault.at)
+            case sections.WorkerPause():
+                return Pause(job, worker, hosts[worker], fault.at, fault.at + fault.duration)
+            case sections.StartSkew():
+                return LateStart(job, worker, start_ps, start_ps + fault.delay)
+            case sections.SlowHost():
+                if not takes_compute_time:
                     raise self._error(
                         "kind",
                         "computing takes no time here, so a slow host changes nothing",
                         "give the variant a device that takes time, fixed or roofline",
                     )
-                return SlowHost(team, worker, Fraction(fault.factor), start_ps)
+                return HostSlowdown(job, worker, Fraction(fault.factor), start_ps)
 
-    def _team(self, job: str | None) -> int:
-        names = [team.name for team in self._teams]
+    def _job_number(self, job: str | None) -> int:
+        names = [one.name for one in self._jobs]
         if job is None:
             return 0
         if job not in names:
@@ -212,7 +212,7 @@ class _Resolver:
         return names.index(job)
 
     def _links(self, patterns: Sequence[str]) -> tuple[int, ...]:
-        """Rows that any pattern names, in order; the inside of a switch has no name."""
+        """Rows of the links that any pattern matches, in order; loopback links are excluded."""
         network = self._network
         names = {
             name: row

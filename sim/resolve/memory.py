@@ -1,4 +1,4 @@
-"""Whether a variant fits the memory that there is, found before anything large is made."""
+"""Checks that a variant fits the available memory, before large arrays are allocated."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from netfold.homomorphic.codec import Codec
-from netfold.sim.keys.place import Place
+from netfold.sim.keys.location import Location
 from netfold.sim.memory.available import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
 from netfold.sim.plan.collective import CollectivePlan
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec, training_elements
@@ -24,20 +24,20 @@ _NCF_SAMPLE = SyntheticSpec(1 << 19, 0.05, "rows", 64)  # embedding rows of a ba
 
 
 @dataclass(frozen=True)
-class Sized:
-    """A job as far as memory goes."""
+class JobSize:
+    """What determines the memory of a job."""
 
-    place: Place
+    location: Location
     workload: TrainingSpec | SyntheticSpec | FileSpec
     workers: int
     codec: Codec
     collective: CollectivePlan
     steps: int = 1
-    size: int | None = None  # elements of a gradient, if it had others than its workload says
+    size: int | None = None  # elements of a gradient, instead of the workload's
 
     @property
     def elements(self) -> int:
-        """Of a gradient."""
+        """Elements of a gradient."""
         if self.size is not None:
             return self.size
         spec = self.workload
@@ -45,13 +45,13 @@ class Sized:
 
     @property
     def at_once(self) -> int:
-        """Elements of the buckets that workers are in at the same time: two where there are several."""
+        """Elements of the buckets in flight: two buckets if there are several."""
         bucket_bytes = self.workload.bucket_bytes
         return self.elements if bucket_bytes is None else min(self.elements, 2 * bucket_bytes // FLOAT_BYTES)
 
     @property
     def records_bytes(self) -> int:
-        """What its workers' phases, and all other records, take when its last step is done."""
+        """Memory of the records of all steps, such as workers' phases."""
         bucket_bytes = self.workload.bucket_bytes or 0
         buckets = -(-self.elements * FLOAT_BYTES // bucket_bytes) if bucket_bytes else 1
         if isinstance(self.workload, FileSpec) and len(self.workload.parts) > 1:
@@ -59,30 +59,30 @@ class Sized:
         return self.steps * self.workers * (_STEP_BYTES + buckets * _ROUND_BYTES)
 
     def bytes(self, codec: Footprint, records: bool = True) -> float:
-        """What it takes at its peak, with or without its records."""
+        """Peak memory, with or without the records."""
         elements, workers = self.elements, self.workers
         gradients = FLOAT_BYTES * elements * workers
         round_bytes = codec.bytes(self.at_once, workers) + self.collective.held_bytes * self.at_once
-        kept = gradients + (self.records_bytes if records else 0)
+        kept_bytes = gradients + (self.records_bytes if records else 0)
         if isinstance(self.workload, TrainingSpec):
             a, b = self.workload.expand
-            return kept + round_bytes + _TRAINING_BYTES * elements + _TRAINING_BASE_BYTES + a * b
+            return kept_bytes + round_bytes + _TRAINING_BYTES * elements + _TRAINING_BASE_BYTES + a * b
         if isinstance(self.workload, FileSpec):
-            kept += self.workload.held_bytes
+            kept_bytes += self.workload.held_bytes
         is_sparse = isinstance(self.workload, SyntheticSpec) and self.workload.density < 1
         drawing = _DRAWING_BYTES * elements if is_sparse else 0
-        return kept + max(round_bytes, drawing)
+        return kept_bytes + max(round_bytes, drawing)
 
 
-def refuse_more_than_fits(jobs: list[Sized]) -> None:
-    """Refuse a variant whose jobs take more than the memory that is available now.
+def refuse_more_than_fits(jobs: list[JobSize]) -> None:
+    """Refuse a variant whose jobs need more than the memory available now.
 
-    Networks are not counted: they have been made, and are no longer available.
+    Networks are not counted: they are allocated already.
 
     Raises
     ------
     ScenarioError
-        With the estimate, what there is, and the largest that fits.
+        With the estimate, the free memory, and the largest size that fits.
     """
     there_is = available_bytes()
     taken = float(BASE_BYTES)
@@ -96,7 +96,7 @@ def refuse_more_than_fits(jobs: list[Sized]) -> None:
         taken += job.bytes(codec)
 
 
-def _footprint(job: Sized) -> Footprint:
+def _footprint(job: JobSize) -> Footprint:
     from netfold.sim.memory.footprint import (  # late: most runs are far from any limit
         codec_footprint,
         sample_of,
@@ -104,13 +104,13 @@ def _footprint(job: Sized) -> Footprint:
 
     spec = job.workload
     if isinstance(spec, FileSpec):
-        sample = SyntheticSpec(spec.elements)  # dense: what it holds is not known before it is read
+        sample = SyntheticSpec(spec.elements)  # dense, because the file is not read yet
     else:
         sample = spec if isinstance(spec, SyntheticSpec) else _NCF_SAMPLE
     return codec_footprint(job.codec, sample_of(sample), job.collective.has_exponents_ahead)
 
 
-def _refusal(job: Sized, codec: Footprint, taken: float, there_is: int) -> Exception:
+def _refusal(job: JobSize, codec: Footprint, taken: float, there_is: int) -> Exception:
     others = taken - BASE_BYTES
     free = max(0.0, there_is - taken)
     room = f"{size_text(free)} of this machine's memory are free for them"
@@ -122,21 +122,21 @@ def _refusal(job: Sized, codec: Footprint, taken: float, there_is: int) -> Excep
             f"{size_text(job.records_bytes)}, {size_text(free - values)} of this machine's memory are free"
         )
         most = _largest(job.steps, lambda steps: replace(job, steps=steps).bytes(codec), free)
-        return job.place.job_error("workload.steps", f"{message} for them", _at_most(most, "steps"))
+        return job.location.job_error("workload.steps", f"{message} for them", _at_most(most, "steps"))
     message = f"{job.elements:,} elements of {job.workers} workers take about {size_text(values)}"
     message += f" with {job.codec.kind}, {room}"  # other variants may have other codecs
     if isinstance(job.workload, FileSpec):
         most = _largest(job.workers, lambda workers: replace(job, workers=workers).bytes(codec), free)
-        return job.place.job_error("workload.path", message, _at_most(most, "workers"))
+        return job.location.job_error("workload.path", message, _at_most(most, "workers"))
     most = _largest(job.elements, lambda elements: replace(job, size=elements).bytes(codec), free)
     if isinstance(job.workload, SyntheticSpec):
-        return job.place.job_error("workload.elements", message, _at_most(most, "elements"))
+        return job.location.job_error("workload.elements", message, _at_most(most, "elements"))
     key = "workload.expand" if job.workload.model == "ncf" else "workload.model"
-    return job.place.job_error(key, message, _at_most(most, "weights", "a model of "))
+    return job.location.job_error(key, message, _at_most(most, "weights", "a model of "))
 
 
 def _at_most(most: int, what: str, whose: str = "") -> str:
-    """A hint with the largest number that fits, if any does."""
+    """A hint with the largest number that fits, if there is one."""
     fewer = "" if what == "workers" else ", or fewer workers"
     if not most:
         return f"even one of its {what} does not fit: free memory{fewer}, or use a larger machine"
@@ -144,9 +144,9 @@ def _at_most(most: int, what: str, whose: str = "") -> str:
 
 
 def _largest(asked: int, bytes_of: Callable[[int], float], free: float) -> int:
-    """The largest number below the one that was asked for that fits; 0 where none does.
+    """The largest number below `asked` that fits; 0 if none does.
 
-    A little less than all that is free: that goes up and down.
+    It leaves a margin because free memory varies.
     """
     fits, does_not = 0, asked
     while does_not - fits > 1:

@@ -1,4 +1,4 @@
-"""What a scenario comes to."""
+"""A resolved scenario."""
 
 from __future__ import annotations
 

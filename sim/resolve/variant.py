@@ -1,4 +1,4 @@
-"""One variant: its network, its profiles, and its jobs one after the other."""
+"""Resolves variants: network, profiles, and the jobs one after the other."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.collectives.spec import JobContext, Site
 from netfold.sim.engine.interface import Fate
 from netfold.sim.errors import Mistakes
-from netfold.sim.keys.place import Place
+from netfold.sim.keys.location import Location
 from netfold.sim.memory.available import available_bytes
 from netfold.sim.plan.idle_network import with_pass_latency, without_drops
-from netfold.sim.plan.placement import Hosts, told
+from netfold.sim.plan.placement import HostAllocation, split_message_and_hint
 from netfold.sim.plan.plan import JobPlan, VariantPlan
 from netfold.sim.plan.reference import Reference
 from netfold.sim.plan.warnings import timer_warning, warnings_of
 from netfold.sim.resolve.duration import check_duration, check_slowed
-from netfold.sim.resolve.faults import Team, plan_faults
-from netfold.sim.resolve.memory import Sized, refuse_more_than_fits
+from netfold.sim.resolve.faults import JobWorkers, plan_faults
+from netfold.sim.resolve.memory import JobSize, refuse_more_than_fits
 from netfold.sim.resolve.plan import Plan
 from netfold.sim.resolve.sections import device_of, steps_of, summed_at_once, workload_of, workload_warnings
-from netfold.sim.scenario import Scenario
-from netfold.sim.scenario import models as written
+from netfold.sim.scenario import Scenario, models
 from netfold.sim.scenario.networks import TopologySection
 from netfold.sim.scenario.topology import build_topology
 from netfold.sim.units import RATE
@@ -42,25 +41,25 @@ def resolve(scenario: Scenario) -> Plan:
     Raises
     ------
     ScenarioError
-        With the place in the file and what is allowed; of every variant that cannot be run.
+        All mistakes of all variants, each with its location in the file and what is allowed.
     """
     mistakes = Mistakes()
     networks = _Networks()
     resolvers, plans = [], []
-    for variant in scenario.variants:  # all networks first: what they take is then no longer available
-        with mistakes.kept():
-            resolver = _Resolver(scenario, variant)
+    for variant in scenario.variants:  # all networks first, so that available memory excludes them
+        with mistakes.collecting():
+            resolver = _VariantResolver(scenario, variant)
             resolver.compile(networks)
             resolvers.append(resolver)
     for resolver in resolvers:
-        with mistakes.kept():
+        with mistakes.collecting():
             plans.append(resolver.resolve())
     mistakes.raise_any()
     return Plan(scenario, _with_timer_warnings(tuple(plans)))
 
 
 def _with_timer_warnings(variants: tuple[VariantPlan, ...]) -> tuple[VariantPlan, ...]:
-    """Tell the first job that loses packets if others wait longer or shorter for them by default."""
+    """Warn at the first job that loses packets if timeouts of such jobs differ by default."""
     timeouts_ps: dict[str, int] = {}
     defaults = []
     for variant in variants:
@@ -97,7 +96,7 @@ class _Networks:
         Raises
         ------
         TopologyError
-            Its routes take more than there is, or than may be.
+            Its routes take more memory than available or allowed.
         """
         for known, network in self._made:
             if known == section:
@@ -107,15 +106,15 @@ class _Networks:
         return network
 
 
-class _Resolver:
+class _VariantResolver:
     """Resolves one variant; every error points to the line it comes from."""
 
-    def __init__(self, scenario: Scenario, variant: written.Variant) -> None:
-        self.variant, self.place = variant, Place(scenario, variant.name)
+    def __init__(self, scenario: Scenario, variant: models.Variant) -> None:
+        self.variant, self.location = variant, Location(scenario, variant.name)
         self.graph = build_topology(scenario, variant)
-        sections: Sequence[written.Job | written.Variant] = variant.jobs or (variant,)
+        sections: Sequence[models.JobSection | models.Variant] = variant.jobs or (variant,)
         self.jobs = [
-            (one, Place(scenario, variant.name, one.name if variant.jobs else "")) for one in sections
+            (one, Location(scenario, variant.name, one.name if variant.jobs else "")) for one in sections
         ]
         self._profiles_found = self._profiles()
 
@@ -124,42 +123,42 @@ class _Resolver:
         try:
             network = networks.get(self.variant.topology, self.graph)
         except TopologyError as error:
-            raise self.place.error("topology", *told(self.graph, error)) from None
+            raise self.location.error("topology", *split_message_and_hint(self.graph, error)) from None
         self._network = with_pass_latency(network, self._profiles_found)
 
     def resolve(self) -> VariantPlan:
         """The plan; the network must have been compiled."""
-        occupied = Hosts(self.graph)
+        occupied = HostAllocation(self.graph)
         hosts = [
-            occupied.place(sections.workers.count, sections.workers.placement, place)
-            for sections, place in self.jobs
+            occupied.place(sections.workers.count, sections.workers.placement, location)
+            for sections, location in self.jobs
         ]
         site = Site(self.graph, self._network, self._profiles_found, self._profile_key(), occupied)
         jobs = tuple(self._job(index, names, site) for index, names in enumerate(hosts))
         refuse_more_than_fits(
             [
-                Sized(place, job.workload, len(job.hosts), job.codec, job.collective, job.steps)
-                for (_, place), job in zip(self.jobs, jobs, strict=True)
+                JobSize(location, job.workload, len(job.hosts), job.codec, job.collective, job.steps)
+                for (_, location), job in zip(self.jobs, jobs, strict=True)
             ]
         )
         network = site.network
         if any(job.collective.needs_lossless for job in jobs):
             network = without_drops(network)
-        teams = [self._team(index, job) for index, job in enumerate(jobs)]
-        faults = plan_faults(self.variant.faults, network, teams, self.place.error)
-        for index, (job, (_, place)) in enumerate(zip(jobs, self.jobs, strict=True)):
-            check_duration(job, place, network, faults, index, self._rate_key())
-        check_slowed(jobs, network, faults, self.place.error)
+        job_workers = [self._job_workers(index, job) for index, job in enumerate(jobs)]
+        faults = plan_faults(self.variant.faults, network, job_workers, self.location.error)
+        for index, (job, (_, location)) in enumerate(zip(jobs, self.jobs, strict=True)):
+            check_duration(job, location, network, faults, index, self._rate_key())
+        check_slowed(jobs, network, faults, self.location.error)
         return VariantPlan(self.variant.name, network, faults, jobs)
 
     def _job(self, index: int, names: tuple[str, ...], site: Site) -> JobPlan:
-        sections, place = self.jobs[index]
-        workload = workload_of(sections.workload, len(names), place)
+        sections, location = self.jobs[index]
+        workload = workload_of(sections.workload, len(names), location)
         section, device = sections.collective, device_of(sections.device)
-        context = JobContext(site, place, index, names, sections.codec, device, summed_at_once(workload))
+        context = JobContext(site, location, index, names, sections.codec, device, summed_at_once(workload))
         found = COLLECTIVES[section.kind].resolve(section, context)
         return JobPlan(
-            label=place.label,
+            label=location.label,
             hosts=context.nodes,
             workload=workload,
             steps=steps_of(sections.workload, workload),
@@ -167,7 +166,7 @@ class _Resolver:
             codec=found.codec,
             collective=found.plan,
             references=(*(Reference(**dict(one)) for one in sections.published), *found.references),
-            start_ps=sections.start if isinstance(sections, written.Job) else 0,
+            start_ps=sections.start if isinstance(sections, models.JobSection) else 0,
             warnings=(
                 *found.warnings,
                 *warnings_of(found.codec, found.plan),
@@ -175,35 +174,35 @@ class _Resolver:
             ),
         )
 
-    def _team(self, index: int, job: JobPlan) -> Team:
-        """A job's workers, as faults name them."""
-        sections, place = self.jobs[index]
-        computes = not isinstance(sections.device, written.NoDevice)
-        return Team(place.job, job.hosts, job.start_ps, computes)
+    def _job_workers(self, index: int, job: JobPlan) -> JobWorkers:
+        """A job's workers, for resolving faults."""
+        sections, location = self.jobs[index]
+        computes = not isinstance(sections.device, models.NoDeviceSection)
+        return JobWorkers(location.job, job.hosts, job.start_ps, computes)
 
     def _profiles(self) -> dict[str, Profile]:
-        known = {**PROFILES, **self.place.scenario.profiles}
+        known = {**PROFILES, **self.location.scenario.profiles}
         found = {}
         for name in switches(self.graph):
             wanted = self.graph.nodes[name]["profile"]
             if wanted not in known:
                 message = f"there is no switch profile {wanted!r}"
-                raise self.place.error(self._profile_key(), message, names_hint(wanted, known))
+                raise self.location.error(self._profile_key(), message, names_hint(wanted, known))
             found[name] = known[wanted]
         for a, b, edge in self.graph.edges(data=True):
             for kind in (found[node] for node in (a, b) if node in found):
                 if 0 < kind.port_rate_bps < edge["rate_bps"]:
                     rates = RATE.format(edge["rate_bps"]), RATE.format(kind.port_rate_bps)
                     message = f"link {a}–{b} has {rates[0]}, a port of {kind.name} {rates[1]}"
-                    raise self.place.error(
+                    raise self.location.error(
                         "topology.rate", message, "use a lower rate, or topology.switch: ideal"
                     )
         return found
 
     def _rate_key(self) -> str:
-        """Where a scenario says how fast links are."""
+        """The key of the links' rate."""
         return self.variant.topology.key("rate")
 
     def _profile_key(self) -> str:
-        """Where a scenario names the switches' profile: a topology from a file has its own."""
+        """The key of the switches' profile, which a topology file sets itself."""
         return self.variant.topology.key("switch")

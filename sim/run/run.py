@@ -22,7 +22,7 @@ from netfold.sim.run.settings import with_setups
 from netfold.sim.run.variant import run_variant, workload_keys
 from netfold.sim.run.warm_up import compile_engine, is_cold
 from netfold.sim.scenario import load
-from netfold.sim.scenario.source import Text
+from netfold.sim.scenario.source import ScenarioText
 from netfold.sim.workload.pool import Workloads
 from netfold.spelling import names_hint
 from netfold.switch.programs import names_of
@@ -43,7 +43,7 @@ APPROXIMATIONS = (
 
 
 def run_scenario(
-    path: str | Path | Text,
+    path: str | Path | ScenarioText,
     sets: tuple[str, ...],
     seed: int | None,
     out_dir: Path,

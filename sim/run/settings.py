@@ -54,16 +54,16 @@ def _setup(written: models.Variant, variant: VariantPlan, index: int) -> dict[st
         "workload": _section(sections.workload, _WORKLOAD),
         "device": _section(sections.device),
         "codec": _codec(job.codec),
-        "collective": {**_section(collective, collective.told_always), **job.collective.settled},
+        "collective": {**_section(collective, collective.recorded_always), **job.collective.settled},
         "faults": [_section(fault) for fault in written.faults],
     }
 
 
-def _section(section: Section, told_always: Sequence[str] = ()) -> dict[str, Any]:
+def _section(section: Section, recorded_always: Sequence[str] = ()) -> dict[str, Any]:
     """What a section of the file says beyond its defaults, `kind` first."""
     said = section.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     whole = section.model_dump(mode="json", by_alias=True)
-    always = {key: whole[key] for key in told_always if whole.get(key) is not None}
+    always = {key: whole[key] for key in recorded_always if whole.get(key) is not None}
     kind = {"kind": whole["kind"]} if "kind" in whole else {}
     return {**kind, **always, **said}
 

@@ -12,7 +12,7 @@ import simpy
 
 from netfold.homomorphic.codec import DecodeError
 from netfold.sim.checks import Ending, check_job, check_network, leak_causes, leak_warnings
-from netfold.sim.collectives.collective import Collective, Stage
+from netfold.sim.collectives.collective import Collective, RunContext
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.diagnosis.report import Diagnosis, StuckError
 from netfold.sim.diagnosis.snapshot import CLEARED, CRASHED, HAS_CRASHED
@@ -86,8 +86,8 @@ def _run_variant(
     driver = FaultDriver(
         environment, engine, variant.faults, variant.network.rate_bps, partial(_note, fabric)
     )
-    stage = _Stage(environment, fabric, variant, plan.scenario.seed, teller, workloads)
-    running = [stage.start(index) for index in range(len(variant.jobs))]
+    context = _Stage(environment, fabric, variant, plan.scenario.seed, teller, workloads)
+    running = [context.start(index) for index in range(len(variant.jobs))]
     fabric.tell_of_packets(_packets_teller(teller, running))
     diagnosis = _finish(environment, fabric, running)
     teller.at("is being checked")
@@ -101,7 +101,7 @@ def _run_variant(
             ending = ending._replace(leak_causes=leak_causes(variant, job, faults))
         checks = check_job(job, one.training.journal, links, ending, counters[index])
         checks += check_network(variant, links, faults, counters, job.label)
-        facts = stage.facts(job, one.collective, links, ending)
+        facts = context.facts(job, one.collective, links, ending)
         results.append(JobResult(job.label, one.training.journal, checks, facts))
     return VariantResult(tuple(results), links, faults, engine.packet_hops, fabric.wall_s)
 
@@ -121,7 +121,7 @@ def _note(fabric: Fabric, change: Change) -> None:
     match change:
         case Crash():
             fabric.note(change.host, CRASHED)
-            fabric.tell(change.team, change.worker, HAS_CRASHED, change.from_ps)
+            fabric.tell(change.job, change.worker, HAS_CRASHED, change.from_ps)
         case Reboot(clears_registers=True):
             fabric.note(change.switch, CLEARED)
 
@@ -190,8 +190,8 @@ class _Stage:
 
     def _collective(self, index: int, hosts: Hosts) -> Collective:
         job = self.variant.jobs[index]
-        stage = Stage(self.environment, self.fabric, hosts, job.hosts, job.device, self.seed, index)
-        return COLLECTIVES[job.collective.kind].start(job.collective, stage)
+        context = RunContext(self.environment, self.fabric, hosts, job.hosts, job.device, self.seed, index)
+        return COLLECTIVES[job.collective.kind].start(job.collective, context)
 
     def _switch_names(self, job: JobPlan) -> list[str]:
         """The switches of its tree, the root first."""

@@ -1,4 +1,4 @@
-"""The scenario file: what a person writes down to have two or more ways of aggregating gradients compared."""
+"""Scenario files, which describe the variants of gradient aggregation to compare."""
 
 from netfold.sim.scenario.load import Scenario, load
 from netfold.sim.scenario.models import Variant

@@ -1,7 +1,7 @@
-"""YAML text as values that know their line, before paths: the first half of reading a scenario.
+"""Parses YAML text into values with line numbers: the first half of reading a scenario.
 
 Scalars follow the core schema of YAML 1.2: `on` is text, `1e9` a number, `2024-01-01` text. An alias is the
-very value of its anchor, so nothing is copied here, however often it is named.
+same object as its anchor's value, so nothing is copied.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ruamel.yaml.nodes import ScalarNode
 from netfold.sim.errors import ScenarioError
 
 COMMAND_LINE = "--set"
-DEPTH_MAX = 32  # mappings and lists inside of each other; a scenario needs some eight
+DEPTH_MAX = 32  # nested mappings and lists; a scenario needs about eight levels
 MERGE = "tag:yaml.org,2002:merge"
 
 _YAML_ORG = "tag:yaml.org,2002:"
@@ -38,33 +38,35 @@ Scalar = str | int | float | bool | None
 
 
 @dataclass(eq=False)
-class Written:
-    """A value of the text. `wrong` says what is wrong with it: a message, below it perhaps a hint."""
+class YamlValue:
+    """A value of the text. `problem` is a message if it cannot be used, with an optional hint below."""
 
     line: int  # 1-based; 0 for values from the command line
-    value: Scalar | list[tuple[Written, Written]] | list[Written] = None
+    value: Scalar | list[tuple[YamlValue, YamlValue]] | list[YamlValue] = None
     kind: str = "scalar"  # scalar, mapping or list
-    wrong: str = ""
+    problem: str = ""
     is_merge: bool = False  # the key "<<", without quotes
-    pending: Written | None = field(default=None, repr=False)  # of a mapping: a key that waits for its value
+    pending: YamlValue | None = field(
+        default=None, repr=False
+    )  # of a mapping: a key that waits for its value
 
     @property
-    def pairs(self) -> list[tuple[Written, Written]]:
-        """Keys and values of a mapping; of others none."""
+    def pairs(self) -> list[tuple[YamlValue, YamlValue]]:
+        """Keys and values of a mapping; empty for other kinds."""
         return self.value if self.kind == "mapping" else []  # type: ignore[return-value]  # by its kind
 
     @property
-    def items(self) -> list[Written]:
-        """Items of a list; of others none."""
+    def items(self) -> list[YamlValue]:
+        """Items of a list; empty for other kinds."""
         return self.value if self.kind == "list" else []  # type: ignore[return-value]  # by its kind
 
     @property
     def scalar(self) -> Scalar:
-        """The value of a scalar; of others nothing."""
+        """The value of a scalar; None for other kinds."""
         return self.value if self.kind == "scalar" else None  # type: ignore[return-value]  # by its kind
 
-    def add(self, child: Written) -> None:
-        """Append an item or, in turns, a key and its value."""
+    def add(self, child: YamlValue) -> None:
+        """Append an item, or alternately a key and its value."""
         if self.kind == "list":
             self.items.append(child)
         elif self.pending is None:
@@ -74,7 +76,7 @@ class Written:
             self.pending = None
 
 
-def compose(file: str, text: str, first_line: int = 1, path: str = "") -> Written:
+def compose(file: str, text: str, first_line: int = 1, path: str = "") -> YamlValue:
     """Read one YAML document; its first line is number `first_line`, 0 if it has no lines.
 
     Raises
@@ -90,7 +92,7 @@ def compose(file: str, text: str, first_line: int = 1, path: str = "") -> Writte
         raise ScenarioError(file, line, path, f"broken YAML: {problem}", _syntax_hint(error, file)) from None
     except YAMLError as error:
         raise ScenarioError(file, first_line, path, f"broken YAML: {str(error).splitlines()[0]}") from None
-    except ValueError:  # of the scanner: "\U00110000" names no character, %YAML 1.99999… no version
+    except ValueError:  # from the scanner: "\U00110000" is not a character, %YAML 1.99999… not a version
         raise ScenarioError(
             file, first_line, path, "broken YAML: a number in it is out of range", "check its escapes"
         ) from None
@@ -114,11 +116,11 @@ class _Composer:
         self._events = yaml.parse
         self._resolve = yaml.resolver.resolve
         self._construct = yaml.constructor.construct_object
-        self._anchors: dict[str, Written] = {}
-        self._open: list[Written] = []
-        self._root: Written | None = None
+        self._anchors: dict[str, YamlValue] = {}
+        self._open: list[YamlValue] = []
+        self._root: YamlValue | None = None
 
-    def compose(self, text: str) -> Written:
+    def compose(self, text: str) -> YamlValue:
         documents = 0
         events: Iterator[Any] = self._events(text)
         for event in events:
@@ -132,10 +134,10 @@ class _Composer:
                     self._open.pop()
                 case AliasEvent() | ScalarEvent() | MappingStartEvent() | SequenceStartEvent():
                     self._place(event)
-        return self._root or Written(self._first_line)
+        return self._root or YamlValue(self._first_line)
 
     def _place(self, event: Any) -> None:
-        """Put what an event begins where it belongs."""
+        """Add the value that an event begins to the innermost open container."""
         value = self._alias(event) if isinstance(event, AliasEvent) else self._new(event)
         if self._open:
             self._open[-1].add(value)
@@ -145,24 +147,24 @@ class _Composer:
             if len(self._open) == DEPTH_MAX:
                 raise self._error(
                     event,
-                    f"more than {DEPTH_MAX} mappings and lists inside of each other",
-                    "a scenario needs no more than eight: check the brackets",
+                    f"more than {DEPTH_MAX} nested mappings and lists",
+                    "a scenario needs at most eight levels: check the brackets",
                 )
             self._open.append(value)
 
-    def _new(self, event: Any) -> Written:
+    def _new(self, event: Any) -> YamlValue:
         line = self._line(event)
         if isinstance(event, ScalarEvent):
             value = self._scalar(event, line)
         else:
             kind = "mapping" if isinstance(event, MappingStartEvent) else "list"
             known = event.tag is None or str(event.tag) in {"!", *_CONTAINERS}
-            value = Written(line, [], kind, "" if known else _unknown_tag(event.tag))
+            value = YamlValue(line, [], kind, "" if known else _unknown_tag(event.tag))
         if event.anchor is not None:
             self._anchors[event.anchor] = value
         return value
 
-    def _alias(self, event: Any) -> Written:
+    def _alias(self, event: Any) -> YamlValue:
         value = self._anchors.get(event.anchor)
         if value is None:
             raise self._error(
@@ -173,16 +175,16 @@ class _Composer:
             )
         if value.kind != "scalar":
             return value
-        return Written(self._line(event), value.value, wrong=value.wrong)
+        return YamlValue(self._line(event), value.value, problem=value.problem)
 
-    def _scalar(self, event: Any, line: int) -> Written:
+    def _scalar(self, event: Any, line: int) -> YamlValue:
         tag = None if event.tag is None else str(event.tag)
         if tag in (None, "!"):
             tag = str(self._resolve(ScalarNode, event.value, event.implicit))
         if tag in _TEXT_ONLY_IN_1_2:
             return self._text(event.value, line, is_merge=tag == MERGE and event.style is None)
         if tag not in _SCALARS:
-            return Written(line, wrong=_unknown_tag(tag))
+            return YamlValue(line, problem=_unknown_tag(tag))
         try:
             found = self._construct(ScalarNode(tag, event.value))
         except (ValueError, KeyError):  # Python reads no whole number of more than 4300 digits
@@ -191,15 +193,15 @@ class _Composer:
                 if event.value.isdecimal()
                 else f"{event.value[:40]!r} as {tag.removeprefix(_YAML_ORG)}"
             )
-            hint = "write a shorter one" if event.value.isdecimal() else "leave out the tag"
-            return Written(line, wrong=f"cannot read {what}\n{hint}")
-        return self._text(found, line) if isinstance(found, str) else Written(line, found)
+            hint = "use a shorter number" if event.value.isdecimal() else "remove the tag"
+            return YamlValue(line, problem=f"cannot read {what}\n{hint}")
+        return self._text(found, line) if isinstance(found, str) else YamlValue(line, found)
 
     @staticmethod
-    def _text(text: str, line: int, is_merge: bool = False) -> Written:
+    def _text(text: str, line: int, is_merge: bool = False) -> YamlValue:
         if any("\ud800" <= character <= "\udfff" for character in text):
-            return Written(line, wrong="text holds half of a character (a lone surrogate)\nremove it")
-        return Written(line, text, is_merge=is_merge)
+            return YamlValue(line, problem="text holds half of a character (a lone surrogate)\nremove it")
+        return YamlValue(line, text, is_merge=is_merge)
 
     def _line(self, event: Any) -> int:
         return event.start_mark.line + self._first_line if self._first_line else 0

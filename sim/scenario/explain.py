@@ -1,4 +1,4 @@
-"""What pydantic found wrong, in words and with the line it was written on."""
+"""Turns pydantic's validation errors into ScenarioErrors with lines and hints."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from netfold.sim.errors import (
     NetfoldError,
     ScenarioError,
     UnknownKeyError,
-    UnreadValueError,
+    UnreadableValueError,
+    as_one_error,
     shown,
-    together,
 )
 from netfold.sim.keys.section import Section, keys
 from netfold.sim.scenario.networks import TopologySection, topology_sections
@@ -44,17 +44,17 @@ _MUST_BE = {
     "finite_number": "finite",
     "string_pattern_mismatch": "lower-case letters, digits and '-', starting with a letter or digit",
 }
-# The field these belong to was not reached because another one is wrong.
+# Errors of fields that were not validated because another field is wrong.
 _CONSEQUENCES = {"default_factory_not_called"}
 
 
 def explain(error: ValidationError, tree: Node, section: type[Section]) -> ScenarioError:
     """All mistakes as one error; `tree` is what was validated as `section`."""
-    return together(without_consequences(list(_mistakes(error, tree, section, ()))))
+    return as_one_error(without_consequences(list(_mistakes(error, tree, section, ()))))
 
 
 def unknown_key(child: Node, key: str, allowed: Sequence[str]) -> ScenarioError:
-    """The error for a key that nobody reads."""
+    """The error for an unknown key."""
     error = UnknownKeyError(
         child.file, child.line, child.path, f"unknown key {shown(key)}", _nearest(key, allowed)
     )
@@ -63,23 +63,23 @@ def unknown_key(child: Node, key: str, allowed: Sequence[str]) -> ScenarioError:
 
 
 def missing_key(parent: Node, key: str, hint: str) -> ScenarioError:
-    """The error for a key that is not there; points to the mapping it belongs into."""
+    """The error for a missing key; it points to the mapping that needs the key."""
     error = MissingKeyError(parent.file, parent.line, parent.path, f"the key {key!r} is missing", hint)
     error.key = key
     return error
 
 
 def without_consequences(mistakes: Sequence[ScenarioError]) -> Sequence[ScenarioError]:
-    """Mistakes without those that others bring about.
+    """Mistakes without those that others cause.
 
-    A key is missing because it is misspelt; a value is of the wrong type because it could not be read.
+    A key may be missing because it is misspelt; a value may have the wrong type because it cannot be read.
     """
     meant = {one.meant for one in mistakes if isinstance(one, UnknownKeyError)}
-    unread = {(one.file, one.line, one.path) for one in mistakes if isinstance(one, UnreadValueError)}
+    unread = {(one.file, one.line, one.path) for one in mistakes if isinstance(one, UnreadableValueError)}
     return [
         one
         for one in mistakes
-        if isinstance(one, UnreadValueError)
+        if isinstance(one, UnreadableValueError)
         or (
             not (isinstance(one, MissingKeyError) and one.key in meant)
             and (one.file, one.line, one.path) not in unread
@@ -88,7 +88,7 @@ def without_consequences(mistakes: Sequence[ScenarioError]) -> Sequence[Scenario
 
 
 def _nearest(found: object, allowed: Sequence[str]) -> str:
-    if str(found) in allowed:  # right but for its type
+    if str(found) in allowed:  # right except for its type
         return f"write it without quotes; allowed: {', '.join(allowed)}"
     return names_hint(str(found), allowed, "allowed")
 
@@ -99,21 +99,21 @@ def _mistakes(
     for details in error.errors(include_url=False):
         location = prefix + details["loc"]
         cause = details.get("ctx", {}).get("error")
-        if isinstance(cause, ValidationError):  # codecs and topologies have validations of their own
+        if isinstance(cause, ValidationError):  # options of codecs and topologies are validated separately
             yield from _mistakes(cause, tree, section, location)
         elif details["type"] not in _CONSEQUENCES:
             yield _mistake(details, _follow(tree, section, location))
 
 
 @dataclasses.dataclass(frozen=True)
-class _Spot:
-    """A place in the file together with what the models say about it."""
+class _Position:
+    """A position in the file, with the section and field that it belongs to."""
 
-    node: Node  # the deepest one that was written
-    missing: tuple[str, ...]  # what is not there below it
-    owner: Any  # the section or codec whose key this is
+    node: Node  # the deepest node that exists
+    missing: tuple[str, ...]  # the missing keys below it
+    owner: Any  # the section or codec that has this key
     field: FieldInfo | None
-    annotation: Any  # what may stand here
+    annotation: Any  # the type of the value
 
     @property
     def key(self) -> str:
@@ -129,7 +129,7 @@ class _Spot:
         return self.node.error(message, hint, self.missing)
 
 
-def _follow(tree: Node, section: type[Section], location: Iterable[str | int]) -> _Spot:
+def _follow(tree: Node, section: type[Section], location: Iterable[str | int]) -> _Position:
     """Walk tree and models side by side; pydantic's location also names the `kind` of union members."""
     node = tree
     missing: list[str] = []
@@ -156,11 +156,11 @@ def _follow(tree: Node, section: type[Section], location: Iterable[str | int]) -
             missing.append(str(part))
         else:
             node = child
-    return _Spot(node, tuple(missing), owner, field, annotation)
+    return _Position(node, tuple(missing), owner, field, annotation)
 
 
 def _child(node: Node, part: str | int) -> Node | None:
-    """What is below a node: list items by number here, whatever their names."""
+    """A child of a node; list items go by number here, regardless of their names."""
     if isinstance(part, int) and isinstance(node.value, tuple):
         return node.value[part]
     return node.children.get(str(part))
@@ -186,7 +186,7 @@ def _kinds(member: Any) -> tuple[str, ...]:
 
 
 def _keys(owner: Any) -> list[str]:
-    """Keys a section or codec has, `kind` first."""
+    """Keys of a section or codec, `kind` first."""
     if dataclasses.is_dataclass(owner):
         return ["kind", *(field.name for field in dataclasses.fields(owner))]
     return list(keys(owner))
@@ -198,37 +198,41 @@ def _kinds_of(annotation: Any) -> list[str]:
     return [kind for member in _members(annotation) for kind in _kinds(member)]
 
 
-def _mistake(details: ErrorDetails, spot: _Spot) -> ScenarioError:
-    found = details["input"] if spot.missing else spot.node.plain
+def _mistake(details: ErrorDetails, position: _Position) -> ScenarioError:
+    found = details["input"] if position.missing else position.node.plain
     context: Mapping[str, Any] = details.get("ctx", {})
     match details["type"]:
         case "missing":
-            return missing_key(spot.node, spot.key, spot.meaning)
+            return missing_key(position.node, position.key, position.meaning)
         case "extra_forbidden" | "unexpected_keyword_argument":
-            return unknown_key(spot.node, spot.key, _keys(spot.owner))
+            return unknown_key(position.node, position.key, _keys(position.owner))
         case "union_tag_not_found":
-            return missing_key(spot.node, "kind", f"use one of {', '.join(_kinds_of(spot.annotation))}")
+            return missing_key(
+                position.node, "kind", f"use one of {', '.join(_kinds_of(position.annotation))}"
+            )
         case "union_tag_invalid":
-            kind = spot.node.children["kind"]
-            hint = _nearest(kind.plain, _kinds_of(spot.annotation))
+            kind = position.node.children["kind"]
+            hint = _nearest(kind.plain, _kinds_of(position.annotation))
             return kind.error(f"cannot use {shown(kind.plain)} as a kind", hint)
         case "literal_error":
-            # As pydantic lists them, for sections and codecs alike: 'flat', 'two_level' or 'bloom'.
+            # The format of pydantic, for sections and codecs alike: 'flat', 'two_level' or 'bloom'.
             allowed = re.findall(r"[^\s',]+", context["expected"].replace(" or ", ", "))
-            return spot.error(f"cannot use {shown(found)}", _nearest(found, allowed))
+            return position.error(f"cannot use {shown(found)}", _nearest(found, allowed))
         case "value_error":
-            return _refused(context["error"], spot)
+            return _refused(context["error"], position)
     rule = _MUST_BE.get(details["type"], "").format(**context) or details["msg"].removeprefix(
         "Input should be "
     )
-    return spot.error(f"must be {rule}, found {shown(found)}", _repair(rule, found, spot) or spot.meaning)
+    return position.error(
+        f"must be {rule}, found {shown(found)}", _repair(rule, found, position) or position.meaning
+    )
 
 
-def _repair(rule: str, found: object, spot: _Spot) -> str:
-    """The nearest fix of a value that is right but written the wrong way."""
+def _repair(rule: str, found: object, position: _Position) -> str:
+    """The nearest fix of a value with the wrong syntax."""
     if rule.endswith("number") and isinstance(found, str):
         return _number(found)
-    if rule == "a mapping" and found in _kinds_of(spot.annotation):
+    if rule == "a mapping" and found in _kinds_of(position.annotation):
         return f"write it as {{kind: {found}}}"
     if rule == "a list":
         return "a list is written [a, b], or with one item a line after '- '"
@@ -236,7 +240,7 @@ def _repair(rule: str, found: object, spot: _Spot) -> str:
 
 
 def _number(found: str) -> str:
-    """The nearest fix of a number that YAML reads as text."""
+    """The nearest fix of a number that YAML parses as text."""
     if found.isdecimal():
         return "write it without quotes"
     match = re.fullmatch(
@@ -249,9 +253,9 @@ def _number(found: str) -> str:
     return f"write {int(whole + decimals) * 10**zeros}" if zeros >= 0 else ""
 
 
-def _refused(cause: Exception, spot: _Spot) -> ScenarioError:
-    """A value that a unit, section or codec refused in its own words: a message, below it perhaps a hint."""
+def _refused(cause: Exception, position: _Position) -> ScenarioError:
+    """The error for a value that a unit, section or codec refused: a message, with an optional hint below."""
     if isinstance(cause, NetfoldError):
-        return spot.error(cause.message, cause.hint)
+        return position.error(cause.message, cause.hint)
     message, _, hint = str(cause).partition("\n")
-    return spot.error(message, hint or spot.meaning)
+    return position.error(message, hint or position.meaning)

@@ -1,7 +1,7 @@
-"""Faults as a scenario writes them: what goes wrong, where, when, and how much.
+"""The faults of a scenario file: what goes wrong, where, when, and how much.
 
-Their order matters: of each kind of fault on packets, the first that names a link at a time counts there, so
-an earlier `rate: 0%` exempts links. Patterns, switches and workers are looked up by `sim.resolve.faults`.
+Order matters: of the packet faults of one kind, the first that matches a link at a given time applies there,
+so an earlier `rate: 0%` exempts links. Patterns, switches and workers are looked up by `sim.resolve.faults`.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from netfold.sim.units import TIME, format_fraction
 
 Links = Annotated[tuple[str, ...], Field(min_length=1)]
 Duration = Annotated[Time, Field(gt=0)]
-Change = Annotated[Share, Field(gt=0)]
-FACTOR_MAX = 10_000  # of one host; a slower one might as well have crashed
+Transition = Annotated[Share, Field(gt=0)]
+FACTOR_MAX = 10_000  # of one host, with all its faults
 WorkerIndex = Annotated[int, Field(ge=0)]
 
 
-class AtRate(Section):
-    """Strikes each packet by itself."""
+class WithRate(Section):
+    """Affects each packet independently."""
 
     rate: Share
-    """Probability that a packet is struck on one link."""
+    """Probability that the fault affects a packet on one link."""
 
 
-class WhilePut(Section):
-    """Strikes packets while they are put on links."""
+class PacketFault(Section):
+    """Affects packets as they are put on links."""
 
     links: Links = ("*",)
     """Which links, one direction each, as patterns over names such as h0->s0."""
     begin: Time = Field(0, alias="from")
-    """Packets are struck from this time on."""
+    """When the fault begins."""
     until: Time | None = None
-    """Packets are struck before this time; by default to the end."""
+    """When the fault ends; by default it lasts to the end of the run."""
 
     @field_validator("until")
     @classmethod
@@ -45,33 +45,33 @@ class WhilePut(Section):
         if until is not None and until <= begin:
             raise ValueError(
                 f"{TIME.format(until)} is not after from, {TIME.format(begin)}\n"
-                f"use a time after {TIME.format(begin)}, or leave until out: to the end"
+                f"use a time after {TIME.format(begin)}, or remove until: the fault then lasts to the end"
             )
         return until
 
 
-class OnPackets(WhilePut, AtRate):
-    """Strikes packets at random while they are put on links."""
+class RandomPacketFault(PacketFault, WithRate):
+    """Affects packets at random as they are put on links."""
 
 
-class Loss(OnPackets):
-    """Packets that vanish on the wire."""
+class Loss(RandomPacketFault):
+    """Packets that are lost on the wire."""
 
     kind: Literal["loss"]
 
 
-class Chain(Section):
-    """A chain of two states that a link goes through, packet by packet."""
+class GilbertElliott(Section):
+    """A two-state Markov chain for each link, with one transition per packet."""
 
-    good_to_bad: Change
-    """Probability that a packet finds the link bad where the one before found it good (p)."""
-    bad_to_good: Change
-    """Probability that a packet finds it good where the one before found it bad (r); 1/r is how many packets
-    long a bad stretch is, on average."""
+    good_to_bad: Transition
+    """Probability that a link changes from good to bad before a packet (p)."""
+    bad_to_good: Transition
+    """Probability that a link changes from bad to good before a packet (r); a bad period lasts 1/r packets on
+    average."""
     loss_bad: Share = 1.0
-    """Probability that a packet that finds the link bad is lost (1 - h)."""
+    """Probability that a packet is lost while the link is bad (1 - h)."""
     loss_good: Share = 0.0
-    """Probability that a packet that finds it good is lost (1 - k)."""
+    """Probability that a packet is lost while the link is good (1 - k)."""
 
     @field_validator("loss_good")
     @classmethod
@@ -80,71 +80,73 @@ class Chain(Section):
         if loss_good > loss_bad:
             raise ValueError(
                 f"{format_fraction(loss_good)} is more than loss_bad, {format_fraction(loss_bad)}\n"
-                "use a smaller one, or exchange the two states"
+                "use a smaller value, or swap the two states"
             )
         return loss_good
 
 
-class BurstLoss(WhilePut, Chain):
-    """Packets that vanish in bursts (Gilbert-Elliott): each link is good or bad, and stays so for a while.
-    Its share of bad packets is p / (p + r) from the first packet on."""
+class BurstLoss(PacketFault, GilbertElliott):
+    """Packets that are lost in bursts (Gilbert-Elliott model): each link alternates between a good and a bad
+    state. The share of packets in the bad state is p / (p + r), from the first packet on."""
 
     kind: Literal["burst_loss"]
 
 
-class Corruption(OnPackets):
+class Corruption(RandomPacketFault):
     """Packets in which bits flip on the wire."""
 
     kind: Literal["corruption"]
     detected: bool = True
-    """true: the frame check sees it and the packet is discarded; false: a bit of a word is wrong, unseen.
-    Packets of messages between hosts, as a ring's, are always discarded."""
+    """true: the frame check sequence detects the error and the packet is discarded; false: one bit of a word
+    is wrong and nothing detects it. Packets of messages between hosts, such as a ring's, are always
+    discarded."""
 
 
-class Duplicate(OnPackets):
+class Duplicate(RandomPacketFault):
     """Packets that arrive twice."""
 
     kind: Literal["duplicate"]
     delay: Time = 0
-    """How much later than right behind the packet its copy arrives."""
+    """Extra delay of the copy; without it the copy arrives right after the packet."""
 
 
-class Reorder(OnPackets):
-    """Packets that others overtake."""
+class Reorder(RandomPacketFault):
+    """Packets that arrive late, after packets sent behind them."""
 
     kind: Literal["reorder"]
     delay: Duration
-    """How much later a struck packet arrives."""
+    """Extra delay of an affected packet."""
 
 
-class OnLinks(Section):
-    """Changes links for a time."""
+class LinkFault(Section):
+    """Changes links for some time."""
 
     links: Links = ("*",)
     """Which links, one direction each, as patterns over names such as h0->s0."""
     at: Time
-    """When it begins."""
+    """When the fault begins."""
     duration: Duration | None = Field(None, alias="for")
-    """How long it lasts; by default to the end."""
+    """How long it lasts; by default to the end of the run."""
 
 
-class LinkDown(OnLinks):
-    """Links that carry nothing: what is on the wire is lost, the rest waits, as far as the buffer goes."""
+class LinkDown(LinkFault):
+    """Links that carry nothing: packets on the wire are lost, later packets wait in the buffer until it is
+    full."""
 
     kind: Literal["link_down"]
 
 
-class LinkRate(OnLinks):
-    """Links that become slower, for all that has not left yet; where such faults overlap, the one that began
-    last counts."""
+class LinkRate(LinkFault):
+    """Links that become slower, for all packets not yet sent; where such faults overlap, the one that began
+    last applies."""
 
     kind: Literal["link_rate"]
     rate: Rate
-    """The rate meanwhile, at most that of the topology."""
+    """Rate during the fault, at most the link's rate in the topology."""
 
 
 class SwitchReboot(Section):
-    """A switch that forgets its registers, its tables, or both."""
+    """A switch that loses its registers, its tables, or both."""
 
     kind: Literal["switch_reboot"]
     switch: str
@@ -152,24 +154,23 @@ class SwitchReboot(Section):
     at: Time
     """When it happens."""
     clears: Literal["registers", "tables", "both"] = "both"
-    """registers: what it has added up so far is gone, and it goes on at once; tables: it neither forwards nor
-    adds up anything, as if all its ports were down, until the controller has installed them again."""
+    """registers: all partial sums are lost, and the switch continues at once; tables: it neither forwards nor
+    aggregates, as if all its ports were down, until the controller has reinstalled them."""
     duration: Time = Field(0, alias="for")
-    """How long the controller takes to install the tables again."""
+    """How long the controller takes to reinstall the tables."""
 
     @field_validator("duration")
     @classmethod
     def _registers_need_no_controller(cls, duration: int, info: ValidationInfo) -> int:
         if duration and info.data.get("clears") == "registers":
             raise ValueError(
-                "registers are usable at once after they are cleared\n"
-                "remove for, or use clears: tables or clears: both"
+                "cleared registers are usable at once\nremove for, or use clears: tables or clears: both"
             )
         return duration
 
 
-class OnWorker(Section):
-    """Happens to a worker and its host."""
+class WorkerFault(Section):
+    """Affects a worker and its host."""
 
     worker: WorkerIndex
     """Rank of the worker: 0, 1, …"""
@@ -177,34 +178,35 @@ class OnWorker(Section):
     """Name of its job; by default the first."""
 
 
-class WorkerCrash(OnWorker):
-    """A worker that stops for ever: its host ignores what arrives and sends nothing any more."""
+class WorkerCrash(WorkerFault):
+    """A worker that stops for good: its host ignores packets that arrive and sends nothing."""
 
     kind: Literal["worker_crash"]
     at: Time
     """When it happens."""
 
 
-class WorkerPause(OnWorker):
-    """A worker that stands still for a time: it computes nothing, and what arrives waits."""
+class WorkerPause(WorkerFault):
+    """A worker that pauses: it computes nothing, and packets that arrive wait."""
 
     kind: Literal["worker_pause"]
     at: Time
-    """When it begins."""
+    """When the pause begins."""
     duration: Duration = Field(alias="for")
     """How long it lasts."""
 
 
-class StartSkew(OnWorker):
-    """A worker that begins its first step late."""
+class StartSkew(WorkerFault):
+    """A worker that starts its first step late."""
 
     kind: Literal["start_skew"]
     delay: Duration
-    """How much later than its job."""
+    """How long after its job it starts."""
 
 
-class SlowHost(OnWorker):
-    """A worker whose computing, encoding and decoding takes longer; several of one worker multiply."""
+class SlowHost(WorkerFault):
+    """A worker whose computing, encoding and decoding take longer; the factors of several such faults of one
+    worker multiply."""
 
     kind: Literal["slow_host"]
     factor: Annotated[float, Field(gt=1, le=FACTOR_MAX)]

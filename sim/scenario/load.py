@@ -1,7 +1,7 @@
-"""From a scenario file to its variants, each merged and validated.
+"""Loads a scenario file: merges and validates its variants.
 
-`--set PATH=VALUE` changes the merged variants, all of them, so that the command line wins over everything in
-the file; `--set variants.NAME.PATH=VALUE` changes one. Later ones win over earlier ones.
+`--set PATH=VALUE` changes all merged variants, so that the command line wins over the whole file;
+`--set variants.NAME.PATH=VALUE` changes one. Later changes win over earlier ones.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from netfold.sim.errors import MissingKeyError, Mistakes, ScenarioError, shown, together
+from netfold.sim.errors import MissingKeyError, Mistakes, ScenarioError, as_one_error, shown
 from netfold.sim.files.foreign import UnreadableError, text_of
 from netfold.sim.keys.fields import is_name
 from netfold.sim.keys.section import Section
 from netfold.sim.scenario.explain import explain, missing_key, unknown_key, without_consequences
 from netfold.sim.scenario.merge import merge, override_at, parse_set
 from netfold.sim.scenario.models import Header, JobSections, Settings, Variant
-from netfold.sim.scenario.node import COMMAND_LINE, Node, already, parse
-from netfold.sim.scenario.profiles import own_profiles, with_files
-from netfold.sim.scenario.source import Text, read_source
+from netfold.sim.scenario.node import COMMAND_LINE, Node, duplicate_hint, parse
+from netfold.sim.scenario.profiles import custom_profiles, with_profile_files
+from netfold.sim.scenario.source import ScenarioText, read_source
 from netfold.switch.limits import Profile
 
 S = TypeVar("S", bound=Section)
@@ -31,7 +31,7 @@ _HEADER = tuple(Header.model_fields)
 _SETTINGS = tuple(Settings.model_fields)
 _JOB_SECTIONS = tuple(JobSections.model_fields)
 _KEYS = (*_HEADER, *_SETTINGS, "variants")
-_NAMELESS = "x"  # stands for a name that is missing
+_NAMELESS = "x"  # placeholder for a missing name
 _EACH_HAS = "each {} has a name and the keys it changes"
 
 
@@ -42,7 +42,7 @@ class Scenario:
     name: str
     description: str
     seed: int
-    profiles: Mapping[str, Profile]  # its own, by name
+    profiles: Mapping[str, Profile]  # its custom profiles, by name
     variants: tuple[Variant, ...]
     file: str
     sets: tuple[str, ...]
@@ -53,7 +53,7 @@ class Scenario:
     def locate(self, path: str, variant: str | None = None) -> str:
         """Where the value at a path such as "topology.rate" was written: "FILE:LINE", or "--set".
 
-        What was not written is where it would belong. Without a variant, the part they share is searched.
+        For a missing value it is where the value would belong. Without a variant it is in the shared part.
         """
         node, _ = self._tree(variant).nearest(path.split("."))
         return node.place
@@ -61,7 +61,7 @@ class Scenario:
     def error(self, path: str, message: str, hint: str = "", variant: str | None = None) -> ScenarioError:
         """The error to raise when something later finds the value at `path` unusable.
 
-        A value that no line of the variant writes is marked as a default.
+        A value that the variant does not set is marked as a default.
         """
         node, missing = self._tree(variant).nearest(path.split("."))
         if missing and variant is not None:
@@ -72,34 +72,36 @@ class Scenario:
         return self.document if variant is None else self.trees[variant]
 
 
-def load(path: str | Path | Text, sets: Iterable[str] = (), seed: int | None = None) -> Scenario:
+def load(path: str | Path | ScenarioText, sets: Iterable[str] = (), seed: int | None = None) -> Scenario:
     """Read a scenario; `sets` are texts "PATH=VALUE", and `seed` wins over the file's.
 
-    The path "-" is standard input; what such a scenario names is relative to the working folder.
+    The path "-" is standard input; paths in such a scenario are relative to the working folder.
 
     Raises
     ------
     ScenarioError
-        All mistakes in keys and values, each with its place in the file; broken syntax comes alone.
+        All mistakes in keys and values, each with its location; broken syntax is reported alone.
     """
     sets, mistakes = tuple(sets), Mistakes()
     file, folder, source_text = read_source(path)
     document = _document(file, source_text, mistakes)
-    document = with_files(document, folder, mistakes)
+    document = with_profile_files(document, folder, mistakes)
     changes = _changes(sets, seed, mistakes)
     for change, value in changes:
         if change[0] in _HEADER:
-            with mistakes.kept():
-                document = with_files(merge(document, override_at(document, change, value)), folder, mistakes)
+            with mistakes.collecting():
+                document = with_profile_files(
+                    merge(document, override_at(document, change, value)), folder, mistakes
+                )
     header: Header | None = None
-    with mistakes.kept():
+    with mistakes.collecting():
         header = _validate(Header, _only(document, _HEADER))
-    profiles = own_profiles(header.profiles, document, mistakes) if header else {}
+    profiles = custom_profiles(header.profiles, document, mistakes) if header else {}
     trees = {name: _merged(document, item, mistakes) for name, item in _items(document, mistakes).items()}
     _change(trees, changes, mistakes)
     variants = _variants(trees, mistakes)
     if mistakes.found or header is None:
-        raise together(without_consequences(mistakes.found))
+        raise as_one_error(without_consequences(mistakes.found))
     return Scenario(
         header.name,
         header.description,
@@ -118,7 +120,7 @@ def _changes(sets: Sequence[str], seed: int | None, mistakes: Mistakes) -> list[
     """Paths and values from the command line."""
     changes = []
     for text in (*sets, *(() if seed is None else (f"seed={seed}",))):
-        with mistakes.kept():
+        with mistakes.collecting():
             changes.append(parse_set(text))
     return changes
 
@@ -139,11 +141,13 @@ def _document(file: str, source_text: bytes, mistakes: Mistakes) -> Node:
 
 
 def _items(document: Node, mistakes: Mistakes) -> dict[str, Node]:
-    """What each variant changes, by name; a file without variants has one, called like the scenario."""
+    """The changes of each variant, by name; a file without variants has one, named like the scenario."""
     variants = document.children.get("variants")
     if variants is None:
         name = document.children.get("name")
-        named = name if name is not None and is_name(name.value) else None  # else its mistake is known
+        named = (
+            name if name is not None and is_name(name.value) else None
+        )  # otherwise it is a mistake already
         item = _only(document, ())
         return {
             str(named.value) if named else _NAMELESS: _with(
@@ -160,7 +164,7 @@ def _items(document: Node, mistakes: Mistakes) -> dict[str, Node]:
 
 
 def _by_name(items: Node, what: str, allowed: Sequence[str], mistakes: Mistakes) -> dict[str, Node]:
-    """The mappings of a list by their `name`, with allowed keys only; those that are none are left out."""
+    """The mappings of a list by their `name`, with allowed keys only; other items are left out."""
     hint = _EACH_HAS.format(what)
     if not isinstance(items.value, tuple):
         mistakes.add(items.error(f"must be a list of {what}s, found {shown(items.plain)}", hint))
@@ -172,7 +176,7 @@ def _by_name(items: Node, what: str, allowed: Sequence[str], mistakes: Mistakes)
         elif "name" not in item.value:
             mistakes.add(missing_key(item, "name", hint))
         elif (name := str(item.value["name"].plain)) in named:
-            first = already(named[name], items.path)
+            first = duplicate_hint(named[name], items.path)
             mistakes.add(item.error(f"the name {shown(name)} appears twice", first))
         else:
             named[name] = _refuse_unknown(item, ("name", *allowed), mistakes)
@@ -181,12 +185,12 @@ def _by_name(items: Node, what: str, allowed: Sequence[str], mistakes: Mistakes)
 
 def _merged(document: Node, item: Node, mistakes: Mistakes) -> Node:
     merged = merge(_expand(_only(document, _SETTINGS)), _expand(item))
-    whole = replace(merged, line=item.line, path=item.path)  # where a missing section can be added
+    whole = replace(merged, line=item.line, path=item.path)  # the location for missing sections
     return _with_jobs(whole, mistakes)
 
 
 def _with_jobs(settings: Node, mistakes: Mistakes) -> Node:
-    """Settings whose jobs say all that they are: what they leave out is as the settings say."""
+    """Settings with complete jobs: sections that a job leaves out come from the settings."""
     jobs = settings.children.get("jobs")
     if jobs is None:
         return settings
@@ -201,11 +205,11 @@ def _with_jobs(settings: Node, mistakes: Mistakes) -> Node:
 def _change(
     trees: dict[str, Node], changes: Iterable[tuple[tuple[str, ...], Node]], mistakes: Mistakes
 ) -> None:
-    """Change the variants' trees to what the command line says."""
+    """Apply the changes of the command line to the variants' trees."""
     for path, value in changes:
         if path[0] in _HEADER:
             continue
-        with mistakes.kept():
+        with mistakes.collecting():
             if path[0] == "variants":
                 names, inner = _addressed(path, value, trees), path[2:]
             else:
@@ -217,7 +221,7 @@ def _change(
 
 
 def _changed(settings: Node, path: tuple[str, ...], value: Node, mistakes: Mistakes) -> Node:
-    """Settings with another value at a path; what holds for all jobs is changed in each of them too."""
+    """Settings with another value at a path; a section of all jobs is changed in each of them too."""
     jobs = settings.children.get("jobs")
     if path[0] == "jobs" and len(path) > 1:
         names, inner = _addressed_job(path, value, jobs), path[2:]
@@ -273,7 +277,7 @@ def _only(mapping: Node, keys: Sequence[str]) -> Node:
 
 
 def _refuse_unknown(mapping: Node, allowed: Sequence[str], mistakes: Mistakes) -> Node:
-    """The mapping without keys that are not allowed, which are mistakes."""
+    """The mapping without unknown keys, which go to `mistakes`."""
     for key, child in mapping.children.items():
         if key not in allowed:
             mistakes.add(unknown_key(child, key, allowed))
@@ -282,10 +286,10 @@ def _refuse_unknown(mapping: Node, allowed: Sequence[str], mistakes: Mistakes) -
 
 def _variants(trees: Mapping[str, Node], mistakes: Mistakes) -> tuple[Variant, ...]:
     variants: list[Variant] = []
-    found: dict[str, dict[str, ScenarioError]] = {}  # the same mistake of every variant that has it
+    found: dict[str, dict[str, ScenarioError]] = {}  # each mistake, and the variants that have it
     for name, tree in trees.items():
         own = Mistakes()
-        with own.kept():
+        with own.collecting():
             variants.append(_validate(Variant, _as_its_first_job(tree)))
         for error in own.found:
             is_section = isinstance(error, MissingKeyError) and error.path == tree.path
@@ -303,7 +307,7 @@ def _variants(trees: Mapping[str, Node], mistakes: Mistakes) -> tuple[Variant, .
 
 
 def _as_its_first_job(settings: Node) -> Node:
-    """Settings in whose own sections, defaults of its jobs, stands what the first job makes of them."""
+    """Settings whose job sections are those of the first job."""
     jobs = settings.children.get("jobs")
     if jobs is None or not jobs.value:
         return settings
@@ -312,7 +316,7 @@ def _as_its_first_job(settings: Node) -> Node:
 
 
 def _naming(variant: str, error: ScenarioError) -> ScenarioError:
-    """The error of a value that is right in other variants."""
+    """The error with the variant's name in its hint, because other variants do not have it."""
     if error.path.startswith("variants."):
         return error
     place = f"in variant {variant!r}"

@@ -1,7 +1,7 @@
-"""How a variant, or a value from the command line, changes a scenario.
+"""Merges variants and values from the command line into a scenario.
 
-Mappings merge key by key; everything else, lists included, is replaced. A mapping whose `kind` changes is
-replaced as a whole, because the options of one kind mean nothing to another.
+Mappings merge key by key; other values, lists included, are replaced. A mapping whose `kind` changes is
+replaced as a whole, because another kind has other options.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _WHOLE_LIST = "write the list whole, for example --set 'faults=[{kind: loss, rat
 
 
 def merge(base: Node, override: Node) -> Node:
-    """`base` with what `override` says."""
+    """`base` with the changes of `override`."""
     if not isinstance(base.value, Mapping) or not isinstance(override.value, Mapping):
         return override
     old, new = base.value.get("kind"), override.value.get("kind")
@@ -28,7 +28,7 @@ def merge(base: Node, override: Node) -> Node:
 
 
 def parse_set(text: str) -> tuple[tuple[str, ...], Node]:
-    """Path and value of one `--set PATH=VALUE`; the value is YAML and means what it does in a file.
+    """Path and value of one `--set PATH=VALUE`; the value is YAML, as in a file.
 
     Raises
     ------
@@ -50,20 +50,20 @@ def parse_set(text: str) -> tuple[tuple[str, ...], Node]:
 
 
 def _require_read(parts: Sequence[str], path: str) -> None:
-    """Refuse a path through a key that nobody reads; variants and jobs may have such names."""
+    """Refuse a path through an ignored key; names of variants and jobs may begin like one."""
     for above, part in zip(("", *parts), parts, strict=False):
         if part.startswith(EXTENSION) and above not in ("variants", "jobs", "profiles"):
             message = f"keys that begin with {EXTENSION!r} are ignored, so this changes nothing"
-            raise ScenarioError(COMMAND_LINE, 0, path, message, "leave it out")
+            raise ScenarioError(COMMAND_LINE, 0, path, message, "remove it")
 
 
 def override_at(node: Node | None, path: Sequence[str], value: Node) -> Node:
-    """A tree to merge into `node` that changes what is at `path` to `value`; list items go by index or name.
+    """A tree to merge into `node` that sets the value at `path`; list items go by index or name.
 
     Raises
     ------
     ScenarioError
-        The path goes through a list that has no such item, or that was not written.
+        The path goes through a list without such an item, or through a missing list.
     """
     if not path:
         return value

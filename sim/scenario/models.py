@@ -1,7 +1,7 @@
 """The scenario file as pydantic models: every key, its meaning, its default and its range.
 
 Keys are written without units because their values carry one. The attributes hold the base unit: `rate` is
-int bits per second, `delay` int picoseconds, `buffer` int bytes. Nothing beyond the plan sees these objects.
+int bits per second, `delay` int picoseconds, `buffer` int bytes. Only `sim.resolve` reads these objects.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from netfold.sim.units import SIZE
 
 
 class Workers(Section):
-    """Training ranks and the hosts they run on; a bare number is the count."""
+    """Training ranks and the hosts they run on; a number alone is the count."""
 
     count: Count
     """Number of workers."""
@@ -30,7 +30,7 @@ class Workers(Section):
 
 
 class Training(Section):
-    """Gradients of a PyTorch model that is really trained, one virtual worker per rank."""
+    """Gradients of a PyTorch model that is trained during the run, with one virtual worker per rank."""
 
     kind: Literal["training"]
     model: Literal["ncf", "mlp"]
@@ -65,7 +65,8 @@ class Synthetic(Section):
     density: Share = 1.0
     """Share of non-zero elements at each worker."""
     pattern: Literal["iid", "rows", "columns", "blocks"] = "iid"
-    """Which elements are zero together: none, whole rows, whole columns, or runs of a row's length."""
+    """Which elements are zero together: iid: each on its own; rows, columns: whole rows or columns; blocks:
+    runs as long as a row."""
     row_elements: Count = 64
     """Elements of a row."""
     overlap: Share = 0.0
@@ -77,15 +78,16 @@ class Synthetic(Section):
 
 
 class GradientFile(Section):
-    """Gradients of one's own, from a file; nothing is trained."""
+    """Your own gradients, from a file; nothing is trained."""
 
     kind: Literal["file"]
     path: str
     """A .npy, .npz, .safetensors or .pt file, relative to the scenario file: a gradient for each worker."""
     steps: Count | None = None
-    """Optimizer steps; by default those in the file. After the last one of the file comes its first again."""
+    """Optimizer steps; by default those in the file. Further steps start again at its first."""
     per_step: bool = False
-    """Of named tensors: their first axis is the step, the second the worker; else the first is the worker."""
+    """For named tensors: true: the first axis is the step, the second the worker; false: the first axis is
+    the worker."""
     bucket: Size | None = None
     """A bucket is sent when this much gradient is ready; by default all of it at once."""
 
@@ -93,14 +95,14 @@ class GradientFile(Section):
 Workload = Annotated[Training | Synthetic | GradientFile, Field(discriminator="kind")]
 
 
-class NoDevice(Section):
+class NoDeviceSection(Section):
     """Compute takes no time."""
 
     kind: Literal["none"] = "none"
 
 
-class FixedDevice(Section):
-    """Compute takes the times given here."""
+class FixedDeviceSection(Section):
+    """Compute takes fixed times."""
 
     kind: Literal["fixed"]
     forward: Time
@@ -108,29 +110,31 @@ class FixedDevice(Section):
     backward: Time
     """Backward pass of one step."""
     memory_rate: Rate | None = None
-    """Memory bandwidth that encoding and decoding are charged for; by default they take no time."""
+    """Memory bandwidth for encoding and decoding; by default they take no time."""
 
 
-class RooflineDevice(Section):
-    """Compute takes as long as a known accelerator needs for the counted operations and bytes."""
+class RooflineDeviceSection(Section):
+    """Compute takes as long as a known accelerator needs for the operations and bytes (roofline model)."""
 
     kind: Literal["roofline"]
     model: Literal["v100", "a100", "h100", "p100", "t4"]
     """Accelerator."""
 
 
-Device = Annotated[NoDevice | FixedDevice | RooflineDevice, Field(discriminator="kind")]
+DeviceSection = Annotated[
+    NoDeviceSection | FixedDeviceSection | RooflineDeviceSection, Field(discriminator="kind")
+]
 
 
 if TYPE_CHECKING:
-    Collective = CollectiveSection
+    AnyCollectiveSection = CollectiveSection
 else:
     _SECTIONS = tuple(spec.section for spec in COLLECTIVES.values())
-    Collective = Annotated[Union[_SECTIONS], Field(discriminator="kind")]  # noqa: UP007 (as many as there are)
+    AnyCollectiveSection = Annotated[Union[_SECTIONS], Field(discriminator="kind")]  # noqa: UP007 (as many as there are)
 
 
 class Published(Section):
-    """A published throughput, shown beside the simulated one and never mixed into it."""
+    """A published throughput, shown beside the simulated one."""
 
     label: str
     """What it is called in the figure."""
@@ -141,69 +145,69 @@ class Published(Section):
 
 
 class JobSections(Section):
-    """What a job is made of."""
+    """The sections of a job."""
 
     workers: Workers
     """Training ranks and where they run."""
     workload: Workload
     """Where gradients come from."""
-    device: Device = NoDevice()
+    device: DeviceSection = NoDeviceSection()
     """How long compute takes."""
     codec: CodecOptions
     """How gradients are encoded."""
-    collective: Collective
-    """How workers' messages are brought together."""
+    collective: AnyCollectiveSection
+    """How workers' messages are aggregated."""
     published: tuple[Published, ...] = ()
     """Published results to compare with."""
 
 
-class Job(JobSections):
-    """One of several jobs on the same network: what it does not say is as the variant says."""
+class JobSection(JobSections):
+    """One of several jobs on the same network; keys left out have the variant's values."""
 
     name: Name
     """Name in tables and figures, after the variant's: lower-case letters, digits and '-'."""
     start: Time = 0
-    """When it begins."""
+    """When the job starts."""
 
 
 class NetworkSections(Section):
-    """What jobs run on."""
+    """The network that jobs run on."""
 
     topology: AnyTopology
     """Hosts, switches and links."""
 
 
 class Settings(JobSections, NetworkSections):
-    """What a scenario compares: the sections every variant has, and may change."""
+    """The sections of every variant."""
 
     faults: tuple[Fault, ...] = ()
-    """What goes wrong."""
-    jobs: tuple[Job, ...] = ()
-    """Jobs that share the network, each with a name and what it changes; without it there is one."""
+    """Faults of the network and of workers."""
+    jobs: tuple[JobSection, ...] = ()
+    """Jobs that share the network, each with a name and the keys it changes; by default there is one job."""
 
 
 class Variant(Settings):
-    """One alternative, complete. Where it has `jobs`, its own job sections are those of the first."""
+    """One alternative, complete. If it has `jobs`, its own job sections equal those of the first job."""
 
     name: Name
     """Name in tables and figures: lower-case letters, digits and '-'."""
 
 
 class Header(Section):
-    """What all variants share."""
+    """The keys that all variants share."""
 
     @field_validator("name")
     @classmethod
     def _latest_is_taken(cls, name: str) -> str:
         if name == "latest":
-            raise ValueError("the name latest is taken\nit points to the latest run: use another name")
+            raise ValueError("the name latest is reserved\nit points to the latest run: use another name")
         return name
 
     name: Name
-    """Name of the scenario and of the folder of its runs: lower-case letters, digits and '-'; not latest."""
+    """Name of the scenario and of its folder of runs: lower-case letters, digits and '-'; not latest."""
     description: str = ""
     """What the scenario shows, in a sentence or two."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Decides everything random; same seed, same results."""
+    """Seed of all random draws; the same seed gives the same results."""
     profiles: tuple[SwitchProfile, ...] = ()
-    """Switch profiles of one's own, each a mapping or the path of a YAML file that holds one."""
+    """Custom switch profiles, each a mapping or the path of a YAML file with one."""

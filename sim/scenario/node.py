@@ -1,7 +1,7 @@
-"""The YAML of a scenario as a tree that knows on which line every value was written, and its path.
+"""The YAML of a scenario as a tree of values with their lines and paths.
 
-Aliases and merge keys (`<<`) are resolved: what they bring keeps the lines where it stands. Keys that begin
-with `x-` are for people and for anchors: nobody reads them. How much may come of a text is limited.
+Aliases and merge keys (`<<`) are resolved; their values keep their own lines. Keys that begin with `x-` are
+ignored: they are for comments and anchors. Depth and number of values are limited.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from netfold.sim.errors import Mistakes, ScenarioError, UnreadValueError, shown
-from netfold.sim.scenario.compose import COMMAND_LINE, DEPTH_MAX, Scalar, Written, compose
+from netfold.sim.errors import Mistakes, ScenarioError, UnreadableValueError, shown
+from netfold.sim.scenario.compose import COMMAND_LINE, DEPTH_MAX, Scalar, YamlValue, compose
 
-EXTENSION = "x-"  # how keys begin that are ignored
-NODES_MAX = 100_000  # of a document, with every alias written out
+EXTENSION = "x-"  # prefix of ignored keys
+NODES_MAX = 100_000  # of a document, with all aliases expanded
 
-__all__ = ["COMMAND_LINE", "EXTENSION", "Node", "already", "parse"]
+__all__ = ["COMMAND_LINE", "EXTENSION", "Node", "duplicate_hint", "parse"]
 
 
 @dataclass(frozen=True)
 class Node:
-    """One value, where it was written, and its path there; list items go by their `name` if they have one."""
+    """One value with its file, line and path; list items go by their `name` if they have one."""
 
     value: Scalar | Mapping[str, Node] | tuple[Node, ...]
     file: str
@@ -29,7 +29,7 @@ class Node:
 
     @property
     def children(self) -> dict[str, Node]:
-        """What lies directly below: by key, or by label (name or index) in a list; empty for a scalar."""
+        """Direct children: by key, or by label (name or index) in a list; empty for a scalar."""
         if isinstance(self.value, Mapping):
             return dict(self.value)
         if isinstance(self.value, tuple):
@@ -38,7 +38,7 @@ class Node:
 
     @property
     def plain(self) -> object:
-        """The value without places: scalars, dicts and tuples."""
+        """The value without lines: scalars, dicts and tuples."""
         if isinstance(self.value, Mapping):
             return {key: child.plain for key, child in self.value.items()}
         if isinstance(self.value, tuple):
@@ -51,7 +51,7 @@ class Node:
         return f"{self.file}:{self.line}" if self.line else self.file
 
     def nearest(self, path: Sequence[str]) -> tuple[Node, tuple[str, ...]]:
-        """The node at `path`, or the deepest one on the way, and the part of the path that is missing."""
+        """The node at `path`, or its deepest ancestor, and the missing part of the path."""
         node = self
         for depth, part in enumerate(path):
             child = node.children.get(part)
@@ -61,14 +61,14 @@ class Node:
         return node, ()
 
     def error(self, message: str, hint: str = "", missing: Sequence[str] = ()) -> ScenarioError:
-        """An error at this node, or at a path below it that was not written."""
+        """An error at this node, or at a missing path below it."""
         path = ".".join(part for part in (self.path, *missing) if part)
         return ScenarioError(self.file, self.line, path, message, hint)
 
 
-def already(first: Node, written: str) -> str:
-    """Hint for what stands twice in the value written at a path: where it stands first."""
-    place = f"on line {first.line}" if first.line else f"in {COMMAND_LINE} {written}"
+def duplicate_hint(first: Node, path: str) -> str:
+    """The hint for a duplicate: where the first one is."""
+    place = f"on line {first.line}" if first.line else f"in {COMMAND_LINE} {path}"
     return f"it is already {place}"
 
 
@@ -82,13 +82,13 @@ def parse(
 ) -> Node:
     """Read one YAML document.
 
-    What is wrong with single values goes to `mistakes` if there is one, and they are left out.
+    Mistakes of single values go to `mistakes` if given, and the values are left out.
 
     Raises
     ------
     ScenarioError
-        Broken syntax, several documents, too many levels or values, and without `mistakes`: a key that
-        appears twice or is no text, a custom tag, a circle, a merge key without a mapping.
+        Broken syntax, several documents, too many levels or values; without `mistakes` also a key that
+        appears twice or is not text, a custom tag, a circular alias, a merge key without a mapping.
     """
     found = Mistakes() if mistakes is None else mistakes
     node = _Reader(file, path, found).read(compose(file, text, first_line, path), path)
@@ -98,80 +98,82 @@ def parse(
 
 
 class _Reader:
-    """Writes out what was composed: aliases, merge keys and paths."""
+    """Builds nodes from YAML values: expands aliases and merge keys, and adds paths."""
 
     def __init__(self, file: str, path: str, mistakes: Mistakes) -> None:
         self._file = file
-        self._written = path  # of the whole document
+        self._whole_path = path  # of the whole document
         self._mistakes = mistakes
         self._open: set[int] = set()  # containers being read, to notice an alias inside its own anchor
         self._count = 0
 
-    def read(self, written: Written, path: str, line: int | None = None) -> Node:
-        """What was written at a path; a value of a mapping has the line of its key."""
-        line = written.line if line is None else line
+    def read(self, yaml_value: YamlValue, path: str, line: int | None = None) -> Node:
+        """The node of a YAML value at a path; a value of a mapping has the line of its key."""
+        line = yaml_value.line if line is None else line
         self._count += 1
         if self._count > NODES_MAX:
             raise ScenarioError(
                 self._file,
                 line,
                 path,
-                f"more than {NODES_MAX} values, with all aliases written out",
+                f"more than {NODES_MAX} values, with all aliases expanded",
                 "use fewer aliases of aliases, or fewer variants",
             )
-        if written.wrong:
-            message, _, hint = written.wrong.partition("\n")
-            self._mistakes.add(UnreadValueError(self._file, line, path, message, hint))
+        if yaml_value.problem:
+            message, _, hint = yaml_value.problem.partition("\n")
+            self._mistakes.add(UnreadableValueError(self._file, line, path, message, hint))
             return Node(None, self._file, line, path)
-        if written.kind == "scalar":
-            return Node(written.scalar, self._file, line, path)
-        if id(written) in self._open:
+        if yaml_value.kind == "scalar":
+            return Node(yaml_value.scalar, self._file, line, path)
+        if id(yaml_value) in self._open:
             message = "an alias refers to the value it is part of"
-            self._mistakes.add(UnreadValueError(self._file, line, path, message))
+            self._mistakes.add(UnreadableValueError(self._file, line, path, message))
             return Node(None, self._file, line, path)
         if len(self._open) == DEPTH_MAX:
-            message = f"more than {DEPTH_MAX} mappings and lists inside of each other"
-            raise ScenarioError(self._file, line, path, message, "use fewer aliases inside of aliases")
-        self._open.add(id(written))
-        value = self._mapping(written, path) if written.kind == "mapping" else self._list(written, path)
-        self._open.remove(id(written))
+            message = f"more than {DEPTH_MAX} nested mappings and lists"
+            raise ScenarioError(self._file, line, path, message, "use fewer nested aliases")
+        self._open.add(id(yaml_value))
+        value = (
+            self._mapping(yaml_value, path) if yaml_value.kind == "mapping" else self._list(yaml_value, path)
+        )
+        self._open.remove(id(yaml_value))
         return Node(value, self._file, line, path)
 
     def _add(self, line: int, path: str, message: str, hint: str = "") -> None:
         self._mistakes.add(ScenarioError(self._file, line, path, message, hint))
 
-    def _mapping(self, written: Written, path: str) -> dict[str, Node]:
+    def _mapping(self, yaml_value: YamlValue, path: str) -> dict[str, Node]:
         children: dict[str, Node] = {}
-        merged: list[Written] = []
-        for key, value in self._own(written, path):
+        merged: list[YamlValue] = []
+        for key, value in self._read_pairs(yaml_value, path):
             if key.is_merge:
-                merged += self._merged(value, key.line, path)
+                merged += self._merge_sources(value, key.line, path)
                 continue
             name = str(key.scalar)
             if name in children:
-                first = already(children[name], self._written)
+                first = duplicate_hint(children[name], self._whole_path)
                 self._add(key.line, path, f"the key {shown(name)} appears twice", first)
                 continue
             children[name] = self.read(value, f"{path}.{name}".lstrip("."), key.line)
-        for mapping in merged:  # what stands here wins, and of several mappings the first
-            for name, child in self._brought(mapping, path).items():
+        for mapping in merged:  # keys of this mapping win, then those of the first merged mapping
+            for name, child in self._merge_children(mapping, path).items():
                 children.setdefault(name, child)
         return children
 
-    def _own(self, written: Written, path: str) -> Iterator[tuple[Written, Written]]:
-        """Keys and values of a mapping that somebody reads."""
-        for key, value in written.pairs:
+    def _read_pairs(self, yaml_value: YamlValue, path: str) -> Iterator[tuple[YamlValue, YamlValue]]:
+        """Keys and values of a mapping, without ignored keys."""
+        for key, value in yaml_value.pairs:
             name = key.scalar
-            if key.wrong:
-                self._add(key.line, path, *key.wrong.split("\n"))
+            if key.problem:
+                self._add(key.line, path, *key.problem.split("\n"))
             elif not isinstance(name, str):
                 what = shown(name) if key.kind == "scalar" else f"a {key.kind}"
                 self._add(key.line, path, f"a key must be text, found {what}", "quote it")
             elif not name.startswith(EXTENSION):
                 yield key, value
 
-    def _merged(self, value: Written, line: int, path: str) -> list[Written]:
-        """The mappings that a merge key names."""
+    def _merge_sources(self, value: YamlValue, line: int, path: str) -> list[YamlValue]:
+        """The mappings of a merge key."""
         found = value.items if value.kind == "list" else [value]
         for one in found:
             if one.kind != "mapping":
@@ -180,18 +182,18 @@ class _Reader:
                 self._add(line, path, message, "give it an alias of a mapping, for example <<: *shared")
         return [one for one in found if one.kind == "mapping"]
 
-    def _brought(self, mapping: Written, path: str) -> dict[str, Node]:
+    def _merge_children(self, mapping: YamlValue, path: str) -> dict[str, Node]:
         node = self.read(mapping, path)
         return node.children if isinstance(node.value, Mapping) else {}
 
-    def _list(self, written: Written, path: str) -> tuple[Node, ...]:
+    def _list(self, yaml_value: YamlValue, path: str) -> tuple[Node, ...]:
         return tuple(
-            self.read(item, f"{path}.{_written_name(item) or index}")
-            for index, item in enumerate(written.items)
+            self.read(item, f"{path}.{_name_of(item) or index}")
+            for index, item in enumerate(yaml_value.items)
         )
 
 
-def _written_name(item: Written) -> str:
+def _name_of(item: YamlValue) -> str:
     return next(
         (str(value.scalar) for key, value in item.pairs if key.scalar == "name" and value.kind == "scalar"),
         "",

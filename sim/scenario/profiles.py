@@ -1,4 +1,4 @@
-"""Switch profiles that a scenario brings: a known one and what differs, there or in a file of its own."""
+"""Custom switch profiles of a scenario: a known profile and what differs, in the scenario or a YAML file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROFILE_BYTES_MAX = 2**20
 
 
 def _limit(quantity: Quantity) -> tuple[BeforeValidator, PlainSerializer, WithJsonSchema]:
-    """How a quantity is written that may be 0: there is none of it, or it has no limit."""
+    """Field type of a quantity that may be 0: none of it, or no limit."""
     schema = {"type": "string", "pattern": quantity.pattern, "examples": [quantity.example]}
     return (
         BeforeValidator(quantity.parse),
@@ -45,25 +45,25 @@ _NAMES = {"merges": tuple(one.value for one in Merge if one is not Merge.GATHER)
 *_KNOWN, _LAST = PROFILES
 
 
-class _Keys(Section):
-    """A known switch and what differs from it; what is left out is as there. 0 is none of it, or no limit."""
+class _ProfileKeys(Section):
+    """A known profile and what differs from it; keys left out have its values. 0 means none, or no limit."""
 
     name: Name
-    """What `topology.switch`, or a switch of a topology's file, calls it."""
-    like: str = Field(description=f"Known profile that it starts from: {', '.join(_KNOWN)} or {_LAST}.")
+    """Name for `topology.switch`, and for switches in a topology file."""
+    like: str = Field(description=f"Known profile that it is based on: {', '.join(_KNOWN)} or {_LAST}.")
     summary: str = ""
-    """What it is."""
+    """What it is, in a few words."""
 
 
 def _several(names: tuple[str, ...]) -> Any:
-    """The type of a list of some of these names."""
+    """The field type of a list of some of these names."""
     a_name: Any = Literal
     some: Any = tuple
     return some[a_name[names], ...]
 
 
 def _field(field: DataclassField[Any]) -> tuple[Any, Any]:
-    """A limit of a switch, as pydantic takes it."""
+    """The pydantic field of a limit of a switch."""
     about = described(field.metadata["meaning"])
     if field.name in _NAMES:
         return _several(_NAMES[field.name]), Field(default_factory=tuple, description=about)
@@ -78,18 +78,18 @@ _FIELDS = {
     if "meaning" in field.metadata
 }
 if TYPE_CHECKING:
-    SwitchProfile = _Keys
+    SwitchProfile = _ProfileKeys
 else:
     SwitchProfile = create_model(
         "SwitchProfile",
-        __base__=_Keys,
-        __doc__=_Keys.__doc__,
+        __base__=_ProfileKeys,
+        __doc__=_ProfileKeys.__doc__,
         **{key: _field(field) for key, field in _FIELDS.items()},
     )
 
 
-def with_files(document: Node, folder: Path, mistakes: Mistakes) -> Node:
-    """A scenario whose profiles are all mappings: for a path stands what its file says.
+def with_profile_files(document: Node, folder: Path, mistakes: Mistakes) -> Node:
+    """The scenario with the profiles of files read in, so that all are mappings.
 
     Files that cannot be read, or are broken YAML, go to `mistakes` and are left out.
     """
@@ -101,7 +101,7 @@ def with_files(document: Node, folder: Path, mistakes: Mistakes) -> Node:
         if not isinstance(item.value, str):
             items.append(item)
             continue
-        with mistakes.kept():
+        with mistakes.collecting():
             items.append(_from_file(item, folder))
     read = Node(tuple(items), listed.file, listed.line, listed.path)
     return Node({**document.children, "profiles": read}, document.file, document.line, document.path)
@@ -112,20 +112,20 @@ def _from_file(item: Node, folder: Path) -> Node:
     try:
         text = read_text(path, PROFILE_BYTES_MAX)
     except UnreadableError as error:
-        hint = "give a mapping, or the path of a YAML file that holds one, relative to the scenario file"
+        hint = "give a mapping, or the path of a YAML file with one, relative to the scenario file"
         raise item.error(f"cannot read {shown(item.value)}: {error.message}", hint) from None
     return parse(str(path), text)
 
 
-def own_profiles(
+def custom_profiles(
     sections: tuple[SwitchProfile, ...], document: Node, mistakes: Mistakes
 ) -> dict[str, Profile]:
-    """Profiles of a scenario by name; a name that is taken, and a profile that cannot be, is a mistake."""
+    """Profiles of a scenario by name; duplicate names and invalid profiles go to `mistakes`."""
     made: dict[str, Profile] = {}
     nodes = document.children["profiles"].value if sections else ()
     assert isinstance(nodes, tuple)
     for section, node in zip(sections, nodes, strict=True):
-        with mistakes.kept():
+        with mistakes.collecting():
             if section.name in made:
                 raise node.error(f"the name {section.name!r} appears twice", "use another name")
             made[section.name] = _made(section, node)
@@ -133,12 +133,12 @@ def own_profiles(
 
 
 def read_profile(path: str) -> Profile:
-    """The profile of a file that holds one.
+    """The profile in a YAML file.
 
     Raises
     ------
     ScenarioError
-        It cannot be read, or is no profile.
+        It cannot be read, or is not a profile.
     """
     node = _from_file(Node(path, path, 0, ""), Path())
     try:

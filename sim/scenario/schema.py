@@ -1,7 +1,7 @@
-"""JSON Schema of a scenario file, for completion and checking while one types.
+"""JSON Schema of scenario files, for completion and checks in an editor.
 
-The schema knows keys, types, ranges and units, but not whether a variant is complete, because a section
-may be written in parts, some shared and some in each variant: `netfold validate` says that.
+The schema has keys, types, ranges and units. It does not check whether a variant is complete, because a
+section may be split between the shared part and each variant: `netfold validate` checks that.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from netfold.sim.scenario.models import Header, Settings, Variant
 from netfold.sim.scenario.node import EXTENSION
 
-_EXTENSIONS: dict[str, Any] = {f"^{EXTENSION}": {}}  # keys that nobody reads
+_EXTENSIONS: dict[str, Any] = {f"^{EXTENSION}": {}}  # ignored keys
 
 
 def schema() -> dict[str, Any]:
@@ -24,7 +24,7 @@ def schema() -> dict[str, Any]:
     definitions["Workers"] = {"anyOf": [definitions["Workers"], {"type": "integer", "minimum": 1}]}
     definitions["SwitchProfile"] = {"anyOf": [definitions["SwitchProfile"], {"type": "string"}]}
     variants = {
-        "description": "Alternatives to compare: each has a name and what it changes.",
+        "description": "Alternatives to compare, each with a name and the keys it changes.",
         "type": "array",
         "minItems": 1,
         "items": _partial(variant) | {"required": ["name"]},
@@ -43,14 +43,16 @@ def schema() -> dict[str, Any]:
 
 
 def _partial(schema: Any) -> Any:
-    """A schema that also takes a part of what it describes: no key is required, several kinds may match."""
+    """The schema for parts of what it describes: no key is required, and several kinds may match."""
     if isinstance(schema, list):
         return [_partial(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     noise = {"title"} if isinstance(schema.get("title"), str) else set()
-    kept = {key: value for key, value in schema.items() if key not in noise | {"required", "discriminator"}}
-    partial = {"anyOf" if key == "oneOf" else key: _partial(value) for key, value in kept.items()}
+    remaining = {
+        key: value for key, value in schema.items() if key not in noise | {"required", "discriminator"}
+    }
+    partial = {"anyOf" if key == "oneOf" else key: _partial(value) for key, value in remaining.items()}
     if partial.get("additionalProperties") is False:
         partial["patternProperties"] = _EXTENSIONS
     return partial

@@ -1,4 +1,4 @@
-"""The text of a scenario: from a file, from standard input, or as it is."""
+"""Reads the text of a scenario from a file, standard input, or a string."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from netfold.spelling import closest
 
 SCENARIO_BYTES_MAX = 2**20
 STANDARD_INPUT = "-"
-_LISTED_MAX = 1000  # files of a folder among which the nearest name is looked for
+_LISTED_MAX = 1000  # files of a folder that are searched for the nearest name
 
 
 @dataclass(frozen=True)
-class Text:
-    """A scenario that lies in no file; what it names is relative to the working folder."""
+class ScenarioText:
+    """A scenario without a file; its paths are relative to the working folder."""
 
     text: str
-    name: str  # what errors call it
+    name: str  # the name in errors
 
 
-def read_source(path: str | Path | Text) -> tuple[str, Path, bytes]:
-    """What errors call a scenario, the folder of what it names, and its text; "-" is standard input.
+def read_source(path: str | Path | ScenarioText) -> tuple[str, Path, bytes]:
+    """The scenario's name in errors, the folder of its paths, and its text; "-" is standard input.
 
     Raises
     ------
     ScenarioError
-        It cannot be read; the hint names another file where one is near.
+        It cannot be read; the hint suggests a file with a similar name.
     """
-    if isinstance(path, Text):
+    if isinstance(path, ScenarioText):
         return path.name, Path(), path.text.encode("utf-8", "surrogatepass")
     try:
         if str(path) == STANDARD_INPUT:
@@ -43,7 +43,7 @@ def read_source(path: str | Path | Text) -> tuple[str, Path, bytes]:
 
 
 def _near(path: Path, is_missing: bool) -> str:
-    """A hint that names another file."""
+    """A hint that suggests another file."""
     if path.is_dir():
         inside = sorted(str(file) for file in islice(path.glob("*.yaml"), _LISTED_MAX))
         return f"give a file, for example {inside[0]}" if inside else "give the path of a scenario file"

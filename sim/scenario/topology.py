@@ -1,4 +1,4 @@
-"""The network that a variant describes, built."""
+"""Builds the network of a variant."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import networkx as nx
 
-from netfold.sim.errors import ScenarioError, shown, together
+from netfold.sim.errors import ScenarioError, as_one_error, shown
 from netfold.sim.files.foreign import UnreadableError, read_text
 from netfold.sim.scenario.load import Scenario
 from netfold.sim.scenario.models import Variant
@@ -19,7 +19,7 @@ GRAPH_BYTES_MAX = 2**26  # of a file: some 400 bytes for each of the most links
 
 
 def build_topology(scenario: Scenario, variant: Variant) -> nx.Graph:
-    """Graph of a variant's topology; a file is looked for beside the scenario.
+    """The graph of a variant's topology; the path of a file is relative to the scenario.
 
     Raises
     ------
@@ -41,13 +41,13 @@ def build_topology(scenario: Scenario, variant: Variant) -> nx.Graph:
                 raise scenario.error(f"topology.{size.key}", message, size.hint, variant.name)
         return topology.graph()
     except TopologyError as error:
-        raise together(
+        raise as_one_error(
             _refused(scenario, variant, path, prefix + mistake) for mistake in error.mistakes
         ) from None
 
 
 def _refused(scenario: Scenario, variant: Variant, path: str, text: str) -> ScenarioError:
-    """A mistake of a graph in the words of a scenario; those with a next step have it behind a semicolon."""
+    """The scenario error for a mistake in a graph; text after a semicolon is the hint."""
     message, _, hint = text.partition("; ")
     return scenario.error(path, message, hint, variant.name)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from netfold.homomorphic.codec import Merge, Message, Scaling
 from netfold.homomorphic.numbers.exponents import block_exponents
 from netfold.sim.collectives.between_hosts import HostPlan
-from netfold.sim.collectives.collective import Collective, Stage
+from netfold.sim.collectives.collective import Collective, RunContext
 from netfold.sim.collectives.in_network.run import InNetwork
 from netfold.sim.collectives.ring.run import Ring
 from netfold.sim.engine.interface import BACKOFF_MAX, Frame, Job
@@ -69,8 +69,8 @@ def ring(workers: int, frame: Frame = frame_of("udp-256"), device: Any = None, *
 
     def start(environment: simpy.Environment, fabric: Fabric) -> Collective:
         hosts = Hosts(environment, [Condition()] * workers)
-        stage = Stage(environment, fabric, hosts, tuple(range(workers)), device or NoDevice(), seed)
-        return Ring(plan, stage)
+        context = RunContext(environment, fabric, hosts, tuple(range(workers)), device or NoDevice(), seed)
+        return Ring(plan, context)
 
     return start
 

@@ -1,4 +1,4 @@
-"""Where a job's packets could be added up, the fastest way first: a switch alone, or a tree below it."""
+"""Candidate places for a job's aggregation, the fastest first: a switch alone, or a tree below it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import NamedTuple
 import networkx as nx
 import numpy as np
 
-from netfold.sim.collectives.in_network.section import InNetwork
+from netfold.sim.collectives.in_network.section import InNetworkSection
 from netfold.sim.collectives.in_network.switches import Switches
 from netfold.sim.collectives.in_network.tree import Tree, build_tree, one_switch
 from netfold.sim.engine.interface import Job
 from netfold.sim.errors import ScenarioError
-from netfold.sim.keys.place import Place
+from netfold.sim.keys.location import Location
 from netfold.sim.plan.idle_network import Pace, job_pace, words_per_s
-from netfold.sim.plan.placement import told
+from netfold.sim.plan.placement import split_message_and_hint
 from netfold.spelling import NAMES_SHOWN, names_hint
 from netfold.switch.fit import can_run, suits
 from netfold.switch.profiles import PROFILES
 from netfold.topologies.graph import TopologyError
 from netfold.topologies.placement import place_aggregators
 
-COMPARED_MAX = 64  # roots whose pace is worked out; further ones are tried where none of these fits
+COMPARED_MAX = 64  # roots whose pace is computed; others are tried if none of these fits
 NAMED_MAX = 8  # places that an error lists
 
 
@@ -36,28 +36,28 @@ class Candidate(NamedTuple):
     pace: Pace
 
     @property
-    def called(self) -> str:
-        """How errors call it."""
+    def name_in_errors(self) -> str:
+        """What errors call it."""
         return f"{self.root} with a tree below" if self.tree.parents[1:] else self.root
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """All places that a scenario leaves open for one job."""
+    """All places where a scenario allows one job to aggregate."""
 
     graph: nx.Graph
     switches: Switches
-    section: InNetwork
-    place: Place
+    section: InNetworkSection
+    location: Location
     hosts: tuple[str, ...]  # of the workers, in rank order
     tree_route: int
     job_on: Callable[[Tree], Job]
 
     def __iter__(self) -> Iterator[Candidate]:
-        """One after the other, the fastest first.
+        """Yield all candidates, the fastest first.
 
-        As fast as the workers' own links is the best there is, so the first such place is handed out at once.
-        Of places that are equally fast the nearest comes first, and one switch before a tree.
+        No place is faster than the workers' own links, so a candidate as fast as these is yielded at once.
+        Of equally fast places the nearest comes first, and one switch before a tree.
         """
         roots = self._roots()
         best = self._of_own_links()
@@ -73,7 +73,7 @@ class Candidates:
             yield from self._at(root)
 
     def _at(self, root: str) -> Iterator[Candidate]:
-        """A switch alone and as the root of a tree, as far as both are allowed and differ."""
+        """Yield a switch alone and as the root of a tree, if both are allowed and differ."""
         network = self.switches.network
         node = network.nodes.index(root)
         wanted = self.section.aggregators if self.section.spec.may_be_tree else "one"
@@ -97,38 +97,44 @@ class Candidates:
         return words_per_s(self.job_on(one_switch(nodes[0], len(nodes))).frame, slowest_bps)
 
     def _roots(self) -> list[str]:
-        """Switches that may be the root, the nearest first."""
+        """Switches that can be the root, the nearest first."""
         section, profiles = self.section, self.switches.profiles
         if section.switch != "auto":
             if section.switch not in profiles:
                 hint = names_hint(section.switch, profiles, "switches", NAMES_SHOWN)
-                raise self.place.job_error(
+                raise self.location.job_error(
                     "collective.switch", f"there is no switch {section.switch!r}", hint
                 )
             return [section.switch]
         kinds = {kind.name: kind for kind in profiles.values()}
         able = (
             {name for name, kind in kinds.items() if suits(kind, section.program)}
-            or {name for name, kind in kinds.items() if can_run(kind, section.program)}  # told why it cannot
-            or {name for name, kind in kinds.items() if kind.is_programmable}  # too
+            or {
+                name for name, kind in kinds.items() if can_run(kind, section.program)
+            }  # rejected later, with a reason
+            or {name for name, kind in kinds.items() if kind.is_programmable}  # likewise
         )
         try:
             return place_aggregators(self.graph, self.hosts, able.__contains__)
         except TopologyError as error:
-            known = {**PROFILES, **self.place.scenario.profiles}
+            known = {**PROFILES, **self.location.scenario.profiles}
             programmable = ", ".join(name for name, kind in known.items() if kind.is_programmable)
-            message, hint = told(self.graph, error)
-            raise self.place.error(self.switches.profile_key, message, f"{hint}: {programmable}") from None
+            message, hint = split_message_and_hint(self.graph, error)
+            raise self.location.error(self.switches.profile_key, message, f"{hint}: {programmable}") from None
 
 
 def none_fits(refused: Sequence[tuple[Candidate, ScenarioError]]) -> ScenarioError:
-    """Why no place fits: the reason of the fastest, and what else was tried."""
+    """The error if no place fits: the reason of the fastest, and the other places tried."""
     (first, error), *others = refused
     if not others or all(str(other) == str(error) for _, other in others):
         return error
-    names = [candidate.called for candidate, _ in others]
+    names = [candidate.name_in_errors for candidate, _ in others]
     more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
-    tried = f"tried in vain: {first.called} (as told), {', '.join(names[:NAMED_MAX])}{more}"
+    tried = f"also tried: {', '.join(names[:NAMED_MAX])}{more}"
     return ScenarioError(
-        error.file, error.line, error.path, f"{first.called}: {error.message}", f"{error.hint}; {tried}"
+        error.file,
+        error.line,
+        error.path,
+        f"{first.name_in_errors}: {error.message}",
+        f"{error.hint}; {tried}",
     )

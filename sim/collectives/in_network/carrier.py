@@ -1,4 +1,4 @@
-"""How long switches take for messages, for codecs that choose by it."""
+"""Time that switches take for messages, for codecs that choose by it."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from netfold.topologies.routing import Network
 
 @dataclass(frozen=True, kw_only=True)
 class WindowCarrier(Carrier):
-    """Messages of an operation follow each other at once, in whole units, and so many are under way."""
+    """A carrier of windows: messages of an operation follow each other in whole units, without gaps."""
 
     window_words: int
-    sends_exponents_ahead: bool  # of messages with a block per unit, by a window
+    sends_exponents_ahead: bool  # one window ahead, of messages with one block per unit
 
     def time_ps(self, operation: Sequence[MessageSize]) -> int:
-        """See `Carrier`."""
+        """Time of an operation; exponents sent ahead cost no extra round trip."""
         are_ahead = all(size.block_elements == self.unit_elements for size in operation)
         if not (self.sends_exponents_ahead and are_ahead):
             return super().time_ps(operation)
         return sum(self._scaled_ps(self._padded(size.words)) for size in operation if size.words)
 
     def plain_ps(self, messages: Sequence[int]) -> int:
-        """See `Carrier`."""
+        """Time of messages with these numbers of words, as one stream."""
         return self._stream_ps(sum(self._padded(words) for words in messages))
 
     def _padded(self, words: int) -> int:
         return -(-words // self.unit_elements) * self.unit_elements
 
     def _scaled_ps(self, words: int) -> int:
-        """The first values leave when the first exponents are back, and when all of the window's are sent."""
+        """The first values follow the window's exponents, and not before the first of these are back."""
         ahead_ps = self.words_ps(min(words, self.window_words))
         return max(self._trip_ps, ahead_ps) + self._stream_ps(words)
 
     def _stream_ps(self, words: int) -> int:
-        """Window after window; each but the last waits for its first answer, if not for the link."""
+        """Window after window; each except the last waits for its first answer or for the link."""
         if not words:
             return 0
         full = -(-words // self.window_words) - 1
@@ -49,12 +49,12 @@ class WindowCarrier(Carrier):
 
     @property
     def _trip_ps(self) -> int:
-        """From sending one unit to its answer."""
+        """Round trip of one unit."""
         return self.latency_ps + self.words_ps(self.unit_elements)
 
 
 def window_carrier(network: Network, job: Job, device: Device) -> WindowCarrier:
-    """A job on its switches: the round trip beside the words' own time, and the rate of its busiest link."""
+    """The carrier of a job on switches: its round trip without words, and its busiest link's rate."""
     frame = job.frame
     packet_bytes = frame.wire_bytes(job.lanes * frame.elements, first=True, last=True)
     trip_ps = full_window_trip_ps(network, job_traffic(network, job), Window(frame, 1, packet_bytes))

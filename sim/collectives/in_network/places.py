@@ -1,4 +1,4 @@
-"""Where in a switch's slots a word was merged: the law of the engine, counted along with what is sent."""
+"""The slot of a switch in which a word was merged: the engine's rule, applied to what workers send."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class _Stream(NamedTuple):
     lanes: tuple[int, ...]  # of each: words received per word sent
     lead: int  # units ahead of the first word
     window: int  # units
-    turns: NDArray[np.int64]  # (window,) units that each window slot had had before
+    turns: NDArray[np.int64]  # (window,) units that each window slot had carried before
 
 
 class Places:
-    """The latest operations of one job, stream by stream; whoever is first to open a stream notes it."""
+    """The latest operations of one job, stream by stream; the first worker to open a stream records it."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -37,7 +37,7 @@ class Places:
         self._turns = np.zeros(job.slots_count // job.unit_packets, np.int64)
 
     def begin(self, worker: int) -> None:
-        """A worker begins its next operation."""
+        """Record that a worker begins its next operation."""
         number = self._begun[worker]
         self._begun[worker] += 1
         if number not in self._operations:
@@ -47,7 +47,7 @@ class Places:
     def open(
         self, worker: int, parts: Sequence[int], segments: Sequence[Segment], is_scaled: bool = False
     ) -> None:
-        """A worker opens a stream of its operation, which carries these of its messages."""
+        """Record that a worker opens a stream of its operation for these of its messages."""
         self._opened[worker] += 1
         if self._opened[worker] <= self._streams_count:
             return
@@ -64,7 +64,7 @@ class Places:
         self._turns[:window] += (sum(units) + lead - np.arange(window) + window - 1) // window
 
     def locate(self, operation: int, part: int, word: int) -> str:
-        """See `Collective.locate`. All workers use the same slot for the same word."""
+        """Slot, version and unit of a word; all workers use the same slot for the same word."""
         job = self._job
         stream = next(one for one in self._operations[operation] if part in one.parts)
         index = stream.parts.index(part)

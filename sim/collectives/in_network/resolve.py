@@ -1,4 +1,4 @@
-"""Aggregation in switches: what a scenario says of it, checked, placed and in integers."""
+"""Resolves aggregation in switches: checks the section, places the job, and makes its plan."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from netfold.sim.collectives.codec_fit import check_workers, fitted
 from netfold.sim.collectives.in_network.candidates import Candidate, Candidates, none_fits
 from netfold.sim.collectives.in_network.carrier import window_carrier
 from netfold.sim.collectives.in_network.comparison import is_ring_faster, slower_than_ring
-from netfold.sim.collectives.in_network.section import InNetwork
+from netfold.sim.collectives.in_network.section import InNetworkSection
 from netfold.sim.collectives.in_network.server import resolve_server
 from netfold.sim.collectives.in_network.switches import Request, Switches
 from netfold.sim.collectives.in_network.tree import Tree
@@ -21,9 +21,9 @@ from netfold.sim.collectives.ring.spec import SCHEDULE as RING
 from netfold.sim.collectives.timeouts import check_timeout
 from netfold.sim.engine.interface import Branch, Job, Overflow, Server
 from netfold.sim.errors import ScenarioError
-from netfold.sim.keys.place import Place
+from netfold.sim.keys.location import Location
 from netfold.sim.plan.collective import Passes
-from netfold.sim.plan.frames import frame_of, own_header_bytes
+from netfold.sim.plan.frames import custom_header_bytes, frame_of
 from netfold.sim.plan.idle_network import (
     Pace,
     Window,
@@ -31,16 +31,16 @@ from netfold.sim.plan.idle_network import (
     job_pace,
     job_traffic,
 )
-from netfold.sim.plan.placement import Hosts
+from netfold.sim.plan.placement import HostAllocation
 from netfold.sim.units import TIME
 from netfold.sim.workload.device import Device
 
-RING_FRAME = "roce-1024"  # of the ring that a job is compared with: a ring's default
+RING_FRAME = "roce-1024"  # default frame of a ring, for the comparison
 
 
 @dataclasses.dataclass(frozen=True)
-class Placed:
-    """A job of a switch program, and the codec with what it takes from the network."""
+class PlacedJob:
+    """A placed job of a switch program, and the codec adapted to the network."""
 
     job: Job
     codec: Codec
@@ -50,32 +50,32 @@ class Placed:
 
 @dataclasses.dataclass(frozen=True)
 class InNetworkResolver:
-    """Resolves one job's collective; `hosts` are its workers', in rank order."""
+    """Resolves one job's collective; `hosts` are those of its workers, in rank order."""
 
     graph: nx.Graph
     switches: Switches
-    occupied: Hosts
-    section: InNetwork
+    occupied: HostAllocation
+    section: InNetworkSection
     codec: Codec
     device: Device
-    place: Place
+    location: Location
     index: int  # of the job in its variant
     hosts: tuple[str, ...]
     elements: int  # that one operation sums
 
-    def resolve(self) -> Placed:
+    def resolve(self) -> PlacedJob:
         """The job.
 
         Raises
         ------
         ScenarioError
-            Nothing that can run the program, no room for it, a merge it cannot do, a timeout too short,
-            an index that does not count so many workers.
+            No switch can run the program or has room for it, a merge is unsupported, a timeout is too
+            short, or the codec does not support this number of workers.
         """
         section = self.section
         self._check_codec()
         if section.slots % section.message_packets:
-            raise self.place.job_error(
+            raise self.location.job_error(
                 "collective.slots",
                 f"{section.slots} slots cannot be divided into messages of {section.message_packets} packets",
                 f"use a multiple of {section.message_packets}",
@@ -88,7 +88,7 @@ class InNetworkResolver:
             except ScenarioError as error:
                 refused.append((candidate, error))
                 continue
-            self.switches.become(switches)
+            self.switches.adopt(switches)
             return dataclasses.replace(found, warnings=self._warnings(found.job))
         raise none_fits(refused)
 
@@ -97,17 +97,17 @@ class InNetworkResolver:
             self.graph,
             self.switches,
             self.section,
-            self.place,
+            self.location,
             self.hosts,
             self._route(0),
             self._job,
         )
 
     def _warnings(self, job: Job) -> tuple[str, ...]:
-        """Whether a ring would have been faster, and what to change then."""
+        """A warning if a ring would be faster, with a remedy."""
         if len(job.hosts) == 1:
             return ()
-        network, seed = self.switches.network, self.place.scenario.seed
+        network, seed = self.switches.network, self.location.scenario.seed
         ring = RING.pace(network, job.hosts, seed, self.index, frame_of(RING_FRAME))
         own = job_pace(network, job)
         if not is_ring_faster(own, ring, self.elements):
@@ -115,7 +115,7 @@ class InNetworkResolver:
         return (slower_than_ring(own, ring, network.link_names, self._remedy(own, ring)),)
 
     def _remedy(self, own: Pace, ring: Pace) -> str:
-        """What to change so that it is no slower than a ring."""
+        """The change that makes the job no slower than a ring."""
         section = self.section
         closed = [key for key in ("aggregators", "switch") if getattr(section, key) != "auto"]
         for keys in (*([key] for key in closed), *([closed] if len(closed) > 1 else [])):
@@ -127,41 +127,42 @@ class InNetworkResolver:
                 return f"use {changes} ({best / 1e9:.3g} G)"
         return "use more collective.slots" if own.is_windowed else "use collective: {kind: ring}"
 
-    def _placed(self, candidate: Candidate) -> Placed:
-        """The job where it is to be; fails as `resolve`."""
+    def _placed(self, candidate: Candidate) -> PlacedJob:
+        """The job at one candidate place; raises like `resolve`."""
         section, tree = self.section, candidate.tree
         overflow = self._overflow(candidate.root)
-        check_workers(self.place, self.codec, len(self.hosts), overflow)
+        check_workers(self.location, self.codec, len(self.hosts), overflow)
         stream_bps = candidate.pace.busiest.stream_bps
         request = Request(
-            self.place,
+            self.location,
             section,
             frame_of(section.frame).elements,
             self.codec.merges,
             overflow,
             stream_bps,
-            own_header_bytes(section.frame),
+            custom_header_bytes(section.frame),
         )
-        grant = self.switches.admit(request, tree)
+        allocation = self.switches.reserve(request, tree)
         job = dataclasses.replace(
-            self._job(tree, grant.slot_base, grant.loopback_links), overflow=Overflow[overflow.upper()]
+            self._job(tree, allocation.slot_base, allocation.loopback_links),
+            overflow=Overflow[overflow.upper()],
         )
         job = self._with_timeouts(job)
         codec = fitted(self.codec, window_carrier(self.switches.network, job, self.device))
-        return Placed(job, codec, Passes(grant.fit.packet_passes, grant.fit.read_passes))
+        return PlacedJob(job, codec, Passes(allocation.fit.packet_passes, allocation.fit.read_passes))
 
     def _check_codec(self) -> None:
         codec, program = self.codec, self.section.spec
         if not program.is_all_or_nothing and not codec.is_linear:
-            raise self.place.job_error(
+            raise self.location.job_error(
                 "codec",
-                f"codec {codec.kind!r} cannot decode the sum of some workers' messages alone, "
-                f"as program {program.name} may deliver it",
+                f"codec {codec.kind!r} cannot decode the sum of only some workers' messages, "
+                f"which program {program.name} may deliver",
                 "use codec fixed_point with a factor, for example {kind: fixed_point, factor: 1e6}",
             )
         able = codec.merges if program.merges is None else program.merges
         if refused := sorted(merge.value for merge in codec.merges - able):
-            raise self.place.job_error(
+            raise self.location.job_error(
                 "codec",
                 f"codec {codec.kind!r} needs {', '.join(refused)}, which program {program.name} cannot do "
                 f"(it does {', '.join(sorted(merge.value for merge in able))})",
@@ -169,11 +170,11 @@ class InNetworkResolver:
             )
 
     def _route(self, worker: int) -> int:
-        """What picks a worker's way among equal ones; on a tree it is the same for all."""
-        return mix_plain(self.place.scenario.seed, purposes.SWITCH_ROUTE, self.index, worker) >> 33
+        """The key that selects a worker's path among equal ones; on a tree it is the same for all."""
+        return mix_plain(self.location.scenario.seed, purposes.SWITCH_ROUTE, self.index, worker) >> 33
 
     def _overflow(self, root: str) -> str:
-        """What becomes of sums that leave int32, at the root and so at all switches below it."""
+        """The overflow policy of the root, and so of all switches below it."""
         if self.section.overflow != "auto":
             return self.section.overflow
         usual = next(iter(self.switches.profiles[root].overflows), "wrap")
@@ -207,15 +208,17 @@ class InNetworkResolver:
         )
 
     def _server(self) -> Server | None:
-        """The parameter server, where the program has one; fails as `resolve`."""
+        """The parameter server, if the program has one; raises like `resolve`."""
         if not self.section.spec.has_server:
             return None
         network, occupied = self.switches.network, self.occupied
-        route = mix_plain(self.place.scenario.seed, purposes.SWITCH_ROUTE, self.index, len(self.hosts)) >> 33
-        return resolve_server(self.section, self.place, network, occupied, route)
+        route = (
+            mix_plain(self.location.scenario.seed, purposes.SWITCH_ROUTE, self.index, len(self.hosts)) >> 33
+        )
+        return resolve_server(self.section, self.location, network, occupied, route)
 
     def _with_timeouts(self, job: Job) -> Job:
-        """The job with its timeouts, checked against what a full window takes."""
+        """The job with its timeouts, checked against the round trip of a full window."""
         section, network = self.section, self.switches.network
         if job.program.timeouts is None:
             return dataclasses.replace(job, timeout_max_ps=0)
@@ -228,8 +231,8 @@ class InNetworkResolver:
         first_timeout_ps = section.first_timeout
         if first_timeout_ps is None:
             first_timeout_ps = max(timeout_ps, job.program.timeouts.first_ps)
-        check_timeout(self.place, "timeout", timeout_ps, trip_ps)
-        check_timeout(self.place, "first_timeout", first_timeout_ps, trip_ps)
+        check_timeout(self.location, "timeout", timeout_ps, trip_ps)
+        check_timeout(self.location, "first_timeout", first_timeout_ps, trip_ps)
         self._check_timeout_max(timeout_ps)
         return dataclasses.replace(
             job,
@@ -239,13 +242,13 @@ class InNetworkResolver:
         )
 
     def _check_timeout_max(self, timeout_ps: int) -> None:
-        """Only a default gives way to a longer timeout: where it is written, one of the two is a mistake."""
+        """Reject an explicit timeout_max below the timeout; the default is raised instead."""
         section = self.section
         if "timeout_max" not in section.model_fields_set or section.timeout_max >= timeout_ps:
             return
         found, timeout = TIME.format(section.timeout_max), TIME.format(timeout_ps)
         origin = " (default)" if section.timeout is None else ""
-        raise self.place.job_error(
+        raise self.location.job_error(
             "collective.timeout_max",
             f"{found} is less than timeout, {timeout}{origin}",
             f"use {timeout} or more, or a timeout of {found} at most",

@@ -1,4 +1,4 @@
-"""Results of aggregation, kept once for all workers that got the same words."""
+"""Results of aggregation, stored once for all workers with equal words."""
 
 from __future__ import annotations
 
@@ -13,54 +13,54 @@ from numpy.typing import NDArray
 from netfold.homomorphic.codec import Words
 from netfold.sim.engine.interface import Segment, Shared
 
-# From this size on, memory is asked of the system and stays untouched until written.
+# From this size on, memory is mapped and stays untouched until written.
 _RESERVED_BYTES = 1 << 20
 
 
 @dataclass
-class _Lent:
+class _SharedResult:
     """The shared result of one message of an operation."""
 
     shared: Shared
-    takers: set[int] = field(default_factory=set)  # workers that have it back
+    served: set[int] = field(default_factory=set)  # workers that have their words
 
 
 class Results:
-    """Hands out room for the results of one job's messages, and gives each worker its words.
+    """Allocates buffers for the results of one job's messages, and returns each worker's words.
 
-    A result takes its size once, and once more for every packet in which a worker got other words than the
-    first one. Words that are handed out are never written again.
+    A result is stored once, and packets in which a worker got other words than the first are stored again.
+    Words that are returned are never written again.
     """
 
     def __init__(self, workers: int, unit_words: int, unit_packets: int) -> None:
         self._workers, self._unit_words, self._unit_packets = workers, unit_words, unit_packets
-        self._lent: dict[tuple[int, int], _Lent] = {}  # by operation and message
+        self._results: dict[tuple[int, int], _SharedResult] = {}  # by operation and message
         self._operations: defaultdict[int, int] = defaultdict(int)  # begun so far, by worker
 
     def begin(self, worker: int) -> int:
-        """A worker begins its next operation; returns its number."""
+        """Begin a worker's next operation and return its number."""
         self._operations[worker] += 1
         return self._operations[worker] - 1
 
-    def room(self, operation: int, part: int, units: int, words: int, dtype: Any) -> Room:
-        """Where a worker's result of a message goes: `words` of them, in `units` units."""
+    def allocate(self, operation: int, part: int, units: int, words: int, dtype: Any) -> ResultBuffer:
+        """Allocate the buffer of a worker's result of a message: `words` words in `units` units."""
         packets, key = units * self._unit_packets, (operation, part)
-        if key not in self._lent:
-            self._lent[key] = _Lent(Shared(np.empty(words, dtype), np.zeros(packets, np.uint8)))
-        shared = self._lent[key].shared
+        if key not in self._results:
+            self._results[key] = _SharedResult(Shared(np.empty(words, dtype), np.zeros(packets, np.uint8)))
+        shared = self._results[key].shared
         if (shared.words.size, shared.words.dtype) != (words, np.dtype(dtype)):
-            return Room(np.empty(words, dtype), None, None)  # the engine tells what differs
-        return Room(_reserved(words, dtype), shared, np.zeros(packets, np.uint8))
+            return ResultBuffer(np.empty(words, dtype), None, None)  # the engine reports the difference
+        return ResultBuffer(_reserved(words, dtype), shared, np.zeros(packets, np.uint8))
 
     def take(self, worker: int, operation: int, part: int, segment: Segment) -> Words:
-        """A worker's words of a result that is complete; those of others if they are the same."""
+        """Return a worker's words of a complete result, shared with other workers if equal."""
         shared, own = segment.shared, segment.own
         if shared is None or own is None:
             return segment.result
-        lent = self._lent[operation, part]
-        lent.takers.add(worker)
-        if len(lent.takers) == self._workers:
-            del self._lent[operation, part]
+        result = self._results[operation, part]
+        result.served.add(worker)
+        if len(result.served) == self._workers:
+            del self._results[operation, part]
         if not own.any():
             return shared.words
         words = shared.words.copy()
@@ -77,8 +77,8 @@ class Results:
 
 
 @dataclass(frozen=True)
-class Room:
-    """Where the engine writes a worker's result; see `Segment`."""
+class ResultBuffer:
+    """The arrays that the engine writes a worker's result to; see `Segment`."""
 
     result: NDArray[Any]
     shared: Shared | None
@@ -86,7 +86,7 @@ class Room:
 
 
 def _reserved(count: int, dtype: Any) -> NDArray[Any]:
-    """An array whose memory is taken page by page, when something is written there."""
+    """An array whose pages are allocated on the first write."""
     size_bytes = count * np.dtype(dtype).itemsize
     if size_bytes < _RESERVED_BYTES:
         return np.empty(count, dtype)

@@ -1,4 +1,4 @@
-"""Aggregation in switches: every worker streams its words to one, and receives the sums."""
+"""Runs aggregation in switches: every worker streams its words to a switch and receives the sums."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class InNetwork:
 
     @property
     def overflow(self) -> model.Overflow:
-        """See `Collective`."""
+        """The overflow policy of its switches."""
         return self._plan.overflow
 
     def pipelines(self, message: Message) -> bool:
-        """Exponents may go one window ahead, where a block is just what one unit carries."""
+        """Whether exponents go one window ahead: only if a block is exactly one unit."""
         return (
             self._plan.program.has_exponents_ahead
             and message.scaling is not None
@@ -52,7 +52,7 @@ class InNetwork:
         )
 
     def exchange(self, worker: int, messages: tuple[Message, ...]) -> Wait:
-        """See `Collective`."""
+        """Stream one worker's messages to its switch, and return the merged messages."""
         self._places.begin(worker)
         operation = self._results.begin(worker)
         merged: list[Merged | None] = [None] * len(messages)
@@ -84,27 +84,27 @@ class InNetwork:
         dtype = np.int32 if message.scaling is not None or is_lifted else words.dtype
         units = -(-words.size // self._unit_words)
         size = words.size * message.merge.lanes
-        room = self._results.room(operation, part, units, size, dtype)
+        buffer = self._results.allocate(operation, part, units, size, dtype)
         return Segment(
             np.ascontiguousarray(words),
-            room.result,
+            buffer.result,
             message.merge,
             table=message.table,
             holders=np.zeros(units, np.uint32) if self._plan.program.has_timers else None,
             floats=message.floats,
             is_float=self._overflowed_units(words, units) if message.floats is not None else None,
-            shared=room.shared,
-            own=room.own,
+            shared=buffer.shared,
+            own=buffer.own,
         )
 
     def _overflowed_units(self, words: Words, units: int) -> NDArray[np.uint8]:
-        """Units with a word that the codec had to clip: they are sent as floats from the start."""
+        """Flags of units with a word that the codec clipped; they are sent as floats from the start."""
         is_clipped = np.zeros(units * self._unit_words, np.bool_)
         is_clipped[: words.size] = np.abs(words.astype(np.int64)) >= WORD_MAX
         return np.asarray(is_clipped.reshape(units, self._unit_words).any(axis=1), np.uint8)
 
     def _merged(self, segment: Segment, words: Words) -> Merged:
-        """What a stream brought to a worker, and what is known about each of its units."""
+        """A worker's merged words, and which of its units are floats or partial sums."""
         is_float, holders = None, None
         if segment.is_float is not None:
             is_float = np.repeat(segment.is_float != 0, self._unit_words)[: segment.words.size]
@@ -113,23 +113,23 @@ class InNetwork:
         return Merged(words, self._workers, is_float=is_float, holders=holders)
 
     def switch_counters(self) -> list[dict[str, int]]:
-        """See `Collective`."""
+        """Counters of its switches, root first."""
         return self._fabric.engine.point_counters(self._job)
 
     def leaks(self) -> list[str]:
-        """See `Collective`."""
+        """Slots and entries that still hold words at the end of a run."""
         return [str(leak) for leak in self._fabric.engine.leaks(self._job)]
 
     def locate(self, worker: int, operation: int, part: int, word: int) -> str:
-        """See `Collective`."""
+        """Slot, version and unit in which a word was merged."""
         return self._places.locate(operation, part, word)
 
     def share(self) -> float:
-        """See `Collective`."""
+        """Share of the units of open streams that are answered."""
         return self._fabric.engine.streams_share(self._job)
 
     def retransmitted_packets(self) -> int:
-        """See `Collective`."""
+        """Packets retransmitted so far, by all workers."""
         return sum(self._counter(worker, "retransmitted_packets") for worker in range(self._workers))
 
     def _counter(self, worker: int, name: str) -> int:

@@ -1,4 +1,4 @@
-"""Aggregation in switches: its keys in a scenario file, those included that only some programs have."""
+"""Aggregation in switches: its keys in a scenario file, including those that only some programs have."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, create_model, field_validator
 
-from netfold.sim.collectives.in_network.program_keys import listed, meaning, options, owners, programs_told
+from netfold.sim.collectives.in_network.program_keys import (
+    describe_programs,
+    listed,
+    meaning,
+    options,
+    owners,
+)
 from netfold.sim.collectives.spec import CollectiveSection
 from netfold.sim.errors import shown
 from netfold.sim.keys.fields import Count, OneOf, Size, Time
-from netfold.sim.keys.frame import OwnFrame, SwitchFrame
+from netfold.sim.keys.frame import CustomFrame, SwitchFrame
 from netfold.sim.units import SIZE, TIME
 from netfold.spelling import names_hint
 from netfold.switch.program import Option, ProgramSpec
@@ -18,29 +24,29 @@ from netfold.switch.programs import default_program, formats, programs, runnable
 
 
 def _spec(read: dict[str, Any]) -> ProgramSpec:
-    """The program among keys that are read; the default where it is a mistake of its own."""
+    """The program that the keys name; the default program if the name is wrong."""
     return programs().get(str(read.get("program")), default_program())
 
 
 def _message_packets(read: dict[str, Any]) -> int:
-    """By default: several with frames that have messages."""
+    """The default: more than one only for frames that have messages."""
     frame = formats().get(str(read.get("frame")))
     return _spec(read).message_packets if frame is not None and frame.has_messages else 1
 
 
 class SwitchKeys(CollectiveSection):
-    """Aggregation in switches, by the program they run."""
+    """Aggregation in switches by a switch program."""
 
-    told_always: ClassVar = ("program", "frame")
+    recorded_always: ClassVar = ("program", "frame")
 
     kind: Literal["in_network"]
-    program: Annotated[str, OneOf(runnable, programs_told)] = default_program().name
+    program: Annotated[str, OneOf(runnable, describe_programs)] = default_program().name
     frame: SwitchFrame = Field(default_factory=lambda read: _spec(read).frame, description=meaning("frame"))
     slots: Count = Field(default_factory=lambda read: _spec(read).slots, description=meaning("slots"))
     message_packets: Count = Field(default_factory=_message_packets, description=meaning("message_packets"))
     switch: str = "auto"
-    """Name of the switch; auto takes the one that adds up fastest by the links' rates, of several the
-    nearest to all workers, among those that can run the program and have room for it."""
+    """Name of the switch; auto selects, among those that can run the program and have room for it, the one
+    with the highest rate by the links, and of equal ones the nearest to all workers."""
     aggregators: Literal["auto", "one", "tree"] = Field("auto", description=meaning("aggregators"))
     overflow: Literal["auto", "wrap", "saturate", "sticky"] = Field("auto", description=meaning("overflow"))
     timeout: Time | None = Field(None, description=meaning("timeout"))
@@ -49,7 +55,7 @@ class SwitchKeys(CollectiveSection):
 
     @property
     def spec(self) -> ProgramSpec:
-        """All that is known of its program."""
+        """Specification of its program."""
         return programs()[self.program]
 
     def option(self, name: str) -> Any:
@@ -60,7 +66,7 @@ class SwitchKeys(CollectiveSection):
     @classmethod
     def _frame_of_program(cls, frame: object, info: ValidationInfo) -> object:
         program = info.data.get("program")
-        if program is None or isinstance(frame, dict | OwnFrame):  # None: a mistake of its own
+        if program is None or isinstance(frame, dict | CustomFrame):  # None: a mistake of its own
             return frame
         allowed = [one.name for one in programs()[program].frames]
         if frame not in allowed:
@@ -112,7 +118,7 @@ _TYPES: dict[str, Any] = {"time": Time, "size": Size, "count": Count, "flag": bo
 
 
 def _field(option: Option) -> tuple[Any, Any]:
-    """A program's own key, as pydantic takes it."""
+    """The pydantic field of a key that a program defines."""
     quantity = {"time": TIME, "size": SIZE}.get(option.kind)
     default = quantity.parse(option.default) if quantity and option.default is not None else option.default
     kind = _TYPES[option.kind] if default is not None else _TYPES[option.kind] | None
@@ -121,10 +127,10 @@ def _field(option: Option) -> tuple[Any, Any]:
 
 
 if TYPE_CHECKING:
-    InNetwork = SwitchKeys
+    InNetworkSection = SwitchKeys
 else:
-    InNetwork = create_model(
-        "InNetwork",
+    InNetworkSection = create_model(
+        "InNetworkSection",
         __base__=SwitchKeys,
         __doc__=SwitchKeys.__doc__,
         **{name: _field(option) for name, option in options().items()},

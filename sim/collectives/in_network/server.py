@@ -1,47 +1,49 @@
-"""The parameter server of a job whose program has one: its host, and what its switch keeps for it."""
+"""Resolves the parameter server of a job: its host, and the entries of its switch."""
 
 from __future__ import annotations
 
-from netfold.sim.collectives.in_network.section import InNetwork
+from netfold.sim.collectives.in_network.section import InNetworkSection
 from netfold.sim.engine.interface import Server
-from netfold.sim.keys.place import Place
-from netfold.sim.plan.placement import Hosts
+from netfold.sim.keys.location import Location
+from netfold.sim.plan.placement import HostAllocation
 from netfold.spelling import did_you_mean
 from netfold.topologies.routing import Network
 
 
-def resolve_server(section: InNetwork, place: Place, network: Network, occupied: Hosts, route: int) -> Server:
+def resolve_server(
+    section: InNetworkSection, location: Location, network: Network, occupied: HostAllocation, route: int
+) -> Server:
     """A job's server.
 
     Raises
     ------
     ScenarioError
-        A window without as many entries, or a host that there is not, or that runs a worker.
+        A window larger than the entries, or a host that is unknown or runs a worker.
     """
     entries, wanted = section.option("entries"), section.option("server")
     if entries < section.slots:
-        raise place.job_error(
+        raise location.job_error(
             "collective.entries",
-            f"a window of {section.slots} packets needs as many entries, found {entries}",
+            f"a window of {section.slots} packets needs at least {section.slots} entries, found {entries}",
             f"use {section.slots} entries or more, or {entries} slots or fewer",
         )
     name = occupied.first_free() if wanted == "auto" else wanted
     if name is None:
-        raise place.job_error(
+        raise location.job_error(
             "collective.server",
-            "every host runs a worker, none is left for the parameter server",
+            "every host runs a worker, so none is free for the parameter server",
             "use a larger topology or fewer workers",
         )
     names = [node for node, is_host in zip(network.nodes, network.is_host, strict=True) if is_host]
     if name not in names:
         hint = did_you_mean(name, names)
-        raise place.job_error(
+        raise location.job_error(
             "collective.server",
             f"there is no host {name!r}",
             f"{hint}there are {len(names)} hosts, from {names[0]!r} to {names[-1]!r}",
         )
     if occupied.owner(name) is not None:
-        raise place.job_error(
+        raise location.job_error(
             "collective.server", f"host {name!r} runs a worker", "name a host without one, or use auto"
         )
     return Server(

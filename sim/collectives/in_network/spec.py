@@ -1,11 +1,11 @@
-"""Aggregation in switches, as a collective."""
+"""The specification of aggregation in switches."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from netfold.sim.collectives.in_network.resolve import InNetworkResolver, Placed
-from netfold.sim.collectives.in_network.section import InNetwork
+from netfold.sim.collectives.in_network.resolve import InNetworkResolver, PlacedJob
+from netfold.sim.collectives.in_network.section import InNetworkSection
 from netfold.sim.collectives.in_network.switches import Switches
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
 from netfold.sim.plan.collective import CollectivePlan
@@ -13,16 +13,16 @@ from netfold.sim.plan.idle_network import wire_bound
 from netfold.sim.units import TIME
 
 if TYPE_CHECKING:
-    from netfold.sim.collectives.collective import Collective, Stage
+    from netfold.sim.collectives.collective import Collective, RunContext
 
 KIND = "in_network"
-RESULT_BYTES, SERVER_BYTES = 4, 8  # of memory per element: results, and what a parameter server keeps
+RESULT_BYTES, SERVER_BYTES = 4, 8  # of memory per element: results, and a parameter server's state
 
 
-def _resolve(section: InNetwork, job: JobContext) -> Resolved:
-    """The plan of one job; jobs that are resolved after it find its slots taken."""
+def _resolve(section: InNetworkSection, job: JobContext) -> Resolved:
+    """The plan of one job, which reserves its slots on the shared switches."""
     site = job.site
-    switches = site.kept.setdefault(KIND, Switches(site.network, site.profiles, site.profile_key))
+    switches = site.shared_state.setdefault(KIND, Switches(site.network, site.profiles, site.profile_key))
     switches.network = site.network
     found = InNetworkResolver(
         site.graph,
@@ -31,7 +31,7 @@ def _resolve(section: InNetwork, job: JobContext) -> Resolved:
         section,
         job.codec,
         job.device,
-        job.place,
+        job.location,
         job.index,
         job.hosts,
         job.elements,
@@ -42,7 +42,7 @@ def _resolve(section: InNetwork, job: JobContext) -> Resolved:
     return Resolved(_plan(found, section.timeout is None, name), found.codec, (bound,), found.warnings)
 
 
-def _plan(found: Placed, is_timeout_default: bool, switch: str) -> CollectivePlan:
+def _plan(found: PlacedJob, is_timeout_default: bool, switch: str) -> CollectivePlan:
     job, program = found.job, found.job.program
     return CollectivePlan(
         kind=KIND,
@@ -60,11 +60,11 @@ def _plan(found: Placed, is_timeout_default: bool, switch: str) -> CollectivePla
     )
 
 
-def _start(plan: CollectivePlan, stage: Stage) -> Collective:
+def _start(plan: CollectivePlan, context: RunContext) -> Collective:
     from netfold.sim.collectives.in_network.run import InNetwork  # late: it needs the engine
 
     assert plan.aggregation is not None
-    return InNetwork(stage.fabric, plan.aggregation, stage.job)
+    return InNetwork(context.fabric, plan.aggregation, context.job)
 
 
-IN_NETWORK = CollectiveSpec(KIND, InNetwork, _resolve, _start)
+IN_NETWORK = CollectiveSpec(KIND, InNetworkSection, _resolve, _start)

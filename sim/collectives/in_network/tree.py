@@ -1,4 +1,4 @@
-"""Which switches add up, and who sends to whom: one switch, or all where workers' ways to it meet."""
+"""Aggregation trees: one switch, or all switches where workers' paths to the root meet."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from netfold.topologies.routing import Network, path
 
 
 class Tree(NamedTuple):
-    """Points that add up: the root first, then the others from the nearest to it to the farthest.
+    """Aggregation points, in order of their distance from the root.
 
-    `parents[0]` means nothing; point i sends to point `parents[i]`, worker r to point `homes[r]`.
+    `parents[0]` is unused; point i sends to point `parents[i]`, worker r to point `homes[r]`.
     """
 
     switches: tuple[int, ...]  # node of each point
@@ -25,26 +25,26 @@ class Tree(NamedTuple):
 
 
 def one_switch(root: int, workers: int) -> Tree:
-    """All workers send to the root."""
+    """The tree in which all workers send to the root."""
     return Tree((root,), (0,), (0,) * workers)
 
 
 def build_tree(
     network: Network, hosts: Sequence[int], root: int, route: int, can_add_up: Callable[[int], bool]
 ) -> Tree:
-    """The tree of the workers' shortest ways to `root`, on which `route` picks among equal ones.
+    """The tree of the workers' shortest paths to `root`; `route` selects among equal paths.
 
-    The same key at every switch makes the union of the ways a tree. A switch that can add up and to which two
-    streams or more come becomes a point and sends one on; all others pass on what comes.
+    The same key at every switch makes the union of the paths a tree. A switch that can aggregate and receives
+    at least two streams becomes a point and sends one stream; all others forward.
     """
-    ways = [_switches_on_the_way(network, host, root, route) for host in hosts]
-    senders: dict[int, set[int]] = {}  # streams that come to a switch: hosts, and points (by their switch)
+    paths = [_switches_on_path(network, host, root, route) for host in hosts]
+    senders: dict[int, set[int]] = {}  # streams into a switch: from hosts, and from points (by their switch)
     points = {root}
-    # From the farthest switches to the root: what comes to one is known before it sends anything on.
-    distance = {node: hops for way in ways for hops, node in enumerate(reversed(way))}
-    above = {node: following for way in ways for node, following in pairwise(way)}
-    for host, way in zip(hosts, ways, strict=True):
-        senders.setdefault(way[0], set()).add(host)
+    # From the farthest switch to the root, so that all streams into a switch are known.
+    distance = {node: hops for nodes in paths for hops, node in enumerate(reversed(nodes))}
+    above = {node: following for nodes in paths for node, following in pairwise(nodes)}
+    for host, nodes in zip(hosts, paths, strict=True):
+        senders.setdefault(nodes[0], set()).add(host)
     for node in sorted(above, key=lambda node: (-distance[node], node)):
         streams = senders.get(node, set())
         if len(streams) > 1 and can_add_up(node):
@@ -53,12 +53,12 @@ def build_tree(
         senders.setdefault(above[node], set()).update(streams)
     order = sorted(points, key=lambda node: (distance[node], node))
     number = {node: point for point, node in enumerate(order)}
-    homes = tuple(next(number[node] for node in way if node in number) for way in ways)
+    homes = tuple(next(number[node] for node in nodes if node in number) for nodes in paths)
     parents = tuple(0 if node == root else number[_next_point(node, above, points)] for node in order)
     return Tree(tuple(order), parents, homes)
 
 
-def _switches_on_the_way(network: Network, host: int, root: int, route: int) -> list[int]:
+def _switches_on_path(network: Network, host: int, root: int, route: int) -> list[int]:
     return [int(network.link_target[link]) for link in path(network, host, root, route)]
 
 

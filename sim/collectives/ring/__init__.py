@@ -1,1 +1,1 @@
-"""Ring all-reduce (Patarasuk and Yuan, JPDC 2009): `spec.py` says what it is, `run.py` carries it out."""
+"""Ring all-reduce (Patarasuk and Yuan, JPDC 2009): `spec.py` has its keys and schedule, `run.py` runs it."""

@@ -1,8 +1,8 @@
 """Ring all-reduce over reliable messages.
 
-The words are cut into n segments. In n − 1 reduce-scatter steps every worker sends one segment to the next
-and merges the one it receives into its own; in n − 1 all-gather steps the finished segments go round. On an
-idle network that takes 2(n − 1) times the time of one segment.
+The words are divided into n segments. In n − 1 reduce-scatter steps every worker sends one segment to the
+next worker and merges the one it receives into its own; in n − 1 all-gather steps the finished segments go
+round. On an idle network that takes 2(n − 1) times the time of one segment.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import simpy
 
 from netfold.homomorphic.codec import Merged, Words
-from netfold.sim.collectives.host_messages import HostCollective, Operation
+from netfold.sim.collectives.host_messages import HostCollective, MessageExchange
 
 
 class Ring(HostCollective):
@@ -21,11 +21,11 @@ class Ring(HostCollective):
 
     @property
     def chunks_count(self) -> int:
-        """See `HostCollective`."""
+        """Every worker receives 2 (n − 1) chunks."""
         return self.workers * 2 * (self.workers - 1)
 
-    def carry(self, worker: int, operation: Operation) -> Generator[simpy.Event, Any, Words]:
-        """See `HostCollective`."""
+    def carry(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, Words]:
+        """Run reduce-scatter, then all-gather."""
         n, finished, words = self.workers, operation.finished, operation.message.words
         following = (worker + 1) % n
         bounds = [words.size * index // n for index in range(n + 1)]
@@ -37,13 +37,15 @@ class Ring(HostCollective):
             own = Merged(words[bounds[index] : bounds[index + 1]], 1)
             arriving = Merged(received, step + 1)
             sending = (yield from self.merge(worker, operation, step, arriving, own)).words
-        parts = {following: finished.kept(following, sending)}
+        parts = {following: finished.deduplicated(following, sending)}
         for step in range(n - 1, 2 * (n - 1)):  # all-gather
             self.send(worker, following, operation, step, sending)
             index = (worker - step - 1) % n
-            sending = parts[index] = finished.kept(index, (yield from self.receive(worker, operation, step)))
-        return finished.whole([parts[index] for index in range(n)])
+            sending = parts[index] = finished.deduplicated(
+                index, (yield from self.receive(worker, operation, step))
+            )
+        return finished.joined([parts[index] for index in range(n)])
 
     def locate(self, worker: int, operation: int, part: int, word: int) -> str:
-        """See `Collective`."""
+        """The message, operation and worker of a word; all workers merge it."""
         return f"message {part} of operation {operation} around the ring, as worker {worker} got it"

@@ -1,4 +1,4 @@
-"""The ring: its keys, and what its schedule comes to in numbers."""
+"""The ring: its keys and the numbers of its schedule."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from netfold.sim.collectives.between_hosts import HostPlan, HostSection, Schedul
 from netfold.sim.collectives.spec import CollectiveSpec
 
 if TYPE_CHECKING:
-    from netfold.sim.collectives.collective import Collective, Stage
+    from netfold.sim.collectives.collective import Collective, RunContext
 
 
-class Ring(HostSection):
+class RingSection(HostSection):
     """Ring all-reduce between the hosts: reduce-scatter, then all-gather."""
 
     kind: Literal["ring"]
 
 
 def _steps(workers: int) -> Steps:
-    """Every worker sends an n-th to the next, 2 (n − 1) times; half of these are merged."""
+    """Every worker sends one n-th of the words to the next, 2 (n − 1) times; half of these are merged."""
     following = [(worker, (worker + 1) % workers) for worker in range(workers)]
     return Steps(following, hops=2 * (workers - 1), chunks=workers, merges=workers - 1)
 
 
-def _start(plan: HostPlan, stage: Stage) -> Collective:
+def _start(plan: HostPlan, context: RunContext) -> Collective:
     from netfold.sim.collectives.ring.run import Ring  # late: it needs the engine
 
-    return Ring(plan, stage)
+    return Ring(plan, context)
 
 
 SCHEDULE = Schedule(
@@ -35,4 +35,4 @@ SCHEDULE = Schedule(
     "a ring merges at every hop: use a codec whose messages can be merged",
     _steps,
 )
-RING = CollectiveSpec("ring", Ring, SCHEDULE.resolve, _start)
+RING = CollectiveSpec("ring", RingSection, SCHEDULE.resolve, _start)

@@ -108,7 +108,7 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "the first timeout is not checked",
-                '        check_timeout(self.place, "first_timeout", first_timeout_ps, trip_ps)\n',
+                '        check_timeout(self.location, "first_timeout", first_timeout_ps, trip_ps)\n',
                 "",
             ),
         ],
@@ -131,8 +131,8 @@ MUTANTS: list[Mutant] = [
             ("several jobs are fitted as one", "jobs=len(others) + 1,", "jobs=1,"),
             (
                 "a job's slots begin at those of the others",
-                "self._tenants.get(node, ())), default=0\n        )\n        tenants",
-                "()), default=0\n        )\n        tenants",
+                "self._jobs.get(node, ())), default=0\n        )\n        jobs",
+                "()), default=0\n        )\n        jobs",
             ),
         ],
     ),

@@ -17,8 +17,8 @@ import simpy
 
 from netfold.homomorphic.codec import Merge, Merged, Words
 from netfold.sim.collectives.between_hosts import HostPlan, HostSection, Schedule, Steps
-from netfold.sim.collectives.collective import Collective, Stage
-from netfold.sim.collectives.host_messages import HostCollective, Operation
+from netfold.sim.collectives.collective import Collective, RunContext
+from netfold.sim.collectives.host_messages import HostCollective, MessageExchange
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.collectives.spec import CollectiveSpec
 
@@ -58,7 +58,7 @@ class GatherRun(HostCollective):
         """One to worker 0, one back."""
         return 2 * (self.workers - 1)
 
-    def carry(self, worker: int, operation: Operation) -> Generator[simpy.Event, Any, Words]:
+    def carry(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, Words]:
         """Worker r sends in step r and receives in step n + r."""
         own, others = operation.message.words, range(1, self.workers)
         if worker:
@@ -72,15 +72,15 @@ class GatherRun(HostCollective):
             for receiver in others:
                 self.send(0, receiver, operation, self.workers + receiver, merged.words)
             total = merged.words
-        return operation.finished.whole([operation.finished.kept(0, total)])
+        return operation.finished.joined([operation.finished.deduplicated(0, total)])
 
     def locate(self, worker: int, operation: int, part: int, word: int) -> str:
         """At worker 0."""
         return f"message {part} of operation {operation} at worker 0"
 
 
-def start(plan: HostPlan, stage: Stage) -> Collective:
-    return GatherRun(plan, stage)
+def start(plan: HostPlan, context: RunContext) -> Collective:
+    return GatherRun(plan, context)
 
 
 SCHEDULE = Schedule(

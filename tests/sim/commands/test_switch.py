@@ -134,17 +134,17 @@ def test_a_fit_as_json() -> None:
             "switch fit atp --profile tofinoo1",
             "there is no switch profile 'tofinoo1'\n"
             "  did you mean 'tofino1'? known: plain, ideal, tofino1, tofino2, "
-            "sharp, fpga, trio; or give a YAML file that holds one\n",
+            "sharp, fpga, trio; or give a YAML file with one\n",
         ),
         (
             "switch fit switchml --profile trio --per-pass 8",
-            "--per-pass 8: trio has no stages, one pass adds all words of a packet\n  leave it out\n",
+            "--per-pass 8: trio has no stages, one pass adds all words of a packet\n  remove --per-pass\n",
         ),
         (
             "switch profiles tri",
             "there is no switch profile 'tri'\n"
             "  did you mean 'trio'? known: plain, ideal, tofino1, tofino2, "
-            "sharp, fpga, trio; or give a YAML file that holds one\n",
+            "sharp, fpga, trio; or give a YAML file with one\n",
         ),
     ],
 )
@@ -177,7 +177,7 @@ def test_ports_of_any_rate(tmp_path: Path) -> None:
     path.write_text("name: mine\nlike: tofino1\nport_rate: 0bps\n", "utf-8")
 
     printed = run_netfold(f"switch fit switchml --profile {path}").stdout.splitlines()
-    assert printed[-3] == "loopback       56 ports, how busy is not known: port_rate is 0, any rate"
+    assert printed[-3] == "loopback       56 ports, load unknown: port_rate is 0, any rate"
     as_json = json.loads(run_netfold(f"switch fit switchml --profile {path} --json").stdout)
     assert as_json["loopback_ports"] == [None, 56]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.sim.network.host_time import Hosts
-from netfold.sim.plan.faults import Condition, Crash, FaultPlan, LateStart, Pause, PlannedFault, SlowHost
+from netfold.sim.plan.faults import Condition, Crash, FaultPlan, HostSlowdown, LateStart, Pause, PlannedFault
 from tests.examples import examples
 
 STOPS = st.lists(
@@ -56,8 +56,8 @@ def test_a_plan_sums_up_what_befalls_a_worker() -> None:
     effects = [
         Pause(0, 1, 9, 30, 40),
         LateStart(0, 1, 0, 10),
-        SlowHost(0, 1, Fraction(2), 0),
-        SlowHost(0, 1, Fraction(3), 0),
+        HostSlowdown(0, 1, Fraction(2), 0),
+        HostSlowdown(0, 1, Fraction(3), 0),
         Crash(0, 1, 9, 70),
         Crash(0, 1, 9, 50),
         Crash(1, 0, 8, 5),

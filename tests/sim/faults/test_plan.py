@@ -9,8 +9,17 @@ import pytest
 
 from netfold.sim.engine.interface import NEVER_PS, Fate, Rule
 from netfold.sim.errors import ScenarioError
-from netfold.sim.plan.faults import Crash, Effect, LateStart, LinksDown, LinksSlower, Pause, Reboot, SlowHost
-from netfold.sim.resolve.faults import Team, plan_faults
+from netfold.sim.plan.faults import (
+    Crash,
+    Effect,
+    HostSlowdown,
+    LateStart,
+    LinksDown,
+    LinksSlower,
+    Pause,
+    Reboot,
+)
+from netfold.sim.resolve.faults import JobWorkers, plan_faults
 from netfold.sim.scenario.faults import StartSkew, WorkerCrash
 from tests.sim.scenes import TINY, only, refused, small_star
 
@@ -52,7 +61,7 @@ EFFECTS = {
     "kind: worker_crash, worker: 2, at: 1ms": Crash(0, 2, 2, MS),
     "kind: worker_pause, worker: 1, at: 1ms, for: 2ms": Pause(0, 1, 1, MS, 3 * MS),
     "kind: start_skew, worker: 0, delay: 5ms": LateStart(0, 0, 0, 5 * MS),
-    "kind: slow_host, worker: 2, factor: 4": SlowHost(0, 2, Fraction(4), 0),
+    "kind: slow_host, worker: 2, factor: 4": HostSlowdown(0, 2, Fraction(4), 0),
 }
 
 
@@ -165,8 +174,8 @@ def test_only_one_worker(tmp_path: Path) -> None:
 
 def two_teams(fault: WorkerCrash | StartSkew) -> tuple[str, Effect]:
     """Where, and what, a fault is with two jobs."""
-    teams = [Team("small", (0, 1)), Team("large", (2, 3), start_ps=7)]
-    plan = plan_faults([fault], small_star(4), teams, lambda *told: ScenarioError("FILE", 1, *told))
+    jobs = [JobWorkers("small", (0, 1)), JobWorkers("large", (2, 3), start_ps=7)]
+    plan = plan_faults([fault], small_star(4), jobs, lambda *told: ScenarioError("FILE", 1, *told))
     return plan.faults[0].where, plan.faults[0].effect
 
 

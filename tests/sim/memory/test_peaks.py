@@ -12,7 +12,7 @@ import pytest
 import netfold.sim.resolve.variant
 from netfold.sim.memory.available import BASE_BYTES
 from netfold.sim.resolve import resolve
-from netfold.sim.resolve.memory import Sized, _footprint
+from netfold.sim.resolve.memory import JobSize, _footprint
 from netfold.sim.scenario import load
 from tests import ROOT
 
@@ -110,7 +110,7 @@ def estimate_over_peak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: s
     file.write_text(small)
     peaks_kib(COMMAND, file)
     file.write_text(large)
-    jobs: list[Sized] = []
+    jobs: list[JobSize] = []
     monkeypatch.setattr(netfold.sim.resolve.variant, "refuse_more_than_fits", jobs.extend)
     resolve(load(file))
     estimate = BASE_BYTES + jobs[-1].bytes(_footprint(jobs[-1]))

@@ -10,7 +10,7 @@ import pytest
 
 import netfold.sim.resolve.memory
 from netfold.sim.memory.available import BASE_BYTES, Footprint
-from netfold.sim.resolve.memory import Sized
+from netfold.sim.resolve.memory import JobSize
 from netfold.sim.workload import TrainingSpec, training_elements, training_workload
 from tests.sim.scenes import job_plan, only, refused
 from tests.sim.scenes import plan as planned
@@ -131,7 +131,7 @@ def test_what_one_worker_more_takes_is_reported_by_its_share(tmp_path: Path) -> 
     """Of a codec that holds 10 bytes for each element and worker: its 4 of the gradient and these."""
     resolved = planned(tmp_path, *SETS)
     job = job_plan(resolved.variants[0])
-    sized = [Sized(None, job.workload, workers, job.codec, job.collective) for workers in (2, 3)]  # type: ignore[arg-type]  # no error is raised
+    sized = [JobSize(None, job.workload, workers, job.codec, job.collective) for workers in (2, 3)]  # type: ignore[arg-type]  # no error is raised
     few, more = (one.bytes(Footprint(0.0, 10.0), records=False) for one in sized)
 
     assert more - few == 14 * ELEMENTS

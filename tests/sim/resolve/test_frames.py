@@ -85,12 +85,12 @@ def test_message_packets_default_to_one(tmp_path: Path) -> None:
     [
         (
             "{words: 4, overhead: 67B}",
-            "collective.frame: a full packet of 83B is shorter than Ethernet's shortest\n"
+            "collective.frame: a full packet of 83B is shorter than Ethernet's minimum\n"
             "  use 84B or more: 64B, and 20B of preamble and gap",
         ),
         (
             "{words: 256, overhead: 82B, ack: 83B}",
-            "collective.frame: an acknowledgement of 83B is shorter than Ethernet's shortest\n"
+            "collective.frame: an acknowledgement of 83B is shorter than Ethernet's minimum\n"
             "  use 84B or more: 64B, and 20B of preamble and gap",
         ),
         (

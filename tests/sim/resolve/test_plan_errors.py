@@ -89,7 +89,7 @@ MISTAKES = {
         COLLECTIVE,
         "kind: ring\n  ack_every: 9\n  window: 8\n",
         "12: collective.window: a window of 8 packets is smaller than ack_every, 9: "
-        "it would be full before there is enough to acknowledge\n  use at least 9",
+        "it would be full before an acknowledgement is sent\n  use at least 9",
     ),
     "no such link": (
         COLLECTIVE,

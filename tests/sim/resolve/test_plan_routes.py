@@ -95,8 +95,8 @@ variants:
     collective: {kind: ring}
 """
 NOTE = (
-    "switchml: packets get lost and timeouts differ, some by default: 1ms (ring), 10ms (switchml); "
-    "timers decide such comparisons, give all the same collective.timeout if that is not what you ask"
+    "switchml: packets are lost and timeouts differ, some by default: 1ms (ring), 10ms (switchml); "
+    "timers decide such comparisons; to exclude them, give all jobs the same collective.timeout"
 )
 
 

@@ -57,7 +57,7 @@ def test_two_jobs_of_atp_share_entries_and_may_share_their_server(tmp_path: Path
 
 def test_an_atp_window_needs_as_many_entries(tmp_path: Path) -> None:
     assert refused(tmp_path, *ATP, "collective.entries=10", text=BARE) == (
-        "--set: collective.entries: a window of 100 packets needs as many entries, found 10\n"
+        "--set: collective.entries: a window of 100 packets needs at least 100 entries, found 10\n"
         "  use 100 entries or more, or 10 slots or fewer"
     )
 
@@ -72,8 +72,8 @@ def test_what_becomes_of_overflows_can_be_chosen(tmp_path: Path, policy: str) ->
 REFUSED = [
     (
         ("collective.program=atp", "workers=4", FACTOR),
-        "tiny.yaml:9: collective.server (default): every host runs a worker, none is left for the parameter "
-        "server\n  use a larger topology or fewer workers",
+        "tiny.yaml:9: collective.server (default): every host runs a worker, so none is free for the "
+        "parameter server\n  use a larger topology or fewer workers",
     ),
     (
         (*ATP, "collective.server=h33"),
@@ -86,14 +86,14 @@ REFUSED = [
     ),
     (
         ("collective.program=atp",),
-        "tiny.yaml:8: codec: codec 'fixed_point' cannot decode the sum of some workers' messages alone, "
-        "as program atp may deliver it\n"
+        "tiny.yaml:8: codec: codec 'fixed_point' cannot decode the sum of only some workers' messages, "
+        "which program atp may deliver\n"
         "  use codec fixed_point with a factor, for example {kind: fixed_point, factor: 1e6}",
     ),
     (
         (TIMED[0], "codec={kind: lossless}"),
-        "--set: codec: codec 'lossless' cannot decode the sum of some workers' messages alone, "
-        "as program timed may deliver it\n"
+        "--set: codec: codec 'lossless' cannot decode the sum of only some workers' messages, "
+        "which program timed may deliver\n"
         "  use codec fixed_point with a factor, for example {kind: fixed_point, factor: 1e6}",
     ),
     (

@@ -68,7 +68,7 @@ def test_a_leaf_as_the_root_is_reached_through_one_spine(tmp_path: Path) -> None
         "leaf0",
     ]
     assert job.homes == (1, 0, 1, 0, 1, 0)
-    up = [variant.network.link_names[link] for link in job_traffic(variant.network, job).ways[0].there]
+    up = [variant.network.link_names[link] for link in job_traffic(variant.network, job).paths[0].there]
     assert up[0] == "h0->leaf0"
     assert up[1].split("->")[1] in ("spine0", "spine1")
     assert up[2].split("->")[1] == "leaf1"

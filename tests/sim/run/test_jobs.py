@@ -64,13 +64,13 @@ def test_jobs_on_one_switch_share_its_loopback(tmp_path: Path) -> None:
 REFUSED = [
     (
         ("jobs.b.workers.count=6",),
-        "--set: jobs.b.workers.count: cannot place 6 workers on the 5 hosts that earlier jobs leave\n"
+        "--set: jobs.b.workers.count: cannot place 6 workers on the 5 hosts that earlier jobs leave free\n"
         "  use at most 5 workers or a larger topology",
     ),
     (
         ("jobs.b.workers={count: 2, placement: [h5, h2]}",),
         "--set: jobs.b.workers.placement: host 'h2' runs a worker of job 'a'\n"
-        "  name another; free are h3, h4, h5, h6, h7",
+        "  use another host; free: h3, h4, h5, h6, h7",
     ),
     (
         ("jobs.a.collective.slots=11000", "jobs.b.collective.slots=300"),
@@ -89,7 +89,7 @@ REFUSED = [
     ),
     (
         ("jobs.b.collective={kind: in_network, program: tree, frame: roce-1024}",),
-        "--set: jobs.b.collective.program: switch s0 runs switchml for job 'a', it cannot run tree too\n"
+        "--set: jobs.b.collective.program: switch s0 runs switchml for job 'a', it cannot also run tree\n"
         "  use the same program, or another switch",
     ),
     (

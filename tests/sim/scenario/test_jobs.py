@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from netfold.sim.collectives.in_network.section import InNetwork
+from netfold.sim.collectives.in_network.section import InNetworkSection
 from netfold.sim.errors import ScenarioError
 from netfold.sim.scenario import load
 from tests.sim.scenario.files import write
@@ -47,7 +47,7 @@ def test_jobs_are_merged_over_what_their_variant_says(tmp_path: Path) -> None:
     assert found == [("a", 2, "spread", 0), ("b", 4, "spread", 5 * 10**9)]
     for variant, slots, elements in ((x, 64, 1000), (y, 128, 5)):
         for job in variant.jobs:
-            assert isinstance(job.collective, InNetwork)
+            assert isinstance(job.collective, InNetworkSection)
             assert (job.collective.slots, job.workload.elements) == (slots, elements)  # type: ignore[union-attr]
     assert [job.collective.timeout for job in x.jobs] == [None, 2 * 10**9]
     assert z.jobs == ()

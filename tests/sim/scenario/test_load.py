@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.sim.collectives.in_network.section import InNetwork
-from netfold.sim.collectives.ring.spec import Ring
+from netfold.sim.collectives.in_network.section import InNetworkSection
+from netfold.sim.collectives.ring.spec import RingSection
 from netfold.sim.errors import ScenarioError
 from netfold.sim.scenario import load
 from netfold.sim.scenario.merge import merge
-from netfold.sim.scenario.models import NoDevice, Synthetic, Training
+from netfold.sim.scenario.models import NoDeviceSection, Synthetic, Training
 from netfold.sim.scenario.node import Node
 from tests.sim.scenario.files import GOOD, changed, write
 
@@ -43,7 +43,7 @@ def test_a_file_without_variants_has_one_of_its_name_and_all_defaults(tmp_path: 
     }
     assert (variant.workers.count, variant.workers.placement) == (2, "pack")
     assert variant.workload == Synthetic(kind="synthetic", elements=10)
-    assert NoDevice() == variant.device
+    assert NoDeviceSection() == variant.device
     assert type(variant.codec).kind == "none"
     assert variant.collective.model_dump() == {
         "kind": "ring",
@@ -64,9 +64,9 @@ def test_a_variant_changes_keys_and_a_new_kind_replaces_the_mapping(tmp_path: Pa
     assert ring.topology.kind == "star"
     assert (switch.topology.rate, switch.topology.delay) == (10**10, 500_000)
     assert ring.topology.rate == 10**11
-    assert isinstance(switch.collective, InNetwork)
+    assert isinstance(switch.collective, InNetworkSection)
     assert (switch.collective.frame, switch.collective.message_packets) == ("udp-256", 1)
-    assert isinstance(ring.collective, Ring)
+    assert isinstance(ring.collective, RingSection)
     assert (ring.collective.frame, ring.collective.window) == ("roce-1024", 64)
 
 
@@ -108,7 +108,7 @@ def test_defaults_that_depend_on_other_keys(tmp_path: Path) -> None:
 
     assert switch.topology.kind == "leaf_spine"
     assert switch.topology.uplink_rate == 25 * 10**9
-    assert isinstance(switch.collective, InNetwork)
+    assert isinstance(switch.collective, InNetworkSection)
     assert switch.collective.message_packets == 4
 
 
@@ -155,7 +155,7 @@ def test_the_command_line_takes_yaml_reaches_into_lists_and_changes_the_header(t
     assert (scenario.name, scenario.seed) == ("other", 4)
     assert scenario.variants[0].faults[0].links == ("h0->*", "h1->*")
     assert scenario.variants[0].faults[0].rate == 0.01
-    assert NoDevice() == scenario.variants[1].device
+    assert NoDeviceSection() == scenario.variants[1].device
 
 
 def test_every_value_can_be_located(tmp_path: Path) -> None:

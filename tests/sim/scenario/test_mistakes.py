@@ -122,7 +122,7 @@ SETS = [
     (
         "seed=-1",
         "--set: seed: must be at least 0, found -1\n"
-        "  seed: Decides everything random; same seed, same results.",
+        "  seed: Seed of all random draws; the same seed gives the same results.",
     ),
 ]
 

@@ -147,7 +147,7 @@ def test_commands_take_a_file(tmp_path: Path) -> None:
     missing = str(tmp_path / "none.yaml")
     assert run_netfold("switch", "fit", "switchml", "--profile", missing) == (
         f"{missing}: cannot read '{missing}': there is no such file\n"
-        "  give a mapping, or the path of a YAML file that holds one, relative to the scenario file\n"
+        "  give a mapping, or the path of a YAML file with one, relative to the scenario file\n"
     )
 
 

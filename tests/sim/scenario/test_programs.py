@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from netfold.sim.collectives.in_network.section import InNetwork
+from netfold.sim.collectives.in_network.section import InNetworkSection
 from netfold.sim.errors import ScenarioError
 from netfold.sim.scenario import load
 from tests.sim.scenario.files import write
@@ -22,9 +22,9 @@ collective:
 """
 
 
-def collective(folder: Path, *lines: str) -> InNetwork:
+def collective(folder: Path, *lines: str) -> InNetworkSection:
     (variant,) = load(write(folder, ONE + "".join(f"  {line}\n" for line in lines))).variants
-    assert isinstance(variant.collective, InNetwork)
+    assert isinstance(variant.collective, InNetworkSection)
     return variant.collective
 
 

@@ -90,7 +90,7 @@ def test_every_key_is_described_and_defaults_look_like_the_file() -> None:
 
     assert undescribed == []
     assert definitions["Star"]["properties"]["rate"]["default"] == "100Gbps"
-    assert definitions["InNetwork"]["properties"]["timeout_max"]["default"] == "100ms"
+    assert definitions["InNetworkSection"]["properties"]["timeout_max"]["default"] == "100ms"
 
 
 def test_every_codec_is_in_it() -> None:

@@ -53,7 +53,7 @@ def test_it_is_placed_on_a_switch(
 
 
 def test_it_is_in_the_schema() -> None:
-    program = schema()["$defs"]["InNetwork"]["properties"]["program"]
+    program = schema()["$defs"]["InNetworkSection"]["properties"]["program"]
 
     assert program["enum"] == ["switchml", "tree", "toy", "timed", "atp"]
     assert f"toy: {SUMMARY}" in " ".join(program["description"].split())

@@ -1,4 +1,4 @@
-"""Where a variant or a job stands in its scenario: what errors about it point to."""
+"""The location of a variant or job in its scenario, which errors point to."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from netfold.sim.errors import ScenarioError
 from netfold.switch.limits import Profile
 
 
-class Scenario(Protocol):
-    """What is asked of a scenario beside its sections."""
+class ScenarioInfo(Protocol):
+    """The parts of a scenario that resolving needs besides its sections."""
 
     @property
     def file(self) -> str:
@@ -20,12 +20,12 @@ class Scenario(Protocol):
 
     @property
     def seed(self) -> int:
-        """Decides everything random."""
+        """Seed of all random draws."""
         ...
 
     @property
     def profiles(self) -> Mapping[str, Profile]:
-        """Its own switch profiles, by name."""
+        """Its custom switch profiles, by name."""
         ...
 
     def error(self, path: str, message: str, hint: str = "", variant: str | None = None) -> ScenarioError:
@@ -34,10 +34,10 @@ class Scenario(Protocol):
 
 
 @dataclass(frozen=True)
-class Place:
-    """A variant, or one of its jobs where it has several."""
+class Location:
+    """A variant, or one of its jobs if it has several."""
 
-    scenario: Scenario
+    scenario: ScenarioInfo
     variant: str
     job: str = ""
 
@@ -47,8 +47,8 @@ class Place:
         return f"{self.variant}/{self.job}" if self.job else self.variant
 
     @property
-    def called(self) -> str:
-        """How errors about other jobs call it."""
+    def name_in_errors(self) -> str:
+        """What errors about other jobs call it."""
         return f"job {self.job!r}"
 
     def error(self, path: str, message: str, hint: str = "") -> ScenarioError:
