@@ -185,7 +185,7 @@ class TrainingJob:
         while True:
             messages = advance(exchange, answers)
             if not isinstance(messages, tuple):
-                log.keep(worker, messages)
+                log.store(worker, messages)
                 return
             while len(log.operations) <= index:
                 log.operations.append(Operation(number=self._operations[worker]))
