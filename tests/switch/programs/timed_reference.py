@@ -23,7 +23,7 @@ COUNTED = {
 
 
 class Surroundings:
-    """Stands in for the fabric and the way out: time stands still, results arrive at once."""
+    """Replaces the fabric and the egress: time does not advance, results arrive at once."""
 
     now_ps = 0
 
