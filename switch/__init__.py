@@ -1,1 +1,1 @@
-"""The emulated switch: what it can do (profiles, fit) and what it runs (programs)."""
+"""The emulated switch: its hardware (profiles), its programs, and whether they fit."""

@@ -1,4 +1,4 @@
-"""What a switch's ALUs do with two words, overflow included.
+"""The arithmetic of a switch's ALUs on two words, including overflow.
 
 ADD wraps (two's complement, as SwitchML's registers), saturates, or is sticky: it saturates, and a word that
 has reached ±(2**31 − 1) stays as it is until it is overwritten (ATP's guard; in-ATP/ATP, `registers.p4`).
@@ -47,7 +47,7 @@ def add_saturating(values: Words, words: Words) -> int:
 
 @kernel
 def add_sticky(values: Words, words: Words) -> int:
-    """Add in place, clamped to int32, but to words within ±(2**31 − 1) only; returns how many did not add."""
+    """Add in place, clamped to int32; words at ±(2**31 − 1) or beyond stay. Returns how many overflowed."""
     overflowed = 0
     for i in range(words.size):
         old = np.int64(values[i])
@@ -72,7 +72,7 @@ def add(values: Words, words: Words, overflow: int) -> int:
 
 @kernel
 def merge_otherwise(values: Words, words: Words, merge: int, threshold: np.int64, key: np.uint64) -> None:
-    """Every merge in place but ADD; `threshold` and `key` are SIGN's (see `homomorphic.merge.sign_words`)."""
+    """Every merge except ADD, in place; `threshold` and `key` are SIGN's (`homomorphic.merge.sign_words`)."""
     if merge == OR:
         or_words(values, words)
     elif merge == MAX:

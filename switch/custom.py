@@ -1,4 +1,4 @@
-"""Profiles of one's own: a known one, and what differs."""
+"""Custom profiles: a known profile, and the fields that differ."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _LEAST = {  # of a pipeline
 
 
 def derived(name: str, like: str, changes: Mapping[str, Any], source: str) -> Profile:
-    """The known profile `like` under another name, with fields of `Profile` that differ, and their source.
+    """The known profile `like` under another name, with changed fields of `Profile` and their source.
 
     Raises
     ------
     ProfileError
-        A name that is taken or not known, a switch that adds up without overflows, or a pipeline without
-        stages, ALUs or memory.
+        A name that is taken or unknown, an aggregating switch without an overflow policy, or a pipeline
+        without stages, ALUs or memory.
     """
     if name in PROFILES:
         raise ProfileError("name", f"{name!r} is a known profile", "use another name")
@@ -33,8 +33,10 @@ def derived(name: str, like: str, changes: Mapping[str, Any], source: str) -> Pr
     base = PROFILES[like]
     made = replace(base, **changes, name=name, sources={**base.sources, **dict.fromkeys(changes, source)})
     if made.is_programmable and not made.overflows:
-        hint = f"name one at least: {', '.join(OVERFLOWS)}"
-        raise ProfileError("overflows", "a switch that adds up does something to sums that leave int32", hint)
+        hint = f"name at least one: {', '.join(OVERFLOWS)}"
+        raise ProfileError(
+            "overflows", "a switch that aggregates needs a policy for sums that leave int32", hint
+        )
     if made.kind == PIPELINE:
         for key, least in _LEAST.items():
             if getattr(made, key) < least:

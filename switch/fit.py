@@ -1,8 +1,8 @@
-"""Does a program fit a switch? What it takes if so; if not, the reason and the most that would fit.
+"""Whether a program fits a switch: the resources it takes, or the reason and the largest setting that fits.
 
-A pipeline is checked as its compiler would: stateful ALUs, their order in stages, SRAM blocks and map RAMs
-(`switch.placement`), packet header vector, parser, loopback ports. Other switches have few limits: memory, or
-what a group has reserved.
+The checks of a pipeline are those of its compiler: stateful ALUs, their order in stages, SRAM blocks and map
+RAMs (`switch.placement`), packet header vector, parser, loopback ports. Other switches have few limits:
+memory, or the resources that are reserved for a group.
 """
 
 from __future__ import annotations
@@ -12,13 +12,21 @@ from dataclasses import dataclass, replace
 
 from netfold.homomorphic.codec import Merge
 from netfold.switch.limits import PIPELINE, SUMS, Profile
-from netfold.switch.placement import Stage, place
+from netfold.switch.placement import PipelineStage, place
 from netfold.switch.profiles import PROFILES
 from netfold.switch.program import Demand, Program
 from netfold.switch.programs import declare, names_of, programs
-from netfold.switch.refusals import Refusal, declare_on, loopback_bps, loses, read_passes, refusal, runs
+from netfold.switch.refusals import (
+    Misfit,
+    declare_on,
+    loopback_bps,
+    read_passes,
+    why_lossy,
+    why_misfit,
+    why_unsupported,
+)
 
-_PER_PASS_MAX = 1024  # words a pass that are tried; no pipeline comes near
+_PER_PASS_MAX = 1024  # words a pass that are tried; no pipeline has as many
 _UNITS = {
     "workers": "workers",
     "slots": "slots",
@@ -29,9 +37,9 @@ _UNITS = {
 
 
 class FitError(ValueError):
-    """What a switch cannot run: what is needed, what there is, and what would fit.
+    """A program that does not fit: what it needs, what the switch has, and what would fit.
 
-    `about` says what to change: "profile", "program", "workers", "slots", "words", "words_per_pass", "jobs",
+    `about` is what to change: "profile", "program", "workers", "slots", "words", "words_per_pass", "jobs",
     "merges" or "overflow".
     """
 
@@ -47,13 +55,13 @@ class FitError(ValueError):
 
 @dataclass(frozen=True)
 class Fit:
-    """What a program takes of a switch."""
+    """The resources that a program takes on a switch."""
 
     profile: Profile
     program: Program
-    stages: tuple[Stage, ...]  # of one pipeline; empty for other switches
+    stages: tuple[PipelineStage, ...]  # of one pipeline; empty for other switches
     packet_passes: int  # of every packet
-    read_passes: int  # more, to read a complete slot out
+    read_passes: int  # extra, to read out a complete slot
 
     @property
     def extra_passes(self) -> int:
@@ -62,12 +70,12 @@ class Fit:
 
     @property
     def register_bytes(self) -> int:
-        """Bytes of the values of all slots, in all their versions."""
+        """Bytes of the values of all slots, in all versions."""
         return self.program.values_bytes
 
     @property
     def result_latency_ps(self) -> int:
-        """What the packet that completes a slot spends in the switch."""
+        """Time that the packet that completes a slot spends in the switch."""
         return (1 + self.extra_passes) * self.profile.pass_latency_ps
 
     @property
@@ -78,12 +86,12 @@ class Fit:
         )
 
     def round_passes(self, workers: int) -> int:
-        """Passes of one slot round: every worker's packet, reading out, and a server's reply."""
+        """Passes of one slot round: every worker's packet, the read-out, and a server's reply."""
         return workers * self.packet_passes + self.read_passes + self.reply_passes
 
     @property
     def loopback_ports(self) -> int | None:
-        """Loopback ports that are busy when all workers send as fast as their links; None at any rate."""
+        """Loopback ports that are busy when all workers send at link rate; None for links of any rate."""
         if self.profile.kind != PIPELINE:
             return 0
         rate_bps, sent_bps = self.profile.loopback_rate_bps, loopback_bps(self.profile, self.program)
@@ -95,7 +103,7 @@ class Fit:
 def fit(profile: Profile, program_name: str, demand: Demand, *, any_words: bool = True) -> Fit:
     """Place a program on a switch.
 
-    `any_words` false keeps hints to the sizes that packets of the program are known to have.
+    With `any_words` false, hints name only the sizes of the program's packet formats.
 
     Raises
     ------
@@ -105,7 +113,7 @@ def fit(profile: Profile, program_name: str, demand: Demand, *, any_words: bool 
         There is no such program.
     """
     program = declare_on(profile, program_name, demand)
-    refused = refusal(profile, program)
+    refused = why_misfit(profile, program)
     if refused is not None:
         raise FitError(refused.about, refused.message, _hint(refused, profile, program, any_words))
     if profile.kind != PIPELINE:
@@ -120,14 +128,14 @@ def fit(profile: Profile, program_name: str, demand: Demand, *, any_words: bool 
 
 
 def can_run(profile: Profile, program_name: str) -> bool:
-    """Whether a switch runs a program at all; how much of it fits is another question."""
-    return runs(profile, _released(program_name)) is None
+    """Whether a switch supports a program, regardless of its size."""
+    return why_unsupported(profile, _released(program_name)) is None
 
 
 def suits(profile: Profile, program_name: str) -> bool:
-    """Whether a switch runs a program, on a network that loses nothing if the program needs one."""
+    """Whether a switch supports a program and, if the program needs it, its network is lossless."""
     program = _released(program_name)
-    return runs(profile, program) is None and loses(profile, program) is None
+    return why_unsupported(profile, program) is None and why_lossy(profile, program) is None
 
 
 def _released(program_name: str) -> Program:
@@ -135,12 +143,12 @@ def _released(program_name: str) -> Program:
 
 
 def check_merges(profile: Profile, merges: Collection[Merge]) -> None:
-    """Check that a switch can merge words so.
+    """Check that a switch supports these merges.
 
     Raises
     ------
     FitError
-        About "merges": which it cannot do, what it can, and which switches could.
+        About "merges": which are not supported, which are, and which switches support all.
     """
     refused = sorted(merge.value for merge in merges if merge not in profile.merges)
     if not refused:
@@ -156,12 +164,12 @@ def check_merges(profile: Profile, merges: Collection[Merge]) -> None:
 
 
 def check_overflow(profile: Profile, policy: str) -> None:
-    """Check that sums that leave int32 can wrap, saturate or stick on a switch.
+    """Check that a switch supports an overflow policy: sums wrap, saturate or stick.
 
     Raises
     ------
     FitError
-        About "overflow": what it can do, and which switches could.
+        About "overflow": the policies that it supports, and the switches that support this one.
     """
     if policy in profile.overflows:
         return
@@ -175,12 +183,12 @@ def check_overflow(profile: Profile, policy: str) -> None:
     )
 
 
-def _hint(refused: Refusal, profile: Profile, program: Program, any_words: bool) -> str:
-    """The largest setting that fits, found by trying."""
+def _hint(refused: Misfit, profile: Profile, program: Program, any_words: bool) -> str:
+    """A hint with the largest setting that fits, found by trying."""
     about, demand, name = refused.about, program.demand, program.name
 
     def fits(**changes: int) -> bool:
-        return refusal(profile, declare_on(profile, name, replace(demand, **changes))) is None
+        return why_misfit(profile, declare_on(profile, name, replace(demand, **changes))) is None
 
     sizes = _sizes([words for words in program.spec.words if fits(words=words)])
     if about == "program":
@@ -193,22 +201,22 @@ def _hint(refused: Refusal, profile: Profile, program: Program, any_words: bool)
         alternative = f", or {sizes} a packet" if about == "workers" and sizes else ""
         return f"use {most} {_UNITS[about]} at most{alternative}"
     other = ""
-    if refused == loses(profile, program):
+    if refused == why_lossy(profile, program):
         other = f"program {names_of(lambda spec: not spec.needs_lossless)[0]}, or "
     return f"use {other}a switch that can: " + ", ".join(_able(program))
 
 
 def _sizes(words: list[int]) -> str:
-    """Payloads in words and bytes: "64 (256 B) or 256 words (1024 B)"; nothing for none."""
+    """Payloads in words and bytes: "64 (256 B) or 256 words (1024 B)"; "" for none."""
     *others, last = [f"{count} ({4 * count} B)" for count in words] or [""]
     last = last.replace(" ", " words ", 1)
     return f"{', '.join(others)} or {last}" if others else last
 
 
 def _able(program: Program) -> list[str]:
-    """Profiles that can run a program as it is asked for."""
+    """Profiles that can run a program with its demand."""
     name, demand = program.name, program.demand
-    able = [one.name for one in PROFILES.values() if refusal(one, declare_on(one, name, demand)) is None]
+    able = [one.name for one in PROFILES.values() if why_misfit(one, declare_on(one, name, demand)) is None]
     return able or ["there is none"]
 
 

@@ -1,4 +1,4 @@
-"""Packet formats: how many words a packet carries, and what stands before and behind them.
+"""Packet formats: the words of a packet, and the headers and trailers around them.
 
 SwitchML's formats are those of the released program (p4lang/p4app-switchML, `headers.p4`, `parsers.p4`,
 `rdma_sender.p4`):
@@ -20,14 +20,14 @@ MINIMAL_BYTES = 60 + WIRE_BYTES  # of a frame on the wire
 
 @dataclass(frozen=True)
 class Format:
-    """One packet format; sizes are without what Ethernet adds on the wire."""
+    """One packet format; sizes do not include Ethernet's frame check sequence, preamble and gap."""
 
     name: str
     words: int  # 32-bit, of a full packet
     header_bytes: int  # of every packet
     first_bytes: int = 0  # more on the first packet of a message
     last_bytes: int = 0  # more on the last
-    check_bytes: int = 0  # behind the words
+    check_bytes: int = 0  # after the words
     ack_bytes: int = MINIMAL_BYTES  # of an acknowledgement, on the wire
     has_messages: bool = False  # of more than one packet
 
@@ -38,7 +38,7 @@ class Format:
 
     @property
     def parsed_bytes(self) -> int:
-        """Headers of the packet that has most of them."""
+        """Bytes of headers, in the packet with the most."""
         return self.header_bytes + self.first_bytes + self.last_bytes
 
 
@@ -54,4 +54,4 @@ def _roce(name: str, words: int) -> Format:
 
 UDP_256, UDP_1024 = _udp("udp-256", 64), _udp("udp-1024", 256)
 ROCE_1024, ROCE_2048 = _roce("roce-1024", 256), _roce("roce-2048", 512)
-FORMATS = (UDP_256, UDP_1024, ROCE_1024, ROCE_2048)  # that no program has for itself
+FORMATS = (UDP_256, UDP_1024, ROCE_1024, ROCE_2048)  # that are not specific to one program

@@ -1,8 +1,8 @@
-"""Register arrays into the stages of a pipeline.
+"""Placement of register arrays in the stages of a pipeline.
 
-Rules of Tofino's compiler (p4lang/p4c, backends/tofino/bf-p4c/mau): an array lies in one stage, in a stateful
-ALU of its own; it takes whole SRAM blocks and one spare, and as many map RAMs; what decides about it must
-have been read in a stage before.
+Rules of Tofino's compiler (p4lang/p4c, backends/tofino/bf-p4c/mau): an array lies in one stage, with its own
+stateful ALU; it takes whole SRAM blocks and one spare, and as many map RAMs; registers that decide about
+it must have been read in an earlier stage.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from netfold.switch.limits import Profile
 from netfold.switch.program import Program, Register
 
 
-class Part(NamedTuple):
-    """Some of the arrays of a register that lie in one stage."""
+class PlacedArrays(NamedTuple):
+    """The arrays of one register that lie in one stage."""
 
     name: str
     arrays: int
 
 
 @dataclass(frozen=True)
-class Stage:
-    """What lies in one stage; a register array takes as many map RAMs as SRAM blocks."""
+class PipelineStage:
+    """The contents of one stage; a register array takes as many map RAMs as SRAM blocks."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[PlacedArrays, ...]
     blocks: int
 
     @property
@@ -37,9 +37,9 @@ class Stage:
 
 @dataclass(frozen=True)
 class Placement:
-    """Stages in order, and how many arrays of each register found no place."""
+    """Stages in order, and the number of arrays of each register that did not fit."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[PipelineStage, ...]
     left: Mapping[str, int]
 
 
@@ -50,7 +50,7 @@ def blocks_of(register: Register, profile: Profile) -> int:
 
 
 def place(program: Program, profile: Profile) -> Placement:
-    """Fill stage after stage with what may come next, in the order in which the program declares it."""
+    """Fill stage after stage with the arrays that may come next, in the order of declaration."""
     left = {register.name: register.count for register in program.registers}
     stages = []
     for _ in range(profile.stages):
@@ -62,8 +62,8 @@ def place(program: Program, profile: Profile) -> Placement:
     return Placement(tuple(stages), {name: count for name, count in left.items() if count})
 
 
-def _fill(ready: list[Register], left: dict[str, int], profile: Profile) -> Stage:
-    """One stage; takes what it places out of `left`."""
+def _fill(ready: list[Register], left: dict[str, int], profile: Profile) -> PipelineStage:
+    """Fill one stage; removes the placed arrays from `left`."""
     salus = profile.salus_per_stage
     free_blocks = min(profile.sram_blocks_per_stage, profile.map_rams_per_stage)
     parts, taken = [], 0
@@ -71,8 +71,8 @@ def _fill(ready: list[Register], left: dict[str, int], profile: Profile) -> Stag
         blocks = blocks_of(register, profile)
         count = min(left[register.name], salus, (free_blocks - taken) // blocks)
         if count:
-            parts.append(Part(register.name, count))
+            parts.append(PlacedArrays(register.name, count))
             left[register.name] -= count
             salus -= count
             taken += count * blocks
-    return Stage(tuple(parts), taken)
+    return PipelineStage(tuple(parts), taken)

@@ -1,4 +1,4 @@
-"""The switches that netfold knows, every number beside its source."""
+"""The known switch profiles, every number with its source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of a switch: all that is known of one, and what it asks of a switch for a given demand."""
+"""Programs of a switch: their specification, and the resources they need for a given demand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VALUES = "values"  # the registers that hold words
 
 
 class Machine(IntEnum):
-    """State machines that the packet engine has compiled."""
+    """Compiled state machines of the packet engine."""
 
     SWITCHML = 0
     TREE = 1
@@ -25,24 +25,24 @@ class Machine(IntEnum):
 
 @dataclass(frozen=True)
 class Demand:
-    """What a switch is to hold, all jobs on it together."""
+    """The load of all jobs on a switch together."""
 
     workers: int  # of the largest job
     slots: int  # of all jobs
     words: int  # of a packet
-    words_per_pass: int | None = None  # that one pass adds; None: as the released program does
+    words_per_pass: int | None = None  # that one pass adds; None: as in the released program
     jobs: int = 1
     rate_bps: int | None = None  # of a worker's packets; None: of the switch's fastest port
-    others_bps: int = 0  # that other jobs on the switch bring to its loopback ports
-    header_bytes: int | None = None  # in front of the words; None: as the released program has them
+    others_bps: int = 0  # of other jobs on the switch, through its loopback ports
+    header_bytes: int | None = None  # before the words; None: as in the released program
 
 
 @dataclass(frozen=True)
 class Register:
-    """`count` register arrays alike, each in a stateful ALU of its own.
+    """`count` equal register arrays, each with its own stateful ALU.
 
-    A pass touches one entry of each, and only in a stage behind those in `after`: what they say decides
-    what happens to it.
+    A pass touches one entry of each, only in a later stage than the registers in `after`, whose contents
+    decide about it.
     """
 
     name: str
@@ -54,13 +54,13 @@ class Register:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all arrays, without what the memory's geometry wastes."""
+        """Bytes of all arrays, without losses to the memory's geometry."""
         return self.count * self.entries * self.bits // 8
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program with its demand worked in: what one pipeline must hold, and how often a packet comes by.
+    """A program laid out for a demand: the registers of one pipeline, and the passes of a packet.
 
     A packet with more words than a pass adds goes through `pipes` pipelines in a row, each with the same
     registers, or `repeats` times through one.
@@ -72,22 +72,22 @@ class Program:
     words_per_pass: int
     pipes: int = 1
     repeats: int = 1
-    reply_passes: int = 0  # of a server's reply, which frees what the round held
+    reply_passes: int = 0  # of a server's reply, which frees the slot
     resubmits: bool = False  # only the packet that completes a slot repeats through a loopback port
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Its registered name."""
         return self.spec.name
 
     @property
     def title(self) -> str:
-        """What sentences call it."""
+        """Its name in sentences."""
         return self.spec.title
 
     @property
     def header_bytes(self) -> int:
-        """Bytes in front of the words, in the packet with the longest headers."""
+        """Bytes before the words, in the packet with the longest headers."""
         if self.demand.header_bytes is not None:
             return self.demand.header_bytes
         return max(frame.parsed_bytes for frame in self.spec.frames)
@@ -114,13 +114,13 @@ class Program:
 
     @property
     def values_bytes(self) -> int:
-        """Bytes of the words alone: of every slot, in every version of it."""
+        """Bytes of the words alone, of every slot in every version."""
         return self.pipes * self.values.size_bytes
 
 
 @dataclass(frozen=True)
 class Timeouts:
-    """When workers send again; a full window's round trip may ask for more."""
+    """Default retransmission timeouts; a full window's round trip may require longer ones."""
 
     usual_ps: int
     first_ps: int = 0  # at least, for the first window of every exchange
@@ -133,68 +133,68 @@ class Option:
 
     name: str
     kind: Literal["time", "size", "count", "flag", "text"]
-    default: str | int | bool | None  # as a scenario writes it; None: left out
+    default: str | int | bool | None  # as written in a scenario; None: no default
     meaning: str
-    missing: str = ""  # where it is required: what is said if it is left out, and below it a hint
-    zero: str = ""  # where it may not be 0: the same
+    missing: str = ""  # where it is required: the error if it is missing and, on the next line, a hint
+    zero: str = ""  # where it may not be 0: error and hint
 
 
 def has_begun(slot: Any) -> bool:
-    """Whether a slot (a row of `switch.registers.SLOT`) has seen somebody."""
+    """Whether a slot (a row of `switch.registers.SLOT`) has seen any child."""
     return bool(slot.bitmap != 0)
 
 
 @dataclass(frozen=True)
 class ProgramSpec:
-    """All that is known of a program; who needs to know something of it reads it here."""
+    """The full specification of a program; all other modules read it from here."""
 
     name: str
-    title: str  # what sentences call it
+    title: str  # its name in sentences
     summary: str  # one clause
-    machine: Machine | None  # None: the engine cannot run it, it can only be placed on a switch
+    machine: Machine | None  # None: the engine cannot run it; it can only be fitted to a switch
 
-    # what it takes of a switch
+    # resources
     layout: Callable[[ProgramSpec, Demand], Program]
-    released: Demand  # what `netfold switch fit` takes unless told otherwise
-    needs_lossless: bool = False  # it has no answer to lost packets
-    fits_fixed: bool = False  # switches that run one program alone run this one
-    has_timers: bool = False  # a slot that has waited too long answers with what it has
-    merges: frozenset[Merge] | None = None  # None: all that a switch can
-    overflow: str | None = None  # what becomes of sums that leave int32; None: the first that a switch can
-    only_overflow: str = ""  # why nothing else may; empty: a scenario chooses
+    released: Demand  # the default of `netfold switch fit`
+    needs_lossless: bool = False  # it does not recover from lost packets
+    fits_fixed: bool = False  # switches of kind "fixed" run this program
+    has_timers: bool = False  # a slot that has waited too long answers with a partial sum
+    merges: frozenset[Merge] | None = None  # None: all that the switch supports
+    overflow: str | None = None  # policy for sums that leave int32; None: the first that the switch supports
+    only_overflow: str = ""  # why no other policy is allowed; empty: a scenario chooses
 
     # packets
     frames: tuple[Format, ...] = ()
     frame: str = ""  # the default
-    more_words: tuple[int, ...] = ()  # of packets that no frame here has
-    message_packets: int = 1  # by default, with frames that have messages; 1: it has none
+    more_words: tuple[int, ...] = ()  # packet sizes that are in no frame here
+    message_packets: int = 1  # by default, with frames that have messages; 1: no messages
     slots: int = 0  # packets that a worker may have outstanding, by default
     timeouts: Timeouts | None = None  # None: it sends everything once
 
-    # slots, and what is in them
-    may_be_tree: bool = False  # of switches, and its units may have several packets
-    versions: int = 2  # of every slot: one may be read again while the other fills
-    has_counter: bool = False  # beside the bitmap, from which it can part after a fault
-    has_exponents_ahead: bool = False  # block exponents are agreed on one window ahead of the words
-    has_server: bool = False  # hashed entries that jobs share, and a host for what collides
-    is_waiting: Callable[[Any], bool] = has_begun  # whether a slot has begun and not ended
+    # slots
+    may_be_tree: bool = False  # it may run on a tree of switches, with units of several packets
+    versions: int = 2  # of every slot: one can be read while the other fills
+    has_counter: bool = False  # beside the bitmap; after a fault the two can disagree
+    has_exponents_ahead: bool = False  # block exponents are agreed one window ahead of the words
+    has_server: bool = False  # hashed entries that jobs share, and a server host for collisions
+    is_waiting: Callable[[Any], bool] = has_begun  # whether a slot is partly filled
     reopened_by: frozenset[str] = frozenset()  # faults that leave slots waiting: duplicate, reorder, reboot
 
     options: tuple[Option, ...] = ()
 
     @property
     def words(self) -> tuple[int, ...]:
-        """Words of a packet, as it is known to have them."""
+        """Possible numbers of words in a packet."""
         return tuple(sorted({*self.more_words, *(frame.words for frame in self.frames)}))
 
     @property
     def is_all_or_nothing(self) -> bool:
-        """Whether slots wait for all workers, and results hold all of them."""
+        """Whether slots wait for all workers, and results contain all of them."""
         return not (self.has_timers or self.has_server)
 
 
 class UnknownProgramError(ValueError):
-    """A program that is not registered; the message names it, its like, and all there are."""
+    """A program that is not registered; the message has it, similar names, and all known ones."""
 
 
 _registry: dict[str, ProgramSpec] = {}
@@ -207,7 +207,7 @@ def register(spec: ProgramSpec) -> ProgramSpec:
 
 
 def unregister(name: str) -> None:
-    """Forget a program."""
+    """Remove a program from the registry."""
     del _registry[name]
 
 
@@ -224,7 +224,7 @@ def runnable() -> dict[str, ProgramSpec]:
 
 
 def formats() -> dict[str, Format]:
-    """All packet formats by name: those of hosts, and of every program that can run."""
+    """All packet formats by name: the general ones, and those of every program that can run."""
     own = (frame for spec in runnable().values() for frame in spec.frames)
     return {frame.name: frame for frame in (*FORMATS, *own)}
 
@@ -235,20 +235,20 @@ def default_program() -> ProgramSpec:
 
 
 def names_of(holds: Callable[[ProgramSpec], bool]) -> list[str]:
-    """Names of the programs that can run and of which something holds."""
+    """Names of the runnable programs that satisfy a predicate."""
     return [name for name, spec in runnable().items() if holds(spec)]
 
 
 def declare(name: str, demand: Demand, *, in_one_pass: bool = False) -> Program:
-    """What a program asks for, for what it is to do.
+    """Lay out a program for a demand.
 
-    `in_one_pass` is for switches without stages: whatever `demand` says of words a pass, all words of a
-    packet are added at once, so nothing is folded and nothing repeats.
+    `in_one_pass` is for switches without stages: regardless of `demand.words_per_pass`, all words of a packet
+    are added in one pass, without folding or repeats.
 
     Raises
     ------
     UnknownProgramError
-        Names the nearest program and all there are.
+        The message names the nearest program and all known ones.
     """
     known = programs()
     if name not in known:

@@ -1,4 +1,4 @@
-"""Why a program does not fit a switch: one check for every limit, the first that fails is the reason."""
+"""Reasons why a program does not fit a switch: one check per limit; the first that fails is the reason."""
 
 from __future__ import annotations
 
@@ -17,83 +17,84 @@ from netfold.switch.sizes import binary_size
 FOLDED_WORKERS_MAX = 16  # SwitchML's rules for packets that go through several pipelines name ids 0 to 15
 
 
-class Refusal(NamedTuple):
-    """What does not fit (see `switch.fit.FitError`), in words."""
+class Misfit(NamedTuple):
+    """One reason why a program does not fit a switch (see `switch.fit.FitError`)."""
 
     about: str
     message: str
 
 
-_Check = Callable[[Profile, Program], Refusal | None]
+_Check = Callable[[Profile, Program], Misfit | None]
 
 
 def declare_on(profile: Profile, name: str, demand: Demand) -> Program:
-    """Declaration of a program as a switch would run it: in one pass where there are no stages."""
+    """Lay out a program for a switch: in one pass where there are no stages."""
     return declare(name, demand, in_one_pass=profile.kind != PIPELINE)
 
 
-def refusal(profile: Profile, program: Program) -> Refusal | None:
-    """The first reason why a program does not fit."""
-    checks = (runs, loses, _tells_apart, *_CHECKS.get(profile.kind, ()))
+def why_misfit(profile: Profile, program: Program) -> Misfit | None:
+    """The first reason why a program does not fit; None if it fits."""
+    checks = (why_unsupported, why_lossy, _why_bitmap_too_narrow, *_CHECKS.get(profile.kind, ()))
     return next((found for check in checks if (found := check(profile, program))), None)
 
 
-def runs(profile: Profile, program: Program) -> Refusal | None:
-    """Why a switch does not run a program, whatever its size."""
+def why_unsupported(profile: Profile, program: Program) -> Misfit | None:
+    """Why a switch does not support a program at any size; None if it does."""
     if profile.kind == FORWARDING:
-        return Refusal("profile", f"switch profile {profile.name!r} only forwards")
+        return Misfit("profile", f"switch profile {profile.name!r} only forwards")
     if profile.kind == FIXED and not program.spec.fits_fixed:
         alone = " and ".join(names_of(lambda spec: spec.fits_fixed))
-        return Refusal("program", f"{profile.name} runs program {alone} alone, found {program.name}")
+        return Misfit("program", f"{profile.name} runs program {alone} alone, found {program.name}")
     if program.spec.has_timers and not profile.has_timers:
-        return Refusal("profile", f"{program.title} needs timers, {profile.name} has none")
+        return Misfit("profile", f"{program.title} needs timers, {profile.name} has none")
     able = MERGEABLE if program.spec.merges is None else program.spec.merges
     if not profile.merges & able:
         needed = ", ".join(sorted(merge.value for merge in able))
         found = ", ".join(sorted(merge.value for merge in profile.merges)) or "none"
-        return Refusal(
+        return Misfit(
             "profile", f"{program.title} needs one of the merges {needed}; {profile.name} has {found}"
         )
     overflow = program.spec.overflow
     if program.spec.only_overflow and overflow is not None and overflow not in profile.overflows:
         needed, found = SUMS[overflow], ", ".join(profile.overflows)
-        return Refusal(
-            "profile", f"{program.title} needs sums that {needed}; those of {profile.name} can: {found}"
+        return Misfit(
+            "profile", f"{program.title} needs sums that {needed}; {profile.name} supports: {found}"
         )
     return None
 
 
-def loses(profile: Profile, program: Program) -> Refusal | None:
-    """Why a program that cannot lose packets does not run on a switch whose network drops some."""
+def why_lossy(profile: Profile, program: Program) -> Misfit | None:
+    """Why a program that needs a lossless network does not run with a switch; None if it does."""
     if not program.spec.needs_lossless or profile.is_lossless:
         return None
-    return Refusal(
+    return Misfit(
         "profile",
-        f"program {program.name} has no answer to lost packets, and networks of {profile.name} lose some",
+        f"program {program.name} does not recover from lost packets, "
+        f"and networks of {profile.name} drop some",
     )
 
 
-def _tells_apart(profile: Profile, program: Program) -> Refusal | None:
+def _why_bitmap_too_narrow(profile: Profile, program: Program) -> Misfit | None:
     workers = program.demand.workers
     bits = min(CHILDREN_MAX, profile.bitmap_bits or CHILDREN_MAX)
     if workers > bits:
-        return Refusal(
+        return Misfit(
             "workers",
             f"{program.title} cannot tell {workers} workers apart: its bitmap is one {bits}-bit word",
         )
     return None
 
 
-def _pipes(profile: Profile, program: Program) -> Refusal | None:
+def _why_too_few_pipes(profile: Profile, program: Program) -> Misfit | None:
     words, workers = program.demand.words, program.demand.workers
     if program.pipes > profile.pipes:
-        return Refusal(
+        return Misfit(
             _words_key(program),
             f"{program.title} needs {program.pipes} pipelines in a row for {words} words, "
             f"{program.words_per_pass} in each, {profile.name} has {profile.pipes}",
         )
     if program.pipes > 1 and workers > FOLDED_WORKERS_MAX:
-        return Refusal(
+        return Misfit(
             "workers",
             f"{program.title} cannot fold packets of {words} words over {program.pipes} pipelines "
             f"for {workers} workers",
@@ -101,11 +102,11 @@ def _pipes(profile: Profile, program: Program) -> Refusal | None:
     return None
 
 
-def _entries(profile: Profile, program: Program) -> Refusal | None:
+def _why_entries_too_wide(profile: Profile, program: Program) -> Misfit | None:
     for register in program.registers:
         bits = 32 * profile.salu_lanes
         if register.bits > bits:
-            return Refusal(
+            return Misfit(
                 "profile",
                 f"{program.title} keeps entries of {register.bits} bits in {register.name!r}, "
                 f"a stateful ALU of {profile.name} takes {bits}",
@@ -113,17 +114,17 @@ def _entries(profile: Profile, program: Program) -> Refusal | None:
     return None
 
 
-def _salus(profile: Profile, program: Program) -> Refusal | None:
+def _why_too_few_salus(profile: Profile, program: Program) -> Misfit | None:
     if program.salus <= profile.salus:
         return None
-    return Refusal(
+    return Misfit(
         _words_key(program),
         f"{_with_words(program)} needs {program.salus} stateful ALUs "
         f"({program.values.count} for values), {profile.name} has {profile.salus}",
     )
 
 
-def _stages(profile: Profile, program: Program) -> Refusal | None:
+def _why_too_few_stages(profile: Profile, program: Program) -> Misfit | None:
     left = place(program, profile).left
     if not left:
         return None
@@ -132,7 +133,7 @@ def _stages(profile: Profile, program: Program) -> Refusal | None:
     room = register.count - missing
     small = declare(program.name, replace(program.demand, slots=1))
     if place(small, profile).left:
-        return Refusal(
+        return Misfit(
             _words_key(program),
             f"{_with_words(program)} needs {program.salus} stateful ALUs in stages that wait for each other, "
             f"the {profile.stages} stages of {profile.name} have room for {room} of its {register.count} "
@@ -140,7 +141,7 @@ def _stages(profile: Profile, program: Program) -> Refusal | None:
         )
     map_rams, blocks = profile.map_rams_per_stage, profile.sram_blocks_per_stage
     scarce, there_are = ("map RAMs", map_rams) if map_rams < blocks else ("SRAM blocks", blocks)
-    return Refusal(
+    return Misfit(
         "slots",
         f"{program.demand.slots} slots need {register.count} register arrays of {register.entries} entries "
         f"({blocks_of(register, profile)} {scarce} each), {profile.name} with {there_are} {scarce} a stage "
@@ -148,15 +149,15 @@ def _stages(profile: Profile, program: Program) -> Refusal | None:
     )
 
 
-def _headers(profile: Profile, program: Program) -> Refusal | None:
+def _why_headers_too_long(profile: Profile, program: Program) -> Misfit | None:
     if program.header_vector_bits > profile.phv_bits:
-        return Refusal(
+        return Misfit(
             _words_key(program),
             f"{_with_words(program)} needs {program.header_vector_bits} bits of packet header vector, "
             f"{profile.name} has {profile.phv_bits}",
         )
     if 0 < profile.parser_limit_bytes < program.header_bytes:
-        return Refusal(
+        return Misfit(
             "profile" if program.demand.header_bytes is None else "words",
             f"{program.title} has headers of {program.header_bytes} B, {profile.name} parses "
             f"{profile.parser_limit_bytes} B",
@@ -164,48 +165,48 @@ def _headers(profile: Profile, program: Program) -> Refusal | None:
     return None
 
 
-def _loopback(profile: Profile, program: Program) -> Refusal | None:
+def _why_too_few_loopback_ports(profile: Profile, program: Program) -> Misfit | None:
     needed_bps = loopback_bps(profile, program)
-    there_are_bps = profile.loopback_ports * profile.loopback_rate_bps
-    if needed_bps is None:  # at any rate: enough ports cannot be told from too few, but none can
-        is_enough = there_are_bps > 0 or loopback_streams(profile, program) == 0
+    available_bps = profile.loopback_ports * profile.loopback_rate_bps
+    if needed_bps is None:  # any rate: it is only known whether there are ports at all
+        is_enough = available_bps > 0 or loopback_streams(profile, program) == 0
     else:
-        is_enough = needed_bps <= there_are_bps
+        is_enough = needed_bps <= available_bps
     if is_enough:
         return None
     sent = "packets" if needed_bps is None else _gbps(needed_bps)
     ports = f"{profile.loopback_ports} of {_gbps(profile.loopback_rate_bps)}"
     others = " and those of other jobs" if program.demand.others_bps else ""
-    return Refusal(
+    return Misfit(
         "workers",
         f"{program.demand.workers} workers{others} send {sent} through loopback ports with "
         f"{program.title}, {profile.name} has {ports}",
     )
 
 
-def _memory(profile: Profile, program: Program) -> Refusal | None:
+def _why_too_little_memory(profile: Profile, program: Program) -> Misfit | None:
     if profile.memory_bytes == 0 or program.state_bytes <= profile.memory_bytes:
         return None
     demand = program.demand
-    return Refusal(
+    return Misfit(
         "slots",
         f"{demand.slots} slots of {demand.words} words take {binary_size(program.state_bytes)}, "
         f"{profile.name} has {binary_size(profile.memory_bytes)}",
     )
 
 
-def _reserved(profile: Profile, program: Program) -> Refusal | None:
+def _why_beyond_reservation(profile: Profile, program: Program) -> Misfit | None:
     demand = program.demand
     if 0 < profile.groups < demand.jobs:
-        return Refusal("jobs", f"{demand.jobs} jobs need a group each, {profile.name} has {profile.groups}")
+        return Misfit("jobs", f"{demand.jobs} jobs need a group each, {profile.name} has {profile.groups}")
     if 0 < profile.operations < demand.slots:
-        return Refusal(
+        return Misfit(
             "slots",
             f"{demand.slots} slots need as many outstanding operations, "
             f"{profile.name} has {profile.operations}",
         )
     if 0 < profile.operation_payload_bytes < 4 * demand.words:
-        return Refusal(
+        return Misfit(
             "words",
             f"an operation of {profile.name} holds {profile.operation_payload_bytes} B, "
             f"{demand.words} words a packet are {4 * demand.words} B",
@@ -214,9 +215,16 @@ def _reserved(profile: Profile, program: Program) -> Refusal | None:
 
 
 _CHECKS: dict[str, tuple[_Check, ...]] = {
-    PIPELINE: (_pipes, _entries, _salus, _headers, _stages, _loopback),
-    MEMORY: (_memory,),
-    FIXED: (_reserved,),
+    PIPELINE: (
+        _why_too_few_pipes,
+        _why_entries_too_wide,
+        _why_too_few_salus,
+        _why_headers_too_long,
+        _why_too_few_stages,
+        _why_too_few_loopback_ports,
+    ),
+    MEMORY: (_why_too_little_memory,),
+    FIXED: (_why_beyond_reservation,),
 }
 
 
@@ -233,24 +241,24 @@ def _words_key(program: Program) -> str:
 
 
 def read_passes(profile: Profile, program: Program) -> int:
-    """Passes to read out what the last pass of a complete slot could not: an ALU returns few of its words."""
+    """Extra passes to read out a complete slot: an ALU returns only some of its words per pass."""
     per_pass = program.values.count * min(program.values.lanes, profile.words_out)
     return program.repeats * (-(-program.words_per_pass * program.pipes // per_pass) - 1)
 
 
 def loopback_streams(profile: Profile, program: Program) -> int:
-    """How many workers' streams go through loopback ports when all of them send."""
+    """Number of workers' streams through loopback ports when all workers send."""
     workers = program.demand.workers
     repeating = 1 if program.resubmits else workers
     return workers * (program.pipes - 1) + repeating * (program.repeats - 1) + read_passes(profile, program)
 
 
 def loopback_bps(profile: Profile, program: Program) -> int | None:
-    """What all workers sending at their rate bring to loopback ports; None for links of any rate.
+    """Rate through loopback ports when all workers send at link rate; None for links of any rate.
 
     With n workers and nothing lost, a slot's packets take n · (pipes − 1) further passes to be added up, and
-    its result `read_passes` more: each is a stream as fast as one worker's, as no worker is ahead of another
-    by more than a window.
+    its result takes `read_passes` more. Each is a stream as fast as one worker's, as no worker is ahead of
+    another by more than a window.
     """
     demand = program.demand
     rate_bps = profile.port_rate_bps if demand.rate_bps is None else demand.rate_bps

@@ -1,7 +1,7 @@
-"""Register arrays of slots: what a switch keeps between packets.
+"""Register arrays of slots: the state of a switch between packets.
 
 Bitmap, counter, values and exponent are separate registers, as in hardware: after a fault they can disagree,
-and then what leaves the switch is wrong. Each program uses the fields it needs.
+and then results are wrong. Each program uses the fields it needs.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# What becomes of a packet after its pass through the switch.
+# The verdict on a packet after its pass through the switch.
 CONSUMED, COMPLETE, ANSWER, DROPPED, LATE, EXPIRED, ANSWERED = 0, 1, 2, 3, 4, 5, 6
 VERDICTS = ("consumed", "complete", "answer", "dropped", "late", "expired", "answered by the parent")
 
-# What its words do to the slot's values.
+# The action of its words on the slot's values.
 READ, OVERWRITE, MERGE = 0, 1, 2
 
 CHILDREN_MAX = 32  # one 32-bit bitmap word
@@ -26,17 +26,17 @@ SLOT = np.dtype(
         ("bitmap", "u4"),  # children seen
         ("counter", "i4"),  # children missing
         ("exponent", "i4"),  # values of an int8
-        ("workers", "i4"),  # held by the values
+        ("workers", "i4"),  # in the values
         ("is_answered", "i4"),  # a point below the root: the values are its parent's result
         ("turn", "i4"),  # slots with timers: units completed here before this one
         ("is_emitted", "i4"),
-        ("words_count", "i4"),  # slots with timers: of the packet that started the row, as the rest below
+        ("words_count", "i4"),  # slots with timers: of the packet that started the row, like the next five
         ("owner", "i4"),
         ("serial", "i4"),
         ("unit", "i4"),
         ("attempt", "i4"),
         ("merge", "i4"),
-        ("last_child", "i4"),  # for diagnosis: of the latest packet, as the rest below
+        ("last_child", "i4"),  # for diagnosis: of the latest packet, like the next two
         ("last_verdict", "i4"),
         ("pad", "i4"),
         ("last_ps", "i8"),
@@ -61,7 +61,7 @@ def new_registers(slots: int, words: int) -> Registers:
 
 
 def clear(registers: Registers, rows: slice) -> None:
-    """Put rows as they are at the start; nothing that was armed will fire."""
+    """Reset rows to their initial state; armed timers no longer fire."""
     registers.slots[rows] = np.zeros((), SLOT)
     registers.slots["turn"][rows] = -1
     registers.slots["timer_order"][rows] = -1

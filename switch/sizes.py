@@ -1,4 +1,4 @@
-"""Sizes of memory as people read them."""
+"""Memory sizes in readable units."""
 
 from __future__ import annotations
 

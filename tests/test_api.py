@@ -232,4 +232,4 @@ def test_what_stops_a_run_says_where_the_rest_is(tmp_path: Path) -> None:
 
     (note,) = caught.value.__notes__
     assert "Unfinished: sparse did not run to the end." in note
-    assert "What is done is in " in note
+    assert "Finished variants are in " in note

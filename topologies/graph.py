@@ -1,9 +1,9 @@
-"""What a topology is: an undirected networkx graph of hosts and switches that keeps a contract.
+"""A topology: an undirected networkx graph of hosts and switches that satisfies a contract.
 
-Nodes carry `kind` ("host" or "switch"), `tier` (0 for hosts, 1 for the switches they hang on, counting up)
-and `profile` (what a switch can do; "" for hosts). Each edge stands for two links, one a direction, that
-share the edge's `rate_bps`, `delay_ps` and `buffer_bytes`. `validate` has the contract in full. Order of
-insertion is the order of hosts and switches everywhere else.
+Nodes carry `kind` ("host" or "switch"), `tier` (0 for hosts, 1 for their switches, and so on) and `profile`
+(the capabilities of a switch; "" for hosts). Each edge stands for two links, one per direction, with the
+edge's `rate_bps`, `delay_ps` and `buffer_bytes`. `validate` checks the full contract. Hosts and switches are
+in the order of insertion everywhere else.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NAME_MAX = 100  # characters of a node's name
 _SHOWN_CHARACTERS = 120
 HOST_ATTRIBUTES = {"kind": HOST, "tier": 0, "profile": ""}
 
-# Allowed values of an edge's attributes, both ends included. A thousand of the longest delays fit int64.
+# Allowed values of an edge's attributes, limits included. A thousand of the longest delays fit int64.
 LINK_RANGES = {
     "rate_bps": (1, 10**15),
     "delay_ps": (0, 10**15),
@@ -28,13 +28,13 @@ LINK_RANGES = {
 }
 
 
-# What the packet engine takes: every pair of nodes has a route.
+# Limits of the packet engine: every pair of nodes has a route.
 NODES_MAX = 4096
 LINKS_MAX = 2**18  # both directions counted
 
 
 class TopologyError(ValueError):
-    """A graph that breaks the contract, or something asked of a graph that it cannot give."""
+    """A graph that breaks the contract, or a request that it cannot satisfy."""
 
     def __init__(self, *mistakes: str) -> None:
         super().__init__(*mistakes)
@@ -45,12 +45,12 @@ class TopologyError(ValueError):
 
 
 class TooLargeError(TopologyError):
-    """More nodes or links than the packet engine takes."""
+    """More nodes or links than the packet engine supports."""
 
 
 @dataclass(frozen=True)
 class LinkSpec:
-    """One direction of a link; both directions of an edge are alike.
+    """Attributes of a link; both directions of an edge have the same.
 
     `buffer_bytes` is the egress buffer of a *switch* port. Links out of hosts have no such limit: the
     sender's window limits what waits there.
@@ -62,7 +62,7 @@ class LinkSpec:
 
 
 def new_graph(name: str) -> nx.Graph:
-    """Empty topology; the name is the one errors and reports use."""
+    """Empty topology; errors and reports use the name."""
     return nx.Graph(name=name)
 
 
@@ -72,7 +72,7 @@ def add_host(graph: nx.Graph, name: str) -> None:
 
 
 def add_switch(graph: nx.Graph, name: str, tier: int, profile: str) -> None:
-    """Add a switch of a tier (1 is next to the hosts) whose abilities the profile names."""
+    """Add a switch with a tier (1 is next to the hosts) and the name of a profile."""
     _add_node(graph, name, kind=SWITCH, tier=tier, profile=profile)
 
 
@@ -88,8 +88,8 @@ def add_link(graph: nx.Graph, a: str, b: str, link: LinkSpec) -> None:
     Raises
     ------
     TopologyError
-        A node does not exist, or the two are linked already. networkx would create the node or overwrite the
-        link without a word.
+        A node does not exist, or the two are linked already. networkx would silently create the node or
+        overwrite the link.
     """
     for name in (a, b):
         if name not in graph:
@@ -115,7 +115,7 @@ def switches(graph: nx.Graph) -> list[str]:
 
 
 def racks(graph: nx.Graph) -> dict[str, list[str]]:
-    """The switches that have hosts, each with its hosts; both in order of insertion."""
+    """Hosts by the switch that they are linked to; both in order of insertion."""
     found: dict[str, list[str]] = {switch: [] for switch in switches(graph)}
     for host in hosts(graph):
         found[next(iter(graph.adj[host]))].append(host)
@@ -154,7 +154,7 @@ def validate(graph: nx.Graph) -> None:
 
 
 def where(graph: nx.Graph) -> str:
-    """How error texts begin."""
+    """Prefix of error messages."""
     return f"topology {graph.name!r}: " if graph.name else "topology: "
 
 
@@ -169,7 +169,7 @@ def _check_simple(graph: nx.Graph) -> None:
 
 
 def check_size(graph: nx.Graph, nodes: int, links: int) -> None:
-    """Check what a graph is going to have; links are counted in both directions.
+    """Check the future size of a graph; links are counted in both directions.
 
     Raises
     ------
@@ -187,7 +187,7 @@ def check_size(graph: nx.Graph, nodes: int, links: int) -> None:
 
 
 def node_mistakes(name: object, attributes: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with a node alone: its name, its attributes."""
+    """Errors in a node's name and attributes."""
     if not isinstance(name, str) or not name or "->" in name:
         yield f"{shortened(name)} cannot name a node; use a non-empty string without '->'"
         return
@@ -207,7 +207,7 @@ def node_mistakes(name: object, attributes: Mapping[str, Any]) -> Iterator[str]:
 
 
 def edge_mistakes(attributes: Mapping[str, Any], without: Collection[str] = ()) -> Iterator[str]:
-    """What is wrong with the attributes of an edge, but for some."""
+    """Errors in the attributes of an edge, except those in `without`."""
     for key, (lowest, highest) in LINK_RANGES.items():
         value = attributes.get(key)
         if key not in without and (type(value) is not int or not lowest <= value <= highest):
@@ -215,7 +215,7 @@ def edge_mistakes(attributes: Mapping[str, Any], without: Collection[str] = ()) 
 
 
 def shortened(value: object) -> str:
-    """A value in an error, cut short where it is long."""
+    """A value for an error message, shortened if it is long."""
     text = repr(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
 

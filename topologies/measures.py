@@ -1,4 +1,4 @@
-"""What a topology amounts to: counts, diameter and bisection."""
+"""Measures of a topology: counts, diameter and bisection bandwidth."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import networkx as nx
 
 from netfold.topologies.graph import hosts, racks, switches, validate
 
-# Beyond this many ways to divide the switches the bisection is not computed: a second or so.
+# With more divisions of the switches the bisection is not computed; this many take about a second.
 DIVISIONS_MAX = 2**14
 
 
@@ -27,7 +27,7 @@ class Measures(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """Switches that can be exchanged for each other: same neighbours at the same rates, same hosts' rates."""
+    """Interchangeable switches: the same neighbours at the same rates, and the same rates of hosts."""
 
     switches: list[str]
     host_rates_bps: tuple[int, ...]  # of each switch, sorted
@@ -52,14 +52,14 @@ def measure(graph: nx.Graph) -> Measures:
 
 
 def bisection_bps(graph: nx.Graph) -> int | None:
-    """Least rate, one way, between two halves of the hosts (equal in number, or one apart); exact.
+    """Smallest rate in one direction between two halves of the hosts (equal, or one apart); exact.
 
     That is the minimum of the maximum flow between the halves over all such splits of the hosts. A maximum
     flow is a minimum cut, and a cut puts each switch on one side; so instead of splits of the hosts we go
     through divisions of the *switches*. Given one, the links between its sides are cut and hosts follow
-    their switch; where that leaves too many on one side, those with the slowest links change sides, each at
-    the price of its own link. Of switches that can be exchanged for each other only the number on a side
-    matters, so a leaf-spine of L leaves and S spines has (L + 1)·(S + 1) divisions.
+    their switch; if one side then has too many hosts, those with the slowest links change sides, each at the
+    cost of its link. Of interchangeable switches only the number on a side matters, so a leaf-spine of L
+    leaves and S spines has (L + 1)·(S + 1) divisions.
 
     The problem is NP-hard in general: None where there are more than `DIVISIONS_MAX` divisions.
     """
@@ -102,13 +102,13 @@ def _host_rates(groups: Sequence[_Group], counts: Sequence[int]) -> list[int]:
 
 
 def _balance_bps(near: list[int], far: list[int]) -> int:
-    """Least total rate of hosts that must change sides until the sides are at most one host apart."""
+    """Smallest total rate of the hosts that change sides to make the sides differ by at most one host."""
     smaller, larger = sorted((near, far), key=len)
     return sum(sorted(larger)[: (len(larger) - len(smaller)) // 2])
 
 
 def _diameter_hops(graph: nx.Graph) -> int:
-    """A host is one hop from its switch, so distances between racks tell all distances between hosts."""
+    """The diameter in hops: a host is one hop from its switch, so distances between racks are enough."""
     on_rack = racks(graph)
     between_hosts = [2 for members in on_rack.values() if len(members) > 1]
     for rack in on_rack:

@@ -1,4 +1,4 @@
-"""Where workers and aggregators go: workers on hosts, an aggregator on a switch that can aggregate."""
+"""Placement of workers on hosts, and of an aggregator on a switch that can aggregate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def place_workers(graph: nx.Graph, count: int, policy: str | Sequence[str]) -> l
 
     - "pack": fill one rack after the other;
     - "spread": one host of each rack in turn, until racks are full;
-    - host names, one a worker: exactly these.
+    - host names, one per worker: exactly these.
 
     Raises
     ------
@@ -51,14 +51,14 @@ def place_workers(graph: nx.Graph, count: int, policy: str | Sequence[str]) -> l
 def place_aggregators(
     graph: nx.Graph, worker_hosts: Sequence[str], capable: Callable[[str], bool]
 ) -> list[str]:
-    """All switches whose profile is capable, those with the fewest hops to all workers in total first.
+    """All switches with a capable profile, sorted by total hops to all workers.
 
-    Ties go by the graph's order.
+    Ties keep the graph's order.
 
     Raises
     ------
     TopologyError
-        No switch is capable (says which profiles there are), or a worker's host is unknown.
+        No switch is capable (the message lists the profiles), or a worker's host is unknown.
     """
     _check_known(graph, worker_hosts)
     candidates = [name for name in switches(graph) if capable(graph.nodes[name]["profile"])]
@@ -69,7 +69,7 @@ def place_aggregators(
             f"{where(graph)}no switch can aggregate: profiles found are {listed}; "
             "give one a programmable profile"
         )
-    # Workers on a rack share its distances, so one search a rack is enough.
+    # Workers on a rack share its distances, so one search per rack is enough.
     workers_on_rack = Counter(next(iter(graph.adj[host])) for host in worker_hosts)
     hops_total = dict.fromkeys(candidates, 0)
     for rack, workers in workers_on_rack.items():

@@ -1,4 +1,4 @@
-"""From a graph to integers: nodes and links as rows of arrays, and every shortest next hop.
+"""The integer view of a graph: nodes and links as rows of arrays, and all shortest next hops.
 
 Equal cost means equal hop count. Where several links are on shortest paths, a flow's key picks one at every
 node (equal-cost multi-path by modulo-N hash, RFC 2991), so one flow stays on one path.
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from netfold.topologies.graph import TopologyError, hosts, switches, validate
 
 ROUTES_MAX = 2**30  # entries of `Network.next_link`, of 4 bytes each
-_PAIR_COST = 16  # what it takes to follow a link of a single pair, to that of one among all pairs
+_PAIR_COST = 16  # cost of following a link for one pair, relative to following it for all pairs at once
 _BLOCK = 512
 
 
@@ -44,7 +44,7 @@ class Network:
 
 
 def compile_network(graph: nx.Graph, room_bytes: int | None = None) -> Network:
-    """Integer view of a graph, with all shortest routes, which take `room_bytes` at most.
+    """Integer view of a graph, with all shortest routes, in at most `room_bytes` of memory.
 
     Takes O(S · L + N²) in NumPy for S switches and L links between them: a leaf-spine of 1000 nodes well
     under a second.
@@ -53,7 +53,7 @@ def compile_network(graph: nx.Graph, room_bytes: int | None = None) -> Network:
     ------
     TopologyError
         The graph breaks the contract (see `topologies.graph.validate`), or its routes take more than
-        `ROUTES_MAX` entries, or than the room that there is.
+        `ROUTES_MAX` entries or `room_bytes`.
     """
     validate(graph)
     nodes = (*hosts(graph), *switches(graph))
@@ -78,7 +78,7 @@ def compile_network(graph: nx.Graph, room_bytes: int | None = None) -> Network:
 
 
 def path(network: Network, source: int, target: int, key: int) -> list[int]:
-    """Links that a flow takes from one node to another, none if they are the same.
+    """Links that a flow takes from one node to another; empty if they are the same.
 
     The choice at each node is `next_link[node, target, key % next_count[node, target]]`, where `key` is a
     hash of the flow. The same key serves every node, so where a path has several choices in a row they are
@@ -101,8 +101,8 @@ def _next_links(
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """`next_link` and `next_count` of links sorted by source, hosts first, where every node has a link.
 
-    A link is on a shortest path to a target if its far end is closer. That never leads through a host: a
-    host has one link, so routes are found between switches, and a host's are those of its switch.
+    A link is on a shortest path to a target if its far end is closer. No such path leads through a
+    host, which has one link: so routes are computed between switches, and a host has those of its switch.
     """
     nodes_count = int(link_source[-1]) + 1
     is_inner = (link_source >= hosts_count) & (link_target >= hosts_count)
@@ -158,10 +158,10 @@ def _check_room(nodes_count: int, ways: int, room_bytes: int | None) -> None:
 
 
 def _distances(far_end: NDArray[np.int32], first: NDArray[np.intp]) -> NDArray[np.int32]:
-    """Hops from each switch (row) to each (column), −1 where there is no way.
+    """Hops from each switch (row) to each other (column); −1 where there is no path.
 
-    Breadth-first search towards all targets at once: over the pairs (switch, target) that were new in the
-    step before, or over all pairs where most are new. So it takes O(S · L) in all, however long the ways are.
+    Breadth-first search towards all targets at once: over the pairs (switch, target) that the previous step
+    found, or over all pairs where most are new. So it takes O(S · L) in total for paths of any length.
     """
     switches_count = first.size - 1
     distance = np.full((switches_count, switches_count), -1, dtype=np.int32)
@@ -190,7 +190,7 @@ def _distances(far_end: NDArray[np.int32], first: NDArray[np.intp]) -> NDArray[n
 def _neighbours(
     at: NDArray[np.intp], target: NDArray[np.intp], far_end: NDArray[np.int32], first: NDArray[np.intp]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Pairs one hop farther from their targets than the given ones, and others that are not."""
+    """Pairs (neighbour, target) of the given pairs; some are no farther from their target."""
     counts = first[at + 1] - first[at]
     starts = np.cumsum(counts) - counts
     links = np.arange(int(counts.sum())) - np.repeat(starts - first[at], counts)
@@ -200,7 +200,7 @@ def _neighbours(
 def _reached(
     frontier: NDArray[np.bool_], far_end: NDArray[np.int32], first: NDArray[np.intp]
 ) -> NDArray[np.bool_]:
-    """Pairs with a neighbour in the frontier; of switches without links none."""
+    """Pairs with a neighbour in the frontier; none for switches without links."""
     reached = np.zeros_like(frontier)
     has_links = np.flatnonzero(np.diff(first))
     for begin in range(0, frontier.shape[1], _BLOCK):  # memory for so many targets at a time

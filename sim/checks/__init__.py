@@ -1,4 +1,4 @@
-"""The checks that end every variant, each a sentence that can be false."""
+"""The checks at the end of every variant; each is a statement that can be false."""
 
 from netfold.sim.checks.finding import Ending as Ending
 from netfold.sim.checks.finding import Finding as Finding

@@ -1,4 +1,4 @@
-"""The codec's notes on one round, counted, and the elements that they exempt from the bound."""
+"""Counts of a codec's notes on one round, and the elements that they exempt from the error bound."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Exempt(NamedTuple):
     """Elements of a decoded sum to which the codec's bound does not apply, each in ascending order."""
 
     estimates: NDArray[np.int64]
-    infinities: NDArray[np.int64]  # must be infinite
+    infinities: NDArray[np.int64]  # these must be infinite
 
 
 NOTHING_EXEMPT = Exempt(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
-class Told(NamedTuple):
-    """Worker 0's notes on a round, counted."""
+class NoteCounts(NamedTuple):
+    """Counts of worker 0's notes on a round."""
 
     agree: bool  # all workers noted the same
     choice: str | None  # the part of its note before the ":"; several are joined by " + "
@@ -34,8 +34,8 @@ class Told(NamedTuple):
     exempt: Exempt
 
 
-def count_notes(notes: Sequence[Sequence[Note]], elements: int) -> Told:
-    """Count the workers' notes on a round of so many elements; `notes[worker]` are one worker's.
+def count_notes(notes: Sequence[Sequence[Note]], elements: int) -> NoteCounts:
+    """Count the notes on a round of `elements` elements; `notes[worker]` are those of one worker.
 
     Raises
     ------
@@ -46,8 +46,8 @@ def count_notes(notes: Sequence[Sequence[Note]], elements: int) -> Told:
     for note in first:
         _require_elements(note, elements)
     choices = [note.name for note in first if note.kind is NoteKind.CHOICE]
-    return Told(
-        agree=all(_say_the_same(first, other) for other in notes[1:]),
+    return NoteCounts(
+        agree=all(_are_equal(first, other) for other in notes[1:]),
         choice=" + ".join(choices) or None,
         redone_parts=sum(note.count for note in first if note.kind is NoteKind.REDO),
         forecast_misses=sum(note.count for note in first if note.kind is NoteKind.FORECAST),
@@ -56,7 +56,7 @@ def count_notes(notes: Sequence[Sequence[Note]], elements: int) -> Told:
 
 
 def _require_elements(note: Note, elements: int) -> None:
-    """Require that notes on estimates and infinities name their elements: these are counted and exempted."""
+    """Require that a note on estimates or infinities names its elements, which are counted and exempted."""
     named = note.elements
     if named is None:
         if note.kind in _NAMING_ELEMENTS:
@@ -74,16 +74,16 @@ def _named(notes: Sequence[Note], kind: NoteKind) -> NDArray[np.int64]:
     return np.unique(np.concatenate(named)) if named else np.empty(0, np.int64)
 
 
-def _say_the_same(notes: Sequence[Note], others: Sequence[Note]) -> bool:
+def _are_equal(notes: Sequence[Note], others: Sequence[Note]) -> bool:
     """Whether kinds, counts and elements are the same, in order; texts may differ between workers."""
     return len(notes) == len(others) and all(
         (one.kind, one.count, one.total) == (other.kind, other.count, other.total)
-        and _name_the_same(one.elements, other.elements)
+        and _have_equal_elements(one.elements, other.elements)
         for one, other in zip(notes, others, strict=True)
     )
 
 
-def _name_the_same(named: NDArray[np.int64] | None, others: NDArray[np.int64] | None) -> bool:
+def _have_equal_elements(named: NDArray[np.int64] | None, others: NDArray[np.int64] | None) -> bool:
     if named is None or others is None:
         return named is others
     return np.array_equal(named, others)

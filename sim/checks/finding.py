@@ -1,4 +1,4 @@
-"""The result of a check, and what checks are given."""
+"""The result of a check, and the inputs of checks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LeakCause(NamedTuple):
     """An effect of an injected fault that can leave slots or entries occupied."""
 
     what: str
-    most: int | None = None  # that it can leave occupied; None: any number
+    most: int | None = None  # slots or entries that it can leave occupied; None: any number
 
 
 class Ending(NamedTuple):
@@ -29,7 +29,7 @@ class Ending(NamedTuple):
 
     verdict: str
     detail: str
-    diagnosis: Mapping[str, Any] | None = None  # of a stuck one
+    diagnosis: Mapping[str, Any] | None = None  # of a stall
     leaks: Sequence[str] = ()  # slots and entries that are still occupied at the end
     leak_causes: Sequence[LeakCause] = ()  # injected faults that can explain them
     is_undecoded: bool = False  # some merged messages could not be decoded

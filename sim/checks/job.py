@@ -1,4 +1,4 @@
-"""Checks of what one job came to."""
+"""Checks of the results of one job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from netfold.sim.plan.warnings import clipped_sums
 from netfold.sim.report.words import MISSED_FORECASTS, REDONE
 from netfold.sim.results.records import CheckRecord, LinkRecord, RoundRecord
 
-ADDITIONS = "(n − 1) · 2⁻²⁴ · Σ|x|"  # what n − 1 float32 additions may be off by
+ADDITIONS = "(n − 1) · 2⁻²⁴ · Σ|x|"  # the largest error of n − 1 float32 additions
 _NOT_AT_ONCE = (
     (NoteKind.REDO, REDONE),
     (NoteKind.FORECAST, MISSED_FORECASTS),
@@ -27,9 +27,9 @@ _NOT_AT_ONCE = (
 def check_job(
     job: JobPlan, journal: Journal, links: list[LinkRecord], ending: Ending, points: Counters
 ) -> list[CheckRecord]:
-    """Checks of what one job came to. What is only missing because it did not finish has that verdict.
+    """Check the results of one job. Checks that fail only because the job did not finish have its verdict.
 
-    `points` are the counters of its switches, none where it runs no switch program.
+    `points` are the counters of its switches; empty if it runs no switch program.
     """
     checks = {
         "decodes": lambda: decodes(journal, ending),
@@ -54,17 +54,17 @@ def check_job(
 
 
 def decodes(journal: Journal, ending: Ending) -> Finding:
-    """Everything was decoded in the end, if not at once."""
+    """Everything was decoded in the end, possibly after a redo."""
     if ending.is_undecoded:
-        return Finding(False, f"after {len(journal.rounds)} rounds, merged messages were left undecoded")
+        return Finding(False, f"after {len(journal.rounds)} rounds, merged messages were not decoded")
     if not journal.rounds:
         return Finding(False, "no round was aggregated")
-    told = [text for kind, what in _NOT_AT_ONCE if (text := _told(journal, kind, what))]
-    return Finding(True, "; ".join(told) or f"all {len(journal.rounds)} rounds decoded at once")
+    notes = [text for kind, what in _NOT_AT_ONCE if (text := _note_summary(journal, kind, what))]
+    return Finding(True, "; ".join(notes) or f"all {len(journal.rounds)} rounds decoded at once")
 
 
-def _told(journal: Journal, kind: NoteKind, what: str) -> str:
-    """How many parts notes of a kind are about, what became of them, and where first; nothing if none."""
+def _note_summary(journal: Journal, kind: NoteKind, what: str) -> str:
+    """How many parts the notes of a kind are about, their outcome, and the first place; "" if none."""
     notes = [note for note in journal.notes if note.kind == kind.value and note.count]
     if not notes:
         return ""
@@ -75,7 +75,7 @@ def _told(journal: Journal, kind: NoteKind, what: str) -> str:
 def sum_is_right(journal: Journal) -> Finding:
     """Every decoded element is within the codec's bound of the float64 sum of the gradients.
 
-    Those that the codec tells to be estimates are not held to it; infinities are held to be right.
+    Elements that the codec reports as estimates are exempt; infinities must be right.
     """
     if not journal.rounds:
         return Finding(False, "no round was aggregated")
@@ -84,39 +84,39 @@ def sum_is_right(journal: Journal) -> Finding:
     error = max(one.max_bounded_error for one in journal.findings)
     detail = f"largest error {error:.3g}, at most {record.max_error_over_bound:.3g} of the codec's bound"
     if record.max_error_over_bound <= 1.0:
-        return Finding(True, detail + _exempt(journal))
+        return Finding(True, detail + _exempt_note(journal))
     place = f"step {record.step}, bucket {record.bucket}, element {findings.worst_element}"
     merged = f"; merged wrong at {findings.first_wrong}" if findings.first_wrong else ""
-    return Finding(False, f"{detail}, at {place}{merged}{_on_the_way(findings)}{_exempt(journal)}")
+    return Finding(False, f"{detail}, at {place}{merged}{_overflow_note(findings)}{_exempt_note(journal)}")
 
 
-def _on_the_way(findings: Findings) -> str:
-    """Why finite values may have become an infinity though their sum is none."""
+def _overflow_note(findings: Findings) -> str:
+    """Why finite values may have become infinite although their sum is finite."""
     if findings.max_error_over_bound < math.inf or findings.worst_magnitude < FLOAT_MAX:
         return ""
     return f"; partial sums may have left float32 on the way: Σ|x| is {findings.worst_magnitude:.3g} there"
 
 
-def _exempt(journal: Journal) -> str:
-    """Which elements are not held to the bound."""
+def _exempt_note(journal: Journal) -> str:
+    """Which elements are exempt from the bound."""
     elements = sum(record.elements for record in journal.rounds)
     estimates = sum(record.estimated_elements for record in journal.rounds)
     infinities = sum(record.infinite_elements for record in journal.rounds)
-    told = ""
+    note = ""
     if estimates:
         error = max(findings.max_estimate_error for findings in journal.findings)
-        told += f"; {estimates} of {elements} elements are estimates, not held to it, "
-        told += f"off by {error:.3g} at most"
+        note += f"; {estimates} of {elements} elements are estimates, not held to it, "
+        note += f"off by {error:.3g} at most"
     if infinities:
-        told += f"; {infinities} of {elements} elements are infinite, their sums being beyond float32"
-    return told
+        note += f"; {infinities} of {elements} elements are infinite: their sums exceed float32"
+    return note
 
 
 def merges_are_exact(job: JobPlan, journal: Journal, points: Counters) -> Finding:
     """Every merged integer word, at every worker, is the integer sum, bit for bit.
 
-    Counters of a sketch that saturated or stuck are told, if parts of that round were sent again: a tile with
-    such a counter does not decode. Where nothing was, they are wrong.
+    Counters of a sketch that saturated or stuck are allowed if parts of that round were sent again, as a tile
+    with such a counter does not decode. Otherwise they are wrong.
     """
     if not job.codec.merges & ORDER_FREE:
         return Finding(True, "no words were added as integers")
@@ -135,7 +135,7 @@ def merges_are_exact(job: JobPlan, journal: Journal, points: Counters) -> Findin
     if clipped:
         record, findings = clipped[0]
         count = sum(findings.clipped_words for _, findings in clipped)
-        detail += f", but for {count} in parts that were sent again{clipped_sums(job, points)}: first in "
+        detail += f", except {count} in parts that were sent again{clipped_sums(job, points)}: first in "
         detail += f"step {record.step}, bucket {record.bucket}, {findings.first_clipped}"
     return Finding(True, detail)
 
@@ -146,9 +146,9 @@ def _not_sent_again(record: RoundRecord, findings: Findings) -> int:
 
 
 def merges_are_right(journal: Journal) -> Finding:
-    """Every merged float32 word, at every worker, is as near to the sum of the words sent as additions are.
+    """Every merged float32 word, at every worker, is within the error of the additions from the sum of words.
 
-    Whatever the codec makes of it: estimates too are made from sums that were added right.
+    This holds for any codec: estimates, too, are computed from sums that were added right.
     """
     words = sum(findings.float_words for findings in journal.findings)
     wrong = sum(findings.wrong_floats for findings in journal.findings)
@@ -167,12 +167,12 @@ def merges_are_right(journal: Journal) -> Finding:
 
 
 def replicas_agree(journal: Journal) -> Finding:
-    """All workers decoded the same bits, so their models stay the same, and told the same notes of them."""
+    """All workers decoded the same bits, so their models stay the same, and recorded the same notes."""
     bad = [record for record in journal.rounds if not record.replicas_agree]
     unlike = [record for record in journal.rounds if not record.notes_agree]
     if unlike and not bad:
         place = f"step {unlike[0].step}, bucket {unlike[0].bucket}"
-        return Finding(False, f"workers tell different notes of {len(unlike)} rounds, first {place}")
+        return Finding(False, f"workers recorded different notes on {len(unlike)} rounds, first {place}")
     if not bad:
         return Finding(True, f"all workers decoded the same bits in {len(journal.rounds)} rounds")
     return Finding(
@@ -181,7 +181,7 @@ def replicas_agree(journal: Journal) -> Finding:
 
 
 def nothing_lost(job: JobPlan, journal: Journal, links: list[LinkRecord]) -> Finding:
-    """Every bucket of every step was aggregated, whatever the network lost."""
+    """Every bucket of every step was aggregated, regardless of lost packets."""
     expected = job.steps * journal.buckets_count
     lost = sum(link.lost_packets + link.dropped_packets for link in links)
     detail = (

@@ -1,4 +1,4 @@
-"""The journal of a job: what it records while it runs."""
+"""The journal of a job: all records of its run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Gradient, Note
 from netfold.homomorphic.kernels.comparison import same_bits
-from netfold.sim.checks.codec_notes import Told
+from netfold.sim.checks.codec_notes import NoteCounts
 from netfold.sim.checks.rounds import Findings, Operation
 from netfold.sim.results.records import NoteRecord, PhaseRecord, RoundRecord, StepRecord
 from netfold.sim.workload import Bucket
@@ -29,12 +29,14 @@ class RoundLog:
     end_ps: int = 0
     wire_bytes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(2, np.int64))  # up and down
 
-    def keep(self, worker: int, decoded: Gradient) -> None:
-        """Store a worker's decoded sum; equal sums are stored once."""
+    def store(self, worker: int, decoded: Gradient) -> None:
+        """Store a worker's decoded sum; equal sums share one array."""
         distinct = {id(one): one for one in self.decoded.values()}.values()
         self.decoded[worker] = next((one for one in distinct if same_bits(one, decoded)), decoded)
 
-    def record(self, label: str, step: int, bucket: Bucket, findings: Findings, told: Told) -> RoundRecord:
+    def record(
+        self, label: str, step: int, bucket: Bucket, findings: Findings, counts: NoteCounts
+    ) -> RoundRecord:
         """The record of the finished round; values that are equal for all workers are worker 0's."""
         assert self.start_ps is not None
         return RoundRecord(
@@ -55,24 +57,24 @@ class RoundLog:
             wire_bytes_down=int(self.wire_bytes[1]),
             nonzeros=findings.nonzeros,
             union_nonzeros=findings.union_nonzeros,
-            exact=findings.is_exact and not told.exempt.estimates.size,
+            exact=findings.is_exact and not counts.exempt.estimates.size,
             replicas_agree=findings.replicas_agree,
             workers_held_min=findings.workers_held_min,
             workers_held_mean=findings.workers_held_mean,
             max_abs_error=findings.max_abs_error,
             max_error_over_bound=findings.max_error_over_bound,
-            notes_agree=told.agree,
-            choice=told.choice,
-            redone_parts=told.redone_parts,
-            forecast_misses=told.forecast_misses,
-            estimated_elements=told.exempt.estimates.size,
-            infinite_elements=told.exempt.infinities.size,
+            notes_agree=counts.agree,
+            choice=counts.choice,
+            redone_parts=counts.redone_parts,
+            forecast_misses=counts.forecast_misses,
+            estimated_elements=counts.exempt.estimates.size,
+            infinite_elements=counts.exempt.infinities.size,
         )
 
     def note_records(self, label: str, step: int, bucket: int) -> list[NoteRecord]:
         """Worker 0's notes; for a round that never ended, those of the worker with the most notes."""
         has_ended = len(self.decoded) == len(self.gradients)
-        told = self.notes[0] if has_ended else max(self.notes.values(), key=len, default=[])
+        notes = self.notes[0] if has_ended else max(self.notes.values(), key=len, default=[])
         return [
             NoteRecord(
                 variant=label,
@@ -84,7 +86,7 @@ class RoundLog:
                 total=note.total,
                 elements=None if note.elements is None else note.elements.size,
             )
-            for note in told
+            for note in notes
         ]
 
 

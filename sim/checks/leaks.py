@@ -1,4 +1,4 @@
-"""What is left in switches when all is done, and whether an injected fault left it there."""
+"""Slots that still hold words at the end of a run, and the injected faults that can explain them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from netfold.switch.program import ProgramSpec
 
 LEAKS_SHOWN = 3
 
-# A packet that comes after its slot or entry was done with opens it anew, and nobody sends the rest. A slot
-# with a timer closes by itself, and who never sends again has nothing that others overtake.
+# A packet that arrives after its slot or entry was released opens it again, and no worker sends the rest. A
+# slot with a timer closes by itself. Without retransmissions no packet can overtake a copy of itself.
 _DID = {Fate.DUPLICATE: "copied", Fate.REORDER: "delayed"}  # by the names in `ProgramSpec.reopened_by`
 
 
 def nothing_leaked(ending: Ending) -> Finding:
-    """When all is done and nothing is under way, no slot of a switch holds a part of a sum.
+    """At the end, with no packet in flight, no slot of a switch holds part of a sum.
 
-    What injected faults explain is told, and is no failure. A packet that comes late opens one slot or entry
-    at most.
+    Slots that injected faults explain are reported, and are no failure. A late packet opens at most one slot
+    or entry.
     """
     if not ending.leaks:
         return Finding(True, "every slot and entry of the switches is free or complete")
-    left, causes = _left(ending.leaks), ", ".join(cause.what for cause in ending.leak_causes)
+    left, causes = _shown(ending.leaks), ", ".join(cause.what for cause in ending.leak_causes)
     if not causes:
         return Finding(False, f"{left}; no injected fault explains it")
     most = _explained(ending)
@@ -37,24 +37,24 @@ def nothing_leaked(ending: Ending) -> Finding:
 
 
 def leak_warnings(ending: Ending) -> tuple[str, ...]:
-    """The same for the summary's warnings, where it is no failure."""
+    """The same finding as a warning of the summary, if it is no failure."""
     finding = nothing_leaked(ending)
     return (finding.detail,) if ending.leaks and finding.passed else ()
 
 
 def _explained(ending: Ending) -> int:
-    """How many of the slots and entries left behind the injected faults explain."""
+    """How many occupied slots and entries the injected faults explain."""
     leaks = len(ending.leaks)
     return min(leaks, sum(leaks if cause.most is None else cause.most for cause in ending.leak_causes))
 
 
-def _left(leaks: Sequence[str]) -> str:
+def _shown(leaks: Sequence[str]) -> str:
     more = f" and {len(leaks) - LEAKS_SHOWN} more" if len(leaks) > LEAKS_SHOWN else ""
     return f"{len(leaks)} left behind in switches: {'; '.join(leaks[:LEAKS_SHOWN])}{more}"
 
 
 def leak_causes(variant: VariantPlan, job: JobPlan, faults: Sequence[FaultRecord]) -> tuple[LeakCause, ...]:
-    """Injected faults that struck on the ways into the job's switches and leave slots or entries behind."""
+    """Injected faults on the paths into the job's switches that leave slots or entries occupied."""
     plan = job.collective.aggregation
     if plan is None:
         return ()
@@ -69,10 +69,10 @@ def leak_causes(variant: VariantPlan, job: JobPlan, faults: Sequence[FaultRecord
 
 
 def _cause(
-    planned: PlannedFault, record: FaultRecord, program: ProgramSpec, own: tuple[set[int], set[int]]
+    planned: PlannedFault, record: FaultRecord, program: ProgramSpec, job: tuple[set[int], set[int]]
 ) -> LeakCause | None:
-    """What a fault did that leaves slots behind; None if it does not."""
-    switches, links = own
+    """The effect of a fault that leaves slots occupied; None if it has none."""
+    switches, links = job
     match planned.effect:
         case Rule(fate=fate, links=hit) if fate.name.lower() in program.reopened_by and links & set(hit):
             packets = f"{record.count} packet{'s' if record.count > 1 else ''}"

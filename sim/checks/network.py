@@ -1,4 +1,4 @@
-"""Checks of what all jobs of a variant share: its links and switches."""
+"""Checks of the links and switches, which all jobs of a variant share."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def check_network(
     counters: Sequence[Counters],
     label: str,
 ) -> list[CheckRecord]:
-    """Checks of what all jobs of a variant share, as those of one of them.
+    """Check the links and switches; the records have the label of one job.
 
-    `counters` are those of every job's points, root first; none where it runs no switch program.
+    `counters` are those of every job's points, root first; empty for a job that runs no switch program.
     """
     copies = sum(fault.count for fault in faults if fault.kind == "duplicate")
     return recorded(
@@ -52,10 +52,10 @@ def conservation(links: list[LinkRecord]) -> Finding:
 def switches_add_up(
     variant: VariantPlan, links: list[LinkRecord], copies: int, counters: Sequence[Counters]
 ) -> Finding:
-    """What comes into a switch leaves it or is dropped; a point takes packets and sends copies of results.
+    """Every packet into a switch leaves it or is dropped; a point takes packets and sends copies of results.
 
-    Faults leave some play: up to `copies` packets were doubled on links that lead out of switches, and what
-    was lost in a loopback, as by a reboot, is a result for all children or a packet for one receiver.
+    Faults make the counts uncertain: up to `copies` packets were duplicated on links out of switches, and a
+    packet lost in a loopback, as by a reboot, is a result for all children or a packet for one receiver.
     """
     network = variant.network
     programs = _programs(variant, counters)
@@ -71,7 +71,7 @@ def switches_add_up(
         if came < taken:
             return Finding(False, f"switch {node} received {came} packets, its programs saw {taken}")
         if any(link.in_flight_packets for link in own):
-            continue  # results on their way through the loopback: not copied yet
+            continue  # results in the loopback: not copied yet
         wanted = came - taken + sent
         lost = sum(link.lost_packets + link.dropped_packets for link in own)
         least, most = wanted - lost * children, wanted - lost + copies
@@ -82,7 +82,7 @@ def switches_add_up(
 
 
 class _Programs(NamedTuple):
-    """What the programs on one switch did, all together."""
+    """Packet counts of all programs on one switch."""
 
     taken: int = 0  # packets
     sent: int = 0  # packets
@@ -90,7 +90,7 @@ class _Programs(NamedTuple):
 
 
 def _programs(variant: VariantPlan, counters: Sequence[Counters]) -> dict[int, _Programs]:
-    """What programs did, by the node of their switch."""
+    """Packet counts of the programs, by the node of their switch."""
     programs: dict[int, _Programs] = {}
     for job, points in zip(variant.jobs, counters, strict=True):
         plan = job.collective.aggregation
@@ -110,8 +110,8 @@ def _programs(variant: VariantPlan, counters: Sequence[Counters]) -> dict[int, _
 
 def _point_packets(program: ProgramSpec, children: int, counted: Mapping[str, int]) -> tuple[int, int]:
     """Packets that one point took and sent."""
-    found = Counter(counted)  # a program counts what it does: the rest is 0
-    if program.has_server:  # sums go to the server, its acknowledgements to all workers
+    found = Counter(counted)  # counters that a program does not have are 0
+    if program.has_server:  # points send sums to the server, and its acknowledgements to all workers
         acknowledged = found["acknowledged"]
         return found["packets"] + acknowledged, found["forwarded"] + acknowledged * children
     to_one = sum(found[name] for name in ("answers", "late", "expired", "partials"))

@@ -1,1 +1,1 @@
-"""A plan carried out: variants, jobs, the fault driver."""
+"""Execution of a plan: variants, jobs, and the fault driver."""

@@ -1,4 +1,4 @@
-"""Changes a network while it runs, when its fault plan says so, and keeps account of what was injected."""
+"""Applies a fault plan to a running network, and counts the faults that it injected."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from netfold.sim.results.records import FaultRecord
 
 
 class Changeable(Protocol):
-    """What an engine lets one do to its network, at the current time; see the law in sim/engine/README.md."""
+    """Changes of a running network that an engine supports, at the current time; see sim/engine/README.md."""
 
     def advance(self, time_ps: int) -> None:
-        """Let time pass up to an instant before which nothing happens."""
+        """Advance to a time before which no event is due."""
         ...
 
     def set_rate(self, link: int, rate_bps: int) -> None:
-        """Give a link another rate."""
+        """Change the rate of a link."""
         ...
 
     def cut(self, link: int) -> None:
-        """Lose what is on the wire of a link; the rest, and what is put on it, waits."""
+        """Lose the packets on the wire of a link; queued and new packets wait."""
         ...
 
     def flush(self, link: int) -> None:
-        """Lose what waits on a link that is cut."""
+        """Lose the packets that wait for a link that is cut."""
         ...
 
     def restore(self, link: int) -> None:
@@ -42,20 +42,20 @@ class Changeable(Protocol):
         ...
 
     def crash(self, host: int) -> None:
-        """Let a host ignore what arrives and send nothing."""
+        """Make a host ignore arriving packets and send nothing."""
         ...
 
     def pause(self, host: int, until_ps: int) -> None:
-        """Let what arrives at a host wait."""
+        """Make packets that arrive at a host wait."""
         ...
 
     def rule_counters(self) -> list[int]:
-        """Packets that each rule has struck."""
+        """Number of packets that each rule affected."""
         ...
 
 
 class _Moment(NamedTuple):
-    """A change begins or ends; in the order of time, then of the plan; it begins before it ends."""
+    """The begin or end of a change; sorted by time, then by plan, with the begin before the end."""
 
     time_ps: int
     fault: int
@@ -63,17 +63,17 @@ class _Moment(NamedTuple):
 
 
 class FaultDriver:
-    """Applies the changes of a plan, as a SimPy process, and says what was injected.
+    """A SimPy process that applies the changes of a plan, and records the injected faults.
 
     Where faults overlap, a link is down while any of them holds it down, and has the rate of the one that
-    began last (of those that began together: the last in the scenario), or its own.
+    began last (of those that began together: the last in the scenario), or else its configured rate.
 
     Parameters
     ----------
     rates_bps
         (links,) of the network as built.
     note
-        Told of every change that begins.
+        Called for every change when it begins.
     """
 
     def __init__(
@@ -153,18 +153,18 @@ class FaultDriver:
                 self._engine.cut(link)
 
     def _flush(self, reboot: Reboot) -> None:
-        """What waits inside the switch is lost: what did when it went down, and what came until it is up."""
+        """Lose the packets inside the switch: those queued when it went down, and those that came since."""
         for link in reboot.queues:
             self._engine.flush(link)
 
     def records(self, variant: str) -> list[FaultRecord]:
-        """What each fault came to so far, in the order of the plan."""
+        """What each fault did so far, in the order of the plan."""
         struck = iter(self._engine.rule_counters())
         records = []
         for index, fault in enumerate(self._plan.faults):
             if isinstance(fault.effect, Rule):
                 counted, count = "packets", next(struck)
-            else:  # late starts and slow hosts are there from the start
+            else:  # late starts and slow hosts apply from the start
                 counted, count = "times", int(index in self._applied or not isinstance(fault.effect, Change))
             records.append(
                 FaultRecord(

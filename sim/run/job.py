@@ -1,4 +1,4 @@
-"""A training job in simulated time: workers compute, send buckets as they get ready, decode, and update.
+"""A training job in simulated time: workers compute, send buckets that are ready, decode, and update.
 
 Each worker is one SimPy process per step that takes its buckets in gradient-ready order, one at a time; all
 workers of a bucket run the same exchange, each at its own time. Values are computed when simulated time
@@ -34,15 +34,15 @@ from netfold.sim.diagnosis.snapshot import HAS_CRASHED
 from netfold.sim.engine.engine import Engine
 from netfold.sim.network.host_time import Hosts
 from netfold.sim.results.records import PhaseRecord, StepRecord
-from netfold.sim.run.lock_step import Alike
-from netfold.sim.run.progress import Teller
+from netfold.sim.run.lock_step import MessageAgreement
+from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.workload import Bucket, Workload
 from netfold.sim.workload.device import Device, step_times
 
 
 @dataclass(frozen=True)
 class JobParts:
-    """What a job is made of."""
+    """The parts of a job."""
 
     label: str  # in its records: the variant's name, and the job's where there are several
     seed: int
@@ -52,42 +52,42 @@ class JobParts:
     device: Device
     hosts: Hosts
     host_links: list[tuple[int, int]]  # of each worker: link rows out of and into its host
-    teller: Teller  # of how far it is
-    tell: Callable[[int, str, int], None] = lambda worker, what, until_ps: None  # what a worker is at
+    reporter: ProgressReporter
+    set_activity: Callable[[int, str, int], None] = lambda worker, what, until_ps: None  # of a worker
 
 
 class Computed(NamedTuple):
-    """When one worker is done with what it computes in a step."""
+    """When one worker finishes each computation of a step."""
 
     forward_end_ps: int
     backward_end_ps: int
-    ready_ps: list[int]  # of each bucket: when its gradient is there
+    ready_ps: list[int]  # of each bucket: when its gradient is ready
 
 
 class TrainingJob:
-    """Runs steps of a workload over a collective and keeps the journal."""
+    """Runs the steps of a workload over a collective, and records them in a journal."""
 
     def __init__(self, environment: simpy.Environment, engine: Engine, parts: JobParts) -> None:
         self.journal = Journal(len(parts.workload.buckets))
-        self.failure: EncodeError | DecodeError | None = None  # what it ended with before its time
+        self.failure: EncodeError | DecodeError | None = None  # the error that ended it early
         self._environment, self._engine, self._parts = environment, engine, parts
         workers = parts.workload.workers
         self._encoders: list[Encoder] = [
             parts.codec.worker(rank, workers, parts.seed) for rank in range(workers)
         ]
         self._operations = [0] * workers  # begun so far
-        self._alike = Alike(workers)
+        self._agreement = MessageAgreement(workers)
         self._open: dict[tuple[int, int], RoundLog] = {}  # rounds begun and not closed, by step and bucket
         self._closed = 0  # rounds
         self._failed = environment.event()
-        # Of each worker's links when its last round ended.
+        # Bytes that each worker's links had sent when its last round ended.
         self._wire_bytes = np.zeros((workers, 2), np.int64)
 
     def steps(self, count: int, start_ps: int = 0) -> Generator[simpy.Event, Any, None]:
-        """The job's SimPy process, from its start on; it ends early by `failure`."""
+        """The job's SimPy process; it ends early where `failure` is set."""
         yield self._environment.timeout(start_ps)
         for step in range(count):
-            self._parts.teller.step()
+            self._parts.reporter.begin_step()
             yield from self._step(step)
             if self.failure is not None:
                 return
@@ -95,7 +95,7 @@ class TrainingJob:
     def _step(self, step: int) -> Generator[simpy.Event, Any, None]:
         parts, start_ps = self._parts, int(self._environment.now)
         workload = parts.workload
-        parts.teller.at(f"gradients of step {step}")
+        parts.reporter.report(f"gradients of step {step}")
         gradients = workload.gradients(step)
         computed = [self._compute(step, worker) for worker in range(workload.workers)]
         rounds = [RoundLog([own[bucket.index] for own in gradients]) for bucket in workload.buckets]
@@ -126,7 +126,7 @@ class TrainingJob:
         )
 
     def _compute(self, step: int, worker: int) -> Computed:
-        """When one worker computes in a step that begins now: as its host lets it."""
+        """When one worker computes in a step that begins now, at the speed of its host."""
         parts, now_ps = self._parts, int(self._environment.now)
         forward_ps, backward_ps = step_times(parts.device, parts.workload.cost)
         work_ps = [forward_ps + int(bucket.ready_share * backward_ps) for bucket in parts.workload.buckets]
@@ -143,7 +143,7 @@ class TrainingJob:
     def _worker(
         self, step: int, worker: int, ready_ps: list[int], rounds: list[RoundLog]
     ) -> Generator[simpy.Event, Any, None]:
-        """One worker's step. It stops for ever at a gradient that its codec cannot carry, or read."""
+        """One worker's step. It never ends if its codec cannot encode or decode a gradient."""
         try:
             yield from self._buckets(step, worker, ready_ps, rounds)
         except (EncodeError, DecodeError) as error:
@@ -155,7 +155,7 @@ class TrainingJob:
     def _buckets(
         self, step: int, worker: int, ready_ps: list[int], rounds: list[RoundLog]
     ) -> Generator[simpy.Event, Any, None]:
-        """Bucket after bucket."""
+        """Aggregate the buckets one after another."""
         parts = self._parts
         for bucket, log in zip(parts.workload.buckets, rounds, strict=True):
             if ready_ps[bucket.index] > self._environment.now:
@@ -168,14 +168,14 @@ class TrainingJob:
             log.wire_bytes += self._wire_bytes_since(worker)
             if len(log.decoded) == parts.workload.workers:
                 self._close(step, bucket, log)
-        parts.tell(worker, f"is done with step {step}", int(self._environment.now))
+        parts.set_activity(worker, f"is done with step {step}", int(self._environment.now))
 
     def _round(self, step: int, bucket: int, worker: int, log: RoundLog) -> Generator[simpy.Event, Any, None]:
         """One worker's side of one round: drive its encoder, charge its work, wait for the network."""
         parts = self._parts
-        told = log.notes[worker] = []
+        notes = log.notes[worker] = []
         key = Round(
-            step, bucket, parts.workload.workers, parts.seed, parts.collective.takes_floats, told.append
+            step, bucket, parts.workload.workers, parts.seed, parts.collective.takes_floats, notes.append
         )
         exchange = stage(
             self._encoders[worker].exchange(log.gradients[worker], key), parts.collective.pipelines
@@ -185,11 +185,11 @@ class TrainingJob:
         while True:
             messages = advance(exchange, answers)
             if not isinstance(messages, tuple):
-                log.keep(worker, messages)
+                log.store(worker, messages)
                 return
             while len(log.operations) <= index:
                 log.operations.append(Operation(number=self._operations[worker]))
-            self._alike.require(self._operations[worker], worker, (step, bucket, index), messages)
+            self._agreement.require(self._operations[worker], worker, (step, bucket, index), messages)
             self._operations[worker] += 1
             log.operations[index].sent[worker] = messages
             answers = yield from self._operation(step, bucket, worker, messages)
@@ -211,7 +211,7 @@ class TrainingJob:
         times = [int(self._environment.now)]
         yield self._busy(worker, f"encodes {place}", self._parts.hosts.end_ps(worker, times[0], encode_ps))
         times.append(int(self._environment.now))
-        self._parts.tell(worker, f"waits for {place}", times[1])
+        self._parts.set_activity(worker, f"waits for {place}", times[1])
         merged = yield from self._parts.collective.exchange(worker, messages)
         times.append(int(self._environment.now))
         yield self._busy(worker, f"decodes {place}", self._parts.hosts.end_ps(worker, times[2], decode_ps))
@@ -222,12 +222,12 @@ class TrainingJob:
         return merged
 
     def _busy(self, worker: int, what: str, end_ps: int) -> simpy.Event:
-        """Fires when a worker is done with what it is at; never if it crashes before."""
+        """An event that fires when a worker ends an activity; never if the worker crashes before."""
         crash_ps = self._parts.hosts.crash_ps(worker)
         if max(end_ps, int(self._environment.now)) >= crash_ps:
-            self._parts.tell(worker, HAS_CRASHED, crash_ps)
+            self._parts.set_activity(worker, HAS_CRASHED, crash_ps)
         else:
-            self._parts.tell(worker, what, end_ps)
+            self._parts.set_activity(worker, what, end_ps)
         return self._parts.hosts.until(worker, end_ps)
 
     def _phase(
@@ -240,39 +240,39 @@ class TrainingJob:
             )
 
     def _close(self, step: int, bucket: Bucket, log: RoundLog) -> None:
-        """The last worker has decoded: examine the round and write it down."""
+        """Examine and record a round that the last worker has decoded."""
         parts = self._parts
-        parts.teller.at(f"bucket {bucket.index} of step {step} is being checked", self._closed_share(1))
+        parts.reporter.report(f"bucket {bucket.index} of step {step} is being checked", self._closed_share(1))
         workers = range(parts.workload.workers)
         decoded = [log.decoded[worker] for worker in workers]
-        told = count_notes([log.notes[worker] for worker in workers], bucket.elements)
+        counts = count_notes([log.notes[worker] for worker in workers], bucket.elements)
         overflow = parts.collective.overflow
-        findings = examine(parts.codec, log.gradients, decoded, log.operations, told.exempt, overflow)
+        findings = examine(parts.codec, log.gradients, decoded, log.operations, counts.exempt, overflow)
         log.end_ps = int(self._environment.now)
         self.journal.findings.append(self._located(findings))
-        self.journal.rounds.append(log.record(parts.label, step, bucket, findings, told))
+        self.journal.rounds.append(log.record(parts.label, step, bucket, findings, counts))
         self.journal.notes += log.note_records(parts.label, step, bucket.index)
         del self._open[step, bucket.index]
         self._closed += 1
         log.operations.clear()
         log.notes.clear()
-        log.decoded = {0: decoded[0]}  # only worker 0's is applied: give the memory of the others back
+        log.decoded = {0: decoded[0]}  # only worker 0's is applied: free the memory of the others
 
     def share(self) -> float:
-        """How much of the present step is done, by its rounds and, of the one under way, by its network."""
+        """Share of the current step that is done: closed rounds and the current round's network share."""
         return self._closed_share(self._parts.collective.share())
 
     def _closed_share(self, of_next: float) -> float:
         count = len(self._parts.workload.buckets)
         return (self._closed % count + of_next) / count
 
-    def keep_open_notes(self) -> None:
-        """Write down what codecs told of rounds that will never be closed, as the job has ended before."""
+    def record_open_notes(self) -> None:
+        """Record the notes on rounds that were still open when the job ended."""
         for (step, bucket), log in self._open.items():
             self.journal.notes += log.note_records(self._parts.label, step, bucket)
 
     def _located(self, findings: Findings) -> Findings:
-        """With the places where the first wrong words were merged."""
+        """Findings with the places where the first wrong words were merged."""
         return replace(
             findings,
             first_wrong=self._with_place(findings.first_wrong),
@@ -287,7 +287,7 @@ class TrainingJob:
         return replace(wrong, place=place)
 
     def _wire_bytes_since(self, worker: int) -> NDArray[np.int64]:
-        """Bytes out of and into a worker's host since its last round ended; its buckets follow each other."""
+        """Bytes out of and into a worker's host since its last round ended; its rounds do not overlap."""
         now = np.array([self._engine.sent_bytes(link) for link in self._parts.host_links[worker]])
         since: NDArray[np.int64] = now - self._wire_bytes[worker]
         self._wire_bytes[worker] = now

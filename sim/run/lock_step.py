@@ -1,4 +1,4 @@
-"""Workers of a job must send alike; words that were damaged at some of them can keep them from it."""
+"""Check that the workers of a job send matching messages; damaged words can make them diverge."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from netfold.homomorphic.codec import DecodeError, Message
 
 
 class _First(NamedTuple):
-    """What the first worker sends in an operation."""
+    """The messages of the first worker to begin an operation."""
 
     worker: int
     place: tuple[int, int, int]  # step, bucket, operation of the round
     kinds: list[tuple[object, ...]]
-    told: str
-    workers: list[int]  # that have come to it
+    description: str
+    workers: list[int]  # that have begun it
 
 
-class Alike:
-    """The operations that some workers of a job have begun and others have not, by number over the run.
+class MessageAgreement:
+    """Compares the messages that the workers of a job send in each operation, by its number over the run.
 
-    A worker that has read damaged words may ask for a redo where the others go on to their next round, so it
-    is not enough to compare those of a round.
+    A worker that has read damaged words may ask for a redo while the others begin their next round. So
+    operations are compared over the whole run, not round by round.
     """
 
     def __init__(self, workers: int) -> None:
@@ -31,26 +31,26 @@ class Alike:
     def require(
         self, number: int, worker: int, place: tuple[int, int, int], messages: tuple[Message, ...]
     ) -> None:
-        """Refuse messages that make no sum: those of another worker differ in round, kind or length.
+        """Require that messages have the same round, kinds and lengths as those of the other workers.
 
         Raises
         ------
         DecodeError
             The workers have read different things from what was merged before.
         """
-        kinds, told = [message.kind for message in messages], _told(place, messages)
-        first = self._begun.setdefault(number, _First(worker, place, kinds, told, []))
+        kinds, description = [message.kind for message in messages], _described(place, messages)
+        first = self._begun.setdefault(number, _First(worker, place, kinds, description, []))
         if (place, kinds) != (first.place, first.kinds):
             raise DecodeError(
-                f"worker {worker} sends {told} where worker {first.worker} sends {first.told}: they read "
-                "different words from the operations before, so some were damaged on the way"
+                f"worker {worker} sends {description} where worker {first.worker} sends {first.description}: "
+                "they read different words from the operations before, so some were damaged on the way"
             )
         first.workers.append(worker)
         if len(first.workers) == self._workers:
             del self._begun[number]
 
 
-def _told(place: tuple[int, int, int], messages: tuple[Message, ...]) -> str:
+def _described(place: tuple[int, int, int], messages: tuple[Message, ...]) -> str:
     step, bucket, _ = place
     what = " and ".join(f"{one.words.size} words of '{one.label}'" for one in messages) or "nothing"
     return f"{what} (step {step}, bucket {bucket})"

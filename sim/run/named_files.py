@@ -1,4 +1,4 @@
-"""Files that a scenario names, read once before a run: their digests, and copies to repeat the run from."""
+"""Files that a scenario names, read once before a run: their digests, and copies that make it repeatable."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from netfold.sim.scenario import Scenario
 from netfold.sim.scenario.models import GradientFile
 from netfold.sim.scenario.node import COMMAND_LINE
 
-KEPT_BYTES_MAX = 16 << 20  # of a file of gradients: larger ones are told by their digest alone
+KEPT_BYTES_MAX = 16 << 20  # of a gradient file: of larger ones only the digest is recorded
 _BLOCK_BYTES = 1 << 22
 
-_State = tuple[int, ...]  # what differs when a file was written or replaced
+_State = tuple[int, ...]  # differs when a file was written or replaced
 
 
 @dataclass(frozen=True)
@@ -28,16 +28,16 @@ class NamedFiles:
     """The graph, profile and gradient files of a plan, as they were before its first variant."""
 
     kept: Mapping[str, bytes]  # for the run folder, by their path in it
-    told: list[dict[str, Any]]  # for the summary: of all, the path, whether it is kept, size and SHA-256
-    states: Mapping[Path, _State]  # of gradients, which are read while the variants run
+    inputs: list[dict[str, Any]]  # for the summary: path, whether it is kept, size and SHA-256 of every file
+    states: Mapping[Path, _State]  # of gradient files, which are read while the variants run
 
     def require_unchanged(self) -> None:
-        """Refuse to go on where gradients were changed; a file that is gone is missed by who opens it.
+        """Require that no gradient file was changed. A missing file fails later, when it is opened.
 
         Raises
         ------
         DataError
-            A file is not the one whose digest is told.
+            A file is no longer the one whose digest is recorded.
         """
         for path, state in self.states.items():
             try:
@@ -52,10 +52,10 @@ class NamedFiles:
 
 
 def read_named(plan: Plan) -> NamedFiles:
-    """Read all files that the scenario of a plan names, those of variants that are not run included.
+    """Read all files that the scenario of a plan names, including those of variants that are not run.
 
-    Kept are those beside or below the scenario whose names are free in a run folder: a copy of a hidden
-    file, or of one that is called as a run's own, would not be found or be something else.
+    A file is kept if it is beside or below the scenario and its name is free in a run folder: not hidden, and
+    not the name of a file that every run folder has.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def read_named(plan: Plan) -> NamedFiles:
     folder = Path(plan.scenario.file).parent
     gradients = _gradient_paths(plan.scenario)
     kept: dict[str, bytes] = {}
-    told: list[dict[str, Any]] = []
+    inputs: list[dict[str, Any]] = []
     states: dict[Path, _State] = {}
     for given in sorted(gradients | _graph_paths(plan.scenario) | _profile_paths(plan.scenario, folder)):
         path, is_gradient = folder / given, given in gradients
@@ -86,8 +86,8 @@ def read_named(plan: Plan) -> NamedFiles:
             kept[given] = b"".join(blocks)
         if is_gradient:
             states[path] = _state(state)
-        told.append({"path": given, "kept": is_kept, "bytes": size_bytes, "sha256": digest.hexdigest()})
-    return NamedFiles(kept, told, states)
+        inputs.append({"path": given, "kept": is_kept, "bytes": size_bytes, "sha256": digest.hexdigest()})
+    return NamedFiles(kept, inputs, states)
 
 
 def _state(found: os.stat_result) -> _State:
@@ -95,7 +95,7 @@ def _state(found: os.stat_result) -> _State:
 
 
 def _plain(path: str) -> str:
-    """A path as it stands in a run folder: without "." and doubled slashes."""
+    """A path as run folders have it: without "." and doubled slashes."""
     return PurePosixPath(path).as_posix()
 
 
@@ -110,7 +110,7 @@ def _graph_paths(scenario: Scenario) -> set[str]:
 
 
 def _profile_paths(scenario: Scenario, folder: Path) -> set[str]:
-    """Profile files, relative to the scenario's folder where they are so: a profile's node knows its file."""
+    """Profile files, by the nodes of their profiles; relative to the scenario's folder if they are in it."""
     listed = scenario.document.children.get("profiles")
     items = listed.value if listed is not None and isinstance(listed.value, tuple) else ()
     files = [Path(item.file) for item in items if item.file not in (scenario.file, COMMAND_LINE)]

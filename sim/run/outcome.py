@@ -1,4 +1,4 @@
-"""What a run leaves, before it is written down."""
+"""The results of a run, before they are written to a folder."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from netfold.sim.results.summary import VariantFacts, summarize
 
 @dataclass(frozen=True)
 class Outcome:
-    """A finished run, or what is done of one that was stopped."""
+    """A finished run, or the finished variants of a run that was stopped."""
 
     scenario: str
     seed: int
     run_dir: Path | None  # None: nothing could be written
     summary: dict[str, Any]
     engine: dict[str, Any]
-    stopped: BaseException | None = None  # why not all of it is done, or written
-    unwritten: tuple[str, ...] = ()  # variants that are done and not in `run_dir`
+    stopped: BaseException | None = None  # why some variants are not done, or not written
+    unwritten: tuple[str, ...] = ()  # finished variants that are not in `run_dir`
 
     def as_dict(self) -> dict[str, Any]:
         """The object that `netfold run --json` prints."""
@@ -45,31 +45,34 @@ class Outcome:
             "warnings": self.summary["warnings"],
             "injected": self.summary["injected"],
             "engine": self.engine,
-            **({} if self.stopped is None else self._left()),
+            **({} if self.stopped is None else self._missing()),
         }
 
     def place(self) -> list[str]:
-        """Lines that say where it all is and, of a run that was stopped, what is not there."""
+        """Lines that say where the results are and, of a run that was stopped, which are missing."""
         if self.stopped is None:
             return [f"Report: {self.run_dir}/report.html"]
-        left = ", ".join(self._left()["unfinished"])
-        told = f"{left} did not run to the end." if left else "all variants are done, the report is missing."
+        unfinished = ", ".join(self._missing()["unfinished"])
+        if unfinished:
+            state = f"{unfinished} did not run to the end."
+        else:
+            state = "all variants are done, the report is missing."
         if self.run_dir is None:
-            return [f"Unfinished: {told}", "Nothing was written."]
+            return [f"Unfinished: {state}", "Nothing was written."]
         unwritten = f", without {', '.join(self.unwritten)}" if self.unwritten else ""
         return [
-            f"Unfinished: {told}",
-            f"What is done is in {self.run_dir}{unwritten}",
-            f"For a report of it: netfold report {shlex.quote(str(self.run_dir))}",
+            f"Unfinished: {state}",
+            f"Finished variants are in {self.run_dir}{unwritten}",
+            f"To write a report: netfold report {shlex.quote(str(self.run_dir))}",
         ]
 
-    def _left(self) -> dict[str, Any]:
+    def _missing(self) -> dict[str, Any]:
         return {"unfinished": self.summary.get("unfinished", []), "unwritten": list(self.unwritten)}
 
 
 @dataclass(frozen=True)
 class JobResult:
-    """What one job left."""
+    """The results of one job."""
 
     label: str
     journal: Journal
@@ -79,7 +82,7 @@ class JobResult:
 
 @dataclass(frozen=True)
 class VariantResult:
-    """What one variant left."""
+    """The results of one variant."""
 
     jobs: tuple[JobResult, ...]
     links: list[LinkRecord]
@@ -89,7 +92,7 @@ class VariantResult:
 
     @property
     def facts(self) -> dict[str, VariantFacts]:
-        """What a summary needs to know, by label of the job."""
+        """Facts for the summary, by label of the job."""
         return {job.label: job.facts for job in self.jobs}
 
     @property
@@ -114,13 +117,13 @@ class VariantResult:
 
     @property
     def records(self) -> Records:
-        """All that is kept of it."""
+        """All records of the variant."""
         notes = [record for job in self.jobs for record in job.journal.notes]
         return Records(self.steps, self.rounds, notes, self.phases, self.links, self.faults, self.checks)
 
 
 def link_records(variant: VariantPlan, engine: Engine) -> list[LinkRecord]:
-    """What every link carried so far."""
+    """Traffic of every link so far."""
     network = variant.network
     records = []
     for row, counters in enumerate(engine.link_counters()):
@@ -147,7 +150,7 @@ def link_records(variant: VariantPlan, engine: Engine) -> list[LinkRecord]:
 
 
 def records_of(results: list[VariantResult]) -> Records:
-    """What all variants wrote down."""
+    """The records of all variants."""
     each = [result.records for result in results]
     return Records(
         **{one.name: [record for own in each for record in getattr(own, one.name)] for one in fields(Records)}
@@ -161,6 +164,6 @@ def summary_of(results: list[VariantResult]) -> dict[str, Any]:
 
 
 def engine_of(results: list[VariantResult]) -> dict[str, Any]:
-    """How much the engine did, and how fast."""
+    """Packet hops and speed of the engine."""
     hops, wall_s = sum(result.packet_hops for result in results), sum(result.wall_s for result in results)
     return {"packet_hops": hops, "wall_s": wall_s, "packet_hops_per_s": hops / wall_s if wall_s else 0.0}

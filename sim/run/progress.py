@@ -11,7 +11,7 @@ Progress = Callable[[str, float, float], None]  # activity, steps done (with a f
 _EVERY_S = 0.1  # shortest interval between two reports
 
 
-class Teller:
+class ProgressReporter:
     """Reports the progress of one variant.
 
     Parameters
@@ -33,20 +33,20 @@ class Teller:
     ) -> None:
         self._progress, self._variant = progress, variant
         self._begun, self._total = done, total
-        self._share, self._told_s = 0.0, -math.inf  # the first report is immediate
+        self._share, self._reported_s = 0.0, -math.inf  # the first report is immediate
 
-    def step(self) -> None:
+    def begin_step(self) -> None:
         """Begin the next step."""
         self._begun, self._share = self._begun + 1, 0.0
-        self._tell(self._variant)
+        self._send(self._variant)
 
-    def at(self, what: str, share: float = 0.0) -> None:
-        """Set the activity of the step, and the fraction that is done (it never goes back)."""
+    def report(self, what: str, share: float = 0.0) -> None:
+        """Report the activity of the step, and the fraction that is done (it never decreases)."""
         self._share = max(self._share, min(share, 1.0))
-        self._tell(f"{self._variant}: {what}")
+        self._send(f"{self._variant}: {what}")
 
-    def _tell(self, what: str) -> None:
+    def _send(self, what: str) -> None:
         now_s = time.monotonic()
-        if now_s - self._told_s >= _EVERY_S:
-            self._told_s = now_s
+        if now_s - self._reported_s >= _EVERY_S:
+            self._reported_s = now_s
             self._progress(what, max(self._begun - 1, 0) + self._share, self._total)

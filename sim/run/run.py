@@ -1,4 +1,4 @@
-"""From a scenario file to a run folder: every variant is simulated, checked and written down."""
+"""From a scenario file to a run folder: every variant is simulated, checked and recorded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from netfold.sim.results import Run, RunData, write_run
 from netfold.sim.results.unfinished import Unfinished
 from netfold.sim.run.named_files import read_named
 from netfold.sim.run.outcome import Outcome, VariantResult, engine_of, records_of, summary_of
-from netfold.sim.run.progress import Progress, Teller
+from netfold.sim.run.progress import Progress, ProgressReporter
 from netfold.sim.run.settings import with_setups
 from netfold.sim.run.variant import run_variant, workload_keys
 from netfold.sim.run.warm_up import compile_engine, is_cold
@@ -32,12 +32,12 @@ __all__ = ["APPROXIMATIONS", "COMPILING", "Progress", "run_scenario", "run_varia
 COMPILING = "compiling kernels (once, about a minute)"
 APPROXIMATIONS = (
     "Hosts take no time per packet; a worker sends its buckets one at a time, in gradient-ready order.",
-    "Queues are FIFO and drop-tail; only acknowledgements have priority. No pause frames; ECN for ATP alone.",
+    "Queues are FIFO and drop-tail; only acknowledgements have priority. No pause frames; only ATP uses ECN.",
     f"Networks that lose nothing (program {', '.join(names_of(lambda spec: spec.needs_lossless))}) have "
-    "buffers without limit: credits are not modelled.",
+    "unlimited buffers: credits are not modelled.",
     "A switch's extra passes are one loopback port with its rate and delay; results are copied per receiver.",
-    "Backward is taken to produce gradient bytes at an even rate; a bucket is ready when its last byte is.",
-    "Compute takes what the device model says; encoding and decoding are charged memory traffic alone.",
+    "Backward is assumed to produce gradient bytes at an even rate; a bucket is ready when its last byte is.",
+    "Compute time comes from the device model; encoding and decoding are charged for memory traffic only.",
     "Retransmission timers expire exactly, those of copies up to a quarter later; real clients poll them.",
 )
 
@@ -52,18 +52,18 @@ def run_scenario(
 ) -> Outcome:
     """Run the variants of a scenario, or those that are named, and write the run folder.
 
-    Whatever ends the run after the first variant (no memory, Ctrl-C, a full disk, a bug), the outcome has the
-    finished ones and, as `stopped`, why it ended. They are then in a folder whose name says "unfinished".
+    If anything ends the run after the first variant (no memory, Ctrl-C, a full disk, a bug), the outcome has
+    the finished variants and, as `stopped`, the reason. The name of their folder then has "unfinished" in it.
 
     Raises
     ------
     ScenarioError, DataError
         Nothing was run.
     RunError
-        Memory does not suffice for the first variant; nothing was written. (Traffic that makes no progress
-        and gradients that a codec cannot carry end their variant alone: see `sim.checks`.)
+        There is not enough memory for the first variant; nothing was written. (A stall, or a gradient that a
+        codec cannot encode, ends only its variant: see `sim.checks`.)
     InvariantError, KeyboardInterrupt
-        netfold contradicts itself, or was interrupted, before a variant was finished.
+        An invariant of netfold is broken, or it was interrupted, before a variant was finished.
     """
     run = _Run(_chosen(resolve(load(path, sets, seed)), variants), sets, out_dir)
     require_writable(out_dir, run.plan.scenario.name)
@@ -77,7 +77,7 @@ def run_scenario(
 
 
 def _chosen(plan: Plan, names: Sequence[str]) -> Plan:
-    """A plan of the named variants alone, in the scenario's order; of all where none is named."""
+    """A plan of only the named variants, in the scenario's order; of all where none is named."""
     known = [variant.name for variant in plan.variants]
     for name in names:
         if name not in known:
@@ -90,7 +90,7 @@ def _chosen(plan: Plan, names: Sequence[str]) -> Plan:
 
 
 class _Run:
-    """The variants that are done so far, and what they are written to."""
+    """The finished variants, and the folder that they are written to."""
 
     def __init__(self, plan: Plan, sets: tuple[str, ...], out_dir: Path) -> None:
         self.plan, self.results = plan, list[VariantResult]()
@@ -100,7 +100,7 @@ class _Run:
         self._files = read_named(plan)
 
     def simulate(self, progress: Progress) -> None:
-        """All variants, one after the other; each is written when it ends."""
+        """Run all variants, one after the other; each is written when it ends."""
         variants = self.plan.variants
         done, total = 0, sum(variant.steps for variant in variants)
         if is_cold():
@@ -109,7 +109,8 @@ class _Run:
         workloads = Workloads([workload_keys(variant) for variant in variants], self.plan.scenario.seed)
         for variant in variants:
             workloads.begin_variant()
-            result = run_variant(self.plan, variant, Teller(progress, variant.name, done, total), workloads)
+            reporter = ProgressReporter(progress, variant.name, done, total)
+            result = run_variant(self.plan, variant, reporter, workloads)
             workloads.end_variant()
             self._files.require_unchanged()
             self.results.append(result)
@@ -127,12 +128,12 @@ class _Run:
         return self._outcome(data, run_dir, None)
 
     def stopped(self, error: BaseException) -> Outcome:
-        """What is done, and where it is; `error` is why there is no more."""
+        """The outcome of a run that `error` ended: the finished variants, and where they are."""
         if isinstance(error, MemoryError):
             error = RunError(f"not enough memory: {error}", "use fewer elements, samples or workers")
-        data = self._data_of_sound()
+        data = self._data_of_valid()
         if self._unfinished.variants_count < len(self.results):
-            with suppress(Exception):  # the folder before it stays; what is done is printed
+            with suppress(Exception):  # the previous folder stays; the results are printed
                 self._unfinished.write(data, len(self.results), len(self.plan.variants))
         return self._outcome(data, self._unfinished.path, error)
 
@@ -144,8 +145,8 @@ class _Run:
             scenario.name, scenario.seed, run_dir, dict(data.summary), dict(data.engine), error, unwritten
         )
 
-    def _data_of_sound(self) -> RunData:
-        """What is done, without a last variant that contradicts itself when it is summed up."""
+    def _data_of_valid(self) -> RunData:
+        """The finished variants, without a last one whose summary breaks an invariant."""
         try:
             return self._data()
         except InvariantError:
@@ -156,12 +157,12 @@ class _Run:
 
     def _data(self) -> RunData:
         scenario = self.plan.scenario
-        left = [variant.name for variant in self.plan.variants[len(self.results) :]]
+        unfinished = [variant.name for variant in self.plan.variants[len(self.results) :]]
         summary = with_setups(summary_of(self.results), self.plan)
-        if self._files.told:
-            summary["inputs"] = self._files.told
-        if left:
-            summary["unfinished"] = left  # variants that were not run to their end
+        if self._files.inputs:
+            summary["inputs"] = self._files.inputs
+        if unfinished:
+            summary["unfinished"] = unfinished
         return RunData(
             scenario_name=scenario.name,
             scenario_text=scenario.source_text,

@@ -1,4 +1,4 @@
-"""What was run: the settings of every variant, or job of it, as plain data in a scenario's words."""
+"""The settings of every variant, or of each of its jobs, as plain data with a scenario's keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from netfold.sim.resolve.plan import Plan
 from netfold.sim.scenario import models
 from netfold.sim.units import TIME
 
-# Told even where they have their default value: what a reader asks for first.
+# Shown even with their default value, as readers look for them first.
 _TOPOLOGY = ("hosts", "rate", "delay", "switch")
 _WORKLOAD = ("model", "elements", "density", "steps")
 
@@ -24,14 +24,14 @@ def with_setups(summary: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
     `chosen` are the variants that `--variant` named, none where all were to run.
 
     A `setup` holds the sections `topology`, `workers`, `workload`, `device`, `codec`, `collective` and
-    `faults` (a list), each with what differs from its default, and with a few keys always; `timeout` and
-    `switch` of the collective are those found when the scenario was resolved.
+    `faults` (a list), each with what differs from its default and a few keys that are always shown; `timeout`
+    and `switch` of the collective are those of the resolved scenario.
     """
     found = setups(plan)
     variants = [entry | {"setup": found[entry["name"]]} for entry in summary["variants"]]
     chosen = [variant.name for variant in plan.variants]
-    told = {"description": plan.scenario.description, "variants": variants}
-    return {**summary, **told, "chosen": chosen if len(chosen) < len(plan.scenario.variants) else []}
+    shown = {"description": plan.scenario.description, "variants": variants}
+    return {**summary, **shown, "chosen": chosen if len(chosen) < len(plan.scenario.variants) else []}
 
 
 def setups(plan: Plan) -> dict[str, dict[str, Any]]:
@@ -60,7 +60,7 @@ def _setup(written: models.Variant, variant: VariantPlan, index: int) -> dict[st
 
 
 def _section(section: Section, recorded_always: Sequence[str] = ()) -> dict[str, Any]:
-    """What a section of the file says beyond its defaults, `kind` first."""
+    """The settings of a section that differ from its defaults, `kind` first."""
     said = section.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     whole = section.model_dump(mode="json", by_alias=True)
     always = {key: whole[key] for key in recorded_always if whole.get(key) is not None}
@@ -69,7 +69,7 @@ def _section(section: Section, recorded_always: Sequence[str] = ()) -> dict[str,
 
 
 def _codec(codec: Codec) -> dict[str, Any]:
-    """A codec's kind and its options beyond the defaults, those that the network decided included."""
+    """A codec's kind and its options beyond the defaults, including those that the network decided."""
     known: tuple[Field[Any], ...] = fields(codec) if is_dataclass(codec) else ()
     defaults: dict[str, Any] = {one.name: None if one.default is MISSING else one.default for one in known}
     values = {name: getattr(codec, name) for name in defaults}

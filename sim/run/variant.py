@@ -1,4 +1,4 @@
-"""One variant in simulated time: its network, its jobs, and what is left when all is done."""
+"""One variant in simulated time: its network, its jobs, and the results."""
 
 from __future__ import annotations
 
@@ -31,33 +31,35 @@ from netfold.sim.results.summary import VariantFacts
 from netfold.sim.run.fault_driver import FaultDriver
 from netfold.sim.run.job import JobParts, TrainingJob
 from netfold.sim.run.outcome import JobResult, VariantResult, link_records
-from netfold.sim.run.progress import Teller
+from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.units import PS_PER_MS
 from netfold.sim.workload.pool import Key, Workloads
 
 
 def run_variant(
-    plan: Plan, variant: VariantPlan, teller: Teller | None = None, workloads: Workloads | None = None
+    plan: Plan,
+    variant: VariantPlan,
+    reporter: ProgressReporter | None = None,
+    workloads: Workloads | None = None,
 ) -> VariantResult:
-    """Simulate one variant from time 0 until its last job is done, or nothing will ever move again.
+    """Simulate one variant from time 0 until its last job is done, or a stall is detected.
 
-    Nothing of it but the result is left in memory when this returns or raises; workloads are left to those
-    who own them.
+    Only the result stays in memory when this returns or raises. Given workloads stay: the caller owns them.
 
     Raises
     ------
     RunError
-        Memory does not suffice, or more waits for a link than fits the clock.
+        There is not enough memory, or the backlog of a link exceeds what the clock can represent.
     """
     own = workloads or Workloads([workload_keys(variant)], plan.scenario.seed)
     environment = simpy.Environment()
-    # What is there now, modules mostly, is not searched for what this variant leaves; garbage that is there
-    # already waits for a later collection.
+    # Existing objects, modules mostly, are not searched for the garbage of this variant; garbage among them
+    # waits for a later collection.
     gc.freeze()
     try:
-        return _run_variant(environment, plan, variant, teller or Teller(), own)
+        return _run_variant(environment, plan, variant, reporter or ProgressReporter(), own)
     except MemoryError as error:
-        error.__traceback__ = None  # which holds what took the memory
+        error.__traceback__ = None  # it holds references to what took the memory
         message = f"{plan.scenario.file}: {variant.name}: not enough memory: {str(error) or 'none is left'}"
         raise RunError(message, "use fewer elements, samples or workers") from None
     except BacklogError as error:
@@ -66,58 +68,62 @@ def run_variant(
         hint += "or a longer timeout"
         raise RunError(message, hint) from None
     finally:
-        environment.__dict__.clear()  # it and its processes hold each other, and buffers
+        environment.__dict__.clear()  # it and its processes refer to each other, and to buffers
         gc.collect()
         gc.unfreeze()
 
 
 def workload_keys(variant: VariantPlan) -> list[Key]:
-    """What `Workloads` knows the workloads of a variant by."""
+    """Keys of a variant's workloads in `Workloads`."""
     return [(index, job.workload, len(job.hosts)) for index, job in enumerate(variant.jobs)]
 
 
 def _run_variant(
-    environment: simpy.Environment, plan: Plan, variant: VariantPlan, teller: Teller, workloads: Workloads
+    environment: simpy.Environment,
+    plan: Plan,
+    variant: VariantPlan,
+    reporter: ProgressReporter,
+    workloads: Workloads,
 ) -> VariantResult:
-    """Build it all, run it, look at what came out."""
+    """Build the network and the jobs, run them, and check the results."""
     engine = Engine(variant.network, plan.scenario.seed, variant.faults.rules)
     fabric = Fabric(environment, engine, variant.timeout_max_ps, variant.job_names)
     fabric.expect_change(max(variant.faults.last_change_ps, *(job.start_ps for job in variant.jobs)))
     driver = FaultDriver(
         environment, engine, variant.faults, variant.network.rate_bps, partial(_note, fabric)
     )
-    context = _Stage(environment, fabric, variant, plan.scenario.seed, teller, workloads)
-    running = [context.start(index) for index in range(len(variant.jobs))]
-    fabric.tell_of_packets(_packets_teller(teller, running))
+    simulation = _Simulation(environment, fabric, variant, plan.scenario.seed, reporter, workloads)
+    running = [simulation.start(index) for index in range(len(variant.jobs))]
+    fabric.tell_of_packets(_packets_reporter(reporter, running))
     diagnosis = _finish(environment, fabric, running)
-    teller.at("is being checked")
+    reporter.report("is being checked")
     links, faults = link_records(variant, engine), driver.records(variant.name)
     counters = [one.collective.switch_counters() for one in running]
     results = []
     for index, (job, one) in enumerate(zip(variant.jobs, running, strict=True)):
-        one.training.keep_open_notes()
+        one.training.record_open_notes()
         ending = _ending(job, one, diagnosis.of(variant.job_names[index]) if diagnosis else None)
         if ending.leaks:
             ending = ending._replace(leak_causes=leak_causes(variant, job, faults))
         checks = check_job(job, one.training.journal, links, ending, counters[index])
         checks += check_network(variant, links, faults, counters, job.label)
-        facts = context.facts(job, one.collective, links, ending)
+        facts = simulation.facts(job, one.collective, links, ending)
         results.append(JobResult(job.label, one.training.journal, checks, facts))
     return VariantResult(tuple(results), links, faults, engine.packet_hops, fabric.wall_s)
 
 
-def _packets_teller(teller: Teller, running: list[_Running]) -> Callable[[int, int], None]:
-    """Tells of packets on their way: simulated time, hops, and the share of a step that is done."""
+def _packets_reporter(reporter: ProgressReporter, running: list[_Running]) -> Callable[[int, int], None]:
+    """A callback that reports packets in flight: simulated time, hops, and the done share of a step."""
 
-    def tell(now_ps: int, hops: int) -> None:
+    def report(now_ps: int, hops: int) -> None:
         share = max((one.training.share() for one in running), default=0.0)
-        teller.at(f"{now_ps / PS_PER_MS:.3f} ms simulated, {hops / 1e6:.1f} M packet hops", share)
+        reporter.report(f"{now_ps / PS_PER_MS:.3f} ms simulated, {hops / 1e6:.1f} M packet hops", share)
 
-    return tell
+    return report
 
 
 def _note(fabric: Fabric, change: Change) -> None:
-    """Have the fabric remember what packets do not show, in case somebody asks why nothing moves."""
+    """Note a change on the fabric that packets do not show, for the diagnosis of a stall."""
     match change:
         case Crash():
             fabric.note(change.host, CRASHED)
@@ -128,7 +134,7 @@ def _note(fabric: Fabric, change: Change) -> None:
 
 @dataclass(frozen=True)
 class _Running:
-    """A job under way."""
+    """A running job."""
 
     training: TrainingJob
     collective: Collective
@@ -136,7 +142,7 @@ class _Running:
 
 
 def _finish(environment: simpy.Environment, fabric: Fabric, running: list[_Running]) -> Diagnosis | None:
-    """Let all jobs come to their end, and what is under way after them; else, why that cannot be."""
+    """Run all jobs and the packets in flight to their end; returns a diagnosis if they stall."""
     try:
         fabric.run_until(environment.all_of([job.process for job in running]))
     except StuckError as error:
@@ -146,7 +152,7 @@ def _finish(environment: simpy.Environment, fabric: Fabric, running: list[_Runni
 
 
 def _ending(job: JobPlan, running: _Running, diagnosis: Diagnosis | None) -> Ending:
-    """How a job ended; the diagnosis is there if anything is stuck, and its own."""
+    """How a job ended; `diagnosis` is this job's, given if any job is stuck."""
     failure = running.training.failure
     if failure is not None:
         return Ending("fail", str(failure), is_undecoded=isinstance(failure, DecodeError))
@@ -157,18 +163,18 @@ def _ending(job: JobPlan, running: _Running, diagnosis: Diagnosis | None) -> End
 
 
 @dataclass(frozen=True)
-class _Stage:
-    """Where a variant's jobs run."""
+class _Simulation:
+    """What the jobs of a variant share while they run."""
 
     environment: simpy.Environment
     fabric: Fabric
     variant: VariantPlan
     seed: int
-    teller: Teller
+    reporter: ProgressReporter
     workloads: Workloads
 
     def start(self, index: int) -> _Running:
-        """Start a job by its number; it begins when its plan says."""
+        """Start a job by its number; its first step begins at the time in its plan."""
         job = self.variant.jobs[index]
         hosts = Hosts(self.environment, self.variant.faults.conditions(index, len(job.hosts)))
         collective = self._collective(index, hosts)
@@ -181,8 +187,8 @@ class _Stage:
             device=job.device,
             hosts=hosts,
             host_links=_host_links(self.variant, job),
-            teller=self.teller,
-            tell=partial(self.fabric.tell, index),
+            reporter=self.reporter,
+            set_activity=partial(self.fabric.tell, index),
         )
         training = TrainingJob(self.environment, self.fabric.engine, parts)
         process = self.environment.process(training.steps(job.steps, job.start_ps))
@@ -204,7 +210,7 @@ class _Stage:
     def facts(
         self, job: JobPlan, collective: Collective, links: list[LinkRecord], ending: Ending
     ) -> VariantFacts:
-        """What the summary of a job needs, when nothing goes on any more."""
+        """Facts for the summary of a job, after the end of the simulation."""
         points = collective.switch_counters()
         return VariantFacts(
             workers=len(job.hosts),

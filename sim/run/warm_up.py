@@ -1,4 +1,4 @@
-"""Compiled code that is not on disk yet: whether that is so, and having it made before anything is timed."""
+"""Compile the engine's kernels before a run, if they are not on disk yet."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _LOOP = "loop.run_until-*.nbi"  # the index of the event loop's compiled code
 
 
 def is_cold() -> bool:
-    """Whether the packet engine is still to be compiled, from the sources that run here.
+    """Whether the packet engine has to be compiled first.
 
-    Numba keeps compiled code by the path of the source; the folder around it goes by what sources say.
+    Numba names compiled code by the path of its source, in a folder that is named by a hash of all sources.
     """
     loop: Any = run_until
     folder = loop.stats.cache_path
@@ -31,7 +31,7 @@ def is_cold() -> bool:
 
 
 def compile_engine() -> None:
-    """Have the packet engine compiled, by two workers that send a few words: about a minute."""
+    """Compile the packet engine by a run of two workers that send a few words; takes about a minute."""
     engine = Engine(compile_network(star(2, LinkSpec(10**11, 10**6, 1 << 20))), 0)
     frame, timeouts = frame_of("roce-1024"), (PS_PER_S, PS_PER_S, PS_PER_S)
     words = np.zeros(frame.elements, np.int32)

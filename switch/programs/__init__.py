@@ -1,4 +1,4 @@
-"""Aggregation protocols: one file each has all that is known of it, and what one packet does to registers."""
+"""Aggregation protocols: one file each, with its specification and the effect of one packet on registers."""
 
 # Importing a program's module registers it.
 from netfold.switch.program import declare, default_program, formats, names_of, programs, runnable

@@ -1,7 +1,7 @@
-"""ATP's aggregators: hashed entries that jobs share, best effort, evicted to a parameter server.
+"""ATP's aggregators: hashed entries that jobs share, best effort, with eviction to a parameter server.
 
 As in the released program (in-ATP/ATP, `p4ml.p4`, `registers.p4`; Lao et al., NSDI 2021) on one level. The
-hardware handles a packet in two halves, in two entries that go together; here they are one.
+hardware handles a packet in two halves, in two linked entries; here they are one.
 
     entry holds      packet   its bit  count after  values           verdict
     nothing or own   normal   new      below n      overwrite / add  CONSUMED
@@ -45,7 +45,7 @@ FREE = 0
 
 ENTRY = np.dtype(
     [
-        ("identity", "i8"),  # FREE, or what claimed it: job, stream and unit
+        ("identity", "i8"),  # FREE, or its owner: job, stream and unit
         ("bitmap", "u4"),
         ("count", "i4"),
         ("is_marked", "i4"),
@@ -80,8 +80,8 @@ def process_packet(
 ) -> tuple[int, int]:
     """Take one packet through the switch; returns its verdict and how many words overflowed.
 
-    What is forwarded takes along the entry's values and bitmap: the caller copies them, then frees what was
-    evicted.
+    A forwarded packet carries the entry's values and bitmap: the caller copies them, then frees an evicted
+    entry.
     """
     entry = entries.rows[row]
     if entry.identity != identity and (is_resend or entry.identity != FREE):
@@ -107,7 +107,7 @@ def process_packet(
 
 @inlined
 def free(entries: Entries, row: int) -> None:
-    """Give an entry back; its mark stays for who claims it next, as in the released program."""
+    """Free an entry; its congestion mark stays for its next owner, as in the released program."""
     entry = entries.rows[row]
     entry.identity = FREE
     entry.bitmap = np.uint32(0)
@@ -116,16 +116,16 @@ def free(entries: Entries, row: int) -> None:
 
 @inlined
 def acknowledge(entries: Entries, row: int, identity: int) -> None:
-    """The server has the sum: free the entry, if it still holds it."""
+    """The server's acknowledgement of a sum: free the entry, if it still holds that sum."""
     if entries.rows[row].identity == identity:
         free(entries, row)
         entries.rows[row].is_marked = 0
 
 
 def _layout(spec: ProgramSpec, demand: Demand) -> Program:
-    """As released (p4src/): a slot is an aggregator, which takes an entry a pass.
+    """As released (p4src/): a slot is an aggregator, which takes one entry per pass.
 
-    62 words take two passes of 31: the second finds its half in other entries of the same registers.
+    62 words take two passes of 31; the second pass uses other entries of the same registers.
     """
     per_pass = min(demand.words_per_pass or WORDS_PER_PASS, demand.words)
     repeats = -(-demand.words // per_pass)
@@ -144,7 +144,7 @@ ATP = register(
     ProgramSpec(
         name="atp",
         title="ATP",
-        summary="hashed entries, and a server for what collides",
+        summary="hashed entries, and a server for collisions",
         machine=Machine.ATP,
         layout=_layout,
         released=Demand(workers=8, slots=20_000, words=62),
@@ -169,7 +169,7 @@ ATP = register(
                 "ecn_threshold",
                 "size",
                 "80KB",
-                "a packet that finds this much waiting at a switch port is marked.",
+                "a packet is marked if this much waits at a switch port.",
             ),
             Option("adaptive", "flag", True, "whether marked packets shrink the window."),
         ),

@@ -1,7 +1,7 @@
 """INCA (SophiaLi06/CS243-INCA, a forerunner of THC): 64 words a pass, one in every entry of 64 bits.
 
-The engine does not run it: its layout shows what a pipeline with more stages is good for. From its published
-behaviour; that the headers are as long as SwitchML's over UDP is assumed.
+The engine does not run it: its layout shows the use of a pipeline with more stages. It follows the published
+behaviour; headers are assumed to be as long as SwitchML's over UDP.
 """
 
 from __future__ import annotations

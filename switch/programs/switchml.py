@@ -1,8 +1,8 @@
-"""SwitchML's aggregation pool on one pipeline: what the switch does with one packet.
+"""SwitchML's aggregation pool on one pipeline: the effect of one packet.
 
 As in the released program (p4lang/p4app-switchML, `bitmap_checker`, `workers_counter`, `processor`,
 `exponents`). Per slot there are two versions; a child's packet for one version clears its bit in the other,
-which is how a slot is made ready again without a control plane. Children are workers or, in a tree of
+which makes a slot ready again without a control plane. Children are workers or, in a tree of
 switches (Sapio et al., NSDI 2021, section 6), switches below.
 
     bitmap before  this child  counter  values     counter after  verdict
@@ -58,7 +58,7 @@ def mark_child(slots: Slots, row: int, child: int) -> bool:
 
 @inlined
 def count_child(slots: Slots, row: int, children: int, is_new: bool) -> int:
-    """Count a new packet down to zero, or look whether the slot is complete; returns the verdict."""
+    """Count down for a new packet, or check whether the slot is complete; returns the verdict."""
     if children == 1:
         return COMPLETE if is_new else ANSWER
     count = slots[row].counter
@@ -70,7 +70,7 @@ def count_child(slots: Slots, row: int, children: int, is_new: bool) -> int:
 
 @inlined
 def process_packet(slots: Slots, row: int, child: int, children: int, exponent: int) -> tuple[int, int]:
-    """Take one packet through the pipeline; returns its verdict and what its words do to the values."""
+    """Take one packet through the pipeline; returns its verdict and the action of its words."""
     is_first = slots[row].bitmap == 0
     is_new = not mark_child(slots, row, child)
     verdict = count_child(slots, row, children, is_new)
@@ -109,7 +109,7 @@ SWITCHML = register(
     ProgramSpec(
         name="switchml",
         title="SwitchML",
-        summary="slots in two versions, workers that send again",
+        summary="slots in two versions, workers that retransmit",
         machine=Machine.SWITCHML,
         layout=_layout,
         released=Demand(workers=8, slots=8192, words=64),

@@ -1,8 +1,8 @@
-"""Slots that answer with what they have when they have waited too long (stragglers).
+"""Slots with a deadline: they answer with a partial sum if they wait too long for stragglers.
 
 After Trio-ML (Yang et al., SIGCOMM 2022: timer threads emit partial results of aged blocks) and Canary (De
-Sensi et al., FGCS 2024: best-effort timeouts). A packet carries the *turn* of its slot, how many units were
-completed there before; a slot has a row for even turns and one for odd ones.
+Sensi et al., FGCS 2024: best-effort timeouts). A packet carries the *turn* of its slot, the number of
+units completed there before; a slot has a row for even turns and one for odd ones.
 
     turn of the packet  row emitted  this worker  values     verdict
     newer               –            –            overwrite  COMPLETE if n = 1, else CONSUMED; a timer starts
@@ -10,7 +10,7 @@ completed there before; a slot has a row for even turns and one for odd ones.
     same                no           seen         read       DROPPED
     same                yes          in it        read       ANSWER: it has lost the result
     same                yes          not in it    read       LATE: too late to be added; it gets the result
-    older               –            –            read       EXPIRED: the row has gone on; there is no result
+    older               –            –            read       EXPIRED: the row has a newer turn; no result
 
 The timer of a row that is not emitted emits it.
 """
@@ -52,7 +52,7 @@ from netfold.switch.registers import (
 
 @inlined
 def process_packet(slots: NDArray[Any], row: int, worker: int, workers: int, turn: int) -> tuple[int, int]:
-    """Take one packet through the switch; returns its verdict and what its words do to the values."""
+    """Take one packet through the switch; returns its verdict and the action of its words."""
     slot = slots[row]
     bit = np.uint32(1) << np.uint32(worker)
     if turn < slot.turn:
@@ -98,7 +98,7 @@ TIMED = register(
     ProgramSpec(
         name="timed",
         title="the timed program",
-        summary="slots that answer with what they have when a timer expires (Trio-ML)",
+        summary="slots that answer with a partial sum when a timer expires (Trio-ML)",
         machine=Machine.TIMED,
         layout=_layout,
         released=Demand(workers=8, slots=512, words=64),
@@ -114,9 +114,9 @@ TIMED = register(
                 "slot_timer",
                 "time",
                 None,
-                "longest that a slot waits for workers before it answers with those it has; required.",
+                "longest time that a slot waits for workers before it answers with a partial sum; required.",
                 missing="needs a slot timer\nfor example slot_timer: 1ms",
-                zero="must be more than 0\na slot that waits no time adds up nothing",
+                zero="must be more than 0\na slot that does not wait aggregates nothing",
             ),
         ),
     )

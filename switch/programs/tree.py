@@ -1,6 +1,6 @@
-"""Streaming aggregation on a network that loses nothing, after SHARP (Graham et al., ISC 2020).
+"""Streaming aggregation on a lossless network, after SHARP (Graham et al., ISC 2020).
 
-Nothing is sent twice, so a slot needs one version only and is free as soon as it is complete.
+No packet is sent twice, so a slot needs only one version and is released when its aggregation completes.
 
     bitmap before  this child  values     bitmap after            verdict
     zero           new         overwrite  {child}; empty if n = 1  COMPLETE if n = 1, else CONSUMED
@@ -26,7 +26,7 @@ from netfold.switch.registers import COMPLETE, CONSUMED, DROPPED, MERGE, OVERWRI
 def process_packet(
     slots: NDArray[Any], row: int, child: int, children: int, exponent: int
 ) -> tuple[int, int]:
-    """Take one packet through the switch; returns its verdict and what its words do to the values."""
+    """Take one packet through the switch; returns its verdict and the action of its words."""
     slot = slots[row]
     bit = np.uint32(1) << np.uint32(child)
     before = slot.bitmap
@@ -43,7 +43,7 @@ def process_packet(
 
 
 def _layout(spec: ProgramSpec, demand: Demand) -> Program:
-    """A slot that forgets when it is complete, for networks that lose nothing (after SHARP, COM-HPC 2016)."""
+    """A slot is released when its aggregation completes; for lossless networks (SHARP, COM-HPC 2016)."""
     per_pass, pipes = folded(demand)
     registers = (
         Register("bitmap", demand.slots, 32),
@@ -53,13 +53,13 @@ def _layout(spec: ProgramSpec, demand: Demand) -> Program:
     return Program(spec, demand, registers, per_pass, pipes)
 
 
-# SHARP's packets are unpublished: its trees are given RoCE's headers, and the 2048 B of an outstanding
-# operation of the Quantum generation.
+# SHARP's packet format is unpublished: netfold uses RoCE's headers, and 2048 B as in an outstanding operation
+# of the Quantum generation.
 TREE = register(
     ProgramSpec(
         name="tree",
         title="the tree program",
-        summary="one version, a network that loses nothing (SHARP)",
+        summary="one version, a lossless network (SHARP)",
         machine=Machine.TREE,
         layout=_layout,
         released=Demand(workers=8, slots=16, words=512),
@@ -71,6 +71,6 @@ TREE = register(
         slots=16,
         may_be_tree=True,
         versions=1,
-        reopened_by=frozenset({"duplicate"}),  # who never sends again has nothing that others overtake
+        reopened_by=frozenset({"duplicate"}),  # without retransmissions no packet overtakes its copy
     )
 )

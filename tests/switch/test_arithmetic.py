@@ -149,7 +149,7 @@ def test_signs_are_the_reference_s(pairs: list[tuple[int, int]], held: int, arri
     assert merged_signs(old, new, threshold, key) == merged(Merge.SIGN, old, new, threshold, key)
 
 
-def test_signs_of_a_register_that_holds_nobody_are_the_packet_s() -> None:
+def test_signs_of_a_register_that_holds_no_worker_are_the_packet_s() -> None:
     assert merged(Merge.SIGN, [0, -1, 12], [-1, 0, 7], keep_threshold(0, 1), 5) == [-1, 0, 7]
 
 

@@ -22,7 +22,7 @@ TOFINO1, TOFINO2, IDEAL = PROFILES["tofino1"], PROFILES["tofino2"], PROFILES["id
 
 
 def fitted(profile: Profile, program: str, **changes: int) -> Fit:
-    """A program as released, but for some settings."""
+    """A program as released, with some settings changed."""
     return fit(profile, program, replace(programs()[program].released, **changes))
 
 
@@ -252,7 +252,7 @@ def test_sharp_runs_trees_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "about", "told"),
+    ("changes", "about", "message"),
     [
         (
             {"slots": 24},
@@ -268,10 +268,10 @@ def test_sharp_runs_trees_alone() -> None:
         ({"jobs": 13}, "jobs", "13 jobs need a group each, sharp has 12; use 12 jobs at most"),
     ],
 )
-def test_what_sharp_has_reserved(changes: dict[str, int], about: str, told: str) -> None:
+def test_what_sharp_has_reserved(changes: dict[str, int], about: str, message: str) -> None:
     found = refused(PROFILES["sharp"], "tree", **changes)
 
-    assert (about, told) == (found.about, str(found))
+    assert (about, message) == (found.about, str(found))
 
 
 @pytest.mark.parametrize("name", ["ideal", "tofino1", "fpga"])
@@ -286,7 +286,7 @@ def test_more_workers_than_bits(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         (
             {"bitmap_bits": 16},
@@ -309,10 +309,10 @@ def test_more_workers_than_bits(name: str) -> None:
         ),
     ],
 )
-def test_limits_of_a_profile_of_ones_own(changes: dict[str, object], told: str) -> None:
+def test_limits_of_a_custom_profile(changes: dict[str, object], message: str) -> None:
     odd = derived("odd", "tofino1", changes, "here")
 
-    assert told == str(refused(odd, "switchml", workers=20))
+    assert message == str(refused(odd, "switchml", workers=20))
 
 
 def test_what_nothing_can_run() -> None:
@@ -350,10 +350,10 @@ def test_the_most_that_a_refusal_names_fits_and_one_more_does_not(
         fit(profile, program, demand)
         return
     except FitError as error:
-        told = re.search(r"use (\d+) (?:workers|slots|words) ", error.hint)
-        if told is None or "at most" not in error.hint:
+        found = re.search(r"use (\d+) (?:workers|slots|words) ", error.hint)
+        if found is None or "at most" not in error.hint:
             return
-        about, most = error.about, int(told[1])
+        about, most = error.about, int(found[1])
     fit(profile, program, replace(demand, **{about: most}))
     with pytest.raises(FitError):
         fit(profile, program, replace(demand, **{about: most + 1}))
@@ -368,7 +368,7 @@ def test_the_ideal_switch_runs_everything(program: str) -> None:
 
 @pytest.mark.parametrize("program", programs())
 def test_registers_hold_every_word_of_every_slot(program: str) -> None:
-    """With versions and pairs, whatever the split into passes; INCA keeps a word in 64 bits."""
+    """With versions and pairs, for any split into passes; INCA keeps a word in 64 bits."""
     demand = programs()[program].released
     copies = {"switchml": 2, "timed": 2, "inca": 2}.get(program, 1)
 
@@ -419,7 +419,7 @@ def test_overflow() -> None:
         check_overflow(PROFILES["plain"], "wrap")
 
 
-# Programs, whatever their size.
+# Programs of any size.
 
 
 def test_what_runs_where() -> None:
@@ -447,7 +447,7 @@ def test_sums_that_atps_server_could_not_read() -> None:
 
     assert found.about == "profile"
     assert str(found) == (
-        "ATP needs sums that stick at the limit; those of trio can: wrap; "
+        "ATP needs sums that stick at the limit; trio supports: wrap; "
         "use a switch that can: ideal, tofino1, tofino2, fpga"
     )
     sticky = derived("mine", "trio", {"overflows": ("wrap", "sticky")}, "here")
@@ -461,7 +461,7 @@ def test_trees_that_lose_packets() -> None:
         found = refused(PROFILES[name], "tree", words=64)
         assert found.about == "profile"
         assert str(found) == (
-            f"program tree has no answer to lost packets, and networks of {name} lose some; "
+            f"program tree does not recover from lost packets, and networks of {name} drop some; "
             "use program switchml, or a switch that can: ideal, sharp"
         )
     lossless = derived("mine", "tofino1", {"is_lossless": True}, "here")
@@ -469,7 +469,7 @@ def test_trees_that_lose_packets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "merges", "told"),
+    ("program", "merges", "message"),
     [
         (
             "switchml",
@@ -491,11 +491,11 @@ def test_trees_that_lose_packets() -> None:
         ),
     ],
 )
-def test_a_program_needs_one_of_its_merges(program: str, merges: list[str], told: str) -> None:
+def test_a_program_needs_one_of_its_merges(program: str, merges: list[str], message: str) -> None:
     mine = derived("mine", "ideal", {"merges": frozenset(map(Merge, merges))}, "here")
 
     assert not can_run(mine, program)
-    assert told == str(refused(mine, program))
+    assert message == str(refused(mine, program))
     enough = derived("mine", "ideal", {"merges": frozenset({Merge.ADD})}, "here")
     assert can_run(enough, program)
 
@@ -543,7 +543,7 @@ def test_memory_of_a_kilobyte() -> None:
 
 
 def test_ports_of_any_rate() -> None:
-    """How busy loopback ports are cannot be told; that there are none can."""
+    """How busy loopback ports are is unknown; that there are none is known."""
     any_rate = {"port_rate_bps": 0}
     mine = derived("mine", "tofino1", any_rate, "here")
 

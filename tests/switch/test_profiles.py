@@ -77,8 +77,8 @@ MISTAKES: dict[str, tuple[str, str, dict[str, object], str]] = {
         "own",
         "tofino1",
         {"overflows": ()},
-        "overflows: a switch that adds up does something to sums that leave int32; "
-        "name one at least: wrap, saturate, sticky",
+        "overflows: a switch that aggregates needs a policy for sums that leave int32; "
+        "name at least one: wrap, saturate, sticky",
     ),
     "pipeline without stages": (
         "own",
@@ -103,10 +103,10 @@ MISTAKES: dict[str, tuple[str, str, dict[str, object], str]] = {
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_in_full(mistake: str) -> None:
-    name, like, changes, told = MISTAKES[mistake]
+    name, like, changes, message = MISTAKES[mistake]
     with pytest.raises(ProfileError) as refused:
         derived(name, like, changes, "here")
-    assert told == str(refused.value)
+    assert message == str(refused.value)
 
 
 def test_the_profile_in_the_readme(capsys: pytest.CaptureFixture[str]) -> None:

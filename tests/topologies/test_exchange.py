@@ -1,4 +1,4 @@
-"""Files: what goes out comes back the same, and what is not a topology is refused with its reason."""
+"""Files: exported graphs are read back unchanged, and invalid files are refused with the reason."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_what_is_read_is_checked() -> None:
     )
 
 
-def test_all_that_is_wrong_with_nodes_and_edges_is_told_at_once() -> None:
+def test_all_errors_of_nodes_and_edges_are_reported_at_once() -> None:
     def spoil(data: dict[str, Any]) -> None:
         del data["nodes"][2]["tier"], data["nodes"][2]["profile"]
         data["nodes"][0]["kind"] = "router"
@@ -179,7 +179,7 @@ def test_all_that_is_wrong_with_nodes_and_edges_is_told_at_once() -> None:
         ('{"graph": {"name": 5}}', "node-link JSON: the graph's name is 5, must be text"),
     ],
 )
-def test_json_that_is_meant_ill(written: str, text: str) -> None:
+def test_malicious_json(written: str, text: str) -> None:
     refused(text, written)
 
 

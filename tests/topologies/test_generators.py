@@ -73,7 +73,7 @@ def test_graphs_carry_the_fields() -> None:
 
 
 def test_leaf_spine_in_full() -> None:
-    """Hosts hang on leaves in order, leaves have the uplinks, and every spine is a choice between leaves."""
+    """Hosts are on leaves in order, leaves have the uplinks, and every spine is a choice between leaves."""
     graph = leaf_spine(2, 3, 2, LINK, UPLINK)
     network = compile_network(graph)
     leaf0, h1, h2 = (network.nodes.index(name) for name in ("leaf0", "h1", "h2"))

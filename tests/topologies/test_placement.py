@@ -35,7 +35,7 @@ def test_spread_takes_racks_in_turn() -> None:
     assert place_workers(leaves(), 4, "spread") == ["h0", "h3", "h1", "h4"]
 
 
-def test_names_mean_just_these() -> None:
+def test_names_select_exactly_these_hosts() -> None:
     assert place_workers(leaves(), 2, ["h5", "h0"]) == ["h5", "h0"]
 
 

@@ -1,4 +1,4 @@
-"""The compiled view says what the graph says, and its routes are all the shortest ones."""
+"""The compiled view equals the graph, and its routes are all shortest paths."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_pair_in_full() -> None:
 
 
 @given(topologies())
-def test_arrays_say_what_the_graph_says(graph: nx.Graph) -> None:
+def test_arrays_equal_the_graph(graph: nx.Graph) -> None:
     network = compile_network(graph)
 
     assert network.nodes == (*hosts(graph), *switches(graph))
@@ -119,7 +119,7 @@ def test_a_thousand_nodes() -> None:
     assert network.next_count[leaf0, last_host] == 4
 
 
-def test_routes_that_take_more_than_there_is_are_refused_before_they_are_made() -> None:
+def test_routes_that_exceed_the_memory_are_refused_before_they_are_made() -> None:
     """3 × 3 leaves and spines with 2 hosts a leaf: 12 nodes, 3 equal ways and their number, 4 bytes each."""
     graph = leaf_spine(3, 3, 2, LINK, UPLINK)
     needed = 4 * 12 * 12 * (3 + 1)

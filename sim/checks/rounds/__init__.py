@@ -1,4 +1,4 @@
-"""Checks of every round: merged words and decoded sums against sums computed in another way."""
+"""Checks of every round: merged words and decoded sums against independently computed sums."""
 
 from netfold.sim.checks.rounds.examine import examine as examine
 from netfold.sim.checks.rounds.findings import Findings as Findings

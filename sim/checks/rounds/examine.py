@@ -12,7 +12,7 @@ from netfold.homomorphic.fold import check_lock_step
 from netfold.homomorphic.kernels.comparison import same_bits
 from netfold.sim.checks.codec_notes import NOTHING_EXEMPT, Exempt
 from netfold.sim.checks.rounds.findings import Findings, Operation
-from netfold.sim.checks.rounds.results import Place, Tallies
+from netfold.sim.checks.rounds.results import MessagePlace, Tallies
 from netfold.sim.checks.rounds.sums import worst_errors
 from netfold.sim.checks.rounds.words import check_message
 from netfold.sim.engine.interface import Overflow
@@ -29,8 +29,8 @@ def examine(
     """Compare what workers received and decoded with the sums of their contributions.
 
     A result that holds only some workers is compared with the sum of those. `overflow` is what the network
-    does with integer sums that leave int32. Nothing as large as a gradient is allocated, and arrays that
-    workers share are examined once.
+    does with integer sums that leave int32. No buffer as large as a gradient is allocated, and an array that
+    workers share is examined once.
     """
     workers = range(len(gradients))
     tallies = Tallies()
@@ -38,7 +38,7 @@ def examine(
         check_lock_step([operation.sent[worker] for worker in workers])
         for part, message in enumerate(operation.sent[0]):
             check_message(
-                Place(operation.number, part, message.label),
+                MessagePlace(operation.number, part, message.label),
                 [operation.sent[worker][part] for worker in workers],
                 [operation.received[worker][part] for worker in workers],
                 overflow,
@@ -72,7 +72,7 @@ def examine(
 def _to_compare(
     decoded: Sequence[Gradient], operations: Sequence[Operation], differs: Sequence[bool]
 ) -> list[tuple[Gradient, Holders | None]]:
-    """Worker 0's decoded sum and those that differ from it; of partial results, with the workers held."""
+    """Worker 0's decoded sum and those that differ from it; with the workers that a partial result holds."""
     if not operations or not operations[0].sent[0]:
         holders: list[Holders | None] = [None] * len(decoded)
     else:

@@ -1,4 +1,4 @@
-"""What is examined of a round, and the findings."""
+"""The operations of a round that are examined, and the findings."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Operation:
 
 @dataclass(frozen=True)
 class WrongWord:
-    """A merged word that is not the sum of those sent, or whose exponent is not the largest."""
+    """A merged word that is not the sum of the words sent, or whose exponent is not the largest."""
 
     operation: int  # its number
     part: int  # message of the operation
     label: str
     worker: int
     word: int
-    received: int | float | None  # None where there is none, or it is the exponent that is wrong
+    received: int | float | None  # None if there is no word, or if the exponent is wrong
     right: int | float | None
     allowed: float = 0.0  # largest error of float32 additions
     place: str = ""  # where it was merged
@@ -44,13 +44,13 @@ class WrongWord:
 
 @dataclass(frozen=True)
 class Findings:
-    """What a round came to."""
+    """The findings on one round."""
 
     wrong_words: int  # merged words, over all workers, that are not the sum in integers
-    is_integer: bool  # all its messages merge in integers, so `wrong_words` says all there is to say
+    is_integer: bool  # all its messages merge as integers, so `wrong_words` covers all of them
     replicas_agree: bool
-    max_bounded_error: float  # of elements that are held to the codec's bound
-    max_estimate_error: float  # of those that are not
+    max_bounded_error: float  # of elements with a bound of the codec
+    max_estimate_error: float  # of the other elements
     max_error_over_bound: float
     worst_element: int  # where the error is largest relative to its bound
     nonzeros: int
@@ -58,7 +58,7 @@ class Findings:
     workers_held_min: int
     workers_held_mean: float
     first_wrong: WrongWord | None = None
-    clipped_words: int = 0  # integer words that are what the network's overflow makes of their sum
+    clipped_words: int = 0  # integer words that differ from their sum as the network's overflow allows
     first_clipped: WrongWord | None = None
     float_words: int = 0  # merged words, over all workers, that were added as float32
     wrong_floats: int = 0  # those farther from the sum than float32 additions can be

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from netfold.homomorphic.bounds import add_values, addition_error
 from netfold.homomorphic.codec import Holders, Merged, Words
 from netfold.sim.checks.rounds import kernels
-from netfold.sim.checks.rounds.results import Place, Result, Slice, by_holders, complete, holds, slices
+from netfold.sim.checks.rounds.results import MessagePlace, Result, Slice, by_holders, complete, holds, slices
 
 
-def check_floats(place: Place, sent: Sequence[Words], results: Sequence[Result]) -> None:
+def check_floats(place: MessagePlace, sent: Sequence[Words], results: Sequence[Result]) -> None:
     """Compare float32 sums with the float64 sum of the words sent; see `addition_error`."""
     size = sent[0].size
     for holders, group in by_holders(complete(place, results, size, "wrong_floats")):
@@ -27,7 +27,7 @@ def check_floats(place: Place, sent: Sequence[Words], results: Sequence[Result])
 
 
 def _is_added(merged: Merged, own: Slice) -> bool:
-    """Whether some words of a slice were added as floats."""
+    """Whether any word of a slice was added as a float."""
     return merged.is_float is None or bool(merged.is_float[own.merged].any())
 
 
@@ -40,7 +40,7 @@ class _FloatSums(NamedTuple):
 
     @classmethod
     def of(cls, sent: Sequence[Words], own: Slice, holders: Holders | None) -> _FloatSums:
-        """Of the workers that the result holds."""
+        """Sums over the workers that the result holds."""
         total, magnitude = np.zeros((2, own.last - own.first))
         additions: int | NDArray[np.float64] = len(sent) - 1
         if holders is not None:
@@ -68,7 +68,7 @@ def _finite_magnitude(sent: Sequence[Words], own: Slice, holders: Holders | None
     return magnitude
 
 
-def _compare(place: Place, sums: _FloatSums, own: Slice, result: Result) -> None:
+def _compare(place: MessagePlace, sums: _FloatSums, own: Slice, result: Result) -> None:
     """Compare a slice of one result."""
     merged = result.merged
     found = merged.words[own.merged].view(np.float32)
@@ -85,6 +85,6 @@ def _compare(place: Place, sums: _FloatSums, own: Slice, result: Result) -> None
         columns = found[one], sums.total[one], sums.allowed[one], sums.magnitude[one]
         if kernels.count_beyond(*columns):
             values = float(found[word]), float(sums.total[word])
-            first = result.mistake(place, int(words[word]), values, float(sums.allowed[word]))
+            first = result.wrong_word(place, int(words[word]), values, float(sums.allowed[word]))
             result.wrong_floats.add(count, first)
             return

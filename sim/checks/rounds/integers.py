@@ -11,7 +11,16 @@ from netfold.homomorphic.bounds import PART_ELEMENTS
 from netfold.homomorphic.codec import WORD_MAX, Holders, Merge, Message, Words
 from netfold.homomorphic.kernels.comparison import count_differing
 from netfold.sim.checks.rounds import kernels
-from netfold.sim.checks.rounds.results import Place, Result, Slice, Tally, by_holders, complete, holds, slices
+from netfold.sim.checks.rounds.results import (
+    MessagePlace,
+    Result,
+    Slice,
+    Tally,
+    by_holders,
+    complete,
+    holds,
+    slices,
+)
 from netfold.sim.engine.interface import Overflow
 
 _WORD_MIN = -WORD_MAX - 1
@@ -19,7 +28,7 @@ _CODE_SHIFTS = np.arange(0, 4 * Merge.TABLE_ADD.lanes, 4, dtype=np.uint32)
 
 
 def check_integers(
-    place: Place, sent: Sequence[Message], results: Sequence[Result], overflow: Overflow
+    place: MessagePlace, sent: Sequence[Message], results: Sequence[Result], overflow: Overflow
 ) -> None:
     """Sums, unions and maxima in 64 bits, modulo 2**32, against every result; and agreed exponents."""
     integers = _Integers(sent)
@@ -34,12 +43,12 @@ def check_integers(
 
 
 def _wrapped(total: NDArray[np.int64]) -> NDArray[np.int32]:
-    """The words that registers of 32 bits hold."""
+    """The sums as registers of 32 bits hold them."""
     return total.astype(np.uint32).view(np.int32)
 
 
 def _compare(
-    place: Place,
+    place: MessagePlace,
     integers: _Integers,
     what: tuple[Slice, Result, Overflow],
     right: NDArray[np.int32],
@@ -57,12 +66,12 @@ def _compare(
     if overflow is not Overflow.WRAP and integers.are_added:
         is_clipped = is_wrong & integers.may_be_clipped(own, merged.holders, found, overflow)
         is_wrong &= ~is_clipped
-        _tell_first(place, result, own, (result.clipped, is_clipped), (found, right))
-    _tell_first(place, result, own, (result.wrong, is_wrong), (found, right))
+        _add_to_tally(place, result, own, (result.clipped, is_clipped), (found, right))
+    _add_to_tally(place, result, own, (result.wrong, is_wrong), (found, right))
 
 
-def _tell_first(
-    place: Place,
+def _add_to_tally(
+    place: MessagePlace,
     result: Result,
     own: Slice,
     marked: tuple[Tally, NDArray[np.bool_]],
@@ -74,11 +83,13 @@ def _tell_first(
     if count:
         word = int(np.argmax(is_marked))
         values = int(words[0][word]), int(words[1][word])
-        tally.add(count, result.mistake(place, own.merged.start + word, values))
+        tally.add(count, result.wrong_word(place, own.merged.start + word, values))
 
 
-def _check_exponents(place: Place, message: Message, right: NDArray[np.int8] | None, result: Result) -> None:
-    """Agreed exponents are the largest."""
+def _check_exponents(
+    place: MessagePlace, message: Message, right: NDArray[np.int8] | None, result: Result
+) -> None:
+    """Check that the agreed exponents are the largest of each block."""
     if right is None or message.scaling is None:
         return
     found = result.merged.exponents
@@ -87,11 +98,11 @@ def _check_exponents(place: Place, message: Message, right: NDArray[np.int8] | N
     count = int(np.count_nonzero(differs))
     if count:
         word = int(np.argmax(differs)) * message.scaling.block_elements
-        result.wrong.add(count, result.mistake(place, word, (None, None)))
+        result.wrong.add(count, result.wrong_word(place, word, (None, None)))
 
 
 class _Integers:
-    """What the words that all workers sent come to, in 64 bits."""
+    """Sums, unions and maxima of the words that all workers sent, in 64 bits."""
 
     def __init__(self, sent: Sequence[Message]) -> None:
         self._sent = sent
@@ -104,7 +115,7 @@ class _Integers:
         self._scales = None if self.exponents is None else _scales(sent[0], self.exponents)
 
     def united(self, own: Slice, holders: Holders | None) -> NDArray[np.int64]:
-        """Sum, union or maximum of a slice, of the workers held; the array is used again."""
+        """Sum, union or maximum of a slice, of the workers held; the next call reuses the array."""
         total = self._total[: own.lanes * (own.last - own.first)]
         total.fill(0)
         for rank, message in enumerate(self._sent):
@@ -144,11 +155,11 @@ class _Integers:
     def may_be_clipped(
         self, own: Slice, holders: Holders | None, found: NDArray[np.int32], overflow: Overflow
     ) -> NDArray[np.bool_]:
-        """Which words are what adders that saturate, or stick, can make of words that leave int32 on the way.
+        """Which words can be results of adders that saturate or stick, where a partial sum leaves int32.
 
         With P and N the sums of the positive and the negative words, T of all: where P alone may leave int32
-        the result lies between min(T, MAX + N) and min(T, MAX), whatever the order or tree; with adders that
-        stick up to MAX. Below in the same way; where both may, anything is possible.
+        the result lies between min(T, MAX + N) and min(T, MAX) for any order or tree; with adders that stick,
+        up to MAX. The lower limit is the mirror image; where both may be left, any result is possible.
         """
         parts = [self._values(message, own, rank, holders) for rank, message in enumerate(self._sent)]
         positive = sum(np.maximum(part, 0) for part in parts)

@@ -1,7 +1,7 @@
-"""Compiled passes over slices of words: written apart from those that made or merged them.
+"""Compiled passes over slices of words, independent of the kernels that made or merged them.
 
-They call no kernel of another module: the folder of compiled code is named by other sources, so Numba finds
-out by this file alone that its code is old.
+They call no kernel of another module: this file is not among the sources that name the folder of compiled
+code, so only Numba's own check of this file notices that the code is stale.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def add_scaled(
 def count_beyond(found: NDArray[np.float32], total: Doubles, allowed: Doubles, magnitude: Doubles) -> int:
     """How many float32 sums are farther from `total` than allowed; `magnitude` is that of the finite words.
 
-    A partial sum is at most what their magnitudes add up to and the additions are off by. Where that is more
-    than float32 holds, a finite sum may come as an infinity or NaN, and an infinity that was sent may meet
-    the opposite one. Else it must come back as it was sent; NaN must in any case.
+    A partial sum is at most the sum of the magnitudes and the error of the additions. Where that exceeds
+    float32, a finite sum may arrive as an infinity or NaN, and an infinity that was sent may meet the
+    opposite one. Otherwise an infinity must arrive as it was sent; a NaN always must.
     """
     count = 0
     for i in range(found.size):
@@ -76,7 +76,7 @@ def measure_errors(
 ) -> None:
     """Write errors, and errors relative to their bounds: far more than 1 where the bound is 0.
 
-    An infinite bound allows no error, as it says nothing: any one is infinite relative to it.
+    An infinite bound is no bound: any error is infinite relative to it.
     """
     for i in range(decoded.size):
         off_by = abs(np.float64(decoded[i]) - total[i])

@@ -1,4 +1,4 @@
-"""The results of one message, each distinct array once, and the mistakes found in them."""
+"""The distinct results of one message, and the errors found in them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from netfold.sim.checks.rounds.findings import WrongWord
 
 
 @dataclass(frozen=True)
-class Place:
-    """A message: its operation, its place in it, and its label."""
+class MessagePlace:
+    """Identifies a message: its operation, its index there, and its label."""
 
     operation: int
     part: int
@@ -26,13 +26,13 @@ class Place:
 
 @dataclass
 class Tally:
-    """Words of one kind of mistake, and the first of them."""
+    """Number of words with one kind of error, and the first of them."""
 
     count: int = 0
     first: WrongWord | None = None
 
     def add(self, count: int, first: WrongWord | None) -> None:
-        """Count more mistakes; the first one is kept."""
+        """Count more errors; the first one is stored."""
         self.count += count
         if self.first is None and count:
             self.first = first
@@ -72,8 +72,10 @@ class Result:
     clipped: Tally = field(default_factory=Tally)
     wrong_floats: Tally = field(default_factory=Tally)
 
-    def mistake(self, place: Place, word: int, values: tuple[Any, Any], allowed: float = 0.0) -> WrongWord:
-        """A wrong word: as its first worker received it, and as it should be."""
+    def wrong_word(
+        self, place: MessagePlace, word: int, values: tuple[Any, Any], allowed: float = 0.0
+    ) -> WrongWord:
+        """A wrong word, as the first worker received it and as it should be."""
         where = place.operation, place.part, place.label, self.workers[0], word
         return WrongWord(*where, *values, allowed=allowed)
 
@@ -102,12 +104,12 @@ def by_holders(results: Sequence[Result]) -> list[tuple[Holders | None, list[Res
     return list(found.values())
 
 
-def complete(place: Place, results: Sequence[Result], wanted: int, kind: str) -> list[Result]:
+def complete(place: MessagePlace, results: Sequence[Result], wanted: int, kind: str) -> list[Result]:
     """Results of the expected length; all words of the others are counted as wrong, in the named tally."""
     for result in results:
         size = result.merged.words.size
         if size != wanted:
-            lost = result.mistake(place, min(size, wanted), (None, None))
+            lost = result.wrong_word(place, min(size, wanted), (None, None))
             getattr(result, kind).add(max(size, wanted), lost)
     return [result for result in results if result.merged.words.size == wanted]
 
@@ -119,7 +121,7 @@ def slices(size: int, lanes: int = 1) -> Iterator[Slice]:
 
 
 def holds(holders: Holders, own: Slice, rank: int) -> NDArray[np.bool_]:
-    """Whether a result holds a worker, lane by lane."""
+    """Whether a result holds a worker, for every lane."""
     units = np.arange(own.first, own.last) // holders.unit_words
     held = holders.bitmaps[units] >> np.uint32(rank) & np.uint32(1) != 0
     return np.repeat(held, own.lanes)

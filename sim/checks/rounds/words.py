@@ -1,7 +1,7 @@
-"""Merged words held to the words that were sent, message by message and slice by slice.
+"""Compare merged words with the words that were sent, message by message and slice by slice.
 
-Integers must be the sum, union or maximum bit for bit; floats must be as near to the float64 sum as float32
-additions in any order are. What several workers share is looked at once.
+Integers must equal the sum, union or maximum bit for bit; floats must be within the error of float32
+additions in any order. An array that several workers share is examined once.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from netfold.homomorphic.codec import ORDER_FREE, Merge, Merged, Message
 from netfold.homomorphic.kernels.comparison import count_differing, identity
 from netfold.sim.checks.rounds.floats import check_floats
 from netfold.sim.checks.rounds.integers import check_integers
-from netfold.sim.checks.rounds.results import Place, Result, Tallies, distinct, slices
+from netfold.sim.checks.rounds.results import MessagePlace, Result, Tallies, distinct, slices
 from netfold.sim.engine.interface import Overflow
 
 
 def check_message(
-    place: Place,
+    place: MessagePlace,
     sent: Sequence[Message],
     received: Sequence[Merged],
     overflow: Overflow,
     tallies: Tallies,
 ) -> None:
-    """Hold what came back of one message, `received[worker]`, to what all workers sent."""
+    """Compare the results of one message, `received[worker]`, with the words that all workers sent."""
     results = distinct(received)
     merge = sent[0].merge
     if merge is Merge.GATHER:
@@ -46,7 +46,7 @@ def check_message(
             assert len(floats) == len(sent), f"worker without floats of '{place.label}'"
             check_floats(place, floats, mixed)
             tallies.is_integer = False
-    else:  # SIGN: which bit survives is chance
+    else:  # SIGN: the surviving bit is random
         tallies.is_integer = False
     for name in ("wrong", "clipped", "wrong_floats"):
         found = [(result, getattr(result, name)) for result in results]
@@ -59,14 +59,14 @@ def _has_floats(merged: Merged) -> bool:
     return merged.is_float is not None and bool(merged.is_float.any())
 
 
-def _check_gathered(place: Place, sent: Sequence[Message], result: Result) -> None:
-    """Every worker's words must have come as they were sent."""
+def _check_gathered(place: MessagePlace, sent: Sequence[Message], result: Result) -> None:
+    """Check that every worker's words arrived unchanged."""
     for message, part in zip(sent, result.merged.parts, strict=True):
         if identity(message.words) == identity(part):
             continue
         if message.words.size != part.size:
             word = min(message.words.size, part.size)
-            result.wrong.add(max(message.words.size, part.size), result.mistake(place, word, (None, None)))
+            result.wrong.add(max(message.words.size, part.size), result.wrong_word(place, word, (None, None)))
             continue
         for own in slices(part.size):
             found, right = part[own.merged].view(np.int32), message.words[own.merged].view(np.int32)
@@ -74,4 +74,4 @@ def _check_gathered(place: Place, sent: Sequence[Message], result: Result) -> No
             if count:
                 word = int(np.argmax(found != right))
                 values = int(found[word]), int(right[word])
-                result.wrong.add(count, result.mistake(place, own.first + word, values))
+                result.wrong.add(count, result.wrong_word(place, own.first + word, values))

@@ -110,11 +110,11 @@ def test_all_is_well(tmp_path: Path) -> None:
     assert {name: ("pass", detail) for name, detail in PASSING.items()} == found
 
 
-def test_float_sums_are_held_to_what_additions_may_be_off_by(tmp_path: Path) -> None:
+def test_float_sums_are_within_the_error_of_their_additions(tmp_path: Path) -> None:
     found = findings(tmp_path, RING, DENSE)
 
-    told = "all 3000 merged float32 words are within (n − 1) · 2⁻²⁴ · Σ|x| of the words sent"
-    assert ("pass", told) == found["merges_are_right"]
+    detail = "all 3000 merged float32 words are within (n − 1) · 2⁻²⁴ · Σ|x| of the words sent"
+    assert ("pass", detail) == found["merges_are_right"]
     assert found["merges_are_exact"] == ("pass", "no words were added as integers")
     assert {"pass"} == {verdict for verdict, _ in found.values()}
 
@@ -148,9 +148,9 @@ def test_the_same_damage_at_every_worker(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_decoded_element_off_its_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     damage_decoded(monkeypatch, element=77, value=1000.0, step=1)
 
-    (told,) = failures(tmp_path, "workload.steps=3").items()
+    (failure,) = failures(tmp_path, "workload.steps=3").items()
 
-    name, detail = told
+    name, detail = failure
     assert name == "sum_is_right"
     assert detail.startswith("largest error 1e+03, at most ")
     assert detail.endswith(" of the codec's bound, at step 1, bucket 0, element 77")
@@ -182,7 +182,7 @@ def test_a_worker_with_other_bits_of_the_same_value(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("counter", ["delivered_bytes", "lost_bytes", "in_flight_bytes"])
-def test_bytes_that_nobody_accounts_for(
+def test_bytes_that_are_not_accounted_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counter: str
 ) -> None:
     damage_links(monkeypatch, 2, **{counter: 5})
@@ -223,13 +223,13 @@ def test_a_bucket_that_is_missing_in_every_step(tmp_path: Path, monkeypatch: pyt
     }
 
 
-def test_lost_packets_are_told_and_no_failure(tmp_path: Path) -> None:
+def test_lost_packets_are_reported_and_no_failure(tmp_path: Path) -> None:
     found = findings(tmp_path, "faults=[{kind: loss, rate: 3%}]", "workload.elements=10000")
 
     verdict, detail = found["nothing_lost"]
-    told, _, _ = detail.partition(" packets")
+    lost, _, _ = detail.partition(" packets")
     assert verdict == "pass"
-    assert int(told.removeprefix("1 of 1 rounds aggregated; ")) > 0
+    assert int(lost.removeprefix("1 of 1 rounds aggregated; ")) > 0
 
 
 def test_a_ring_is_checked_like_a_switch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,17 +243,17 @@ def test_a_ring_is_checked_like_a_switch(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Ring, "exchange", exchange)
 
-    told = failures(tmp_path, RING)
+    failed = failures(tmp_path, RING)
     # Exponents and values are an operation each; a wrong exponent makes its whole block wrong.
-    assert told["merges_are_exact"] == (
+    assert failed["merges_are_exact"] == (
         "2 merged words are wrong, first in step 0, bucket 0, worker 2, word 0 of 'values exponents' "
         "(received 3, the sum is 2): message 0 of operation 0 around the ring, as worker 2 got it"
     )
-    assert told["replicas_agree"] == "workers differ in 1 rounds, first step 0, bucket 0"
+    assert failed["replicas_agree"] == "workers differ in 1 rounds, first step 0, bucket 0"
 
 
 @pytest.mark.parametrize(
-    ("counters", "told"),
+    ("counters", "detail"),
     [
         ({"packets": 1}, "switch s0 received 96 packets, its programs saw 97"),
         ({"results": 1}, "switch s0 sent or dropped 96 packets, 99 were due"),
@@ -261,7 +261,7 @@ def test_a_ring_is_checked_like_a_switch(tmp_path: Path, monkeypatch: pytest.Mon
     ],
 )
 def test_a_switch_that_does_not_add_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counters: dict[str, int], told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counters: dict[str, int], detail: str
 ) -> None:
     """32 units from 3 workers; every result is copied three times."""
     real = InNetwork.switch_counters
@@ -271,7 +271,7 @@ def test_a_switch_that_does_not_add_up(
 
     monkeypatch.setattr(InNetwork, "switch_counters", wrong)
 
-    assert failures(tmp_path) == {"switches_add_up": told}
+    assert failures(tmp_path) == {"switches_add_up": detail}
 
 
 def test_workers_that_read_different_words_send_different_messages(
@@ -290,14 +290,14 @@ def test_workers_that_read_different_words_send_different_messages(
 
     monkeypatch.setattr(InNetwork, "exchange", exchange)
 
-    told = failures(tmp_path, "codec={kind: packed}", "workload.density=5%")
+    failed = failures(tmp_path, "codec={kind: packed}", "workload.density=5%")
 
-    assert set(told) == {"finishes", "decodes", "sum_is_right", "nothing_lost"}
+    assert set(failed) == {"finishes", "decodes", "sum_is_right", "nothing_lost"}
     found = re.fullmatch(
         r"worker (\d) sends (\d+) words of 'values' \(step 0, bucket 0\) where worker (\d) sends (\d+) words "
         r"of 'values' \(step 0, bucket 0\): they read different words from the operations "
         r"before, so some were damaged on the way",
-        told["finishes"],
+        failed["finishes"],
     )
     assert found is not None
     counts = {int(found[1]): int(found[2]), int(found[3]): int(found[4])}

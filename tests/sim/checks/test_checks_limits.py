@@ -89,18 +89,20 @@ def test_an_error_at_its_bound_and_beyond(over: float, passes: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("over", "magnitude", "is_told"),
+    ("over", "magnitude", "is_reported"),
     [(math.inf, 2.0**128, True), (math.inf, 3.4e38, False), (1e9, 2.0**128, False)],
 )
-def test_sums_that_left_float32_on_the_way_are_told(over: float, magnitude: float, is_told: bool) -> None:
+def test_partial_sums_that_may_have_left_float32_are_reported(
+    over: float, magnitude: float, is_reported: bool
+) -> None:
     """The largest float32 is 3.4028235e38."""
     found = replace(FINE, max_error_over_bound=over, max_bounded_error=over, worst_magnitude=magnitude)
 
     finding = sum_is_right(of_one(found, max_error_over_bound=over))
 
-    told = "; partial sums may have left float32 on the way: Σ|x| is 3.4e+38 there"
+    note = "; partial sums may have left float32 on the way: Σ|x| is 3.4e+38 there"
     assert not finding.passed
-    assert (told in finding.detail) == is_told
+    assert (note in finding.detail) == is_reported
 
 
 def exactly(folder: Path, codec: Codec, found: Findings, **record: Any) -> tuple[bool, str]:
@@ -109,7 +111,7 @@ def exactly(folder: Path, codec: Codec, found: Findings, **record: Any) -> tuple
 
 
 @pytest.mark.parametrize("codec", [Packed(), Packed("float32")], ids=["integers", "floats"])
-def test_one_wrong_integer_word_fails_whatever_else_a_codec_sends(tmp_path: Path, codec: Codec) -> None:
+def test_one_wrong_integer_word_fails_with_any_codec(tmp_path: Path, codec: Codec) -> None:
     passes, detail = exactly(tmp_path, codec, replace(FINE, wrong_words=1, first_wrong=WORD))
 
     assert not passes
@@ -170,7 +172,7 @@ def test_rounds_that_are_missing_or_too_many(tmp_path: Path, rounds: int, passes
 
 
 def test_checks_that_failed_stay_failed_where_a_job_did_not_finish(tmp_path: Path) -> None:
-    """What is only missing is stuck; what is wrong is wrong."""
+    """A check that only lacks rounds is stuck; one with wrong values fails."""
     job = replace(job_plan(only(tmp_path)), steps=3, codec=Uncompressed())
     wrong = replace(
         FINE,
@@ -273,7 +275,7 @@ def test_packets_too_many_or_too_few_at_a_switch(tmp_path: Path, links: list[Lin
 LEFT = ("slot 3, version 0 at s0 waits for 2 more",)
 
 
-def test_what_is_left_fails_where_no_fault_explains_it() -> None:
+def test_occupied_slots_that_no_fault_explains_fail() -> None:
     clean = Ending("pass", "done")
     left = clean._replace(leaks=LEFT)
     explained = left._replace(leak_causes=(LeakCause("duplicate copied 3 packets on *", 3),))
@@ -284,10 +286,10 @@ def test_what_is_left_fails_where_no_fault_explains_it() -> None:
         nothing_leaked(left).detail == f"1 left behind in switches: {LEFT[0]}; no injected fault explains it"
     )
     assert nothing_leaked(explained).passed
-    told = (
+    warning = (
         f"1 left behind in switches: {LEFT[0]}; injected faults explain it: duplicate copied 3 packets on *"
     )
-    assert leak_warnings(explained) == (nothing_leaked(explained).detail,) == (told,)
+    assert leak_warnings(explained) == (nothing_leaked(explained).detail,) == (warning,)
     unexplained_cause = clean._replace(leak_causes=explained.leak_causes)
     assert leak_warnings(unexplained_cause) == ()
 
@@ -303,9 +305,9 @@ def test_as_many_packets_as_were_struck_explain_as_many_slots(
 
     found = nothing_leaked(left._replace(leak_causes=[LeakCause("it did", one) for one in causes]))
 
-    told = "explain it" if most is None else f"explain {most} of them at most"
+    explained = "explain it" if most is None else f"explain {most} of them at most"
     assert found.passed == (most is None)
-    assert f"; injected faults {told}: it did" in found.detail
+    assert f"; injected faults {explained}: it did" in found.detail
 
 
 PROGRAMS = {
@@ -336,7 +338,7 @@ NOT_INTO = [
     "{kind: corruption, rate: 1%, detected: false}",
     "{kind: worker_pause, worker: 0, at: 1us, for: 1us}",
 ]
-TOLD = {
+CAUSES = {
     DUPLICATE: "duplicate copied 5 packets on h0->s0",
     REORDER: "reorder delayed 5 packets on h0->s0",
     CLEARED: "switch_reboot cleared s0",
@@ -345,7 +347,7 @@ EXPLAINS = {
     "switchml": {DUPLICATE, REORDER, CLEARED},
     "atp": {DUPLICATE, REORDER, CLEARED},
     "timed": set(),  # a slot's timer ends it, whoever began it
-    "tree": {DUPLICATE},  # nobody sends again, so nothing overtakes what it repeats
+    "tree": {DUPLICATE},  # no worker sends again, so no packet overtakes its copy
 }
 
 
@@ -360,7 +362,7 @@ def causes(folder: Path, program: str, fault: str, count: int) -> tuple[LeakCaus
 def test_which_faults_leave_slots_behind(tmp_path: Path, program: str) -> None:
     for fault in (DUPLICATE, REORDER, CLEARED):
         most = None if fault is CLEARED else 5
-        explains = (LeakCause(TOLD[fault], most),) if fault in EXPLAINS[program] else ()
+        explains = (LeakCause(CAUSES[fault], most),) if fault in EXPLAINS[program] else ()
 
         assert causes(tmp_path, program, fault, 5) == explains
         assert causes(tmp_path, program, fault, 0) == ()  # it never struck
@@ -397,7 +399,7 @@ def test_links_on_the_way_to_a_switch_that_is_not_the_first(
     assert found == ((LeakCause(f"duplicate copied 1 packet on {links}", 1),) if explains else ())
 
 
-def test_a_late_copy_that_passes_a_leaf_is_told(tmp_path: Path) -> None:
+def test_a_late_copy_that_passes_a_leaf_is_reported(tmp_path: Path) -> None:
     """It opens a slot of the spine when all is done, as one from a host beside the switch would."""
     fault = "{kind: duplicate, links: ['h*->leaf*'], rate: 2%, delay: 30us}"
 
@@ -436,7 +438,7 @@ def leave_behind(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_what_is_left_is_seen_with_every_program(
+def test_occupied_slots_are_found_with_every_program(
     tmp_path: Path, program: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sets = PROGRAMS[program]
@@ -453,7 +455,7 @@ def test_what_is_left_is_seen_with_every_program(
     assert job.facts.warnings == ()
 
 
-def test_what_an_injected_fault_left_is_a_warning_and_no_failure(
+def test_a_slot_that_a_fault_left_occupied_is_a_warning_and_no_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave_behind(monkeypatch)

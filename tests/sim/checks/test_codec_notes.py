@@ -1,4 +1,4 @@
-"""What codecs tell of their rounds, from the codec to checks, tables, reports and the exit status."""
+"""Notes of codecs on their rounds, from the codec to checks, tables, reports and the exit status."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ After = Callable[[Gradient, Round, int], None]  # what a worker does when it has
 
 
 @dataclass(frozen=True)
-class Telling:
+class NotingEncoder:
     """One worker's side of a codec that does something more when it has decoded."""
 
     encoder: Encoder
@@ -53,8 +53,8 @@ def codec_does(monkeypatch: pytest.MonkeyPatch) -> Callable[[After], None]:
     original = FixedPoint.worker
 
     def change(after: After) -> None:
-        def worker(self: FixedPoint, rank: int, workers: int, seed: int) -> Telling:
-            return Telling(original(self, rank, workers, seed), rank, after)
+        def worker(self: FixedPoint, rank: int, workers: int, seed: int) -> NotingEncoder:
+            return NotingEncoder(original(self, rank, workers, seed), rank, after)
 
         monkeypatch.setattr(FixedPoint, "worker", worker)
 
@@ -87,30 +87,30 @@ def not_passed(folder: Path, *sets: str) -> dict[str, str]:
     return {name: detail for name, (verdict, detail) in checks(folder, *sets).items() if verdict != "pass"}
 
 
-def test_estimates_are_not_held_to_the_bound(tmp_path: Path, codec_does: CodecDoes) -> None:
+def test_estimates_are_exempt_from_the_bound(tmp_path: Path, codec_does: CodecDoes) -> None:
     codec_does(guess)
     found = checks(tmp_path, *TWO_BY_TWO)
 
     assert {verdict for verdict, _ in found.values()} == {"pass"}
-    bounded, _, told = found["sum_is_right"][1].partition("; ")
+    bounded, _, exempt = found["sum_is_right"][1].partition("; ")
     assert float(bounded.split("error ")[1].split(",")[0]) < 1e-6
-    assert told == "4 of 2000 elements are estimates, not held to it, off by 52.5 at most"
+    assert exempt == "4 of 2000 elements are estimates, not held to it, off by 52.5 at most"
     metrics = measure(tmp_path, *TWO_BY_TWO)
     assert metrics["approximate_entries"] == 4
     assert metrics["max_abs_error"] == pytest.approx(52.5, abs=0.1)
     assert metrics["max_error_over_bound"] <= 1
 
 
-def test_all_other_elements_are_held_to_it(tmp_path: Path, codec_does: CodecDoes) -> None:
+def test_all_other_elements_have_the_bound(tmp_path: Path, codec_does: CodecDoes) -> None:
     def more(decoded: Gradient, round: Round, rank: int) -> None:
         guess(decoded, round, rank)
         decoded[8] = 3.0
 
     codec_does(more)
 
-    (told,) = not_passed(tmp_path, *TWO_BY_TWO).items()
-    assert told[0] == "sum_is_right"
-    assert ", element 8; 4 of 2000 elements are estimates, not held to it, off by 52.5 at most" in told[1]
+    (failed,) = not_passed(tmp_path, *TWO_BY_TWO).items()
+    assert failed[0] == "sum_is_right"
+    assert ", element 8; 4 of 2000 elements are estimates, not held to it, off by 52.5 at most" in failed[1]
 
 
 def test_an_estimate_that_is_no_number_is_wrong(tmp_path: Path, codec_does: CodecDoes) -> None:
@@ -140,15 +140,19 @@ def test_verdict_and_exit_status(
 
     result = CliRunner().invoke(app, arguments)
 
-    told = json.loads(result.stdout)
-    assert (told["verdict"], told["variants"][0]["verdict"], result.exit_code) == (verdict, verdict, status)
-    kept = load(Path(told["run_dir"]))
-    assert kept.summary["verdict"] == verdict
+    summary = json.loads(result.stdout)
+    assert (summary["verdict"], summary["variants"][0]["verdict"], result.exit_code) == (
+        verdict,
+        verdict,
+        status,
+    )
+    run = load(Path(summary["run_dir"]))
+    assert run.summary["verdict"] == verdict
     if verdict.startswith("approximate"):
-        assert kept.notes.rows() == [
+        assert run.notes.rows() == [
             ("tiny", step, 1, "estimate", "some are guessed", 2, 500, 2) for step in range(2)
         ]
-        assert kept.rounds["estimated_elements"].to_list() == [0, 2, 0, 2]
+        assert run.rounds["estimated_elements"].to_list() == [0, 2, 0, 2]
 
 
 def test_a_failed_check_of_an_approximate_variant_fails_it(tmp_path: Path, codec_does: CodecDoes) -> None:
@@ -196,10 +200,10 @@ def test_what_did_not_decode_at_once_for_other_reasons(tmp_path: Path, codec_doe
 
 
 @pytest.mark.parametrize("error", [DecodeError, EncodeError])
-def test_notes_of_a_round_that_fails_are_kept(
+def test_notes_of_a_round_that_fails_are_recorded(
     tmp_path: Path, codec_does: CodecDoes, error: type[DecodeError] | type[EncodeError]
 ) -> None:
-    """Once each, whichever worker tells: worker 0 says nothing of the last round."""
+    """Each note once, of any worker: worker 0 has none on the last round."""
 
     def give_up(decoded: Gradient, round: Round, rank: int) -> None:
         last = (round.step, round.bucket) == (1, 1)
@@ -211,8 +215,8 @@ def test_notes_of_a_round_that_fails_are_kept(
     codec_does(give_up)
     notes = simulate(tmp_path, *TWO_BY_TWO).records.notes
 
-    told = [(note.step, note.bucket, note.count) for note in notes]
-    assert told == [(0, 0, 1), (0, 1, 1), (1, 0, 1), (1, 1, 5)]
+    recorded = [(note.step, note.bucket, note.count) for note in notes]
+    assert recorded == [(0, 0, 1), (0, 1, 1), (1, 0, 1), (1, 1, 5)]
 
 
 def test_what_cannot_be_decoded_at_all(tmp_path: Path, codec_does: CodecDoes) -> None:
@@ -224,7 +228,7 @@ def test_what_cannot_be_decoded_at_all(tmp_path: Path, codec_does: CodecDoes) ->
 
     assert not_passed(tmp_path, *TWO_BY_TWO) == {
         "finishes": "nothing helps",
-        "decodes": "after 3 rounds, merged messages were left undecoded",
+        "decodes": "after 3 rounds, merged messages were not decoded",
         "nothing_lost": "3 of 4 rounds aggregated; 0 packets lost or dropped on the way",
     }
 
@@ -242,7 +246,7 @@ def test_what_cannot_be_encoded_is_nothing_undecoded(tmp_path: Path, codec_does:
 def test_choices_and_forecasts(tmp_path: Path, codec_does: CodecDoes) -> None:
     def choose(decoded: Gradient, round: Round, rank: int) -> None:
         name = "packed" if round.bucket else "dense"
-        round.report(Note(NoteKind.CHOICE, f"{name}: worker {rank} has heard so"))  # texts may differ
+        round.report(Note(NoteKind.CHOICE, f"{name}: worker {rank} says so"))  # texts may differ
         round.report(Note(NoteKind.FORECAST, "more members than before", 2, 7))
 
     codec_does(choose)
@@ -253,8 +257,8 @@ def test_choices_and_forecasts(tmp_path: Path, codec_does: CodecDoes) -> None:
         ("packed", 2),
     ] * 2
     assert {record.text for record in result.records.notes if record.kind == "choice"} == {
-        "dense: worker 0 has heard so",
-        "packed: worker 0 has heard so",
+        "dense: worker 0 says so",
+        "packed: worker 0 says so",
     }
     assert {check.verdict for check in result.checks} == {"pass"}
     metrics = measure(tmp_path, *TWO_BY_TWO)
@@ -270,7 +274,7 @@ def test_a_false_infinity_is_wrong(tmp_path: Path, codec_does: CodecDoes) -> Non
 
     assert not_passed(tmp_path) == {
         "sum_is_right": "largest error inf, at most inf of the codec's bound, at step 0, bucket 0, "
-        "element 9; 1 of 1000 elements are infinite, their sums being beyond float32"
+        "element 9; 1 of 1000 elements are infinite: their sums exceed float32"
     }
 
 
@@ -285,7 +289,9 @@ def test_a_false_infinity_is_wrong(tmp_path: Path, codec_does: CodecDoes) -> Non
         None,
     ],
 )
-def test_workers_that_tell_different_notes(tmp_path: Path, codec_does: CodecDoes, other: Note | None) -> None:
+def test_workers_that_record_different_notes(
+    tmp_path: Path, codec_does: CodecDoes, other: Note | None
+) -> None:
     def disagree(decoded: Gradient, round: Round, rank: int) -> None:
         note = other if rank == 2 and round.step else estimate(1, 2)
         if note is not None:
@@ -294,24 +300,24 @@ def test_workers_that_tell_different_notes(tmp_path: Path, codec_does: CodecDoes
     codec_does(disagree)
 
     assert not_passed(tmp_path, *TWO_BY_TWO) == {
-        "replicas_agree": "workers tell different notes of 2 rounds, first step 1, bucket 0"
+        "replicas_agree": "workers recorded different notes on 2 rounds, first step 1, bucket 0"
     }
 
 
-def test_notes_that_agree_but_for_their_texts() -> None:
+def test_notes_that_differ_only_in_their_texts_agree() -> None:
     one = Note(NoteKind.ESTIMATE, "mine", 2, 9, named(1, 2))
     other = Note(NoteKind.ESTIMATE, "yours", 2, 9, named(1, 2))
 
-    told = count_notes([[one], [other]], elements=9)
+    counts = count_notes([[one], [other]], elements=9)
 
-    assert told.agree
-    assert told.exempt.estimates.tolist() == [1, 2]
+    assert counts.agree
+    assert counts.exempt.estimates.tolist() == [1, 2]
 
 
 def test_elements_of_several_notes_count_once() -> None:
-    told = count_notes([[estimate(1, 5), estimate(0, 5)]], elements=9)
+    counts = count_notes([[estimate(1, 5), estimate(0, 5)]], elements=9)
 
-    assert told.exempt.estimates.tolist() == [0, 1, 5]
+    assert counts.exempt.estimates.tolist() == [0, 1, 5]
 
 
 @pytest.mark.parametrize("kind", [NoteKind.ESTIMATE, NoteKind.INFINITE])

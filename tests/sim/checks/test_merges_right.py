@@ -1,4 +1,4 @@
-"""Runs whose float sums were merged wrong: whatever the codec makes of them, they end as a failure."""
+"""Runs whose float sums were merged wrong fail with any codec."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def failed(result: VariantResult) -> dict[str, str]:
 
 
 def verdict(result: VariantResult) -> str:
-    told: str = summarize(result.facts, result.records)["verdict"]
-    return told
+    found: str = summarize(result.facts, result.records)["verdict"]
+    return found
 
 
 def test_estimates_are_made_of_sums_that_were_added_right(tmp_path: Path) -> None:
@@ -86,21 +86,21 @@ def test_a_float_sum_that_is_a_little_off(tmp_path: Path, by: float, monkeypatch
     assert failed(simulate(tmp_path, RING, DENSE)) == {}
     monkeypatch.setattr(Ring, "exchange", exchange)
 
-    told = failed(simulate(tmp_path, RING, DENSE))
+    failures = failed(simulate(tmp_path, RING, DENSE))
 
-    assert set(told) == {"merges_are_right", "sum_is_right"}
-    assert told["merges_are_right"].startswith("3 of 3000 merged float32 words are not within ")
-    assert "worker 0, word 7 of 'values' (received " in told["merges_are_right"]
+    assert set(failures) == {"merges_are_right", "sum_is_right"}
+    assert failures["merges_are_right"].startswith("3 of 3000 merged float32 words are not within ")
+    assert "worker 0, word 7 of 'values' (received " in failures["merges_are_right"]
 
 
 def test_atp_s_float_units_are_held_to_the_words_sent(tmp_path: Path) -> None:
     (job,) = simulate(tmp_path, ATP, LARGE).jobs
-    told = {check.name: (check.verdict, check.detail) for check in job.checks}
+    checks = {check.name: (check.verdict, check.detail) for check in job.checks}
 
-    assert {passed for passed, _ in told.values()} == {"pass"}
-    assert told["merges_are_right"][1].endswith(
+    assert {passed for passed, _ in checks.values()} == {"pass"}
+    assert checks["merges_are_right"][1].endswith(
         " merged float32 words are within (n − 1) · 2⁻²⁴ · Σ|x| of the words sent"
     )
-    count = int(told["merges_are_right"][1].split()[1])
+    count = int(checks["merges_are_right"][1].split()[1])
     assert 0 < count < 3000
-    assert told["merges_are_exact"][1] == "all merged words of 1 rounds equal their integer sums"
+    assert checks["merges_are_exact"][1] == "all merged words of 1 rounds equal their integer sums"

@@ -1,4 +1,4 @@
-"""Merged words against the words sent: just inside and just outside of what is right, by plain arithmetic."""
+"""Merged words against the words sent: just inside and just outside of the limits, by plain arithmetic."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SIZES = [1, PART_ELEMENTS - 1, PART_ELEMENTS, PART_ELEMENTS + 1]
 def examined(
     sent: Sequence[Message], received: Sequence[Merged], overflow: Overflow = Overflow.WRAP
 ) -> Findings:
-    """What a round of one message came to; nothing was decoded."""
+    """Findings on a round of one message; no decoded sum is wrong."""
     zeros = [np.zeros(1, np.float32)] * len(sent)
     operation = Operation(
         {r: (one,) for r, one in enumerate(sent)}, {r: (one,) for r, one in enumerate(received)}, 7
@@ -80,7 +80,7 @@ def test_one_bit_of_an_integer_word_is_seen(merge: Merge | None, size: int) -> N
 
 
 def test_a_wrong_agreed_exponent_is_counted() -> None:
-    """At one worker, with the right words: whoever decodes it is off by a power of two."""
+    """At one worker, with the right words: a worker that decodes it is off by a power of two."""
     sent = scaled_messages(3, 100, 16, 1)
     right = merged(sent)
     assert right.exponents is not None
@@ -255,8 +255,8 @@ def test_floats_that_hold_some_workers_are_their_sum() -> None:
         one = held(np.array(words, np.float32), [0b101, 0b111])
         assert examined(sent, [one] * 3).wrong_floats == 3 * wrong
     alone = held(np.array([2, 1 + 2.0**-23, 1.75], np.float32), [0b010, 0b111])
-    nobody = held(np.array([0, 0, 1.75], np.float32), [0, 0b111])
-    assert examined(sent, [alone, nobody, nobody]).wrong_floats == 1
+    empty = held(np.array([0, 0, 1.75], np.float32), [0, 0b111])
+    assert examined(sent, [alone, empty, empty]).wrong_floats == 1
 
 
 def overflowing() -> tuple[list[Message], Merged]:
@@ -269,7 +269,7 @@ def overflowing() -> tuple[list[Message], Merged]:
     return sent, Merged(result, 2, is_float=np.array([True, True, True, False, False]))
 
 
-def test_units_sent_as_floats_are_held_to_floats_and_the_others_to_integers() -> None:
+def test_units_sent_as_floats_are_compared_with_floats_and_others_with_integers() -> None:
     sent, right = overflowing()
     found = examined(sent, [right, right])
     assert (found.wrong_words, found.wrong_floats, found.float_words, found.is_integer) == (0, 0, 6, False)
@@ -325,7 +325,7 @@ WORDS = st.one_of(
     seed=st.integers(0, 2**32),
     overflow=st.sampled_from([Overflow.SATURATE, Overflow.STICKY]),
 )
-def test_what_adders_that_do_not_wrap_can_make_is_clipped(
+def test_results_of_adders_that_do_not_wrap_are_clipped(
     words: list[int], seed: int, overflow: Overflow
 ) -> None:
     result = clipped_sum(words, rnd.Random(seed), overflow is Overflow.STICKY)

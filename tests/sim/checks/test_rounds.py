@@ -1,4 +1,4 @@
-"""What a round is held against: sums by hand."""
+"""Findings on rounds, compared with sums by hand."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FLOATS = st.one_of(st.just(0.0), st.floats(-1e6, 1e6, width=32), st.floats(-(2.0
 
 @dataclass(frozen=True)
 class Loose:
-    """A codec with a bound of its own for each element."""
+    """A codec with a different bound for each element."""
 
     bounds: tuple[float, ...]
 
@@ -96,7 +96,7 @@ def test_no_error_is_within_any_bound() -> None:
 
 @pytest.mark.parametrize("bound", [math.inf, math.nan])
 @pytest.mark.parametrize("error", [1e-30, 1.0, 1e30])
-def test_a_bound_that_says_nothing_allows_nothing(bound: float, error: float) -> None:
+def test_an_infinite_bound_allows_no_error(bound: float, error: float) -> None:
     gradients = [floats(0, 2, 3)]
 
     wrong = found((bound, 1.0, 1.0), gradients, [floats(error, 2, 3)])
@@ -118,7 +118,7 @@ def test_what_is_not_finite_is_wrong(value: float) -> None:
 
 
 def test_an_infinity_is_wrong_where_only_a_partial_sum_leaves_float32() -> None:
-    """3e38 + 3e38 − 3e38 in float32, in this order; the codec tells nothing."""
+    """3e38 + 3e38 − 3e38 in float32, in this order; the codec has no note."""
     gradients = [floats(3e38), floats(3e38), floats(-3e38)]
 
     wrong = examine(Uncompressed(), gradients, [floats(math.inf)] * 3, [])
@@ -143,7 +143,7 @@ def test_a_sum_that_may_overflow_does_not_hide_another_element() -> None:
 @pytest.mark.parametrize(
     ("off_by", "over"), [(0.5, 1.0), (-0.5, 1.0), (0.5 + 2.0**-20, 1.1), (-0.5 - 2.0**-20, 1.1)]
 )
-def test_every_worker_s_sum_is_held_to_the_bound(worker: int, off_by: float, over: float) -> None:
+def test_every_worker_s_sum_has_the_bound(worker: int, off_by: float, over: float) -> None:
     """Just inside and just outside, on both sides."""
     gradients = [floats(1, 2), floats(3, 4), floats(0, 0)]
     decoded = [floats(4, 6) for _ in range(3)]
@@ -259,7 +259,7 @@ def test_a_result_that_holds_some_workers_is_their_sum() -> None:
     assert found.workers_held_mean == pytest.approx(14 / 6)
 
 
-def test_words_that_were_added_as_floats_are_not_held_to_integers() -> None:
+def test_words_that_were_added_as_floats_are_not_compared_with_integers() -> None:
     gradients = [np.array([3000.0, 1.0], np.float32)] * 2
     sent = Message(np.array([2**31 - 1, 10**6], np.int32), Merge.ADD, "values", floats=gradients[0])
     words = np.array([np.array([6000.0], np.float32).view(np.int32)[0], 2 * 10**6], np.int32)

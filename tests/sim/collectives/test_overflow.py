@@ -81,7 +81,7 @@ def test_counters_that_were_clipped_are_told_where_their_tiles_were_sent_again(
 
     assert (verdict, set(checks.values())) == ("pass", {"pass"})
     assert re.fullmatch(
-        r"all merged words of 1 rounds equal their integer sums, but for \d+ in parts that were sent again; "
+        r"all merged words of 1 rounds equal their integer sums, except \d+ in parts that were sent again; "
         rf"\d+ sums left int32 in switches and {DONE[overflow]}: use overflow wrap: first in "
         r"step 0, bucket 0, worker 0, word \d+ of '.*' \(received -?\d+, the sum is -?\d+\): slot .*",
         detail,

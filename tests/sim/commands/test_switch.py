@@ -167,7 +167,7 @@ def test_a_tree_on_a_network_that_drops() -> None:
 
     assert (result.exit_code, result.stdout) == (
         1,
-        "does not fit: program tree has no answer to lost packets, and networks of tofino1 lose some\n"
+        "does not fit: program tree does not recover from lost packets, and networks of tofino1 drop some\n"
         "  use program switchml, or a switch that can: ideal, sharp\n",
     )
 

@@ -182,7 +182,7 @@ def test_a_worker_that_never_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_step_that_never_ends_though_nobody_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def steps(self: TrainingJob, count: int, start_ps: int) -> Generator[simpy.Event, Any, None]:
-        self._parts.tell(2, "has crashed", 0)
+        self._parts.set_activity(2, "has crashed", 0)
         yield self._environment.event()
 
     monkeypatch.setattr(TrainingJob, "steps", steps)

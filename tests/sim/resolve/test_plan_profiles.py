@@ -127,8 +127,8 @@ SHARP = ("topology.switch=sharp", TREE)
 REFUSED = {
     "a tree where packets get lost": (
         (TREE,),
-        "tiny.yaml:3: topology.switch: program tree has no answer to lost packets, and networks of tofino1 "
-        "lose some\n  use program switchml, or a switch that can: ideal, sharp",
+        "tiny.yaml:3: topology.switch: program tree does not recover from lost packets, and networks of "
+        "tofino1 drop some\n  use program switchml, or a switch that can: ideal, sharp",
     ),
     "a timer where there is none": (
         ("collective={program: timed, slot_timer: 1ms}", FACTOR, "collective.switch=s0"),
@@ -137,7 +137,7 @@ REFUSED = {
     ),
     "sums that do not stick": (
         ("collective.program=atp", FACTOR, "topology.switch=trio"),
-        "--set: topology.switch: ATP needs sums that stick at the limit; those of trio can: wrap\n"
+        "--set: topology.switch: ATP needs sums that stick at the limit; trio supports: wrap\n"
         "  use a switch that can: ideal, tofino1, tofino2, fpga",
     ),
     "more operations than there are": (

@@ -40,7 +40,7 @@ LONG = ("--set", "workload.steps=1000000")
 
 @pytest.fixture(autouse=True)
 def warm_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is told does not depend on the machine: kernels are there, and nothing takes long."""
+    """Output does not depend on the machine: kernels are compiled, and nothing takes long."""
     monkeypatch.setattr(netfold.sim.run.run, "is_cold", lambda: False)
     monkeypatch.setattr(netfold.sim.commands.terminal, "LOG_EVERY_S", math.inf)
 
@@ -81,18 +81,18 @@ def read_until(terminal: int, text: bytes) -> bytes:
 def test_a_run_that_passes_exits_with_0(tmp_path: Path) -> None:
     result = run_netfold(tmp_path, "--seed", "3")
 
-    told = "tiny (0 of 1 steps done)\nwriting the report (1 of 1 steps done)\n"
-    assert (result.exit_code, result.stderr) == (0, told)
+    expected = "tiny (0 of 1 steps done)\nwriting the report (1 of 1 steps done)\n"
+    assert (result.exit_code, result.stderr) == (0, expected)
     assert load(tmp_path / "runs" / "latest").summary["verdict"] == "pass"
     assert load(tmp_path / "runs" / "latest").summary["seed"] == 3
 
 
-def test_kernels_that_are_to_be_compiled_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compilation_of_kernels_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(netfold.sim.run.run, "is_cold", lambda: True)
     result = run_netfold(tmp_path)
 
-    told = "compiling kernels (once, about a minute) (0 of 1 steps done)\ntiny (0 of 1 steps done)\n"
-    assert (result.exit_code, result.stderr.startswith(told)) == (0, True)
+    expected = "compiling kernels (once, about a minute) (0 of 1 steps done)\ntiny (0 of 1 steps done)\n"
+    assert (result.exit_code, result.stderr.startswith(expected)) == (0, True)
 
 
 COLD = "from netfold.sim.run.warm_up import is_cold; print(is_cold())"
@@ -101,7 +101,7 @@ COLD = "from netfold.sim.run.warm_up import is_cold; print(is_cold())"
 def is_cold_in(checkout: Path, **more: str) -> bool:
     """What a process says that runs these sources."""
     environment = {**os.environ, "PYTHONPATH": str(checkout), **more}
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", COLD],
         env=environment,
         cwd=checkout,
@@ -109,7 +109,7 @@ def is_cold_in(checkout: Path, **more: str) -> bool:
         text=True,
         check=True,
     )
-    return told.stdout == "True\n"
+    return done.stdout == "True\n"
 
 
 def test_compiled_code_is_looked_for_where_it_lies(tmp_path: Path) -> None:
@@ -185,11 +185,11 @@ def test_an_interrupted_run_exits_with_130_and_leaves_nothing(tmp_path: Path) ->
         assert b"tiny" in read_until(terminal, b"tiny")  # beside the progress bar
         time.sleep(0.3)
         process.send_signal(signal.SIGINT)
-        told = read_until(terminal, b"\0")
+        output = read_until(terminal, b"\0")
         output, _ = process.communicate(timeout=30)
 
     assert (process.returncode, output) == (130, b"")
-    assert told.rstrip().endswith(b"interrupted")
+    assert output.rstrip().endswith(b"interrupted")
     assert not (tmp_path / "runs").exists()
 
 

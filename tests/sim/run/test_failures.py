@@ -22,7 +22,7 @@ ATP += "collective: {kind: in_network, program: atp}\n"
 SLOT = r"slot (\d+), version ([01]), unit (\d+) of stream (\d+)"
 
 
-class Told(NamedTuple):
+class RunSummary(NamedTuple):
     """What a run came to."""
 
     exit_code: int
@@ -39,25 +39,25 @@ class Told(NamedTuple):
         return found
 
 
-def run_netfold(folder: Path, file: Path, *sets: str) -> Told:
+def run_netfold(folder: Path, file: Path, *sets: str) -> RunSummary:
     """Run a scenario as a command, and see that its run folder says the same."""
     options = [word for one in sets for word in ("--set", one)]
     result = CliRunner().invoke(app, ["run", str(file), *options, "--out", str(folder / "runs"), "--json"])
-    told = json.loads(result.stdout)
-    variants = {variant["name"]: variant for variant in told["variants"]}
-    assert load(Path(told["run_dir"])).summary["variants"] == told["variants"]
-    return Told(result.exit_code, told["verdict"], variants)
+    summary = json.loads(result.stdout)
+    variants = {variant["name"]: variant for variant in summary["variants"]}
+    assert load(Path(summary["run_dir"])).summary["variants"] == summary["variants"]
+    return RunSummary(result.exit_code, summary["verdict"], variants)
 
 
-def faulty(folder: Path, fault: str, *sets: str, text: str = SWITCHML) -> Told:
+def faulty(folder: Path, fault: str, *sets: str, text: str = SWITCHML) -> RunSummary:
     return run_netfold(folder, write(folder, text), f"faults=[{fault}]", *sets)
 
 
 def test_a_link_that_loses_everything(tmp_path: Path) -> None:
-    told = faulty(tmp_path, "{kind: loss, rate: 100%, links: ['h1->s0']}")
+    summary = faulty(tmp_path, "{kind: loss, rate: 100%, links: ['h1->s0']}")
 
-    assert (told.exit_code, told.verdict) == (1, "stuck")
-    detail = told.detail("tiny", "finishes")
+    assert (summary.exit_code, summary.verdict) == (1, "stuck")
+    detail = summary.detail("tiny", "finishes")
     assert "\n  workers 0, 1 and 2 wait for 512 slots, first slot 0, version 0, unit 0 of stream 0 " in detail
     assert " at s0: worker 1 missing, last event " in detail
     assert re.search(r"^likely cause: link h1->s0 loses every packet \((\d+) of \1\)\n  try: ", detail)
@@ -65,36 +65,36 @@ def test_a_link_that_loses_everything(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", [SWITCHML, ATP], ids=["switchml", "atp"])
 def test_a_worker_that_crashes(tmp_path: Path, text: str) -> None:
-    """In the second step: the first is kept."""
+    """In the second step; the records of the first stay."""
     sets = ("workload.steps=3", "device={kind: fixed, forward: 1ms, backward: 1ms}")
 
-    told = faulty(tmp_path, "{kind: worker_crash, worker: 1, at: 3ms}", *sets, text=text)
+    summary = faulty(tmp_path, "{kind: worker_crash, worker: 1, at: 3ms}", *sets, text=text)
 
-    assert (told.exit_code, told.verdict) == (1, "stuck")
-    detail = told.detail("tiny", "finishes")
+    assert (summary.exit_code, summary.verdict) == (1, "stuck")
+    detail = summary.detail("tiny", "finishes")
     assert "\n  workers 0 and 2 wait for " in detail
     assert ": worker 1 missing, " in detail
     assert "likely cause: worker 1 has crashed\n  try: " in detail
     assert "\n  worker 1 has crashed\n" in detail
-    assert told.variants["tiny"]["metrics"]["steps"] == 1
-    assert told.detail("tiny", "nothing_lost").startswith("1 of 3 rounds aggregated")
-    assert told.variants["tiny"]["metrics"]["exact"] is True
+    assert summary.variants["tiny"]["metrics"]["steps"] == 1
+    assert summary.detail("tiny", "nothing_lost").startswith("1 of 3 rounds aggregated")
+    assert summary.variants["tiny"]["metrics"]["exact"] is True
 
 
-def test_a_switch_that_forgets_results_that_somebody_lacks(tmp_path: Path) -> None:
+def test_a_switch_that_clears_results_that_a_worker_lacks(tmp_path: Path) -> None:
     """SwitchML ends stuck if a result was lost beside it; ATP's server has it still."""
-    told = run_netfold(tmp_path, SCENARIOS / "04-switch-reboot.yaml")
+    summary = run_netfold(tmp_path, SCENARIOS / "04-switch-reboot.yaml")
 
-    assert (told.exit_code, told.verdict) == (1, "stuck")
-    assert {name: one["verdict"] for name, one in told.variants.items()} == {
+    assert (summary.exit_code, summary.verdict) == (1, "stuck")
+    assert {name: one["verdict"] for name, one in summary.variants.items()} == {
         "switchml": "pass",
         "switchml-loss-1": "stuck",
         "atp-loss-1": "pass",
     }
     for name in ("switchml", "atp-loss-1"):
-        assert told.variants[name]["metrics"]["exact"] is True
-        assert set(told.checks(name).values()) == {"pass"}
-    detail = told.detail("switchml-loss-1", "finishes")
+        assert summary.variants[name]["metrics"]["exact"] is True
+        assert set(summary.checks(name).values()) == {"pass"}
+    detail = summary.detail("switchml-loss-1", "finishes")
     first = re.search(f"first {SLOT} at s0: .* missing, last event ", detail)
     assert first is not None
     cause = re.search(
@@ -108,10 +108,10 @@ def test_a_switch_that_forgets_results_that_somebody_lacks(tmp_path: Path) -> No
 
 def test_copies_that_come_late(tmp_path: Path) -> None:
     """Taken for the next unit of their slot: a wrong sum, and SwitchML does not notice. netfold does."""
-    told = faulty(tmp_path, "{kind: duplicate, rate: 3%, delay: 20us, links: ['h*->s0']}")
+    summary = faulty(tmp_path, "{kind: duplicate, rate: 3%, delay: 20us, links: ['h*->s0']}")
 
-    assert (told.exit_code, told.verdict) == (1, "fail")
-    assert told.checks("tiny") == {
+    assert (summary.exit_code, summary.verdict) == (1, "fail")
+    assert summary.checks("tiny") == {
         "finishes": "pass",
         "decodes": "pass",
         "sum_is_right": "fail",
@@ -126,10 +126,10 @@ def test_copies_that_come_late(tmp_path: Path) -> None:
     assert re.fullmatch(
         r"\d+ left behind in switches: slot \d+, version [01] at s0 waits for \d more.*; "
         r"injected faults explain it: duplicate copied \d+ packets on h\*->s0",
-        told.detail("tiny", "nothing_leaked"),
+        summary.detail("tiny", "nothing_leaked"),
     )
     for check in ("sum_is_right", "merges_are_exact"):
-        place = re.search(rf"worker \d, word (\d+) of 'values' .*: {SLOT}$", told.detail("tiny", check))
+        place = re.search(rf"worker \d, word (\d+) of 'values' .*: {SLOT}$", summary.detail("tiny", check))
         assert place is not None
         word, slot, _, unit, _ = (int(number) for number in place.groups())
         assert unit == 512 + word // 64  # exponents are a window ahead
@@ -137,20 +137,20 @@ def test_copies_that_come_late(tmp_path: Path) -> None:
 
 
 def test_two_racks_agree_with_one(tmp_path: Path) -> None:
-    told = run_netfold(tmp_path, SCENARIOS / "06-two-racks.yaml", "workload.elements=100000")
+    summary = run_netfold(tmp_path, SCENARIOS / "06-two-racks.yaml", "workload.elements=100000")
 
-    assert (told.exit_code, told.verdict) == (0, "pass")
-    assert told.variants["tree"]["metrics"]["exact"] is True
-    assert told.variants["one-switch"]["metrics"]["exact"] is True
+    assert (summary.exit_code, summary.verdict) == (0, "pass")
+    assert summary.variants["tree"]["metrics"]["exact"] is True
+    assert summary.variants["one-switch"]["metrics"]["exact"] is True
 
 
 def test_two_racks_without_what_leads_from_one_to_the_other(tmp_path: Path) -> None:
-    """The point that lacks something is told, and the switch that it lacks it from."""
+    """The detail names the point that waits, and the switch that it waits for."""
     fault = "faults=[{kind: loss, rate: 100%, links: ['leaf0->*']}]"
 
-    told = run_netfold(tmp_path, SCENARIOS / "06-two-racks.yaml", "workload.elements=100000", fault)
+    summary = run_netfold(tmp_path, SCENARIOS / "06-two-racks.yaml", "workload.elements=100000", fault)
 
-    detail = told.detail("tree", "finishes")
+    detail = summary.detail("tree", "finishes")
     assert re.search(
         r"^likely cause: link leaf0->\w+ loses every packet[^\n]*\n.*\n.* switch leaf0 missing, ", detail
     )
@@ -165,43 +165,43 @@ jobs:
 
 def test_one_of_two_jobs_gets_stuck(tmp_path: Path) -> None:
     """The other one is done and checked in full."""
-    told = faulty(tmp_path, "{kind: worker_crash, job: sick, worker: 1, at: 10us}", text=SWITCHML + JOBS)
+    summary = faulty(tmp_path, "{kind: worker_crash, job: sick, worker: 1, at: 10us}", text=SWITCHML + JOBS)
 
-    assert (told.exit_code, told.verdict) == (1, "stuck")
-    assert told.variants["tiny/sick"]["verdict"] == "stuck"
-    assert told.variants["tiny/sound"]["verdict"] == "pass"
-    assert told.checks("tiny/sound")["nothing_leaked"] == "pass"
-    detail = told.detail("tiny/sick", "finishes")
+    assert (summary.exit_code, summary.verdict) == (1, "stuck")
+    assert summary.variants["tiny/sick"]["verdict"] == "stuck"
+    assert summary.variants["tiny/sound"]["verdict"] == "pass"
+    assert summary.checks("tiny/sound")["nothing_leaked"] == "pass"
+    detail = summary.detail("tiny/sick", "finishes")
     assert "\n  worker 0 of job sick waits for " in detail
     assert "\n  worker 1 of job sick has crashed\n" in detail
-    assert "diagnosis" not in told.variants["tiny/sound"]
+    assert "diagnosis" not in summary.variants["tiny/sound"]
 
 
 def test_one_of_two_jobs_cannot_encode(tmp_path: Path) -> None:
     """With a constant factor, a gradient may leave int32: that job fails, the other goes on to its end."""
     too_large = "jobs.sick.codec={kind: fixed_point, factor: 1e12}"
 
-    told = run_netfold(tmp_path, write(tmp_path, SWITCHML + JOBS), too_large)
+    summary = run_netfold(tmp_path, write(tmp_path, SWITCHML + JOBS), too_large)
 
-    assert (told.exit_code, told.verdict) == (1, "fail")
-    assert told.checks("tiny/sick")["finishes"] == "fail"
-    assert told.checks("tiny/sick")["nothing_lost"] == "fail"
-    assert "diagnosis" not in told.variants["tiny/sick"]
-    assert set(told.checks("tiny/sound").values()) == {"pass"}
+    assert (summary.exit_code, summary.verdict) == (1, "fail")
+    assert summary.checks("tiny/sick")["finishes"] == "fail"
+    assert summary.checks("tiny/sick")["nothing_lost"] == "fail"
+    assert "diagnosis" not in summary.variants["tiny/sick"]
+    assert set(summary.checks("tiny/sound").values()) == {"pass"}
 
 
-def test_what_late_packets_leave_in_switches_is_told_and_no_failure(tmp_path: Path) -> None:
-    """They arrive when all is done: the sums are right, and slots are opened that nobody will close."""
+def test_slots_that_late_packets_leave_open_are_reported_and_no_failure(tmp_path: Path) -> None:
+    """They arrive when all is done: the sums are right, and slots are opened that no packet will close."""
     fault = "faults=[{kind: reorder, rate: 1%, delay: 50ms, links: ['h*->s0']}]"
     left = r"\d+ left behind in switches: slot .*; "
     left += r"injected faults explain it: reorder delayed \d+ packets on h\*->s0"
 
-    told = run_netfold(tmp_path, write(tmp_path, SWITCHML), fault)
+    summary = run_netfold(tmp_path, write(tmp_path, SWITCHML), fault)
     words = ["run", str(write(tmp_path, SWITCHML)), "--set", fault, "--out", str(tmp_path / "more")]
     printed = CliRunner().invoke(app, words, env={"COLUMNS": "400"}).stdout
 
-    assert (told.exit_code, told.verdict, set(told.checks("tiny").values())) == (0, "pass", {"pass"})
-    assert re.fullmatch(left, told.detail("tiny", "nothing_leaked"))
+    assert (summary.exit_code, summary.verdict, set(summary.checks("tiny").values())) == (0, "pass", {"pass"})
+    assert re.fullmatch(left, summary.detail("tiny", "nothing_leaked"))
     (warning,) = load(tmp_path / "runs" / "latest").summary["warnings"]
-    assert warning == f"tiny: {told.detail('tiny', 'nothing_leaked')}"
+    assert warning == f"tiny: {summary.detail('tiny', 'nothing_leaked')}"
     assert f"note: {warning}" in " ".join(printed.split())

@@ -1,4 +1,4 @@
-"""Several jobs on one network: who gets which hosts and slots, and what they cost each other."""
+"""Several jobs on one network: their hosts and slots, and what they cost each other."""
 
 from __future__ import annotations
 
@@ -101,12 +101,12 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("sets", "told"), REFUSED)
-def test_what_jobs_cannot_have(tmp_path: Path, sets: tuple[str, ...], told: str) -> None:
-    assert refused(tmp_path, *sets, text=TWO) == told
+@pytest.mark.parametrize(("sets", "message"), REFUSED)
+def test_what_jobs_cannot_have(tmp_path: Path, sets: tuple[str, ...], message: str) -> None:
+    assert refused(tmp_path, *sets, text=TWO) == message
 
 
-def test_what_is_written_for_all_jobs_is_told_of_there(tmp_path: Path) -> None:
+def test_errors_of_keys_for_all_jobs_name_the_shared_section(tmp_path: Path) -> None:
     text = TWO.replace("  frame: udp-256\n", "  frame: udp-256\n  slots: 6000\n")
 
     assert refused(tmp_path, text=text).startswith("tiny.yaml:12: collective.slots: 6000 slots do not fit")

@@ -1,4 +1,4 @@
-"""All workers of a job must send alike, in every round, which damaged words can keep them from."""
+"""All workers of a job must send agreement, in every round, which damaged words can keep them from."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from netfold.homomorphic.codec import DecodeError, Merge, Message
-from netfold.sim.run.lock_step import Alike
+from netfold.sim.run.lock_step import MessageAgreement
 from tests.sim.run.test_failures import run_netfold
 
-# One flipped bit of a result at worker 0 alone makes it ask for a redo that nobody else sends.
+# One flipped bit of a result at worker 0 alone makes it ask for a redo that no other worker sends.
 SCENARIO = """\
 name: flip
 topology: {kind: star, hosts: 4, rate: 100Gbps, delay: 1us}
@@ -34,17 +34,17 @@ def message(words: int, label: str = "values", merge: Merge = Merge.ADD) -> tupl
 
 @pytest.mark.parametrize("seed", [1, 4])
 @pytest.mark.parametrize("codec", ["{kind: lossless}", "{kind: auto}"])
-def test_a_worker_that_redoes_alone_is_told(tmp_path: Path, seed: int, codec: str) -> None:
+def test_a_worker_that_redoes_alone_is_reported(tmp_path: Path, seed: int, codec: str) -> None:
     file = tmp_path / "flip.yaml"
     file.write_text(f"seed: {seed}\n{SCENARIO}", encoding="utf-8")
 
-    told = run_netfold(tmp_path, file, f"codec={codec}")
+    summary = run_netfold(tmp_path, file, f"codec={codec}")
 
-    assert told.exit_code == 1
-    assert {name: one["verdict"] for name, one in told.variants.items()} == {
+    assert summary.exit_code == 1
+    assert {name: one["verdict"] for name, one in summary.variants.items()} == {
         **{"sound": "pass", "damaged": "fail", "sound-too": "pass"},
     }
-    detail = told.detail("damaged", "finishes")
+    detail = summary.detail("damaged", "finishes")
     place = r"\(step (\d), bucket (\d+)\)"
     found = re.fullmatch(
         rf"worker (\d) sends \d+ words of .* {place} where worker (\d) sends \d+ words of .* {place}: "
@@ -54,17 +54,17 @@ def test_a_worker_that_redoes_alone_is_told(tmp_path: Path, seed: int, codec: st
     assert found is not None
     assert "0" in (found[1], found[4])  # whose words were damaged
     assert "'redo'" in detail
-    assert told.checks("damaged")["decodes"] == "fail"
+    assert summary.checks("damaged")["decodes"] == "fail"
 
 
 def test_an_operation_of_another_round_is_another() -> None:
-    """Though their words are as many and merge alike: they would be added up."""
-    alike = Alike(3)
-    alike.require(0, 0, (0, 0, 0), message(5))
-    alike.require(0, 1, (0, 0, 0), message(5))
+    """Though their words are as many and merge agreement: they would be added up."""
+    agreement = MessageAgreement(3)
+    agreement.require(0, 0, (0, 0, 0), message(5))
+    agreement.require(0, 1, (0, 0, 0), message(5))
 
     with pytest.raises(DecodeError) as caught:
-        alike.require(0, 2, (0, 1, 0), message(5))
+        agreement.require(0, 2, (0, 1, 0), message(5))
 
     assert str(caught.value) == (
         "worker 2 sends 5 words of 'values' (step 0, bucket 1) where worker 0 sends 5 words of 'values' "
@@ -77,18 +77,18 @@ def test_an_operation_of_another_round_is_another() -> None:
     "other", [message(6), message(5, "redo"), message(5, merge=Merge.OR), (), (*message(5), *message(5))]
 )
 def test_what_differs(other: tuple[Message, ...]) -> None:
-    alike = Alike(2)
-    alike.require(3, 1, (0, 0, 3), message(5))
+    agreement = MessageAgreement(2)
+    agreement.require(3, 1, (0, 0, 3), message(5))
 
     with pytest.raises(DecodeError, match=r"^worker 0 sends .* where worker 1 sends 5 words of 'values' "):
-        alike.require(3, 0, (0, 0, 3), other)
+        agreement.require(3, 0, (0, 0, 3), other)
 
 
 def test_a_worker_may_be_ahead_and_what_all_have_sent_is_forgotten() -> None:
-    alike = Alike(2)
+    agreement = MessageAgreement(2)
     for number in range(3):
-        alike.require(number, 0, (0, 0, number), message(number))
+        agreement.require(number, 0, (0, 0, number), message(number))
     for number in range(3):
-        alike.require(number, 1, (0, 0, number), message(number))
+        agreement.require(number, 1, (0, 0, number), message(number))
 
-    assert not alike._begun
+    assert not agreement._begun

@@ -1,4 +1,4 @@
-"""Files that a scenario names: kept by every way to write their path, and changed or gone during a run."""
+"""Files that a scenario names: copied however their path is written; changed or removed during a run."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def after(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], object
 def test_a_path_may_be_written_in_any_way(
     scenario: Path, name: str, key: str, written: str, kept: str | None
 ) -> None:
-    """What cannot lie in a run folder is told by its digest, as a file elsewhere is."""
+    """Of a file that cannot be copied into a run folder only the digest is recorded."""
     path, content = written.format(name), (scenario.parent / name).read_bytes()
     (scenario.parent / path).parent.mkdir(exist_ok=True)
     (scenario.parent / path).write_bytes(content)
@@ -90,10 +90,10 @@ def test_a_path_may_be_written_in_any_way(
 
     assert result.exit_code == 0, result.output
     run = load(scenario.parent / "runs" / "latest")
-    (told,) = (one for one in run.summary["inputs"] if one["path"].endswith(name))
+    (listed,) = (one for one in run.summary["inputs"] if one["path"].endswith(name))
     digest = hashlib.sha256(content).hexdigest()
     place = (kept or written.replace("//", "/").replace("/./", "/")).format(name)
-    assert told == {"path": place, "kept": kept is not None, "bytes": len(content), "sha256": digest}
+    assert listed == {"path": place, "kept": kept is not None, "bytes": len(content), "sha256": digest}
     if kept:
         assert (run.path / place).read_bytes() == content
     else:
@@ -115,7 +115,7 @@ def test_a_file_that_goes_away_during_a_run_is_no_loss(
 
 
 @pytest.mark.parametrize("at", ["a", "b", "c"])
-def test_gradients_that_change_during_a_run_end_it_before_anything_false_is_kept(
+def test_gradients_that_change_during_a_run_end_it_before_a_false_digest_is_written(
     scenario: Path, after: Any, at: str
 ) -> None:
     path, content = scenario.parent / "g.npy", (scenario.parent / "g.npy").read_bytes()
@@ -138,8 +138,8 @@ def test_gradients_that_change_during_a_run_end_it_before_anything_false_is_kept
     assert load(kept).summary["inputs"][0]["sha256"] == hashlib.sha256(content).hexdigest()
 
 
-def test_gradients_that_are_gone_before_a_variant_opens_them_are_told(scenario: Path, after: Any) -> None:
-    """The last variant has a file of its own, which nobody has opened yet."""
+def test_gradients_that_are_gone_before_a_variant_opens_them_are_an_error(scenario: Path, after: Any) -> None:
+    """The last variant has its own file, which no variant has opened yet."""
     np.save(scenario.parent / "other.npy", GRADIENTS)
     other = "{name: c, workload: {kind: file, path: other.npy}}"
     scenario.write_text(SCENARIO.replace("{name: c}", other))
@@ -151,7 +151,7 @@ def test_gradients_that_are_gone_before_a_variant_opens_them_are_told(scenario: 
     assert [one["name"] for one in load(only_folder(scenario)).summary["variants"]] == ["a", "b"]
 
 
-def test_a_file_that_is_gone_before_the_first_variant_is_told(
+def test_a_file_that_is_gone_before_the_first_variant_is_an_error(
     scenario: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolve = netfold.sim.run.run.resolve

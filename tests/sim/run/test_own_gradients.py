@@ -31,7 +31,7 @@ def run_netfold(file: Path, *words: str) -> Any:
     return CliRunner().invoke(app, ["run", str(file), "--out", str(file.parent / "runs"), *words])
 
 
-def told(path: str, content: bytes, kept: bool = True) -> dict[str, Any]:
+def listed(path: str, content: bytes, kept: bool = True) -> dict[str, Any]:
     """What a summary says of a file."""
     return {
         "path": path,
@@ -63,8 +63,8 @@ def test_a_run_sends_what_the_file_holds(scenario: Path) -> None:
     assert run.rounds["nonzeros"].to_list() == [499, 10]  # element 0 of worker 0 is 0
     assert run.rounds["union_nonzeros"].to_list() == [500, 10]
     assert run.summary["inputs"] == [
-        told("parts/g.npy", content),
-        told("parts/mine.yaml", PROFILE.encode()),
+        listed("parts/g.npy", content),
+        listed("parts/mine.yaml", PROFILE.encode()),
     ]
 
 
@@ -82,7 +82,7 @@ def test_a_run_folder_runs_again(scenario: Path) -> None:
     )
 
 
-def test_large_gradients_are_told_by_their_digest_alone(
+def test_of_large_gradients_only_the_digest_is_recorded(
     scenario: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size_bytes = (scenario.parent / "parts" / "g.npy").stat().st_size
@@ -94,12 +94,12 @@ def test_large_gradients_are_told_by_their_digest_alone(
         assert load(run).summary["inputs"][0]["bytes"] == size_bytes
 
 
-def test_fewer_workers_than_the_file_has_are_told_of(scenario: Path) -> None:
+def test_fewer_workers_than_the_file_has_are_a_warning(scenario: Path) -> None:
     result = run_netfold(scenario, "--set", "workers=2")
 
     assert result.exit_code == 0
-    told = "own: the first 2 of the 3 workers' gradients in parts/g.npy are used"
-    assert load(scenario.parent / "runs" / "latest").summary["warnings"] == [told]
+    warning = "own: the first 2 of the 3 workers' gradients in parts/g.npy are used"
+    assert load(scenario.parent / "runs" / "latest").summary["warnings"] == [warning]
 
 
 def test_more_workers_than_the_file_has_are_refused(scenario: Path) -> None:

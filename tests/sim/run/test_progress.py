@@ -1,4 +1,4 @@
-"""How far a run is: told often enough, and no more often than anybody can read."""
+"""Progress of a run is reported, at most ten times a second."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 import pytest
 
 from netfold.sim.commands.terminal import progress_bar
-from netfold.sim.run.progress import Teller
+from netfold.sim.run.progress import ProgressReporter
 
 
 class Clock:
-    """Stands in for the time of day."""
+    """Replaces the clock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 1000.0
@@ -23,14 +23,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
 
 
-def test_a_log_tells_of_many_short_steps(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_short_steps_are_logged(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     """A million steps of 40 us: 40 s, so a line at the start and one after each 10 s."""
     with progress_bar() as progress:
-        teller = Teller(progress, "b", 0, 1_000_000)
+        reporter = ProgressReporter(progress, "b", 0, 1_000_000)
         for step in range(1_000_000):
-            teller.step()
+            reporter.begin_step()
             clock.now_s += 20e-6
-            teller.at(f"gradients of step {step}")
+            reporter.report(f"gradients of step {step}")
             clock.now_s += 20e-6
 
     first, *others = capsys.readouterr().err.splitlines()
@@ -41,24 +41,24 @@ def test_a_log_tells_of_many_short_steps(clock: Clock, capsys: pytest.CaptureFix
     assert all(line.startswith(("b (", "b: gradients of step ")) for line in others)
 
 
-def test_steps_are_told_ten_times_a_second_at_most(clock: Clock) -> None:
-    told: list[tuple[str, float]] = []
-    teller = Teller(lambda what, done, total: told.append((what, done)), "b", 0, 1000)
+def test_steps_are_reported_at_most_ten_times_a_second(clock: Clock) -> None:
+    reports: list[tuple[str, float]] = []
+    reporter = ProgressReporter(lambda what, done, total: reports.append((what, done)), "b", 0, 1000)
     for _ in range(1000):
-        teller.step()
+        reporter.begin_step()
         clock.now_s += 0.00999
 
-    assert told[0] == ("b", 0)
-    assert 90 <= len(told) <= 101
-    assert [done for _, done in told] == sorted(done for _, done in told)
+    assert reports[0] == ("b", 0)
+    assert 90 <= len(reports) <= 101
+    assert [done for _, done in reports] == sorted(done for _, done in reports)
 
 
-def test_a_long_step_is_told_of_from_inside(clock: Clock) -> None:
-    told: list[tuple[str, float]] = []
-    teller = Teller(lambda what, done, total: told.append((what, done)), "b", 2, 4)
-    teller.step()
-    teller.at("too soon", 0.1)
+def test_a_long_step_reports_while_it_runs(clock: Clock) -> None:
+    reports: list[tuple[str, float]] = []
+    reporter = ProgressReporter(lambda what, done, total: reports.append((what, done)), "b", 2, 4)
+    reporter.begin_step()
+    reporter.report("too soon", 0.1)
     clock.now_s += 0.2
-    teller.at("half", 0.5)
+    reporter.report("half", 0.5)
 
-    assert told == [("b", 2), ("b: half", 2.5)]
+    assert reports == [("b", 2), ("b: half", 2.5)]

@@ -45,17 +45,17 @@ def unit_bytes(frame_name: str) -> list[int]:
 def test_the_object_that_json_prints(tmp_path: Path) -> None:
     outcome = run(tmp_path, text=TINY + "variants:\n  - name: b\n  - {name: a, workers: 2}\n")
 
-    told = json.loads(json.dumps(outcome.as_dict(), allow_nan=False))
+    printed = json.loads(json.dumps(outcome.as_dict(), allow_nan=False))
     keys = "scenario seed verdict run_dir variants warnings injected engine"
-    assert set(keys.split()) == set(told)
-    assert (told["scenario"], told["seed"], told["verdict"]) == ("tiny", 7, "pass")
-    assert load(Path(told["run_dir"])).summary["variants"] == told["variants"]
-    assert [variant["name"] for variant in told["variants"]] == ["b", "a"]
-    for variant in told["variants"]:
+    assert set(keys.split()) == set(printed)
+    assert (printed["scenario"], printed["seed"], printed["verdict"]) == ("tiny", 7, "pass")
+    assert load(Path(printed["run_dir"])).summary["variants"] == printed["variants"]
+    assert [variant["name"] for variant in printed["variants"]] == ["b", "a"]
+    for variant in printed["variants"]:
         assert all({"name", "verdict", "detail"} == set(check) for check in variant["checks"])
         assert {name: type(variant["metrics"][name]) for name in METRICS} == METRICS
     assert {"packet_hops": int, "wall_s": float, "packet_hops_per_s": float} == {
-        name: type(value) for name, value in told["engine"].items()
+        name: type(value) for name, value in printed["engine"].items()
     }
 
 

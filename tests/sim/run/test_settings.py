@@ -66,7 +66,7 @@ def test_jobs_have_settings_of_their_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", list(codec_kinds()))
-def test_every_codec_is_told_by_its_kind(tmp_path: Path, kind: str) -> None:
+def test_every_codec_is_recorded_by_its_kind(tmp_path: Path, kind: str) -> None:
     """Some are other objects once a network carries them."""
     ideal = "topology={kind: star, hosts: 4, switch: ideal}"
     (found,) = setups(plan(tmp_path, f"codec={{kind: {kind}}}", ideal)).values()

@@ -67,7 +67,7 @@ def train_without_a_network(job: JobPlan, seed: int) -> NDArray[np.float32]:
 def test_training_over_the_network_is_training_without(
     tmp_path: Path, trained: list[Workload], sets: tuple[str, ...]
 ) -> None:
-    """Exact codecs: the same weights bit for bit after six steps, whatever is lost on the way."""
+    """Exact codecs: the same weights bit for bit after six steps, regardless of lost packets."""
     resolved = plan(tmp_path, MLP, *sets)
     (variant,) = resolved.variants
     (job,) = variant.jobs

@@ -1,4 +1,4 @@
-"""What is done of a run is kept, whatever ends it; and nothing of a variant is left in memory."""
+"""Finished variants are written however a run ends; and nothing of a variant stays in memory."""
 
 from __future__ import annotations
 
@@ -64,29 +64,29 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "told"),
+    ("error", "status", "message"),
     [
         (KeyboardInterrupt(), 130, "interrupted"),
         (RunError("not enough memory", "use less"), 1, "not enough memory\n  use less"),
         (MemoryError("no 5 GiB"), 1, "not enough memory: no 5 GiB\n  use fewer elements, samples or workers"),
         (InvariantError("bytes vanished"), 3, "bytes vanished\n  a bug; to reproduce: netfold run"),
-        (ValueError("nobody foresaw this"), 1, ""),  # `main` prints its traceback, and exits with 3
+        (ValueError("unexpected"), 1, ""),  # `main` prints its traceback, and exits with 3
     ],
 )
 def test_variants_that_are_done_are_kept(
-    tmp_path: Path, failing: Any, error: BaseException, status: int, told: str
+    tmp_path: Path, failing: Any, error: BaseException, status: int, message: str
 ) -> None:
     failing("third", error)
     result = run_netfold(tmp_path)
 
-    assert (result.exit_code, told in result.stderr) == (status, True)
+    assert (result.exit_code, message in result.stderr) == (status, True)
     assert folders(tmp_path) == ["1-unfinished-2-of-3"]
     (kept,) = (tmp_path / "runs" / "three").iterdir()
     assert [one["name"] for one in load(kept).summary["variants"]] == ["first", "second"]
     assert load(kept).summary["unfinished"] == ["third"]
     assert "first" in result.stdout
     assert "Unfinished: third did not run to the end.\n" in result.stdout
-    assert f"What is done is in {kept}\nFor a report of it: netfold report {kept}\n" in result.stdout
+    assert f"Finished variants are in {kept}\nTo write a report: netfold report {kept}\n" in result.stdout
     assert isinstance(error, NetfoldError | KeyboardInterrupt | MemoryError) or result.exception is error
     assert not (tmp_path / "runs" / "latest").exists()
 
@@ -125,7 +125,7 @@ def test_a_disk_that_gets_full_keeps_what_was_written_and_prints_the_rest(
     assert folders(tmp_path) == ["1-unfinished-1-of-3"]
     assert "second" in result.stdout  # it was done, and is in the table
     (kept,) = [path for path in (tmp_path / "runs" / "three").iterdir() if path.name[0] != "."]
-    assert f"What is done is in {kept}, without second\n" in result.stdout
+    assert f"Finished variants are in {kept}, without second\n" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -147,8 +147,8 @@ def test_a_report_that_cannot_be_written_is_said_to_be_missing(
     assert "Report: " not in result.stdout
     assert result.stdout.endswith(
         "Unfinished: all variants are done, the report is missing.\n"
-        f"What is done is in {kept}\n"
-        f"For a report of it: netfold report {kept}\n"
+        f"Finished variants are in {kept}\n"
+        f"To write a report: netfold report {kept}\n"
     )
     assert CliRunner().invoke(app, ["report", str(kept)]).exit_code == 0
     assert (kept / "report.html").is_file()
@@ -161,13 +161,13 @@ def test_a_variant_that_cannot_be_summed_up_takes_no_other_with_it(
 
     def summed(results: Any) -> Any:
         if len(results) == 2:
-            raise InvariantError("rounds of nobody")
+            raise InvariantError("rounds of no job")
         return summary_of(results)
 
     monkeypatch.setattr(netfold.sim.run.run, "summary_of", summed)
     result = run_netfold(tmp_path)
 
-    assert (result.exit_code, "rounds of nobody" in result.stderr) == (3, True)
+    assert (result.exit_code, "rounds of no job" in result.stderr) == (3, True)
     assert folders(tmp_path) == ["1-unfinished-1-of-3"]
     assert "Unfinished: second, third did not run to the end.\n" in result.stdout
 
@@ -209,8 +209,8 @@ collective: {kind: in_network, program: switchml}
 """
 
 
-def test_a_run_says_how_far_it_is_and_stops_when_told(tmp_path: Path) -> None:
-    """A minute of work in one variant: it tells of itself without a terminal too, and ends on Ctrl-C."""
+def test_a_run_reports_progress_and_stops_on_an_interrupt(tmp_path: Path) -> None:
+    """A minute of work in one variant: it reports progress without a terminal too, and ends on Ctrl-C."""
     (tmp_path / "long.yaml").write_text(LONG)
     words = [sys.executable, "-c", TALKATIVE]
     with subprocess.Popen(
@@ -221,10 +221,10 @@ def test_a_run_says_how_far_it_is_and_stops_when_told(tmp_path: Path) -> None:
         text=True,
     ) as process:
         assert process.stderr is not None
-        told = [process.stderr.readline() for _ in range(3)]
+        lines = [process.stderr.readline() for _ in range(3)]
         process.send_signal(signal.SIGINT)
         output, rest = process.communicate(timeout=60)
 
-    assert told[0] == "long (0 of 100000 steps done)\n"
-    assert all("% of all steps done" in line for line in told[1:])
+    assert lines[0] == "long (0 of 100000 steps done)\n"
+    assert all("% of all steps done" in line for line in lines[1:])
     assert (process.returncode, output, rest.splitlines()[-1]) == (130, "", "interrupted")

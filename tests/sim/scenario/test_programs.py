@@ -89,7 +89,7 @@ def test_values_that_a_program_cannot_have_are_refused(tmp_path: Path) -> None:
         "found 'wrap'\n  use sticky, or leave it out"
     )
     assert refused(tmp_path, "program: timed", "slot_timer: 0us") == (
-        "FILE:9: collective.slot_timer: must be more than 0\n  a slot that waits no time adds up nothing"
+        "FILE:9: collective.slot_timer: must be more than 0\n  a slot that does not wait aggregates nothing"
     )
 
 

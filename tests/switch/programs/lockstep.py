@@ -26,7 +26,7 @@ CHILDREN = st.integers(1, 4) | st.integers(1, 32)
 
 
 class Content(NamedTuple):
-    """What a packet brings, whoever sends it."""
+    """The contents of a packet of any sender."""
 
     words: list[int]
     merge: Merge

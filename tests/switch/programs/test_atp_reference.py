@@ -173,7 +173,7 @@ def word(identity: int, worker: int) -> int:
 def test_what_is_forwarded_holds_the_words_of_its_workers_once_each(
     script: list[tuple[str, int, int]],
 ) -> None:
-    """Whatever comes in whatever order: three units of four workers compete for one entry."""
+    """Any packets in any order: three units of four workers compete for one entry."""
     switch = AtpReference()
     for what, identity, worker in script:
         if what == "acknowledge":

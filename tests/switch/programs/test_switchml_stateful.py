@@ -143,7 +143,7 @@ class Protocol(RuleBasedStateMachine):
 
     @rule(slot=SLOT_INDICES, lost_up=st.sets(RANKS), lost_down=st.sets(RANKS))
     def exchange(self, slot: int, lost_up: set[int], lost_down: set[int]) -> None:
-        """All workers send, then all that is under way arrives, but for the losses of some."""
+        """All workers send, then all packets in flight arrive, except lost ones."""
         for rank in range(len(self.workers)):
             self.send(rank, slot)
         for rank, worker in enumerate(self.workers):

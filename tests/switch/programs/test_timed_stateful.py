@@ -17,7 +17,7 @@ class TimedLockStep(LockStep):
     program = Machine.TIMED
 
     def next_turn(self, child: int, slot: int) -> int:
-        """The newest turn of the slot, or the one after it for who has sent that."""
+        """The newest turn of the slot, or the next one for a worker that has sent that."""
         latest = [history[-1].turn for (_, of), history in self.sent.items() if of == slot and history]
         history = self.history(child, slot)
         if history and history[-1].turn == max(latest):

@@ -75,7 +75,7 @@ def test_a_scenario_is_told_what_it_lacks(tmp_path: Path) -> None:
     assert "cannot use 'udp-256' with program toy\n  allowed: roce-1024" in udp
     assert "aggregators belongs to programs switchml and tree, found program toy" in tree
     assert "sharp runs program tree alone, found toy" in sharp
-    assert "program toy has no answer to lost packets" in lossy
+    assert "program toy does not recover from lost packets" in lossy
 
 
 def test_it_runs(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_all_bits_of_the_bitmap_are_children(make: Make) -> None:
 
 @both_engines
 def test_resend_to_a_complete_slot_corrupts_the_next_round(make: Make) -> None:
-    """Why the program needs a network that loses nothing: it cannot tell a copy from a next packet."""
+    """Why the program needs a lossless network: it cannot distinguish a copy from the next packet."""
     pipeline = make(Machine.TREE, 2)
     assert [pipeline.receive(Packet(child, 0, 0, [word])) for child, word in [(0, 10), (1, 20)]] == [
         CONSUMED,
