@@ -54,7 +54,7 @@ class WindowCarrier(Carrier):
 
 
 def window_carrier(network: Network, job: Job, device: Device) -> WindowCarrier:
-    """The carrier of a job on switches: its round trip without the words, and the rate of its busiest link."""
+    """The carrier of a job on switches: its round trip without words, and its busiest link's rate."""
     frame = job.frame
     packet_bytes = frame.wire_bytes(job.lanes * frame.elements, first=True, last=True)
     trip_ps = full_window_trip_ps(network, job_traffic(network, job), Window(frame, 1, packet_bytes))
