@@ -131,8 +131,8 @@ MUTANTS: list[Mutant] = [
             ("several jobs are fitted as one", "jobs=len(others) + 1,", "jobs=1,"),
             (
                 "a job's slots begin at those of the others",
-                "self._jobs.get(node, ())), default=0\n        )\n        jobs",
-                "()), default=0\n        )\n        jobs",
+                "in self._jobs.get(node, ())), default=0)",
+                "in ()), default=0)",
             ),
         ],
     ),
