@@ -1,4 +1,4 @@
-# make demo · make test · make check · make bench — each makes .venv by itself; needs python3 and make only.
+# make demo · make test · make check · make bench — each creates .venv if needed; requires only python3 and make.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
@@ -10,7 +10,7 @@ demo: .venv/installed
 	$(BIN)/netfold codecs study packed lossless lossless:setting=published --elements 1e6 --density 0.5%,2%
 	$(BIN)/netfold switch fit switchml --profile tofino1 --workers 8
 	$(BIN)/netfold run scenarios/06-two-racks.yaml
-	@echo "The last one is meant to get stuck, and to say why:"
+	@echo "The last one gets stuck on purpose, and reports the cause:"
 	-$(BIN)/netfold run scenarios/04-switch-reboot.yaml
 
 test: .venv/installed-test
@@ -22,19 +22,19 @@ check: .venv/installed-check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-# What compiled code reads and writes lies inside its tables (of words at an address only the face knows the length).
+# Compiled code stays inside its tables (except words at an address, whose length only the engine's interface knows).
 bounds: .venv/installed-test
 	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -n 2 tests/sim/engine tests/switch tests/homomorphic
 
-# The whole suite with 20 times as many examples, all of them new: some hours.
+# The whole suite with 20 times as many examples, all of them new; takes some hours.
 nightly: .venv/installed-test
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n 2 --dist worksteal
 
-# Deliberate faults, each with the tests that must notice it; below 97 % noticed it fails. Half an hour on two cores.
+# Deliberate faults, each with the tests that must notice it; fails below 97 % noticed. Half an hour on two cores.
 mutants: .venv/installed-test
 	$(BIN)/python -m tests.mutants --jobs 2
 
-# Every command in a document prints what the document shows; minutes, and 6 GB of memory.
+# Checks that every command in a document prints the output shown there; takes minutes and 6 GB of memory.
 docs: .venv/installed-test
 	$(BIN)/python -m tests.docs
 

@@ -1,10 +1,10 @@
-"""Program: type everything that the documents type, and compare what is printed with what they show.
+"""Run every command in the documents, and compare the output with the output shown.
 
     python -m tests.docs [--write] [DOCUMENT...]
 
-Without documents, all that show output. Exit status 1 if any shows something else than is printed. `--write`
-puts what is printed into the documents, line by line; lines that came or went are left to a person. It takes
-minutes, and 6 GB of memory for the quickstart. The tests do the same with what is quick.
+Without arguments, it checks all documents. The exit status is 1 if any output differs. `--write` updates the
+documents line by line; added and removed lines must be edited by hand. It takes minutes, and 6 GB of
+memory for the quickstart. The tests run the quick commands.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests import ROOT
 DOCUMENTS = sorted(
     [*ROOT.glob("*.md"), *(path for path in ROOT.glob("*/**/*.md") if ".venv" not in path.parts)]
 )
-SIMILAR_MIN = 0.6  # of a shown and a printed line, digits aside: less, and they are different lines
+SIMILAR_MIN = 0.6  # similarity of a shown and a printed line, apart from digits, to count as the same line
 
 
 class Step(NamedTuple):
@@ -40,21 +40,21 @@ def blocks(document: Path, language: str) -> list[str]:
 
 
 def steps(document: Path) -> list[Step]:
-    """Everything typed in a document, in order."""
+    """All commands of a document, in order."""
     text = "".join(blocks(document, "console"))
     found = re.split(r"^\$ (.*)\n", text, flags=re.MULTILINE)
     return [Step(*pair) for pair in zip(found[1::2], found[2::2], strict=True)]
 
 
 def prepare(document: Path, folder: Path) -> None:
-    """Make a folder in which a document's commands run: its own scenario is `mine.yaml`."""
+    """Prepare a folder for a document's commands: the scenario in the document is `mine.yaml`."""
     for text in blocks(document, "yaml"):
         (folder / "mine.yaml").write_text(text, "utf-8")
     (folder / "scenarios").symlink_to(ROOT / "scenarios")
 
 
 def missing(shown: str, printed: str) -> list[str]:
-    """Parts of what is shown that were not printed one after the other; "…" stands for anything."""
+    """Parts of the shown output that were not printed in this order; "…" matches any text."""
     rest, absent = _plain(printed), []
     for part in re.split(r"^…\n", shown, flags=re.MULTILINE):
         _, found, after = rest.partition(_plain(part)) if part else ("", "", rest)
@@ -66,16 +66,16 @@ def missing(shown: str, printed: str) -> list[str]:
 
 
 def renewed(shown: str, printed: str) -> str:
-    """What is shown, every line replaced by the line most like it that was printed, in the same order."""
+    """The shown output, every line replaced by the most similar printed line, in the same order."""
     rest = _plain(printed).splitlines()
     lines = []
     for line in shown.splitlines():
         if line == "…":
             lines.append(line)
             continue
-        alike = [_alike(line, one) for one in rest]
-        best = max(range(len(rest)), key=alike.__getitem__, default=0)
-        if alike and alike[best] >= SIMILAR_MIN:
+        similarity = [_similarity(line, one) for one in rest]
+        best = max(range(len(rest)), key=similarity.__getitem__, default=0)
+        if similarity and similarity[best] >= SIMILAR_MIN:
             lines.append(rest[best])
             rest = rest[best + 1 :]
         else:
@@ -83,8 +83,8 @@ def renewed(shown: str, printed: str) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _alike(shown: str, printed: str) -> float:
-    """From 0 to 1; rows of tables are alike if they have one name."""
+def _similarity(shown: str, printed: str) -> float:
+    """Similarity from 0 to 1; rows of tables are similar if they have the same name."""
     if shown.startswith("│") and printed.startswith("│"):
         same_name = shown.split("│")[1].strip() == printed.split("│")[1].strip()
         return 1.0 if same_name else 0.0
@@ -97,7 +97,7 @@ def _plain(text: str) -> str:
 
 
 def printed(command: str, folder: Path) -> str:
-    """What a command prints, in a process of its own."""
+    """The output of a command, run in a separate process."""
     words = [sys.executable, "-m", "netfold", *shlex.split(command)[1:]]
     done = subprocess.run(
         words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
@@ -106,7 +106,7 @@ def printed(command: str, folder: Path) -> str:
 
 
 def _wrong(document: Path, known: dict[str, str]) -> Iterator[tuple[Step, str, list[str]]]:
-    """Steps of a document that show something else than is printed; `known` is kept for other documents."""
+    """Steps of a document whose output differs; `known` caches the output of commands for other documents."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         prepare(document, folder)
@@ -119,14 +119,14 @@ def _wrong(document: Path, known: dict[str, str]) -> Iterator[tuple[Step, str, l
 
 
 def main(arguments: list[str]) -> int:
-    """See the module; returns the exit status."""
+    """Check documents (see the module docstring); returns the exit status."""
     documents = [Path(word).resolve() for word in arguments if word != "--write"] or DOCUMENTS
     known: dict[str, str] = {}
     status = 0
     for document in documents:
         for step, output, absent in _wrong(document, known):
             status = 1
-            print(f"{document.relative_to(ROOT)}: shown, and not printed:\n{''.join(absent)}", end="")
+            print(f"{document.relative_to(ROOT)}: shown, but not printed:\n{''.join(absent)}", end="")
             print(f"it prints:\n{output}")
             if "--write" in arguments:
                 text = document.read_text("utf-8")

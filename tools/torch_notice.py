@@ -1,11 +1,11 @@
-"""Say so before pip downloads gigabytes: is the torch that it would take a CUDA build?
+"""Warn before pip downloads gigabytes: whether the torch that pip would install is a CUDA build.
 
-`make` runs this before it installs. A pin does not decide it: for Linux, `torch==2.13.0` of pypi.org is a
-CUDA build and needs a dozen nvidia packages, that of download.pytorch.org/whl/cpu needs none. So this
-asks pip's own finder, with pip's own settings, which file it would take, and reads what that file needs: from
-the wheel if it lies here, from the index (PEP 658), or else goes by its name and size. It downloads no wheel,
-and where it finds nothing out, it says nothing: it never stands in the way. (`pip install --dry-run` would
-download the wheel first, before pip 23.3.)
+`make` runs this before it installs. The pinned version does not decide it: for Linux, `torch==2.13.0` on
+pypi.org is a CUDA build and needs a dozen nvidia packages, that on download.pytorch.org/whl/cpu needs none.
+So this script asks pip's finder, with pip's settings, for the file, and reads the file's requirements: from
+the wheel if it is local, from the index (PEP 658), or else judges by name and size. It downloads no wheel. If
+it finds nothing out, it prints nothing and never fails the installation. (Before pip 23.3,
+`pip install --dry-run` would download the wheel first.)
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _TIMEOUT_S = "15"
 
 
 def main() -> None:
-    """Print the notice if there is reason to, and give a person the time to read it."""
+    """Print the notice if torch would be a CUDA build, and pause so that a person can read it."""
     if _is_installed():
         return
     try:
         name, needs = chosen(pinned(CONSTRAINTS.read_text("utf-8")))
-    except Exception:  # of pip's, whose inside is its own affair
+    except Exception:  # pip's internals may change
         return
     if needs:
         print(notice(name, needs), file=sys.stderr, flush=True)
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def notice(name: str, needs: str) -> str:
-    """What a person is told of a wheel that needs much."""
+    """The notice about a CUDA wheel."""
     pin = pinned(CONSTRAINTS.read_text("utf-8"))
     python = Path(sys.executable)
     shown = python.relative_to(Path.cwd()) if python.is_relative_to(Path.cwd()) else python.name
@@ -59,7 +59,7 @@ def pinned(constraints: str) -> str:
 
 
 def chosen(requirement: str) -> tuple[str, str]:
-    """Name of the file that pip would take, and what makes it a CUDA build; nothing if it is none."""
+    """Name of the file that pip would install, and why it is a CUDA build; "" if it is not."""
     from pip._internal.commands import create_command
     from pip._internal.req.constructors import install_req_from_line
 
@@ -88,7 +88,7 @@ def cuda_needs(name: str, text: str | None, size_bytes: Any) -> str:
 
 
 def _metadata(link: Any, session: Any) -> str | None:
-    """The METADATA of a wheel without downloading it, if that can be had."""
+    """The METADATA of a wheel without downloading it, if available."""
     if link.is_file and link.file_path.endswith(".whl"):
         with zipfile.ZipFile(link.file_path) as wheel:
             inside = next(one for one in wheel.namelist() if one.endswith(".dist-info/METADATA"))

@@ -1,6 +1,6 @@
 """`make bench`: packet-hops per CPU-second of the engine beside ns.py; engine and codecs beside memory.
 
-Rates move with the machine and with what else runs on it; the ratios are what to compare.
+Rates depend on the machine and its load; compare the ratios.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def best(load: Callable[[], Measured]) -> Measured:
 
 
 def byte_rate(pass_over: Callable[[], None], size_bytes: int) -> float:
-    """Bytes per second of something that passes over so many bytes."""
+    """Bytes per second of a pass over `size_bytes` bytes."""
     seconds = []
     for _ in range(REPEATS):
         started = time.process_time()

@@ -1,6 +1,6 @@
 """`python -m tests.bench.against COMMIT`: the engine's rates here and at another commit, in turns.
 
-Each turn is a process of its own; the best of all turns counts, as others were disturbed.
+Each turn is a separate process; the best turn counts, as the others were disturbed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What codecs do to 100 MB of gradient, as a ratio to copying it, beside sorting and general compression.
+"""Speed of codecs on 100 MB of gradient, relative to copying it, beside sorting and general compression.
 
 Every load passes over the same buffers, already touched, on one thread; those that can be divided also on
-two. A rate is in bytes of the gradient, or of the words that are merged, whatever the load really moves; the
-ratio to `numpy.copyto`, measured in the same run, is what to compare.
+two. A rate is in bytes of the gradient, or of the merged words, regardless of the bytes that the load moves.
+Compare the ratio to `numpy.copyto`, which is measured in the same run.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ Work = Callable[[int, int], object]
 
 
 class Load(NamedTuple):
-    """Something that passes over the elements from `begin` to `end` of a gradient."""
+    """A pass over the elements from `begin` to `end` of a gradient."""
 
     name: str
     work: Work
     is_divisible: bool = True  # into ranges of whole blocks, for threads
-    compressed_bytes: int | None = None  # what it makes of the whole gradient
+    compressed_bytes: int | None = None  # of the whole gradient
 
 
 class Sparse:
@@ -77,7 +77,7 @@ class Sparse:
         bits.write_index(self.gradient[begin:end], self.narrow[begin // 32 : -(-end // 32)])
 
     def _make_sketch(self) -> None:
-        """Tables for the members, and what they hold."""
+        """Make the tables of the members, and their buffers."""
         room = np.diff(self.placed.members.starts)
         seen = Seen(room, self.placed.agreed)
         layout = layout_of(REPAIRED_TILING, LOAD, self.gradient.size, seen, BLOCK_ELEMENTS)
@@ -138,7 +138,7 @@ class Sparse:
         return np.arange(-(-begin // size), -(-end // size))
 
     def _scratch(self, begin: int) -> tables.Scratch:
-        """A thread's own."""
+        """The scratch buffers of one thread."""
         return self.scratches[begin > 0]
 
     def _part(self, begin: int, end: int) -> tuple[np.ndarray, slice, slice]:
@@ -166,7 +166,7 @@ class Sparse:
 
 
 def loads_of(sparse: Sparse) -> list[Load]:
-    """Everything whose speed or size depends on the density; kernels of further codecs belong here."""
+    """Loads whose speed or size depends on the density; add kernels of new codecs here."""
     sparse.fill_filter(0, sparse.gradient.size)
     index_bytes, words_bytes = sparse.narrow.nbytes, sparse.words.nbytes
     live_bytes = sparse.live.nbytes + sparse.live_words.nbytes
@@ -191,7 +191,7 @@ def loads_of(sparse: Sparse) -> list[Load]:
 
 
 def loads_of_words(elements: int) -> list[Load]:
-    """What depends on the number of words only: merging them, and choosing the largest."""
+    """Loads that depend only on the number of words: merging them, and choosing the largest."""
     words, sums = np.arange(elements, dtype=np.int32), np.ones(elements, np.int32)
     values = torch.from_numpy(np.random.default_rng(2).standard_normal(elements, np.float32))
     return [

@@ -1,4 +1,4 @@
-"""The loads that packet simulators are compared by, on netfold's engine and on ns.py.
+"""The loads for comparing packet simulators, on netfold's engine and on ns.py.
 
 W1: 8 hosts on one switch, 100 Gbps, 1 us; host i sends to host i + 1 in packets of 1000 B, no payload.
 W4: SwitchML on one switch: 8 workers, 100 Gbps, 1 us, 512 slots of 256 values, frames of 1106 B; values
@@ -21,7 +21,7 @@ from netfold.topologies.star import star
 
 HOSTS = 8
 FAR_PS = 10**15
-LONG_PS = 10**13  # a timeout that never comes
+LONG_PS = 10**13  # a timeout that never expires
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def network() -> Network:
 
 
 def w1(packets: int) -> Measured:
-    """W1 with `packets` packets per host; acknowledgements weigh nothing, one for 64 packets."""
+    """W1 with `packets` packets per host; one acknowledgement of no bytes for 64 packets."""
     engine = Engine(network(), 1)
     frame = Frame("w1", elements=250, overhead_bytes=0, ack_bytes=0)
     for host in range(HOSTS):

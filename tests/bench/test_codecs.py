@@ -1,4 +1,4 @@
-"""The loads of the codecs do the work they claim, whole or divided; how fast is for `make bench` to say."""
+"""The loads of the codecs do the stated work, whole or divided; `make bench` measures their speed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loads of the benchmark do exactly the work they claim; how fast is for `make bench` to say."""
+"""The loads of the benchmark do exactly the stated work; `make bench` measures their speed."""
 
 from __future__ import annotations
 

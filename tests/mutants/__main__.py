@@ -1,4 +1,4 @@
-"""`make mutants`: plays all deliberate faults and says which no test noticed."""
+"""`make mutants`: runs the tests of all deliberate faults, and lists the faults that no test noticed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BAR = 0.97
 
 
 def main() -> int:
-    """Exit status: 0 if at least 97 % of the faults are noticed and none could not be played, else 1."""
+    """Exit status: 0 if at least 97 % of the faults are noticed and the tests of all could run, else 1."""
     options = _options()
     mutants = all_mutants()
     chosen = [
@@ -46,17 +46,17 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
     parser.add_argument("--jobs", "-j", type=int, default=2, help="processes at a time (2)")
     parser.add_argument(
-        "--only", nargs="+", default=[], metavar="TEXT", help="faults whose file or name has it"
+        "--only", nargs="+", default=[], metavar="TEXT", help="only faults with this in their file or name"
     )
-    parser.add_argument("--seed", type=int, default=1, help="of the plans that laws draw (1)")
-    parser.add_argument("--keep", metavar="DIR", help="make the copy here, or use the one that is here")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the plans that property tests draw (1)")
+    parser.add_argument("--keep", metavar="DIR", help="make the copy here, or use an existing one")
     return parser.parse_args()
 
 
 def _play(nests: Nests, chosen: list[tuple[int, Mutant]], copy: Path, begin_s: float) -> int:
     tests = list(dict.fromkeys(test for _, mutant in chosen for test in mutant.tests))
     print(
-        f"{len(chosen)} faults, {len(tests)} tests or files; compiling, and playing all without a fault",
+        f"{len(chosen)} faults, {len(tests)} tests or files; compiling, and running all without a fault",
         flush=True,
     )
     without = play_without(nests, tests)
@@ -67,11 +67,11 @@ def _play(nests: Nests, chosen: list[tuple[int, Mutant]], copy: Path, begin_s: f
         return 1
     compiled = _kernels(copy)
     print(f"all pass, after {time.monotonic() - begin_s:.0f} s; {compiled} kernels compiled", flush=True)
-    outcomes = play_with(nests, chosen, without, _tell)
+    outcomes = play_with(nests, chosen, without, _print)
     return _sum_up(dict(chosen), outcomes, _kernels(copy) - compiled, begin_s)
 
 
-def _tell(mutant: Mutant, outcome: Outcome) -> None:
+def _print(mutant: Mutant, outcome: Outcome) -> None:
     print(f"{outcome.verdict:9}{outcome.took_s:6.1f} s  {mutant.file}: {mutant.name}", flush=True)
 
 
@@ -90,7 +90,7 @@ def _sum_up(mutants: dict[int, Mutant], outcomes: list[Outcome], more_kernels: i
     share = verdicts[KILLED] / max(1, verdicts[KILLED] + verdicts[SURVIVED])
     print(
         f"{verdicts[KILLED]} of {len(outcomes)} noticed ({100 * share:.1f} %; {100 * BAR:.0f} % required), "
-        f"{verdicts[SURVIVED]} not, {verdicts[ERROR]} could not be played; {len(all_harmless())} more change "
+        f"{verdicts[SURVIVED]} not, {verdicts[ERROR]} could not run; {len(all_harmless())} more change "
         f"nothing; {more_kernels} kernels compiled with a fault on; {time.monotonic() - begin_s:.0f} s"
     )
     return 0 if share >= BAR and not verdicts[ERROR] else 1

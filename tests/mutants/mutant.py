@@ -1,4 +1,4 @@
-"""What a deliberate fault is."""
+"""Deliberate faults and harmless changes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 
 class Mutant(NamedTuple):
-    """A fault: one piece of one file reads otherwise."""
+    """A fault: a changed piece of one file."""
 
     name: str  # what is wrong, in words
     file: str
     before: str  # occurs once in the file
     after: str
-    tests: tuple[str, ...]  # files or node ids, the cheapest that notice
+    tests: tuple[str, ...]  # files or node ids: the cheapest that notice it
 
 
 class Harmless(NamedTuple):

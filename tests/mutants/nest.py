@@ -1,7 +1,7 @@
-"""Runs tests on demand, each time in a new process that has all libraries imported already.
+"""Runs tests on demand, each time in a new process that has already imported all libraries.
 
-A script of its own (`python nest.py [LIBRARY …]`, in the copy): it must not import the packages that have
-faults in them, since the faults of a process are chosen before. It reads a JSON object per line, {"number",
+A separate script (`python nest.py [LIBRARY …]`, in the copy): it must not import the packages with faults, as
+the fault of a process is chosen before it imports them. It reads a JSON object per line, {"number",
 "tests", "output", "limit_s"}, and answers with one, {"number", "status", "took_s"}: pytest's exit status, or
 -1 beyond the limit.
 """
@@ -21,7 +21,7 @@ from typing import Any
 
 # None of these is one that pytest wants to rewrite, so not hypothesis.
 LIBRARIES = ("numpy", "numba", "networkx", "simpy", "pydantic", "polars", "torch", "matplotlib", "pytest")
-DATA_BYTES_MAX = 8 << 30  # a fault may ask for all memory there is
+DATA_BYTES_MAX = 8 << 30  # a fault may request all memory
 
 
 def main() -> None:
@@ -34,15 +34,15 @@ def main() -> None:
         child = os.fork()
         if child == 0:
             run(task)
-        os.setpgid(child, child)  # here too: it may have to be ended before it gets that far
+        os.setpgid(child, child)  # here too: it may have to be killed before it does so itself
         status = wait(child, task["limit_s"])
         took_s = time.monotonic() - begin_s
         print(json.dumps({"number": task["number"], "status": status, "took_s": took_s}), flush=True)
 
 
 def run(task: dict[str, Any]) -> None:
-    """In the new process: switch the fault on, run the tests, leave."""
-    os.setpgid(0, 0)  # whatever it starts is ended with it
+    """In the new process: switch the fault on, run the tests, exit."""
+    os.setpgid(0, 0)  # so that its own children are killed with it
     resource.setrlimit(resource.RLIMIT_DATA, (DATA_BYTES_MAX, DATA_BYTES_MAX))
     output = os.open(task["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -64,7 +64,7 @@ def run(task: dict[str, Any]) -> None:
 
 
 def wait(child: int, limit_s: float) -> int:
-    """Exit status of a process, minus its signal if one ended it, or -1 if it took too long and was ended."""
+    """Exit status of a process, minus its signal if one ended it; -1 if it was killed for its time."""
     deadline_s = time.monotonic() + limit_s
     while time.monotonic() < deadline_s:
         done, status = os.waitpid(child, os.WNOHANG)

@@ -1,8 +1,8 @@
 """The switch of deliberate faults; `tests.mutants` puts this file beside the packages of its copy.
 
 NETFOLD_MUTANT is the number of the fault that is on, 0: none. Compiled code reads it from an address that is
-bound when the code is loaded, as one binds a symbol of a library: code from the cache, compiled in another
-process and under another fault, reads the switch of its own process.
+bound when the code is loaded, like a symbol of a library: code from the cache, compiled in another process
+with another fault, reads the switch of the process that runs it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs each fault's tests with its switch on, in several processes, and says what was noticed."""
+"""Runs each fault's tests with its switch on, in several processes, and records which faults were noticed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import NamedTuple
 from tests.mutants.mutant import Mutant
 
 KILLED, SURVIVED, ERROR = "killed", "survived", "error"
-FAILED, CRASHED = 1, 3  # exit statuses of pytest; it crashes where a fault takes all memory there is
+FAILED, CRASHED = 1, 3  # exit statuses of pytest; it crashes if a fault takes all memory
 FIRST_LIMIT_S = 1800.0  # kernels compile
 LEAST_LIMIT_S, SLOWER = 120.0, 6.0  # a fault's tests may take so many times as long as without it
 
 
 class Outcome(NamedTuple):
-    """What became of one run of tests."""
+    """The outcome of one run of tests."""
 
     number: int
     status: int  # of pytest; -1: took too long; else minus the signal that ended it
@@ -30,7 +30,7 @@ class Outcome(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Whether the fault was noticed; tests that could not be collected say nothing."""
+        """Whether the fault was noticed; tests that could not be collected are an error."""
         if self.status == 0:
             return SURVIVED
         return KILLED if self.status in (FAILED, CRASHED) or self.status < 0 else ERROR
@@ -40,7 +40,7 @@ class Nests:
     """Processes that run tests in a copy (`nest.py`)."""
 
     def __init__(self, copy: Path, count: int, seed: int, libraries: Sequence[str] = ()) -> None:
-        """`libraries` are those that all runs of tests share; left out, all that netfold uses."""
+        """`libraries` are imported once for all runs of tests; by default all that netfold uses."""
         self._copy, self._count, self._libraries = copy, count, libraries
         self._environment = {
             **os.environ,
@@ -60,7 +60,7 @@ class Nests:
         (copy / "outputs").mkdir(exist_ok=True)
 
     def run(self, number: int, tests: Sequence[str], limit_s: float) -> Outcome:
-        """Run tests with a fault on; 0: none."""
+        """Run tests with a fault on (0: none)."""
         if not hasattr(self._here, "nest"):
             self._here.nest = self._start()
         nest: subprocess.Popen[str] = self._here.nest
@@ -100,7 +100,7 @@ class Nests:
 
 
 def play_without(nests: Nests, tests: Sequence[str]) -> dict[str, Outcome]:
-    """All tests without a fault; the first alone, as it compiles most kernels."""
+    """Run all tests without a fault; the first alone, as it compiles most kernels."""
     first = nests.run(0, tests[:1], FIRST_LIMIT_S) if tests else None
     others = nests.each(lambda at: nests.run(0, [tests[1 + at]], FIRST_LIMIT_S), len(tests) - 1)
     outcomes = [*([first] if first else []), *others]
@@ -111,15 +111,15 @@ def play_with(
     nests: Nests,
     numbered: Sequence[tuple[int, Mutant]],
     without: dict[str, Outcome],
-    tell: Callable[[Mutant, Outcome], None],
+    report: Callable[[Mutant, Outcome], None],
 ) -> list[Outcome]:
-    """Every fault's tests with it on."""
+    """Run every fault's tests with the fault on."""
 
     def work(at: int) -> Outcome:
         number, mutant = numbered[at]
         limit_s = LEAST_LIMIT_S + SLOWER * sum(without[test].took_s for test in mutant.tests)
         outcome = nests.run(number, mutant.tests, limit_s)
-        tell(mutant, outcome)
+        report(mutant, outcome)
         return outcome
 
     return nests.each(work, len(numbered))

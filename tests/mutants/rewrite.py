@@ -1,9 +1,8 @@
 """Puts faults into a source, each behind a switch that is read at run time.
 
-The text with a fault and the text without are compared as syntax trees. Where an expression differs it
+The text with a fault and the text without are compared as syntax trees. An expression that differs
 becomes `(after if _is_on(number) else before)`; else statements become `if _is_on(number): after` and
-`else: before`. In functions that are compiled the switch is a word in memory (`netfold_switch.py`), so it is
-no constant there.
+`else: before`. In compiled functions the switch is a word in memory (`netfold_switch.py`), not a constant.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ COMPILED_LATER = {"_rare", "_atp"}  # given to `numba.cfunc` in `sim/engine/loop
 IMPORT = "from netfold_switch import is_on as _is_on, is_on_compiled as _is_on_compiled"
 NEVER_SWITCHED = {"annotation", "returns", "decorator_list", "ctx", "op", "ops", "target", "targets"}
 
-# Compiled code cannot choose at run time what an attribute is of, as rows of unlike tables have unlike types.
+# Compiled code cannot choose the object of an attribute at run time: rows of different tables differ in type.
 NEVER_CHOSEN = {(ast.Attribute, "value"), (ast.Subscript, "value"), (ast.Call, "func")}
 
 
@@ -34,27 +33,27 @@ class SwitchError(ValueError):
 
 @dataclass
 class Where:
-    """What encloses a node."""
+    """The context of a node."""
 
     is_in_function: bool = False
     is_compiled: bool = False
-    names: list[str] = field(default_factory=list)  # that a statement outside of functions gives a value to
+    names: list[str] = field(default_factory=list)  # assigned by a statement outside of functions
 
 
 @dataclass
 class Edit:
-    """An expression, or statements of one block, that read otherwise."""
+    """An expression, or statements of one block, with their replacement."""
 
     where: Where
     block: list[Any]  # of statements, or of one expression's siblings; empty: the expression is a field
-    nodes: list[Any]  # as they are
+    nodes: list[Any]  # the original ones
     after: list[Any]
     following: Any = None  # statement that comes next, if `nodes` is empty
     parent: ast.AST | None = None  # of an expression that is a field
     name: str = ""  # that field
 
     def width(self) -> int:
-        """How much it covers."""
+        """Number of syntax nodes that it covers."""
         return sum(1 for node in self.nodes for _ in ast.walk(node))
 
 
@@ -83,7 +82,7 @@ def rewritten(text: str, numbered: Sequence[tuple[int, Mutant]], frozen: Collect
     AnchorError
         As `mutated_text`.
     SwitchError
-        A fault outside of what runs, such as a signature, or in a constant that compiled code freezes.
+        A fault in code that does not run, such as a signature, or in a constant that compiled code freezes.
     """
     tree = ast.parse(text)
     edits = []
@@ -98,7 +97,7 @@ def rewritten(text: str, numbered: Sequence[tuple[int, Mutant]], frozen: Collect
                 f"{mutant.file}: the fault {mutant.name!r} is in a constant that compiled code freezes"
             )
         edits.append((number, edit))
-    wrapped: dict[int, Any] = {}  # what stands for a node now, by its identity
+    wrapped: dict[int, Any] = {}  # the replacement of a node, by its identity
     for number, edit in sorted(edits, key=lambda each: each[1].width()):  # the inner ones first
         _apply(edit, number, wrapped)
     position = sum(_is_head(node) for node in tree.body)
@@ -160,7 +159,7 @@ def _difference(before: ast.AST, after: ast.AST, where: Where) -> Edit | None:
 
 
 def _inside(node: ast.AST, where: Where) -> Where:
-    """What encloses the parts of a node."""
+    """The context of the parts of a node."""
     if isinstance(node, ast.FunctionDef):
         return Where(True, where.is_compiled or _is_compiled(node))
     if not where.is_in_function and isinstance(node, ast.Assign | ast.AnnAssign):
@@ -192,7 +191,7 @@ def _difference_of_lists(old: list[Any], new: list[Any], parent: ast.AST, where:
 
 
 def _is_switchable(old: Any, new: Any, parent: ast.AST) -> bool:
-    """Whether either of two expressions can stand where the other does, chosen at run time."""
+    """Whether the choice between two expressions can be made at run time."""
     for node in (old, new):
         if not isinstance(node, ast.expr) or isinstance(node, ast.Slice | ast.Starred | ast.FormattedValue):
             return False
@@ -208,9 +207,9 @@ def _apply(edit: Edit, number: int, wrapped: dict[int, Any]) -> None:
     test = ast.Call(ast.Name(name, ast.Load()), [ast.Constant(number)], [])
     now: list[Any] = []
     for node in edit.nodes:
-        stands = wrapped.get(id(node), node)
-        if not now or now[-1] is not stands:
-            now.append(stands)
+        current = wrapped.get(id(node), node)
+        if not now or now[-1] is not current:
+            now.append(current)
     if edit.parent is not None:
         whole: Any = ast.IfExp(test, edit.after[0], now[0])
         setattr(edit.parent, edit.name, whole)

@@ -106,7 +106,7 @@ def test_every_fault_is_found_once_and_can_be_switched() -> None:
 
 
 def test_faults_are_switched_on_in_code_that_was_compiled_without(nests: Nests, tmp_path: Path) -> None:
-    """The kernel comes from the cache, and yet does what the fault says: its switch is no constant."""
+    """The cached kernel has the fault's behaviour: its switch is not a constant."""
 
     def compiled() -> set[Path]:
         return set((tmp_path / "copy/.cache").rglob("*.nbc"))

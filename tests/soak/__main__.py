@@ -1,9 +1,9 @@
-"""Draws scenarios, runs each in a process of its own kind, and counts what they come to.
+"""Draws scenarios, runs them in a child process, and counts the outcomes.
 
     python -m tests.soak --count 2000 --seed 7          a table, and a command for each finding
     python -m tests.soak --seed 7 --only 1234           one of them, with its scenario
 
-A child process runs one scenario after the other. It is ended, and counted as hung, where one takes too long.
+A child process runs one scenario after the other. If one takes too long, it is killed and counted as hung.
 The exit status is 1 if anything was found.
 """
 
@@ -28,7 +28,7 @@ FIRST_TIMEOUT_S = 600.0
 
 @dataclass
 class Child:
-    """A process that plays scenarios by their numbers."""
+    """A process that runs scenarios by their numbers."""
 
     seed: int
     process: subprocess.Popen[str]
@@ -36,13 +36,13 @@ class Child:
 
     @staticmethod
     def start(seed: int) -> Child:
-        """A new one."""
+        """Start a child process."""
         command = [sys.executable, "-m", "tests.soak", "--seed", str(seed), "--child"]
         pipe = subprocess.PIPE
         return Child(seed, subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True))
 
     def play(self, number: int) -> Verdict | None:
-        """What a scenario came to; None if the process did not answer in time, or ended."""
+        """The outcome of a scenario; None if the process did not answer in time, or ended."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(f"{number}\n")
@@ -55,7 +55,7 @@ class Child:
         return Verdict(**json.loads(line)) if line else None
 
     def end(self) -> int | None:
-        """End it; its exit status if it had ended by itself."""
+        """Kill the process; returns its exit status if it had ended by itself."""
         status = self.process.poll()
         self.process.kill()
         with self.process:  # closes its pipes, and waits
@@ -63,7 +63,7 @@ class Child:
 
 
 def verdicts(seed: int, numbers: range) -> Iterator[tuple[int, Verdict]]:
-    """What each scenario came to."""
+    """The outcome of each scenario."""
     child = Child.start(seed)
     try:
         for number in numbers:
@@ -83,24 +83,26 @@ def verdicts(seed: int, numbers: range) -> Iterator[tuple[int, Verdict]]:
 
 
 def serve(seed: int) -> None:
-    """Play the numbers that come in, a line of JSON each."""
+    """Run the scenarios whose numbers are on standard input; prints a line of JSON for each."""
     for line in sys.stdin:
         print(json.dumps(play(draw(seed, int(line))).as_dict()), flush=True)
 
 
 def table(counts: Counter[str], total: int) -> str:
-    """Counts, the fine ends first."""
+    """A table of counts, acceptable outcomes first."""
     rows = [(kind, counts[kind]) for kind in (*FINE, *FINDINGS)]
     return "\n".join(f"{kind:24} {count:6} {100 * count / max(1, total):6.1f} %" for kind, count in rows)
 
 
 def main() -> int:
-    """Command line."""
+    """Run the command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--count", type=int, default=200, help="scenarios to play")
-    parser.add_argument("--seed", type=int, default=1, help="other seed, other scenarios")
-    parser.add_argument("--first", type=int, default=0, help="number of the first")
-    parser.add_argument("--only", type=int, help="play this number here, and print its scenario")
+    parser.add_argument("--count", type=int, default=200, help="number of scenarios")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the scenarios")
+    parser.add_argument("--first", type=int, default=0, help="number of the first scenario")
+    parser.add_argument(
+        "--only", type=int, help="run only this number, in this process, and print its scenario"
+    )
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:

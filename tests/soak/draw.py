@@ -1,7 +1,7 @@
 """Scenario number i of a seed: networks, programs, codecs, gradients, jobs and faults, alone and together.
 
-Everything is drawn from a generator that is keyed by (seed, number), so each scenario can be had alone.
-About one in ten breaks a rule of scenarios on purpose or by chance: it has to be refused in words.
+The generator is keyed by (seed, number), so each scenario can be drawn alone. About one in ten breaks a
+rule of scenarios, on purpose or by chance, and has to be refused with a message.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HAS_BURSTS = any(
 
 @dataclass
 class Drawn:
-    """A scenario, files beside it, and what is done to its gradients."""
+    """A scenario, the files beside it, and the transformation of its gradients."""
 
     scenario: Mapping
     files: dict[str, str] = field(default_factory=dict)
@@ -38,13 +38,13 @@ class Drawn:
 
     @property
     def faults(self) -> list[Mapping]:
-        """What goes wrong."""
+        """The injected faults."""
         faults: list[Mapping] = self.scenario["faults"]
         return faults
 
 
 def draw(seed: int, number: int) -> Drawn:
-    """One scenario."""
+    """Draw one scenario."""
     chance = random.Random(f"{seed}/{number}")
     return _Drawing(chance).all()
 
@@ -84,7 +84,7 @@ class _Drawing:
         scenario["faults"] = self.faults(workers)
         return Drawn(scenario, self.files, self.one(*TRANSFORMS))
 
-    # What jobs run on.
+    # The network.
 
     def links(self) -> Mapping:
         return {"rate": self.one(*RATES), "delay": self.one(*DELAYS), "buffer": self.one(*BUFFERS)}
@@ -102,7 +102,7 @@ class _Drawing:
         return {**common, **shape, "uplink_rate": self.one(common["rate"], *RATES)}
 
     def graph(self, switch: str, hosts: int) -> Mapping:
-        """Switches in a tree, perhaps with one link more; every switch can differ from others."""
+        """Switches in a tree, perhaps with an extra link; switches can differ."""
         count = self.one(2, 3, 4, 5)
         self.switches = [f"x{n}" for n in range(count)]
         graph: nx.Graph = new_graph("drawn")
@@ -122,7 +122,7 @@ class _Drawing:
     def link(self) -> LinkSpec:
         return LinkSpec(self.one(10**9, 10**10, 10**11), self.one(0, 10**5, 10**6), self.one(10**4, 1 << 24))
 
-    # What jobs are.
+    # The jobs.
 
     def jobs(self, part: Mapping, workers: int) -> list[Mapping]:
         second: Mapping = {"name": "b", "workers": self.chance.randint(1, workers)}
@@ -246,7 +246,7 @@ class _Drawing:
                 written["adaptive"] = self.one(True, False)
         return {"switch": switch or own, "profiles": profiles, "codec": codec, "collective": written}
 
-    # What goes wrong.
+    # The faults.
 
     def time(self) -> str:
         return f"{round(10 ** self.chance.uniform(-1, 2.5), 3)}us" if self.maybe(0.9) else "0us"

@@ -1,12 +1,12 @@
-"""What decoded sums should be, by plain NumPy and exact fractions, without netfold's own verification.
+"""The correct decoded sums, by plain NumPy and exact fractions, independent of netfold's verification.
 
-Bounds come from what a codec promises in its documentation, not from its `error_bound`. The largest error of
-an element of which n workers have the values x, where M is the largest magnitude of the round:
+Bounds come from a codec's documentation, not from its `error_bound`. The largest error of an element for
+which n workers have the values x, where M is the largest magnitude of the round:
 
     floats, dense          n · 2^-24 · Σ|x|, and the smallest denormal for each addition
-    floats of a sketch     n · 2^-12 · M: counters lose what is small beside what is large
-    a constant factor f    n / (2 f), and what floats add where ATP sends them in the place of integers
-    block exponents        n² · 2^-30 · M: words of 32 bits, n of which cannot leave them, each rounded once
+    floats of a sketch     n · 2^-12 · M: counters lose small values beside large ones
+    a constant factor f    n / (2 f), and the error of floats where ATP sends them instead of integers
+    block exponents        n² · 2^-30 · M: words so small that n of them cannot leave int32, each rounded once
                            to a step that is never finer than n · 2^-127; eight times that where the exponents
                            may be a forecast, which may be three too high
     exact                  the correctly rounded sum
@@ -36,8 +36,8 @@ def wrong_elements(
 ) -> NDArray[np.bool_]:
     """Which elements of one worker's decoded sum are wrong, `(elements,)`.
 
-    `holds[worker, element]` says who is in a partial sum; None: all are. `known` are elements that the codec
-    calls estimates or infinite.
+    `holds[worker, element]` is true for the workers in a partial sum; None: all are. `known` are elements
+    that the codec reports as estimates or infinite.
     """
     wide = np.array([np.asarray(one, np.float64) for one in gradients])
     if own.shape != wide.shape[1:]:
@@ -77,7 +77,7 @@ def slack_of(codec: Any, wide: Doubles) -> Doubles:
 
 
 def is_float(codec: Any) -> bool:
-    """Whether words are floats; those of the published sketch are unless it is told otherwise."""
+    """Whether words are floats; those of the published sketch are by default."""
     values = getattr(codec, "values", None)
     by_default = values is None and getattr(codec, "setting", "") == "published"
     return bool(codec.kind == "none" or values == "float32" or by_default)

@@ -1,4 +1,4 @@
-"""One drawn scenario: resolved, run, judged, and what it came to."""
+"""Resolve, run and judge one drawn scenario."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ from tests.sim.run.test_random_scenarios import has_wrong_words
 from tests.soak.draw import Drawn
 from tests.soak.judge import LARGEST, is_exact, wrong_elements
 
-# Ends that are fine …
-EXACT, WITHIN, APPROXIMATE = "exact", "within the bound", "approximate, and told"
+# Acceptable outcomes …
+EXACT, WITHIN, APPROXIMATE = "exact", "within the bound", "approximate, and reported"
 STUCK, FAIL, GIVEN_UP, REFUSED = (
-    "stuck, and told why",
-    "fail, and told where",
+    "stuck, with the cause",
+    "fail, with the place",
     "codec gives up",
-    "refused in words",
+    "refused with a message",
 )
-# … and those that are not.
+# … and findings.
 SILENT, FALSE_ALARM, TRACEBACK, HUNG = "SILENT WRONG", "FALSE ALARM", "TRACEBACK", "HUNG"
-UNTOLD = "UNTOLD"  # an end without its reason
+UNREPORTED = "UNREPORTED"  # an outcome without its reason
 FINE = (EXACT, WITHIN, APPROXIMATE, STUCK, FAIL, GIVEN_UP, REFUSED)
-FINDINGS = (SILENT, HUNG, TRACEBACK, FALSE_ALARM, UNTOLD)
+FINDINGS = (SILENT, HUNG, TRACEBACK, FALSE_ALARM, UNREPORTED)
 
 OF_SUMS = ("sum_is_right", "merges_are_exact", "merges_are_right", "replicas_agree", "decodes")
 HARMLESS = ("loss", "burst_loss", "link_rate", "worker_pause", "start_skew", "slow_host")  # cost time alone
 PLACES = ("slot", "unit", "message", "partial sums")
 LOSING = ("loss", "corruption")
-SURVIVED = 0.05  # on every link: beyond, a message of several packets may never get through
+SURVIVED = 0.05  # on every link: with more losses a message of several packets may never arrive complete
 
 
 @dataclass
 class Verdict:
-    """What a scenario came to, and the reason in words."""
+    """The outcome of a scenario, and the reason as text."""
 
     kind: str
     text: str = ""
@@ -65,7 +65,7 @@ class Verdict:
 
 @dataclass
 class Witness:
-    """Judges every round of every job as it is closed."""
+    """Judges every round of every job when it is closed."""
 
     wrong: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # by job: where
     rounds: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -88,13 +88,13 @@ class Witness:
         largest = max(float(np.abs(one).max(initial=0.0)) for one in gradients)
         are_words_judged = rest == (Overflow.WRAP,) and largest * len(gradients) < LARGEST
         if are_words_judged and any(map(has_wrong_words, operations)):
-            self.wrong[label].append("a merged word is not the sum of those that were sent")
+            self.wrong[label].append("a merged word is not the sum of the words sent")
         self.exact[label] &= is_exact(gradients, decoded)
         return _examine(codec, gradients, decoded, operations, exempt, *rest)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Sees the rounds that are closed meanwhile."""
+        """Judge the rounds that are closed in this context."""
 
         def close(job: Any, *arguments: Any) -> Any:
             self.label = job._parts.label
@@ -111,7 +111,7 @@ _examine, _close = netfold.sim.checks.rounds.examine, netfold.sim.run.job.Traini
 
 
 def _holds(operations: Any, worker: int, gradients: Any) -> Any:
-    """Who is in each element of a partial sum, `(workers, elements)`, or None."""
+    """The workers in each element of a partial sum, `(workers, elements)`; None: all."""
     if not operations or not operations[0].sent[0]:
         return None
     holders = operations[0].received[worker][0].holders
@@ -193,14 +193,14 @@ def _worst(verdicts: list[Verdict]) -> Verdict:
 
 
 def _of_network(result: VariantResult) -> list[Verdict]:
-    """Packets on links add up, whatever goes wrong."""
+    """Check that packets on links add up, with any fault."""
     found = []
     for link in result.links:
         for unit in ("packets", "bytes"):
             sent = getattr(link, unit)
             parts = {what: getattr(link, f"{what}_{unit}") for what in ("delivered", "lost", "in_flight")}
             if sent != sum(parts.values()):
-                found.append(Verdict(SILENT, f"{link.link}: {unit}: sent {sent}, of which {parts}"))
+                found.append(Verdict(SILENT, f"{link.link}: {unit}: sent {sent}, accounted for {parts}"))
     bad = [
         one
         for one in result.checks
@@ -216,15 +216,15 @@ def _of_job(job: Any, variant: VariantPlan, witness: Witness, drawn: Drawn) -> V
     finishes = checks["finishes"]
     wrong = witness.wrong.get(job.label, [])
     if wrong:
-        told = " ".join(failed.get(name, "") for name in OF_SUMS)
-        if not told.strip():
+        text = " ".join(failed.get(name, "") for name in OF_SUMS)
+        if not text.strip():
             return Verdict(SILENT, f"{wrong[0]}; verdicts {_verdicts(checks)}")
-        return Verdict(FAIL if any(place in told for place in PLACES) else UNTOLD, told)
+        return Verdict(FAIL if any(place in text for place in PLACES) else UNREPORTED, text)
     if finishes.verdict == "stuck":
         if not _may_be_stuck(drawn, plan):
-            return Verdict(FALSE_ALARM, f"stuck, and no fault can do that: {finishes.detail}")
-        is_told = any(word in finishes.detail.lower() for word in ("cause", "crash"))
-        return Verdict(STUCK if is_told and job.facts.diagnosis else UNTOLD, finishes.detail)
+            return Verdict(FALSE_ALARM, f"stuck, and no fault explains it: {finishes.detail}")
+        has_cause = any(word in finishes.detail.lower() for word in ("cause", "crash"))
+        return Verdict(STUCK if has_cause and job.facts.diagnosis else UNREPORTED, finishes.detail)
     if finishes.verdict == "fail":
         explained = not all(map(is_harmless, drawn.faults)) or _is_too_large(finishes.detail)
         return Verdict(
@@ -234,7 +234,7 @@ def _of_job(job: Any, variant: VariantPlan, witness: Witness, drawn: Drawn) -> V
         explained = _explains(drawn, plan, failed)
         return Verdict(FAIL if explained else FALSE_ALARM, "; ".join(f"{n}: {d}" for n, d in failed.items()))
     if witness.rounds[job.label] == 0:
-        return Verdict(SILENT, "it passed, and no round was closed")
+        return Verdict(SILENT, "it passed, but no round was closed")
     estimates = sum(one.estimated_elements for one in job.journal.rounds)
     if estimates:
         return Verdict(APPROXIMATE, f"{estimates} elements")
@@ -242,7 +242,7 @@ def _of_job(job: Any, variant: VariantPlan, witness: Witness, drawn: Drawn) -> V
 
 
 def is_harmless(fault: dict[str, Any]) -> bool:
-    """Whether it costs time and nothing else: packets stay in order, and everything comes back unchanged."""
+    """Whether a fault only costs time: packets stay in order, and no data changes."""
     if fault["kind"] == "duplicate":
         return bool(fault["delay"] == "0us")
     if fault["kind"] == "corruption":
@@ -251,7 +251,7 @@ def is_harmless(fault: dict[str, Any]) -> bool:
 
 
 def _may_be_stuck(drawn: Drawn, plan: Any) -> bool:
-    """Whether a fault can stop it for ever: all but those that timers get over, if there are timers."""
+    """Whether a fault can cause a stall: any except those that timers recover from, if there are timers."""
     lost = any(fault.get("rate", 0) > SURVIVED for fault in drawn.faults if fault["kind"] in LOSING)
     lost |= any(fault["kind"] == "burst_loss" for fault in drawn.faults)
     has_timers = plan.collective.timeout_max_ps > 0
@@ -261,14 +261,14 @@ def _may_be_stuck(drawn: Drawn, plan: Any) -> bool:
 def _explains(drawn: Drawn, plan: Any, failed: dict[str, str]) -> bool:
     """Whether an injected fault may fail a check although all sums are within their bounds."""
     if not all(map(is_harmless, drawn.faults)):
-        return True  # a flipped bit within the bound, replicas that differ, what a reboot leaves …
+        return True  # a flipped bit within the bound, replicas that differ, slots that a reboot leaves …
     program = plan.collective.aggregation.program.name if plan.collective.aggregation else ""
     return program == "TIMED" and bool(drawn.faults) and set(failed) <= {"replicas_agree"}
 
 
-def _is_too_large(told: str) -> bool:
-    """Whether a codec says of an element that it is larger than it can carry, and the numbers say so too."""
-    numbers = re.search(r"gradient\[\d+\] is (\S+):.* (?:up to|below) (\S+?)[;,]", told)
+def _is_too_large(detail: str) -> bool:
+    """Whether a codec reports an element as too large, and the numbers in the text agree."""
+    numbers = re.search(r"gradient\[\d+\] is (\S+):.* (?:up to|below) (\S+?)[;,]", detail)
     return numbers is not None and abs(float(numbers[1])) >= float(numbers[2])
 
 

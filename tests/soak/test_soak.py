@@ -1,4 +1,4 @@
-"""A slice of random scenarios, other ones in every run; and that judge and watchdog see what they should.
+"""A slice of random scenarios, different in every run; and tests of the judge and the watchdog.
 
 More of them: `python -m tests.soak --count 2000 --seed 7`.
 """
@@ -93,12 +93,12 @@ def scene(**changes: Any) -> Drawn:
         ({"workers": 4}, REFUSED),
     ],
 )
-def test_what_scenarios_come_to(changes: dict[str, Any], kind: str) -> None:
+def test_outcomes_of_scenarios(changes: dict[str, Any], kind: str) -> None:
     assert play(scene(**changes)).kind == kind
 
 
-def test_wrong_sums_that_no_check_sees_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """netfold's own verification is made blind."""
+def test_wrong_sums_that_no_check_finds_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """netfold's own verification is disabled."""
 
     def blind(*given: Any) -> Findings:
         found = seeing(*given)
@@ -117,7 +117,7 @@ def test_wrong_sums_that_no_check_sees_are_seen(monkeypatch: pytest.MonkeyPatch)
     assert play(scene(faults=[FLIPS])).kind == SILENT
 
 
-def test_a_failed_check_that_nothing_explains_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_check_that_no_fault_explains_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     seeing = playing._examine
     monkeypatch.setattr(playing, "_examine", lambda *given: replace(seeing(*given), wrong_words=1))
 
@@ -125,7 +125,7 @@ def test_a_failed_check_that_nothing_explains_is_seen(monkeypatch: pytest.Monkey
     assert play(scene(faults=[FLIPS | {"rate": 0.0}])).kind == FAIL  # a fault that could explain it
 
 
-def test_what_is_raised_is_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_is_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise KeyError("lost")
 
@@ -136,7 +136,7 @@ def test_what_is_raised_is_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "KeyError: 'lost'" in found.text
 
 
-def test_a_process_that_does_not_answer_is_hung_and_one_that_ends_is_told(
+def test_a_process_that_does_not_answer_is_hung_and_one_that_ends_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     commands = iter(["import time; time.sleep(600)", "raise SystemExit(7)", "import time; time.sleep(600)"])

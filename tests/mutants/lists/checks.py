@@ -106,8 +106,8 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "wrong exponents are not counted",
-                "        result.wrong.add(count, result.mistake(place, word, (None, None)))\n\n\nclass",
-                "        result.wrong.add(0, result.mistake(place, word, (None, None)))\n\n\nclass",
+                "        result.wrong.add(count, result.wrong_word(place, word, (None, None)))\n\n\nclass",
+                "        result.wrong.add(0, result.wrong_word(place, word, (None, None)))\n\n\nclass",
             ),
             (
                 "words sent as floats hide their packets' integers",

@@ -22,7 +22,7 @@ def quantise_exactly(value: float, exponent: int, workers: int) -> int:
 
 
 def index_words(values: Sequence[float], width: int) -> list[int]:
-    """A bit per element: bit j of word w tells whether element width·w + j is not zero."""
+    """A bit per element: bit j of word w is set if element width·w + j is not zero."""
     words = [0] * (-(-len(values) // width))
     for element, value in enumerate(values):
         if value != 0:

@@ -1,7 +1,8 @@
-"""What concurrent lossless of block_exponent expects of a bucket's next round, tile by tile, in plain Python.
+"""The forecast of concurrent lossless with block_exponent for a bucket's next round, tile by tile.
 
-From its description: room for the largest count of each block in the last four rounds, five percent and three
-standard deviations more; an exponent one above the largest, the larger neighbour's where a block was empty.
+Written from its description: room for the largest count of each block in the last four rounds, five percent
+and three standard deviations more; an exponent one above the largest, the larger neighbour's where a block
+was empty.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def seen(gradients: Sequence[Sequence[float]], block_elements: int) -> Seen:
 
 
 def missed(history: Sequence[Seen], actual: Seen, sizes: Sizes) -> tuple[int, int]:
-    """How many tiles outgrow what was forecast, and how many have members."""
+    """How many tiles exceed their forecast, and how many have members."""
     last = history[-4:]
     room = [_room(max(counts)) for counts in zip(*[one.members for one in last], strict=True)]
     expected = _exponents([one.exponents for one in last])
@@ -64,7 +65,7 @@ def _room(members: int) -> int:
 
 
 def _capacity(tile: range, room: int, sizes: Sizes) -> float:
-    """Members that a tile's table surely holds; those of a tile sent whole are not limited."""
+    """Members that a tile's table always holds; no limit for a tile that is sent whole."""
     if room == 0:
         return 0
     rows = math.ceil((math.ceil(room / sizes.load) + COUNTERS_EXTRA) / 3)

@@ -11,7 +11,7 @@ import numpy as np
 
 
 def scale_of(exponent: int, workers: int) -> np.float32:
-    """What words below 2^exponent are multiplied by, so that the sum of up to 255 workers fits int32."""
+    """Factor for words below 2^exponent, so that the sum of up to 255 workers fits int32."""
     scale: np.float32 = np.float32(2**31 - 1) / np.ldexp(np.float32(workers), exponent)
     return scale
 

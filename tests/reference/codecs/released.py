@@ -1,4 +1,4 @@
-"""What the released code of Li et al. computes, in plain Python: index cells, flags, one table, estimates.
+"""The released code of Li et al. in plain Python: index cells, flags, one table, estimates.
 
 Written from its description: blocks of 1024 that keep their lanes, three rows and signs by MurmurHash3 of the
 block, a row for every `ratio` blocks; in float32 the lowest bit of a member's mantissa is a flag.
@@ -62,7 +62,7 @@ def sketch(values: Sequence[float], chosen: Mapping[int, Choices], counters: int
 
 
 def peel(merged: Sequence[np.float32], chosen: Mapping[int, Choices]) -> Peeled:
-    """In every round, take out all members that stand alone in a counter when it begins."""
+    """In every round, take out all members that are alone in a counter when it begins."""
     left = list(merged)
     hits: dict[int, list[int]] = {}
     for element, three in chosen.items():

@@ -346,7 +346,7 @@ CAUSES = {
 EXPLAINS = {
     "switchml": {DUPLICATE, REORDER, CLEARED},
     "atp": {DUPLICATE, REORDER, CLEARED},
-    "timed": set(),  # a slot's timer ends it, whoever began it
+    "timed": set(),  # a slot's timer ends it, whichever worker began it
     "tree": {DUPLICATE},  # no worker sends again, so no packet overtakes its copy
 }
 
