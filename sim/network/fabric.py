@@ -117,7 +117,7 @@ class Fabric:
     def drain(self) -> None:
         """Run until packets in flight have arrived and void timers have expired, after all awaited events.
 
-        Traffic that never ends, such as messages to a crashed host, is abandoned after the patience of a stall.
+        Traffic that never ends, such as messages to a crashed host, is abandoned after the same patience.
         """
         progress = -1
         while self.engine.next_event_ps() is not None and progress != self.engine.progress:

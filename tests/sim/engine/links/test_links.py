@@ -261,7 +261,7 @@ def test_a_link_too_slow_for_the_clock_is_refused_in_words() -> None:
     with pytest.raises(RuntimeError) as caught:
         sim.run(10**18)
     assert str(caught.value) == (
-        "what waits on link h0->s0 takes longer than 576460752303423488 ps, the longest that fits the "
+        "the backlog of link h0->s0 takes longer than 576460752303423488 ps, the most that fits the "
         "engine's clock"
     )
     with pytest.raises(ValueError, match="a link's rate is 1 bps or more, found 0"):
