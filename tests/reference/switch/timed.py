@@ -93,7 +93,7 @@ class TimedSwitch:
             pair[:] = [Row(self._time_out), Row(self._time_out)]
 
     def _start(self, row: Row, child: int, chunk: Chunk) -> None:
-        """A row starts anew, whatever became of its last turn."""
+        """Restart a row for a new turn, whether or not its last turn was complete."""
         row.turn, row.bitmap, row.is_emitted, row.cause = chunk.turn, 1 << child, False, chunk
         row.register.overwrite(operand_of(self.fabric, self.job, child, chunk))
         cause = chunk.cause
@@ -108,7 +108,7 @@ class TimedSwitch:
         self._complete(row, chunk)
 
     def _complete(self, row: Row, chunk: Chunk) -> None:
-        """Send the result if nobody is missing."""
+        """Send the result if no worker is missing."""
         if row.bitmap != (1 << len(self.workers)) - 1:
             return
         self.counters["results"] += 1

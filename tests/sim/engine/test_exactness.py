@@ -1,4 +1,4 @@
-"""The compiled engine under stress: whatever is lost, dropped or reused, results are exact."""
+"""The compiled engine under stress: results are exact under loss, drops and reuse of slots."""
 
 from __future__ import annotations
 
