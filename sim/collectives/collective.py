@@ -11,7 +11,7 @@ import simpy
 from netfold.homomorphic.codec import Merged, Message
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.network.fabric import Fabric
-from netfold.sim.network.host_time import Hosts
+from netfold.sim.network.host_time import HostTimes
 from netfold.sim.workload.device import Device
 
 OPERATIONS_KEPT = 64
@@ -24,7 +24,7 @@ class RunContext:
 
     environment: simpy.Environment
     fabric: Fabric
-    hosts: Hosts
+    hosts: HostTimes
     nodes: tuple[int, ...]  # of each worker
     device: Device
     seed: int

@@ -1,1 +1,1 @@
-"""Why nothing moves: the cause of a stall, from what workers, slots and links show."""
+"""The diagnosis of a stall, from the state of workers, slots and links."""

@@ -1,4 +1,4 @@
-"""What became of packets on links, and what that says about why nothing gets through."""
+"""Per-link packet outcomes, the evidence for a stall diagnosis."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from netfold.switch.programs import names_of
 from netfold.topologies.routing import Network
 
 _NAMES = {Fate.DUPLICATE: "duplicate", Fate.REORDER: "reorder", Fate.FLIP: "corruption"}
-_DID = {Fate.DUPLICATE: "copied", Fate.REORDER: "held up", Fate.FLIP: "flipped bits of"}
+_DID = {Fate.DUPLICATE: "copied", Fate.REORDER: "delayed", Fate.FLIP: "flipped bits of"}
 
 
-class LinkFate(NamedTuple):
-    """Packets put on a link in some stretch of time."""
+class LinkOutcomes(NamedTuple):
+    """What happened to the packets put on a link in a time interval."""
 
     sent: int
     lost: int  # of those sent
-    dropped: int  # refused, not sent
-    waiting: int = 0  # taken and not arrived at the end of the stretch
+    dropped: int  # not sent: its buffer was full
+    waiting: int = 0  # sent and not arrived at the end of the interval
     is_down: bool = False
-    grown: int = 0  # by how much more waits than at its begin
+    grown: int = 0  # increase of `waiting` over the interval
 
     @property
     def tried(self) -> int:
-        """Packets that were to go over the link."""
+        """Packets offered to the link."""
         return self.sent + self.dropped
 
 
-def fates(
+def link_outcomes(
     before: Sequence[Mapping[str, int]] | None,
     after: Sequence[Mapping[str, int]],
     down: Collection[int] = (),
-) -> list[LinkFate]:
-    """What happened on each link between two readings of its counters; `before` None: since the start.
+) -> list[LinkOutcomes]:
+    """Outcomes on each link between two readings of its counters; `before` None: since the start.
 
     `down` are the links that are down at the second reading.
     """
@@ -47,96 +47,103 @@ def fates(
         is_down = link in down
         waiting = now["in_flight_packets"]
         grown = waiting - then.get("in_flight_packets", 0)
-        found.append(LinkFate(sent, lost, dropped, waiting, is_down, grown))
+        found.append(LinkOutcomes(sent, lost, dropped, waiting, is_down, grown))
     return found
 
 
-def trouble(
-    network: Network, fates: Sequence[LinkFate], links: Sequence[int], packet_bytes: int
+def why_undelivered(
+    network: Network, outcomes: Sequence[LinkOutcomes], links: Sequence[int], packet_bytes: int
 ) -> Cause | None:
-    """What keeps packets of one size from passing some links, the worst first; None if nothing does."""
-    if cause := closed(network, fates, links, packet_bytes):
+    """Why packets of one size do not pass some links, blocked links first; None if all pass."""
+    if cause := why_blocked(network, outcomes, links, packet_bytes):
         return cause
     for link in links:
-        cause = _leaky(network.link_names[link], fates[link])
+        cause = _why_lossy(network.link_names[link], outcomes[link])
         if cause:
             return cause
     return None
 
 
-def closed(
-    network: Network, fates: Sequence[LinkFate], links: Sequence[int], packet_bytes: int
+def why_blocked(
+    network: Network, outcomes: Sequence[LinkOutcomes], links: Sequence[int], packet_bytes: int
 ) -> Cause | None:
-    """The first of some links that nothing passes; None if something passes each."""
-    causes = (_closed(network, link, fates[link], packet_bytes) for link in links)
+    """Why the first link that passes no packets is blocked; None if each passes some."""
+    causes = (_why_link_blocked(network, link, outcomes[link], packet_bytes) for link in links)
     return next((cause for cause in causes if cause), None)
 
 
-def once_only(
+def why_not_repeated(
     network: Network,
     program: str,
-    since_start: tuple[Sequence[LinkFate], Sequence[Disturbance]],
+    since_start: tuple[Sequence[LinkOutcomes], Sequence[Disturbance]],
     links: Sequence[int],
     cleared: str,
 ) -> Cause | None:
-    """What a program that sends everything once does not survive; None if there was nothing of the kind.
+    """Why a program without retransmission stalls; None if nothing was lost, duplicated or cleared.
 
-    What is sent once can be lost at any time. `cleared` says which switch lost its registers and when, or is
-    empty.
+    `since_start` counts from the start of the run: such a program recovers from no loss. `cleared` says which
+    switch lost its registers and when, or is empty.
     """
-    fates, disturbances = since_start
+    outcomes, disturbances = since_start
     facts, advice = [], []
     if cleared:
         facts.append(cleared)
         advice.append("no switch_reboot")
-    losing = [link for link in links if fates[link].lost + fates[link].dropped]
+    losing = [link for link in links if outcomes[link].lost + outcomes[link].dropped]
     if losing:
-        worst = max(losing, key=lambda link: fates[link].lost + fates[link].dropped)  # of equals the first
-        fate = fates[worst]
-        lost = f"{fate.lost + fate.dropped} of {fate.tried} packets"
+        worst = max(
+            losing, key=lambda link: outcomes[link].lost + outcomes[link].dropped
+        )  # of equal ones the first
+        outcome = outcomes[worst]
+        lost = f"{outcome.lost + outcome.dropped} of {outcome.tried} packets"
         facts.append(f"link {network.link_names[worst]} lost {lost}")
-        advice.append("a network that loses nothing")
-    for fact in _disturbed(network, [one for one in disturbances if one.fate == Fate.DUPLICATE], links):
+        advice.append("a network without loss")
+    for fact in _disturbance_facts(
+        network, [one for one in disturbances if one.fate == Fate.DUPLICATE], links
+    ):
         facts.append(f"{fact}, where a late copy counts as the slot's next packet")
         advice.append("no duplicate")
     if not facts:
         return None
     tried = ", ".join(dict.fromkeys(advice))
     other = names_of(lambda spec: spec.timeouts is not None)[0]
-    return Cause(f"{listed(facts)}, and program {program} never sends again", f"{tried}, or program {other}")
+    return Cause(f"{listed(facts)}, and program {program} never retransmits", f"{tried}, or program {other}")
 
 
-def broken(network: Network, disturbances: Sequence[Disturbance], links: Sequence[int]) -> Cause | None:
-    """What keeps messages of several packets from getting through links whole; None if nothing does.
+def why_incomplete(
+    network: Network, disturbances: Sequence[Disturbance], links: Sequence[int]
+) -> Cause | None:
+    """Why messages of several packets do not arrive complete; None if no fault broke their order.
 
-    A front end, or a worker's network card, discards what is left of a message after a gap in its numbers.
+    A front end, or a worker's network card, discards the rest of a message after a gap in its numbers.
     """
-    rule = "a message counts only if its packets come one right behind the other"
-    return _disturbing(network, disturbances, links, (rule, "message_packets: 1"))
+    rule = "a message counts only if its packets arrive in order and without a gap"
+    return _why_disturbed(network, disturbances, links, (rule, "message_packets: 1"))
 
 
-def late(network: Network, disturbances: Sequence[Disturbance], links: Sequence[int]) -> Cause | None:
-    """What lets packets of a unit come when its slot is at a later one; None if nothing does."""
-    rule = "a packet that comes late counts for a later unit of its slot"
-    return _disturbing(network, disturbances, links, (rule, "a shorter delay of it"))
+def why_late(network: Network, disturbances: Sequence[Disturbance], links: Sequence[int]) -> Cause | None:
+    """Why packets of a unit arrive when its slot serves a later one; None if no fault caused it."""
+    rule = "a late packet counts for a later unit of its slot"
+    return _why_disturbed(network, disturbances, links, (rule, "a shorter delay of it"))
 
 
-def misread(
+def why_diverged(
     network: Network, disturbances: Sequence[Disturbance], links: Sequence[int], workers: Sequence[int]
 ) -> Cause | None:
-    """Why some workers send what the others do not; None if nothing flipped bits on the links to them."""
+    """Why some workers send units that others do not; None if no bits flipped on the links to them."""
     flips = [one for one in disturbances if one.fate == Fate.FLIP]
-    facts = _disturbed(network, flips, links)
+    facts = _disturbance_facts(network, flips, links)
     if not facts:
         return None
     return Cause(
-        f"{workers_listed(workers)} read damaged words ({listed(facts)}), and so sent what the others do not",
+        f"{workers_listed(workers)} received corrupted words ({listed(facts)}), "
+        "and therefore sent what the others do not",
         "no corruption with `detected: false` in `faults`",
     )
 
 
-def gone(worker: int, switch: str, cleared: str) -> Cause:
-    """A result that one worker has, and the switch has not for the others; `cleared` says since when."""
+def why_result_lost(worker: int, switch: str, cleared: str) -> Cause:
+    """Why one worker has a result that the switch has not for the others; `cleared`: when it lost it."""
     has_it = f"worker {worker} already has this result, so it never sends the unit again"
     if not cleared:
         return Cause(
@@ -146,7 +153,7 @@ def gone(worker: int, switch: str, cleared: str) -> Cause:
     return Cause(
         f"{has_it}: {switch} lost the slot after it was complete ({cleared}), before every worker had the "
         "result",
-        f"no switch_reboot, no loss beside it, or {_surviving()}",
+        f"no switch_reboot, no loss together with it, or {_surviving()}",
     )
 
 
@@ -156,8 +163,8 @@ def _surviving() -> str:
     )
 
 
-def disagreement(switch: str, state: SlotState, cleared: str) -> Cause:
-    """A bitmap that is full beside a counter that is not; `cleared` says when the registers were."""
+def why_bitmap_full(switch: str, state: SlotState, cleared: str) -> Cause:
+    """Why a bitmap is full and its counter is not; `cleared`: when the registers were cleared."""
     found = (
         f"bitmap and counter of {switch} disagree after a fault: all {state.children_count} "
         f"children are marked, the counter waits for {state.missing_count} more"
@@ -167,21 +174,23 @@ def disagreement(switch: str, state: SlotState, cleared: str) -> Cause:
     return Cause(found, "fewer `faults`, to find the one that causes it")
 
 
-def _disturbing(
-    network: Network, disturbances: Sequence[Disturbance], links: Sequence[int], says: tuple[str, str]
+def _why_disturbed(
+    network: Network, disturbances: Sequence[Disturbance], links: Sequence[int], consequence: tuple[str, str]
 ) -> Cause | None:
-    """What faults did on some links, by which rule it matters, and what else than no fault helps."""
-    rule, help = says
+    """A cause from the faults that struck on some links; `consequence`: why they matter, and a remedy."""
+    rule, remedy = consequence
     met = [one for one in disturbances if one.fate != Fate.FLIP and set(one.links) & set(links)]
     if not met:
         return None
     kinds = dict.fromkeys(_NAMES[one.fate] for one in met)
-    advice = f"no {' and no '.join(kinds)} in `faults`, or {help}"
-    return Cause(f"{listed(_disturbed(network, met, links))}, and {rule}", advice)
+    advice = f"no {' and no '.join(kinds)} in `faults`, or {remedy}"
+    return Cause(f"{listed(_disturbance_facts(network, met, links))}, and {rule}", advice)
 
 
-def _disturbed(network: Network, disturbances: Sequence[Disturbance], links: Sequence[int]) -> list[str]:
-    """What faults did to packets that arrived, of those faults that name one of some links."""
+def _disturbance_facts(
+    network: Network, disturbances: Sequence[Disturbance], links: Sequence[int]
+) -> list[str]:
+    """What faults on some links did to packets that arrived, in words."""
     facts = []
     for one in disturbances:
         names = [network.link_names[link] for link in one.links if link in set(links)]
@@ -191,22 +200,22 @@ def _disturbed(network: Network, disturbances: Sequence[Disturbance], links: Seq
     return facts
 
 
-def _closed(network: Network, link: int, fate: LinkFate, packet_bytes: int) -> Cause | None:
-    """A link that nothing passes."""
+def _why_link_blocked(network: Network, link: int, outcome: LinkOutcomes, packet_bytes: int) -> Cause | None:
+    """Why a link passes no packets."""
     name = network.link_names[link]
-    if fate.is_down and fate.waiting + fate.dropped:
-        refused = f", and it refused {fate.dropped} for want of room" if fate.dropped else ""
-        packets = "packet waits" if fate.waiting == 1 else "packets wait"
+    if outcome.is_down and outcome.waiting + outcome.dropped:
+        refused = f", and it refused {outcome.dropped} because its buffer is full" if outcome.dropped else ""
+        packets = "packet waits" if outcome.waiting == 1 else "packets wait"
         return Cause(
-            f"link {name} is down: {fate.waiting} {packets} for it{refused}",
-            "an end to its link_down or switch_reboot in `faults` (`for`)",
+            f"link {name} is down: {outcome.waiting} {packets} for it{refused}",
+            "a limited duration (`for`) of its link_down or switch_reboot in `faults`",
         )
-    if fate.sent and fate.lost == fate.sent:
+    if outcome.sent and outcome.lost == outcome.sent:
         return Cause(
-            f"link {name} loses every packet ({fate.lost} of {fate.sent})",
+            f"link {name} loses every packet ({outcome.lost} of {outcome.sent})",
             "a loss below 100% for it in `faults`",
         )
-    if not fate.dropped or fate.sent:
+    if not outcome.dropped or outcome.sent:
         return None
     buffer_bytes = int(network.buffer_bytes[link])
     if not network.is_host[network.link_source[link]] and buffer_bytes < packet_bytes:
@@ -217,23 +226,23 @@ def _closed(network: Network, link: int, fate: LinkFate, packet_bytes: int) -> C
     return None
 
 
-def _leaky(name: str, fate: LinkFate) -> Cause | None:
-    """A link that too little passes."""
-    if fate.dropped:
+def _why_lossy(name: str, outcome: LinkOutcomes) -> Cause | None:
+    """Why a link passes too few packets."""
+    if outcome.dropped:
         return Cause(
-            f"the buffer of link {name} is too small for what always meets in it "
-            f"({fate.dropped} of {fate.tried} packets refused)",
+            f"the buffer of link {name} is too small for the traffic that meets there "
+            f"({outcome.dropped} of {outcome.tried} packets refused)",
             "a larger topology.buffer, or fewer slots",
         )
-    if 2 * fate.grown > fate.sent:
+    if 2 * outcome.grown > outcome.sent:
         return Cause(
-            f"link {name} is slower than what is put on it: {fate.waiting} packets wait for it",
+            f"link {name} is too slow for its traffic: {outcome.waiting} packets wait for it",
             "a higher rate for it (link_rate in `faults`), a longer collective.timeout, or fewer slots",
         )
-    if fate.lost:
+    if outcome.lost:
         return Cause(
-            f"link {name} loses so much that no message gets through whole "
-            f"({fate.lost} of {fate.sent} packets)",
+            f"link {name} loses so many packets that no message arrives complete "
+            f"({outcome.lost} of {outcome.sent} packets)",
             "less loss in `faults`, or fewer packets per message",
         )
     return None

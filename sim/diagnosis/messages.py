@@ -1,39 +1,39 @@
-"""Why a message from host to host is not delivered, and helpers that all diagnoses share."""
+"""Diagnosis of host-to-host messages that are not delivered, and helpers shared by all diagnoses."""
 
 from __future__ import annotations
 
-from netfold.sim.diagnosis.links import trouble
+from netfold.sim.diagnosis.links import why_undelivered
 from netfold.sim.diagnosis.report import CRASH_ADVICE, Cause, StuckMessage
-from netfold.sim.diagnosis.snapshot import CRASHED, Scene, WaitingFlow
+from netfold.sim.diagnosis.snapshot import CRASHED, Snapshot, WaitingFlow
 from netfold.topologies.routing import path
 
 
-def stuck_message(scene: Scene, flow: WaitingFlow) -> StuckMessage:
+def stuck_message(snapshot: Snapshot, flow: WaitingFlow) -> StuckMessage:
     """A row for a message, with its likely cause."""
-    nodes = scene.network.nodes
-    there = path(scene.network, flow.source, flow.target, flow.route)
-    back = path(scene.network, flow.target, flow.source, flow.route)
+    nodes = snapshot.network.nodes
+    there = path(snapshot.network, flow.source, flow.target, flow.route)
+    back = path(snapshot.network, flow.target, flow.source, flow.route)
     cause = next(
         (
             Cause(f"{nodes[node]} has crashed", CRASH_ADVICE)
             for node in (flow.source, flow.target)
-            if has_crashed(scene, node)
+            if has_crashed(snapshot, node)
         ),
         None,
     )
-    cause = cause or trouble(scene.network, scene.fates, there + back, flow.packet_bytes)
-    cause = cause or unknown(f"from {nodes[flow.source]} to {nodes[flow.target]} and back")
-    age_ps = scene.time_ps - flow.opened_ps
-    return StuckMessage(scene.names[flow.owner], nodes[flow.source], nodes[flow.target], age_ps, cause)
+    cause = cause or why_undelivered(snapshot.network, snapshot.outcomes, there + back, flow.packet_bytes)
+    cause = cause or unknown_cause(f"from {nodes[flow.source]} to {nodes[flow.target]} and back")
+    age_ps = snapshot.time_ps - flow.opened_ps
+    return StuckMessage(snapshot.names[flow.owner], nodes[flow.source], nodes[flow.target], age_ps, cause)
 
 
-def has_crashed(scene: Scene, node: int) -> bool:
+def has_crashed(snapshot: Snapshot, node: int) -> bool:
     """Whether a fault has stopped a host."""
-    return any(note.node == node and note.what == CRASHED for note in scene.notes)
+    return any(event.node == node and event.what == CRASHED for event in snapshot.node_events)
 
 
-def unknown(way: str) -> Cause:
-    """The cause where nothing points to one."""
+def unknown_cause(way: str) -> Cause:
+    """The cause where no evidence points to one."""
     return Cause(
         f"unknown: no link on the path {way} drops or loses packets",
         "fewer `faults`, to find the one that causes it",

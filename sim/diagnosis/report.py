@@ -13,7 +13,7 @@ NAMES_MAX = 6  # in one list
 GROUPS_MAX = 3  # causes with a sentence each
 IDLE_MAX = 3  # workers with a sentence each
 ROWS_MAX = 64  # of each kind that a run folder keeps
-CRASH_ADVICE = "take the crash out of `faults`: a job needs every worker"
+CRASH_ADVICE = "remove the crash from `faults`: a job needs every worker"
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Cause:
 
     why: str
     advice: str
-    is_consequence: bool = False  # of what other rows say
-    is_unknown: bool = False  # nothing points to one
+    is_consequence: bool = False  # of the causes of other rows
+    is_unknown: bool = False  # no evidence points to one
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class StuckSlot:
     stream: int
     unit: int
     waiting: tuple[int, ...]  # workers
-    missing: tuple[str, ...]  # "worker 2", "switch leaf1": what its bitmap lacks
-    missing_count: int  # what its counter still waits for
+    missing: tuple[str, ...]  # "worker 2", "switch leaf1": children whose bit is not set
+    missing_count: int  # packets that its counter still waits for
     age_ps: int  # since the first waiting worker opened its stream
     last_event: str  # at this slot
     cause: Cause
@@ -71,7 +71,7 @@ class IdleWorker:
 
     job: str
     worker: int
-    what: str  # it does, or has happened to it
+    what: str  # its activity, or the fault that stopped it
     is_crashed: bool = False
 
     def __str__(self) -> str:
@@ -80,7 +80,7 @@ class IdleWorker:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Why a variant cannot finish. Rows are in the order of jobs, streams, units; of messages, of sending."""
+    """Why a variant cannot finish. Slots are ordered by job, stream and unit; messages by their start."""
 
     time_ps: int
     quiet_ps: int  # no progress for at least this long
@@ -99,7 +99,7 @@ class Diagnosis:
         )
 
     def __str__(self) -> str:
-        """The likely cause in the first line; then what to try, who waits for what, and the rest."""
+        """The likely cause in the first line; then what to try, which workers wait, and other facts."""
         roots = [row for row in self.slots if not row.cause.is_consequence]
         groups = sorted(_by_cause([*roots, *self.messages]), key=lambda group: group[0].is_unknown)
         lines = self._without_traffic() if not groups else []
@@ -114,7 +114,7 @@ class Diagnosis:
             lines.append(f"{more} more {'causes are' if more > 1 else 'cause is'} in summary.json")
         if later := len(self.slots) - len(roots):
             lines.append(f"{later} more wait behind these, as the workers they lack are stuck in them")
-        if not self.messages:  # their senders and receivers are named already
+        if not self.messages:  # which name their senders and receivers
             lines += self._idle_lines()
         quiet = "no traffic can make progress"
         if self.quiet_ps:
@@ -128,11 +128,11 @@ class Diagnosis:
         if not crashed:
             return [nothing]
         has = "have" if len(set(crashed)) > 1 else "has"
-        why = f"{workers_listed(crashed)} {has} crashed, and a step is over when all workers are"
+        why = f"{workers_listed(crashed)} {has} crashed, and a step ends when all workers have finished it"
         return [f"likely cause: {why}", f"try: {CRASH_ADVICE}", nothing]
 
     def _idle_lines(self) -> list[str]:
-        """What the first workers do that do not wait for a slot."""
+        """Activities of the first workers that do not wait for a slot."""
         lines = [str(worker) for worker in self.idle[:IDLE_MAX]]
         if more := len(self.idle) - len(lines):
             lines.append(f"{more} more {'are' if more > 1 else 'is'} not in an exchange")
@@ -140,13 +140,13 @@ class Diagnosis:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for the run folder: the first rows of each kind, and how many there were."""
-        kept = asdict(self)
+        data = asdict(self)
         for kind in ("slots", "messages"):
-            rows = kept[kind]
-            kept[f"{kind}_count"] = len(rows)
-            kept[kind] = [_plain(row) for row in rows[:ROWS_MAX]]
-        kept["idle"] = [str(worker) for worker in self.idle]
-        return kept
+            rows = data[kind]
+            data[f"{kind}_count"] = len(rows)
+            data[kind] = [_plain(row) for row in rows[:ROWS_MAX]]
+        data["idle"] = [str(worker) for worker in self.idle]
+        return data
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
@@ -185,13 +185,13 @@ def _by_cause(
 
 
 def _waiting(rows: list[StuckSlot | StuckMessage], has_example: bool) -> str:
-    """Who waits for what, perhaps with the first row as an example."""
+    """Which workers wait for how many slots, with the first row as an optional example."""
     slots = [row for row in rows if isinstance(row, StuckSlot)]
     of_jobs = _of_jobs(row.job for row in rows)
     if slots:
-        who = workers_listed(worker for row in slots for worker in row.waiting)
-        verb = "wait" if who.startswith("workers") else "waits"
-        waiting = f"{who}{of_jobs} {verb} for {_counted(slots, 'slot')}"
+        workers = workers_listed(worker for row in slots for worker in row.waiting)
+        verb = "wait" if workers.startswith("workers") else "waits"
+        waiting = f"{workers}{of_jobs} {verb} for {_counted(slots, 'slot')}"
     else:
         waiting = f"{_counted(rows, 'message')}{of_jobs} in flight"
     return f"{waiting}, first {rows[0]}" if has_example else waiting
@@ -206,5 +206,5 @@ class StuckError(RunError):
 
     def __init__(self, diagnosis: Diagnosis) -> None:
         super().__init__(str(diagnosis))
-        self.args = (diagnosis,)  # what pickle calls __init__ with
+        self.args = (diagnosis,)  # pickle passes these to __init__
         self.diagnosis = diagnosis

@@ -6,20 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from netfold.sim.diagnosis.links import LinkFate
+from netfold.sim.diagnosis.links import LinkOutcomes
 from netfold.sim.engine.interface import Disturbance, Job, Outstanding, PointView, SlotState
 from netfold.topologies.routing import Network
 
-CRASHED, CLEARED = "crashed", "registers cleared"  # what notes say
+CRASHED, CLEARED = "crashed", "registers cleared"  # what happened to a node
 HAS_CRASHED = "has crashed"  # activity of a crashed worker
 Child = tuple[str, int]  # ("worker", rank) or ("point", number)
 
 
-class Observed(Protocol):
+class InspectableEngine(Protocol):
     """An engine whose switches and workers can be inspected."""
 
     def outstanding(self, job: int) -> list[Outstanding]:
-        """Units that workers wait for."""
+        """Units that the job's workers wait for."""
         ...
 
     def slot_state(self, job: int, point: int, slot: int, version: int) -> SlotState:
@@ -27,7 +27,7 @@ class Observed(Protocol):
         ...
 
     def job_points(self, job: int) -> Sequence[PointView]:
-        """Every point's switch and its children, the root first."""
+        """The switch and the children of every point, the root first."""
         ...
 
 
@@ -42,15 +42,15 @@ class WaitingFlow(NamedTuple):
     owner: int = 0  # job of the variant
 
 
-class Tenant(NamedTuple):
+class JobOnSwitch(NamedTuple):
     """A job that has slots on switches."""
 
-    owner: int  # index of the job in the variant; ring jobs have no slots, so the engine counts differently
+    owner: int  # index of the job in the variant; the engine numbers only jobs with slots
     job: Job
 
 
-class Note(NamedTuple):
-    """Something that a fault did to a node."""
+class NodeEvent(NamedTuple):
+    """A fault that struck a node."""
 
     time_ps: int
     node: int
@@ -65,18 +65,18 @@ class Opened(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Scene:
+class Snapshot:
     """The state of the network at a stall."""
 
     network: Network
     names: Sequence[str]  # of the variant's jobs if there are several, else one empty name
-    tenants: Sequence[Tenant]  # by the engine's number
+    jobs: Sequence[JobOnSwitch]  # by the engine's number
     time_ps: int
     quiet_ps: int
-    fates: Sequence[LinkFate]  # of each link, over the last part of the stall
-    totals: Sequence[LinkFate]  # of each link, since the start
+    outcomes: Sequence[LinkOutcomes]  # of each link, over the last part of the stall
+    total_outcomes: Sequence[LinkOutcomes]  # of each link, since the start
     disturbances: Sequence[Disturbance]  # since the start
     opened: Mapping[tuple[int, int], Opened]  # by the engine's number and worker
     flows: Sequence[WaitingFlow]
-    notes: Sequence[Note]
-    doing: Mapping[tuple[int, int], str]  # activity of a worker, by job of the variant and worker
+    node_events: Sequence[NodeEvent]
+    activities: Mapping[tuple[int, int], str]  # of workers, by job of the variant and worker

@@ -1,4 +1,4 @@
-"""The engine's face: opens streams and flows, runs the compiled loop, hands out what is done."""
+"""The engine's Python interface: open streams and flows, run the compiled loop, return completions."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from netfold.sim.engine.links.link import PACKET_BYTES_MAX
 from netfold.sim.engine.loop.loop import run_until
 from netfold.sim.engine.observe.views import EngineViews
 from netfold.sim.engine.setup import allocate, control, jobs
-from netfold.sim.engine.setup.keep_alive import Lent
-from netfold.sim.engine.setup.lock_step import LockStep, Shape
+from netfold.sim.engine.setup.keep_alive import KeepAlive
+from netfold.sim.engine.setup.lock_step import LockStep, StreamLayout
 from netfold.sim.engine.setup.segments import write_segments
 from netfold.sim.engine.tables import world as state
 from netfold.sim.engine.tables.addresses import address_of
@@ -33,7 +33,7 @@ from netfold.sim.engine.transports.flow import open_flow
 from netfold.sim.engine.transports.stream import open_stream
 from netfold.topologies.routing import Network
 
-EVENTS_MAX = 1_000_000  # that run without a pause, in which Python sees signals: some 0.1 s
+EVENTS_MAX = 1_000_000  # per call of the loop, some 0.1 s; between calls Python handles signals
 
 
 class Engine(EngineViews):
@@ -46,20 +46,22 @@ class Engine(EngineViews):
     seed
         Root of every keyed draw.
     rules
-        Faults on links, the first first.
+        Faults on links, in order of precedence.
     """
 
     def __init__(self, network: Network, seed: int, rules: Sequence[Rule] = ()) -> None:
         self.network = network
         self.world = allocate.new_world(network, rules, seed)
-        # A fault may double every packet that an event sends, or give it words of its own.
+        # A fault may duplicate every packet that an event sends, or give it a payload row.
         self._copies = 2 if any(rule.fate.copies for rule in rules) else 1
-        self.on_pause: Callable[[], None] = lambda: None  # called now and then while `run` goes on
-        self._lent = Lent()
+        self.on_pause: Callable[[], None] = lambda: None  # called between batches of events in `run`
+        self._keep_alive = KeepAlive()
         self._lock_step = LockStep()
         self._flows_count = 0
         self._jobs: list[Job] = []
-        self._forgotten: defaultdict[int, int] = defaultdict(int)  # retransmissions of flows, by job
+        self._closed_retransmissions: defaultdict[int, int] = defaultdict(
+            int
+        )  # retransmissions of flows, by job
         self._reserve = 8  # packets that one event may take
         self._payload_reserve = 1
         self._make_room(64)
@@ -69,21 +71,21 @@ class Engine(EngineViews):
         self.world.clock[0].is_logging = 1
 
     def next_event_ps(self) -> int | None:
-        """Time of the next event, void timers included; None if nothing is going on."""
+        """Time of the next event, void timers included; None if no event is left."""
         clock = self.world.clock[0]
         if clock.done_count:  # a stream that was complete as soon as it opened
             return int(clock.now_ps)
         return int(self.world.heap[0].time_ps) if clock.heap_count else None
 
     def advance(self, time_ps: int) -> None:
-        """Let time pass up to an instant before which nothing happens; events at it are still to come."""
+        """Set the time, to no later than the next event; events at that time are not processed yet."""
         following = self.next_event_ps()
         if time_ps < self.now_ps or (following is not None and following < time_ps):
             raise RuntimeError(f"cannot advance from {self.now_ps} ps past {following} ps to {time_ps} ps")
         self.world.clock[0].now_ps = time_ps
 
     def add_job(self, job: Job) -> int:
-        """Give a job its slots and one stream per worker; only before anything is sent."""
+        """Add a job with its slots and one stream per worker; only before the first packet."""
         if self.world.clock[0].order > 0:
             raise RuntimeError("a job cannot be added once packets have been sent")
         check_size(job.frame, job.lanes)
@@ -98,22 +100,22 @@ class Engine(EngineViews):
     def open_stream(
         self, job: int, worker: int, segments: list[Segment], scaled: Scaled | None = None
     ) -> None:
-        """Start a worker's next stream now; its end is a `Completion`.
+        """Start a worker's next stream now; `run` returns a `Completion` at its end.
 
         Raises
         ------
         ValueError
-            No words, arrays of another shape or type, exponents that do not fit the units, or a stream unlike
-            that of another worker.
+            No words, arrays of another shape or type, exponents that do not fit the units, or a stream that
+            differs from another worker's.
         RuntimeError
             The worker's last stream is still open.
         """
         row = int(self.world.jobs[job].first_stream) + worker
         stream = self.world.streams[row]
         if stream.is_open:
-            raise RuntimeError(f"worker {worker} of job {job} has a stream open")
+            raise RuntimeError(f"worker {worker} of job {job} already has an open stream")
         units = write_segments(self.world, self._jobs[job].program, row, segments, scaled is not None)
-        shape = Shape.of(segments, scaled is not None)
+        shape = StreamLayout.of(segments, scaled is not None)
         self._lock_step.open(job, worker, int(stream.serial) + 1, shape, len(self._jobs[job].hosts))
         if self.world.hosts[int(stream.host)].away_until_ps == state.NEVER:
             return  # it has crashed
@@ -127,11 +129,11 @@ class Engine(EngineViews):
             stream.exponents, stream.agreed = address_of(scaled.exponents), address_of(scaled.agreed)
         stream.units_count = units + int(stream.lead)
         stream.serial += 1
-        self._lent.stream(row, segments, scaled)
+        self._keep_alive.stream(row, segments, scaled)
         self._make_room(self._reserve)
         if self._jobs[job].program.has_server:
             if sums := jobs.open_sums(self.world, job, int(stream.serial), units, shape.has_floats):
-                self._lent.sums(job, sums)
+                self._keep_alive.sums(job, sums)
             open_atp_stream(self.world, row)
         else:
             open_stream(self.world, row)
@@ -142,7 +144,7 @@ class Engine(EngineViews):
         Raises
         ------
         ValueError
-            Arrays of another shape or type, or a window that no acknowledgement would ever move.
+            Arrays of another shape or type, or `ack_every` outside of the window.
         """
         if not 1 <= flow.ack_every <= flow.window:
             raise ValueError(f"ack_every must be from 1 to the window, {flow.window}; found {flow.ack_every}")
@@ -153,7 +155,7 @@ class Engine(EngineViews):
             self.world = allocate.add_flows(self.world, max(8, row + 1, 2 * row), flow.window)
         number = self._flows_count
         last = self.world.flows[row]
-        self._forgotten[int(last.job)] += int(last.retransmitted_packets)
+        self._closed_retransmissions[int(last.job)] += int(last.retransmitted_packets)
         allocate.write_flow(self.world, row, number, flow)
         if flow.words is not None and flow.received is not None:
             allocate.check_words(flow.words, None, flow.words_count)
@@ -161,10 +163,10 @@ class Engine(EngineViews):
             self.world.flows[row].words = address_of(flow.words)
             self.world.flows[row].received = address_of(flow.received)
         self._flows_count += 1
-        self._lent.flow(row, flow)
+        self._keep_alive.flow(row, flow)
         self._make_room(self._copies * (2 * flow.window + 8))
         if self.world.hosts[flow.source].away_until_ps == state.NEVER:
-            self.world.flows[row].is_open = 1  # for ever: its source has crashed
+            self.world.flows[row].is_open = 1  # it stays open: its source has crashed
         else:
             open_flow(self.world, row)
         return number
@@ -175,7 +177,7 @@ class Engine(EngineViews):
         Raises
         ------
         BacklogError
-            More waits for a link than the clock can tell.
+            The backlog of a link takes longer than the clock can represent.
         RuntimeError
             The engine has failed.
         """
@@ -188,11 +190,11 @@ class Engine(EngineViews):
                 self.on_pause()
         clock = self.world.clock[0]
         if clock.unfinished:
-            raise RuntimeError("a compiled handler failed; what it said is printed above")
+            raise RuntimeError("a compiled handler failed; its error is printed above")
         if clock.overflowed_link:
             name = self.network.link_names[int(clock.overflowed_link) - 1]
             raise BacklogError(
-                f"what waits on link {name} takes longer than {BACKLOG_MAX_PS} ps, the longest that fits the "
+                f"the backlog of link {name} takes longer than {BACKLOG_MAX_PS} ps, the most that fits the "
                 "engine's clock"
             )
         completions = [self._completion(self.world.done[i]) for i in range(clock.done_count)]
@@ -206,7 +208,7 @@ class Engine(EngineViews):
         return Completion(self.now_ps, "stream", int(stream.job), int(stream.worker))
 
     def set_rate(self, link: int, rate_bps: int) -> None:
-        """Change a link's rate: what has not left its transmitter yet goes on at the new one.
+        """Change a link's rate; what has not left its transmitter continues at the new rate.
 
         Raises
         ------
@@ -216,15 +218,15 @@ class Engine(EngineViews):
         control.set_rate(self.world, link, rate_bps)
 
     def cut(self, link: int) -> None:
-        """Lose what is on the wire of a link; what waits, and what is put on it, waits for its end."""
+        """Take a link down: packets on its wire are lost, other packets wait until it is restored."""
         control.cut(self.world, link)
 
     def flush(self, link: int) -> None:
-        """Lose what waits on a link that is cut."""
+        """Lose the packets that wait on a link that is down."""
         control.flush(self.world, link)
 
     def restore(self, link: int) -> None:
-        """Let a link carry packets again, those first that wait."""
+        """Bring a link up again; waiting packets go first."""
         self._make_room(self._reserve)
         control.restore(self.world, link)
 
@@ -233,21 +235,21 @@ class Engine(EngineViews):
         control.clear(self.world, switch)
 
     def crash(self, host: int) -> None:
-        """Stop a host for ever."""
+        """Stop a host permanently."""
         self.world.hosts[host].away_until_ps = state.NEVER
 
     def pause(self, host: int, until_ps: int) -> None:
-        """Let what happens at a host wait."""
+        """Pause a host: its packets and timers wait until a time."""
         self.world.hosts[host].away_until_ps = max(until_ps, int(self.world.hosts[host].away_until_ps))
 
     def _make_room(self, reserve: int) -> None:
-        """See to it that one event finds room in every table."""
+        """Enlarge the tables until each has room for one event."""
         self._reserve = max(reserve, self._reserve)
         self.world = allocate.with_room(self.world, self._reserve, self._payload_reserve)
 
 
 def check_size(frame: Frame, lanes: int = 1) -> None:
-    """Raise ValueError if a packet is too long: the time of one at 1 bps has to fit the clock."""
+    """Raise ValueError if a packet is too long: its time at 1 bps must fit the clock."""
     size_bytes = max(frame.wire_bytes(lanes * frame.elements, first=True, last=True), frame.ack_bytes)
     if size_bytes > PACKET_BYTES_MAX:
         raise ValueError(f"a packet of {size_bytes}B is too long: {PACKET_BYTES_MAX}B at most on the wire")

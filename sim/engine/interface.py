@@ -1,4 +1,4 @@
-"""What an engine is told and what it answers: plain data, shared by the compiled engine and its reference."""
+"""Plain data that an engine takes and returns, shared by the compiled engine and its reference."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from netfold.switch.programs import default_program
 NEVER_PS = 2**63 - 1
 BACKLOG_MAX_PS = 2**59  # 6.7 days; with a packet of the largest size at 1 bps and the time, it fits int64
 TIME_MAX_PS = 2**61  # 26 days; delays and timeouts are far shorter, so their sums fit int64
-BACKOFF_MAX = 6  # a flow's timeout doubles at most so often
+BACKOFF_MAX = 6  # how often a flow's timeout doubles at most
 RULES_MAX = 64  # a link's rules are one word of bits
 
 
 class BacklogError(RuntimeError):
-    """A link is too slow for what waits for it: it would take longer than the clock can tell."""
+    """The backlog of a link takes longer than the engine's clock can represent."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Frame:
     name: str
     elements: int  # 32-bit words per full packet
     overhead_bytes: int  # wire bytes that are not payload
-    first_bytes: int = 0  # more on the first packet of a message
-    last_bytes: int = 0  # more on the last
+    first_bytes: int = 0  # extra on the first packet of a message
+    last_bytes: int = 0  # extra on the last
     ack_bytes: int = 84
 
     def wire_bytes(self, words: int, *, first: bool, last: bool) -> int:
@@ -42,11 +42,11 @@ class Frame:
 
 
 class Overflow(IntEnum):
-    """What becomes of an ADD whose sum leaves int32."""
+    """How an ADD handles a sum that leaves int32."""
 
     WRAP = 0  # modulo 2^32
     SATURATE = 1  # the nearest int32; later words may bring it back
-    STICKY = 2  # as SATURATE, and a word at or beyond ±(2^31 − 1) stays as it is
+    STICKY = 2  # as SATURATE, and a word at or beyond ±(2^31 − 1) does not change
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,12 @@ class Branch:
 
 @dataclass(frozen=True)
 class Server:
-    """A parameter server, and what its switch and workers keep."""
+    """A parameter server, and the sizes of its switch's and workers' state."""
 
     host: int  # node; no worker runs there
     entries: int  # aggregators of the switch, shared by all jobs on it
     window_max: int  # packets: entries that one worker's window cycles over
-    ecn_bytes: int  # a packet that finds so much waiting at a switch port is marked
+    ecn_bytes: int  # packets that find this backlog at a switch port are marked
     is_adaptive: bool = True  # whether marks shrink the window (AIMD)
     route: int = 0
 
@@ -89,7 +89,7 @@ class Job:
     program: ProgramSpec = field(default_factory=default_program)  # what its switches run
     overflow: Overflow = Overflow.WRAP
     branches: tuple[Branch, ...] = ()
-    homes: tuple[int, ...] = ()  # point of each worker; left out: all at the root
+    homes: tuple[int, ...] = ()  # point of each worker; empty: all at the root
     slot_timer_ps: int = 0  # slots with timers: longest that a slot waits
     lanes: int = 1  # result words per word sent: 8 if a message merges by TABLE_ADD
     server: Server | None = None  # of programs that have one
@@ -97,10 +97,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Shared:
-    """What the workers of a job have in common of the results of one message.
+    """Result words of one message that the workers of a job share.
 
-    The first worker that a result packet comes to writes its words into `words`. Whoever gets the same bits
-    writes nothing; whoever gets others writes them into a result of its own and marks the packet.
+    The first worker that receives a result packet writes its words into `words`. A worker that receives the
+    same bits writes nothing; one that receives other bits writes them into its `result` and marks the packet.
     """
 
     words: NDArray[Any]  # as `Segment.result`, one for all workers
@@ -111,7 +111,7 @@ class Shared:
 class Segment:
     """One message of a stream: C-contiguous arrays of 4-byte items; `result` is written in place.
 
-    With `shared`, `result` holds only the packets that `own` marks, and need not have been touched before.
+    With `shared`, `result` holds only the packets that `own` marks, and need not be initialised.
     """
 
     words: NDArray[Any]  # int32, uint32 or float32; float32 if scaled
@@ -132,24 +132,24 @@ class Segment:
 class Fate(IntEnum):
     """What a fault does to a packet that it strikes."""
 
-    LOSS = 0  # it vanishes on the wire
-    CORRUPTION = 1  # a bit flips, the receiving end sees it (frame check sequence) and discards the packet
-    FLIP = 2  # a bit of its words flips and nobody sees it
+    LOSS = 0  # the packet is lost on the wire
+    CORRUPTION = 1  # a bit flips; the receiver's frame check sequence detects it and discards the packet
+    FLIP = 2  # a bit of its words flips, undetected
     DUPLICATE = 3  # a copy follows it
-    REORDER = 4  # it arrives later, and others overtake it
+    REORDER = 4  # it arrives later, and others may overtake it
     BURST_LOSS = 5  # as LOSS, with a probability that depends on a state of the link
 
     @property
     def copies(self) -> bool:
-        """Whether it may take a second packet, or words of its own, for each packet that it strikes."""
+        """Whether it may need a second packet, or a payload row, for each packet that it strikes."""
         return self in (Fate.FLIP, Fate.DUPLICATE, Fate.REORDER)
 
 
 @dataclass(frozen=True)
 class Burst:
-    """A chain of two states per link (Gilbert 1960, Elliott 1963): each packet is one step of it.
+    """A loss model with two states per link (Gilbert 1960, Elliott 1963): each packet is a step of the chain.
 
-    The first packet finds the stationary distribution.
+    The chain starts in its stationary distribution.
     """
 
     good_to_bad: float  # probabilities, above 0
@@ -164,9 +164,9 @@ class Burst:
 
 @dataclass(frozen=True)
 class Rule:
-    """A fault on links: strikes packets at random, in a stretch of time.
+    """A fault on links: strikes packets at random, in a time interval.
 
-    Of each fate, the first rule that names a link at a time counts there, be its probability 0.
+    For each fate, only the first rule that names a link at a time applies, even if its probability is 0.
     """
 
     fate: Fate
@@ -210,7 +210,7 @@ class Flow:
     ack_every: int
     route: int
     key: int
-    job: int = 0  # whose retransmissions it counts to
+    job: int = 0  # that its retransmissions are counted for
 
 
 @dataclass(frozen=True)
@@ -229,19 +229,19 @@ class Outstanding:
 
 @dataclass(frozen=True)
 class SlotState:
-    """What one version of a slot holds at one point of a job's tree, and what happened there last."""
+    """State of one version of a slot at one point of a job's tree, and its last event."""
 
     children_seen: int  # bitmap
     children_count: int
-    missing_count: int  # what the slot's counter still waits for; it is separate state from the bitmap
+    missing_count: int  # packets that its counter waits for; the bitmap is separate state
     last_ps: int  # when its last packet was processed; −1: never
     last_child: int  # that packet's child; −1: none
-    last_verdict: str  # what the program did with that packet, "" if there was none
+    last_verdict: str  # of the program on that packet, "" if there was none
     is_answered: bool  # it holds its parent's result
 
 
 class Disturbance(NamedTuple):
-    """Packets that arrived, but not once, in order and whole: a fault copied, delayed or changed them."""
+    """Packets that arrived although a fault duplicated, delayed or changed them."""
 
     fate: Fate  # DUPLICATE, REORDER or FLIP
     packets_count: int

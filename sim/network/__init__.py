@@ -1,1 +1,1 @@
-"""The network in simulated time: the engine as a SimPy process, and the time of hosts."""
+"""The network in simulated time: the engine as a SimPy process, and the compute time of hosts."""

@@ -1,7 +1,7 @@
 """The network as one SimPy process.
 
 It runs the compiled engine up to the next SimPy event, and turns completions of the engine into SimPy events.
-Nothing above it sees a packet. It also detects stalls, and raises them with a diagnosis.
+It hides packets from the layers above. It detects stalls and raises them with a diagnosis.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 
 import simpy
 
-from netfold.sim.diagnosis.links import fates
+from netfold.sim.diagnosis.links import link_outcomes
 from netfold.sim.diagnosis.report import Diagnosis, StuckError
 from netfold.sim.diagnosis.slots import diagnose
-from netfold.sim.diagnosis.snapshot import Note, Opened, Scene, Tenant, WaitingFlow
+from netfold.sim.diagnosis.snapshot import JobOnSwitch, NodeEvent, Opened, Snapshot, WaitingFlow
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import TIME_MAX_PS, Completion, Flow, Job, Scaled, Segment
 
@@ -26,12 +26,12 @@ WATCHED_SHARE = 10  # a diagnosis looks at packet outcomes in the last tenth of 
 
 
 class Fabric:
-    """Opens streams and flows at the current time; each is an event that fires when it completes.
+    """Opens streams and flows at the current time; each returns an event that fires when it completes.
 
     Traffic is stalled when no unit or packet has made progress for `PATIENCE_TIMEOUTS` times
-    `timeout_max_ps`, the longest timeout of its traffic, and at least `PATIENCE_MIN_PS`. The patience starts
-    again with each unit or packet that gets through, each stream or flow that is opened, and at each change
-    that is announced (`expect_change`, `tell`).
+    `timeout_max_ps`, the longest timeout of its traffic, and at least `PATIENCE_MIN_PS`. The patience
+    restarts when a unit or packet makes progress, when a stream or flow opens, and at each announced change
+    (`expect_change`, `set_activity`).
     """
 
     def __init__(
@@ -46,26 +46,26 @@ class Fabric:
         self.wall_s = 0.0  # spent in the engine
         self._patience_ps = max(PATIENCE_MIN_PS, PATIENCE_TIMEOUTS * timeout_max_ps)
         self._alive_ps = 0  # last progress, or the last announced change
-        self._progress, self._progress_ps = 0, 0  # of the engine, and when it was last seen to make any
+        self._progress, self._progress_ps = 0, 0  # of the engine, and when it last changed
         self._watched: list[dict[str, int]] | None = None  # link counters when the last tenth began
-        self._tenants: list[Tenant] = []
+        self._jobs: list[JobOnSwitch] = []
         self._opened: dict[tuple[int, int], Opened] = {}
         self._flows: dict[int, WaitingFlow] = {}
-        self._notes: list[Note] = []
-        self._doing: dict[tuple[int, int], str] = {}
+        self._node_events: list[NodeEvent] = []
+        self._activities: dict[tuple[int, int], str] = {}
         self._environment = environment
         self._waiting: dict[tuple[str, int, int], simpy.Event] = {}
         self._wake = environment.event()
         environment.process(self._run())
 
-    def tell_of_packets(self, tell: Callable[[int, int], None]) -> None:
-        """Call back now and then while the engine runs, with the time in ps and the packet hops so far."""
+    def on_packets(self, report: Callable[[int, int], None]) -> None:
+        """Set a callback for progress: between runs of events it gets the time in ps and the packet hops."""
         engine = self.engine
-        engine.on_pause = lambda: tell(engine.now_ps, engine.packet_hops)
+        engine.on_pause = lambda: report(engine.now_ps, engine.packet_hops)
 
     def add_job(self, job: Job, owner: int = 0) -> int:
-        """Give a job its slots and return its number. Its owner is the job's index in the variant."""
-        self._tenants.append(Tenant(owner, job))
+        """Add a job to the engine and return its number. `owner` is the job's index in the variant."""
+        self._jobs.append(JobOnSwitch(owner, job))
         return self.engine.add_job(job)
 
     def stream(
@@ -75,8 +75,8 @@ class Fabric:
         now_ps = int(self._environment.now)
         self.engine.advance(now_ps)
         self.engine.open_stream(job, worker, segments, scaled)
-        earlier = self._opened.get((job, worker), Opened(0, 0))
-        self._opened[job, worker] = Opened(earlier.streams_count + 1, now_ps)
+        previous = self._opened.get((job, worker), Opened(0, 0))
+        self._opened[job, worker] = Opened(previous.streams_count + 1, now_ps)
         return self._expect("stream", job, worker)
 
     def flow(self, flow: Flow) -> simpy.Event:
@@ -89,20 +89,20 @@ class Fabric:
         return self._expect("flow", -1, number)
 
     def expect_change(self, until_ps: int) -> None:
-        """Announce a change of the network at this time: the patience starts then."""
+        """Announce a change of the network at a time: the patience restarts then."""
         self._restart_patience(until_ps)
 
-    def tell(self, owner: int, worker: int, what: str, until_ps: int) -> None:
-        """Set what a worker is doing ("computes bucket 1 of step 3"), and until when if that is known."""
-        self._doing[owner, worker] = what
+    def set_activity(self, owner: int, worker: int, what: str, until_ps: int) -> None:
+        """Set a worker's activity ("computes bucket 1 of step 3"), and its end if that is known."""
+        self._activities[owner, worker] = what
         self._restart_patience(until_ps)
 
-    def note(self, node: int, what: str) -> None:
-        """Note what has just happened to a node ("crashed", "registers cleared"), for a diagnosis."""
-        self._notes.append(Note(int(self._environment.now), node, what))
+    def record_node_event(self, node: int, what: str) -> None:
+        """Record a fault that strikes a node now ("crashed", "registers cleared"), for a diagnosis."""
+        self._node_events.append(NodeEvent(int(self._environment.now), node, what))
 
     def run_until(self, event: simpy.Event) -> None:
-        """Let time pass until an event has happened.
+        """Advance time until an event has happened.
 
         Raises
         ------
@@ -110,14 +110,14 @@ class Fabric:
             A stall: the event will not happen.
         """
         while not event.processed:
-            if self._environment.peek() > TIME_MAX_PS:  # infinite where nothing will happen
+            if self._environment.peek() > TIME_MAX_PS:  # infinite if no event is left
                 raise StuckError(self._diagnosis())
             self._environment.step()
 
     def drain(self) -> None:
-        """Let packets in flight arrive and void timers expire, after all awaited events have happened.
+        """Run until packets in flight have arrived and void timers have expired, after all awaited events.
 
-        Traffic that never ends, such as messages to a crashed host, is abandoned after the usual patience.
+        Traffic that never ends, such as messages to a crashed host, is abandoned after the same patience.
         """
         progress = -1
         while self.engine.next_event_ps() is not None and progress != self.engine.progress:
@@ -141,7 +141,7 @@ class Fabric:
             if not self._waiting and engine.next_event_ps() is None:
                 self._wake = environment.event()
                 yield self._wake
-            if environment.peek() <= environment.now:  # other processes act at this moment: they go first
+            if environment.peek() <= environment.now:  # other processes act first at this time
                 yield environment.timeout(0)
                 continue
             completions = self._advance(environment.peek())
@@ -157,26 +157,26 @@ class Fabric:
         if is_alone and engine.next_event_ps() is None:
             raise StuckError(self._diagnosis())  # a process waits, and no event is left
         horizon_ps = min(outside_ps, TIME_MAX_PS)
-        has_patience_end = is_alone or bool(self._waiting)  # else time may pass: no process waits for packets
+        has_patience_end = is_alone or bool(self._waiting)  # else no process waits for packets
         if has_patience_end:
-            horizon_ps = min(horizon_ps, self._next_look_ps())
+            horizon_ps = min(horizon_ps, self._next_check_ps())
         completions = self._run_engine(int(horizon_ps))
         if engine.progress != self._progress:
             self._progress, self._progress_ps = engine.progress, engine.now_ps
             self._restart_patience(engine.now_ps)
-        elif has_patience_end and engine.now_ps >= self._next_look_ps():
+        elif has_patience_end and engine.now_ps >= self._next_check_ps():
             self._watch_or_give_up()
         if not completions and engine.now_ps >= TIME_MAX_PS and engine.next_event_ps() is not None:
             raise StuckError(self._diagnosis())
         return completions
 
-    def _next_look_ps(self) -> int:
-        """When to look at the traffic next: when watching begins, and when the patience ends."""
+    def _next_check_ps(self) -> int:
+        """Next time to check for a stall: when watching the links begins, and when the patience ends."""
         watched_ps = self._patience_ps // WATCHED_SHARE if self._watched is None else 0
         return self._alive_ps + self._patience_ps - watched_ps
 
     def _watch_or_give_up(self) -> None:
-        """Begin to watch the links or, if they are watched, give up."""
+        """Begin to watch the links; raise `StuckError` if they are watched already."""
         if self._watched is not None:
             raise StuckError(self._diagnosis())
         self._watched = self.engine.link_counters()
@@ -190,18 +190,18 @@ class Fabric:
     def _diagnosis(self) -> Diagnosis:
         engine = self.engine
         opened_ps = max((opened.last_ps for opened in self._opened.values()), default=0)
-        scene = Scene(
+        snapshot = Snapshot(
             network=engine.network,
             names=self._names,
-            tenants=self._tenants,
+            jobs=self._jobs,
             time_ps=engine.now_ps,
             quiet_ps=engine.now_ps - max(self._progress_ps, opened_ps),
-            fates=fates(self._watched, engine.link_counters(), engine.down_links()),
-            totals=fates(None, engine.link_counters(), engine.down_links()),
+            outcomes=link_outcomes(self._watched, engine.link_counters(), engine.down_links()),
+            total_outcomes=link_outcomes(None, engine.link_counters(), engine.down_links()),
             disturbances=engine.disturbances(),
             opened=self._opened,
             flows=list(self._flows.values()),
-            notes=self._notes,
-            doing=self._doing,
+            node_events=self._node_events,
+            activities=self._activities,
         )
-        return diagnose(engine, scene)
+        return diagnose(engine, snapshot)

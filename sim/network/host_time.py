@@ -9,14 +9,14 @@ import simpy
 from netfold.sim.plan.faults import Condition
 
 
-class Hosts:
-    """Events at the end of each worker's work, given the faults of its host."""
+class HostTimes:
+    """End times of work on each worker's host, as SimPy events, given the faults of the host."""
 
     def __init__(self, environment: simpy.Environment, conditions: Sequence[Condition]) -> None:
         self._environment, self._conditions = environment, tuple(conditions)
 
     def end_ps(self, worker: int, start_ps: int, work_ps: int) -> int:
-        """End of work that a worker begins at a time; a crash is ignored."""
+        """Time at which work ends that a worker begins at `start_ps`; ignores crashes."""
         return self._conditions[worker].end_ps(start_ps, work_ps)
 
     def crash_ps(self, worker: int) -> int:
@@ -24,11 +24,11 @@ class Hosts:
         return self._conditions[worker].crash_ps
 
     def work(self, worker: int, work_ps: int) -> simpy.Event:
-        """Begin work that takes `work_ps` on a host without faults; fires at its end, never after a crash."""
+        """Event at the end of work that begins now and takes `work_ps` without faults; none after a crash."""
         return self.until(worker, self.end_ps(worker, int(self._environment.now), work_ps))
 
     def until(self, worker: int, time_ps: int) -> simpy.Event:
-        """Fires at a time, at once if it has passed; never if the worker has crashed by then."""
+        """Event at a time, or now if it has passed; it never fires if the worker has crashed by then."""
         now_ps = int(self._environment.now)
         if max(time_ps, now_ps) >= self._conditions[worker].crash_ps:
             return self._environment.event()

@@ -32,7 +32,7 @@ from netfold.sim.checks.rounds import Findings, Operation, WrongWord, examine
 from netfold.sim.collectives.collective import Collective
 from netfold.sim.diagnosis.snapshot import HAS_CRASHED
 from netfold.sim.engine.engine import Engine
-from netfold.sim.network.host_time import Hosts
+from netfold.sim.network.host_time import HostTimes
 from netfold.sim.results.records import PhaseRecord, StepRecord
 from netfold.sim.run.lock_step import MessageAgreement
 from netfold.sim.run.progress import ProgressReporter
@@ -50,7 +50,7 @@ class JobParts:
     codec: Codec
     collective: Collective
     device: Device
-    hosts: Hosts
+    hosts: HostTimes
     host_links: list[tuple[int, int]]  # of each worker: link rows out of and into its host
     reporter: ProgressReporter
     set_activity: Callable[[int, str, int], None] = lambda worker, what, until_ps: None  # of a worker

@@ -20,7 +20,7 @@ from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import BacklogError
 from netfold.sim.errors import RunError
 from netfold.sim.network.fabric import Fabric
-from netfold.sim.network.host_time import Hosts
+from netfold.sim.network.host_time import HostTimes
 from netfold.sim.plan.faults import Change, Crash, Reboot
 from netfold.sim.plan.plan import JobPlan, VariantPlan
 from netfold.sim.plan.warnings import overflow_warnings
@@ -94,7 +94,7 @@ def _run_variant(
     )
     simulation = _Simulation(environment, fabric, variant, plan.scenario.seed, reporter, workloads)
     running = [simulation.start(index) for index in range(len(variant.jobs))]
-    fabric.tell_of_packets(_packets_reporter(reporter, running))
+    fabric.on_packets(_packets_reporter(reporter, running))
     diagnosis = _finish(environment, fabric, running)
     reporter.report("is being checked")
     links, faults = link_records(variant, engine), driver.records(variant.name)
@@ -126,10 +126,10 @@ def _note(fabric: Fabric, change: Change) -> None:
     """Note a change on the fabric that packets do not show, for the diagnosis of a stall."""
     match change:
         case Crash():
-            fabric.note(change.host, CRASHED)
-            fabric.tell(change.job, change.worker, HAS_CRASHED, change.from_ps)
+            fabric.record_node_event(change.host, CRASHED)
+            fabric.set_activity(change.job, change.worker, HAS_CRASHED, change.from_ps)
         case Reboot(clears_registers=True):
-            fabric.note(change.switch, CLEARED)
+            fabric.record_node_event(change.switch, CLEARED)
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class _Simulation:
     def start(self, index: int) -> _Running:
         """Start a job by its number; its first step begins at the time in its plan."""
         job = self.variant.jobs[index]
-        hosts = Hosts(self.environment, self.variant.faults.conditions(index, len(job.hosts)))
+        hosts = HostTimes(self.environment, self.variant.faults.conditions(index, len(job.hosts)))
         collective = self._collective(index, hosts)
         parts = JobParts(
             label=job.label,
@@ -188,13 +188,13 @@ class _Simulation:
             hosts=hosts,
             host_links=_host_links(self.variant, job),
             reporter=self.reporter,
-            set_activity=partial(self.fabric.tell, index),
+            set_activity=partial(self.fabric.set_activity, index),
         )
         training = TrainingJob(self.environment, self.fabric.engine, parts)
         process = self.environment.process(training.steps(job.steps, job.start_ps))
         return _Running(training, collective, process)
 
-    def _collective(self, index: int, hosts: Hosts) -> Collective:
+    def _collective(self, index: int, hosts: HostTimes) -> Collective:
         job = self.variant.jobs[index]
         context = RunContext(self.environment, self.fabric, hosts, job.hosts, job.device, self.seed, index)
         return COLLECTIVES[job.collective.kind].start(job.collective, context)

@@ -19,7 +19,7 @@ from netfold.sim.collectives.in_network.run import InNetwork
 from netfold.sim.collectives.ring.run import Ring
 from netfold.sim.engine.interface import BACKOFF_MAX, Frame, Job
 from netfold.sim.network.fabric import Fabric
-from netfold.sim.network.host_time import Hosts
+from netfold.sim.network.host_time import HostTimes
 from netfold.sim.plan.faults import Condition
 from netfold.sim.plan.frames import frame_of
 from netfold.sim.workload.device import NoDevice
@@ -68,7 +68,7 @@ def ring(workers: int, frame: Frame = frame_of("udp-256"), device: Any = None, *
     )
 
     def start(environment: simpy.Environment, fabric: Fabric) -> Collective:
-        hosts = Hosts(environment, [Condition()] * workers)
+        hosts = HostTimes(environment, [Condition()] * workers)
         context = RunContext(environment, fabric, hosts, tuple(range(workers)), device or NoDevice(), seed)
         return Ring(plan, context)
 

@@ -1,4 +1,4 @@
-"""What strikes a packet on a link, by rules (README, Faults)."""
+"""Apply fault rules to packets on links (README, Faults)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from netfold.homomorphic.kernels.keyed import mix
 from netfold.sim.engine.interface import Fate
 from netfold.sim.engine.links.link import (
     append_in_flight,
+    detach_words,
     free_packet,
-    own_words,
     queue_or_drop,
     start_propagation,
     take_packet,
@@ -29,7 +29,7 @@ ALWAYS = ~np.uint64(0)
 
 @kernel
 def apply_faults(at: int, index: int, row: int) -> None:
-    """Decide what becomes of a packet that a link has queued, and let it be that."""
+    """Draw the fate of a packet that a link has queued, and apply it."""
     world = world_at(at)
     packet = world.packets[row]
     number = draw_rule(world, index, row)
@@ -60,15 +60,15 @@ def apply_faults(at: int, index: int, row: int) -> None:
 
 @inlined
 def delay(world: World, row: int, number: int) -> None:
-    """Let a packet arrive later than it would, as a rule says."""
+    """Delay the arrival of a packet as a rule says."""
     if world.rules[number].delay_ps > 0:
-        own_words(world, row)
+        detach_words(world, row)
         world.packets[row].struck = number + 1
 
 
 @kernel
 def leave_line(at: int, row: int) -> None:
-    """A packet that was struck would arrive now: it was lost, or it arrives later by an event of its own."""
+    """Take a struck packet out of line at its arrival time: it is lost, or a later event delivers it."""
     world = world_at(at)
     clock, packet = world.clock[0], world.packets[row]
     if packet.struck == LOST:
@@ -82,7 +82,7 @@ def leave_line(at: int, row: int) -> None:
 
 @inlined
 def draw_rule(world: World, index: int, row: int) -> int:
-    """Draw which rule strikes first, of those that are first of their fate here and now; −1: none."""
+    """Draw which rule strikes first, of the first active rule of each fate; −1: none."""
     packet, now_ps = world.packets[row], world.clock[0].now_ps
     named, decided = world.links[index].rules, 0
     hop = packet.hop - 1
@@ -104,7 +104,7 @@ def draw_rule(world: World, index: int, row: int) -> int:
 
 @inlined
 def step_chain(world: World, index: int, number: int) -> bool:
-    """Let the next packet step a link's chain; returns whether it finds the bad state."""
+    """Advance a link's chain by one packet; returns whether the state is bad."""
     rule = world.rules[number]
     chain = world.chains[rule.chain, index]
     draw = mix(world.clock[0].seed, purposes.BURST_CHAIN, number, index, chain.packets)
@@ -125,7 +125,7 @@ def flip_bit(world: World, row: int) -> bool:
     packet = world.packets[row]
     if packet.words_count == 0 or packet.kind in (FLOW_DATA, FLOW_ACK):
         return False
-    own_words(world, row)
+    detach_words(world, row)
     if world.payload_uses[packet.payload] > 1:
         payload = take_payload(world)
         copy_words(world.payloads[payload], world.payloads[packet.payload])
@@ -140,7 +140,7 @@ def flip_bit(world: World, row: int) -> bool:
 
 @inlined
 def copy_packet(world: World, row: int) -> int:
-    """A copy of a packet with a fate of its own; both refer to the same words."""
+    """Copy a packet under a new key; both refer to the same words."""
     copy = take_packet(world.clock, world.packets)
     world.packets[copy] = world.packets[row]
     packet = world.packets[copy]

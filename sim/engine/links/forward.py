@@ -1,7 +1,7 @@
 """Putting packets on links.
 
 `put` and `send_towards` are compiled into their callers: on the hot path a call costs more than the work.
-Elsewhere that would only take long to compile: there `put_far` and `dispatch` do the same by a call.
+Elsewhere it would only take long to compile: there `put_by_call` and `dispatch` do the same by a call.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.sim.engine.links.link import queue_or_drop, start_propagation
 from netfold.sim.engine.tables.addresses import natural
-from netfold.sim.engine.tables.cold_calls import ask, world_at
+from netfold.sim.engine.tables.cold_calls import call_cold, world_at
 from netfold.sim.engine.tables.world import APPLY_FAULTS, World
 
 
@@ -20,7 +20,7 @@ def put(world: World, index: int, row: int) -> None:
         return
     world.packets[row].hop += 1
     if world.links[index].rules != 0:
-        ask(world.clock[0].rare, world.clock[0].at, APPLY_FAULTS, index, row, 0)
+        call_cold(world.clock[0].rare, world.clock[0].at, APPLY_FAULTS, index, row, 0)
     else:
         start_propagation(world, row)
 
@@ -36,7 +36,7 @@ def send_towards(world: World, node: int, row: int) -> None:
 
 
 @kernel
-def put_far(at: int, index: int, row: int) -> None:
+def put_by_call(at: int, index: int, row: int) -> None:
     """`put`, not compiled into the caller."""
     world = world_at(at)
     put(world, index, row)

@@ -1,9 +1,9 @@
 """Links: packets in the queue, on the wire, and in flight; `forward.py` puts them there.
 
-One event per packet and link: when a packet is put it is known when it will arrive, unless something
-changes. Acknowledgements go before what has not begun yet. Instead of moving each packet that waits, a link
-adds up by how much all of them were moved, and what begins takes its share along (`due_ps`, `note_begun`).
-Changes of the rate are rare, and lay out the queue anew (`transmitter.py`).
+There is one event per packet and link: the arrival time is known when a packet is put, unless something
+changes. Acknowledgements overtake packets whose transmission has not begun. A link does not update each
+waiting packet: it accumulates their common delay, and a packet adds it when its transmission begins
+(`due_ps`, `note_begun`). Changes of the rate are rare, and reschedule the queue (`transmitter.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PACKET_BYTES_MAX = 1 << 16
 
 @inlined
 def take_packet(clock: Table, packets: Table) -> int:
-    """Row of a free packet; `run` keeps enough of them."""
+    """Take a free packet and return its row; `Engine.run` keeps enough of them."""
     assert clock[0].packet_free_count > 0
     row = natural(clock[0].packet_free)
     clock[0].packet_free = packets[row].next
@@ -59,7 +59,7 @@ def free_packet(world: World, row: int) -> None:
 
 @inlined
 def take_payload(world: World) -> int:
-    """Row of a free payload, held by one packet."""
+    """Take a free payload for one packet and return its row."""
     clock = world.clock[0]
     assert clock.payload_free_count > 0
     clock.payload_free_count -= 1
@@ -78,7 +78,7 @@ def transmit_time_ps(link: Any, size_bytes: int) -> int:
 
 @inlined
 def due_ps(lane: Any, packet: Any) -> int:
-    """When a packet in line on a link arrives: what has not begun is moved with all that waits."""
+    """Arrival time of a packet in line on a link, with the common delay of waiting packets."""
     return int(packet.arrive_ps + (lane.shift_ps if packet.order > lane.begun_order else 0))
 
 
@@ -164,7 +164,7 @@ def first_waiting(world: World, index: int) -> int:
 
 @inlined
 def note_begun(world: World, index: int) -> None:
-    """Fix when those packets arrive that are on the wire by now: nothing goes before them any more."""
+    """Fix the arrival times of packets whose transmission has begun: no packet overtakes them."""
     clock, link = world.clock[0], world.links[index]
     row = first_waiting(world, index)
     while row >= 0:
@@ -191,7 +191,7 @@ def start_propagation(world: World, row: int) -> None:
 
 @inlined
 def append_in_flight(world: World, row: int) -> None:
-    """Let a packet be the last in line on its link, or on that link's lane; there they arrive in order."""
+    """Append a packet to the line of its link, or of the link's lane; a line arrives in order."""
     clock, packet = world.clock[0], world.packets[row]
     lane = natural(packet.link)
     if packet.kind == FLOW_ACK:
@@ -212,7 +212,7 @@ def append_in_flight(world: World, row: int) -> None:
 
 @inlined
 def schedule(world: World, row: int, kind: int, time_ps: int) -> None:
-    """Give a packet an event of its own."""
+    """Schedule a separate event for a packet."""
     clock, packet = world.clock[0], world.packets[row]
     packet.order = clock.order
     clock.order += 1
@@ -221,8 +221,8 @@ def schedule(world: World, row: int, kind: int, time_ps: int) -> None:
 
 
 @inlined
-def own_words(world: World, row: int) -> None:
-    """Give a packet words of its own: its sender's buffer may be gone when it arrives late."""
+def detach_words(world: World, row: int) -> None:
+    """Copy a packet's words to a payload: its sender's buffer may be gone when it arrives late."""
     packet = world.packets[row]
     if packet.words == 0 or packet.payload >= 0 or packet.kind in (FLOW_DATA, FLOW_ACK):
         return

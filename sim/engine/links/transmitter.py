@@ -1,4 +1,4 @@
-"""A link whose rate changes: all that has not left its transmitter is laid out anew (README, Links)."""
+"""Rate changes of a link: reschedule all packets that have not left its transmitter (README, Links)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from netfold.sim.engine.tables.world import FLOW_ACK, World
 
 @kernel
 def stop(world: World, index: int) -> int:
-    """Note what is left to send of the packet on the wire; returns the time until the link would be free."""
+    """Store the rest of the packet on the wire; returns the time until the link would be free."""
     clock, link = world.clock[0], world.links[index]
     now_ps = clock.now_ps
     note_begun(world, index)
@@ -54,10 +54,10 @@ def first_waiting_ack(world: World, index: int) -> int:
 
 
 @kernel
-def line_up(world: World, index: int) -> int:
-    """Say when everything arrives that has not left, at the present rate; returns the time until it has.
+def reschedule(world: World, index: int) -> int:
+    """Set arrival times of packets that have not left, at the present rate; returns the time until they have.
 
-    First goes what `stop` has noted of a packet on the wire. Without one, all that is in line waits.
+    The rest of a packet that `stop` has stored goes first. Without one, all packets in line wait.
     """
     clock, link = world.clock[0], world.links[index]
     lane = world.links[clock.links_count + index]
@@ -71,19 +71,19 @@ def line_up(world: World, index: int) -> int:
             lane.free_at_ps = end_ps
         else:
             link.begun_leaves_ps = end_ps
-    end_ps = line_up_from(world, index, first_ack, end_ps)
+    end_ps = reschedule_from(world, index, first_ack, end_ps)
     if first_ack >= 0:
         lane.free_at_ps = end_ps
     link.shift_ps = 0
-    link.free_at_ps = line_up_from(world, index, first, end_ps)
-    wake(world, index)
-    wake(world, clock.links_count + index)
+    link.free_at_ps = reschedule_from(world, index, first, end_ps)
+    schedule_head(world, index)
+    schedule_head(world, clock.links_count + index)
     return link.free_at_ps - clock.now_ps
 
 
 @inlined
-def line_up_from(world: World, index: int, row: int, end_ps: int) -> int:
-    """Let packets from a row on leave one after the other from a time on; returns when the last has left."""
+def reschedule_from(world: World, index: int, row: int, end_ps: int) -> int:
+    """Let packets from a row on leave one after the other from a time on; returns the end of the last."""
     clock, link = world.clock[0], world.links[index]
     while row >= 0:
         packet = world.packets[row]
@@ -97,8 +97,8 @@ def line_up_from(world: World, index: int, row: int, end_ps: int) -> int:
 
 
 @inlined
-def wake(world: World, lane: int) -> None:
-    """Let the first packet in line have an event no later than when it arrives; what is early looks again."""
+def schedule_head(world: World, lane: int) -> None:
+    """Schedule the head of a line no later than its arrival; an early event is rescheduled."""
     clock, head = world.clock[0], world.links[lane].head
     if head < 0:
         return

@@ -1,4 +1,4 @@
-"""What happens where a packet arrives."""
+"""Handlers of packet arrivals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from netfold.sim.engine.links.link import free_packet, schedule
 from netfold.sim.engine.switches.aggregate import on_data
 from netfold.sim.engine.switches.egress import replicate
 from netfold.sim.engine.tables.addresses import natural
-from netfold.sim.engine.tables.cold_calls import ask, world_at
+from netfold.sim.engine.tables.cold_calls import call_cold, world_at
 from netfold.sim.engine.tables.world import (
     AT_SERVER,
     AT_SWITCH,
@@ -38,7 +38,7 @@ def on_arrival(world: World, row: int, kind: int) -> None:
         count_arrival(world, row)
     clock = world.clock[0]
     if clock.is_logging:
-        ask(clock.rare, clock.at, WRITE_LOG, row, kind, 0)
+        call_cold(clock.rare, clock.at, WRITE_LOG, row, kind, 0)
     packet = world.packets[row]
     node = natural(world.links[natural(packet.link)].target)
     if packet.target != node:
@@ -60,17 +60,17 @@ def on_arrival(world: World, row: int, kind: int) -> None:
 
 @kernel
 def on_rare_arrival(at: int, row: int) -> None:
-    """A packet has arrived that is none of the four that are on the hot path."""
+    """A packet of a kind off the hot path has arrived."""
     world = world_at(at)
     clock, packet = world.clock[0], world.packets[row]
     if packet.kind == LOOP:
         replicate(at, row)
     elif packet.kind == RESULT:
-        ask(clock.rare, at, PARENT_RESULT, row, 0, 0)
+        call_cold(clock.rare, at, PARENT_RESULT, row, 0, 0)
     elif packet.kind in KINDS_AT_ATP_SWITCH:
-        ask(clock.atp, at, AT_SWITCH, row, 0, 0)
+        call_cold(clock.atp, at, AT_SWITCH, row, 0, 0)
     elif not hold_or_drop_if_host_down(world, row):
-        ask(clock.atp, at, AT_SERVER if packet.kind == ATP_FORWARD else AT_WORKER, row, 0, 0)
+        call_cold(clock.atp, at, AT_SERVER if packet.kind == ATP_FORWARD else AT_WORKER, row, 0, 0)
         free_packet(world, row)
 
 

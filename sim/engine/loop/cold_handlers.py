@@ -35,7 +35,7 @@ _SIGNATURE = types.void(*[types.int64] * 5)
 
 
 def _rare(at: int, what: int, row: int, first: int, second: int) -> None:
-    world_at(at).clock[0].unfinished += 1  # an error in here is printed and goes no further: the face looks
+    world_at(at).clock[0].unfinished += 1  # an error in here is printed, not raised: `Engine.run` checks
     if what == APPLY_FAULTS:
         apply_faults(at, row, first)
     elif what == LIFT:
@@ -70,13 +70,13 @@ def _atp(at: int, what: int, row: int, first: int, second: int) -> None:
 
 @cache
 def rare_handler() -> int:
-    """Address of what serves faults, trees, timers and the log."""
+    """Address of the handler of faults, trees, timers and the log."""
     return _address(_rare)
 
 
 @cache
 def atp_handler() -> int:
-    """Address of what serves ATP."""
+    """Address of the handler of ATP."""
     return _address(_atp)
 
 

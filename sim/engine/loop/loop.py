@@ -6,7 +6,7 @@ from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.sim.engine.links.link import due_ps
 from netfold.sim.engine.loop.arrivals import on_arrival
 from netfold.sim.engine.tables.addresses import natural, prefetch, prefetch_row
-from netfold.sim.engine.tables.cold_calls import ask, kept_at
+from netfold.sim.engine.tables.cold_calls import call_cold, store_tables
 from netfold.sim.engine.tables.heap import drop_top, replace_top
 from netfold.sim.engine.tables.rows import PACKET
 from netfold.sim.engine.tables.world import (
@@ -30,10 +30,9 @@ def run_until(world: World, stop_ps: int, events_max: int, packets: int, payload
 
     Returns COMPLETED right after an event that completed something, REACHED when no event at or before
     `stop_ps` is left, GROW when a table is short of the free rows that one event may take (`packets`,
-    `payloads`), PAUSED after `events_max` events: nothing is lost, the caller (enlarges the tables and) calls
-    again.
+    `payloads`), PAUSED after `events_max` events. The caller (enlarges the tables and) calls again.
     """
-    world.clock[0].at = kept_at(world)
+    world.clock[0].at = store_tables(world)
     clock = world.clock[0]
     if clock.done_count > 0:  # a stream may be complete as soon as it opens
         return COMPLETED
@@ -53,7 +52,7 @@ def run_until(world: World, stop_ps: int, events_max: int, packets: int, payload
         else:
             drop_top(world.heap, clock.heap_count)
             clock.heap_count -= 1
-            ask(clock.rare, clock.at, SINGLE, what, order, 0)
+            call_cold(clock.rare, clock.at, SINGLE, what, order, 0)
         clock.events += 1
         if clock.done_count > 0:
             return COMPLETED
@@ -96,6 +95,6 @@ def take_first(world: World, what: int) -> int:
         drop_top(world.heap, clock.heap_count)
         clock.heap_count -= 1
     if world.packets[row].struck != 0:
-        ask(clock.rare, clock.at, LEAVE_LINE, row, 0, 0)
+        call_cold(clock.rare, clock.at, LEAVE_LINE, row, 0, 0)
         return -1
     return row

@@ -1,6 +1,6 @@
-"""Events that have a heap entry of their own: timers, and packets that are not in line with others.
+"""Events with a separate heap entry: timers, and packets that are not in line with others.
 
-A timer fires unless it was armed anew or voided meanwhile; one of a paused host waits.
+A timer fires unless it was rearmed or voided in the meantime; the timers of a paused host wait.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.sim.engine.loop.arrivals import on_arrival
 from netfold.sim.engine.observe.event_log import log_slot_timer, log_timer
 from netfold.sim.engine.switches.slot_timer import on_slot_timer
-from netfold.sim.engine.tables.cold_calls import ask, world_at
+from netfold.sim.engine.tables.cold_calls import call_cold, world_at
 from netfold.sim.engine.tables.heap import push
 from netfold.sim.engine.tables.world import (
     ATP_TIMER,
@@ -30,7 +30,7 @@ ATP = int(Machine.ATP)
 
 @kernel
 def on_single_event(at: int, what: int, order: int) -> None:
-    """Process the event of a heap entry that is no link's; the entry is gone already."""
+    """Process the event of a removed heap entry that belongs to no link."""
     world = world_at(at)
     kind, row = what & ~ROW, what & ROW
     if kind in (DELAYED, HELD):
@@ -46,7 +46,7 @@ def on_single_event(at: int, what: int, order: int) -> None:
 
 @kernel
 def on_stream_timer_event(at: int, row: int, order: int) -> None:
-    """A stream's timer fires, unless it was armed anew or voided meanwhile; in a pause it waits."""
+    """A stream's timer fires, unless it was rearmed or voided in the meantime; in a pause it waits."""
     world = world_at(at)
     clock, stream = world.clock[0], world.streams[row]
     if order != stream.armed_order:
@@ -54,26 +54,26 @@ def on_stream_timer_event(at: int, row: int, order: int) -> None:
     away_until_ps = world.hosts[stream.host].away_until_ps
     if clock.now_ps < away_until_ps:
         stream.armed_ps = away_until_ps
-        stream.armed_order = put_off(world, STREAM_TIMER | row, away_until_ps)
+        stream.armed_order = postpone(world, STREAM_TIMER | row, away_until_ps)
         return
     if clock.is_logging:
         log_timer(world.clock[0].at, order, STREAM_TIMER, stream.job * 65536 + stream.worker)
     if world.jobs[stream.job].program == ATP:
-        ask(clock.atp, clock.at, ATP_TIMER, row, 0, 0)
+        call_cold(clock.atp, clock.at, ATP_TIMER, row, 0, 0)
     else:
         on_timer(world, row)
 
 
 @kernel
 def on_flow_timer_event(at: int, row: int, order: int) -> None:
-    """A flow's timer fires, unless the flow was closed meanwhile; in a pause it waits."""
+    """A flow's timer fires, unless the flow was closed in the meantime; in a pause it waits."""
     world = world_at(at)
     clock, flow = world.clock[0], world.flows[row]
     if order != flow.armed_order:
         return
     away_until_ps = world.hosts[flow.source].away_until_ps
     if clock.now_ps < away_until_ps:
-        flow.armed_order = put_off(world, FLOW_TIMER | row, away_until_ps)
+        flow.armed_order = postpone(world, FLOW_TIMER | row, away_until_ps)
         return
     if clock.is_logging:
         log_timer(world.clock[0].at, order, FLOW_TIMER, flow.serial)
@@ -81,7 +81,7 @@ def on_flow_timer_event(at: int, row: int, order: int) -> None:
 
 
 @inlined
-def put_off(world: World, what: int, time_ps: int) -> int:
+def postpone(world: World, what: int, time_ps: int) -> int:
     """Arm a timer of a paused host for the end of the pause; returns its order, −1 if it has crashed."""
     clock = world.clock[0]
     if time_ps == NEVER:

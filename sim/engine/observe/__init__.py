@@ -1,1 +1,1 @@
-"""What can be seen of an engine: counters, tables, the event log."""
+"""Views of an engine: counters, tables, the event log."""

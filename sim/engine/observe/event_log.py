@@ -1,4 +1,4 @@
-"""One row per event, where somebody wants to see them."""
+"""The event log: one row per event, while it is switched on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from netfold.sim.engine.tables.world import FLOW_ACK, FLOW_DATA, HELD, SLOT_TIME
 
 @kernel
 def log_packet(at: int, row: int, what: int) -> None:
-    """Write the arrival of a packet into the log, or that it is no longer held."""
+    """Write the arrival of a packet into the log, or the end of its hold."""
     world = world_at(at)
     packet, entry = world.packets[row], world.log[world.clock[0].log_count]
     entry.time_ps = world.clock[0].now_ps
@@ -48,7 +48,7 @@ def log_timer(at: int, order: int, what: int, owner: int) -> None:
 
 @kernel
 def log_slot_timer(at: int, row: int, order: int) -> None:
-    """Write a slot's timer into the log, as what the packet did that started it."""
+    """Write a slot's timer into the log, with fields of the packet that started it."""
     world = world_at(at)
     if not world.clock[0].is_logging:
         return

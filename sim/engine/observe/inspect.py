@@ -1,4 +1,4 @@
-"""What is in the tables, for reports and for those who ask why nothing moves; in plain Python."""
+"""Read the tables for reports and stall diagnosis, in plain Python."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def link_counters(world: World) -> list[dict[str, int]]:
 
 
 def backlog_bytes_max(link: np.record) -> int:
-    """Most bytes that a link has had to send at once, those left of the packet on its wire included."""
+    """Largest backlog of a link in bytes, the rest of the packet on its wire included."""
     now_bytes = int(link.backlog_ps_max) * int(link.rate_bps) // PS_BYTES
     return max(int(link.backlog_bytes_max), now_bytes)
 
 
 def down_links(world: World) -> list[int]:
-    """Links that are cut and not restored."""
+    """Links that are down."""
     links = world.links[: world.clock[0].links_count]
     return [int(link) for link in np.flatnonzero(links["buffer_ps"] == DOWN)]
 
 
 def flow_counters(world: World, number: int) -> dict[str, int]:
-    """Counters of a flow whose row no later one uses."""
+    """Counters of a flow whose row has not been reused."""
     found = np.flatnonzero(world.flows["serial"] == number)
     if found.size == 0:
         raise KeyError(f"flow {number} has been closed and forgotten")
@@ -61,7 +61,7 @@ def points_of(world: World, job: int) -> slice:
 
 
 def job_points(world: World, job: int) -> list[PointView]:
-    """The switches of a job's tree, and what hangs on each."""
+    """The switches of a job's tree, and the children of each."""
     first_stream, first_point = int(world.jobs[job].first_stream), int(world.jobs[job].first_point)
     views = []
     for point in world.points[points_of(world, job)]:
@@ -77,7 +77,7 @@ def job_points(world: World, job: int) -> list[PointView]:
 
 
 def outstanding(world: World, program: ProgramSpec, job: int) -> list[Outstanding]:
-    """Units that workers have sent and wait for."""
+    """Units that workers have sent and whose results they wait for."""
     row = world.jobs[job]
     found = []
     for stream_row in range(int(row.first_stream), int(row.first_stream + row.workers_count)):
@@ -113,7 +113,7 @@ def _window_units(world: World, job: int, stream_row: int) -> list[tuple[int, in
 def _server_units(world: World, job: int, stream_row: int) -> list[tuple[int, int, int, int, int]]:
     stream, server = world.streams[stream_row], world.servers[int(world.jobs[job].server)]
     units = []
-    for unit in range(int(stream["base"]), int(stream["next"])):  # `.base` is an array's own
+    for unit in range(int(stream["base"]), int(stream["next"])):  # not `.base`, an attribute of every array
         place = world.places[stream_row, unit % int(server.window_max)]
         if not place.acknowledged:
             units.append((unit, int(place.entry), 0, int(place.attempt), int(place.sent_ps)))
@@ -121,7 +121,7 @@ def _server_units(world: World, job: int, stream_row: int) -> list[tuple[int, in
 
 
 def slot_state(world: World, program: ProgramSpec, job: int, where: tuple[int, int, int]) -> SlotState:
-    """What a slot holds (its point of the job's tree, number and version); with a server, an entry."""
+    """State of a slot, given its point, number and version; with a server, of an entry."""
     row = world.jobs[job]
     point, slot, version = where
     place = world.points[int(row.first_point) + point]
@@ -148,7 +148,7 @@ def slot_state(world: World, program: ProgramSpec, job: int, where: tuple[int, i
 
 
 def disturbances(world: World) -> list[Disturbance]:
-    """Packets that each rule has duplicated, held up or changed, of those that did, and its links."""
+    """Packets that were duplicated, delayed or changed, and the links, by rule that did so."""
     return [
         Disturbance(
             Fate(int(rule.fate)),
@@ -161,13 +161,13 @@ def disturbances(world: World) -> list[Disturbance]:
 
 
 def leaks(world: World, program: ProgramSpec, job: int, nodes: Sequence[str]) -> list[str]:
-    """Slots that still wait for somebody, at which switch, and entries that are still claimed."""
+    """Slots that still wait for packets, with their switch, and entries that are still claimed."""
     row = world.jobs[job]
     if program.has_server:
         identities = world.entries.rows["identity"]
-        own = np.flatnonzero((identities != FREE) & (identities >> 51 == job + 1))
+        claimed = np.flatnonzero((identities != FREE) & (identities >> 51 == job + 1))
         first = int(world.servers[int(row.server)].entry_base)
-        return [f"entry {entry - first} is claimed" for entry in own]
+        return [f"entry {entry - first} is claimed" for entry in claimed]
     found = []
     first_slot, count = int(row.slot_base), int(row.window) * int(row.unit_packets)
     for point in world.points[points_of(world, job)]:
@@ -182,7 +182,7 @@ def leaks(world: World, program: ProgramSpec, job: int, nodes: Sequence[str]) ->
 
 
 def _waiting_for(program: ProgramSpec, children_count: int, state: np.record) -> str:
-    """How many more a slot waits for; a fault can part its counter, where it has one, from its bitmap."""
+    """How many packets a slot waits for; after a fault its counter and bitmap may differ."""
     marked = int(state.bitmap).bit_count()
     if not program.has_counter or int(state.counter) == children_count - marked:
         return f"waits for {children_count - marked} more"

@@ -1,4 +1,4 @@
-"""What can be read of an engine, between runs of its loop."""
+"""Read-only views of an engine, between runs of its loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class EngineViews:
     world: World
     network: Network
     _jobs: list[Job]
-    _forgotten: dict[int, int]  # retransmissions of flows whose rows are used again, by job
+    _closed_retransmissions: dict[int, int]  # of flows whose rows were reused, by job
 
     @property
     def now_ps(self) -> int:
@@ -43,16 +43,18 @@ class EngineViews:
         return int(self.world.clock[0].progress)
 
     def streams_share(self, job: int) -> float:
-        """How much of a job's open streams has arrived, from 0 to 1; 0 where none is open."""
+        """Share of the units of a job's open streams that are complete; 0 if none is open."""
         streams = self.world.streams
-        own = streams[(streams["job"] == job) & (streams["is_open"] != 0)]
-        units = int(own["units_count"].sum())
-        return int(own["completed_count"].sum()) / units if units else 0.0
+        open_streams = streams[(streams["job"] == job) & (streams["is_open"] != 0)]
+        units = int(open_streams["units_count"].sum())
+        return int(open_streams["completed_count"].sum()) / units if units else 0.0
 
     def flow_retransmissions(self, job: int) -> int:
         """Packets that all flows of a job have sent again."""
         flows = self.world.flows
-        return self._forgotten[job] + int(flows["retransmitted_packets"][flows["job"] == job].sum())
+        return self._closed_retransmissions[job] + int(
+            flows["retransmitted_packets"][flows["job"] == job].sum()
+        )
 
     @property
     def log(self) -> list[tuple[int, ...]]:
@@ -78,23 +80,23 @@ class EngineViews:
         return inspection.point_counters(self.world, job)
 
     def job_points(self, job: int) -> list[PointView]:
-        """The switches of a job's tree and what hangs on each, by point."""
+        """The switches of a job's tree and the children of each, by point."""
         return inspection.job_points(self.world, job)
 
     def outstanding(self, job: int) -> list[Outstanding]:
-        """Units that the job's workers have sent and wait for, by worker."""
+        """Units that the job's workers have sent and whose results they wait for, by worker."""
         return inspection.outstanding(self.world, self._jobs[job].program, job)
 
     def slot_state(self, job: int, point: int, slot: int, version: int) -> SlotState:
-        """What one version of a slot holds at a point; with a server: of the entry with that number."""
+        """State of one version of a slot at a point; with a server: of the entry with that number."""
         return inspection.slot_state(self.world, self._jobs[job].program, job, (point, slot, version))
 
     def leaks(self, job: int) -> list[str]:
-        """Slots that are neither idle nor complete, and entries that are claimed; of a job that is over."""
+        """Slots that are neither idle nor complete, and entries that are claimed; of a job that has ended."""
         return inspection.leaks(self.world, self._jobs[job].program, job, self.network.nodes)
 
     def disturbances(self) -> list[Disturbance]:
-        """Packets that faults have duplicated or held up since the start, by fault."""
+        """Packets that faults have duplicated, delayed or changed since the start, by fault."""
         return inspection.disturbances(self.world)
 
     def rule_counters(self) -> list[int]:
@@ -102,7 +104,7 @@ class EngineViews:
         return [int(struck) for struck in self.world.rules["struck"]]
 
     def down_links(self) -> list[int]:
-        """Links that are cut and not restored."""
+        """Links that are down."""
         return inspection.down_links(self.world)
 
     def sent_bytes(self, link: int) -> int:
@@ -110,5 +112,5 @@ class EngineViews:
         return int(self.world.links[link].sent_bytes)
 
     def flow_counters(self, number: int) -> dict[str, int]:
-        """Counters of a flow; only while its row is not used by a later one."""
+        """Counters of a flow; only until its row is reused."""
         return inspection.flow_counters(self.world, number)

@@ -1,4 +1,4 @@
-"""Making and enlarging the engine's tables; compiled code never does."""
+"""Allocate and enlarge the engine's tables; compiled code never does."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _links(network: Network, rules: Sequence[Rule]) -> Table:
 
 
 def set_rate(link: Any, rate_bps: int) -> None:
-    """Give a link a rate, and its buffer the time that takes."""
+    """Set a link's rate, and its limits as times at that rate."""
     if rate_bps < 1:
         raise ValueError(f"a link's rate is 1 bps or more, found {rate_bps}")
     link.rate_bps = rate_bps
@@ -85,12 +85,12 @@ def _rules(rules: Sequence[Rule]) -> Table:
 
 
 def threshold(probability: float) -> int:
-    """What 64 random bits are compared with."""
+    """A probability as the integer that 64 random bits are compared with."""
     return min(2**64 - 1, int(probability * 2.0**64))
 
 
 def write_flow(world: World, row: int, number: int, flow: Flow) -> None:
-    """Fill a flow's row, but for its addresses."""
+    """Fill a flow's row, except its addresses."""
     world.flows[row] = np.zeros((), flow_rows.FLOW)
     world.flights["received"][row] = 0
     entry = world.flows[row]
@@ -113,7 +113,7 @@ def write_flow(world: World, row: int, number: int, flow: Flow) -> None:
 
 
 def add_flows(world: World, count: int, window: int) -> World:
-    """At least `count` flows and windows of `window`; positions are modulo a flow's window and keep."""
+    """World with at least `count` flows and windows of `window`; positions in windows do not change."""
     count, columns = max(count, world.flows.size), max(window, world.flights.shape[1])
     flights = records((count, columns), flow_rows.FLIGHT)
     flights[: world.flights.shape[0], : world.flights.shape[1]] = world.flights
@@ -123,7 +123,7 @@ def add_flows(world: World, count: int, window: int) -> World:
 
 
 def add_packets(world: World, count: int) -> World:
-    """`count` more free packets."""
+    """World with `count` more free packets."""
     old, clock = world.packets.size, world.clock[0]
     packets = enlarged(world.packets, old + count)
     packets["next"][old:] = np.arange(old + 1, old + count + 1)
@@ -134,22 +134,22 @@ def add_packets(world: World, count: int) -> World:
 
 
 def add_payloads(world: World, count: int) -> World:
-    """`count` more free payloads."""
+    """World with `count` more free payloads."""
     old, clock = world.payloads.shape[0], world.clock[0]
-    held = int(clock.payload_free_count)
+    free_count = int(clock.payload_free_count)
     payloads = np.zeros((old + count, world.payloads.shape[1]), np.int32)
     payloads[:old] = world.payloads
     uses = np.zeros(old + count, np.int32)
     uses[:old] = world.payload_uses
     free = np.zeros(old + count, np.int32)
-    free[:held] = world.payload_free[:held]
-    free[held : held + count] = np.arange(old + count - 1, old - 1, -1)
+    free[:free_count] = world.payload_free[:free_count]
+    free[free_count : free_count + count] = np.arange(old + count - 1, old - 1, -1)
     clock.payload_free_count += count
     return world._replace(payloads=payloads, payload_uses=uses, payload_free=free)
 
 
 def with_room(world: World, packets_count: int, payloads_count: int) -> World:
-    """A world in which one event finds room for so many packets and payloads; what is short doubles."""
+    """World with room for the packets and payloads of one event; a table that is too short doubles."""
     clock = world.clock[0]
     if clock.packet_free_count < packets_count:
         world = add_packets(world, max(packets_count, world.packets.size))
@@ -172,7 +172,7 @@ def enlarged(table: Table, count: int) -> Table:
 
 
 def check_words(array: NDArray[Any], dtype: Any, size: int | None = None) -> None:
-    """Addresses are handed to compiled code: refuse what it would misread."""
+    """Reject an array that compiled code would misread at its address."""
     if array.ndim != 1 or array.itemsize != 4 or not array.flags.c_contiguous:
         raise ValueError(
             f"words are a contiguous 1-D array of 4-byte items, found {array.dtype} of shape {array.shape}"

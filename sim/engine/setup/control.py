@@ -1,6 +1,6 @@
-"""What happens to the network at a moment: links change or fail, registers are lost (README, Faults).
+"""Changes of the network at run time: rates, link failures, lost registers (README, Faults).
 
-Rare, so in plain Python on the engine's tables.
+They are rare, so they are plain Python on the engine's tables.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import heapq
 import numpy as np
 
 from netfold.sim.engine.links.link import first_waiting, free_packet
-from netfold.sim.engine.links.transmitter import first_waiting_ack, line_up, stop, waiting_ps
+from netfold.sim.engine.links.transmitter import first_waiting_ack, reschedule, stop, waiting_ps
 from netfold.sim.engine.observe import inspect as inspection
 from netfold.sim.engine.setup import allocate as tables
 from netfold.sim.engine.tables.world import DELAYED, DOWN, LOST, ROW, World
@@ -19,7 +19,7 @@ from netfold.switch.programs.atp import ENTRY
 
 
 def set_rate(world: World, link: int, rate_bps: int) -> None:
-    """Change a link's rate: what has not left its transmitter yet goes on at the new one."""
+    """Change a link's rate; what has not left its transmitter continues at the new rate."""
     row = world.links[link]
     is_down = row.buffer_ps == DOWN
     left_ps = waiting_ps(world, link) if is_down else stop(world, link)
@@ -30,11 +30,11 @@ def set_rate(world: World, link: int, rate_bps: int) -> None:
         row.buffer_ps = DOWN
         row.busy_ps += waiting_ps(world, link) - left_ps
     elif left_ps:
-        row.busy_ps += line_up(world, link) - left_ps
+        row.busy_ps += reschedule(world, link) - left_ps
 
 
 def cut(world: World, link: int) -> None:
-    """Lose what is on the wire of a link; what waits, and what is put, waits until the link is restored."""
+    """Take a link down: packets on its wire are lost, other packets wait until it is restored."""
     clock, row = world.clock[0], world.links[link]
     if row.buffer_ps == DOWN:
         return
@@ -61,7 +61,7 @@ def cut(world: World, link: int) -> None:
 
 
 def flush(world: World, link: int) -> None:
-    """Lose what waits on a link, if it is down."""
+    """Lose the packets that wait on a link, if it is down."""
     row = world.links[link]
     if row.buffer_ps != DOWN:
         return
@@ -71,13 +71,13 @@ def flush(world: World, link: int) -> None:
 
 
 def restore(world: World, link: int) -> None:
-    """Let a link carry packets again, those first that wait."""
+    """Bring a link up again; waiting packets go first."""
     row = world.links[link]
     if row.buffer_ps != DOWN:
         return
     tables.set_rate(row, int(row.rate_bps))
     world.links[int(world.clock[0].links_count) + link].buffer_ps = 0
-    line_up(world, link)
+    reschedule(world, link)
 
 
 def queue(world: World, link: int) -> list[int]:
@@ -92,7 +92,7 @@ def queue(world: World, link: int) -> list[int]:
 
 
 def lose_until(world: World, lane: int, first: int) -> None:
-    """Lose those in line on a link or its lane that are before a packet; −1: all."""
+    """Lose the packets in line on a link or its lane before a given one; −1: all."""
     row = world.links[lane]
     packet = int(row.head)
     while packet != first:

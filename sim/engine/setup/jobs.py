@@ -41,7 +41,7 @@ def add_job(world: World, job: Job) -> World:
         stream = streams[first + worker]
         stream.job, stream.worker, stream.host, stream.route = jobs.size - 1, worker, host, route
         stream.serial, stream.armed_ps, stream.armed_order = -1, NEVER, -1
-        stream.kept_head = stream.kept_tail = -1
+        stream.early_head = stream.early_tail = -1
         stream.timeouts_threshold = TIMEOUTS_THRESHOLD
     points, children = _grow_tree(world, job, jobs.size - 1, streams[first:])
     slots = _place_registers(jobs, points)
@@ -65,7 +65,7 @@ def add_job(world: World, job: Job) -> World:
 
 
 def check_job(job: Job) -> None:
-    """Refuse what compiled code would get wrong."""
+    """Reject jobs that compiled code does not support."""
     homes = job.homes or (0,) * len(job.hosts)
     for point in range(1 + len(job.branches)):
         below = homes.count(point) + sum(branch.parent == point for branch in job.branches)
@@ -177,7 +177,7 @@ def _place_entries(servers: Table) -> int:
 
 
 def first_entries(seed: int, job: int, entries: int, count: int) -> list[int]:
-    """Entries of a job's windows, place by place: hashed, and no two the same."""
+    """Entries of a job's windows, by place: hashed and distinct."""
     found: list[int] = []
     taken: set[int] = set()
     for place in range(count):
@@ -190,7 +190,7 @@ def first_entries(seed: int, job: int, entries: int, count: int) -> list[int]:
 
 
 def open_sums(world: World, job: int, serial: int, units_count: int, has_floats: bool) -> list[object]:
-    """Make room at a job's server for a stream, instead of the last but one; what to keep alive."""
+    """Allocate a server's state for a stream, in place of the last but one; returns the arrays to pin."""
     row = world.sums[2 * int(world.jobs[job].server) + serial % 2]
     if row.serial == serial:
         return []

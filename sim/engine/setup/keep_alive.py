@@ -1,4 +1,4 @@
-"""Arrays whose addresses are in the engine's tables or in packets: they must not be collected."""
+"""References to arrays whose addresses are in the engine's tables or packets, against garbage collection."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections import defaultdict, deque
 from netfold.sim.engine.interface import Flow, Scaled, Segment
 
 
-class Lent:
-    """Keeps alive what is lent to the engine, as long as anything may look at it.
+class KeepAlive:
+    """Keeps references to pinned buffers as long as the engine may read or write them.
 
-    A worker's packets travel in order, so when a stream is over none of the one before it is left (those of
-    slots with timers own their words). A closed flow's packets are not looked into. A parameter server
-    remembers two streams. Tables of TABLE_ADD are small and shared, and stay.
+    A worker's packets travel in order, so when a stream has ended no packet of the previous one is left
+    (packets for slots with timers carry copies). The engine ignores packets of a closed flow. A parameter
+    server remembers two streams. Tables of TABLE_ADD are small and shared, and are never released.
     """
 
     def __init__(self) -> None:
@@ -20,14 +20,14 @@ class Lent:
         self._tables: dict[int, object] = {}  # by identity
 
     def stream(self, row: int, segments: list[Segment], scaled: Scaled | None) -> None:
-        """What a worker's next stream sends and receives."""
+        """Pin the buffers of a worker's next stream."""
         self._latest["stream", row].append((segments, scaled))
         self._tables |= {id(one.table): one.table for one in segments if one.table is not None}
 
     def sums(self, job: int, arrays: list[object]) -> None:
-        """What a job's server keeps of its next stream."""
+        """Pin the arrays of a job's server for its next stream."""
         self._latest["sums", job].append(arrays)
 
     def flow(self, row: int, flow: Flow) -> None:
-        """What the next flow in a row sends and receives."""
+        """Pin the buffers of the next flow in a row."""
         self._latest["flow", row].append(flow)

@@ -1,4 +1,7 @@
-"""All workers of a job stream the same lengths in the same order: results are as long as what caused them."""
+"""Check that all workers of a job open equal streams in the same order.
+
+A result is as long as the packet that caused it.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,19 @@ from typing import NamedTuple
 from netfold.homomorphic.codec import Merge
 from netfold.sim.engine.interface import Segment
 
-SERIALS_MAX = 1 << 20  # streams of a worker: what an ATP entry can tell apart
+SERIALS_MAX = 1 << 20  # streams of a worker that the identity of an ATP entry can hold
 
 
-class Shape(NamedTuple):
-    """What the streams of all workers have in common."""
+class StreamLayout(NamedTuple):
+    """The properties of a stream that are the same at all workers."""
 
     segments: tuple[tuple[int, Merge], ...]  # words, and how they merge
     is_scaled: bool
     has_floats: bool
 
     @classmethod
-    def of(cls, segments: Sequence[Segment], is_scaled: bool) -> Shape:
-        """Shape of one worker's stream."""
+    def of(cls, segments: Sequence[Segment], is_scaled: bool) -> StreamLayout:
+        """Layout of one worker's stream."""
         has_floats = any(segment.floats is not None for segment in segments)
         return cls(tuple((one.words.size, one.merge) for one in segments), is_scaled, has_floats)
 
@@ -34,24 +37,24 @@ class LockStep:
     """The streams that some workers of a job have opened and others have not."""
 
     def __init__(self) -> None:
-        # By job and stream: its shape, and how many have opened it.
-        self._opened: dict[tuple[int, int], tuple[Shape, int]] = {}
+        # By job and stream: its layout, and how many workers have opened it.
+        self._opened: dict[tuple[int, int], tuple[StreamLayout, int]] = {}
 
-    def open(self, job: int, worker: int, serial: int, shape: Shape, workers_count: int) -> None:
-        """Note that a worker opens a stream.
+    def open(self, job: int, worker: int, serial: int, layout: StreamLayout, workers_count: int) -> None:
+        """Record that a worker opens a stream.
 
         Raises
         ------
         ValueError
-            Another worker's looks different.
+            Another worker's stream has another layout.
         RuntimeError
-            It is one too many.
+            The worker has used up its streams.
         """
         if serial >= SERIALS_MAX:
-            raise RuntimeError(f"worker {worker} of job {job} has opened {serial} streams, that is all")
-        first, opened = self._opened.get((job, serial), (shape, 0))
-        if shape != first:
-            raise ValueError(f"worker {worker} of job {job} streams {shape}, another worker {first}")
+            raise RuntimeError(f"worker {worker} of job {job} has opened {serial} streams, the maximum")
+        first, opened = self._opened.get((job, serial), (layout, 0))
+        if layout != first:
+            raise ValueError(f"worker {worker} of job {job} streams {layout}, another worker {first}")
         self._opened[job, serial] = first, opened + 1
         if opened + 1 == workers_count:
             del self._opened[job, serial]

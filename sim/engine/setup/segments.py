@@ -1,4 +1,4 @@
-"""What a worker's stream consists of, checked and written into its row of the segments."""
+"""Check a worker's segments and write them into its stream's row."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ def write_segments(
     if not 1 <= len(segments) <= SEGMENTS_MAX:
         raise ValueError(f"a stream has 1 to {SEGMENTS_MAX} segments, found {len(segments)}")
     if any(segment.merge not in MERGEABLE for segment in segments):
-        raise ValueError("GATHER cannot be merged on the way")
+        raise ValueError("GATHER cannot be merged by switches")
     if len({(segment.floats is None, segment.is_float is None) for segment in segments}) > 1:
         raise ValueError("either all segments of a stream have floats to fall back to, or none has")
     units = 0
     for index, segment in enumerate(segments):
         lanes = int(job.lanes) if segment.merge is Merge.TABLE_ADD else 1
-        own_units = -(-segment.words.size // unit_words)
+        segment_units = -(-segment.words.size // unit_words)
         check_words(segment.words, np.float32 if is_scaled else None)
         check_words(segment.result, None, lanes * segment.words.size)
         entry = world.segments[row, index]
         entry.words, entry.result = address_of(segment.words), address_of(segment.result)
         entry.words_count, entry.first_unit, entry.merge = segment.words.size, units, segment.merge.number
-        _write_extras(entry, segment, program, own_units)
-        _write_shared(entry, segment, own_units * int(job.unit_packets))
-        units += own_units
+        _write_extras(entry, segment, program, segment_units)
+        _write_shared(entry, segment, segment_units * int(job.unit_packets))
+        units += segment_units
     if units == 0:
         raise ValueError("a stream carries at least one word")
     return units
 
 
 def _write_extras(entry: Any, segment: Segment, program: ProgramSpec, units: int) -> None:
-    """Check and write what only some merges and programs need."""
+    """Check and write the fields that only some merges and programs need."""
     entry.table = entry.holders = entry.floats = entry.is_float = 0
     if segment.merge is Merge.TABLE_ADD:
         if segment.table is None:
@@ -59,7 +59,7 @@ def _write_extras(entry: Any, segment: Segment, program: ProgramSpec, units: int
     if (segment.floats is None) != (segment.is_float is None):
         raise ValueError("floats and is_float go together")
     if program.has_server and segment.merge is not Merge.ADD:
-        raise ValueError("a program with a server merges by ADD alone")
+        raise ValueError("a program with a server merges only by ADD")
     if segment.floats is not None and segment.is_float is not None:
         check_words(segment.floats, np.float32, segment.words.size)
         if segment.is_float.dtype != np.uint8 or segment.is_float.shape != (units,):
@@ -68,7 +68,7 @@ def _write_extras(entry: Any, segment: Segment, program: ProgramSpec, units: int
 
 
 def _write_shared(entry: Any, segment: Segment, packets: int) -> None:
-    """Check and write where results are kept that workers have in common."""
+    """Check and write the addresses of shared results."""
     entry.shared = entry.seen = entry.own = 0
     if (segment.shared is None) != (segment.own is None):
         raise ValueError("shared and own go together")

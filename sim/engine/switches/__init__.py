@@ -1,1 +1,1 @@
-"""What switches do with packets: aggregation, egress, slot timers, ATP."""
+"""Packet processing at switches: aggregation, egress, slot timers, ATP."""

@@ -11,7 +11,7 @@ from netfold.homomorphic.merge import lift_words, survival
 from netfold.sim.engine.links.link import free_packet, take_payload
 from netfold.sim.engine.switches.egress import emit, replicate
 from netfold.sim.engine.tables.addresses import copy_words, words_at
-from netfold.sim.engine.tables.cold_calls import ask, world_at
+from netfold.sim.engine.tables.cold_calls import call_cold, world_at
 from netfold.sim.engine.tables.world import (
     ALL_CHILDREN,
     LIFT,
@@ -41,23 +41,23 @@ def on_data(world: World, index: int) -> None:
         return
     row = register_row(world, index)
     verdict, action = process(world, index, row)
-    note(world, row, packet.child, verdict)
+    record_last_event(world, row, packet.child, verdict)
     if action != READ:
         take_words(world, index, row, action)
     if job.program == TIMED:
-        ask(world.clock[0].rare, world.clock[0].at, UPDATE_SLOT_TIMER, index, row, action)
+        call_cold(world.clock[0].rare, world.clock[0].at, UPDATE_SLOT_TIMER, index, row, action)
     if verdict in (COMPLETE, ANSWER, LATE):
         emit(world.clock[0].at, index, row, choose_receiver(world, index, row, verdict))
     elif verdict == DROPPED:
         point.duplicates_dropped += 1
     elif verdict == EXPIRED:
-        ask(world.clock[0].rare, world.clock[0].at, SEND_EMPTY_RESULT, index, 0, 0)
+        call_cold(world.clock[0].rare, world.clock[0].at, SEND_EMPTY_RESULT, index, 0, 0)
     free_packet(world, index)
 
 
 @inlined
 def choose_receiver(world: World, index: int, row: int, verdict: int) -> int:
-    """Choose, and count, who gets a result: everyone below, the child that asks again, or the parent."""
+    """Choose and count the receiver of a result: all children, the child that retransmits, or the parent."""
     packet = world.packets[index]
     point = world.points[packet.point]
     if verdict == COMPLETE:
@@ -78,9 +78,9 @@ def choose_receiver(world: World, index: int, row: int, verdict: int) -> int:
 
 @inlined
 def advance_front_end(world: World, index: int) -> bool:
-    """Take note of a packet's PSN; returns whether it passes.
+    """Check and record a packet's PSN; returns whether it passes.
 
-    RoCE: a message's packets pass while PSNs follow each other; a gap discards what is left of it.
+    RoCE: a message's packets pass while PSNs follow each other; a gap discards the rest of it.
     """
     packet = world.packets[index]
     window = world.windows[packet.owner, packet.slot]
@@ -103,7 +103,7 @@ def register_row(world: World, index: int) -> int:
 
 @inlined
 def process(world: World, index: int, row: int) -> tuple[int, int]:
-    """Take a packet through its job's state machine; returns its verdict and what its words do."""
+    """Take a packet through its job's state machine; returns its verdict and the action on its words."""
     packet = world.packets[index]
     point, slots = world.points[packet.point], world.registers.slots
     program = world.jobs[point.job].program
@@ -115,8 +115,8 @@ def process(world: World, index: int, row: int) -> tuple[int, int]:
 
 
 @inlined
-def note(world: World, row: int, child: int, verdict: int) -> None:
-    """Remember what happened last in a slot, for diagnosis."""
+def record_last_event(world: World, row: int, child: int, verdict: int) -> None:
+    """Record the last event of a slot, for diagnosis."""
     slot = world.registers.slots[row]
     slot.last_ps = world.clock[0].now_ps
     slot.last_child = child
@@ -125,10 +125,10 @@ def note(world: World, row: int, child: int, verdict: int) -> None:
 
 @inlined
 def take_words(world: World, index: int, row: int, action: int) -> None:
-    """Let a packet's words overwrite or merge into its slot."""
+    """Overwrite a slot with a packet's words, or merge them into it."""
     packet, slot = world.packets[index], world.registers.slots[row]
     if packet.table != 0:
-        ask(world.clock[0].rare, world.clock[0].at, LIFT, index, row, action)
+        call_cold(world.clock[0].rare, world.clock[0].at, LIFT, index, row, action)
     else:
         if packet.payload >= 0:
             words = world.payloads[packet.payload, : packet.words_count]
@@ -154,17 +154,17 @@ def sign_draw(world: World, index: int, held: int) -> tuple[np.int64, np.uint64]
     """Probability that the slot's bit survives a merge, times 2^32, and the key of the draws."""
     packet = world.packets[index]
     point = world.points[packet.point]
-    who = 65536 * point.index + packet.child
+    sender = 65536 * point.index + packet.child
     threshold = survival(held, packet.workers)
     key = mix(
-        world.clock[0].seed, purposes.SIGN_MERGE, point.job, who, packet.serial, packet.unit, packet.part
+        world.clock[0].seed, purposes.SIGN_MERGE, point.job, sender, packet.serial, packet.unit, packet.part
     )
     return threshold, key
 
 
 @kernel
 def take_lifted(at: int, index: int, row: int, action: int) -> None:
-    """TABLE_ADD: let the table's values of a packet's codes overwrite or add to its slot."""
+    """TABLE_ADD: overwrite a slot with the table's values of a packet's codes, or add them."""
     world = world_at(at)
     packet = world.packets[index]
     point = world.points[packet.point]
@@ -189,7 +189,7 @@ def take_lifted(at: int, index: int, row: int, action: int) -> None:
 
 @kernel
 def on_parent_result(at: int, index: int) -> None:
-    """A result has come down to a point: keep it for those who ask again, and pass it on."""
+    """A result from the parent has arrived: store it for retransmissions, and forward it."""
     world = world_at(at)
     packet = world.packets[index]
     point = world.points[packet.point]
@@ -200,7 +200,7 @@ def on_parent_result(at: int, index: int) -> None:
             point.stale_results += 1
             free_packet(world, index)
             return
-        note(world, row, -1, ANSWERED)
+        record_last_event(world, row, -1, ANSWERED)
         slot.is_answered = 1
         slot.exponent = packet.exponent
         words = world.payloads[packet.payload, : packet.words_count]

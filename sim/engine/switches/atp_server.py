@@ -1,4 +1,4 @@
-"""ATP's parameter server: adds up what the switch could not, and answers for every unit (README, ATP)."""
+"""ATP's parameter server: completes the sums of the switch and answers every unit (README, ATP)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from netfold.sim.engine.transports.atp_worker import COLLIDED, FLOATS, REQUEST
 from netfold.sim.engine.transports.stream import packet_key
 from netfold.switch.arithmetic import add_sticky
 
-# What is known of a unit.
+# Flags of a unit.
 MARKED, HAS_COLLIDED, IS_FLOAT, IS_DONE = 1, 2, 4, 8
 
 TRIES = 64  # for a free entry to propose
@@ -32,11 +32,11 @@ def on_atp_forward(at: int, index: int) -> None:
     job = world.jobs[world.streams[packet.owner].job]
     world.points[packet.point].server_packets += 1
     row = 2 * job.server + (packet.serial & 1)
-    about = world.sums[row]
+    record = world.sums[row]
     unit = packet.unit
-    if packet.serial != about.serial or unit >= about.units_count:
+    if packet.serial != record.serial or unit >= record.units_count:
         return
-    state = bytes_at(about.state, about.units_count)
+    state = bytes_at(record.state, record.units_count)
     if packet.is_marked:
         state[unit] |= MARKED
     if packet.flags & COLLIDED:
@@ -53,7 +53,7 @@ def on_atp_forward(at: int, index: int) -> None:
         return
     if not add_words(world, index, row):
         return
-    if not is_float and about.has_floats and has_overflowed(world, index, row):
+    if not is_float and record.has_floats and has_overflowed(world, index, row):
         redo_as_floats(world, index, row)
         return
     state[unit] |= IS_DONE
@@ -62,23 +62,23 @@ def on_atp_forward(at: int, index: int) -> None:
 
 @inlined
 def redo_as_floats(world: World, index: int, row: int) -> None:
-    """Give up a unit's integers and ask all workers for floats."""
-    packet, about = world.packets[index], world.sums[row]
-    bytes_at(about.state, about.units_count)[packet.unit] |= IS_FLOAT
-    bits_at(about.got, about.units_count)[packet.unit] = np.uint32(0)
+    """Discard a unit's integers and request floats from all workers."""
+    packet, record = world.packets[index], world.sums[row]
+    bytes_at(record.state, record.units_count)[packet.unit] |= IS_FLOAT
+    bits_at(record.got, record.units_count)[packet.unit] = np.uint32(0)
     world.points[packet.point].requests += 1
     reply(world.clock[0].at, index, row, True)
 
 
 @inlined
 def add_words(world: World, index: int, row: int) -> bool:
-    """Add a packet's words if all its workers are new, or it has all; whether the sum is complete."""
-    packet, about = world.packets[index], world.sums[row]
+    """Add a packet's words if all its workers are new or it holds all; returns whether the sum is full."""
+    packet, record = world.packets[index], world.sums[row]
     job = world.jobs[world.streams[packet.owner].job]
     unit = packet.unit
-    got = bits_at(about.got, about.units_count)
+    got = bits_at(record.got, record.units_count)
     full = np.uint32((np.uint64(1) << np.uint64(job.workers_count)) - np.uint64(1))
-    total = words_at(about.words + 4 * unit * job.elements, packet.words_count)
+    total = words_at(record.words + 4 * unit * job.elements, packet.words_count)
     words = world.payloads[packet.payload, : packet.words_count]
     is_float = packet.flags & FLOATS != 0
     if packet.bits == full and not is_float:
@@ -98,9 +98,9 @@ def add_words(world: World, index: int, row: int) -> bool:
 @inlined
 def has_overflowed(world: World, index: int, row: int) -> bool:
     """Whether a complete sum has a word at the limit."""
-    packet, about = world.packets[index], world.sums[row]
+    packet, record = world.packets[index], world.sums[row]
     elements = world.jobs[world.streams[packet.owner].job].elements
-    total = words_at(about.words + 4 * packet.unit * elements, packet.words_count)
+    total = words_at(record.words + 4 * packet.unit * elements, packet.words_count)
     largest = np.int64(0)
     for i in range(total.size):
         largest = max(largest, abs(np.int64(total[i])))
@@ -111,12 +111,12 @@ def has_overflowed(world: World, index: int, row: int) -> bool:
 def reply(at: int, cause: int, row: int, is_request: bool) -> None:
     """Answer all workers, through the switch."""
     world = world_at(at)
-    packet, about = world.packets[cause], world.sums[row]
+    packet, record = world.packets[cause], world.sums[row]
     sender = world.streams[packet.owner]
     job = world.jobs[sender.job]
     server, unit = world.servers[job.server], packet.unit
-    state = bytes_at(about.state, about.units_count)
-    replies = words_at(about.replies, about.units_count)
+    state = bytes_at(record.state, record.units_count)
+    replies = words_at(record.replies, record.units_count)
     index = take_packet(world.clock, world.packets)
     answer = world.packets[index]
     lowest = 0
@@ -149,7 +149,7 @@ def reply(at: int, cause: int, row: int, is_request: bool) -> None:
             answer.transmission = propose_entry(world, sender.job, row, unit)
     replies[unit] += 1
     answer.payload = take_payload(world)
-    total = words_at(about.words + 4 * unit * job.elements, packet.words_count)
+    total = words_at(record.words + 4 * unit * job.elements, packet.words_count)
     copy_words(world.payloads[answer.payload], total)
     if world.clock[0].is_keyed:
         answer.key = packet_key(world, index, purposes.SERVER_REPLY, lowest)
@@ -158,9 +158,9 @@ def reply(at: int, cause: int, row: int, is_request: bool) -> None:
 
 @inlined
 def propose_entry(world: World, job: int, row: int, unit: int) -> int:
-    """Propose an entry that the job does not use yet, for a unit that collided; always the same one."""
-    about, server = world.sums[row], world.servers[world.jobs[job].server]
-    proposals = words_at(about.proposal, about.units_count)
+    """Propose an unused entry for a unit that collided; the same one every time."""
+    record, server = world.sums[row], world.servers[world.jobs[job].server]
+    proposals = words_at(record.proposal, record.units_count)
     if proposals[unit] != -2:
         return proposals[unit]
     used = world.used[world.jobs[job].server]

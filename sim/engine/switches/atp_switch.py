@@ -1,4 +1,4 @@
-"""ATP's switch: entries that add up, and what does not fit on its way to the server (README, ATP)."""
+"""ATP's switch: entries that aggregate; packets without an entry go to the server (README, ATP)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import numpy as np
 
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.compiled import inlined, kernel
-from netfold.sim.engine.links.forward import dispatch, put_far
-from netfold.sim.engine.links.link import free_packet, own_words, take_payload
+from netfold.sim.engine.links.forward import dispatch, put_by_call
+from netfold.sim.engine.links.link import detach_words, free_packet, take_payload
 from netfold.sim.engine.switches.egress import copy_content
 from netfold.sim.engine.tables.addresses import copy_words, words_at
 from netfold.sim.engine.tables.cold_calls import world_at
@@ -43,7 +43,7 @@ def on_atp_switch(at: int, index: int) -> None:
 
 @inlined
 def identity_of(world: World, index: int) -> int:
-    """What claims an entry for a packet: its job, stream and unit."""
+    """Identity that claims an entry for a packet: its job, stream and unit."""
     packet = world.packets[index]
     job = world.streams[packet.owner].job + 1
     return (job << 51) | (np.int64(packet.serial) << 31) | packet.unit
@@ -51,7 +51,7 @@ def identity_of(world: World, index: int) -> int:
 
 @kernel
 def aggregate(at: int, index: int) -> None:
-    """A worker's integers meet their entry."""
+    """Aggregate a worker's integers in their entry."""
     world = world_at(at)
     packet = world.packets[index]
     point, job = world.points[packet.point], world.jobs[world.streams[packet.owner].job]
@@ -93,7 +93,7 @@ def aggregate(at: int, index: int) -> None:
 
 @inlined
 def take_entry(world: World, index: int, entry: int) -> None:
-    """Let a packet carry what an entry holds."""
+    """Copy an entry's state into a packet."""
     packet = world.packets[index]
     if packet.payload < 0 or world.payload_uses[packet.payload] > 1:
         if packet.payload >= 0:
@@ -107,7 +107,7 @@ def take_entry(world: World, index: int, entry: int) -> None:
 
 @inlined
 def pass_again(world: World, index: int) -> None:
-    """Send what leaves an entry through the loopback port for its second half, where there is one."""
+    """Send a packet that leaves an entry over the loopback link, if there is one, for a second pass."""
     packet = world.packets[index]
     server = world.servers[world.jobs[world.streams[packet.owner].job].server]
     if server.loopback_link < 0:
@@ -115,16 +115,16 @@ def pass_again(world: World, index: int) -> None:
         return
     packet.kind = ATP_LOOP
     packet.target = server.switch
-    put_far(world.clock[0].at, server.loopback_link, index)
+    put_by_call(world.clock[0].at, server.loopback_link, index)
 
 
 @kernel
 def forward(at: int, index: int) -> None:
-    """Send a packet on to the parameter server; from here on it owns its words."""
+    """Send a packet on to the parameter server; detached from its sender's buffer."""
     world = world_at(at)
     packet = world.packets[index]
     server = world.servers[world.jobs[world.streams[packet.owner].job].server]
-    own_words(world, index)
+    detach_words(world, index)
     packet.kind = ATP_FORWARD
     packet.target = server.host
     packet.route = server.route

@@ -1,10 +1,10 @@
-"""What leaves a point: results for its children and partials for its parent."""
+"""Packets that leave a point: results for its children and partials for its parent."""
 
 from __future__ import annotations
 
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.compiled import inlined, kernel
-from netfold.sim.engine.links.forward import dispatch, put_far, send_towards
+from netfold.sim.engine.links.forward import dispatch, put_by_call, send_towards
 from netfold.sim.engine.links.link import free_packet, take_packet, take_payload
 from netfold.sim.engine.tables.addresses import copy_words
 from netfold.sim.engine.tables.cold_calls import world_at
@@ -33,7 +33,7 @@ def emit(at: int, cause: int, row: int, receiver: int) -> None:
 
 @inlined
 def widen(world: World, cause: int, index: int) -> None:
-    """TABLE_ADD: what follows from a worker's packet carries the lanes that its codes were lifted to."""
+    """TABLE_ADD: size a result of a worker's packet for the lanes that its codes were lifted to."""
     packet, result = world.packets[cause], world.packets[index]
     if packet.table != 0:
         job = world.jobs[world.points[packet.point].job]
@@ -57,12 +57,12 @@ def leave(at: int, index: int) -> None:
         packet.key = packet_key(
             world, index, purpose, 65536 * point.index + world.streams[packet.owner].worker
         )
-    put_far(world.clock[0].at, point.loopback_link, index)
+    put_by_call(world.clock[0].at, point.loopback_link, index)
 
 
 @inlined
 def copy_header(world: World, source: int) -> int:
-    """A new packet with the header fields that what follows from a packet echoes."""
+    """A new packet with the header fields that responses to a packet repeat."""
     index = take_packet(world.clock, world.packets)
     old, new = world.packets[source], world.packets[index]
     new.size_bytes = old.size_bytes
@@ -83,12 +83,12 @@ def copy_header(world: World, source: int) -> int:
 
 @kernel
 def replicate(at: int, index: int) -> None:
-    """Send a result to those it is for, or a partial to the parent; the packet given ends here."""
+    """Send a result to its receivers, or a partial to the parent; the packet itself ends here."""
     world = world_at(at)
     packet = world.packets[index]
     point = world.points[packet.point]
     if packet.receiver == PARENT:
-        to_point(world.clock[0].at, index, point.parent, purposes.PARTIAL)
+        send_to_point(world.clock[0].at, index, point.parent, purposes.PARTIAL)
     else:
         first, last = 0, point.children_count - 1
         if packet.receiver >= 0:
@@ -96,9 +96,9 @@ def replicate(at: int, index: int) -> None:
         for number in range(point.first_child + first, point.first_child + last + 1):
             child = world.children[number]
             if child.stream >= 0:
-                to_worker(world, index, child.stream)
+                send_to_worker(world, index, child.stream)
             else:
-                to_point(world.clock[0].at, index, child.point, purposes.DOWN_RESULT)
+                send_to_point(world.clock[0].at, index, child.point, purposes.DOWN_RESULT)
     free_packet(world, index)
 
 
@@ -116,7 +116,7 @@ def copy_content(world: World, source: int) -> int:
 
 
 @inlined
-def to_worker(world: World, index: int, row: int) -> None:
+def send_to_worker(world: World, index: int, row: int) -> None:
     """Send a copy of a result to a worker, with its next PSN."""
     packet, stream = world.packets[index], world.streams[row]
     copy = copy_content(world, index)
@@ -137,7 +137,7 @@ def to_worker(world: World, index: int, row: int) -> None:
 
 
 @kernel
-def to_point(at: int, index: int, row: int, purpose: int) -> None:
+def send_to_point(at: int, index: int, row: int, purpose: int) -> None:
     """Send a copy of a partial to the parent (PARTIAL) or of a result to a child that is a point."""
     world = world_at(at)
     packet = world.packets[index]

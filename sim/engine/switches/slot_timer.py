@@ -1,4 +1,4 @@
-"""Slots that answer when they have waited too long (README, TIMED)."""
+"""Timers of slots, which then send partial results (README, TIMED)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from netfold.switch.registers import OVERWRITE
 
 @kernel
 def update_slot_timer(at: int, index: int, row: int, action: int) -> None:
-    """Arm the timer of a row that a packet has started anew; void that of one that has answered."""
+    """Arm the timer of a row that a packet has restarted; void the timer of a row that has answered."""
     world = world_at(at)
     clock, packet, slot = world.clock[0], world.packets[index], world.registers.slots[row]
     job = world.jobs[world.points[packet.point].job]
@@ -38,7 +38,7 @@ def update_slot_timer(at: int, index: int, row: int, action: int) -> None:
 
 @kernel
 def send_empty_result(at: int, index: int) -> None:
-    """The row has gone on: tell a worker that its result is gone, with words of zero that nobody holds."""
+    """Send a worker words of zero without holders: its row now belongs to a later unit."""
     world = world_at(at)
     packet = world.packets[index]
     world.points[packet.point].expired += 1
@@ -56,7 +56,7 @@ def send_empty_result(at: int, index: int) -> None:
 
 @kernel
 def on_slot_timer(at: int, row: int) -> None:
-    """A row has waited too long: it answers all workers with what it has."""
+    """A row's timer has expired: send its partial result to all workers."""
     world = world_at(at)
     slot = world.registers.slots[row]
     stream = world.streams[slot.owner]

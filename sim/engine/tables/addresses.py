@@ -1,8 +1,7 @@
-"""Memory as compiled handlers see it: words at an address, rows that are known to be there, the cache.
+"""Memory access of compiled handlers: words at an address, indices without checks, prefetches.
 
-By address they reach gradient buffers of many sizes without copying them. The engine's face (`engine.Engine`)
-keeps every array alive while its address is in use, and checks type, size and layout before it hands the
-address out.
+Addresses give access to gradient buffers of many sizes without copies. `engine.Engine` keeps every array
+alive while its address is in use, and checks type, size and layout before it stores the address.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ bits_at = _view(types.uint32, 4)
 
 @intrinsic
 def _prefetch_line(_typing: Any, address: Any) -> Any:
-    """Ask for the cache line at an address; never faults, changes nothing but time."""
+    """Prefetch the cache line at an address; it never faults and only affects time."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         pointer_type = ir.IntType(8).as_pointer()
@@ -74,7 +73,7 @@ def _prefetch_line(_typing: Any, address: Any) -> Any:
 
 @intrinsic
 def _natural(_typing: Any, index: Any) -> Any:
-    """An index that is never negative: the compiler then leaves out what would count from the end.
+    """An index that is never negative: the compiler then omits the code that counts from the end.
 
     Where bounds are checked (`make bounds`), a negative one is an IndexError.
     """
@@ -111,14 +110,14 @@ row_address: Callable[[Any, int], int] = cast(Any, _row_address)
 
 @inlined
 def prefetch(address: int, count: int) -> None:
-    """Ask for the cache lines of `count` 4-byte words that will be used soon."""
+    """Prefetch `count` 4-byte words."""
     for offset in range(0, 4 * count, 64):
         _prefetch_line(address + offset)  # type: ignore[call-arg]  # Numba passes the first one
 
 
 @inlined
 def prefetch_row(table: Any, row: int, count: int) -> None:
-    """Ask for `count` 4-byte words of a row that will be used soon; −1 is no row and does no harm."""
+    """Prefetch `count` 4-byte words of a row; row −1 does no harm."""
     prefetch(row_address(table, row), count)
 
 

@@ -1,4 +1,4 @@
-"""What a row of each of the tables for ATP holds."""
+"""Row types of the tables for ATP."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SERVER = np.dtype(
     align=True,
 )
 
-# What a server knows of a stream. Rows 2 · server + parity of the stream's number; addresses.
+# A server's state of a stream. Rows 2 · server + parity of the stream's number; addresses.
 SUM = np.dtype(
     [
         ("serial", "i4"),

@@ -4,8 +4,8 @@ An argument of a compiled function is passed field by field, and a `World` has s
 kernel that Python calls keeps its tables' descriptors in its stack frame, at `clock[0].at`; what it calls
 gets that address and reads them from there. It is valid until the kernel returns.
 
-Numba links all that a function calls into it and compiles that once more. What is rare is therefore compiled
-apart, and called through an address too (`ask`; `cold_handlers.py`).
+Numba compiles all callees of a function into it once more. Rare handlers are therefore compiled apart, and
+called through an address too (`call_cold`; `cold_handlers.py`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _WORLD_TYPE = numba.typeof(empty_world())
 
 
 @intrinsic
-def _kept_at(_typing: Any, world: Any) -> Any:
-    """Address of a copy of the tables' descriptors in the frame of the kernel that calls this."""
+def _store_tables(_typing: Any, world: Any) -> Any:
+    """Copy the tables' descriptors to the frame of the calling kernel; returns their address."""
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         place = cgutils.alloca_once(builder, context.get_value_type(world))
@@ -48,8 +48,10 @@ def _world_at(_typing: Any, _address: Any) -> Any:
 
 
 @intrinsic
-def _ask(_typing: Any, _handler: Any, _at: Any, _what: Any, _row: Any, _first: Any, _second: Any) -> Any:
-    """Call a handler by its address: ask(handler, at, what, row, first, second)."""
+def _call_cold(
+    _typing: Any, _handler: Any, _at: Any, _what: Any, _row: Any, _first: Any, _second: Any
+) -> Any:
+    """Call a handler by its address: call_cold(handler, at, what, row, first, second)."""
     integer = ir.IntType(64)
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
@@ -60,6 +62,6 @@ def _ask(_typing: Any, _handler: Any, _at: Any, _what: Any, _row: Any, _first: A
     return types.void(*[types.int64] * 6), generate
 
 
-kept_at: Callable[[World], int] = cast(Any, _kept_at)
+store_tables: Callable[[World], int] = cast(Any, _store_tables)
 world_at: Callable[[int], World] = cast(Any, _world_at)
-ask: Callable[[int, int, int, int, int, int], None] = cast(Any, _ask)
+call_cold: Callable[[int, int, int, int, int, int], None] = cast(Any, _call_cold)

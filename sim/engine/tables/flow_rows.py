@@ -1,4 +1,4 @@
-"""What a row of each of the tables for flows holds."""
+"""Row types of the tables for flows."""
 
 from __future__ import annotations
 

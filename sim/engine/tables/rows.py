@@ -1,4 +1,4 @@
-"""What a row of each of the engine's tables holds; indices are −1 where there is none."""
+"""Row types of the engine's tables; indices are −1 where there is none."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ CLOCK = np.dtype(
         ("rare", "i8"),  # addresses of handlers that are compiled apart (`cold_handlers.py`)
         ("atp", "i8"),
         ("unfinished", "i8"),  # calls of these that have begun and not ended
-        ("overflowed_link", "i8"),  # + 1: a link with more to send than the clock can tell; 0: none
+        ("overflowed_link", "i8"),  # + 1: a link whose backlog overflows the clock; 0: none
     ],
     align=True,
 )
 
 HEAP = np.dtype([("time_ps", "i8"), ("order", "i8"), ("what", "i8")], align=True)
 
-# A link has two rows: its own, and one for its acknowledgements ("lane"), in which only what says so is used.
+# A link has two rows. The second is for its acknowledgements ("lane") and uses only the fields marked so.
 LINK = np.dtype(
     [
         ("free_at_ps", "i8"),  # when all that is queued has left; lane: all acknowledgements
@@ -101,7 +101,7 @@ PACKET = np.dtype(
         ("arrive_ps", "i8"),
         ("order", "i8"),
         ("words", "i8"),  # address of its words in the sender's buffer; of a result, in the receiver's
-        ("next", "i4"),  # behind it on its link, in the free list, or in a list of kept results
+        ("next", "i4"),  # behind it on its link, in the free list, or in a list of early results
         ("target", "i4"),  # node
         ("link", "i4"),  # it is on, or was last
         ("size_bytes", "i4"),
@@ -111,7 +111,7 @@ PACKET = np.dtype(
         ("part", "i4"),  # packet within the unit; ACK: cumulative sequence
         ("transmission", "i4"),  # flows: transmission number; streams: PSN
         ("kind", "i1"),
-        ("struck", "i1"),  # what happens to it where it would arrive: LOST, or the rule that delays it + 1
+        ("struck", "i1"),  # its outcome on arrival: LOST, or the rule that delays it + 1
         ("hop", "i2"),
         ("key", "u8"),
         ("table", "i8"),  # TABLE_ADD: address of the table that lifts its words, 0 if they are lanes
@@ -148,7 +148,7 @@ POINT = np.dtype(
         ("loopback_link", "i4"),
         ("register_base", "i4"),  # of its switch's slots
         ("route", "i4"),
-        # what it did
+        # counters
         ("packets", "i8"),
         ("discarded", "i8"),
         ("results", "i8"),
@@ -216,8 +216,8 @@ STREAM = np.dtype(
         ("blocks_count", "i4"),  # scaled streams, else 0
         ("lead", "i4"),
         ("window", "i4"),  # units; of this stream
-        ("kept_head", "i4"),  # results of units that are not sent yet, oldest first
-        ("kept_tail", "i4"),
+        ("early_head", "i4"),  # early results, oldest first
+        ("early_tail", "i4"),
         ("exponents", "i8"),  # address, int8
         ("agreed", "i8"),  # address, int8
         ("timeout_ps", "i8"),
@@ -260,9 +260,9 @@ SEGMENT = np.dtype(
     [
         ("words", "i8"),
         ("result", "i8"),
-        ("shared", "i8"),  # results that workers have in common, address or 0; then the two below are there
+        ("shared", "i8"),  # shared results, address or 0; the next two are then set
         ("seen", "i8"),  # by result packet: whether the shared result holds it
-        ("own", "i8"),  # by result packet: whether this worker got other words, which are in its result
+        ("own", "i8"),  # by result packet: whether this worker received other words, which are in its result
         ("words_count", "i8"),
         ("table", "i8"),  # address or 0, as the rest below
         ("holders", "i8"),

@@ -20,7 +20,7 @@ Table = NDArray[Any]  # a structured array
 SEGMENTS_MAX = 8
 NEVER = np.iinfo(np.int64).max
 
-# What a packet is, in groups of handlers (`loop/arrivals.py`): those of the event loop come first.
+# Kinds of packets, in groups of handlers (`loop/arrivals.py`): those of the event loop come first.
 DATA, RESULT, FLOW_DATA, FLOW_ACK = HOT_KINDS = 0, 1, 2, 3
 LAST_HOT_KIND = HOT_KINDS[-1]
 LOOP = 4  # a result or partial on its switch's loopback link
@@ -28,7 +28,7 @@ LOOP = 4  # a result or partial on its switch's loopback link
 ATP_DATA, ATP_LOOP, ATP_ACK = KINDS_AT_ATP_SWITCH = 5, 6, 7
 ATP_FORWARD, ATP_RESULT = KINDS_AT_ATP_HOSTS = 8, 9
 
-# Who receives a result, if it is no child: all children, the parent point; a result on its way to a point.
+# Receivers of a result other than one child: all children, the parent point; a result on its way to a point.
 ALL_CHILDREN, PARENT, TO_POINT = -1, -2, -3
 
 # What a heap entry stands for: `what` is its kind and, in the low 32 bits, a row.
@@ -37,23 +37,23 @@ STREAM_TIMER = 1 << 32
 FLOW_TIMER = 2 << 32
 HELD = 3 << 32  # a packet that waits for its host
 SLOT_TIMER = 4 << 32  # a row of the registers
-DELAYED = 5 << 32  # a packet that is not in line with the others of its link
+DELAYED = 5 << 32  # a packet that is not in line on its link
 ROW = (1 << 32) - 1
 
-# What the handlers that are compiled apart are asked for.
+# Requests to the handlers that are compiled apart.
 APPLY_FAULTS, LIFT, UPDATE_SLOT_TIMER, SEND_EMPTY_RESULT = 0, 1, 2, 3
 PARENT_RESULT, SINGLE, WRITE_LOG, LEAVE_LINE = 4, 5, 6, 7
 AT_SWITCH, AT_SERVER, AT_WORKER, ATP_TIMER = 0, 1, 2, 3
 
 DOWN = -1  # a buffer that nothing fits in
-LOST = -1  # struck: it keeps its place in line, and nobody ever sees it
+LOST = -1  # struck: it keeps its place in line and is never delivered
 
-# What run() stopped for.
+# Why `run_until` returned.
 REACHED, COMPLETED, GROW, PAUSED = 0, 1, 2, 3
 
 
 class World(NamedTuple):
-    """Everything a handler may touch."""
+    """All tables that handlers read and write."""
 
     clock: Table  # (1,)
     heap: Table
@@ -98,7 +98,7 @@ def records(count: int | tuple[int, ...], dtype: np.dtype[Any]) -> Table:
 
 
 def empty_world() -> World:
-    """Tables without rows, but for the clock."""
+    """Tables without rows, except the clock."""
     return World(
         clock=records(1, rows.CLOCK),
         heap=records(0, rows.HEAP),

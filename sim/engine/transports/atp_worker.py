@@ -10,7 +10,7 @@ from netfold.homomorphic.kernels.keyed import mix
 from netfold.sim.engine.links.forward import dispatch
 from netfold.sim.engine.links.link import take_packet
 from netfold.sim.engine.tables.addresses import bytes_at
-from netfold.sim.engine.tables.cold_calls import kept_at, world_at
+from netfold.sim.engine.tables.cold_calls import store_tables, world_at
 from netfold.sim.engine.tables.heap import push
 from netfold.sim.engine.tables.world import (
     ATP_DATA,
@@ -28,8 +28,8 @@ INCREASE_BYTES = 1500  # of the window, once a window without marks
 
 @kernel
 def open_atp_stream(world: World, row: int) -> None:
-    """Start the stream that the face has written into `row`."""
-    world.clock[0].at = kept_at(world)
+    """Start the stream that `Engine` has written into `row`."""
+    world.clock[0].at = store_tables(world)
     stream = world.streams[row]
     stream.is_open = 1
     stream.completed_count = stream.base = stream.next = stream.resent = 0
@@ -48,7 +48,7 @@ def window_packets(world: World, row: int) -> int:
 
 @inlined
 def frame_bytes(world: World, row: int) -> int:
-    """What a packet counts in a worker's window."""
+    """Bytes that a packet counts in a worker's window."""
     job = world.jobs[world.streams[row].job]
     return job.overhead_bytes + 4 * job.elements
 
@@ -66,7 +66,7 @@ def arm(world: World, row: int) -> None:
 
 @kernel
 def pump(at: int, row: int) -> None:
-    """Send what the window allows."""
+    """Send the units that the window allows."""
     world = world_at(at)
     stream = world.streams[row]
     server = world.servers[world.jobs[stream.job].server]
@@ -80,7 +80,7 @@ def pump(at: int, row: int) -> None:
 
 @kernel
 def send_again(at: int, row: int, stop: int) -> None:
-    """Send all from the first unacknowledged unit to `stop` again; the switch is to let go of it."""
+    """Send all from the first unacknowledged unit to `stop` again; the switch evicts them."""
     world = world_at(at)
     stream = world.streams[row]
     server = world.servers[world.jobs[stream.job].server]
@@ -230,7 +230,7 @@ def first_acknowledged(world: World, row: int) -> int:
 
 @kernel
 def on_atp_timer(at: int, row: int) -> None:
-    """Nothing has been heard for a timeout: send the oldest units again."""
+    """No result has arrived for a timeout: send the oldest units again."""
     world = world_at(at)
     stream, now_ps = world.streams[row], world.clock[0].now_ps
     if stream.deadline_ps <= now_ps:

@@ -1,4 +1,4 @@
-"""Results that are there before their worker has sent its part: those of slots that did not wait for it."""
+"""Early results: they arrive before their worker has sent its own unit, from slots with timers."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from netfold.sim.engine.tables.world import World
 
 
 @inlined
-def keep(world: World, row: int, index: int) -> None:
-    """Put a result behind those that a worker keeps."""
+def store_early(world: World, row: int, index: int) -> None:
+    """Append a result to a worker's early results."""
     stream = world.streams[row]
     world.packets[index].next = -1
-    if stream.kept_head >= 0:
-        world.packets[stream.kept_tail].next = index
+    if stream.early_head >= 0:
+        world.packets[stream.early_tail].next = index
     else:
-        stream.kept_head = index
-    stream.kept_tail = index
+        stream.early_head = index
+    stream.early_tail = index
 
 
 @inlined
-def take_kept(world: World, row: int, unit: int) -> int:
-    """Take the first kept result of a unit of the open stream; −1 if there is none."""
+def take_early(world: World, row: int, unit: int) -> int:
+    """Take the first early result of a unit of the open stream; −1 if there is none."""
     stream = world.streams[row]
-    before, index = -1, stream.kept_head
+    before, index = -1, stream.early_head
     while index >= 0:
         packet = world.packets[index]
         if packet.serial == stream.serial and packet.unit == unit:
@@ -34,10 +34,10 @@ def take_kept(world: World, row: int, unit: int) -> int:
 
 
 @inlined
-def drop_kept(world: World, row: int) -> None:
-    """Give up the kept results of streams before the one that opens."""
+def drop_stale_early(world: World, row: int) -> None:
+    """Drop early results of streams before the one that opens."""
     stream = world.streams[row]
-    before, index = -1, stream.kept_head
+    before, index = -1, stream.early_head
     while index >= 0:
         following = world.packets[index].next
         if world.packets[index].serial < stream.serial:
@@ -51,11 +51,11 @@ def drop_kept(world: World, row: int) -> None:
 
 @inlined
 def unlink(world: World, row: int, before: int, index: int) -> None:
-    """Take a result out of the kept ones; `before` is the one it follows, or −1."""
+    """Remove a result from the early results; `before` is its predecessor, or −1."""
     stream, following = world.streams[row], world.packets[index].next
     if before >= 0:
         world.packets[before].next = following
     else:
-        stream.kept_head = following
-    if stream.kept_tail == index:
-        stream.kept_tail = before
+        stream.early_head = following
+    if stream.early_tail == index:
+        stream.early_tail = before

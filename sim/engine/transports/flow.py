@@ -1,7 +1,7 @@
 """Reliable unicast: a window of packets, selective acknowledgement, retransmission.
 
 Paths are FIFO, so an acknowledgement of a later transmission proves an earlier one lost (as RACK, RFC 8985,
-with the transmission number in the place of the time); a timeout covers what no acknowledgement can tell.
+with the transmission number in place of the time); a timeout covers losses that no acknowledgement reveals.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from netfold.sim.engine.interface import BACKOFF_MAX
 from netfold.sim.engine.links.forward import send_towards
 from netfold.sim.engine.links.link import take_packet
 from netfold.sim.engine.tables.addresses import copy_words, natural, words_at
-from netfold.sim.engine.tables.cold_calls import kept_at, world_at
+from netfold.sim.engine.tables.cold_calls import store_tables, world_at
 from netfold.sim.engine.tables.heap import push
 from netfold.sim.engine.tables.world import FLOW_ACK, FLOW_DATA, FLOW_TIMER, World
 
 
 @kernel
 def open_flow(world: World, row: int) -> None:
-    """Start the flow that the face has written into `row`."""
-    world.clock[0].at = kept_at(world)
+    """Start the flow that `Engine` has written into `row`."""
+    world.clock[0].at = store_tables(world)
     flow = world.flows[row]
     flow.is_open = 1
     pump(world, row)
@@ -41,7 +41,7 @@ def arm(world: World, row: int) -> None:
 
 @inlined
 def pump(world: World, row: int) -> None:
-    """Send what the window allows."""
+    """Send the packets that the window allows."""
     flow = world.flows[row]
     while flow.next < min(flow.packets_count, flow.base + flow.window):
         flight = world.flights[row, flow.next % flow.window]
@@ -106,7 +106,7 @@ def on_flow_data(world: World, index: int) -> None:
     place = natural(packet.unit % flow.window)
     received = world.flights[row, place].received
     is_new = packet.unit >= flow.expected and received != packet.unit + 1
-    if not is_new or take_in(world, index, place):
+    if not is_new or store_data(world, index, place):
         acknowledge(world, index)
     if flow.expected == flow.packets_count and not flow.is_delivered:
         flow.is_delivered = 1
@@ -114,8 +114,8 @@ def on_flow_data(world: World, index: int) -> None:
 
 
 @inlined
-def take_in(world: World, index: int, place: int) -> bool:
-    """Store a packet's words, and note it in its place; returns whether it is time to acknowledge."""
+def store_data(world: World, index: int, place: int) -> bool:
+    """Store a packet's words and mark it received; returns whether to acknowledge now."""
     packet = world.packets[index]
     row, sequence = natural(packet.owner), packet.unit
     flow = world.flows[row]
@@ -136,7 +136,7 @@ def take_in(world: World, index: int, place: int) -> bool:
 
 @inlined
 def first_missing(world: World, row: int, place: int) -> int:
-    """The first packet that a flow's target has not had, now that the expected one is in its place."""
+    """The first packet that a flow's target has not received, once the expected one has arrived."""
     flow = world.flows[row]
     sequence, place = flow.expected + 1, place + 1
     while sequence < flow.packets_count:
@@ -150,7 +150,7 @@ def first_missing(world: World, row: int, place: int) -> int:
 
 @inlined
 def report_delivery(world: World, row: int) -> None:
-    """Tell the face that a flow's last word has arrived."""
+    """Report a flow as delivered."""
     clock = world.clock[0]
     done = world.done[clock.done_count]
     done.is_flow = 1
@@ -161,7 +161,7 @@ def report_delivery(world: World, row: int) -> None:
 
 @inlined
 def acknowledge(world: World, cause: int) -> None:
-    """Send the source what has arrived in order, and which packet says so."""
+    """Send the source a cumulative acknowledgement that names the causing packet."""
     packet = world.packets[cause]
     row = packet.owner
     flow = world.flows[row]

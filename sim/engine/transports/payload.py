@@ -1,4 +1,4 @@
-"""The words of a unit: where they are at its worker, in the packets that carry them, and in its result."""
+"""The words of a unit: at its worker, in the packets that carry them, and in its result."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.kernels.compiled import inlined
 from netfold.homomorphic.numbers.exponents import quantize_block
-from netfold.sim.engine.links.link import own_words, take_payload
+from netfold.sim.engine.links.link import detach_words, take_payload
 from netfold.sim.engine.tables.addresses import bits_at, bytes_at, copy_words, floats_at, prefetch, words_at
 from netfold.sim.engine.tables.world import World
 from netfold.switch.program import Machine
@@ -28,7 +28,7 @@ def segment_of(world: World, row: int, unit: int) -> int:
 
 @inlined
 def fill_words(world: World, row: int, index: int) -> None:
-    """Let a packet point to its words; those of a scaled stream are quantised into a payload of its own."""
+    """Let a packet point to its words; words of a scaled stream are quantised into a payload."""
     stream, packet = world.streams[row], world.packets[index]
     unit = packet.unit - stream.lead
     if unit < 0:
@@ -45,11 +45,11 @@ def fill_words(world: World, row: int, index: int) -> None:
     packet.words_count = count
     if stream.lead == 0:
         packet.words = segment.words + 4 * start
-        if job.program == TIMED:  # its streams may end while their packets still wait on the way
-            own_words(world, index)
+        if job.program == TIMED:  # its streams may end while their packets are in flight
+            detach_words(world, index)
         return
     packet.payload = take_payload(world)
-    # Units follow each other: here the one after the next is asked for, in time to be in the cache.
+    # Units follow each other: here the one after the next is prefetched.
     prefetch(segment.words + 4 * (start + 2 * count), count)
     quantize_block(
         floats_at(segment.words + 4 * start, count),
@@ -61,7 +61,7 @@ def fill_words(world: World, row: int, index: int) -> None:
 
 @inlined
 def result_address(world: World, row: int, index: int) -> int:
-    """Where the words of a result are to be written at its worker, as RDMA headers say it; 0 if nowhere."""
+    """Address for a result's words at its worker, as in an RDMA header; 0 if there is none."""
     stream, packet = world.streams[row], world.packets[index]
     unit = packet.unit - stream.lead
     if not stream.is_open or packet.serial != stream.serial or unit < 0 or packet.words_count == 0:
@@ -97,7 +97,7 @@ def store_result(world: World, row: int, index: int) -> None:
 
 @inlined
 def write_result(world: World, segment: Any, place: int, address: int, index: int) -> None:
-    """Write a result packet's words at their address; where that is shared, only what is new or differs."""
+    """Write a result packet's words at their address; if that is shared, only new or different words."""
     packet = world.packets[index]
     words = world.payloads[packet.payload, : packet.words_count]
     if segment.shared == 0:
@@ -115,7 +115,7 @@ def write_result(world: World, segment: Any, place: int, address: int, index: in
 
 @inlined
 def are_same(words: NDArray[np.int32], others: NDArray[np.int32]) -> bool:
-    """Whether two runs of words are equal; without an early end, so that it takes whole vectors."""
+    """Whether two runs of words are equal; without an early exit, so that it vectorises."""
     differing = np.int32(0)
     for i in range(words.size):
         differing |= words[i] ^ others[i]

@@ -2,8 +2,8 @@
 
 As in the released client (p4lang/p4app-switchML, `dpdk_worker_thread`, `rdma_worker_thread`): a result is
 the clock that releases the next unit of the same slot in the other version; one timer per outstanding unit
-sends it again. A copy's timer is up to a quarter longer, or workers whose bursts collide would collide for
-ever. Timers here expire exactly; the released client looks at them at most once per timeout.
+sends it again. A retransmission's timeout is up to a quarter longer, or workers whose bursts collide would
+keep colliding. Timers here expire exactly; the released client checks them at most once per timeout.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from netfold.homomorphic.kernels.keyed import mix
 from netfold.sim.engine.links.forward import send_towards
 from netfold.sim.engine.links.link import free_packet, take_packet
 from netfold.sim.engine.tables.addresses import bytes_at
-from netfold.sim.engine.tables.cold_calls import kept_at
+from netfold.sim.engine.tables.cold_calls import store_tables
 from netfold.sim.engine.tables.heap import push
 from netfold.sim.engine.tables.world import DATA, NEVER, STREAM_TIMER, World
-from netfold.sim.engine.transports.early_results import drop_kept, keep, take_kept
+from netfold.sim.engine.transports.early_results import drop_stale_early, store_early, take_early
 from netfold.sim.engine.transports.payload import fill_words, store_result
 from netfold.switch.program import Machine
 
@@ -32,34 +32,34 @@ TIMEOUTS_THRESHOLD = 100  # after so many timeouts the timeout doubles
 
 @kernel
 def open_stream(world: World, row: int) -> None:
-    """Start the stream that the face has written into `row`: send the first window."""
-    world.clock[0].at = kept_at(world)
+    """Start the stream that `Engine` has written into `row`: send the first window."""
+    world.clock[0].at = store_tables(world)
     stream, job = world.streams[row], world.jobs[world.streams[row].job]
     stream.is_open = 1
     stream.completed_count = 0
     stream.timeout_ps = job.timeout_ps
-    drop_kept(world, row)
+    drop_stale_early(world, row)
     for unit in range(min(stream.window, stream.units_count)):
         send_next(world, row, unit, job.first_timeout_ps)
 
 
 @inlined
 def send_next(world: World, row: int, first: int, timeout_ps: int) -> None:
-    """Send a unit for the first time, in its window slot; where its result is there already, the next."""
+    """Send a unit for the first time, in its window slot; skip units with early results."""
     stream = world.streams[row]
     slot = first % stream.window
     window = world.windows[row, slot]
     for unit in range(first, stream.units_count, stream.window):
         window.unit = unit
         window.attempt = 0
-        kept = take_kept(world, row, unit)
-        if kept < 0:
+        early = take_early(world, row, unit)
+        if early < 0:
             send_unit(world, row, slot, timeout_ps)
             arm(world, row, window.deadline_ps)
             return
         timeout_ps = stream.timeout_ps
-        store_result(world, row, kept)
-        free_packet(world, kept)
+        store_result(world, row, early)
+        free_packet(world, early)
         finish_unit(world, row, slot)
 
 
@@ -118,14 +118,14 @@ def send_unit(world: World, row: int, slot: int, timeout_ps: int) -> None:
 
 
 @inlined
-def packet_key(world: World, index: int, purpose: int, who: int) -> np.uint64:
-    """What decides a packet's fate: the same for the same packet in every run that is compared."""
+def packet_key(world: World, index: int, purpose: int, sender: int) -> np.uint64:
+    """Key of a packet's random draws, the same for the same packet in every run."""
     packet = world.packets[index]
     key = mix(
         world.clock[0].seed,
         purpose,
         world.streams[packet.owner].job,
-        who,
+        sender,
         packet.serial,
         packet.unit,
         packet.part,
@@ -136,14 +136,14 @@ def packet_key(world: World, index: int, purpose: int, who: int) -> np.uint64:
 
 @inlined
 def on_result(world: World, index: int) -> None:
-    """A result has arrived at its worker; the packet ends here, or is kept."""
+    """A result has arrived at its worker; the packet ends here, or is stored as early."""
     packet = world.packets[index]
     row = packet.owner
     stream = world.streams[row]
     window = world.windows[row, packet.slot]
     if not stream.is_open or packet.serial != stream.serial or packet.unit != window.unit:
         if world.jobs[stream.job].program == TIMED and is_early(world, row, index):
-            keep(world, row, index)
+            store_early(world, row, index)
             return
         stream.stale_results += 1
     elif advance_unit(world, row, index):
@@ -155,7 +155,7 @@ def on_result(world: World, index: int) -> None:
 
 @inlined
 def advance_unit(world: World, row: int, index: int) -> bool:
-    """Count a result packet if it is the next of its unit, else start the unit over; whether it is."""
+    """Count a result packet if it is the next of its unit, else restart the unit; returns whether it is."""
     packet = world.packets[index]
     window = world.windows[row, packet.slot]
     if packet.part == 0:
@@ -219,7 +219,7 @@ def end_stream(world: World, row: int) -> None:
 
 @inlined
 def jitter_ps(world: World, row: int, slot: int) -> int:
-    """What a retransmitted unit waits longer, so that workers that collided do not collide again."""
+    """Extra timeout of a retransmitted unit, so that workers that collided do not collide again."""
     stream, window = world.streams[row], world.windows[row, slot]
     seed, unit = world.clock[0].seed, window.unit
     draw = mix(seed, purposes.JITTER, stream.job, stream.worker, stream.serial, unit, window.attempt)

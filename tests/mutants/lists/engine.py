@@ -162,8 +162,8 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "SIGN draws the same at every point",
-                "who = 65536 * point.index + packet.child",
-                "who = packet.child",
+                "sender = 65536 * point.index + packet.child",
+                "sender = packet.child",
             ),
             (
                 "lifted words overwrite what they should add to",
@@ -214,8 +214,8 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "results to points have the key of partials",
-                "to_point(world.clock[0].at, index, child.point, purposes.DOWN_RESULT)",
-                "to_point(world.clock[0].at, index, child.point, purposes.DOWN_RESULT - 1)",
+                "send_to_point(world.clock[0].at, index, child.point, purposes.DOWN_RESULT)",
+                "send_to_point(world.clock[0].at, index, child.point, purposes.DOWN_RESULT - 1)",
             ),
             ("copies of a result share a PSN", "    world.windows[row, packet.slot].switch_psn += 1\n", ""),
             (
@@ -263,7 +263,7 @@ MUTANTS: list[Mutant] = [
                 "+ 4 * job.elements",
             ),
             (
-                "an expired packet is told who held the sum",
+                "an expired packet gets the holders of the sum",
                 "    reply.bits = 0\n",
                 "    reply.bits = packet.bits\n",
             ),
@@ -334,8 +334,8 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "the last kept result is lost when one before it is taken",
-                "        stream.kept_tail = before",
-                "        stream.kept_tail = -1",
+                "        stream.early_tail = before",
+                "        stream.early_tail = -1",
             ),
         ],
     ),

@@ -100,7 +100,7 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "a late duplicate reads its sender's buffer",
-                "    if world.rules[number].delay_ps > 0:\n        own_words(world, row)\n",
+                "    if world.rules[number].delay_ps > 0:\n        detach_words(world, row)\n",
                 "    if world.rules[number].delay_ps > 0:\n",
             ),
         ],
@@ -122,8 +122,8 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "retransmissions of ended flows are forgotten",
-                "self._forgotten[int(last.job)] += int(last.retransmitted_packets)",
-                "self._forgotten[int(last.job)] += 0",
+                "self._closed_retransmissions[int(last.job)] += int(last.retransmitted_packets)",
+                "self._closed_retransmissions[int(last.job)] += 0",
             ),
         ],
     ),

@@ -103,13 +103,13 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "a link that is down is blamed though nothing waits for it",
-                "if fate.is_down and fate.waiting + fate.dropped:",
-                "if fate.is_down:",
+                "if outcome.is_down and outcome.waiting + outcome.dropped:",
+                "if outcome.is_down:",
             ),
             (
-                "any link on which packets are is too slow",
-                "if 2 * fate.grown > fate.sent:",
-                "if fate.waiting:",
+                "any link with packets on it is too slow",
+                "if 2 * outcome.grown > outcome.sent:",
+                "if outcome.waiting:",
             ),
         ],
     ),

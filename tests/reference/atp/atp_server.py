@@ -93,7 +93,7 @@ class AtpServer:
             self.gatherings = {key: unit for key, unit in self.gatherings.items() if key[0] >= stream}
 
     def _add(self, unit: Gathering, data: Contribution, words: list[int]) -> None:
-        """Take all of a packet's words, or none: those of single workers cannot be told apart."""
+        """Take all of a packet's words, or none: those of single workers cannot be separated."""
         if data.bits != self.all_bits and data.bits & unit.bits:
             return
         if data.bits == self.all_bits or unit.bits == 0:

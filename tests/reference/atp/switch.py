@@ -144,7 +144,7 @@ def merge_words(values: list[int], words: Sequence[int], is_first: bool) -> int:
 
 
 def is_stuck(word: int) -> bool:
-    """Whether a word is at or beyond ±(2^31 − 1): no addition changes it any more."""
+    """Whether a word is at or beyond ±(2^31 − 1): no addition changes it."""
     return abs(word) >= INT32_MAX
 
 

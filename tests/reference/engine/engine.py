@@ -47,7 +47,7 @@ SWITCH_COUNTERS = (
 
 
 class Endpoint(Protocol):
-    """A worker, whatever its program."""
+    """A worker of any program."""
 
     counters: dict[str, int]
 
@@ -89,7 +89,7 @@ class ReferenceEngine:
 
     @property
     def now_ps(self) -> int:
-        """Time of the last event, or what `run` was told to run until."""
+        """Time of the last event, or the end time of the last `run`."""
         return self.fabric.now_ps
 
     @property
@@ -181,7 +181,7 @@ class ReferenceEngine:
             job.clear(switch)
 
     def crash(self, host: int) -> None:
-        """Stop a host for ever."""
+        """Stop a host permanently."""
         self.fabric.crash(host)
 
     def pause(self, host: int, until_ps: int) -> None:

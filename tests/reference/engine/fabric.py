@@ -65,7 +65,7 @@ class Fabric:
         self._silent = -(2**62)  # order of what comes before all others of its time
 
     def key(self, purpose: int, *identity: int, copy: int = 0) -> int:
-        """Key of a packet, the same whenever it is sent; what follows from a copy has one of its own."""
+        """Key of a packet, independent of time; packets that follow from a copy have another key."""
         key = mix_plain(self.seed, purpose, *identity)
         return mix_plain(key, copy) if copy else key
 
@@ -100,7 +100,7 @@ class Fabric:
         timer.order = self._schedule(time_ps, timer.what, timer, None)
 
     def disarm(self, timer: Timer) -> None:
-        """Void whatever event a timer has."""
+        """Void the event of a timer, if it has one."""
         timer.armed_ps = None
         timer.order = -1
 
@@ -147,7 +147,7 @@ class Fabric:
             link.counters.count("lost", queued.packet.size_bytes)
 
     def crash(self, host: int) -> None:
-        """A host neither receives nor acts any more."""
+        """Stop a host: it neither receives nor sends."""
         self.crashed.add(host)
         for event in self._events:
             if isinstance(event.item, Timer) and event.item.host == host:

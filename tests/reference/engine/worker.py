@@ -167,7 +167,7 @@ class Worker:
         self.fabric.arm(self.timer, min(o.deadline_ps for o in self.outstanding if o is not None))
 
     def _jitter_ps(self, cause: Cause) -> int:
-        """What keeps bursts that collided from colliding for ever."""
+        """Extra timeout, so that bursts that collided do not keep colliding."""
         identity = (self.numbered.number, self.rank, cause.stream, cause.unit, cause.attempt)
         return self.fabric.key(KEY_JITTER, *identity) % max(self.timeout_ps // 4, 1)
 

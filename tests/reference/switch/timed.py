@@ -142,7 +142,7 @@ class TimedSwitch:
         self.state.clear()
 
     def _start_timer(self, slot: int, chunk: Chunk) -> None:
-        """A row has started anew, whatever became of its last turn."""
+        """A row was restarted, whether or not its last turn was complete."""
         cause = chunk.cause
         label = Label(self.job.owner(cause.worker), cause.unit, cause.part, cause.attempt)
         timer = Timer(SLOT_TIMER, label, partial(self._time_out, slot, chunk), host=None)

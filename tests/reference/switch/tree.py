@@ -40,7 +40,7 @@ class TreeReference:
         self.overflowed_words = 0
 
     def packet(self, child: int, slot: int, version: int, operand: Operand) -> Verdict:
-        """Process one packet, whatever its version; its words belong to position 0 of the register and on."""
+        """Process one packet of any version; its words belong to position 0 of the register and on."""
         row = self.rows[slot]
         if row.bitmap & 1 << child:
             return Verdict.DROPPED

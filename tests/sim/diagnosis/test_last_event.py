@@ -1,4 +1,4 @@
-"""What a diagnosis says of a slot's last packet: whose it was, and what became of it."""
+"""The last packet of a slot in a diagnosis: its sender and its outcome."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TREE = "collective={kind: in_network, program: tree, frame: roce-1024}"
 
 
 def last_event(folder: Path, *sets: str, text: str) -> str:
-    """The last event of the first slot that waits."""
+    """The last event of the first waiting slot."""
     (variant,) = run(folder, *sets, text=text).summary["variants"]
     event: str = variant["diagnosis"]["slots"][0]["last_event"]
     assert variant["checks"][0]["detail"].count(event) == 1
@@ -21,29 +21,29 @@ def last_event(folder: Path, *sets: str, text: str) -> str:
 
 
 @pytest.mark.parametrize("worker", [0, 1, 2])
-def test_a_copy_of_the_only_worker_that_is_heard(tmp_path: Path, worker: int) -> None:
-    """It is sent again until patience ends, and every time the bitmap has it already: it is dropped."""
+def test_a_copy_from_the_only_reachable_worker(tmp_path: Path, worker: int) -> None:
+    """Every retransmission is dropped, as its bit is set already."""
     deaf = [f"h{other}->s0" for other in range(3) if other != worker]
 
-    told = last_event(tmp_path, f"faults=[{{kind: loss, rate: 100%, links: {deaf}}}]", text=TINY)
+    event = last_event(tmp_path, f"faults=[{{kind: loss, rate: 100%, links: {deaf}}}]", text=TINY)
 
-    assert told == f"a packet of worker {worker}, dropped"
+    assert event == f"a packet of worker {worker}, dropped"
 
 
 @pytest.mark.parametrize("worker", [0, 1, 2])
-def test_a_packet_that_is_never_sent_again(tmp_path: Path, worker: int) -> None:
-    """A tree sends once: what came first is in the slot, consumed."""
+def test_a_packet_without_retransmission(tmp_path: Path, worker: int) -> None:
+    """A tree sends once: the slot holds the first packet."""
     deaf = [f"h{other}->s0" for other in range(3) if other != worker]
 
-    told = last_event(tmp_path, f"faults=[{{kind: loss, rate: 100%, links: {deaf}}}]", TREE, text=SHARP)
+    event = last_event(tmp_path, f"faults=[{{kind: loss, rate: 100%, links: {deaf}}}]", TREE, text=SHARP)
 
-    assert told == f"a packet of worker {worker}, consumed"
+    assert event == f"a packet of worker {worker}, consumed"
 
 
-def test_an_answer_to_who_does_not_hear_it(tmp_path: Path) -> None:
-    """The slot is complete, and worker 1 asks again and again."""
-    told = last_event(
+def test_an_answer_to_an_unreachable_worker(tmp_path: Path) -> None:
+    """The slot is complete, and worker 1 keeps retransmitting."""
+    event = last_event(
         tmp_path, "faults=[{kind: loss, rate: 100%, links: ['s0->h1']}]", "workload.elements=64", text=TINY
     )
 
-    assert told == "a packet of worker 1, answer"
+    assert event == "a packet of worker 1, answer"

@@ -1,4 +1,4 @@
-"""Variants that cannot finish: found in time, told in words, kept beside those that do."""
+"""Variants that cannot finish: detected in time, explained, and stored with the other variants."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def test_stuck_variants_are_kept_beside_the_others(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["run", str(file), "--out", str(tmp_path / "runs"), "--json"])
 
     assert result.exit_code == 1
-    told = json.loads(result.stdout)
-    by_name = {variant["name"]: variant for variant in told["variants"]}
-    assert told["verdict"] == "stuck"
+    report = json.loads(result.stdout)
+    by_name = {variant["name"]: variant for variant in report["variants"]}
+    assert report["verdict"] == "stuck"
     assert {name: variant["verdict"] for name, variant in by_name.items()} == {
         "dead": "stuck",
         "deaf": "stuck",
@@ -83,8 +83,8 @@ def test_stuck_variants_are_kept_beside_the_others(tmp_path: Path) -> None:
     assert by_name["dead"]["metrics"]["exact"] is None
 
 
-def test_what_one_cause_leads_to_is_told_after_it(tmp_path: Path) -> None:
-    """Worker 2 does not hear results; the others have them, went on, and wait for it one version later."""
+def test_consequences_of_a_cause_come_after_it(tmp_path: Path) -> None:
+    """Worker 2 receives no results; the others have them, and wait for it one version later."""
     outcome = run(tmp_path, f"faults=[{DEAF}]")
 
     (variant,) = outcome.summary["variants"]
@@ -107,7 +107,7 @@ def test_a_ring_names_its_messages(tmp_path: Path) -> None:
     assert {(row["source"], row["target"]) for row in variant["diagnosis"]["messages"]} == {("h1", "h2")}
 
 
-def test_reports_and_comparisons_do_without_rounds(tmp_path: Path) -> None:
+def test_reports_and_comparisons_without_rounds(tmp_path: Path) -> None:
     outcome = run(tmp_path, text=TINY + VARIANTS)
 
     page = build_report(outcome.run_dir).read_text()
@@ -123,7 +123,7 @@ def test_reports_and_comparisons_do_without_rounds(tmp_path: Path) -> None:
     )
 
 
-def test_nothing_but_stuck_variants(tmp_path: Path) -> None:
+def test_all_variants_stuck(tmp_path: Path) -> None:
     outcome = run(tmp_path, "faults=[{kind: loss, rate: 100%}]")
 
     assert outcome.summary["verdict"] == "stuck"
@@ -131,7 +131,7 @@ def test_nothing_but_stuck_variants(tmp_path: Path) -> None:
     assert load(outcome.run_dir).rounds.is_empty()
 
 
-def test_wrong_numbers_are_worse_than_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_results_outrank_a_stall(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "netfold.sim.checks.network.conservation", lambda links: Finding(False, "a byte too many")
     )
@@ -173,14 +173,16 @@ def test_a_worker_that_never_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "of stream 1 at s0: worker 1 missing" in detail
     assert (
         "likely cause: worker 1 has not begun this exchange: it waits for 'values' of bucket 0 of step 1\n"
-        "  try: look at what holds it up: `device`, and `faults` that stop or slow it\n" in detail
+        "  try: check what delays it: `device`, and `faults` that stop or slow it\n" in detail
     )
     assert variant["metrics"]["steps"] == 1
     assert variant["metrics"]["exact"] is True
     assert [check["verdict"] for check in variant["checks"] if check["name"] == "nothing_lost"] == ["stuck"]
 
 
-def test_a_step_that_never_ends_though_nobody_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_never_ends_though_no_worker_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def steps(self: TrainingJob, count: int, start_ps: int) -> Generator[simpy.Event, Any, None]:
         self._parts.set_activity(2, "has crashed", 0)
         yield self._environment.event()
@@ -191,16 +193,16 @@ def test_a_step_that_never_ends_though_nobody_waits(tmp_path: Path, monkeypatch:
 
     assert finishes(variant) == (
         "stuck",
-        "likely cause: worker 2 has crashed, and a step is over when all workers are\n"
-        "  try: take the crash out of `faults`: a job needs every worker\n"
+        "likely cause: worker 2 has crashed, and a step ends when all workers have finished it\n"
+        "  try: remove the crash from `faults`: a job needs every worker\n"
         "  nothing is in flight and no event is left\n"
         "  worker 2 has crashed\n"
         "  no traffic can make progress",
     )
 
 
-class Scene:
-    """A network whose traffic is opened by hand."""
+class Bench:
+    """A network whose streams and flows the test opens."""
 
     def __init__(self, start: Started, loss: float) -> None:
         self.environment = simpy.Environment()
@@ -209,7 +211,7 @@ class Scene:
         self.collective = start(self.environment, self.fabric)
 
     def exchange(self, workers: int = 2, pauses_ps: tuple[int, ...] = (0, 0)) -> StuckError | None:
-        """Some workers exchange a message; what ends it too early."""
+        """Let some workers exchange a message; returns the error that ends it."""
         messages = messages_of(Merge.ADD, 2, 64)
         processes = [
             self.environment.process(self._work(worker, messages[worker], pauses_ps[worker]))
@@ -229,10 +231,10 @@ class Scene:
 SWITCH = switch(2, FRAME, slots=4, unit_packets=1)
 
 
-def test_patience_is_a_hundred_of_the_longest_timeouts() -> None:
-    scene = Scene(SWITCH, loss=1.0)
+def test_patience_is_a_hundred_times_the_longest_timeout() -> None:
+    bench = Bench(SWITCH, loss=1.0)
 
-    error = scene.exchange(pauses_ps=(0, 5))
+    error = bench.exchange(pauses_ps=(0, 5))
 
     assert error is not None
     assert error.diagnosis.time_ps == PATIENCE_PS + 5
@@ -241,39 +243,39 @@ def test_patience_is_a_hundred_of_the_longest_timeouts() -> None:
     assert pickle.loads(pickle.dumps(error)).diagnosis == error.diagnosis
 
 
-def test_a_change_that_is_expected_is_waited_for() -> None:
-    scene = Scene(SWITCH, loss=1.0)
-    scene.fabric.expect_change(3 * PATIENCE_PS)
+def test_an_expected_change_restarts_the_patience() -> None:
+    bench = Bench(SWITCH, loss=1.0)
+    bench.fabric.expect_change(3 * PATIENCE_PS)
 
-    error = scene.exchange()
+    error = bench.exchange()
 
     assert error is not None
     assert (error.diagnosis.time_ps, error.diagnosis.quiet_ps) == (4 * PATIENCE_PS, 4 * PATIENCE_PS)
 
 
-def test_others_that_go_on_for_ever_do_not_keep_it_alive() -> None:
-    scene = Scene(SWITCH, loss=1.0)
+def test_other_processes_do_not_extend_the_patience() -> None:
+    bench = Bench(SWITCH, loss=1.0)
 
     def tick() -> Generator[simpy.Event, Any, None]:
         while True:
-            yield scene.environment.timeout(PATIENCE_PS // 7)
+            yield bench.environment.timeout(PATIENCE_PS // 7)
 
-    scene.environment.process(tick())
-    error = scene.exchange()
+    bench.environment.process(tick())
+    error = bench.exchange()
 
     assert error is not None
     assert error.diagnosis.time_ps == PATIENCE_PS
 
 
-def test_a_worker_that_computes_for_longer_than_patience_is_waited_for() -> None:
-    scene = Scene(SWITCH, loss=0.0)
-    scene.fabric.tell(0, 1, "computes", 5 * PATIENCE_PS)
+def test_a_worker_may_compute_longer_than_the_patience() -> None:
+    bench = Bench(SWITCH, loss=0.0)
+    bench.fabric.set_activity(0, 1, "computes", 5 * PATIENCE_PS)
 
-    assert scene.exchange(pauses_ps=(0, 5 * PATIENCE_PS)) is None
+    assert bench.exchange(pauses_ps=(0, 5 * PATIENCE_PS)) is None
 
 
-def test_a_worker_of_whom_nobody_knows_when_it_begins_is_not() -> None:
-    error = Scene(SWITCH, loss=0.0).exchange(pauses_ps=(0, 5 * PATIENCE_PS))
+def test_a_worker_without_a_known_end_may_not() -> None:
+    error = Bench(SWITCH, loss=0.0).exchange(pauses_ps=(0, 5 * PATIENCE_PS))
 
     assert error is not None
     assert error.diagnosis.time_ps == PATIENCE_PS
@@ -282,14 +284,14 @@ def test_a_worker_of_whom_nobody_knows_when_it_begins_is_not() -> None:
     }
 
 
-def test_nothing_is_left_under_way_when_all_is_done() -> None:
-    scene = Scene(ring(2, FRAME), loss=0.2)
-    assert scene.exchange() is None
+def test_drain_leaves_nothing_in_flight() -> None:
+    bench = Bench(ring(2, FRAME), loss=0.2)
+    assert bench.exchange() is None
 
-    scene.fabric.drain()
+    bench.fabric.drain()
 
-    assert scene.engine.next_event_ps() is None
-    assert sum(link["in_flight_packets"] for link in scene.engine.link_counters()) == 0
+    assert bench.engine.next_event_ps() is None
+    assert sum(link["in_flight_packets"] for link in bench.engine.link_counters()) == 0
 
 
 def test_a_leak_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,7 +315,7 @@ workload: {kind: synthetic, elements: 20000}
 codec: {kind: none}
 collective: {kind: in_network, switch: leaf0, aggregators: tree, program: tree, frame: roce-2048}
 """
-LOSING = r"link {} lost \d+ of \d+ packets, and program tree never sends again\n"
+LOSING = r"link {} lost \d+ of \d+ packets, and program tree never retransmits\n"
 
 
 @pytest.mark.parametrize(
@@ -325,7 +327,7 @@ LOSING = r"link {} lost \d+ of \d+ packets, and program tree never sends again\n
         (
             "{kind: duplicate, rate: 20%, links: ['spine0->leaf0']}",
             r"`duplicate` copied \d+ packets on spine0->leaf0, where a late copy counts as the slot's "
-            r"next packet, and program tree never sends again\n",
+            r"next packet, and program tree never retransmits\n",
         ),
         (
             "{kind: switch_reboot, switch: leaf0, at: 5us}",
@@ -333,7 +335,7 @@ LOSING = r"link {} lost \d+ of \d+ packets, and program tree never sends again\n
         ),
     ],
 )
-def test_what_a_tree_does_not_survive(tmp_path: Path, fault: str, why: str) -> None:
+def test_faults_that_stop_a_tree(tmp_path: Path, fault: str, why: str) -> None:
     (variant,) = run(tmp_path, f"faults=[{fault}]", text=SHARP).summary["variants"]
 
     verdict, detail = finishes(variant)
@@ -343,7 +345,7 @@ def test_what_a_tree_does_not_survive(tmp_path: Path, fault: str, why: str) -> N
     assert len(detail) < 1000
 
 
-def test_timed_slots_do_not_wait_for_who_crashed_but_a_step_does(tmp_path: Path) -> None:
+def test_timed_slots_do_not_wait_for_a_crashed_worker_but_a_step_does(tmp_path: Path) -> None:
     timed = "collective={kind: in_network, program: timed, frame: udp-256, slot_timer: 1ms}"
     sets = (
         timed,
@@ -356,5 +358,5 @@ def test_timed_slots_do_not_wait_for_who_crashed_but_a_step_does(tmp_path: Path)
     verdict, detail = finishes(variant)
     assert verdict == "stuck"
     assert detail.startswith(
-        "likely cause: worker 2 has crashed, and a step is over when all workers are\n  try: "
+        "likely cause: worker 2 has crashed, and a step ends when all workers have finished it\n  try: "
     )

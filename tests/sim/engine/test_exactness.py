@@ -1,4 +1,4 @@
-"""Streams of both engines under stress: whatever is lost, dropped or reused, results are exact."""
+"""Streams of both engines under stress: results are exact under loss, drops and reuse of slots."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.sim.network.host_time import Hosts
+from netfold.sim.network.host_time import HostTimes
 from netfold.sim.plan.faults import Condition, Crash, FaultPlan, HostSlowdown, LateStart, Pause, PlannedFault
 from tests.examples import examples
 
@@ -71,7 +71,7 @@ def test_a_plan_sums_up_what_befalls_a_worker() -> None:
 def fired_ps(condition: Condition, begin_ps: int, work_ps: int) -> float | None:
     """When an event of work fires."""
     environment = simpy.Environment(begin_ps)
-    event = Hosts(environment, [Condition(), condition]).work(1, work_ps)
+    event = HostTimes(environment, [Condition(), condition]).work(1, work_ps)
     environment.run()
     return environment.now if event.processed else None
 
@@ -91,7 +91,7 @@ def test_a_pause_holds_up_work() -> None:
 
 def test_a_time_that_is_past_is_now() -> None:
     environment = simpy.Environment(50)
-    hosts = Hosts(environment, [Condition()])
+    hosts = HostTimes(environment, [Condition()])
     event = hosts.until(0, 40)
     environment.run()
 

@@ -1,4 +1,4 @@
-"""The choice among encodings on simulated networks, against every one of its choices by itself."""
+"""The automatic choice of an encoding on simulated networks, compared with each fixed choice."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Cell(NamedTuple):
 
     @property
     def sets(self) -> tuple[str, ...]:
-        """What it sets in a scenario."""
+        """Its settings in a scenario."""
         return (
             *self.network,
             f"workload.elements={self.elements}",
@@ -105,7 +105,7 @@ def ran(folder: Path, cell: Cell, codec: str, steps: int) -> Ran:
 
 
 def expected_us(note: str) -> dict[Choice, float]:
-    """The times that a note of a choice tells."""
+    """The times in a note about a choice."""
     found = re.findall(
         r"(dense|packed, two_level|packed|lossless, concurrent|block_sparse, bitmap):? (\S+)", note
     )
@@ -136,10 +136,10 @@ def test_at_most_5_percent_slower_than_the_best_fixed_choice(tmp_path: Path, cel
     ],
     ids=str,
 )
-def test_nor_is_it_where_workers_cancel_each_other(
+def test_at_most_5_percent_slower_where_workers_cancel_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cell: Cell
 ) -> None:
-    """Every sum is zero, whatever was sent for it: rounds that tell no union must not be believed."""
+    """Every sum is zero: rounds that do not measure the union must not be used."""
     draw = SyntheticWorkload.gradients
 
     def cancelled(self: SyntheticWorkload, step: int) -> list[list[Gradient]]:
@@ -158,14 +158,14 @@ def test_nor_is_it_where_workers_cancel_each_other(
 
 
 @pytest.mark.parametrize("cell", [Cell((SWITCH,), 60_000, 0.02), Cell((RING,), 20_000, 1.0)], ids=str)
-def test_nor_is_a_whole_job_its_first_rounds_included(tmp_path: Path, cell: Cell) -> None:
+def test_a_whole_job_is_not_much_slower(tmp_path: Path, cell: Cell) -> None:
     auto = ran(tmp_path, cell, "codec={kind: auto}", 12)
     others = [sum(ran(tmp_path, cell, codec, 12).times_us) for codec in fixed(cell.values).values()]
 
     assert sum(auto.times_us) <= 1.05 * min(others)
 
 
-def test_a_run_tells_what_was_chosen_and_why(tmp_path: Path) -> None:
+def test_a_run_notes_each_choice_and_its_reason(tmp_path: Path) -> None:
     outcome = run(tmp_path, "codec={kind: auto}", "workload.density=5%", "workload.steps=3", text=SCENE)
 
     kept = load(outcome.run_dir)
@@ -184,7 +184,7 @@ def test_a_run_tells_what_was_chosen_and_why(tmp_path: Path) -> None:
     assert codec_events(variant["metrics"]) == "lossless, concurrent in 2 rounds, packed in 1 rounds"
 
 
-def test_codecs_are_told_of_the_network_they_run_on(tmp_path: Path) -> None:
+def test_codecs_know_their_network(tmp_path: Path) -> None:
     def told(*sets: str) -> CarriedAuto:
         codec = job_plan(only(tmp_path, "codec={kind: auto}", *sets, text=SCENE)).codec
         assert isinstance(codec, CarriedAuto)

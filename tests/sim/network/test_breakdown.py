@@ -1,4 +1,4 @@
-"""What every phase takes on a star, where it can be worked out, and that it explains the aggregation time."""
+"""Duration of every phase on a star, and that the phases explain the aggregation time."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_phases_explain_the_aggregation_time(tmp_path: Path, name: str) -> N
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_workers_in_step_take_what_the_mean_of_them_takes(tmp_path: Path, name: str) -> None:
+def test_workers_in_step_take_their_mean_time(tmp_path: Path, name: str) -> None:
     sets = (*STAR, *VARIANTS[name])
     sums_us: dict[tuple[str, str], float] = defaultdict(float)
     for phase in simulate(tmp_path, *sets).phases:
@@ -54,7 +54,7 @@ def test_workers_in_step_take_what_the_mean_of_them_takes(tmp_path: Path, name: 
     assert rows == pytest.approx({what: time / WORKERS / 2 for what, time in sums_us.items()}, rel=0.03)
 
 
-def test_encoding_and_decoding_take_what_is_charged(tmp_path: Path) -> None:
+def test_encoding_and_decoding_take_the_charged_time(tmp_path: Path) -> None:
     """Fixed point reads the gradient twice and writes it once and the exponents; decoding is one pass."""
     found = measure(tmp_path, *STAR)["breakdown"]
 
@@ -64,7 +64,7 @@ def test_encoding_and_decoding_take_what_is_charged(tmp_path: Path) -> None:
     assert times["decode", "values"] == pytest.approx((2 * 4 * ELEMENTS + blocks) * BYTE_US)
 
 
-def test_a_message_has_a_row_of_its_own(tmp_path: Path) -> None:
+def test_each_message_has_a_row(tmp_path: Path) -> None:
     found = measure(tmp_path, *STAR, "codec={kind: packed}")["breakdown"]
 
     assert [(row["phase"], row["label"]) for row in found] == [
@@ -74,8 +74,8 @@ def test_a_message_has_a_row_of_its_own(tmp_path: Path) -> None:
     ]
 
 
-def test_a_worker_that_starts_late_is_what_is_left(tmp_path: Path) -> None:
-    """All wait a millisecond for the last, in which it does nothing for the round."""
+def test_a_late_worker_explains_the_rest(tmp_path: Path) -> None:
+    """All wait a millisecond for the last worker, which spends it outside the round."""
     late = "faults=[{kind: worker_pause, worker: 3, at: 0ms, for: 1ms}]"
     found = measure(tmp_path, *STAR, "workload.steps=1", late)
 

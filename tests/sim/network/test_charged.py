@@ -1,4 +1,4 @@
-"""What a run is charged for, and what its seed decides."""
+"""Charged work of a run, and the effect of its seed."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ SWITCH = "collective={kind: in_network, program: switchml, slots: 16}"
 
 
 def times(folder: Path, seed: int, *sets: str) -> tuple[float, int]:
-    """Of dense gradients, whose packets are the same whatever values they hold."""
+    """Times with dense gradients, whose packets do not depend on the values."""
     found = measure(folder, WHOLE, SWITCH, "codec={kind: fixed_point}", f"seed={seed}", *sets)
     return found["aggregation_time_us"], found["packets_retransmitted"]
 
 
 def test_the_seed_decides_what_the_network_loses(tmp_path: Path) -> None:
-    """Without loss all seeds take the same time: the workload's own draws move nothing."""
+    """Without loss all seeds take the same time: the workload's draws do not affect it."""
     assert len({times(tmp_path, seed) for seed in (1, 2, 3)}) == 1
     assert len({times(tmp_path, seed, *LOSSY) for seed in (1, 2, 3)}) == 3
 
 
 @dataclass(frozen=True)
 class Two:
-    """Two messages in one operation, each with work of its own."""
+    """Two messages in one operation, each with its own work."""
 
     kind: ClassVar[str] = "two"
     exact: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""Packed values through simulated networks: exact sums, in the bytes that were announced."""
+"""Packed values through simulated networks: exact sums, in the announced number of bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOSS = "faults=[{kind: loss, rate: 3%}]"
 
 
 def messages_of(folder: Path, *sets: str) -> tuple[list[Message], int]:
-    """What worker 0 sends without a network, and the elements that are non-zero somewhere."""
+    """Words that worker 0 sends without a network, and the elements that are non-zero at any worker."""
     job = job_plan(only(folder, *sets))
     assert isinstance(job.workload, SyntheticSpec)
     gradients = [own[0] for own in synthetic_workload(job.workload, WORKERS, 7).gradients(0)]
@@ -52,7 +52,7 @@ def test_the_sum_is_exact_in_a_word_per_member(
 
 @pytest.mark.parametrize("density", ["1%", "30%"])
 def test_packets_of_a_switch_carry_the_announced_words(tmp_path: Path, density: str) -> None:
-    """Every message of a worker fills packets of its own."""
+    """Each message of a worker fills separate packets."""
     sets = (*SPARSE, f"workload.density={density}", "collective.frame=udp-256")
     sent, _ = messages_of(tmp_path, *sets)
     found = measure(tmp_path, *sets)
@@ -74,6 +74,6 @@ def test_loss_costs_no_accuracy(tmp_path: Path, collective: str) -> None:
 
 
 @pytest.mark.parametrize("policy", ["saturate", "sticky"])
-def test_switches_that_saturate_are_not_warned_of(tmp_path: Path, policy: str) -> None:
+def test_no_warning_about_saturating_switches(tmp_path: Path, policy: str) -> None:
     """Unlike a sketch's counters, sums of scaled values stay inside int32."""
     assert job_plan(only(tmp_path, *SPARSE, f"collective.overflow={policy}")).warnings == ()

@@ -1,4 +1,4 @@
-"""Sparse encodings beside dense ones on the network: less time by the bytes saved, more by round trips."""
+"""Sparse and dense encodings on the network: bytes saved against round trips added."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ AHEAD_US = 512 / 4 * MESSAGE_US  # a window of messages, by which SwitchML's exp
 
 
 def second_step(folder: Path, *sets: str) -> tuple[float, list[int]]:
-    """Microseconds that it takes, and the words of each of its operations."""
+    """Microseconds of a round, and the words of each of its operations."""
     result = simulate(folder, *sets)
     operations = [
         phase.payload_bytes // 4
@@ -53,7 +53,7 @@ def second_step(folder: Path, *sets: str) -> tuple[float, list[int]]:
 def test_every_operation_takes_its_words_at_line_rate_and_one_round_trip(
     tmp_path: Path, codec: str, operations: int
 ) -> None:
-    """Within 3 %; a message that is not full takes as long as its packets."""
+    """Within 3 %; a partly filled message takes as long as its packets."""
     time_us, sizes = second_step(tmp_path, *STAR, f"codec={codec}")
 
     assert len(sizes) == operations

@@ -122,7 +122,7 @@ def test_what_is_sent_again_may_still_outlast_the_clock(tmp_path: Path) -> None:
         simulate(tmp_path, "workload.elements=1e5", "collective.slots=512", text=TINY + fault)
 
     assert str(caught.value).removeprefix(f"{tmp_path}/") == (
-        "tiny.yaml: tiny: what waits on link h0->s0 takes longer than 576460752303423488 ps, the longest "
+        "tiny.yaml: tiny: the backlog of link h0->s0 takes longer than 576460752303423488 ps, the most "
         "that fits the engine's clock\n"
         "  use a higher rate for it (link_rate in `faults`, or the topology), fewer slots, or a longer "
         "timeout"

@@ -91,4 +91,4 @@ def test_why_it_is_stuck(tmp_path: Path) -> None:
 
     (variant,) = outcome.summary["variants"]
     assert outcome.summary["verdict"] == "stuck"
-    assert "program toy never sends again" in json.dumps(variant)
+    assert "program toy never retransmits" in json.dumps(variant)

@@ -1,4 +1,4 @@
-"""Fates of packets by their statistics: bursts as the closed forms say, copies with a fate of their own."""
+"""Statistics of packets' fates: bursts follow the closed forms, copies have independent fates."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_loss_and_its_autocorrelation_are_those_of_the_chain(
 
 
 def runs_of(found: NDArray[np.bool_]) -> list[int]:
-    """Lengths of the runs of losses, but for one that the end cuts off."""
+    """Lengths of the runs of losses, except one that the end cuts off."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], found, [False]]).astype(int)))
     lengths = (edges[1::2] - edges[::2]).tolist()
     return lengths[:-1] if found[-1] else lengths

@@ -250,7 +250,7 @@ def test_an_acknowledgement_waits_for_a_packet_that_begins_at_the_same_instant(m
 
 
 def test_a_link_too_slow_for_the_clock_is_refused_in_words() -> None:
-    """64 KiB take 6 days at 1 bps: a dozen of them cannot be told in picoseconds."""
+    """64 KiB take 6 days at 1 bps: a dozen of them overflow the clock in picoseconds."""
     network = compile_network(star(2, LinkSpec(10**9, 0, 1 << 30)))
     sim = Engine(network, 1)
     link = network.link_names.index("h0->s0")
@@ -261,7 +261,7 @@ def test_a_link_too_slow_for_the_clock_is_refused_in_words() -> None:
     with pytest.raises(RuntimeError) as caught:
         sim.run(10**18)
     assert str(caught.value) == (
-        "what waits on link h0->s0 takes longer than 576460752303423488 ps, the longest that fits the "
+        "the backlog of link h0->s0 takes longer than 576460752303423488 ps, the most that fits the "
         "engine's clock"
     )
     with pytest.raises(ValueError, match="a link's rate is 1 bps or more, found 0"):

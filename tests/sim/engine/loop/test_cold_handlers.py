@@ -14,7 +14,7 @@ from tests.sim.engine.small import MIDDLE, flow, gradients
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_error_in_a_handler_stops_the_engine() -> None:
-    """A duplicate needs a free packet; here the table has none, and nobody makes room."""
+    """A duplicate needs a free packet; here the table has none and is not enlarged."""
     network = compile_network(star(2, LinkSpec(10**9, 0, 1 << 20)))
     engine = Engine(network, 1, [Rule(Fate.DUPLICATE, 1.0, (2, 3))])
     (words,) = gradients(1, 4)

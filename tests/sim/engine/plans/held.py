@@ -48,7 +48,7 @@ def assert_same_registers(ours: Engine, theirs: ReferenceEngine, number: int) ->
 
 
 def assert_same_turns(ours: Engine, twin: TimedJob, slot: int, row: int) -> None:
-    """A slot with timers: its turn, who is in it, and whether it has answered."""
+    """A slot with timers: its turn, its workers, and whether it has answered."""
     for version, held in enumerate(twin.switch.state.rows[slot]):
         mine = ours.world.registers.slots[row + version]
         assert (mine.turn, mine.bitmap, bool(mine.is_emitted)) == (held.turn, held.bitmap, held.is_emitted)
@@ -66,7 +66,7 @@ def assert_same_register(ours: Engine, row: int, held: Register, *, has_exponent
 
 
 def assert_same_entries(ours: Engine, theirs: ReferenceEngine, number: int, job: Job) -> None:
-    """ATP: who claims an entry, who is in it, its mark and its words."""
+    """ATP: the identity that claims an entry, its workers, its mark and its words."""
     server = ours.world.servers[ours.world.jobs[number].server]
     for entry in range(int(server.entries)):
         mine = ours.world.entries.rows[int(server.entry_base) + entry]

@@ -25,7 +25,7 @@ def two_racks() -> Network:
 
 
 def job(hosts: int, slots: int, **changes: object) -> Job:
-    """Workers on the first hosts of a star, one packet a unit, short timeouts; but for the changes."""
+    """Workers on the first hosts of a star, one packet a unit, short timeouts, with the given changes."""
     plain = Job(
         hosts=tuple(range(hosts)),
         switch=hosts,
@@ -74,7 +74,7 @@ def reboot_of_a_busy_switch() -> Plan:
 
 
 def timer_of_a_filling_slot() -> Plan:
-    """A slot's timer runs from its first packet on, whoever comes meanwhile; the last worker is too late."""
+    """A slot's timer runs from its first packet on, and the last worker is too late."""
     network = with_loopbacks(compile_network(star(3, LINK)), LINK)
     one_by_one = replace(integers(3, 24), waits_ps=[0, 3_000_000, 6_000_000])
     timed = job(3, 2, program=TIMED, slot_timer_ps=4_000_000)
@@ -131,7 +131,7 @@ def shorter_pause_in_a_longer_one() -> Plan:
 
 
 def entry_of_a_stream_long_over() -> Plan:
-    """A late copy of the first stream's packet claims ATP's only entry for ever: what comes later collides.
+    """A late copy of the first stream's packet claims ATP's only entry permanently: later packets collide.
 
     So does the third stream, whose number is even like that of the first.
     """

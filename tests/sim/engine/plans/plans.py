@@ -317,7 +317,7 @@ def flows(draw: st.DrawFn, network: Network) -> tuple[int, Flow]:
 
 @st.composite
 def rules(draw: st.DrawFn, network: Network, fates: Sequence[Fate] = tuple(Fate)) -> Rule:
-    """A fault of one of these kinds on some links, for ever or for a while."""
+    """A fault of one of these kinds on some links, permanently or for a while."""
     fate = draw(st.sampled_from(fates))
     from_ps = draw(st.just(0) | SOON)
     return Rule(

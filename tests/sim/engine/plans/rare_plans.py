@@ -63,7 +63,7 @@ def scaled_trees(draw: st.DrawFn) -> Plan:
 
 @st.composite
 def trees_of_integers(draw: st.DrawFn) -> Plan:
-    """Integers, bits and tables over a tree of switches, whatever becomes of packets and switches."""
+    """Integers, bits and tables over a tree of switches, under faults of packets and switches."""
     network = draw(fabrics(LARGE_LINKS))
     programs = [SWITCHML, SWITCHML, TREE]
     return Plan(
@@ -78,7 +78,7 @@ def trees_of_integers(draw: st.DrawFn) -> Plan:
 
 @st.composite
 def timed_slots(draw: st.DrawFn) -> Plan:
-    """Slots with timers, of one job or two, whatever becomes of packets, hosts and switches."""
+    """Slots with timers, of one job or two, under faults of packets, hosts and switches."""
     network = draw(networks())
     return Plan(
         network,

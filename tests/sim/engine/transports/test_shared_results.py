@@ -1,4 +1,4 @@
-"""Results that workers have in common are kept once, and nobody sees a difference."""
+"""Results that workers share are stored once, and all workers read the same words."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def words_of(worker: int) -> Words:
 
 
 def separate(seed: int, rules: tuple[Rule, ...]) -> list[Words]:
-    """Every worker's result in memory of its own."""
+    """Every worker's result in separate memory."""
     network, plan = network_and_job()
     engine = Engine(network, seed, rules)
     number = engine.add_job(plan)
