@@ -8,7 +8,7 @@ returned. The plain-Python state machines have the same face.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ from netfold.switch import arithmetic
 from netfold.switch.program import Machine
 from netfold.switch.programs import atp, switchml, timed, tree
 from netfold.switch.registers import OVERWRITE, READ, VERDICTS, Registers, clear, new_registers
-from tests.reference.atp.switch import Outcome, Verdict
+from tests.reference.atp.switch import Entry, Outcome, Verdict
 from tests.reference.switch.merging import Operand, lifted
 from tests.reference.switch.switchml import SwitchmlReference
 from tests.reference.switch.timed import TimedReference
@@ -210,6 +210,23 @@ class AtpPipeline:
     def acknowledge(self, entry: int, identity: int) -> None:
         """The server has a unit's sum."""
         atp.acknowledge(self.entries, entry, identity)
+
+    def entry(self, index: int) -> Entry:
+        """What an entry holds."""
+        row = self.entries.rows[index]
+        held = (int(row.identity), int(row.bitmap), int(row["count"]), bool(row.is_marked))
+        return Entry(*held, self.entries.values[index].tolist())
+
+    def hold(self, index: int, entry: Entry) -> None:
+        """Set an entry by hand."""
+        row = self.entries.rows[index]
+        row.identity, row.bitmap, row["count"], row.is_marked = astuple(entry)[:-1]
+        self.entries.values[index, : len(entry.values)] = entry.values
+
+    def claimed(self) -> list[int]:
+        """Entries that are not free, in order."""
+        claimed: list[int] = np.flatnonzero(self.entries.rows.identity != atp.FREE).tolist()
+        return claimed
 
 
 def int32(words: Sequence[int]) -> NDArray[np.int32]:

@@ -536,7 +536,7 @@ def test_large_packets_fill_memory_as_small_ones_do() -> None:
 def test_memory_of_a_kilobyte() -> None:
     tiny = derived("tiny", "fpga", {"memory_bytes": 1024}, "here")
 
-    assert str(refused(tiny, "tree", words=64)).startswith("program tree has no answer")
+    assert str(refused(tiny, "tree", words=64)).startswith("program tree does not recover from lost packets")
     assert str(refused(tiny, "atp", slots=4)) == (
         "4 slots of 62 words take 1.03 KiB, tiny has 1.00 KiB; use 3 slots at most"
     )

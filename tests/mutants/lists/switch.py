@@ -66,7 +66,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "switch/programs/atp.py",
-        ["tests/switch/programs/test_atp.py", "tests/switch/programs/test_atp_reference.py"],
+        ["tests/switch/programs/test_atp.py", "tests/switch/programs/test_atp_stateful.py"],
         [
             (
                 "a resend claims a free entry",

@@ -27,7 +27,7 @@ COUNTER = {
 
 
 class AtpJob:
-    """A job of Program.ATP.
+    """A job of ATP.
 
     `finished` is called with a worker's rank when its stream is done; `switch` holds the entries that all
     such jobs on the switch share.
@@ -36,7 +36,7 @@ class AtpJob:
     def __init__(
         self, fabric: Fabric, job: JobNumber, finished: Callable[[int], None], switch: AtpReference
     ) -> None:
-        assert job.job.server is not None, "a job of Program.ATP has a server"
+        assert job.job.server is not None, "a job of ATP has a server"
         self.fabric = fabric
         self.job = job
         self.switch = switch

@@ -117,6 +117,14 @@ class AtpReference:
         """Forget everything, as a switch that starts anew."""
         self.entries.clear()
 
+    def entry(self, index: int) -> Entry:
+        """What an entry holds."""
+        return self.entries[index]
+
+    def hold(self, index: int, entry: Entry) -> None:
+        """Set an entry by hand."""
+        self.entries[index] = entry
+
     def claimed(self) -> list[int]:
         """Entries that are not free, in order."""
         return sorted(index for index, entry in self.entries.items() if entry.identity != FREE)

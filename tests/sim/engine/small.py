@@ -135,7 +135,7 @@ def link_between(network: Network, a: int, b: int) -> int:
     return int(network.next_link[a, b, 0])
 
 
-def job(network: Network, slots: int, frame: Frame = FRAME, unit_packets: int = 1, **changes: object) -> Job:
+def job(network: Network, slots: int, frame: Frame = FRAME, unit_packets: int = 1, **changes: Any) -> Job:
     """Workers on all hosts, aggregated by the first switch; timers never fire; but for the changes."""
     workers = int(network.is_host.sum())
     plain = Job(
@@ -150,10 +150,10 @@ def job(network: Network, slots: int, frame: Frame = FRAME, unit_packets: int = 
         timeout_max_ps=FOREVER_PS,
         routes=(0,) * workers,
     )
-    return replace(plain, **changes)  # type: ignore[arg-type]
+    return replace(plain, **changes)
 
 
-def atp_job(network: Network, window: int, entries: int = 1000, **changes: object) -> Job:
+def atp_job(network: Network, window: int, entries: int = 1000, **changes: Any) -> Job:
     """Workers on all hosts but the last, where the server is; entries for all that is ever on its way.
 
     The changes are those of the job or of its server.
@@ -161,13 +161,13 @@ def atp_job(network: Network, window: int, entries: int = 1000, **changes: objec
     workers = int(network.is_host.sum()) - 1
     of_server = {name: changes.pop(name) for name in list(changes) if name in Server.__dataclass_fields__}
     plain = Server(workers, entries, window_max=window, ecn_bytes=1 << 20, is_adaptive=False)
-    server = replace(plain, **of_server)  # type: ignore[arg-type]
+    server = replace(plain, **of_server)
     timeouts = {"timeout_ps": 60_000_000, "first_timeout_ps": 100_000_000, "timeout_max_ps": 10**9}
     ends = {"hosts": tuple(range(workers)), "routes": (0,) * workers}
     return job(network, window, program=ATP, server=server, **{**timeouts, **ends, **changes})
 
 
-def flow(source: int, target: int, words: Words, frame: Frame = FRAME, **changes: object) -> Flow:
+def flow(source: int, target: int, words: Words, frame: Frame = FRAME, **changes: Any) -> Flow:
     """A flow that sends everything at once and is acknowledged once; but for the changes."""
     packets = max(1, -(-words.size // frame.elements))
     plain = Flow(
@@ -183,10 +183,10 @@ def flow(source: int, target: int, words: Words, frame: Frame = FRAME, **changes
         route=0,
         key=source,
     )
-    return replace(plain, **changes)  # type: ignore[arg-type]
+    return replace(plain, **changes)
 
 
-def message(words_count: int, **changes: object) -> Flow:
+def message(words_count: int, **changes: Any) -> Flow:
     """A flow from host 0 to host 1 that sends everything at once, every packet acknowledged."""
     words = np.arange(words_count, dtype=np.int32) * 77
     return flow(0, 1, words, **{"ack_every": 1, "timeout_ps": 10**9, "key": 5, **changes})
@@ -214,9 +214,9 @@ def wrapping_sum(words: Sequence[Words]) -> Words:
     return total
 
 
-def segment(words: NDArray[Any], merge: Merge = Merge.ADD, **changes: object) -> Segment:
+def segment(words: NDArray[Any], merge: Merge = Merge.ADD, **changes: Any) -> Segment:
     """A segment with room for its result."""
-    return replace(Segment(words, np.zeros(words.size, np.int32), merge), **changes)  # type: ignore[arg-type]
+    return replace(Segment(words, np.zeros(words.size, np.int32), merge), **changes)
 
 
 def start(

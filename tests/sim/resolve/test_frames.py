@@ -104,7 +104,7 @@ def test_message_packets_default_to_one(tmp_path: Path) -> None:
         (
             "{words: 256}",
             "collective.frame: the key 'overhead' is missing\n"
-            "  overhead: Everything else in it: headers, frame check sequence, preamble and gap.",
+            "  overhead: Bytes of a packet besides words: headers, frame check sequence, preamble and gap.",
         ),
         (
             "{words: 1024, overhead: 82B}",

@@ -185,11 +185,11 @@ def test_an_interrupted_run_exits_with_130_and_leaves_nothing(tmp_path: Path) ->
         assert b"tiny" in read_until(terminal, b"tiny")  # beside the progress bar
         time.sleep(0.3)
         process.send_signal(signal.SIGINT)
-        output = read_until(terminal, b"\0")
+        shown = read_until(terminal, b"\0")
         output, _ = process.communicate(timeout=30)
 
     assert (process.returncode, output) == (130, b"")
-    assert output.rstrip().endswith(b"interrupted")
+    assert shown.rstrip().endswith(b"interrupted")
     assert not (tmp_path / "runs").exists()
 
 

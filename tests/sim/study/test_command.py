@@ -63,7 +63,7 @@ def test_codecs_are_listed_with_meanings_and_defaults() -> None:
         "  block_elements=null: elements that share an exponent; "
     ) in text
     assert (
-        "\n  factor=null: integers per unit of value, the same for all elements, in the place of exponents;\n"
+        "\n  factor=null: integers per unit of value, the same for all elements, instead of exponents;\n"
         "      ATP's is 1e6.\n"
     ) in text
     assert "\n  load=0.77: members per counter; " in text
@@ -79,7 +79,7 @@ def test_codecs_are_listed_as_json() -> None:
         "name": "factor",
         "default": None,
         "is_required": False,
-        "meaning": "integers per unit of value, the same for all elements, in the place of exponents; "
+        "meaning": "integers per unit of value, the same for all elements, instead of exponents; "
         "ATP's is 1e6.",
     }
 

@@ -65,8 +65,10 @@ def shared(seed: int, rules: tuple[Rule, ...]) -> list[Words]:
     segments = []
     for worker in range(WORKERS):
         assert results.begin(worker) == 0
-        room = results.room(0, 0, -(-ELEMENTS // unit_words), ELEMENTS, np.int32)
-        segments.append(Segment(words_of(worker), room.result, Merge.ADD, shared=room.shared, own=room.own))
+        buffer = results.allocate(0, 0, -(-ELEMENTS // unit_words), ELEMENTS, np.int32)
+        segments.append(
+            Segment(words_of(worker), buffer.result, Merge.ADD, shared=buffer.shared, own=buffer.own)
+        )
         engine.open_stream(number, worker, [segments[-1]])
     run(engine, WORKERS)
     return [results.take(worker, 0, 0, segment) for worker, segment in enumerate(segments)]
@@ -107,8 +109,8 @@ def test_what_is_shared_must_fit() -> None:
     engine = Engine(network, 1)
     number = engine.add_job(plan)
     results = Results(WORKERS, UNIT_PACKETS * FRAME.elements, UNIT_PACKETS)
-    room = results.room(0, 0, PACKETS // UNIT_PACKETS, ELEMENTS, np.int32)
-    alone = Segment(words_of(0), room.result, Merge.ADD, shared=room.shared)
+    buffer = results.allocate(0, 0, PACKETS // UNIT_PACKETS, ELEMENTS, np.int32)
+    alone = Segment(words_of(0), buffer.result, Merge.ADD, shared=buffer.shared)
     with pytest.raises(ValueError, match="shared and own go together"):
         engine.open_stream(number, 0, [alone])
     short = replace(alone, own=np.zeros(1, np.uint8))
@@ -126,9 +128,9 @@ def test_agreed_exponents_stay_each_workers_own() -> None:
     kept = []
     for worker in range(WORKERS):
         results.begin(worker)
-        room = results.room(0, 0, units, ELEMENTS, np.int32)
+        buffer = results.allocate(0, 0, units, ELEMENTS, np.int32)
         values = words_of(worker).astype(np.float32)
-        segment = Segment(values, room.result, Merge.ADD, shared=room.shared, own=room.own)
+        segment = Segment(values, buffer.result, Merge.ADD, shared=buffer.shared, own=buffer.own)
         scaled = Scaled(np.full(units, 10 + worker, np.int8), np.zeros(units, np.int8))
         engine.open_stream(number, worker, [segment], scaled)
         kept.append((segment, scaled))

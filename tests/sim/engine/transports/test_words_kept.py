@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Merge
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Fate, Job, Overflow, Rule, Segment, Server, losses
-from netfold.switch.programs.atp import ATP
+from netfold.sim.engine.interface import Fate, Job, Overflow, Rule, Segment
 from netfold.switch.programs.timed import TIMED
 from netfold.topologies.routing import Network, compile_network
 from netfold.topologies.star import star
-from tests.sim.engine.small import DELAY_PS, FAST, FRAME, job, run, run_dry
+from tests.sim.engine.small import DELAY_PS, FAST, FRAME, atp_job, job, run, run_dry
 
 ELEMENTS = FRAME.elements
 SLOW_BPS = FAST.rate_bps // 10_000
@@ -56,58 +55,17 @@ def test_words_of_a_late_packet_are_those_it_was_sent_with() -> None:
 
 
 ATP_WORKERS, UNITS = 3, 4
-STICKS = 2**31 - 1
 
 
 def atp() -> tuple[Network, Job]:
     network = compile_network(star(ATP_WORKERS + 1, FAST))
-    plan = job(network, UNITS, FRAME, program=ATP, overflow=Overflow.STICKY)
-    return network, replace(
-        plan,
-        hosts=tuple(range(ATP_WORKERS)),
-        routes=(0,) * ATP_WORKERS,
-        timeout_ps=10**9,
-        first_timeout_ps=10**9,
-        server=Server(ATP_WORKERS, 1000, UNITS, 1 << 20, is_adaptive=False),
-    )
+    return network, atp_job(network, UNITS, overflow=Overflow.STICKY)
 
 
-def atp_segment(worker: int, are_floats: list[int]) -> Segment:
-    """Words of which worker 0's third unit, at the limit, makes every sum of it stick."""
-    words = np.arange(UNITS * ELEMENTS, dtype=np.int32) + 1000 * worker
-    if worker == 0:
-        words[2 * ELEMENTS] = STICKS
-    floats = np.arange(words.size, dtype=np.float32) / 4 + worker
+def with_floats() -> Segment:
+    words = np.arange(UNITS * ELEMENTS, dtype=np.int32)
     is_float = np.zeros(UNITS, np.uint8)
-    is_float[are_floats] = 1
-    return Segment(words, np.zeros_like(words), Merge.ADD, floats=floats, is_float=is_float)
-
-
-@pytest.mark.parametrize("loss", [0.0, 0.1])
-@pytest.mark.parametrize("minority", range(ATP_WORKERS))
-def test_units_that_one_worker_sends_as_floats_are_floats_at_all(minority: int, loss: float) -> None:
-    """Others have sent their integers by then. Unit 2 sticks at the switch, units 0 and 3 stay integers."""
-    network, plan = atp()
-    for seed in range(10):
-        engine = Engine(network, seed, losses([loss] * len(network.link_names)))
-        number = engine.add_job(plan)
-        segments = [atp_segment(worker, [1] if worker == minority else []) for worker in range(ATP_WORKERS)]
-        for worker, segment in enumerate(segments):
-            engine.open_stream(number, worker, [segment])
-        run(engine, ATP_WORKERS)
-        run_dry(engine)
-
-        total = np.sum([segment.words for segment in segments], axis=0, dtype=np.int64)
-        floats = np.sum(
-            [segment.floats for segment in segments], axis=0, dtype=np.float64
-        )  # exact in float32
-        for segment in segments:
-            assert segment.is_float is not None
-            assert segment.is_float.tolist() == [0, 1, 1, 0]
-            is_float = np.repeat(segment.is_float, ELEMENTS) != 0
-            assert np.array_equal(segment.result[~is_float], total[~is_float])
-            assert np.array_equal(segment.result[is_float].view(np.float32), floats[is_float])
-        assert engine.leaks(number) == []
+    return Segment(words, np.zeros_like(words), Merge.ADD, floats=words.astype(np.float32), is_float=is_float)
 
 
 def test_floats_that_only_some_workers_have_are_refused() -> None:
@@ -116,11 +74,10 @@ def test_floats_that_only_some_workers_have_are_refused() -> None:
     for first in (True, False):
         engine = Engine(network, 1)
         number = engine.add_job(plan)
-        with_floats = atp_segment(0, [])
-        without = replace(with_floats, floats=None, is_float=None)
-        engine.open_stream(number, 0, [with_floats if first else without])
+        without = replace(with_floats(), floats=None, is_float=None)
+        engine.open_stream(number, 0, [with_floats() if first else without])
         with pytest.raises(ValueError, match="another worker") as caught:
-            engine.open_stream(number, 1, [without if first else with_floats])
+            engine.open_stream(number, 1, [without if first else with_floats()])
         own, other = ("without", "with") if first else ("with", "without")
         assert str(caught.value) == (
             f"worker 1 of job 0 streams 16 words by ADD {own} floats to fall back to, "
@@ -132,7 +89,7 @@ def test_floats_that_only_some_segments_have_are_refused() -> None:
     network, plan = atp()
     engine = Engine(network, 1)
     number = engine.add_job(plan)
-    whole = atp_segment(0, [])
+    whole = with_floats()
     without = replace(whole, floats=None, is_float=None)
 
     told = {
