@@ -23,7 +23,7 @@ def workload_of(
         A file of gradients cannot be used.
     """
     if isinstance(section, models.GradientFile):
-        from netfold.sim.workload.from_file import file_spec
+        from netfold.sim.workload.files.workload import file_spec
 
         path = Path(location.scenario.file).parent / section.path
         try:

@@ -11,9 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from netfold.sim.workload.from_file import FileSpec, FileWorkload
-from netfold.sim.workload.sizes import MOVIELENS_ITEMS, MOVIELENS_USERS, digits_elements, ncf_elements
+from netfold.sim.workload.files.workload import FileSpec, FileWorkload
 from netfold.sim.workload.synthetic import SyntheticSpec, SyntheticWorkload
+from netfold.sim.workload.training.sizes import (
+    MOVIELENS_ITEMS,
+    MOVIELENS_USERS,
+    digits_elements,
+    ncf_elements,
+)
 from netfold.sim.workload.workload import Bucket, StepCost, Workload
 
 __all__ = [
@@ -61,9 +66,9 @@ def training_workload(spec: TrainingSpec, workers: int, seed: int) -> Workload:
     DataError
         The data set is not available, or has fewer samples than there are workers.
     """
-    from netfold.sim.workload.data import load_digits, load_movielens
-    from netfold.sim.workload.tasks import DigitsTask, RecommenderTask, Task
-    from netfold.sim.workload.training import TrainingWorkload
+    from netfold.sim.workload.training.data import load_digits, load_movielens
+    from netfold.sim.workload.training.tasks import DigitsTask, RecommenderTask, Task
+    from netfold.sim.workload.training.workload import TrainingWorkload
 
     task: Task
     if spec.model == "ncf":

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from netfold.sim.collectives.in_network.resolve import InNetworkResolver, PlacedJob
+from netfold.sim.collectives.in_network.placement.resolve import InNetworkResolver, PlacedJob
+from netfold.sim.collectives.in_network.placement.switches import Switches
 from netfold.sim.collectives.in_network.section import InNetworkSection
-from netfold.sim.collectives.in_network.switches import Switches
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
 from netfold.sim.plan.collective import CollectivePlan
 from netfold.sim.plan.idle_network import wire_bound

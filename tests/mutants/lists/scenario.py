@@ -88,7 +88,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/collectives/in_network/resolve.py",
+        "sim/collectives/in_network/placement/resolve.py",
         [ROUTES, ERRORS],
         [
             (
@@ -125,7 +125,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/collectives/in_network/switches.py",
+        "sim/collectives/in_network/placement/switches.py",
         ["tests/sim/resolve/test_plan_profiles.py", ERRORS, "tests/sim/scenario/test_jobs.py"],
         [
             ("several jobs are fitted as one", "jobs=len(others) + 1,", "jobs=1,"),

@@ -8,8 +8,8 @@ W = "tests/sim/workload/"
 
 MUTANTS: list[Mutant] = [
     *faults(
-        "sim/workload/tasks.py",
-        [W + "test_shards.py", W + "test_training.py", W + "test_recommender.py"],
+        "sim/workload/training/tasks.py",
+        [W + "test_shards.py", W + "training/test_training.py", W + "training/test_recommender.py"],
         [
             (
                 "all workers draw the digits of worker 0",
@@ -40,7 +40,12 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "sim/workload/draws.py",
-        [W + "test_shards.py", W + "test_training.py", W + "test_synthetic.py", W + "test_recommender.py"],
+        [
+            W + "test_shards.py",
+            W + "training/test_training.py",
+            W + "test_synthetic.py",
+            W + "training/test_recommender.py",
+        ],
         [
             ("shards overlap", "[order[worker::workers] for worker", "[order[worker:] for worker"),
             (
@@ -67,8 +72,8 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/workload/training.py",
-        [W + "test_training.py"],
+        "sim/workload/training/workload.py",
+        [W + "training/test_training.py"],
         [
             (
                 "weights move by the sum and not its mean",

@@ -11,7 +11,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from netfold.sim.collectives.in_network import candidates
+from netfold.sim.collectives.in_network.placement import candidates
 from netfold.sim.plan.idle_network import Pace, job_pace
 from netfold.topologies import graph as graphs
 from netfold.topologies.exchange import to_json

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.sim.collectives.in_network.tree import Tree, build_tree, one_switch
+from netfold.sim.collectives.in_network.placement.tree import Tree, build_tree, one_switch
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.plan.idle_network import NO_LIMIT_BYTES, job_traffic
 from netfold.topologies.exchange import to_json

@@ -15,7 +15,7 @@ from netfold.homomorphic.fold import fold
 from netfold.sim.plan.plan import JobPlan
 from netfold.sim.run.run import run_variant
 from netfold.sim.workload import TrainingSpec, Workload, training_workload
-from netfold.sim.workload.training import TrainingWorkload
+from netfold.sim.workload.training.workload import TrainingWorkload
 from tests.homomorphic.gradients import bound_of
 from tests.sim.scenes import DENSE, RING, plan, run
 

@@ -1,6 +1,6 @@
 import pytest
 
-from netfold.sim.workload.data import Digits, Ratings, load_digits, load_movielens
+from netfold.sim.workload.training.data import Digits, Ratings, load_digits, load_movielens
 
 
 @pytest.fixture(scope="session")

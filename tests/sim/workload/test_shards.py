@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from netfold.sim.workload.data import Digits, Ratings
-from netfold.sim.workload.tasks import DigitsTask, RecommenderTask
+from netfold.sim.workload.training.data import Digits, Ratings
+from netfold.sim.workload.training.tasks import DigitsTask, RecommenderTask
 
 WORKERS, SAMPLES, BATCH, STEPS = 3, 60, 20, 40
 

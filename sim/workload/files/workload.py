@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from netfold.sim.errors import DataError
-from netfold.sim.workload.gradient_file import FLOATS, Tensor, conversion, read_tensors
+from netfold.sim.workload.files.gradient_file import FLOATS, Tensor, conversion, read_tensors
 from netfold.sim.workload.workload import Gradient, GradientPart, Untrained, split
 
 WORKERS_MAX = 4096

@@ -6,7 +6,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from netfold.sim.workload.models import DigitsMLP, NeuMF
+from netfold.sim.workload.training.models import DigitsMLP, NeuMF
 
 
 def weights(model: nn.Module, name: str) -> NDArray[np.float64]:

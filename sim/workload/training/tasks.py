@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from netfold.sim.workload.data import Digits, Ratings
 from netfold.sim.workload.draws import keyed, shards
-from netfold.sim.workload.models import DigitsMLP, NeuMF
+from netfold.sim.workload.training.data import Digits, Ratings
+from netfold.sim.workload.training.models import DigitsMLP, NeuMF
 
 NEGATIVES = 4  # unrated items per rated one: He et al., Neural Collaborative Filtering, WWW 2017, §4.1
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import networkx as nx
 import numpy as np
 
+from netfold.sim.collectives.in_network.placement.switches import Switches
+from netfold.sim.collectives.in_network.placement.tree import Tree, build_tree, one_switch
 from netfold.sim.collectives.in_network.section import InNetworkSection
-from netfold.sim.collectives.in_network.switches import Switches
-from netfold.sim.collectives.in_network.tree import Tree, build_tree, one_switch
 from netfold.sim.engine.interface import Job
 from netfold.sim.errors import ScenarioError
 from netfold.sim.keys.location import Location

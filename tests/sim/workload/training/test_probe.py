@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from netfold.sim.workload.probe import probe
+from netfold.sim.workload.training.probe import probe
 
 
 class Attention(nn.Module):

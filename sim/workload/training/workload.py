@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 from netfold.sim.workload.draws import keyed
-from netfold.sim.workload.probe import probe
-from netfold.sim.workload.tasks import Task
+from netfold.sim.workload.training.probe import probe
+from netfold.sim.workload.training.tasks import Task
 from netfold.sim.workload.workload import Bucket, Gradient, GradientPart, StepCost, group, make_buckets
 
 _SLICE = 1 << 16  # elements

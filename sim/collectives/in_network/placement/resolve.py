@@ -10,13 +10,13 @@ from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.sim.collectives.codec_fit import check_workers, fitted
-from netfold.sim.collectives.in_network.candidates import Candidate, Candidates, none_fits
 from netfold.sim.collectives.in_network.carrier import window_carrier
-from netfold.sim.collectives.in_network.comparison import is_ring_faster, slower_than_ring
+from netfold.sim.collectives.in_network.placement.candidates import Candidate, Candidates, none_fits
+from netfold.sim.collectives.in_network.placement.comparison import is_ring_faster, slower_than_ring
+from netfold.sim.collectives.in_network.placement.server import resolve_server
+from netfold.sim.collectives.in_network.placement.switches import Request, Switches
+from netfold.sim.collectives.in_network.placement.tree import Tree
 from netfold.sim.collectives.in_network.section import InNetworkSection
-from netfold.sim.collectives.in_network.server import resolve_server
-from netfold.sim.collectives.in_network.switches import Request, Switches
-from netfold.sim.collectives.in_network.tree import Tree
 from netfold.sim.collectives.ring.spec import SCHEDULE as RING
 from netfold.sim.collectives.timeouts import check_timeout
 from netfold.sim.engine.interface import Branch, Job, Overflow, Server

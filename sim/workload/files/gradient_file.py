@@ -45,7 +45,7 @@ def read_tensors(path: Path) -> Mapping[str, Tensor]:
         The file does not exist, is not a regular file, has an unknown suffix, is damaged, or is shorter than
         its header says.
     """
-    from netfold.sim.workload.archive import read_npz  # late: that module imports `Tensor` from here
+    from netfold.sim.workload.files.archive import read_npz  # late: that module imports `Tensor` from here
 
     readers = {
         ".npy": _npy,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from netfold.sim.workload.sizes import DIGITS_MLP, NCF_FACTORS, NCF_MLP
+from netfold.sim.workload.training.sizes import DIGITS_MLP, NCF_FACTORS, NCF_MLP
 
 
 class NeuMF(nn.Module):

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from netfold.sim.workload.data import Ratings
 from netfold.sim.workload.draws import shards
-from netfold.sim.workload.tasks import RecommenderTask
+from netfold.sim.workload.training.data import Ratings
+from netfold.sim.workload.training.tasks import RecommenderTask
 from tests.examples import examples
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from netfold.sim.errors import DataError
-from netfold.sim.workload import data
-from netfold.sim.workload.data import DataSet, Digits, Ratings
+from netfold.sim.workload.training import data
+from netfold.sim.workload.training.data import DataSet, Digits, Ratings
 
 CONTENT = b"1,2,3\n"
 TOY = DataSet(

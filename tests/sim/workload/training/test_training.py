@@ -8,9 +8,9 @@ import torch
 from numpy.typing import NDArray
 
 from netfold.sim.workload import TrainingSpec, Workload, training_workload
-from netfold.sim.workload.data import Digits, Ratings
-from netfold.sim.workload.tasks import DigitsTask, RecommenderTask, Task
-from netfold.sim.workload.training import TrainingWorkload
+from netfold.sim.workload.training.data import Digits, Ratings
+from netfold.sim.workload.training.tasks import DigitsTask, RecommenderTask, Task
+from netfold.sim.workload.training.workload import TrainingWorkload
 
 MLP = TrainingSpec("mlp", batch=16, learning_rate=0.1)
 ORDER = ["2.bias", "2.weight", "0.bias", "0.weight"]  # back to front, bias before weight

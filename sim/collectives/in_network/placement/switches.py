@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from netfold.homomorphic.codec import Merge
+from netfold.sim.collectives.in_network.placement.tree import Tree
 from netfold.sim.collectives.in_network.section import InNetworkSection
-from netfold.sim.collectives.in_network.tree import Tree
 from netfold.sim.errors import ScenarioError
 from netfold.sim.keys.location import Location
 from netfold.sim.plan.idle_network import with_loopback

@@ -1,0 +1,1 @@
+"""Where a job is aggregated: candidate switches and trees, their resources, and the best that fits."""

@@ -1,0 +1,1 @@
+"""Workloads from a user's files: NumPy arrays and archives, safetensors, PyTorch."""

@@ -1,0 +1,1 @@
+"""Training workloads: models, data sets and tasks, and the gradients of virtual workers."""
