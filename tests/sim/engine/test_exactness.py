@@ -258,5 +258,6 @@ def test_streams_that_would_never_end_are_refused(engine: Make, is_atp: bool) ->
     with pytest.raises(ValueError, match=r"at least one word$"):
         sim.open_stream(number, 0, [nothing, nothing])
     sim.open_stream(number, 0, [nothing, segment(np.ones(1, np.int32))])
-    with pytest.raises((ValueError, RuntimeError), match=r"^worker 0 of job 0 (already has an open stream|has stream 0 open)"):
+    refusal = r"^worker 0 of job 0 (already has an open stream|has stream 0 open)"
+    with pytest.raises((ValueError, RuntimeError), match=refusal):
         sim.open_stream(number, 0, [segment(np.ones(1, np.int32))])

@@ -63,7 +63,8 @@ def test_codecs_are_listed_with_meanings_and_defaults() -> None:
         "  block_elements=null: elements that share an exponent; "
     ) in text
     assert (
-        "\n  factor=null: integers per unit of value, the same for all elements, instead of exponents; ATP's is\n"
+        "\n  factor=null: integers per unit of value, the same for all elements, "
+        "instead of exponents; ATP's is\n"
         "      1e6.\n"
     ) in text
     assert "\n  load=0.77: members per counter; " in text
