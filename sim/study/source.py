@@ -22,7 +22,8 @@ from netfold.sim.study.defaults import MADE_UP, WORKERS
 from netfold.sim.study.memory import refuse_unread
 from netfold.sim.study.options import read_value
 from netfold.sim.workload import SyntheticSpec, synthetic_workload
-from netfold.sim.workload.files.gradient_file import Tensor, conversion, read_tensors
+from netfold.sim.workload.files.gradient_file import conversion, read_tensors
+from netfold.sim.workload.files.tensor import Tensor
 from netfold.sim.workload.files.workload import NOT_FINITE, WORKERS_MAX, first_not_finite
 
 ARRAY = "the array"  # the name of gradients that come from no file

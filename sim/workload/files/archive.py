@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from netfold.sim.errors import DataError
 from netfold.sim.files.foreign import UnreadableError, open_regular
-from netfold.sim.workload.files.gradient_file import Tensor, damaged, header, require_size
+from netfold.sim.workload.files.tensor import Tensor, damaged, header, require_size
 
 _BLOCK_BYTES = 1 << 20
 _WRITTEN_BY = "numpy.save or savez"

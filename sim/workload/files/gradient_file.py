@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -19,21 +18,12 @@ from numpy.typing import NDArray
 
 from netfold.sim.errors import DataError
 from netfold.sim.files.foreign import UnreadableError, open_regular
+from netfold.sim.workload.files.archive import read_npz
+from netfold.sim.workload.files.tensor import SAVE_HINT, Tensor, damaged, header, require_size
 
 SUFFIXES = (".npy", ".npz", ".safetensors", ".pt", ".pth")
 FLOATS = ("float32", "float16", "bfloat16")
 _OLD_TORCH = pickle.dumps(0x1950A86A20F9469CFC6C, 2)  # first bytes of `torch.save` before version 1.6
-_SAVE = "of a PyTorch tensor: numpy.save('gradient.npy', tensor.float().cpu().numpy())"
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """An array of a file, not read yet."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    read: Callable[[tuple[int, ...]], NDArray[Any]]  # returns the part at some leading indices
-    held_bytes: int = 0  # that stay in memory after the first read
 
 
 def read_tensors(path: Path) -> Mapping[str, Tensor]:
@@ -45,8 +35,6 @@ def read_tensors(path: Path) -> Mapping[str, Tensor]:
         The file does not exist, is not a regular file, has an unknown suffix, is damaged, or is shorter than
         its header says.
     """
-    from netfold.sim.workload.files.archive import read_npz  # late: that module imports `Tensor` from here
-
     readers = {
         ".npy": _npy,
         ".npz": read_npz,
@@ -57,17 +45,12 @@ def read_tensors(path: Path) -> Mapping[str, Tensor]:
     reader = readers.get(path.suffix)
     if reader is None:
         kinds = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
-        raise DataError(f"{path}: must be a {kinds} file, found {path.suffix or 'no suffix'}", _SAVE)
+        raise DataError(f"{path}: must be a {kinds} file, found {path.suffix or 'no suffix'}", SAVE_HINT)
     try:
         with open_regular(path) as file:
             return reader(path, file)
     except UnreadableError as error:
         raise DataError(f"{path}: cannot be read: {error.message}", "give the path of a file") from None
-
-
-def damaged(path: Path, by: str, why: str = "") -> DataError:
-    """Error for a file whose contents do not match its suffix."""
-    return DataError(f"{path}: damaged, of Python objects, or not written by {by}{why and f': {why}'}", _SAVE)
 
 
 def conversion(path: str | Path, dtype: str) -> str:
@@ -90,35 +73,6 @@ def _npy(path: Path, file: BinaryIO) -> Mapping[str, Tensor]:
     # Private pages: nothing writes them, but compiled code takes only writable arrays.
     mapped = np.memmap(path, dtype, "c", start, shape, order)
     return {"": _of_array(mapped.view(np.ndarray))}
-
-
-def header(path: Path, file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, order and type of an array in NumPy's format."""
-    try:
-        version = np.lib.format.read_magic(file)
-        read = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }.get(version)
-        if read is None:
-            raise damaged(path, "numpy.save or savez", f"version {version[0]}.{version[1]} of the format")
-        shape, is_fortran, dtype = read(file)
-    except (ValueError, EOFError, TypeError, SyntaxError, OverflowError, MemoryError):
-        raise damaged(path, "numpy.save or savez") from None
-    if dtype.hasobject:
-        raise damaged(path, "numpy.save or savez")
-    return shape, is_fortran, dtype
-
-
-def require_size(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], there_are: int) -> None:
-    """Refuse a header that promises more than the file holds."""
-    needed = math.prod(shape) * dtype.itemsize
-    if min(shape, default=0) < 0 or needed > there_are:
-        raise DataError(
-            f"{path}: damaged: its header says {dtype} values of shape {shape}, {needed} bytes; "
-            f"{there_are} bytes follow",
-            "copy or write the file again",
-        )
 
 
 def _of_array(array: NDArray[Any]) -> Tensor:

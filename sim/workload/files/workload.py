@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from netfold.sim.errors import DataError
-from netfold.sim.workload.files.gradient_file import FLOATS, Tensor, conversion, read_tensors
+from netfold.sim.workload.files.gradient_file import FLOATS, conversion, read_tensors
+from netfold.sim.workload.files.tensor import Tensor
 from netfold.sim.workload.workload import Gradient, GradientPart, Untrained, split
 
 WORKERS_MAX = 4096
