@@ -15,7 +15,7 @@ import pytest
 from tests import ROOT
 
 FOLDERS = ("homomorphic", "sim", "switch", "topologies")
-OF_PACKAGE = ("__init__.py", "__main__.py", "py.typed", "testing.py")
+OF_PACKAGE = ("__init__.py", "__main__.py", "py.typed", "spelling.py", "testing.py")
 
 
 def wheel_of(project: Path, folder: Path) -> ZipFile:
@@ -27,7 +27,7 @@ def wheel_of(project: Path, folder: Path) -> ZipFile:
 def test_the_wheel_has_every_file_once_below_netfold(tmp_path: Path) -> None:
     names = Counter(wheel_of(ROOT, tmp_path).namelist())
     found = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file()]
-    expected = [path.relative_to(ROOT).as_posix() for path in found if path.suffix != ".pyc"]
+    expected = [path.relative_to(ROOT).as_posix() for path in found if path.parent.name != "__pycache__"]
 
     assert "sim/report/template.html" in expected
     assert max(names.values()) == 1

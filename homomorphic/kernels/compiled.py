@@ -63,6 +63,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _waiting: list[_Deferred] = []  # compiled together at the first use of any
 _lock = RLock()
 _state = {"is_ready": False}
+_compiled_for_calls: list[object] = []  # compiled code lives as long as its object
 
 
 class _Deferred:
@@ -150,6 +151,14 @@ def _unchanged(container: Any) -> Any:
 
 
 literal_unroll: Any = _defer(_unchanged, lambda plain: _numba().literal_unroll)
+
+
+def address_of(function: Callable[..., None], signature: Any) -> int:
+    """Compile a function for calls by address; it is cached with the kernels, so it is never stale."""
+    _make_all()
+    compiled = _numba().cfunc(signature, cache=True, _nrt=False)(function)
+    _compiled_for_calls.append(compiled)
+    return int(compiled.address)
 
 
 def _numba() -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 from tests.mutants.mutant import Mutant
 
 COMPILED_BY = {"kernel", "inlined"}  # decorators of `homomorphic.kernels.compiled`
-COMPILED_LATER = {"_rare", "_atp"}  # given to `numba.cfunc` in `sim/engine/loop/cold_handlers.py`
+COMPILED_LATER = {"_rare", "_atp"}  # given to `address_of` in `sim/engine/loop/cold_handlers.py`
 IMPORT = "from netfold_switch import is_on as _is_on, is_on_compiled as _is_on_compiled"
 NEVER_SWITCHED = {"annotation", "returns", "decorator_list", "ctx", "op", "ops", "target", "targets"}
 

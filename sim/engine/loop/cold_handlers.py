@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
-from typing import Any
 
-import numba
 from numba import types
 
+from netfold.homomorphic.kernels.compiled import address_of
 from netfold.sim.engine.links.faults import apply_faults, leave_line
 from netfold.sim.engine.loop.timers import on_single_event
 from netfold.sim.engine.observe.event_log import log_packet
@@ -71,20 +69,10 @@ def _atp(at: int, what: int, row: int, first: int, second: int) -> None:
 @cache
 def rare_handler() -> int:
     """Address of the handler of faults, trees, timers and the log."""
-    return _address(_rare)
+    return address_of(_rare, _SIGNATURE)
 
 
 @cache
 def atp_handler() -> int:
     """Address of the handler of ATP."""
-    return _address(_atp)
-
-
-_OPTIONS: dict[str, Any] = {"cache": True, "_nrt": False}  # as kernels (`homomorphic.kernels.compiled`)
-_alive: list[object] = []  # compiled code lives as long as its object
-
-
-def _address(function: Callable[..., None]) -> int:
-    compiled: Any = numba.cfunc(_SIGNATURE, **_OPTIONS)(function)
-    _alive.append(compiled)
-    return int(compiled.address)
+    return address_of(_atp, _SIGNATURE)

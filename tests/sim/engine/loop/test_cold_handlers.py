@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numba
 import pytest
 
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Fate, Rule
+from netfold.sim.engine.loop.cold_handlers import rare_handler
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.routing import compile_network
 from netfold.topologies.star import star
@@ -25,3 +29,12 @@ def test_an_error_in_a_handler_stops_the_engine() -> None:
 
     with pytest.raises(RuntimeError, match="a compiled handler failed"):
         engine.run(10**12)
+
+
+def test_handlers_are_cached_with_the_kernels() -> None:
+    """Beside its source Numba would notice changes of that file alone, not of the kernels that it calls."""
+    assert rare_handler() != 0
+
+    folder = Path(numba.config.CACHE_DIR)
+    assert folder.name.startswith("netfold-")
+    assert list(folder.rglob("cold_handlers._rare-*.nbi"))
