@@ -35,6 +35,7 @@ class Gathering:
     bits: int = 0
     is_marked: bool = False
     has_collided: bool = False
+    has_asked_for_entry: bool = False  # a proposal was made, or none was found
     is_float: bool = False
     is_done: bool = False
     proposal: int = NO_PROPOSAL
@@ -114,8 +115,6 @@ class AtpServer:
             self._request(unit, data)
             return
         unit.is_done = True
-        if unit.has_collided:
-            unit.proposal = self.propose()
         self._reply(unit, data)
 
     def _request(self, unit: Gathering, data: Contribution) -> None:
@@ -138,6 +137,9 @@ class AtpServer:
 
     def _reply(self, unit: Gathering, data: Contribution) -> None:
         """Put an acknowledgement on the way to the switch: a request until the unit is done."""
+        if unit.is_done and unit.has_collided and not unit.has_asked_for_entry:
+            unit.has_asked_for_entry = True
+            unit.proposal = self.propose()
         worker = (data.bits & -data.bits).bit_length() - 1
         reply = Reply(
             worker=worker,

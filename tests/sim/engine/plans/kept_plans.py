@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from netfold.homomorphic.codec import Merge
-from netfold.sim.engine.interface import Branch, Fate, Job, Overflow, Rule, Server
+from netfold.sim.engine.interface import Branch, Fate, Frame, Job, Overflow, Rule, Server
 from netfold.switch.programs.atp import ATP
 from netfold.switch.programs.timed import TIMED
 from netfold.topologies.graph import LinkSpec
@@ -154,6 +154,21 @@ def mark_of_an_earlier_packet() -> Plan:
     return Plan(two_racks(), 1, [(atp, [late])], [])
 
 
+def late_copy_that_collides() -> Plan:
+    """Every packet has a late copy, and ATP's window is one unit: a copy collides after its unit is done.
+
+    The unit's next reply proposes an entry then too. The reference made proposals only when a unit was done.
+    """
+    network = compile_network(star(5, LinkSpec(10**9, 0, 300)))
+    server = Server(host=2, entries=3, window_max=1, ecn_bytes=0, is_adaptive=False)
+    atp = Job(
+        (4, 3), 5, 0, 1, 1, Frame("test", 4, 40, 0, 0, 84), 2_000_000, 3_000_000, 40_000_000, (594, 504),
+        program=ATP, overflow=Overflow.STICKY, server=server,
+    )  # fmt: skip
+    sent = replace(integers(2, 25), waits_ps=[0, 9_000_000])
+    return Plan(network, 0, [(atp, [sent])], [], [Rule(Fate.DUPLICATE, 1.0, tuple(range(8)), 3_000_000)])
+
+
 MAKERS = (
     inner_switch_answers,
     reboot_of_a_busy_switch,
@@ -165,5 +180,6 @@ MAKERS = (
     shorter_pause_in_a_longer_one,
     entry_of_a_stream_long_over,
     mark_of_an_earlier_packet,
+    late_copy_that_collides,
 )
 KEPT = {make.__name__: make for make in MAKERS}
