@@ -47,7 +47,7 @@ class LeafSpine(Links):
         return Size(leaves * (hosts + 1) + spines, 2 * leaves * (hosts + spines), key, hint)
 
     def graph(self) -> nx.Graph:
-        """See `leaf_spine`."""
+        """The graph, with leaves and spines named in order."""
         counts = self.leaves, self.spines, self.hosts_per_leaf
         return leaf_spine(*counts, self.link(), self.link(self.uplink_rate_bps), self.switch)
 

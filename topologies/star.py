@@ -33,7 +33,7 @@ class Star(Links):
         return Size(self.hosts + 1, 2 * self.hosts, "hosts", f"use {NODES_MAX - 1} hosts at most")
 
     def graph(self) -> nx.Graph:
-        """See `star`."""
+        """The graph, with its one switch s0."""
         return star(self.hosts, self.link(), self.switch)
 
 
