@@ -2,17 +2,18 @@
 
 The registry finds a codec by its `kind`. A codec makes one `Encoder` per worker. All workers' encoders run
 the same generator in lock-step: each `yield` sends the messages of one network operation and receives them
-merged, and the generator returns the decoded **sum** over workers. This covers a max-exponent exchange before
-the values, an index union before packed values, a second exact round after a sketch, a skip flag, or a dense
-retry.
+merged, and the generator returns what was decoded: the total that all workers use, and what this worker
+contributed to it. This covers a max-exponent exchange before the values, an index union before packed values,
+a second exact round after a sketch, a skipped upload, or a dense retry.
 
     merged = yield (Message(...), Message(...))     # sent at the same time, merged independently
     ...
-    return decoded                                  # float32, the sum over workers, length of the gradient
+    return Decoded(total, contribution)             # float32, both of the length of the gradient
 
 Lock-step means: in every operation all workers send the same number of messages, with the same merges, labels
-and lengths. Only GATHER messages may differ in length. A message may have no words: it completes at once and
-nothing is sent.
+and lengths. Only GATHER and HOST messages may differ in length. A worker that has nothing to contribute sends
+a message that says so (`Message.absent_words`). A message may have no words at any worker: it completes at
+once and nothing is sent.
 
 Any driver can run the generators: `homomorphic.fold.fold` in one process, a simulated collective, or a
 communication hook over real process groups.
@@ -20,188 +21,55 @@ communication hook over real process groups.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
-import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import ErrorBound
+from netfold.homomorphic.bounds import Doubles, ErrorBound, Sums
+from netfold.homomorphic.carrier import Carrier
+from netfold.homomorphic.message import ORDER_FREE, Gradient, Merge, Merged, Message, Words
+from netfold.homomorphic.round import Round, Step, StepFact
 
-Words = NDArray[Any]  # 1-D; int32 (ADD, MAX), uint32 (OR, SIGN, TABLE_ADD) or float32 (FLOAT_ADD)
-Gradient = NDArray[np.float32]
-WORD_MAX = 2**31 - 1  # the largest int32
-
-_PS_PER_S = 10**12
-
-
-class Merge(Enum):
-    """How two messages of one network operation combine (see `homomorphic.merge`).
-
-    Each has a name in scenarios and reports, a number in compiled code, and the types of words it takes.
-    """
-
-    number: int
-    dtypes: tuple[type[np.generic], ...]
-
-    def __new__(cls, name: str, number: int, *dtypes: type[np.generic]) -> Merge:
-        """Make the name the value: `Merge("add")`."""
-        merge = object.__new__(cls)
-        merge._value_, merge.number, merge.dtypes = name, number, dtypes
-        return merge
-
-    ADD = "add", 0, np.int32  # hosts wrap; a switch does what its profile says
-    OR = "or", 1, np.uint32  # bitwise union
-    MAX = "max", 2, np.int32  # the larger
-    FLOAT_ADD = "float_add", 3, np.float32  # order-dependent
-    SIGN = "sign", 4, np.uint32  # one random worker's bit survives per position; carries worker counts
-    TABLE_ADD = "table_add", 5, np.uint32, np.int32  # 4-bit codes, which a table lifts to integers; or these
-    GATHER = "gather", 6  # cannot be merged: every worker must receive every message
-
-    @property
-    def lanes(self) -> int:
-        """Merged words for each word sent: TABLE_ADD turns each 4-bit code of a word into a word."""
-        return 8 if self is Merge.TABLE_ADD else 1
-
-
-MERGEABLE = frozenset(Merge) - {Merge.GATHER}  # by switches and hosts, on the way
-ORDER_FREE = frozenset({Merge.ADD, Merge.OR, Merge.MAX, Merge.TABLE_ADD})  # same bits in any order
+State = dict[str, NDArray[Any]]  # arrays by name
 
 
 @dataclass(frozen=True)
-class Work:
-    """Memory traffic of encoding or decoding a message, in bytes; device models charge for it."""
+class Decoded:
+    """What one worker has after a round."""
 
-    read_bytes: int = 0
-    written_bytes: int = 0
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """Block floating point whose exponents the network agrees on: float32 words become int32 block by block.
-
-    Each worker announces the exponent of each block (MAX over workers); a block is quantised with the agreed
-    exponent just before it is sent (`homomorphic.numbers.exponents.quantize_block`). Some networks pipeline
-    the two (SwitchML sends exponents one window ahead); `homomorphic.stage.stage` splits them for the others.
-    """
-
-    exponents: NDArray[np.int8]  # (blocks,)
-    block_elements: int
-    workers: int
+    total: (
+        Gradient  # what every worker now uses; read-only if workers share it, else the caller may change it
+    )
+    contribution: Gradient  # what this worker put into it: its gradient, if nothing was held back
+    is_update: bool = False  # the total is subtracted from the weights as it is, and not averaged and scaled
 
 
-@dataclass(frozen=True)
-class Message:
-    """One worker's message in one network operation."""
-
-    words: Words
-    merge: Merge
-    label: str  # its name in reports: "index", "values", "redo" …
-    work: Work = Work()
-    scaling: Scaling | None = None  # words are float32 to be sent as scaled int32
-    table: NDArray[np.int32] | None = None  # TABLE_ADD: the value of each code, shared by all workers
-    decode_work: Work = Work()  # of each worker for the merged message, charged when it arrives
-    floats: NDArray[np.float32] | None = None  # added in place of words whose sum leaves int32
-
-    @property
-    def kind(self) -> tuple[object, ...]:
-        """What the messages of all workers must have in common to be merged."""
-        size = None if self.merge is Merge.GATHER else self.words.size
-        return self.label, self.merge, size, self.words.dtype, self.scaling is None, self.floats is None
-
-    @property
-    def size_bytes(self) -> int:
-        """Payload bytes that the message announces: its words, and one byte per block exponent."""
-        exponents = 0 if self.scaling is None else self.scaling.exponents.size
-        return int(self.words.size) * self.words.itemsize + exponents
+Exchange = Generator[tuple[Message, ...], tuple[Merged, ...], Decoded]
 
 
-@dataclass(frozen=True)
-class Holders:
-    """The workers that contributed to each unit of merged words: bit r of `bitmaps` is worker r."""
-
-    bitmaps: NDArray[np.uint32]  # (units,)
-    unit_words: int  # the last unit may be shorter
-
-
-@dataclass(frozen=True)
-class Merged:
-    """A merged message: its words, and how many workers contributed.
-
-    Workers may share the words: do not write to them.
-    """
-
-    words: Words  # of TABLE_ADD: int32 lanes; of GATHER: empty
-    workers: int
-    exponents: NDArray[np.int8] | None = None  # of a scaled message: agreed exponents; its words are int32
-    parts: tuple[Words, ...] = ()  # GATHER: every worker's words, in rank order
-    is_float: NDArray[np.bool_] | None = None  # words that hold the bits of a float32 sum
-    holders: Holders | None = None  # the contributors, where some may be missing
-
-
-class NoteKind(Enum):
-    """The subject of a note."""
-
-    CHOICE = "choice"  # the encoding that was chosen, and why
-    REDO = "redo"  # parts that did not decode and were sent again
-    FORECAST = "forecast"  # parts that differed from the forecast and were sent again
-    ESTIMATE = "estimate"  # elements of the decoded sum that are estimates
-    INFINITE = "infinite"  # elements whose true sum is beyond float32 and became an infinity
-
-
-@dataclass(frozen=True)
-class Note:
-    """What a codec reports of one round; all workers report the same."""
-
-    kind: NoteKind
-    text: str  # a sentence without a full stop; for a choice: its name, a colon, the reason
-    count: int = 1  # affected items
-    total: int = 1  # all items
-    elements: NDArray[np.int64] | None = None  # for estimates and infinities: their elements, ascending
-
-    @property
-    def name(self) -> str:
-        """The name of the choice."""
-        return self.text.partition(":")[0]
-
-
-def _ignore_note(note: Note) -> None:
-    """Default: notes are discarded."""
-
-
-@dataclass(frozen=True)
-class Round:
-    """One aggregation of one bucket; the same for all workers."""
-
-    step: int
-    bucket: int
-    workers: int
-    seed: int
-    takes_floats: bool = False  # the network adds a message's `floats` where its words overflow
-    report: Callable[[Note], None] = field(default=_ignore_note, compare=False)
-
-
-Exchange = Generator[tuple[Message, ...], tuple[Merged, ...], Gradient]
-
-
-def advance(exchange: Exchange, answers: tuple[Merged, ...] | None) -> tuple[Message, ...] | Gradient:
-    """Send merged messages (None at the start) into an exchange; return its next messages or decoded sum."""
+def advance(exchange: Exchange, answers: tuple[Merged, ...] | None) -> tuple[Message, ...] | Decoded:
+    """Send merged messages (None at the start) into an exchange; return its next messages, or the end."""
     try:
         return next(exchange) if answers is None else exchange.send(answers)
     except StopIteration as stop:
-        decoded: Gradient = stop.value
+        decoded: Decoded = stop.value
         return decoded
 
 
-class Encoder(Protocol):
+class Encoder(ABC):
     """One worker's side of a codec, with its state (error feedback, stale model, …)."""
 
-    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        """Yield messages, receive them merged, return the decoded float32 sum over workers.
+    def begin(self, step: Step) -> None:
+        """Look at a step before its first bucket; the facts that the codec `needs` are there."""
+        return
 
-        The caller may change the sum, unless it is read-only: then other workers may share it.
+    @abstractmethod
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        """Yield messages, receive them merged, return what was decoded. The gradient is not changed.
 
         Raises
         ------
@@ -210,114 +78,193 @@ class Encoder(Protocol):
         DecodeError
             The merged messages contradict each other and no retry can help.
         """
-        ...
+
+    def state(self) -> State:
+        """A copy of what it remembers between rounds, for `restore`."""
+        return {}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from a state of the same codec, worker and number of workers, as if without a stop.
+
+        Raises
+        ------
+        ValueError
+            The state is not of such an encoder.
+        """
+        if state:
+            raise ValueError(f"{type(self).__name__} remembers nothing, found a state of {', '.join(state)}")
 
 
-class Codec(Protocol):
-    """A frozen dataclass whose fields are the options a scenario may set.
+class Request(NamedTuple):
+    """What a server's part of a codec is asked to merge."""
 
-    Optional abilities are separate protocols: `Adaptable`, `Wrapping`, `Limited`.
+    step: int
+    bucket: int
+    operation: int  # of the round
+    label: str  # of the message
+
+
+class Server(ABC):
+    """The part of a codec where the messages of all workers meet; it may keep state.
+
+    A parameter server runs it once. A collective that delivers every message runs a replica at every worker.
     """
 
-    kind: ClassVar[str]
+    @abstractmethod
+    def merge(self, parts: Sequence[Words], request: Request) -> Words:
+        """The answer to GATHER messages, `parts[worker]`; every worker receives it as `Merged.words`."""
 
-    @property
-    def exact(self) -> bool:
-        """Whether the decoded sum has the same bits in any merge order."""
-        ...
+    def state(self) -> State:
+        """As `Encoder.state`."""
+        return {}
 
-    @property
-    def merges(self) -> frozenset[Merge]:
-        """Merges of its messages; the network must support them."""
-        ...
-
-    @property
-    def is_linear(self) -> bool:
-        """Whether a round is one message that, summed over some workers, decodes to their gradients' sum."""
-        ...
-
-    def worker(self, rank: int, workers: int, seed: int) -> Encoder:
-        """Make the encoder of one worker."""
-        ...
-
-    def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
-        """Largest allowed `|decoded − Σ gradients|`, with the sum in float64, part by part."""
-        ...
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """As `Encoder.restore`."""
+        if state:
+            raise ValueError(f"{type(self).__name__} remembers nothing, found a state of {', '.join(state)}")
 
 
-class MessageSize(NamedTuple):
-    """Size of one message."""
+class Promise(Enum):
+    """What a codec says of a decoded total and the contributions to it. Each is checked in every round."""
 
-    words: int
-    block_elements: int = 0  # elements that share an exponent; 0: not scaled
-
-
-@dataclass(frozen=True, kw_only=True)
-class Carrier:
-    """A model of the network's time for messages and of a worker's time for memory traffic.
-
-    This one serves where the network is unknown: an operation takes a latency, and its words take the time
-    that a rate gives them. Simulated collectives have other carriers.
-    """
-
-    unit_elements: int = 256  # what the network sends, answers and retransmits as one
-    latency_ps: int = 10 * 10**6  # of an operation, in addition to its words at the rate
-    rate_bps: int = 100 * 10**9  # of the words of messages, without headers
-    memory_bps: int | None = None  # of a worker's memory traffic; None: not charged
-
-    def time_ps(self, operation: Sequence[MessageSize]) -> int:
-        """Time of messages sent at once; exponents take an operation before them, as in `stage.stage`."""
-        first = [-(-size.words // (size.block_elements or 1)) for size in operation]
-        return self.plain_ps(first) + self.plain_ps([size.words for size in operation if size.block_elements])
-
-    def plain_ps(self, messages: Sequence[int]) -> int:
-        """Time of unscaled messages of these numbers of words, sent at once."""
-        words = sum(messages)
-        return self.latency_ps + self.words_ps(words) if words else 0
-
-    def words_ps(self, words: int) -> int:
-        """Time of consecutive words at the rate."""
-        return -(-32 * words * _PS_PER_S // self.rate_bps)
-
-    def memory_ps(self, passed_bytes: int) -> int:
-        """Time of a worker's memory traffic."""
-        return 0 if self.memory_bps is None else -(-8 * passed_bytes * _PS_PER_S // self.memory_bps)
+    EXACT = "exact"  # the true sum, rounded once to float32
+    BOUNDED = "bounded"  # within `error_bound` of `ideal`
+    UNBIASED = "unbiased"  # that too, and its mean over the codec's random draws is `ideal`
 
 
-@runtime_checkable
-class Adaptable(Protocol):
-    """A codec with options that default to the network's values."""
+class Origin(NamedTuple):
+    """Where an algorithm comes from."""
 
-    def carried_by(self, carrier: Carrier) -> Codec:
-        """Return the codec with these options filled in."""
-        ...
+    status: Literal["published", "reconstructed", "ours"]
+    source: str  # paper or repository; empty: none
 
 
-@runtime_checkable
-class Wrapping(Protocol):
-    """A codec whose partial sums may leave int32: the result is right if adders wrap."""
+class BitsPerElement(NamedTuple):
+    """Payload of one worker, in bits per element of the gradient."""
 
-    @property
-    def wrap_reason(self) -> str:
-        """What may fail if adders do not wrap, and why; no full stop."""
-        ...
+    up: float
+    down: float
 
 
 class CodecRefusal(NamedTuple):
     """Why a codec cannot be used."""
 
-    option: str  # the codec's option that is at fault
+    option: str  # the codec's option that is at fault; "": the codec itself
     reason: str
     remedy: str  # what to write instead
 
 
-@runtime_checkable
-class Limited(Protocol):
-    """A codec with a limit on workers."""
+class Variance(ABC):
+    """Variances of a decoded total whose mean is right."""
+
+    @abstractmethod
+    def of(self, sums: Sums) -> Doubles:
+        """Largest possible variance of each element of a part, `(elements,)`.
+
+        Times the number of elements whose errors may go together, where errors are correlated.
+        """
+
+
+class Codec(ABC):
+    """A frozen dataclass whose fields are the options that a scenario may set.
+
+    All that other code knows of a codec is declared here.
+    """
+
+    kind: ClassVar[str]
+    origin: ClassVar[Origin] = Origin("ours", "")
+
+    @property
+    @abstractmethod
+    def merges(self) -> frozenset[Merge]:
+        """Merges of its messages; the network must support them."""
+
+    @abstractmethod
+    def worker(self, rank: int, workers: int, seed: int) -> Encoder:
+        """Make the encoder of one worker."""
+
+    @abstractmethod
+    def error_bound(self, contributions: Sequence[Gradient]) -> ErrorBound:
+        """Largest allowed `|total − ideal|`, part by part; never infinite."""
+
+    @property
+    def promise(self) -> Promise:
+        """What holds for its totals."""
+        return Promise.BOUNDED
+
+    @property
+    def is_order_free(self) -> bool:
+        """Whether the decoded total has the same bits in any merge order."""
+        return self.merges <= ORDER_FREE | {Merge.GATHER}
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether a round is one message that, summed over some workers, decodes to their gradients' sum."""
+        return False
+
+    @property
+    def ideal_name(self) -> str:
+        """What a total is meant to be, in a sentence's words."""
+        return "the sum of the contributions"
+
+    def ideal(self, sums: Sums) -> Doubles:
+        """What the total is meant to be for contributions with these sums, `(elements,)`."""
+        return sums.total
+
+    def variance(self, contributions: Sequence[Gradient]) -> Variance:
+        """The variance of an unbiased total around its ideal."""
+        raise NotImplementedError(f"codec {self.kind!r} does not say that it is unbiased")
+
+    @property
+    def needs(self) -> frozenset[StepFact]:
+        """What its encoders read in `begin`; drivers that do not know it refuse the codec."""
+        return frozenset()
+
+    @property
+    def lane_bits(self) -> int:
+        """Width of the lanes of its sums: 4, 8, 16 or 32 bits."""
+        return 32
+
+    @property
+    def workers_max(self) -> int | None:
+        """The most workers that its sums have room for; None: no limit of its own."""
+        return None
+
+    @property
+    def must_wrap(self) -> str:
+        """Why adders that do not wrap break it; empty if they do not."""
+        return ""
+
+    @property
+    def wrap_reason(self) -> str:
+        """What may fail, and why, if adders do not wrap where sums leave int32; empty if nothing can."""
+        return ""
 
     def refusal(self, workers: int, overflow: str) -> CodecRefusal | None:
-        """Why it cannot serve these workers, or None. `overflow` of int32 sums: wrap, saturate or sticky."""
-        ...
+        """Why it cannot serve these workers, or None. `overflow` of sums: wrap, saturate or sticky."""
+        if self.workers_max is not None and workers > self.workers_max:
+            reason = f"{self.kind} has room for {self.workers_max} workers, found {workers}"
+            return CodecRefusal("", reason, f"at most {self.workers_max} workers, or another codec")
+        if self.must_wrap and overflow != "wrap":
+            return CodecRefusal("", f"{self.kind} needs adders that wrap: {self.must_wrap}", "another codec")
+        return None
+
+    def carried_by(self, carrier: Carrier) -> Codec:
+        """The codec with those options filled in that default to the network's values."""
+        return self
+
+    def server(self, workers: int, seed: int) -> Server | None:
+        """Make its part where messages meet, if it has one: then that answers its GATHER messages."""
+        return None
+
+    def bits_per_element(self, workers: int) -> BitsPerElement | None:
+        """Payload of a large bucket; None: it depends on the gradients."""
+        return None
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes that one worker remembers per element of the gradient."""
+        return 0
 
 
 class EncodeError(ValueError):

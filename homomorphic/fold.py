@@ -10,19 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netfold.homomorphic.codec import (
-    WORD_MAX,
-    Encoder,
-    Gradient,
-    Merge,
-    Merged,
-    Message,
-    Round,
-    Words,
-    advance,
-)
+from netfold.homomorphic.codec import Decoded, Encoder, advance
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.merge import merge_all
+from netfold.homomorphic.message import WORD_MAX, Gradient, Merge, Merged, Message, Words
+from netfold.homomorphic.round import Round
 from netfold.homomorphic.stage import stage
 
 
@@ -32,10 +24,20 @@ class LockStepError(RuntimeError):
 
 @dataclass(frozen=True)
 class Folded:
-    """A round's results: every worker's decoded sum, and all messages by operation and worker."""
+    """A round's results: what every worker decoded, and all messages by operation and worker."""
 
-    decoded: list[Gradient]
+    results: list[Decoded]
     messages: list[list[tuple[Message, ...]]]
+
+    @property
+    def decoded(self) -> list[Gradient]:
+        """Every worker's total."""
+        return [one.total for one in self.results]
+
+    @property
+    def contributions(self) -> list[Gradient]:
+        """What every worker put into it."""
+        return [one.contribution for one in self.results]
 
     def announced_bytes(self, worker: int) -> int:
         """Payload bytes that one worker announced."""
@@ -73,7 +75,7 @@ def fold(
         sent = [advance(exchange, answers) for exchange in exchanges]
         operation = [one for one in sent if isinstance(one, tuple)]
         if not operation:
-            folded.decoded.extend(one for one in sent if not isinstance(one, tuple))
+            folded.results.extend(one for one in sent if isinstance(one, Decoded))
             return folded
         check_lock_step(sent)
         key = mix_plain(round.seed, round.step, round.bucket, len(folded.messages))
@@ -84,8 +86,8 @@ def fold(
         )
 
 
-def check_lock_step(sent: Sequence[tuple[Message, ...] | Gradient]) -> None:
-    """Check that all workers send the same kinds and lengths of messages; a decoded sum ends the messages.
+def check_lock_step(sent: Sequence[tuple[Message, ...] | Decoded]) -> None:
+    """Check that all workers send the same kinds and lengths of messages; what is decoded ends them.
 
     Raises
     ------
@@ -101,13 +103,13 @@ def check_lock_step(sent: Sequence[tuple[Message, ...] | Gradient]) -> None:
             )
 
 
-def _kinds(sent: tuple[Message, ...] | Gradient) -> list[object]:
-    return [message.kind for message in sent] if isinstance(sent, tuple) else [sent.size]
+def _kinds(sent: tuple[Message, ...] | Decoded) -> list[object]:
+    return [message.kind for message in sent] if isinstance(sent, tuple) else [sent.total.size]
 
 
-def _describe(sent: tuple[Message, ...] | Gradient) -> str:
-    if not isinstance(sent, tuple):
-        return f"nothing more, having decoded {sent.size} elements"
+def _describe(sent: tuple[Message, ...] | Decoded) -> str:
+    if isinstance(sent, Decoded):
+        return f"nothing more, having decoded {sent.total.size} elements"
     return " and ".join(
         f"{message.label!r} ({message.merge.value} of "
         + ("" if message.merge is Merge.GATHER else f"{message.words.size} ")

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import Merge, Merged, Words
 from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.homomorphic.kernels.keyed import Integer, mix_plain, splitmix64
+from netfold.homomorphic.message import Merge, Merged, Words
 
 _LANES = Merge.TABLE_ADD.lanes
 

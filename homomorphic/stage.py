@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import Exchange, Merge, Merged, Message, advance
+from netfold.homomorphic.codec import Decoded, Exchange, advance
+from netfold.homomorphic.message import Merge, Merged, Message
 from netfold.homomorphic.numbers.compact import block_starts
 from netfold.homomorphic.numbers.exponents import quantize, scales_of
 
@@ -23,7 +24,7 @@ def stage(exchange: Exchange, is_pipelined: Callable[[Message], bool] = lambda m
     answers: tuple[Merged, ...] | None = None
     while True:
         sent = advance(exchange, answers)
-        if not isinstance(sent, tuple):
+        if isinstance(sent, Decoded):
             return sent
         if all(is_pipelined(message) for message in sent):
             answers = yield sent

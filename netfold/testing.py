@@ -26,8 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import whole_bound
-from netfold.homomorphic.codec import Codec, EncodeError, Encoder, Gradient, Note, NoteKind, Round
+from netfold.homomorphic.codec import Codec, EncodeError, Encoder
 from netfold.homomorphic.fold import Folded, LockStepError, fold
+from netfold.homomorphic.message import Gradient
+from netfold.homomorphic.round import Note, NoteKind, Round
 
 __all__ = ["PATTERNS", "VALUES", "check_codec", "check_round", "support", "values"]
 
@@ -90,7 +92,7 @@ def check_round(
     order = list(reversed(range(workers))) if order is None else order
     by_rank, notes = _folded(codec, _encoders(codec, workers), gradients, round)
     shuffled, _ = _folded(codec, _encoders(codec, workers), gradients, round, order)
-    if codec.exact:
+    if codec.is_order_free:
         _require_same(shuffled.decoded[0], by_rank.decoded[0], f"merged in the order {list(order)}")
     for one in (by_rank, shuffled):
         _check_sum(codec, one.decoded[0], gradients, notes)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import WORD_MAX, Merge
 from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.homomorphic.merge import float_add_words, max_words, or_words, sign_words
+from netfold.homomorphic.message import WORD_MAX, Merge
 
 ADD, OR, MAX = Merge.ADD.number, Merge.OR.number, Merge.MAX.number
 FLOAT_ADD, SIGN, TABLE_ADD = Merge.FLOAT_ADD.number, Merge.SIGN.number, Merge.TABLE_ADD.number

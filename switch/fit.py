@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from netfold.homomorphic.codec import Merge
+from netfold.homomorphic.message import Merge
 from netfold.switch.limits import PIPELINE, SUMS, Profile
 from netfold.switch.placement import PipelineStage, place
 from netfold.switch.profiles import PROFILES

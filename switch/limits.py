@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from netfold.homomorphic.codec import Merge
+from netfold.homomorphic.message import Merge
 
 FORWARDING, MEMORY, PIPELINE, FIXED = "forwarding", "memory", "pipeline", "fixed"
 KINDS = {

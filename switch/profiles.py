@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from netfold.homomorphic.codec import MERGEABLE, Merge
+from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.switch.limits import FIXED, FORWARDING, MEMORY, OVERFLOWS, PIPELINE, Profile
 
 __all__ = ["PROFILES", "Profile"]

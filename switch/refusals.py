@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from netfold.homomorphic.codec import MERGEABLE
+from netfold.homomorphic.message import MERGEABLE
 from netfold.switch.limits import FIXED, FORWARDING, MEMORY, PIPELINE, SUMS, Profile
 from netfold.switch.placement import blocks_of, place
 from netfold.switch.program import Demand, Program

@@ -16,9 +16,9 @@ from docs.findings.__main__ import main
 from docs.findings.patterns import support
 from docs.findings.table import PAGE, Line, digits, names, percent, shown
 from docs.findings.tables import ALL
-from netfold.homomorphic.codec import Note, NoteKind, Round
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.fold import fold
+from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.homomorphic.sketch.sketch import REPAIRED_TILING, ROTATED_TILING
 
 QUICK = [(table.name, line) for table in ALL for line in table.lines if line.is_quick]

@@ -11,10 +11,12 @@ import numpy as np
 
 from docs.findings.patterns import index_of, support
 from docs.findings.table import Cells, Line, Table, digits
-from netfold.homomorphic.codec import Codec, Encoder, Exchange, Gradient, Note, NoteKind, Round
+from netfold.homomorphic.codec import Codec, Encoder, Exchange
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.kernels.keyed import mix_plain
+from netfold.homomorphic.message import Gradient
+from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.homomorphic.sketch import hypergraph
 from netfold.homomorphic.sketch.hashing import REPAIRED, Hashing
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from docs.findings.patterns import support
 from docs.findings.table import Cells, Line, Table, digits
-from netfold.homomorphic.codec import Round
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.fold import fold
+from netfold.homomorphic.round import Round
 
 ELEMENTS = 2**20
 DENSITIES = (0.0001, 0.001, 0.01, 0.05, 0.07, 0.1, 0.3)

@@ -20,35 +20,24 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from netfold.homomorphic.bounds import ErrorBound, LargestBound
-from netfold.homomorphic.codec import (
-    Carrier,
-    Codec,
-    Encoder,
-    Exchange,
-    Gradient,
-    Merge,
-    Merged,
-    Message,
-    Note,
-    NoteKind,
-    Round,
-    advance,
-    register,
-)
+from netfold.homomorphic.carrier import Carrier
+from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Promise, advance, register
 from netfold.homomorphic.codecs.auto_choice.experience import Choice, Experience
 from netfold.homomorphic.codecs.auto_choice.union import BLOCKS, INDEX, RUNS
 from netfold.homomorphic.codecs.block_sparse import BlockSparse
 from netfold.homomorphic.codecs.dense.kinds import Dense
-from netfold.homomorphic.codecs.lossless import Lossless, LosslessEncoder
+from netfold.homomorphic.codecs.lossless import WRAP_REASON, Lossless, LosslessEncoder
 from netfold.homomorphic.codecs.packed import Packed
-from netfold.homomorphic.numbers.formats import NumberFormat, Values, number_format
+from netfold.homomorphic.message import Gradient, Merge, Merged, Message
+from netfold.homomorphic.numbers.formats import NumberFormat, Values, number_format, number_promise
+from netfold.homomorphic.round import Note, NoteKind, Round
 
 _PS_PER_US, _BPS_PER_GBPS = 10**6, 10**9
 
 
 @register
 @dataclass(frozen=True)
-class Auto:
+class Auto(Codec):
     """For every bucket the fastest of dense, packed, lossless and block_sparse, by its last union's density.
 
     values: how a value becomes words: block_exponent (one integer, as fixed_point), float32, exact (several
@@ -61,8 +50,6 @@ class Auto:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
     kind: ClassVar[str] = "auto"
-    is_linear: ClassVar[bool] = False  # its choices are not
-    wrap_reason: ClassVar[str] = Lossless.wrap_reason
 
     values: Values = "block_exponent"
     latency_us: float | None = None
@@ -78,9 +65,14 @@ class Auto:
         Dense("block_exponent", self.unit_elements)
 
     @property
-    def exact(self) -> bool:
-        """True for integers: their order does not matter."""
-        return self.values != "float32"
+    def promise(self) -> Promise:
+        """The promise of the numbers."""
+        return number_promise(self.values)
+
+    @property
+    def wrap_reason(self) -> str:
+        """Why a sketch, one of the choices, wants adders that wrap."""
+        return WRAP_REASON
 
     @property
     def merges(self) -> frozenset[Merge]:
@@ -140,7 +132,7 @@ class CarriedAuto(Auto):
 
 
 @dataclass
-class AutoEncoder:
+class AutoEncoder(Encoder):
     """One worker's side."""
 
     codec: CarriedAuto
@@ -160,15 +152,16 @@ class AutoEncoder:
         observed: dict[str, tuple[Message, Merged]] = {}
         labels = {INDEX, RUNS, BLOCKS, self.numbers.label}
         decoded = yield from _recorded(encoder.exchange(gradient, round), labels, observed)
-        if decoded.size:
+        total = decoded.total
+        if total.size:
             if known is None:
                 unit_elements = self.codec.unit_elements or self.codec.carrier.unit_elements
                 history = self.sketch.history
                 known = Experience(self.codec.values, self.numbers, unit_elements, history)
                 self._known[round.bucket] = known
-            seen = known.learn(decoded, observed, round)
+            seen = known.learn(total, observed, round)
             if seen is not None and encoder is not self.sketch:  # the sketch records its rounds itself
-                self.sketch.history.add(round, decoded.size, seen)
+                self.sketch.history.add(round, total.size, seen)
         return decoded
 
     def _choice(self, known: Experience | None, round: Round) -> Note:
@@ -200,7 +193,7 @@ def _recorded(exchange: Exchange, labels: Set[str], observed: dict[str, tuple[Me
     answers: tuple[Merged, ...] | None = None
     while True:
         messages = advance(exchange, answers)
-        if not isinstance(messages, tuple):
+        if isinstance(messages, Decoded):
             return messages
         answers = yield messages
         for message, answer in zip(messages, answers, strict=True):

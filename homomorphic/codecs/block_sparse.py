@@ -23,17 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import ErrorBound
-from netfold.homomorphic.codec import (
-    DecodeError,
-    Exchange,
-    Gradient,
-    Merge,
-    Merged,
-    Message,
-    Round,
-    Work,
-    register,
-)
+from netfold.homomorphic.codec import Codec, Decoded, DecodeError, Encoder, Exchange, Promise, register
 from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
 from netfold.homomorphic.index.members import (
     WorkerBucket,
@@ -46,8 +36,17 @@ from netfold.homomorphic.index.members import (
     word_layout,
 )
 from netfold.homomorphic.index.membership import check_block_elements, check_contains, own_index
+from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Work
 from netfold.homomorphic.numbers.compact import all_of
-from netfold.homomorphic.numbers.formats import Agreed, NumberFormat, Values, number_format, number_merges
+from netfold.homomorphic.numbers.formats import (
+    Agreed,
+    NumberFormat,
+    Values,
+    number_format,
+    number_merges,
+    number_promise,
+)
+from netfold.homomorphic.round import Round
 
 BLOCK_ELEMENTS = 256  # of OmniReduce's evaluation
 _BLOCK_WORDS = BLOCK_ELEMENTS // WORD_ELEMENTS
@@ -58,7 +57,7 @@ Blocks = NDArray[np.int64]  # numbers of blocks
 
 @register
 @dataclass(frozen=True)
-class BlockSparse:
+class BlockSparse(Codec):
     """Sparse gradients as their blocks of 256 elements that are not zero everywhere.
 
     values: how a value becomes words: block_exponent (one integer, as fixed_point), float32, exact (several
@@ -71,7 +70,6 @@ class BlockSparse:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
     kind: ClassVar[str] = "block_sparse"
-    is_linear: ClassVar[bool] = False  # what is sent next depends on all workers
 
     values: Values = "block_exponent"
     blocks: Announcement = "lookahead"
@@ -84,9 +82,9 @@ class BlockSparse:
             raise ValueError(f"columns is {self.columns}: must be at least 1, 512 is usual")
 
     @property
-    def exact(self) -> bool:
-        """True for integers: their order does not matter."""
-        return self.values != "float32"
+    def promise(self) -> Promise:
+        """The promise of the numbers."""
+        return number_promise(self.values)
 
     @property
     def merges(self) -> frozenset[Merge]:
@@ -104,7 +102,7 @@ class BlockSparse:
 
 
 @dataclass(frozen=True)
-class BlockSparseEncoder:
+class BlockSparseEncoder(Encoder):
     """One worker's side."""
 
     codec: BlockSparse
@@ -112,14 +110,15 @@ class BlockSparseEncoder:
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
         """Agree on numbers; announce and sum live blocks."""
         if not gradient.size:
-            return np.zeros(0, np.float32)
+            return Decoded(np.zeros(0, np.float32), gradient)
         numbers = number_format(self.codec.values, self.codec.block_elements)
         announced = numbers.announce(all_of(gradient, numbers.block_elements), round)
         if self.codec.blocks == "bitmap":
-            return (yield from _exchange_bitmap(gradient, numbers, announced, round))
+            total = yield from _exchange_bitmap(gradient, numbers, announced, round)
+            return Decoded(total, gradient)
         merged = (yield announced) if announced else ()
         agreed = numbers.agree(gradient.size, announced, merged, round)
-        return (yield from self._look_ahead(gradient, numbers, agreed, round))
+        return Decoded((yield from self._look_ahead(gradient, numbers, agreed, round)), gradient)
 
     def _look_ahead(
         self, gradient: Gradient, numbers: NumberFormat[Any], agreed: Agreed, round: Round

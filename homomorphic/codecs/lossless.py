@@ -35,16 +35,19 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from netfold.homomorphic.bounds import ErrorBound
-from netfold.homomorphic.codec import CodecRefusal, Exchange, Gradient, Merge, Round, register
+from netfold.homomorphic.codec import Codec, CodecRefusal, Decoded, Encoder, Exchange, Promise, register
 from netfold.homomorphic.index.bits import WORD_ELEMENTS
 from netfold.homomorphic.index.membership import IndexKind, IndexMemory, check_block_elements, index_merges
-from netfold.homomorphic.numbers.formats import Values, number_format, number_merges
+from netfold.homomorphic.message import Gradient, Merge
+from netfold.homomorphic.numbers.formats import Values, number_format, number_merges, number_promise
+from netfold.homomorphic.round import Round
 from netfold.homomorphic.sketch import released
 from netfold.homomorphic.sketch.forecast import History
 from netfold.homomorphic.sketch.released import IndexBits
 from netfold.homomorphic.sketch.sketch import REPAIRED_TILING, ROTATED_TILING
 from netfold.homomorphic.sketch.tiled import LOAD_MAX, USUAL_LOAD, Tiled
 
+WRAP_REASON = "saturation is not invertible, so peeling can fail where a counter overflows"
 RATIO = 10.0  # elements per counter of the release's benchmark
 
 Setting = Literal["repaired", "rotated", "published"]
@@ -53,7 +56,7 @@ Schedule = Literal["staged", "concurrent"]
 
 @register
 @dataclass(frozen=True)
-class Lossless:
+class Lossless(Codec):
     """Sparse gradients as an index and an exactly decodable sketch.
 
     setting: repaired, rotated (the released hashing with the least repair), or published (the released code,
@@ -72,8 +75,6 @@ class Lossless:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
     kind: ClassVar[str] = "lossless"
-    is_linear: ClassVar[bool] = False  # the sketch depends on all workers' index
-    wrap_reason: ClassVar[str] = "saturation is not invertible, so peeling can fail where a counter overflows"
 
     setting: Setting = "repaired"
     schedule: Schedule = "staged"
@@ -122,9 +123,14 @@ class Lossless:
         return self.values or ("float32" if self.setting == "published" else "block_exponent")
 
     @property
-    def exact(self) -> bool:
-        """True for integers: their order does not matter."""
-        return self.number_values != "float32"
+    def promise(self) -> Promise:
+        """The promise of the numbers."""
+        return number_promise(self.number_values)
+
+    @property
+    def wrap_reason(self) -> str:
+        """Why a sketch wants adders that wrap."""
+        return WRAP_REASON
 
     @property
     def merges(self) -> frozenset[Merge]:
@@ -156,7 +162,7 @@ class Lossless:
 
 
 @dataclass(frozen=True)
-class LosslessEncoder:
+class LosslessEncoder(Encoder):
     """One worker's side."""
 
     codec: Lossless
@@ -169,7 +175,7 @@ class LosslessEncoder:
         numbers = number_format(codec.number_values, codec.block_elements)
         if codec.setting == "published":
             options = released.Options(codec.ratio or RATIO, codec.index_bits or 4)
-            return (yield from released.exchange(gradient, numbers, options, round))
+            return Decoded((yield from released.exchange(gradient, numbers, options, round)), gradient)
         tiling = ROTATED_TILING if codec.setting == "rotated" else REPAIRED_TILING
         tiled = Tiled(tiling, codec.load, numbers, codec.index, self.memory)
         is_concurrent = codec.schedule == "concurrent"
@@ -180,4 +186,4 @@ class LosslessEncoder:
             decoded, seen = yield from tiled.exchange_concurrent(gradient, round, forecast)
         if is_concurrent:
             self.history.add(round, gradient.size, seen)
-        return decoded
+        return Decoded(decoded, gradient)

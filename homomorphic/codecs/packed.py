@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from netfold.homomorphic.bounds import ErrorBound
-from netfold.homomorphic.codec import Exchange, Gradient, Merge, Round, register
+from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Promise, register
 from netfold.homomorphic.index.bits import WORD_ELEMENTS
 from netfold.homomorphic.index.members import (
     WorkerBucket,
@@ -38,12 +38,14 @@ from netfold.homomorphic.index.membership import (
     index_merges,
     own_index,
 )
-from netfold.homomorphic.numbers.formats import Values, number_format, number_merges
+from netfold.homomorphic.message import Gradient, Merge
+from netfold.homomorphic.numbers.formats import Values, number_format, number_merges, number_promise
+from netfold.homomorphic.round import Round
 
 
 @register
 @dataclass(frozen=True)
-class Packed:
+class Packed(Codec):
     """Sparse gradients as an index and the values at its union.
 
     values: how a value becomes words: block_exponent (one integer, as fixed_point), float32, exact (several
@@ -55,7 +57,6 @@ class Packed:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
     kind: ClassVar[str] = "packed"
-    is_linear: ClassVar[bool] = False  # what a word of the values means depends on all workers' indexes
 
     values: Values = "block_exponent"
     index: IndexKind = "flat"
@@ -65,9 +66,9 @@ class Packed:
         check_block_elements(self.block_elements, WORD_ELEMENTS)
 
     @property
-    def exact(self) -> bool:
-        """True for integers: their order does not matter."""
-        return self.values != "float32"
+    def promise(self) -> Promise:
+        """The promise of the numbers."""
+        return number_promise(self.values)
 
     @property
     def merges(self) -> frozenset[Merge]:
@@ -84,7 +85,7 @@ class Packed:
 
 
 @dataclass(frozen=True)
-class PackedEncoder:
+class PackedEncoder(Encoder):
     """One worker's side."""
 
     codec: Packed
@@ -100,10 +101,10 @@ class PackedEncoder:
             own.index, gradient.size, round, codec.index, announced, self.memory
         )
         if not membership.members:
-            return np.zeros(gradient.size, np.float32)
+            return Decoded(np.zeros(gradient.size, np.float32), gradient)
         agreed = numbers.agree(gradient.size, announced, membership.merged, round)
         place = word_layout(members_of(membership.union, codec.block_elements), agreed)
         bucket = WorkerBucket(gradient, round)
         infinite = yield from exchange_members(bucket, place, numbers, "values")
         report_infinite(infinite, bucket.decoded, round)
-        return bucket.decoded
+        return Decoded(bucket.decoded, gradient)

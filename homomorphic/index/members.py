@@ -15,13 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import Gradient, Merged, Message, Note, NoteKind, Round, Work
 from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
 from netfold.homomorphic.kernels.bits import popcount, trailing_zeros
 from netfold.homomorphic.kernels.compiled import kernel
 from netfold.homomorphic.kernels.threads import in_parallel
+from netfold.homomorphic.message import Gradient, Merged, Message, Work
 from netfold.homomorphic.numbers.compact import Compact, all_of
 from netfold.homomorphic.numbers.formats import Agreed, NumberFormat, word_starts
+from netfold.homomorphic.round import Note, NoteKind, Round
 
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 DENSE_SHARE = 8  # values are gathered if at most one in this many is non-zero

@@ -20,11 +20,13 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from netfold.homomorphic.codec import WORD_MAX, DecodeError, Gradient, Merge, Merged, Message, Round, Work
+from netfold.homomorphic.codec import DecodeError
 from netfold.homomorphic.index import bits, bloom
 from netfold.homomorphic.index.bits import WORD_ELEMENTS, Index, WideIndex
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.keyed import mix_plain
+from netfold.homomorphic.message import WORD_MAX, Gradient, Merge, Merged, Message, Work
+from netfold.homomorphic.round import Round
 
 IndexKind = Literal["flat", "two_level", "bloom"]
 Operations = Generator[tuple[Message, ...], tuple[Merged, ...], "Membership"]

@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import ErrorBound
-from netfold.homomorphic.codec import Gradient, Merge, Merged, Message, Round, Words, Work
+from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Words, Work
 from netfold.homomorphic.numbers import exponents
 from netfold.homomorphic.numbers.compact import Compact
 from netfold.homomorphic.numbers.maxima import check_maxima, largest_so_far
+from netfold.homomorphic.round import Round
 
 SPARE_BITS = 3  # a forecast exponent may exceed the actual one by this much
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import Gradient
+from netfold.homomorphic.message import Gradient
 
 
 class Compact(NamedTuple):

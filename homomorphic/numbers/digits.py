@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import Gradient
 from netfold.homomorphic.kernels.bits import trailing_zeros
 from netfold.homomorphic.kernels.compiled import inlined, intrinsic, kernel
+from netfold.homomorphic.message import Gradient
 
 CHUNK_ELEMENTS = 512  # decoded at a time: digits and partial sums stay in the L1 cache
 

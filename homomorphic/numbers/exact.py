@@ -16,12 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import ErrorBound, RoundingBound
-from netfold.homomorphic.codec import DecodeError, EncodeError, Gradient, Merge, Merged, Message, Round, Work
+from netfold.homomorphic.codec import DecodeError, EncodeError
+from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Work
 from netfold.homomorphic.numbers import digits
 from netfold.homomorphic.numbers.compact import Compact
 from netfold.homomorphic.numbers.digits import EMPTY_LOW, EMPTY_TOP, Int32s, Ranges
 from netfold.homomorphic.numbers.maxima import check_maxima, largest_so_far
 from netfold.homomorphic.numbers.refusals import not_finite
+from netfold.homomorphic.round import Round
 
 _INFINITY_BITS = 0x7F800000  # of float32; NaN is above
 _TOP_MAX = 128  # all float32 are below 2**128

@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import BlockBound, largest_magnitudes
-from netfold.homomorphic.codec import EncodeError, Gradient
+from netfold.homomorphic.codec import EncodeError
 from netfold.homomorphic.kernels.compiled import kernel
+from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.numbers.compact import Compact, all_of
 from netfold.homomorphic.numbers.refusals import not_finite
 

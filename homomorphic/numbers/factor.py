@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import FactorBound, largest_magnitudes
-from netfold.homomorphic.codec import WORD_MAX, EncodeError, Gradient, Merged, Round
+from netfold.homomorphic.codec import EncodeError
+from netfold.homomorphic.message import WORD_MAX, Gradient, Merged
 from netfold.homomorphic.numbers.refusals import not_finite
+from netfold.homomorphic.round import Round
 
 _FACTOR_MIN = 2.0**-128  # half of it turns every float32 into 0; far smaller ones have infinite bounds
 

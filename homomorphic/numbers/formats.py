@@ -25,10 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import ErrorBound, FloatAddBound
-from netfold.homomorphic.codec import Gradient, Merge, Merged, Message, Round, Words
+from netfold.homomorphic.codec import Promise
+from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Words
 from netfold.homomorphic.numbers.block_exponent import BlockExponent
 from netfold.homomorphic.numbers.compact import Compact
 from netfold.homomorphic.numbers.exact import Exact
+from netfold.homomorphic.round import Round
 
 Values = Literal["block_exponent", "float32", "exact"]
 Starts = NDArray[np.int64]  # (blocks + 1,)
@@ -121,6 +123,11 @@ def number_format(values: Values, block_elements: int) -> NumberFormat[Any]:
 def number_merges(values: Values) -> frozenset[Merge]:
     """Merges of a format's messages."""
     return frozenset({Merge.FLOAT_ADD}) if values == "float32" else frozenset({Merge.MAX, Merge.ADD})
+
+
+def number_promise(values: Values) -> Promise:
+    """What codecs of a format promise."""
+    return Promise.EXACT if values == "exact" else Promise.BOUNDED
 
 
 def word_starts(agreed: Agreed, starts: Starts, group_blocks: int) -> NDArray[np.int64]:

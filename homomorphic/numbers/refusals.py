@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from netfold.homomorphic.codec import Gradient
+from netfold.homomorphic.message import Gradient
 
 
 def not_finite(gradient: Gradient) -> str:

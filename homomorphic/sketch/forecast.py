@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import Round
 from netfold.homomorphic.numbers.formats import Agreed, NumberFormat
+from netfold.homomorphic.round import Round
 
 ROUNDS = 4  # that a forecast uses
 STEPS = 8  # age from which a round is forgotten, because gradients have changed

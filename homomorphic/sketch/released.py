@@ -30,19 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import TINY, FloatAddBound, Sums, sums_of_parts
-from netfold.homomorphic.codec import (
-    CodecRefusal,
-    EncodeError,
-    Exchange,
-    Gradient,
-    Merge,
-    Merged,
-    Message,
-    Note,
-    NoteKind,
-    Round,
-    Work,
-)
+from netfold.homomorphic.codec import CodecRefusal, EncodeError
 from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
 from netfold.homomorphic.index.members import (
     WordLayout,
@@ -54,8 +42,10 @@ from netfold.homomorphic.index.members import (
     word_layout,
 )
 from netfold.homomorphic.index.membership import IndexMemory, exchange_index, own_index
+from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Work
 from netfold.homomorphic.numbers.compact import all_of
 from netfold.homomorphic.numbers.formats import Agreed, NumberFormat
+from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.homomorphic.sketch import hypergraph
 from netfold.homomorphic.sketch.hashing import (
     POSITIONS_SPARE,
@@ -67,6 +57,7 @@ from netfold.homomorphic.sketch.hashing import (
 from netfold.homomorphic.sketch.tiled import USUAL_LOAD
 
 IndexBits = Literal[1, 4]
+Summing = Generator[tuple[Message, ...], tuple[Merged, ...], Gradient]
 
 CELLS_PER_WORD = 8  # of 4-bit cells
 WORKERS_MAX = 15  # a 4-bit cell counts to this
@@ -100,7 +91,7 @@ def cells_refusal(workers: int, overflow: str) -> CodecRefusal | None:
     return None
 
 
-def exchange(gradient: Gradient, numbers: NumberFormat[Any], options: Options, round: Round) -> Exchange:
+def exchange(gradient: Gradient, numbers: NumberFormat[Any], options: Options, round: Round) -> Summing:
     """Unite the index, sum the sketch, peel it, estimate the remaining members."""
     announced = numbers.announce(all_of(gradient, numbers.block_elements), round)
     union, merged = yield from _unite(gradient, announced, options.index_bits, round)

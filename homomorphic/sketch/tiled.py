@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import Gradient, Merged, Message, Note, NoteKind, Round, Work
 from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
 from netfold.homomorphic.index.members import (
     Members,
@@ -32,8 +31,10 @@ from netfold.homomorphic.index.members import (
 )
 from netfold.homomorphic.index.membership import IndexKind, IndexMemory, exchange_index, own_index
 from netfold.homomorphic.kernels.keyed import mix_plain
+from netfold.homomorphic.message import Gradient, Merged, Message, Work
 from netfold.homomorphic.numbers.compact import Compact
 from netfold.homomorphic.numbers.formats import Agreed, NumberFormat
+from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.homomorphic.sketch.forecast import Seen, with_margin
 from netfold.homomorphic.sketch.sketch import Sketch, Tiling
 from netfold.homomorphic.sketch.tables import rows_needed

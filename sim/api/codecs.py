@@ -12,9 +12,10 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 from rich.table import Table
 
-from netfold.homomorphic.codec import Codec, Round
+from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.fold import Folded
 from netfold.homomorphic.fold import fold as fold_encoders
+from netfold.homomorphic.round import Round
 from netfold.sim.errors import DataError, NetfoldError
 from netfold.sim.report.shown import Shown
 from netfold.sim.results.tables import frame

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import Note, NoteKind
+from netfold.homomorphic.round import Note, NoteKind
 from netfold.sim.errors import InvariantError
 
 _NAMING_ELEMENTS = (NoteKind.ESTIMATE, NoteKind.INFINITE)

@@ -6,7 +6,8 @@ import math
 from dataclasses import replace
 
 from netfold.homomorphic.bounds import FLOAT_MAX
-from netfold.homomorphic.codec import ORDER_FREE, NoteKind
+from netfold.homomorphic.message import ORDER_FREE
+from netfold.homomorphic.round import NoteKind
 from netfold.sim.checks.finding import Counters, Ending, Finding, recorded
 from netfold.sim.checks.journal import Journal
 from netfold.sim.checks.leaks import nothing_leaked

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import Gradient, Note
+from netfold.homomorphic.codec import Decoded
 from netfold.homomorphic.kernels.comparison import same_bits
+from netfold.homomorphic.message import Gradient
+from netfold.homomorphic.round import Note
 from netfold.sim.checks.codec_notes import NoteCounts
 from netfold.sim.checks.rounds import Findings, Operation
 from netfold.sim.results.records import NoteRecord, PhaseRecord, RoundRecord, StepRecord
@@ -23,16 +25,17 @@ class RoundLog:
 
     gradients: list[Gradient]  # every worker's
     operations: list[Operation] = field(default_factory=list)
-    decoded: dict[int, Gradient] = field(default_factory=dict)
+    decoded: dict[int, Decoded] = field(default_factory=dict)
     notes: dict[int, list[Note]] = field(default_factory=dict)  # of each worker that has begun
     start_ps: int | None = None
     end_ps: int = 0
     wire_bytes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(2, np.int64))  # up and down
 
-    def store(self, worker: int, decoded: Gradient) -> None:
-        """Store a worker's decoded sum; equal sums share one array."""
-        distinct = {id(one): one for one in self.decoded.values()}.values()
-        self.decoded[worker] = next((one for one in distinct if same_bits(one, decoded)), decoded)
+    def store(self, worker: int, decoded: Decoded) -> None:
+        """Store what a worker decoded; equal totals share one array."""
+        distinct = {id(one.total): one.total for one in self.decoded.values()}.values()
+        total = next((one for one in distinct if same_bits(one, decoded.total)), decoded.total)
+        self.decoded[worker] = replace(decoded, total=total)
 
     def record(
         self, label: str, step: int, bucket: Bucket, findings: Findings, counts: NoteCounts

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from netfold.homomorphic.codec import Adaptable, Carrier, Codec, Limited
+from netfold.homomorphic.carrier import Carrier
+from netfold.homomorphic.codec import Codec
 from netfold.sim.keys.location import Location
 
 
 def fitted(codec: Codec, carrier: Carrier) -> Codec:
-    """The codec, adapted to the network if it is adaptable."""
-    return codec.carried_by(carrier) if isinstance(codec, Adaptable) else codec
+    """The codec, adapted to the network."""
+    return codec.carried_by(carrier)
 
 
 def check_workers(location: Location, codec: Codec, workers: int, overflow: str) -> None:
@@ -19,7 +20,7 @@ def check_workers(location: Location, codec: Codec, workers: int, overflow: str)
     ScenarioError
         There are too many.
     """
-    if not isinstance(codec, Limited) or (refusal := codec.refusal(workers, overflow)) is None:
+    if (refusal := codec.refusal(workers, overflow)) is None:
         return
     hint = f"use codec.{refusal.remedy}"
     if codec.refusal(workers, "wrap") is None:

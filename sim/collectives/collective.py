@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import simpy
 
-from netfold.homomorphic.codec import Merged, Message
+from netfold.homomorphic.message import Merged, Message
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.network.fabric import Fabric
 from netfold.sim.network.host_time import HostTimes

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import simpy
 
-from netfold.homomorphic.codec import Merged, Message, Words
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.comparison import same_bits
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.merge import combine, merge_all
+from netfold.homomorphic.message import Merged, Message, Words
 from netfold.sim.collectives.between_hosts import HostPlan, host_route
 from netfold.sim.collectives.collective import RunContext, Wait
 from netfold.sim.engine.interface import Flow, Overflow

@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from netfold.homomorphic.codec import MERGEABLE, Merge
+from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.report import words
 from netfold.sim.report.fitting import FittingTable
 from netfold.sim.units import RATE, SIZE, TIME

@@ -13,18 +13,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from netfold.homomorphic.codec import (
-    Codec,
-    DecodeError,
-    EncodeError,
-    Gradient,
-    Merge,
-    Merged,
-    Message,
-    Round,
-    advance,
-)
+from netfold.homomorphic.codec import Codec, Decoded, DecodeError, EncodeError, advance
 from netfold.homomorphic.merge import merge_all
+from netfold.homomorphic.message import Gradient, Merge, Merged, Message
+from netfold.homomorphic.round import Round
 from netfold.homomorphic.stage import stage
 from netfold.sim.memory.available import Footprint
 from netfold.sim.workload import SyntheticSpec, synthetic_workload
@@ -100,7 +92,7 @@ def _play(codec: Codec, gradients: Sequence[Gradient], is_scaled_on_way: bool) -
         return
 
 
-def _messages(found: tuple[Message, ...] | Gradient) -> list[tuple[Message, ...]]:
+def _messages(found: tuple[Message, ...] | Decoded) -> list[tuple[Message, ...]]:
     """What a worker sends; its decoded sum is the same as the others', or is let go."""
     return [found] if isinstance(found, tuple) else []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from netfold.homomorphic.codec import Codec, Wrapping
+from netfold.homomorphic.codec import Codec
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.plan.collective import CollectivePlan
 from netfold.sim.plan.plan import JobPlan
@@ -17,7 +17,7 @@ def warnings_of(codec: Codec, collective: CollectivePlan) -> tuple[str, ...]:
     """One sentence each, printed and stored with the results."""
     if collective.overflow is Overflow.WRAP:
         return ()
-    if isinstance(codec, Wrapping):
+    if codec.wrap_reason:
         policy = collective.overflow.name.lower()
         return (f"codec {codec.kind} with overflow {policy}: {codec.wrap_reason}",)
     return ()
@@ -50,7 +50,7 @@ def overflow_warnings(job: JobPlan, points: Sequence[Mapping[str, int]]) -> tupl
     count = sum(point["overflowed_words"] for point in points)
     if count == 0:
         return ()
-    if plan.overflow is Overflow.WRAP and isinstance(job.codec, Wrapping):
+    if plan.overflow is Overflow.WRAP and job.codec.wrap_reason:
         return ()
     return (f"{count} sums left int32 in switches and {_DONE[plan.overflow]}",)
 
@@ -64,6 +64,6 @@ def clipped_sums(job: JobPlan, points: Sequence[Mapping[str, int]]) -> str:
     count = sum(point["overflowed_words"] for point in points)
     if plan.overflow is Overflow.WRAP or count == 0:
         return ""
-    if not isinstance(job.codec, Wrapping):
+    if not job.codec.wrap_reason:
         return ""
     return f"; {count} sums left int32 in switches and {_DONE[plan.overflow]}: use overflow wrap"

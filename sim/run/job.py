@@ -15,16 +15,9 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import (
-    Codec,
-    DecodeError,
-    EncodeError,
-    Encoder,
-    Merged,
-    Message,
-    Round,
-    advance,
-)
+from netfold.homomorphic.codec import Codec, Decoded, DecodeError, EncodeError, Encoder, advance
+from netfold.homomorphic.message import Merged, Message
+from netfold.homomorphic.round import Round
 from netfold.homomorphic.stage import stage
 from netfold.sim.checks.codec_notes import count_notes
 from netfold.sim.checks.journal import Journal, RoundLog, covered_ps
@@ -108,7 +101,7 @@ class TrainingJob:
             return
         end_ps = int(self._environment.now)
         backward_end_ps = max(own.backward_end_ps for own in computed)
-        workload.apply(step, [log.decoded[0] for log in rounds])
+        workload.apply(step, [log.decoded[0].total for log in rounds])
         self.journal.steps.append(
             StepRecord(
                 variant=parts.label,
@@ -184,7 +177,7 @@ class TrainingJob:
         index = 0
         while True:
             messages = advance(exchange, answers)
-            if not isinstance(messages, tuple):
+            if isinstance(messages, Decoded):
                 log.store(worker, messages)
                 return
             while len(log.operations) <= index:

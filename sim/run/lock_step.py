@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from netfold.homomorphic.codec import DecodeError, Message
+from netfold.homomorphic.codec import DecodeError
+from netfold.homomorphic.message import Message
 
 
 class _First(NamedTuple):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError, WithJsonSchema, create_model
 
-from netfold.homomorphic.codec import Merge
+from netfold.homomorphic.message import Merge
 from netfold.sim.errors import Mistakes, shown
 from netfold.sim.files.foreign import UnreadableError, read_text
 from netfold.sim.keys.fields import Name

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import Gradient
+from netfold.homomorphic.message import Gradient
 
 _CHUNK = 1 << 18
 

@@ -12,8 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import whole_bound
-from netfold.homomorphic.codec import DecodeError, EncodeError, Gradient, Note, NoteKind, Round
+from netfold.homomorphic.codec import DecodeError, EncodeError
 from netfold.homomorphic.fold import fold
+from netfold.homomorphic.message import Gradient
+from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.sim.checks.rounds.sums import error_over_bound
 from netfold.sim.errors import RunError
 from netfold.sim.study.exact import ExactSums, exact_sums

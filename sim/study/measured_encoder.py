@@ -7,7 +7,9 @@ import time
 from dataclasses import replace
 from typing import NamedTuple
 
-from netfold.homomorphic.codec import Encoder, Exchange, Gradient, Merged, Note, Round, advance
+from netfold.homomorphic.codec import Decoded, Encoder, Exchange, advance
+from netfold.homomorphic.message import Gradient, Merged
+from netfold.homomorphic.round import Note, Round
 from netfold.homomorphic.stage import stage
 from netfold.sim.checks.journal import REDO_LABEL
 
@@ -31,7 +33,7 @@ class Times(NamedTuple):
         return self.encode_s + self.decode_s
 
 
-class MeasuredEncoder:
+class MeasuredEncoder(Encoder):
     """An encoder that behaves as the wrapped one and records its costs.
 
     Encoding is everything up to the last operation that is not a redo, including the time between operations.
@@ -55,7 +57,7 @@ class MeasuredEncoder:
             started_s = time.process_time()
             sent = advance(exchange, answers)
             decode_s += time.process_time() - started_s
-            if not isinstance(sent, tuple):
+            if isinstance(sent, Decoded):
                 break
             if any(message.label != REDO_LABEL for message in sent):
                 encode_s, decode_s = encode_s + decode_s, 0.0
@@ -68,7 +70,7 @@ class MeasuredEncoder:
         answers: tuple[Merged, ...] | None = None
         while True:
             sent = advance(exchange, answers)
-            if not isinstance(sent, tuple):
+            if isinstance(sent, Decoded):
                 return sent
             self.operations.append([Sent(message.label, message.size_bytes) for message in sent])
             answers = yield sent

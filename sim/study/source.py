@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from netfold.homomorphic.codec import Gradient
+from netfold.homomorphic.message import Gradient
 from netfold.sim.errors import DataError
 from netfold.sim.scenario.explain import explain
 from netfold.sim.scenario.models import Synthetic

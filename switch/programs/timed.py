@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import Merge
 from netfold.homomorphic.kernels.compiled import inlined
+from netfold.homomorphic.message import Merge
 from netfold.switch.formats import UDP_256, UDP_1024
 from netfold.switch.program import (
     VALUES,

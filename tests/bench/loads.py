@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netfold.homomorphic.codec import Merge
+from netfold.homomorphic.message import Merge
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Flow, Frame, Job, Segment
 from netfold.topologies.graph import LinkSpec

@@ -8,8 +8,10 @@ import numpy as np
 from hypothesis import strategies as st
 
 from netfold.homomorphic.bounds import whole_bound
-from netfold.homomorphic.codec import Codec, Gradient, Round
+from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.fold import Folded, fold
+from netfold.homomorphic.message import Gradient
+from netfold.homomorphic.round import Round
 from netfold.testing import PATTERNS, VALUES, support, values
 
 

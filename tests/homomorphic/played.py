@@ -7,19 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from netfold.homomorphic.codec import (
-    Codec,
-    Encoder,
-    Gradient,
-    Merged,
-    Message,
-    Note,
-    NoteKind,
-    Round,
-    advance,
-)
+from netfold.homomorphic.codec import Codec, Encoder, advance
 from netfold.homomorphic.fold import check_lock_step
 from netfold.homomorphic.merge import merge_all
+from netfold.homomorphic.message import Gradient, Merged, Message
+from netfold.homomorphic.round import Note, NoteKind, Round
 
 Damage = Callable[[int, Message, np.ndarray], None]  # number of the operation, a message, its merged words
 

@@ -16,13 +16,15 @@ from netfold.homomorphic.bounds import (
     sums_of_parts,
     whole_bound,
 )
-from netfold.homomorphic.codec import Codec, Gradient, Note, NoteKind, Round
+from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.codecs.auto import Auto
 from netfold.homomorphic.codecs.block_sparse import BlockSparse
 from netfold.homomorphic.codecs.dense.kinds import DenseExact, FixedPoint, Uncompressed
 from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.homomorphic.codecs.packed import Packed
 from netfold.homomorphic.fold import fold
+from netfold.homomorphic.message import Gradient
+from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.homomorphic.sketch.released import float_error_bound
 from tests.homomorphic.gradients import bound_of
 

@@ -8,10 +8,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from netfold.homomorphic.codec import Exchange, Gradient, Merge, Message, Round, Scaling
+from netfold.homomorphic.codec import Exchange
 from netfold.homomorphic.codecs.dense.kinds import FixedPoint, Uncompressed
 from netfold.homomorphic.fold import Folded, LockStepError, fold
+from netfold.homomorphic.message import Gradient, Merge, Message, Scaling
 from netfold.homomorphic.numbers.exponents import block_exponents
+from netfold.homomorphic.round import Round
 from tests.homomorphic.gradients import folded
 
 THC_TABLE = np.array([0, 3, 5, 7, 9, 11, 13, 14, 16, 17, 19, 21, 23, 25, 27, 30], np.int32)

@@ -13,9 +13,10 @@ from hypothesis import given
 from pydantic import TypeAdapter, ValidationError
 
 import netfold.homomorphic
-from netfold.homomorphic.codec import ORDER_FREE, Codec, Merge
+from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.merge import merge_all
+from netfold.homomorphic.message import ORDER_FREE, Merge
 from netfold.testing import check_codec, check_round
 from tests.examples import examples
 from tests.homomorphic.gradients import Sample, bound_of, folded, samples

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from netfold.homomorphic.codec import Merge, Merged
 from netfold.homomorphic.merge import (
     add_words,
     combine,
@@ -20,6 +19,7 @@ from netfold.homomorphic.merge import (
     merge_all,
     or_words,
 )
+from netfold.homomorphic.message import Merge, Merged
 from tests.reference.codecs.codecs import wrapping_sum
 
 int32s = st.integers(-(2**31), 2**31 - 1)

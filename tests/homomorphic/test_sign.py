@@ -10,8 +10,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from netfold.homomorphic.codec import Merge, Merged
 from netfold.homomorphic.merge import combine, keep_threshold, merge_all, random_lanes, sign_words
+from netfold.homomorphic.message import Merge, Merged
 from tests.reference.codecs.codecs import surviving_bit
 
 

@@ -13,7 +13,9 @@ import pytest
 import netfold
 from netfold.homomorphic import codec as registry
 from netfold.homomorphic.bounds import ErrorBound, FactorBound
-from netfold.homomorphic.codec import EncodeError, Exchange, Gradient, Merge, Message, Round
+from netfold.homomorphic.codec import EncodeError, Exchange
+from netfold.homomorphic.message import Gradient, Merge, Message
+from netfold.homomorphic.round import Round
 from netfold.testing import check_codec, check_round
 
 SCENARIO = {

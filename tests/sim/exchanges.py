@@ -11,7 +11,7 @@ import simpy
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import Merge, Message, Scaling
+from netfold.homomorphic.message import Merge, Message, Scaling
 from netfold.homomorphic.numbers.exponents import block_exponents
 from netfold.sim.collectives.between_hosts import HostPlan
 from netfold.sim.collectives.collective import Collective, RunContext

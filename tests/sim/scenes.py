@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import simpy
 
-from netfold.homomorphic.codec import Merged, Message
+from netfold.homomorphic.message import Merged, Message
 from netfold.sim.collectives.collective import Collective
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Job, losses

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import Merge
 from netfold.homomorphic.merge import keep_threshold, lift
+from netfold.homomorphic.message import Merge
 from netfold.sim.engine.interface import Overflow
 from netfold.switch import arithmetic
 from netfold.switch.program import Machine

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.codec import MERGEABLE, Merge
+from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.engine.interface import Overflow
 from netfold.switch import arithmetic
 from tests.reference.switch.merging import added, keep_threshold, merged_signs, merged_word

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.codec import Merge
+from netfold.homomorphic.message import Merge
 from netfold.switch.custom import derived
 from netfold.switch.fit import Fit, FitError, can_run, check_merges, check_overflow, fit, suits
 from netfold.switch.profiles import PROFILES, Profile

@@ -7,7 +7,7 @@ from dataclasses import fields
 
 import pytest
 
-from netfold.homomorphic.codec import Merge
+from netfold.homomorphic.message import Merge
 from netfold.switch.custom import derived
 from netfold.switch.limits import FIXED, FORWARDING, KINDS, MEMORY, OVERFLOWS, PIPELINE, Profile, ProfileError
 from netfold.switch.profiles import PROFILES

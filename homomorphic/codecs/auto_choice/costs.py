@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from netfold.homomorphic.codec import Carrier, MessageSize
+from netfold.homomorphic.carrier import Carrier, MessageSize
 from netfold.homomorphic.codecs.block_sparse import BLOCK_ELEMENTS
 from netfold.homomorphic.index.members import DENSE_SHARE
 from netfold.homomorphic.numbers.formats import Values

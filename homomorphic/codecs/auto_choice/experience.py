@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import Carrier, Gradient, Round
+from netfold.homomorphic.carrier import Carrier
 from netfold.homomorphic.codecs.auto_choice.costs import (
     Counts,
     RoundCost,
@@ -25,7 +25,9 @@ from netfold.homomorphic.codecs.block_sparse import BLOCK_ELEMENTS
 from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
 from netfold.homomorphic.index.members import members_of
+from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.numbers.formats import NumberFormat, Values
+from netfold.homomorphic.round import Round
 from netfold.homomorphic.sketch.forecast import History, Seen, forecast_of, with_margin
 from netfold.homomorphic.sketch.sketch import REPAIRED_TILING
 from netfold.homomorphic.sketch.tiled import Layout, forecast_layout, redone_members, sketch_size

@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import Gradient, Merged, Message
 from netfold.homomorphic.codecs.block_sparse import BLOCK_ELEMENTS
 from netfold.homomorphic.index import bits
 from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
 from netfold.homomorphic.index.membership import own_index, widened
+from netfold.homomorphic.message import Gradient, Merged, Message
 from netfold.homomorphic.sketch.forecast import with_margin
 
 INDEX, RUNS, BLOCKS = "index", "index blocks", "block index"  # labels of messages

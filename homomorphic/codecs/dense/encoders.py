@@ -5,14 +5,15 @@ Encoders keep no state, so one serves all workers and rounds.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 
 from netfold.homomorphic.bounds import ErrorBound, FloatAddBound
-from netfold.homomorphic.codec import Exchange, Gradient, Merge, Merged, Message, Round, Scaling, Work
+from netfold.homomorphic.codec import Decoded, Encoder, Exchange
 from netfold.homomorphic.index.members import (
     WorkerBucket,
     exchange_members,
@@ -21,36 +22,34 @@ from netfold.homomorphic.index.members import (
     report_infinite,
     word_layout,
 )
+from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Scaling, Work
 from netfold.homomorphic.numbers import exponents
 from netfold.homomorphic.numbers.compact import all_of, block_starts
 from netfold.homomorphic.numbers.factor import factor_error_bound, factor_sums, factor_words
 from netfold.homomorphic.numbers.formats import Values, number_format, number_merges
+from netfold.homomorphic.round import Round
 
 
-class DenseEncoder(Protocol):
+class DenseEncoder(Encoder):
     """One worker's side, with the properties that its codec reports."""
 
     @property
+    @abstractmethod
     def merges(self) -> frozenset[Merge]:
         """Merges of its messages."""
-        ...
 
     @property
+    @abstractmethod
     def is_linear(self) -> bool:
         """Whether a round is one message that, summed over some workers, decodes to their gradients' sum."""
-        ...
 
-    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        """Send the gradient, return the decoded sum."""
-        ...
-
+    @abstractmethod
     def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
         """Largest allowed `|decoded − Σ gradients|`."""
-        ...
 
 
 @dataclass(frozen=True)
-class FloatEncoder:
+class FloatEncoder(DenseEncoder):
     """The gradient itself; the network adds in float32."""
 
     merges: ClassVar[frozenset[Merge]] = frozenset({Merge.FLOAT_ADD})
@@ -62,7 +61,7 @@ class FloatEncoder:
         (merged,) = yield (Message(gradient, Merge.FLOAT_ADD, "values", decode_work=decode_work),)
         decoded: Gradient = merged.words.view()
         decoded.flags.writeable = False
-        return decoded
+        return Decoded(decoded, gradient)
 
     def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
         """Bound n − 1 float32 additions."""
@@ -70,7 +69,7 @@ class FloatEncoder:
 
 
 @dataclass(frozen=True)
-class BlockEncoder:
+class BlockEncoder(DenseEncoder):
     """Block floating point in one scaled message: the network agrees on the exponents (see `Scaling`)."""
 
     merges: ClassVar[frozenset[Merge]] = frozenset({Merge.ADD})
@@ -98,7 +97,7 @@ class BlockEncoder:
         exponents.dequantize(
             merged.words, starts, exponents.scales_of(merged.exponents, round.workers), decoded
         )
-        return decoded
+        return Decoded(decoded, gradient)
 
     def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
         """Bound block floating point (`BlockBound`)."""
@@ -106,7 +105,7 @@ class BlockEncoder:
 
 
 @dataclass(frozen=True)
-class FactorEncoder:
+class FactorEncoder(DenseEncoder):
     """Integers by a constant factor; a network that can adds floats where they overflow."""
 
     merges: ClassVar[frozenset[Merge]] = frozenset({Merge.ADD})
@@ -126,7 +125,7 @@ class FactorEncoder:
                 floats=gradient if round.takes_floats else None,
             ),
         )
-        return factor_sums(merged, self.factor)
+        return Decoded(factor_sums(merged, self.factor), gradient)
 
     def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
         """Bound a constant factor (`FactorBound`)."""
@@ -134,7 +133,7 @@ class FactorEncoder:
 
 
 @dataclass(frozen=True)
-class AgreedEncoder:
+class AgreedEncoder(DenseEncoder):
     """Any number format: the workers agree on its blocks first, then send all elements."""
 
     is_linear: ClassVar[bool] = False  # what a word means depends on all workers
@@ -150,18 +149,18 @@ class AgreedEncoder:
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
         """Agree on the numbers, sum the words, decode the sums."""
         if not gradient.size:
-            return np.zeros(0, np.float32)
+            return Decoded(np.zeros(0, np.float32), gradient)
         numbers = number_format(self.values, self.block_elements)
         announced = numbers.announce(all_of(gradient, self.block_elements), round)
         merged: tuple[Merged, ...] = (yield announced) if announced else ()
         agreed = numbers.agree(gradient.size, announced, merged, round)
         place = word_layout(members_of(full_support(gradient.size), self.block_elements), agreed)
         if not place.offsets[-1]:  # zeros everywhere
-            return np.zeros(gradient.size, np.float32)
+            return Decoded(np.zeros(gradient.size, np.float32), gradient)
         bucket = WorkerBucket(gradient, round)
         infinite = yield from exchange_members(bucket, place, numbers, "values")
         report_infinite(infinite, bucket.decoded, round)
-        return bucket.decoded
+        return Decoded(bucket.decoded, gradient)
 
     def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
         """The bound of the number format."""

@@ -5,13 +5,14 @@ A name and its setting send the same words, decode the same sums and reject the 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from netfold.homomorphic.bounds import ErrorBound
-from netfold.homomorphic.codec import Carrier, Gradient, Merge, register
+from netfold.homomorphic.carrier import Carrier
+from netfold.homomorphic.codec import Codec, Promise, register
 from netfold.homomorphic.codecs.dense.encoders import (
     AgreedEncoder,
     BlockEncoder,
@@ -21,6 +22,7 @@ from netfold.homomorphic.codecs.dense.encoders import (
 )
 from netfold.homomorphic.index.bits import WORD_ELEMENTS
 from netfold.homomorphic.index.membership import check_block_elements
+from netfold.homomorphic.message import Gradient, Merge
 from netfold.homomorphic.numbers.factor import check_factor
 
 EXPONENT_ELEMENTS = 256  # default: the payload of SwitchML's larger packet
@@ -29,7 +31,7 @@ _DIGITS_ELEMENTS = 4096
 DenseValues = Literal["block_exponent", "float32", "exact", "factor"]
 
 
-class Family(ABC):
+class Family(Codec):
     """Base of the dense kinds: each is a setting of `dense`."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
@@ -40,9 +42,9 @@ class Family(ABC):
         """The setting of `dense` that this kind names."""
 
     @property
-    def exact(self) -> bool:
-        """True for integers: their order does not matter."""
-        return Merge.FLOAT_ADD not in self.merges
+    def promise(self) -> Promise:
+        """Exact values promise the true sum, the others a bound."""
+        return Promise.EXACT if self.setting.values == "exact" else Promise.BOUNDED
 
     @property
     def merges(self) -> frozenset[Merge]:

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from netfold.homomorphic.codec import Codec, Gradient, Holders
+from netfold.homomorphic.codec import Codec, Decoded
 from netfold.homomorphic.fold import check_lock_step
 from netfold.homomorphic.kernels.comparison import same_bits
+from netfold.homomorphic.message import Gradient, Holders
 from netfold.sim.checks.codec_notes import NOTHING_EXEMPT, Exempt
 from netfold.sim.checks.rounds.findings import Findings, Operation
 from netfold.sim.checks.rounds.results import MessagePlace, Tallies
@@ -21,7 +22,7 @@ from netfold.sim.engine.interface import Overflow
 def examine(
     codec: Codec,
     gradients: Sequence[Gradient],
-    decoded: Sequence[Gradient],
+    decoded: Sequence[Decoded],
     operations: Sequence[Operation],
     exempt: Exempt = NOTHING_EXEMPT,
     overflow: Overflow = Overflow.WRAP,
@@ -44,8 +45,11 @@ def examine(
                 overflow,
                 tallies,
             )
-    differs = [not same_bits(decoded[0], other) for other in decoded[1:]]
-    errors, supports = worst_errors(codec, gradients, _to_compare(decoded, operations, differs), exempt)
+    totals = [one.total for one in decoded]
+    differs = [not same_bits(totals[0], other) for other in totals[1:]]
+    contributions = [one.contribution for one in decoded]
+    compared = _to_compare(totals, operations, differs)
+    errors, supports = worst_errors(codec, contributions, compared, exempt)
     held = _held(operations, len(gradients))
     return Findings(
         wrong_words=tallies.wrong.count,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from netfold.homomorphic.codec import Merged, Message
+from netfold.homomorphic.message import Merged, Message
 
 
 @dataclass

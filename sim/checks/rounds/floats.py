@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import add_values, addition_error
-from netfold.homomorphic.codec import Holders, Merged, Words
+from netfold.homomorphic.message import Holders, Merged, Words
 from netfold.sim.checks.rounds import kernels
 from netfold.sim.checks.rounds.results import MessagePlace, Result, Slice, by_holders, complete, holds, slices
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import PART_ELEMENTS
-from netfold.homomorphic.codec import WORD_MAX, Holders, Merge, Message, Words
 from netfold.homomorphic.kernels.comparison import count_differing
+from netfold.homomorphic.message import WORD_MAX, Holders, Merge, Message, Words
 from netfold.sim.checks.rounds import kernels
 from netfold.sim.checks.rounds.results import (
     MessagePlace,

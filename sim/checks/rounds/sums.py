@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import PART_ELEMENTS, Sums, sums_of_parts
-from netfold.homomorphic.codec import Codec, Gradient, Holders
+from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.message import Gradient, Holders
 from netfold.sim.checks.codec_notes import Exempt
 from netfold.sim.checks.rounds import kernels
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from netfold.homomorphic.codec import ORDER_FREE, Merge, Merged, Message
 from netfold.homomorphic.kernels.comparison import count_differing, identity
+from netfold.homomorphic.message import ORDER_FREE, Merge, Merged, Message
 from netfold.sim.checks.rounds.floats import check_floats
 from netfold.sim.checks.rounds.integers import check_integers
 from netfold.sim.checks.rounds.results import MessagePlace, Result, Tallies, distinct, slices

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import Words
+from netfold.homomorphic.message import Words
 from netfold.sim.engine.interface import Segment, Shared
 
 # From this size on, memory is mapped and stays untouched until written.

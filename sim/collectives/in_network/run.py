@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import MERGEABLE, WORD_MAX, Holders, Merge, Merged, Message, Words
+from netfold.homomorphic.message import MERGEABLE, WORD_MAX, Holders, Merge, Merged, Message, Words
 from netfold.sim.collectives.collective import Wait
 from netfold.sim.collectives.in_network.places import Places
 from netfold.sim.collectives.in_network.results import Results

@@ -12,7 +12,7 @@ from typing import Any
 
 import simpy
 
-from netfold.homomorphic.codec import Merged, Words
+from netfold.homomorphic.message import Merged, Words
 from netfold.sim.collectives.host_messages import HostCollective, MessageExchange
 
 

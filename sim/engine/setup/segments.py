@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from netfold.homomorphic.codec import MERGEABLE, Merge
+from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.engine.interface import Segment
 from netfold.sim.engine.setup.allocate import check_words
 from netfold.sim.engine.tables.addresses import address_of

@@ -9,14 +9,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from netfold.homomorphic.codec import Carrier, Codec, Gradient, Merged, MessageSize, Note, NoteKind, Round
+from netfold.homomorphic.carrier import Carrier, MessageSize
+from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.codecs.auto import Auto
 from netfold.homomorphic.codecs.auto_choice.costs import RoundCost, round_ps
 from netfold.homomorphic.codecs.auto_choice.experience import Choice, Experience
 from netfold.homomorphic.codecs.dense.kinds import Dense
 from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.homomorphic.fold import Folded, fold
+from netfold.homomorphic.message import Gradient, Merged
 from netfold.homomorphic.numbers.formats import Values, number_format
+from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.homomorphic.sketch.forecast import History
 from netfold.testing import support
 from tests.homomorphic.gradients import bound_of

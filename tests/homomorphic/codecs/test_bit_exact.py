@@ -16,9 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from docs.findings.patterns import Pattern, support
-from netfold.homomorphic.codec import Codec, Gradient, Note, NoteKind, Round
+from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.fold import fold
+from netfold.homomorphic.message import Gradient
+from netfold.homomorphic.round import Note, NoteKind, Round
 from tests.examples import examples
 from tests.reference.codecs.digits import exact_sum
 from tests.reference.codecs.quantise import scale_of

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.codec import DecodeError, Gradient, Merge, Message
+from netfold.homomorphic.codec import DecodeError
 from netfold.homomorphic.codecs.block_sparse import BLOCK_ELEMENTS, BlockSparse
 from netfold.homomorphic.codecs.dense.kinds import FixedPoint
+from netfold.homomorphic.message import Gradient, Merge, Message
 from tests.homomorphic.gradients import folded
 from tests.homomorphic.played import encoders_of, play
 from tests.reference.engine import lookahead as plain

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.codec import Gradient, Message, Note, NoteKind
 from netfold.homomorphic.codecs.dense.kinds import DenseExact
 from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.homomorphic.kernels.threads import VARIABLE
+from netfold.homomorphic.message import Gradient, Message
+from netfold.homomorphic.round import Note, NoteKind
 from netfold.homomorphic.sketch import sketch
 from tests.examples import examples
 from tests.homomorphic.gradients import Kind, bound_of, drawn, folded

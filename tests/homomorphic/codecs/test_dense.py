@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from netfold.homomorphic.codec import Carrier, Codec, EncodeError, Gradient, Merge
+from netfold.homomorphic.carrier import Carrier
+from netfold.homomorphic.codec import Codec, EncodeError
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.codecs.dense.kinds import Dense, DenseExact, FixedPoint, Uncompressed
 from netfold.homomorphic.fold import Folded, fold
+from netfold.homomorphic.message import Gradient, Merge
 from netfold.homomorphic.numbers.exponents import largest_exponent
 from tests.homomorphic.gradients import Sample, bound_of, folded, samples
 

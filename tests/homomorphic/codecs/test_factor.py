@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.codec import WORD_MAX, EncodeError, Gradient, Merge, Round
+from netfold.homomorphic.codec import EncodeError
 from netfold.homomorphic.codecs.dense.kinds import FixedPoint, Uncompressed
 from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.homomorphic.fold import Folded, fold
+from netfold.homomorphic.message import WORD_MAX, Gradient, Merge
+from netfold.homomorphic.round import Round
 from tests.homomorphic.gradients import Sample, bound_of, folded, samples
 
 

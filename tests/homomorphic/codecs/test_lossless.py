@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.codec import DecodeError, Gradient, Message, NoteKind
+from netfold.homomorphic.codec import DecodeError
 from netfold.homomorphic.codecs.dense.kinds import DenseExact, FixedPoint
 from netfold.homomorphic.codecs.lossless import Lossless
+from netfold.homomorphic.message import Gradient, Message
 from netfold.homomorphic.numbers.formats import AgreedNothing
+from netfold.homomorphic.round import NoteKind
 from netfold.homomorphic.sketch import sketch, tables, tiled
 from netfold.homomorphic.sketch.forecast import Seen
 from tests.homomorphic.gradients import Sample, bound_of, folded, labels, samples, sparse

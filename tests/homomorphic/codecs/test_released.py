@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.codec import EncodeError, Gradient, Merge, NoteKind
+from netfold.homomorphic.codec import EncodeError
 from netfold.homomorphic.codecs.dense.kinds import FixedPoint
 from netfold.homomorphic.codecs.lossless import Lossless
+from netfold.homomorphic.message import Gradient, Merge
+from netfold.homomorphic.round import NoteKind
 from tests.examples import examples
 from tests.homomorphic.gradients import bound_of, folded
 from tests.homomorphic.index.indexes import sparse

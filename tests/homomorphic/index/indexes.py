@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from netfold.homomorphic.codec import Gradient, Merged, Message, Round
 from netfold.homomorphic.fold import check_lock_step
 from netfold.homomorphic.index.membership import IndexKind, IndexMemory, Membership, exchange_index, own_index
 from netfold.homomorphic.merge import merge_all
+from netfold.homomorphic.message import Gradient, Merged, Message
+from netfold.homomorphic.round import Round
 from netfold.testing import support, values
 
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.codec import Gradient, Merge, Merged, Note, NoteKind, Round
 from netfold.homomorphic.index import members
 from netfold.homomorphic.index.members import (
     WorkerBucket,
@@ -26,10 +25,12 @@ from netfold.homomorphic.index.members import (
 )
 from netfold.homomorphic.kernels.threads import VARIABLE
 from netfold.homomorphic.merge import merge_all
+from netfold.homomorphic.message import Gradient, Merge, Merged
 from netfold.homomorphic.numbers.block_exponent import AgreedExponents
 from netfold.homomorphic.numbers.compact import all_of
 from netfold.homomorphic.numbers.exact import AgreedRanges
 from netfold.homomorphic.numbers.formats import Agreed, NumberFormat, number_format
+from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.testing import values
 from tests.homomorphic.gradients import bound_of
 from tests.homomorphic.index.indexes import index_of

@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.codec import DecodeError, Gradient, Merge, Message, Round, Work
+from netfold.homomorphic.codec import DecodeError
 from netfold.homomorphic.index.bloom import design_filter
 from netfold.homomorphic.index.membership import IndexKind, IndexMemory, exchange_index, own_index
 from netfold.homomorphic.merge import merge_all
+from netfold.homomorphic.message import Gradient, Merge, Message, Work
+from netfold.homomorphic.round import Round
 from tests.homomorphic.index.indexes import exchange, index_of, is_named, sparse
 from tests.reference.codecs import index as reference
 

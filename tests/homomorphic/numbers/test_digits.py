@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.codec import DecodeError, EncodeError, Gradient, Merged, Round
+from netfold.homomorphic.codec import DecodeError, EncodeError
+from netfold.homomorphic.message import Gradient, Merged
 from netfold.homomorphic.numbers.compact import all_of
 from netfold.homomorphic.numbers.digits import EMPTY_LOW, EMPTY_TOP
 from netfold.homomorphic.numbers.exact import AgreedRanges, Exact
 from netfold.homomorphic.numbers.formats import word_starts
+from netfold.homomorphic.round import Round
 from tests.examples import examples
 from tests.reference.codecs import digits as reference
 

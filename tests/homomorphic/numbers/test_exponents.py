@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from netfold.homomorphic.codec import EncodeError, Gradient
+from netfold.homomorphic.codec import EncodeError
+from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.numbers.compact import all_of, block_starts
 from netfold.homomorphic.numbers.exponents import (
     announced_exponents,

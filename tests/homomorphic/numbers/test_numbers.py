@@ -10,14 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.bounds import FloatAddBound
-from netfold.homomorphic.codec import DecodeError, EncodeError, Gradient, Merge, Merged, Round
+from netfold.homomorphic.codec import DecodeError, EncodeError
 from netfold.homomorphic.codecs.dense.kinds import FixedPoint
 from netfold.homomorphic.merge import merge_all
+from netfold.homomorphic.message import Gradient, Merge, Merged
 from netfold.homomorphic.numbers.block_exponent import SPARE_BITS, AgreedExponents
 from netfold.homomorphic.numbers.compact import all_of
 from netfold.homomorphic.numbers.exact import AgreedRanges
 from netfold.homomorphic.numbers.exponents import empty_exponent, largest_exponent, smallest_exponent
 from netfold.homomorphic.numbers.formats import Agreed, NumberFormat, number_format, word_starts
+from netfold.homomorphic.round import Round
 from tests.homomorphic.gradients import Sample, bound_of, folded, samples
 from tests.reference.codecs.quantise import quantise, scale_of
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from netfold.homomorphic.codec import Round
 from netfold.homomorphic.numbers.formats import AgreedNothing, number_format
 from netfold.homomorphic.numbers.maxima import largest_so_far
+from netfold.homomorphic.round import Round
 from netfold.homomorphic.sketch.forecast import History, Seen, with_margin
 
 

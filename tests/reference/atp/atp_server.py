@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from netfold.homomorphic.codec import Merge
+from netfold.homomorphic.message import Merge
 from tests.reference.atp.atp_packet import (
     KEY_PROPOSAL,
     KEY_REPLY,

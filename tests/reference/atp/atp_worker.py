@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from netfold.homomorphic.codec import Merge
+from netfold.homomorphic.message import Merge
 from netfold.sim.engine.interface import Segment
 from tests.reference.atp.atp_packet import KEY_DATA, KEY_JITTER, NO_PROPOSAL, Contribution, Reply, full_bytes
 from tests.reference.engine.chunk import JobNumber

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from netfold.homomorphic.codec import Merge, Message
+from netfold.homomorphic.message import Merge, Message
 from tests.reference.codecs.codecs import wrap
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from netfold.homomorphic.codec import Merge
+from netfold.homomorphic.message import Merge
 from netfold.sim.engine.interface import Job
 from tests.reference.engine.fabric import Fabric
 from tests.reference.engine.link import Label, Packet

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netfold.homomorphic.codec import Merge
+from netfold.homomorphic.message import Merge
 from netfold.sim.engine.interface import Scaled, Segment
 from tests.reference.codecs.quantise import quantise
 from tests.reference.engine.chunk import Chunk, JobNumber

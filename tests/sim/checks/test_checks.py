@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from netfold.homomorphic.codec import Exchange, Gradient, Merged, Message, Round
+from netfold.homomorphic.codec import Exchange
 from netfold.homomorphic.codecs.dense.encoders import BlockEncoder
+from netfold.homomorphic.message import Gradient, Merged, Message
+from netfold.homomorphic.round import Round
 from netfold.sim.checks.journal import RoundLog
 from netfold.sim.collectives.collective import Wait
 from netfold.sim.collectives.in_network.run import InNetwork

@@ -12,17 +12,10 @@ import pytest
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
-from netfold.homomorphic.codec import (
-    DecodeError,
-    EncodeError,
-    Encoder,
-    Exchange,
-    Gradient,
-    Note,
-    NoteKind,
-    Round,
-)
+from netfold.homomorphic.codec import DecodeError, EncodeError, Encoder, Exchange
 from netfold.homomorphic.codecs.dense.kinds import FixedPoint
+from netfold.homomorphic.message import Gradient
+from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.sim.checks.codec_notes import count_notes
 from netfold.sim.commands.main import app
 from netfold.sim.errors import InvariantError

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from netfold.homomorphic.codec import Message
+from netfold.homomorphic.message import Message
 from netfold.sim.collectives.collective import Wait
 from netfold.sim.collectives.ring.run import Ring
 from netfold.sim.results import summarize

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import PART_ELEMENTS
-from netfold.homomorphic.codec import Codec, Holders, Merge, Merged, Message, Scaling, Words
+from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.codecs.auto import Auto
 from netfold.homomorphic.codecs.dense.kinds import DenseExact, FixedPoint, Uncompressed
+from netfold.homomorphic.message import Holders, Merge, Merged, Message, Scaling, Words
 from netfold.homomorphic.numbers.exponents import block_exponents
 from netfold.sim.checks.rounds import Findings, Operation, examine
 from netfold.sim.engine.interface import Overflow

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import PART_ELEMENTS, Sums
-from netfold.homomorphic.codec import Gradient, Holders, Merge, Merged, Message, Words
 from netfold.homomorphic.codecs.dense.kinds import FixedPoint, Uncompressed
 from netfold.homomorphic.fold import LockStepError
+from netfold.homomorphic.message import Gradient, Holders, Merge, Merged, Message, Words
 from netfold.sim.checks.codec_notes import Exempt
 from netfold.sim.checks.rounds import Findings, Operation, examine
 from tests.examples import examples

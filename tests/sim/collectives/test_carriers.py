@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from netfold.homomorphic.codec import MessageSize
+from netfold.homomorphic.carrier import MessageSize
 from netfold.sim.collectives.between_hosts import HostCarrier
 from netfold.sim.collectives.in_network.carrier import WindowCarrier
 

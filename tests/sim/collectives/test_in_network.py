@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.codec import Merge, Message
+from netfold.homomorphic.message import Merge, Message
 from tests.examples import examples
 from tests.sim.exchanges import (
     FRAME,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from netfold.homomorphic.codec import Merge
+from netfold.homomorphic.message import Merge
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Frame, Job, Overflow, Segment
 from netfold.sim.workload import synthetic

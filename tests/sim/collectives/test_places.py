@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.codec import Merge
+from netfold.homomorphic.message import Merge
 from netfold.sim.collectives.in_network.places import Places
 from netfold.sim.engine.interface import Frame, Job, Segment
 from netfold.switch.program import ProgramSpec

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.codec import Merge
 from netfold.homomorphic.merge import merge_all
+from netfold.homomorphic.message import Merge
 from netfold.sim.engine.interface import Frame
 from netfold.sim.plan.frames import frames
 from netfold.sim.workload.device import FixedDevice

@@ -9,8 +9,8 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import Merge, Merged, Message, Scaling
 from netfold.homomorphic.merge import lift
+from netfold.homomorphic.message import Merge, Merged, Message, Scaling
 from netfold.sim.collectives.in_network.run import InNetwork
 from netfold.sim.engine.interface import Job, Segment
 from netfold.switch.program import ProgramSpec

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import pytest
 import simpy
 
-from netfold.homomorphic.codec import Merge, Merged, Words
+from netfold.homomorphic.message import Merge, Merged, Words
 from netfold.sim.collectives.between_hosts import HostPlan, HostSection, Schedule, Steps
 from netfold.sim.collectives.collective import Collective, RunContext
 from netfold.sim.collectives.host_messages import HostCollective, MessageExchange

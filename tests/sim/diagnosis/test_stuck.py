@@ -13,7 +13,7 @@ import pytest
 import simpy
 from typer.testing import CliRunner
 
-from netfold.homomorphic.codec import Merge, Message
+from netfold.homomorphic.message import Merge, Message
 from netfold.sim.checks import Finding
 from netfold.sim.commands.main import app
 from netfold.sim.diagnosis.report import StuckError

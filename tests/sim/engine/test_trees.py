@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from netfold.homomorphic.codec import Merge
+from netfold.homomorphic.message import Merge
 from netfold.sim.engine.interface import Branch
 from netfold.switch.program import ProgramSpec
 from netfold.switch.programs.switchml import SWITCHML

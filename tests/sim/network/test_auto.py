@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from netfold.homomorphic.codec import Gradient
 from netfold.homomorphic.codecs.auto import CarriedAuto
 from netfold.homomorphic.codecs.auto_choice.experience import Choice
+from netfold.homomorphic.message import Gradient
 from netfold.sim.collectives.between_hosts import HostCarrier
 from netfold.sim.collectives.in_network.carrier import WindowCarrier
 from netfold.sim.report.words import codec_events

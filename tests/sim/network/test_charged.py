@@ -10,7 +10,9 @@ from typing import ClassVar
 import numpy as np
 
 from netfold.homomorphic.bounds import ErrorBound, FloatAddBound
-from netfold.homomorphic.codec import Exchange, Gradient, Merge, Message, Round, Work
+from netfold.homomorphic.codec import Exchange
+from netfold.homomorphic.message import Gradient, Merge, Message, Work
+from netfold.homomorphic.round import Round
 from netfold.sim.run.run import run_variant
 from netfold.sim.workload.device import FixedDevice
 from tests.sim.scenes import measure, plan

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from netfold.homomorphic.codec import Message, Round
 from netfold.homomorphic.fold import fold
+from netfold.homomorphic.message import Message
+from netfold.homomorphic.round import Round
 from netfold.sim.plan.frames import frame_of
 from netfold.sim.workload import SyntheticSpec, synthetic_workload
 from tests.sim.scenes import RING, job_plan, measure, only

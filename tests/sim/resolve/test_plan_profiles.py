@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from netfold.homomorphic.codec import Merge
+from netfold.homomorphic.message import Merge
 from netfold.sim.commands.main import app
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.plan.collective import Passes

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from netfold.homomorphic.codec import DecodeError, Merge, Message
+from netfold.homomorphic.codec import DecodeError
+from netfold.homomorphic.message import Merge, Message
 from netfold.sim.run.lock_step import MessageAgreement
 from tests.sim.run.test_failures import run_netfold
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import netfold.sim.run.job
-from netfold.homomorphic.codec import Merge
+from netfold.homomorphic.message import Merge
 from netfold.sim.resolve import resolve
 from netfold.sim.run.outcome import JobResult
 from netfold.sim.run.run import run_variant

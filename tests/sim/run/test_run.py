@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from netfold.homomorphic.codec import Codec, Round
+from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.fold import fold
+from netfold.homomorphic.round import Round
 from netfold.sim.plan.frames import frame_of
 from netfold.sim.results import load
 from netfold.sim.workload import SyntheticSpec, synthetic_workload

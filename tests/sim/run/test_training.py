@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 import netfold.sim.workload.pool
-from netfold.homomorphic.codec import Round
 from netfold.homomorphic.fold import fold
+from netfold.homomorphic.round import Round
 from netfold.sim.plan.plan import JobPlan
 from netfold.sim.run.run import run_variant
 from netfold.sim.workload import TrainingSpec, Workload, training_workload

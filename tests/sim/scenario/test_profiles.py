@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
-from netfold.homomorphic.codec import Merge
+from netfold.homomorphic.message import Merge
 from netfold.sim.commands.main import app
 from netfold.sim.errors import ScenarioError
 from netfold.sim.scenario import load, schema

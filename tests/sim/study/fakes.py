@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import ErrorBound, Sums
-from netfold.homomorphic.codec import Encoder, Exchange, Gradient, Merge, Message, Note, Round
+from netfold.homomorphic.codec import Encoder, Exchange
+from netfold.homomorphic.message import Gradient, Merge, Message
+from netfold.homomorphic.round import Note, Round
 from netfold.sim.study.options import NamedCodec
 
 

@@ -17,7 +17,7 @@ from rich.table import Table
 from typer.testing import CliRunner, Result
 
 import netfold.sim.commands.main
-from netfold.homomorphic.codec import Note, NoteKind
+from netfold.homomorphic.round import Note, NoteKind
 from netfold.sim.study.figures import study_figures
 from netfold.sim.study.folder import as_dict
 from netfold.sim.study.table import messages_table, study_table

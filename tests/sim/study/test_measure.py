@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from netfold.homomorphic.codec import Encoder, Exchange, Gradient, Note, NoteKind, Round
+from netfold.homomorphic.codec import Encoder, Exchange
 from netfold.homomorphic.fold import fold
+from netfold.homomorphic.message import Gradient
+from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.sim.errors import RunError
 from netfold.sim.study.measure import Study, run_study
 from netfold.sim.study.measured_encoder import MeasuredEncoder

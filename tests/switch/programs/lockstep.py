@@ -12,8 +12,8 @@ from typing import ClassVar, NamedTuple
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from netfold.homomorphic.codec import MERGEABLE, Merge
 from netfold.homomorphic.kernels.keyed import mix_plain
+from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.engine.interface import Overflow
 from netfold.switch.program import Machine
 from tests.switch.pipeline import ELEMENTS, SLOTS, Packet, Pipeline, ReferencePipeline

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from netfold.homomorphic.codec import Merge
+from netfold.homomorphic.message import Merge
 from netfold.switch.program import Machine
 from netfold.switch.registers import COMPLETE, CONSUMED, DROPPED, new_registers
 from tests.reference.switch.tree import Row

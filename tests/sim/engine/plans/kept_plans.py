@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from netfold.homomorphic.codec import Merge
+from netfold.homomorphic.message import Merge
 from netfold.sim.engine.interface import Branch, Fate, Frame, Job, Overflow, Rule, Server
 from netfold.switch.programs.atp import ATP
 from netfold.switch.programs.timed import TIMED

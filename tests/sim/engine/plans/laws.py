@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import Merge
+from netfold.homomorphic.message import Merge
 from netfold.sim.engine.interface import Fate, Job, Overflow, Rule
 from netfold.switch.programs.timed import TIMED
 from netfold.switch.programs.tree import TREE

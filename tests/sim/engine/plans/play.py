@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import Merge
+from netfold.homomorphic.message import Merge
 from netfold.homomorphic.numbers.exponents import block_exponents
 from netfold.sim.engine.interface import Completion, Flow, Job, Scaled, Segment
 from netfold.switch.programs.timed import TIMED

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import Merge
+from netfold.homomorphic.message import Merge
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Fate, Job, Overflow, Rule, Segment
 from netfold.switch.programs.timed import TIMED

@@ -1,0 +1,177 @@
+"""Messages of codecs: their words, how two of them combine, and what comes back merged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Words = NDArray[Any]  # 1-D; int32 (ADD, MAX), uint32 (OR, SIGN, TABLE_ADD, HOST) or float32 (FLOAT_ADD)
+Gradient = NDArray[np.float32]
+WORD_MAX = 2**31 - 1  # the largest int32
+WORD_BITS = 32
+LANE_BITS = (4, 8, 16, 32)  # possible widths of the lanes of sums
+
+
+class Merge(Enum):
+    """How two messages of one network operation combine (see `homomorphic.merge`).
+
+    Each has a name in scenarios and reports, a number in compiled code, and the types of words it takes.
+    """
+
+    number: int
+    dtypes: tuple[type[np.generic], ...]
+
+    def __new__(cls, name: str, number: int, *dtypes: type[np.generic]) -> Merge:
+        """Make the name the value: `Merge("add")`."""
+        merge = object.__new__(cls)
+        merge._value_, merge.number, merge.dtypes = name, number, dtypes
+        return merge
+
+    ADD = "add", 0, np.int32  # hosts wrap; a switch does what its profile says
+    OR = "or", 1, np.uint32  # bitwise union
+    MAX = "max", 2, np.int32  # the larger
+    FLOAT_ADD = "float_add", 3, np.float32  # order-dependent
+    SIGN = "sign", 4, np.uint32  # one random worker's bit survives per position; carries worker counts
+    TABLE_ADD = "table_add", 5, np.uint32, np.int32  # 4-bit codes, which a table lifts to integers; or these
+    GATHER = "gather", 6  # cannot be merged: every worker must receive every message
+    HOST = "host", 7, np.uint32  # by a function of the codec (`HostMerge`), which only hosts can run
+
+    @property
+    def lanes(self) -> int:
+        """Merged words for each word sent: TABLE_ADD turns each 4-bit code of a word into a word."""
+        return 8 if self is Merge.TABLE_ADD else 1
+
+
+MERGEABLE = frozenset(Merge) - {Merge.GATHER, Merge.HOST}  # by switches and hosts, on the way
+ORDER_FREE = frozenset({Merge.ADD, Merge.OR, Merge.MAX, Merge.TABLE_ADD})  # same bits in any order
+
+
+@dataclass(frozen=True)
+class Work:
+    """Work of encoding or decoding a message; device models charge for it."""
+
+    read_bytes: int = 0
+    written_bytes: int = 0
+    flops: int = 0
+    launches: int = 1  # kernels of the device that start one after the other
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Block floating point whose exponents the network agrees on: float32 words become int32 block by block.
+
+    Each worker announces the exponent of each block (MAX over workers); a block is quantised with the agreed
+    exponent just before it is sent (`homomorphic.numbers.exponents.quantize_block`). Some networks pipeline
+    the two (SwitchML sends exponents one window ahead); `homomorphic.stage.stage` splits them for the others.
+    """
+
+    exponents: NDArray[np.int8]  # (blocks,)
+    block_elements: int
+    workers: int
+
+
+class Hop(NamedTuple):
+    """One merge on a host."""
+
+    accumulated_workers: int
+    arriving_workers: int
+    key: int  # for keyed random draws; every merge has its own
+
+
+class HostMerge(Protocol):
+    """A merge that only hosts can do, such as decode, add and encode again, or the union of sparse lists.
+
+    A collective divides a message into parts, merges equal parts of several workers on the way, and joins the
+    merged parts. A merged part may have another length than its operands.
+    """
+
+    def split(self, words: Words, count: int) -> list[Words]:
+        """Divide one worker's words into `count` parts; part i of all workers has the same elements."""
+        ...
+
+    def merge(self, accumulated: Words, arriving: Words, hop: Hop) -> Words:
+        """Merge two equal parts; neither is changed."""
+        ...
+
+    def join(self, parts: Sequence[Words]) -> Words:
+        """The words of a whole message from its merged parts."""
+        ...
+
+    def work(self, accumulated: Words, arriving: Words) -> Work:
+        """The work of one merge of such parts."""
+        ...
+
+
+@dataclass(frozen=True)
+class Message:
+    """One worker's message in one network operation.
+
+    With `absent_words` a worker contributes nothing to a message that can be merged: `words` is empty, and
+    the messages of the others have this many words. A header that is counted travels in its place. In GATHER
+    a message without words says the same.
+    """
+
+    words: Words
+    merge: Merge
+    label: str  # its name in reports: "index", "values", "redo" …
+    work: Work = Work()
+    scaling: Scaling | None = None  # words are float32 to be sent as scaled int32
+    table: NDArray[np.int32] | None = None  # TABLE_ADD: the value of each code, shared by all workers
+    decode_work: Work = Work()  # of each worker for the merged message, charged when it arrives
+    floats: NDArray[np.float32] | None = None  # added in place of words whose sum leaves int32
+    lane_bits: int = WORD_BITS  # ADD, TABLE_ADD: width of the lanes that are added, packed in words
+    absent_words: int = 0
+    host_merge: HostMerge | None = None  # HOST
+    digest: int = 0  # of what the words mean, such as a chosen support; workers must agree
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether the worker contributes nothing to this message."""
+        return self.absent_words > 0 or (self.merge is Merge.GATHER and self.words.size == 0)
+
+    @property
+    def size(self) -> int:
+        """Words of the message, or of those of the others where its worker is absent."""
+        return self.absent_words or int(self.words.size)
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What the messages of all workers must have in common to be merged."""
+        size = None if self.merge in (Merge.GATHER, Merge.HOST) else self.size
+        formats = self.words.dtype, self.scaling is None, self.floats is None, self.lane_bits
+        return self.label, self.merge, size, *formats, self.digest
+
+    @property
+    def size_bytes(self) -> int:
+        """Payload bytes that the message announces: its words, and one byte per block exponent."""
+        exponents = 0 if self.scaling is None else self.scaling.exponents.size
+        return int(self.words.size) * self.words.itemsize + exponents
+
+
+@dataclass(frozen=True)
+class Holders:
+    """The workers that contributed to each unit of merged words: bit r of `bitmaps` is worker r."""
+
+    bitmaps: NDArray[np.uint32]  # (units,)
+    unit_words: int  # the last unit may be shorter
+
+
+@dataclass(frozen=True)
+class Merged:
+    """A merged message: its words, and how many workers contributed.
+
+    Workers may share the words: do not write to them.
+    """
+
+    words: Words  # of TABLE_ADD: packed lanes; of GATHER: empty, or a server's answer
+    workers: int
+    exponents: NDArray[np.int8] | None = None  # of a scaled message: agreed exponents; its words are int32
+    parts: tuple[Words, ...] = ()  # GATHER: every worker's words, in rank order
+    is_float: NDArray[np.bool_] | None = None  # words that hold the bits of a float32 sum
+    holders: Holders | None = None  # the contributors, where some may be missing
+    present: NDArray[np.bool_] | None = None  # (workers,) who contributed; None: all, or see `parts`
