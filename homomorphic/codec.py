@@ -37,6 +37,22 @@ from netfold.homomorphic.round import Round, Step, StepFact
 State = dict[str, NDArray[Any]]  # arrays by name
 
 
+def prefixed(prefix: str, state: State) -> State:
+    """A state whose names begin with a prefix and "/"."""
+    return {f"{prefix}/{name}": array for name, array in state.items()}
+
+
+def prefixes(state: Mapping[str, NDArray[Any]]) -> list[str]:
+    """The prefixes of a state's names, in order, each once."""
+    return list(dict.fromkeys(name.partition("/")[0] for name in state))
+
+
+def part_of(state: Mapping[str, NDArray[Any]], prefix: str) -> State:
+    """The arrays whose names begin with a prefix, by the rest of the name."""
+    begin = f"{prefix}/"
+    return {name.removeprefix(begin): array for name, array in state.items() if name.startswith(begin)}
+
+
 @dataclass(frozen=True)
 class Decoded:
     """What one worker has after a round."""
@@ -78,6 +94,10 @@ class Encoder(ABC):
         DecodeError
             The merged messages contradict each other and no retry can help.
         """
+
+    def residual(self, bucket: int) -> Gradient | None:
+        """What it holds back for a bucket's next round; None if it holds nothing back."""
+        return None
 
     def state(self) -> State:
         """A copy of what it remembers between rounds, for `restore`."""
@@ -157,12 +177,11 @@ class CodecRefusal(NamedTuple):
 class Variance(ABC):
     """Variances of a decoded total whose mean is right."""
 
+    together: int = 1  # elements whose errors may go together; 1: no positive correlation
+
     @abstractmethod
     def of(self, sums: Sums) -> Doubles:
-        """Largest possible variance of each element of a part, `(elements,)`.
-
-        Times the number of elements whose errors may go together, where errors are correlated.
-        """
+        """Largest possible variance of each element of a part, `(elements,)`."""
 
 
 class Codec(ABC):

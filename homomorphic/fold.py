@@ -5,17 +5,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 
 from netfold.homomorphic.codec import Decoded, Encoder, advance
 from netfold.homomorphic.kernels.keyed import mix_plain
-from netfold.homomorphic.merge import merge_all
+from netfold.homomorphic.merge import combine, merge_all
 from netfold.homomorphic.message import WORD_MAX, Gradient, Merge, Merged, Message, Words
 from netfold.homomorphic.round import Round
 from netfold.homomorphic.stage import stage
+
+Order = Sequence["int | Order"]
 
 
 class LockStepError(RuntimeError):
@@ -48,9 +51,11 @@ def fold(
     encoders: Sequence[Encoder],
     gradients: Sequence[Gradient],
     round: Round,
-    order: Sequence[int] | None = None,
+    order: Order | None = None,
 ) -> Folded:
     """Aggregate one bucket; merge the workers' messages in `order` (default: by rank).
+
+    An order is a sequence of ranks, or of orders that are merged first: [[0, 1], [2, 3]] is a tree.
 
     Raises
     ------
@@ -60,7 +65,8 @@ def fold(
         Encoders, gradients, order and `round.workers` do not fit each other.
     """
     order = range(round.workers) if order is None else order
-    if not len(encoders) == len(gradients) == round.workers or sorted(order) != list(range(round.workers)):
+    ranks = sorted(_ranks(order))
+    if not len(encoders) == len(gradients) == round.workers or ranks != list(range(round.workers)):
         raise ValueError(
             f"a round of {round.workers} workers needs as many encoders and gradients and an order that "
             f"names each rank once; found {len(encoders)}, {len(gradients)} and {list(order)}"
@@ -119,16 +125,43 @@ def _describe(sent: tuple[Message, ...] | Decoded) -> str:
     )
 
 
-def _merged(messages: Sequence[Message], order: Sequence[int], key: int) -> Merged:
+def _ranks(order: Order) -> Iterator[int]:
+    for one in order:
+        if isinstance(one, int):
+            yield one
+        else:
+            yield from _ranks(one)
+
+
+def _merged(messages: Sequence[Message], order: Order, key: int) -> Merged:
     """Merge one message of every worker in this order."""
     first = messages[0]
     if first.merge is Merge.GATHER:
         parts = tuple(message.words for message in messages)
         return Merged(first.words[:0], len(messages), parts=parts)
-    words = merge_all(first.merge, [messages[rank].words for rank in order], key, first.table)
+    merged = _merged_in(order, messages, key, count(1))
     if first.floats is not None:
-        return _with_floats([messages[rank] for rank in order], words)
-    return Merged(words, len(messages))
+        return _with_floats([messages[rank] for rank in _ranks(order)], merged.words)
+    return merged
+
+
+def _merged_in(order: Order, messages: Sequence[Message], key: int, merges: Iterator[int]) -> Merged:
+    """Merge messages in an order; every merge has a number of its own."""
+    first = messages[0]
+    merged: Merged | None = None
+    for one in order:
+        if isinstance(one, int):
+            words = merge_all(first.merge, [messages[one].words], key, first.table)
+            part = Merged(words, 1)
+        else:
+            part = _merged_in(one, messages, key, merges)
+        if merged is None:
+            merged = part
+        else:
+            own = mix_plain(key, next(merges))
+            merged = combine(first.merge, merged, part, own, first.table, in_place=True)
+    assert merged is not None, "an order names at least one rank"
+    return merged
 
 
 def _with_floats(messages: Sequence[Message], words: Words) -> Merged:

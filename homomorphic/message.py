@@ -175,3 +175,9 @@ class Merged:
     is_float: NDArray[np.bool_] | None = None  # words that hold the bits of a float32 sum
     holders: Holders | None = None  # the contributors, where some may be missing
     present: NDArray[np.bool_] | None = None  # (workers,) who contributed; None: all, or see `parts`
+
+    @property
+    def size_bytes(self) -> int:
+        """Payload bytes of the merged words, their exponents, and the parts of all workers."""
+        exponents = 0 if self.exponents is None else self.exponents.size
+        return self.words.nbytes + exponents + sum(part.nbytes for part in self.parts)

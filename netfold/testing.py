@@ -7,10 +7,15 @@
 
 The law:
 
-* All workers decode the same bits, in float32.
-* If the codec says `exact`, the bits do not depend on the order of merging.
-* Errors are within the codec's bound, element by element, except elements that a note reports as estimates.
-* `merges` names the merges of all messages.
+* All workers decode the same bits, in float32. They do not depend on the order or tree of merging, unless the
+  codec's merges do.
+* The total is within the codec's bound of the ideal of the contributions, element by element, except elements
+  that a note reports as estimates. The bound is finite.
+* A promise `exact` means the exact sum of the contributions, rounded once. A promise `unbiased` means errors
+  whose mean over the codec's random draws is zero.
+* A worker that holds something back keeps it: contribution + residual = gradient + residual before.
+* An encoder that is restored from a state goes on as if it had not stopped.
+* `merges` names the merges of all messages, `lane_bits` the width of their lanes.
 * Encoders do not write to gradients.
 
 A codec may reject gradients by an `EncodeError`.
@@ -20,15 +25,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
+from io import BytesIO
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import whole_bound
-from netfold.homomorphic.codec import Codec, EncodeError, Encoder
-from netfold.homomorphic.fold import Folded, LockStepError, fold
-from netfold.homomorphic.message import Gradient
+from netfold.homomorphic.bounds import Sums, sums_of_parts, whole_bound
+from netfold.homomorphic.codec import Codec, Decoded, EncodeError, Encoder, Promise
+from netfold.homomorphic.fold import Folded, LockStepError, Order, fold
+from netfold.homomorphic.kernels.keyed import mix_plain
+from netfold.homomorphic.message import WORD_BITS, Gradient
+from netfold.homomorphic.promises import Drift, count_inexact, largest_bias
 from netfold.homomorphic.round import Note, NoteKind, Round
 
 __all__ = ["PATTERNS", "VALUES", "check_codec", "check_round", "support", "values"]
@@ -38,6 +46,8 @@ VALUES = ("normal", "wide", "denormal", "constant", "negative zero")
 _DENSITIES = (0.0, 0.003, 0.02, 0.1, 0.3, 0.6, 1.0)
 _WORKERS = (1, 2, 3, 8, 32)
 _SIZES = (1, 63, 100, 4097)
+_ROUNDS = 3  # that follow each other
+_DRAWS = 40  # of an unbiased codec's random numbers
 _SCALING_LABEL = "values exponents"  # of the message that `fold` sends for the exponents of a scaled one
 
 
@@ -91,14 +101,26 @@ def check_round(
     round = round or Round(0, 0, workers, 1)
     order = list(reversed(range(workers))) if order is None else order
     by_rank, notes = _folded(codec, _encoders(codec, workers), gradients, round)
-    shuffled, _ = _folded(codec, _encoders(codec, workers), gradients, round, order)
-    if codec.is_order_free:
-        _require_same(shuffled.decoded[0], by_rank.decoded[0], f"merged in the order {list(order)}")
-    for one in (by_rank, shuffled):
-        _check_sum(codec, one.decoded[0], gradients, notes)
-        _check_messages(codec, one)
+    _check_total(codec, by_rank, notes)
+    _check_messages(codec, by_rank)
+    for other in (order, tree(list(order))):
+        shuffled, notes = _folded(codec, _encoders(codec, workers), gradients, round, other)
+        if codec.is_order_free:
+            _require_same(shuffled.decoded[0], by_rank.decoded[0], f"merged in the order {other}")
+        _check_total(codec, shuffled, notes)
+        _check_messages(codec, shuffled)
+    if codec.promise is Promise.UNBIASED:
+        _check_bias(codec, gradients, round)
     _check_ownership(by_rank.decoded)
     return by_rank
+
+
+def tree(ranks: Sequence[int]) -> Order:
+    """An order whose halves are merged first, as by switches of a tree."""
+    if len(ranks) <= 2:
+        return ranks
+    middle = len(ranks) // 2 + 1
+    return [tree(ranks[:middle]), tree(ranks[middle:])]
 
 
 def support(pattern: str, elements: int, density: float, random: np.random.Generator) -> NDArray[np.bool_]:
@@ -146,11 +168,76 @@ def _check_case(codec: Codec, case: _LawCase, number: int, seed: int) -> None:
     workers = len(case.gradients)
     order = np.random.default_rng([seed, number, 1]).permutation(workers).tolist()
     check_round(codec, case.gradients, Round(number % 10, number % 3, workers, seed), order)
+    _check_rounds(codec, case.gradients, seed)
+
+
+def _check_rounds(codec: Codec, first: Sequence[Gradient], seed: int) -> None:
+    """Check rounds that follow each other, and encoders that are stopped and resumed between them."""
+    workers = len(first)
     encoders = _encoders(codec, workers)
-    for step in range(2):
-        gradients = [np.roll(gradient, step) for gradient in case.gradients]
-        one, notes = _folded(codec, encoders, gradients, Round(step, 0, workers, seed))
-        _check_sum(codec, one.decoded[0], gradients, notes)
+    for step in range(_ROUNDS):
+        gradients = [np.roll(gradient, step) for gradient in first]
+        round = Round(step, 0, workers, seed)
+        resumed = _resumed(codec, encoders)
+        before = [encoder.residual(0) for encoder in encoders]
+        one, notes = _folded(codec, encoders, gradients, round)
+        _check_total(codec, one, notes)
+        _check_residuals(encoders, before, gradients, one)
+        other, _ = _folded(codec, resumed, gradients, round)
+        for rank, encoder in enumerate(encoders):
+            where = f"worker {rank}, resumed before round {step}"
+            _require_same(other.decoded[rank], one.decoded[rank], where)
+            is_same = _sent_bytes(other, rank) == _sent_bytes(one, rank)
+            _require(is_same, f"{where}, sends other bytes")
+            _require_same_state(resumed[rank], encoder, rank)
+
+
+def _resumed(codec: Codec, encoders: Sequence[Encoder]) -> list[Encoder]:
+    """New encoders that continue from the states of others, which pass through a file."""
+    resumed = _encoders(codec, len(encoders))
+    for old, new in zip(encoders, resumed, strict=True):
+        file = BytesIO()
+        np.savez(file, **old.state())  # type: ignore[arg-type]
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as state:
+            new.restore(dict(state))
+    return resumed
+
+
+def _require_same_state(resumed: Encoder, encoder: Encoder, rank: int) -> None:
+    found, expected = resumed.state(), encoder.state()
+    where = f"worker {rank}, resumed and then one round on, remembers"
+    _require(found.keys() == expected.keys(), f"{where} {sorted(found)}, must be {sorted(expected)}")
+    for name, array in expected.items():
+        is_same = (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
+        is_same = is_same and found[name].tobytes() == array.tobytes()
+        _require(is_same, f"{where} another {name!r} than without a stop")
+
+
+def _sent_bytes(folded: Folded, rank: int) -> list[list[bytes]]:
+    return [[message.words.tobytes() for message in operation[rank]] for operation in folded.messages]
+
+
+def _check_residuals(
+    encoders: Sequence[Encoder],
+    before: Sequence[Gradient | None],
+    gradients: Sequence[Gradient],
+    folded: Folded,
+) -> None:
+    """Check that nothing is lost between what a worker contributes and what it holds back."""
+    for rank, (encoder, held, gradient) in enumerate(zip(encoders, before, gradients, strict=True)):
+        after = encoder.residual(0)
+        if after is None:
+            _require(held is None, f"worker {rank} no longer says what it holds back")
+            continue
+        owed = gradient if held is None else gradient + held
+        paid = folded.contributions[rank] + after
+        differs = np.flatnonzero(paid != owed)
+        _require(
+            not differs.size,
+            f"worker {rank}: contribution + residual is not gradient + residual before in {differs.size} "
+            f"elements, first {differs[:1]}: {paid[differs[:1]]} instead of {owed[differs[:1]]}",
+        )
 
 
 def _check_contract(codec: Codec) -> None:
@@ -173,7 +260,7 @@ def _folded(
     encoders: Sequence[Encoder],
     gradients: Sequence[Gradient],
     round: Round,
-    order: Sequence[int] | None = None,
+    order: Order | None = None,
 ) -> tuple[Folded, list[Note]]:
     """Run one round, whose workers must decode the same bits; return it and its notes."""
     notes: list[Note] = []
@@ -184,12 +271,12 @@ def _folded(
         raise AssertionError(str(error)) from error
     for rank, (before, after) in enumerate(zip(gradients, given, strict=True)):
         _require(before.tobytes() == after.tobytes(), f"the encoder of worker {rank} wrote into its gradient")
-    for rank, one in enumerate(folded.decoded):
-        found = f"{getattr(one, 'dtype', type(one).__name__)} of shape {np.shape(one)}"
-        is_right = np.shape(one) == gradients[0].shape and one.dtype == np.float32
-        expected = f"float32 of shape {gradients[0].shape}"
-        _require(is_right, f"worker {rank} decodes {found}, must be {expected}")
-        _require_same(one, folded.decoded[0], f"worker {rank}")
+    for rank, one in enumerate(folded.results):
+        _require(isinstance(one, Decoded), f"worker {rank} returns {type(one).__name__}, must be Decoded")
+        _require_gradient(one.total, gradients[0], f"worker {rank} decodes")
+        _require_gradient(one.contribution, gradients[0], f"worker {rank} contributes")
+        _require(one.is_update == folded.results[0].is_update, f"worker {rank} differs in `is_update`")
+        _require_same(one.total, folded.decoded[0], f"worker {rank}")
     return folded, notes
 
 
@@ -203,23 +290,57 @@ def _require_same(found: Gradient, expected: Gradient, where: str) -> None:
         )
 
 
-def _check_sum(codec: Codec, decoded: Gradient, gradients: Sequence[Gradient], notes: Sequence[Note]) -> None:
-    total: NDArray[np.float64] = np.sum(np.asarray(gradients), axis=0, dtype=np.float64)
-    bound = whole_bound(codec.error_bound(gradients), gradients)
-    _require(
-        bound.shape == total.shape, f"the error bound has the shape {bound.shape}, must be {total.shape}"
-    )
+def _require_gradient(found: Any, gradient: Gradient, what: str) -> None:
+    shown = f"{getattr(found, 'dtype', type(found).__name__)} of shape {np.shape(found)}"
+    is_right = np.shape(found) == gradient.shape and getattr(found, "dtype", None) == np.float32
+    _require(is_right, f"{what} {shown}, must be float32 of shape {gradient.shape}")
+
+
+def _check_total(codec: Codec, folded: Folded, notes: Sequence[Note]) -> None:
+    """Check a total against the ideal of the contributions, and the promise."""
+    contributions, total = folded.contributions, folded.decoded[0]
+    together = np.asarray(contributions, np.float64)
+    ideal = codec.ideal(Sums(0, together.sum(axis=0), np.abs(together).sum(axis=0)))
+    bound = whole_bound(codec.error_bound(contributions), contributions)
+    for what, found in (("error bound", bound), ("ideal", ideal)):
+        _require(found.shape == total.shape, f"the {what} has the shape {found.shape}, must be {total.shape}")
+    endless = np.flatnonzero(~np.isfinite(bound))
+    _require(not endless.size, f"the error bound of {endless.size} elements is infinite, first {endless[:1]}")
+    is_estimate = np.zeros(total.size, np.bool_)
     for note in notes:
         if note.kind is NoteKind.ESTIMATE:
-            bound[note.elements] = np.inf
+            is_estimate[note.elements] = True
     with np.errstate(invalid="ignore"):
-        beyond = np.flatnonzero(~(np.abs(decoded - total) <= bound))
+        beyond = np.flatnonzero(~(np.abs(total - ideal) <= bound) & ~is_estimate)
     if beyond.size:
         first = beyond[0]
         raise AssertionError(
-            f"{beyond.size} sums are beyond the error bound: element {first} is {decoded[first]!s}, "
-            f"the sum is {total[first]!s}, and the bound {bound[first]!s}"
+            f"{beyond.size} sums are beyond the error bound: element {first} is {total[first]!s}, "
+            f"{codec.ideal_name} is {ideal[first]!s}, and the bound {bound[first]!s}"
         )
+    if codec.promise is Promise.EXACT:
+        wrong = count_inexact(total, contributions)
+        _require(not wrong, f"{wrong} sums are not exact: they differ from the exact sum, rounded once")
+
+
+def _check_bias(codec: Codec, gradients: Sequence[Gradient], round: Round) -> None:
+    """Check that errors have no mean, over rounds with other random draws."""
+    drift = Drift.empty(gradients[0].size)
+    for draw in range(_DRAWS):
+        seed = mix_plain(round.seed, draw) >> 1
+        one, _ = _folded(codec, _encoders(codec, len(gradients)), gradients, replace(round, seed=seed))
+        bound, variance = codec.error_bound(one.contributions), codec.variance(one.contributions)
+        for sums in sums_of_parts(one.contributions):
+            ideal = codec.ideal(sums)
+            errors = one.decoded[0][sums.first : sums.first + sums.total.size] - ideal
+            spread = variance.together * variance.of(sums), variance.together * bound.of(sums)
+            drift.add(sums.first, errors, ideal, *spread)
+    bias = largest_bias({0: drift})
+    _require(
+        bias.over_allowed <= 1,
+        f"totals are biased: errors add up to {bias.sum:.3g} in {_DRAWS} rounds, and chance allows "
+        f"{bias.allowed:.3g}",
+    )
 
 
 def _check_messages(codec: Codec, folded: Folded) -> None:
@@ -227,6 +348,9 @@ def _check_messages(codec: Codec, folded: Folded) -> None:
         for message in operation[0]:
             is_named = message.merge in codec.merges or message.label == _SCALING_LABEL
             _require(is_named, f"message {message.label!r}: `merges` does not name its {message.merge.name}")
+            is_wide = message.lane_bits in (WORD_BITS, codec.lane_bits)
+            what = f"message {message.label!r}: lanes of {message.lane_bits} bits"
+            _require(is_wide, f"{what}, and `lane_bits` says {codec.lane_bits}")
     sent = sum(message.words.nbytes for operation in folded.messages for message in operation[0])
     announced = folded.announced_bytes(0)
     _require(announced == sent, f"worker 0 announces {announced} bytes, and its messages have {sent}")

@@ -90,7 +90,7 @@ def counter_figures(load: float, planes: int) -> Cells:
 
 
 @dataclass(frozen=True)
-class LossyEncoder:
+class LossyEncoder(Encoder):
     """An encoder that loses one non-zero word of its values."""
 
     encoder: Encoder

@@ -15,13 +15,27 @@ were agreed on, in any encoding, so it needs no round to begin with.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+from numpy.typing import NDArray
+
 from netfold.homomorphic.bounds import ErrorBound, LargestBound
 from netfold.homomorphic.carrier import Carrier
-from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Promise, advance, register
+from netfold.homomorphic.codec import (
+    Codec,
+    Decoded,
+    Encoder,
+    Exchange,
+    Promise,
+    State,
+    advance,
+    part_of,
+    prefixed,
+    prefixes,
+    register,
+)
 from netfold.homomorphic.codecs.auto_choice.experience import Choice, Experience
 from netfold.homomorphic.codecs.auto_choice.union import BLOCKS, INDEX, RUNS
 from netfold.homomorphic.codecs.block_sparse import BlockSparse
@@ -155,14 +169,33 @@ class AutoEncoder(Encoder):
         total = decoded.total
         if total.size:
             if known is None:
-                unit_elements = self.codec.unit_elements or self.codec.carrier.unit_elements
-                history = self.sketch.history
-                known = Experience(self.codec.values, self.numbers, unit_elements, history)
-                self._known[round.bucket] = known
+                known = self._known[round.bucket] = self._new_experience()
             seen = known.learn(total, observed, round)
             if seen is not None and encoder is not self.sketch:  # the sketch records its rounds itself
                 self.sketch.history.add(round, total.size, seen)
         return decoded
+
+    def state(self) -> State:
+        """Those of its encoders, and what it knows of each bucket."""
+        state: State = {}
+        for number, encoder in enumerate(self.encoders.values()):
+            state |= prefixed(f"encoders/{number}", encoder.state())
+        for bucket, known in self._known.items():
+            state |= prefixed(f"known/{bucket}", known.state())
+        return state
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from a state."""
+        encoders, buckets = part_of(state, "encoders"), part_of(state, "known")
+        for number, encoder in enumerate(self.encoders.values()):
+            encoder.restore(part_of(encoders, str(number)))
+        self._known = {int(bucket): self._new_experience() for bucket in prefixes(buckets)}
+        for bucket, known in self._known.items():
+            known.restore(part_of(buckets, str(bucket)))
+
+    def _new_experience(self) -> Experience:
+        unit_elements = self.codec.unit_elements or self.codec.carrier.unit_elements
+        return Experience(self.codec.values, self.numbers, unit_elements, self.sketch.history)
 
     def _choice(self, known: Experience | None, round: Round) -> Note:
         if known is None or known.counts is None:

@@ -30,16 +30,35 @@ All workers must receive the same merged words, as from any all-reduce: each dec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from numpy.typing import NDArray
+
 from netfold.homomorphic.bounds import ErrorBound
-from netfold.homomorphic.codec import Codec, CodecRefusal, Decoded, Encoder, Exchange, Promise, register
+from netfold.homomorphic.codec import (
+    Codec,
+    CodecRefusal,
+    Decoded,
+    Encoder,
+    Exchange,
+    Promise,
+    State,
+    part_of,
+    prefixed,
+    register,
+)
 from netfold.homomorphic.index.bits import WORD_ELEMENTS
 from netfold.homomorphic.index.membership import IndexKind, IndexMemory, check_block_elements, index_merges
 from netfold.homomorphic.message import Gradient, Merge
-from netfold.homomorphic.numbers.formats import Values, number_format, number_merges, number_promise
+from netfold.homomorphic.numbers.formats import (
+    NumberFormat,
+    Values,
+    number_format,
+    number_merges,
+    number_promise,
+)
 from netfold.homomorphic.round import Round
 from netfold.homomorphic.sketch import released
 from netfold.homomorphic.sketch.forecast import History
@@ -169,10 +188,14 @@ class LosslessEncoder(Encoder):
     memory: IndexMemory = field(default_factory=IndexMemory)
     history: History = field(default_factory=History)
 
+    @property
+    def numbers(self) -> NumberFormat[Any]:
+        """The number format."""
+        return number_format(self.codec.number_values, self.codec.block_elements)
+
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
         """Agree on the members, sum and peel the sketch; the setting decides on members that do not peel."""
-        codec = self.codec
-        numbers = number_format(codec.number_values, codec.block_elements)
+        codec, numbers = self.codec, self.numbers
         if codec.setting == "published":
             options = released.Options(codec.ratio or RATIO, codec.index_bits or 4)
             return Decoded((yield from released.exchange(gradient, numbers, options, round)), gradient)
@@ -187,3 +210,12 @@ class LosslessEncoder(Encoder):
         if is_concurrent:
             self.history.add(round, gradient.size, seen)
         return Decoded(decoded, gradient)
+
+    def state(self) -> State:
+        """The sizes of unions and the last rounds."""
+        return prefixed("memory", self.memory.state()) | prefixed("history", self.history.state(self.numbers))
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from a state."""
+        self.memory.restore(part_of(state, "memory"))
+        self.history.restore(part_of(state, "history"), self.numbers)

@@ -13,14 +13,15 @@ message. A sketch (`lossless`) has a check; a damaged word of packed values is n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import ErrorBound
-from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Promise, register
+from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Promise, State, register
 from netfold.homomorphic.index.bits import WORD_ELEMENTS
 from netfold.homomorphic.index.members import (
     WorkerBucket,
@@ -108,3 +109,11 @@ class PackedEncoder(Encoder):
         infinite = yield from exchange_members(bucket, place, numbers, "values")
         report_infinite(infinite, bucket.decoded, round)
         return Decoded(bucket.decoded, gradient)
+
+    def state(self) -> State:
+        """The sizes of unions."""
+        return self.memory.state()
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from a state."""
+        self.memory.restore(state)

@@ -15,12 +15,13 @@ words (little endian): bit j of word w is element 64·w + j.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Literal, NamedTuple
+from collections.abc import Generator, Mapping
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import DecodeError
+from netfold.homomorphic.codec import DecodeError, State
 from netfold.homomorphic.index import bits, bloom
 from netfold.homomorphic.index.bits import WORD_ELEMENTS, Index, WideIndex
 from netfold.homomorphic.kernels import purposes
@@ -67,6 +68,15 @@ class IndexMemory:
     def remember(self, bucket: int, members: int) -> None:
         """Record the size of a bucket's union."""
         self._members[bucket] = members
+
+    def state(self) -> State:
+        """Buckets and the sizes of their unions, `(buckets, 2)`; nothing before the first."""
+        return {"unions": np.array([*self._members.items()], np.int64)} if self._members else {}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from a state."""
+        unions = state.get("unions", np.empty((0, 2), np.int64))
+        self._members = {int(bucket): int(members) for bucket, members in unions}
 
 
 def own_index(gradient: Gradient) -> WideIndex:

@@ -93,6 +93,14 @@ class BlockExponent:
         raised = np.minimum(largest + np.int32(1), np.int32(exponents.largest_exponent(workers)))
         return AgreedExponents(np.where(largest == empty, largest, raised), workers)
 
+    def record(self, agreed: AgreedExponents) -> NDArray[np.int32]:
+        """The exponents."""
+        return agreed.exponents
+
+    def recall(self, words: NDArray[np.int32], workers: int) -> AgreedExponents:
+        """These exponents."""
+        return AgreedExponents(words, workers)
+
     def error_bound(self, gradients: Sequence[Gradient], is_forecast: bool) -> ErrorBound:
         """The bound of fixed point, with the coarsest steps of a forecast."""
         return exponents.error_bound(gradients, self.block_elements, SPARE_BITS if is_forecast else 0)

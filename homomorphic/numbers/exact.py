@@ -136,6 +136,15 @@ class Exact:
         tops[is_empty], lows[is_empty] = EMPTY_TOP, EMPTY_LOW
         return _agreed(tops, lows, 1 << last.sum_bits)
 
+    def record(self, agreed: AgreedRanges) -> NDArray[np.int32]:
+        """Tops, then lows."""
+        return np.concatenate([agreed.ranges.tops, agreed.ranges.lows])
+
+    def recall(self, words: NDArray[np.int32], workers: int) -> AgreedRanges:
+        """The ranges of these tops and lows."""
+        tops, lows = np.split(words, 2)
+        return _agreed(tops, lows, workers)
+
     def error_bound(self, gradients: Sequence[Gradient], is_forecast: bool) -> ErrorBound:
         """The bound of a sum that is rounded once."""
         return RoundingBound(len(gradients))

@@ -105,6 +105,14 @@ class NumberFormat(Protocol[A]):
         """Forecast the agreement of a bucket's next round from earlier ones (at least one)."""
         ...
 
+    def record(self, agreed: A) -> NDArray[np.int32]:
+        """An agreement as words, for `recall`."""
+        ...
+
+    def recall(self, words: NDArray[np.int32], workers: int) -> A:
+        """The recorded agreement of some workers."""
+        ...
+
     def error_bound(self, gradients: Sequence[Gradient], is_forecast: bool) -> ErrorBound:
         """Largest `|decoded − Σ gradients|`, with the sum in float64."""
         ...
@@ -193,6 +201,14 @@ class Float32:
     def forecast(self, history: Sequence[AgreedNothing]) -> AgreedNothing:
         """The same as before."""
         return history[-1]
+
+    def record(self, agreed: AgreedNothing) -> NDArray[np.int32]:
+        """The number of blocks."""
+        return np.array([agreed.blocks], np.int32)
+
+    def recall(self, words: NDArray[np.int32], workers: int) -> AgreedNothing:
+        """That number of blocks."""
+        return AgreedNothing(int(words[0]))
 
     def error_bound(self, gradients: Sequence[Gradient], is_forecast: bool) -> ErrorBound:
         """The bound of float32 additions in any order."""

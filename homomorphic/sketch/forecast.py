@@ -7,13 +7,14 @@ All workers have seen the same unions, so they forecast alike.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.homomorphic.codec import State, part_of, prefixed, prefixes
 from netfold.homomorphic.numbers.formats import Agreed, NumberFormat
 from netfold.homomorphic.round import Round
 
@@ -34,6 +35,7 @@ class _Record(NamedTuple):
 
     step: int
     elements: int  # of the bucket
+    workers: int
     seen: Seen
 
 
@@ -46,7 +48,7 @@ class History:
     def add(self, round: Round, elements: int, seen: Seen) -> None:
         """Record a round of a bucket."""
         records = self._records.setdefault(round.bucket, deque(maxlen=ROUNDS))
-        records.append(_Record(round.step, elements, seen))
+        records.append(_Record(round.step, elements, round.workers, seen))
 
     def recent(self, round: Round, elements: int) -> list[Seen]:
         """Recent rounds of the same bucket and length, oldest first."""
@@ -60,6 +62,27 @@ class History:
         """Forecast a round; None without recent rounds."""
         seen = self.recent(round, elements)
         return forecast_of(seen, numbers) if seen else None
+
+    def state(self, numbers: NumberFormat[Any]) -> State:
+        """The recorded rounds: for each its place, members and numbers, under "bucket/index of the round"."""
+        state: State = {}
+        for bucket, records in self._records.items():
+            for index, (step, elements, workers, seen) in enumerate(records):
+                own = {"place": np.array([step, elements, workers]), "members": seen.members}
+                own["numbers"] = numbers.record(seen.agreed)
+                state |= prefixed(f"{bucket}/{index}", own)
+        return state
+
+    def restore(self, state: Mapping[str, NDArray[Any]], numbers: NumberFormat[Any]) -> None:
+        """Continue from a state with the same number format."""
+        self._records.clear()
+        for bucket in prefixes(state):
+            own = part_of(state, bucket)
+            records = self._records.setdefault(int(bucket), deque(maxlen=ROUNDS))
+            for index in prefixes(own):
+                step, elements, workers = own[f"{index}/place"].tolist()
+                agreed = numbers.recall(own[f"{index}/numbers"], workers)
+                records.append(_Record(step, elements, workers, Seen(own[f"{index}/members"], agreed)))
 
 
 def forecast_of(rounds: Sequence[Seen], numbers: NumberFormat[Any]) -> Seen:

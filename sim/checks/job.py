@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from netfold.homomorphic.bounds import FLOAT_MAX
+from netfold.homomorphic.bounds import FLOAT_MAX, PART_ELEMENTS
+from netfold.homomorphic.codec import Promise
 from netfold.homomorphic.message import ORDER_FREE
+from netfold.homomorphic.promises import largest_bias
 from netfold.homomorphic.round import NoteKind
 from netfold.sim.checks.finding import Counters, Ending, Finding, recorded
 from netfold.sim.checks.journal import Journal
@@ -34,7 +36,7 @@ def check_job(
     """
     checks = {
         "decodes": lambda: decodes(journal, ending),
-        "sum_is_right": lambda: sum_is_right(journal),
+        "sum_is_right": lambda: sum_is_right(job, journal),
         "merges_are_exact": lambda: merges_are_exact(job, journal, points),
         "merges_are_right": lambda: merges_are_right(journal),
         "replicas_agree": lambda: replicas_agree(journal),
@@ -73,10 +75,13 @@ def _note_summary(journal: Journal, kind: NoteKind, what: str) -> str:
     return f"{counts} {what}: first in step {notes[0].step}, bucket {notes[0].bucket}"
 
 
-def sum_is_right(journal: Journal) -> Finding:
-    """Every decoded element is within the codec's bound of the float64 sum of the gradients.
+def sum_is_right(job: JobPlan, journal: Journal) -> Finding:
+    """Every total keeps the codec's promise about the contributions to it.
 
-    Elements that the codec reports as estimates are exempt; infinities must be right.
+    Every element is within the codec's bound of the ideal: the float64 sum, unless the codec names another.
+    Elements that the codec reports as estimates are exempt; infinities must be right. Totals that are
+    promised to be exact are the exact sums, rounded once; those promised to be unbiased have no bias that
+    chance does not explain.
     """
     if not journal.rounds:
         return Finding(False, "no round was aggregated")
@@ -84,11 +89,50 @@ def sum_is_right(journal: Journal) -> Finding:
     record, findings = journal.rounds[worst], journal.findings[worst]
     error = max(one.max_bounded_error for one in journal.findings)
     detail = f"largest error {error:.3g}, at most {record.max_error_over_bound:.3g} of the codec's bound"
+    detail += _ideal_note(job, journal)
     if record.max_error_over_bound <= 1.0:
-        return Finding(True, detail + _exempt_note(journal))
+        broken = _inexact_note(journal) or _bias_note(journal)
+        return Finding(not broken, broken or detail + _promise_note(job, journal) + _exempt_note(journal))
     place = f"step {record.step}, bucket {record.bucket}, element {findings.worst_element}"
     merged = f"; merged wrong at {findings.first_wrong}" if findings.first_wrong else ""
     return Finding(False, f"{detail}, at {place}{merged}{_overflow_note(findings)}{_exempt_note(journal)}")
+
+
+def _ideal_note(job: JobPlan, journal: Journal) -> str:
+    """What totals are compared with, if that is not the sum of the gradients."""
+    if any(findings.is_held_back for findings in journal.findings):
+        return f" around {job.codec.ideal_name}"
+    return ""
+
+
+def _promise_note(job: JobPlan, journal: Journal) -> str:
+    """How a promise beyond the bound was kept."""
+    if job.codec.promise is Promise.UNBIASED:
+        bias = largest_bias(journal.drifts)
+        return f"; no bias: {bias.statistics} sums of errors are at most {bias.over_allowed:.3g} of chance's"
+    return ""
+
+
+def _inexact_note(journal: Journal) -> str:
+    """Where totals are not the exact sums that the codec promises; empty if they are."""
+    for record, findings in zip(journal.rounds, journal.findings, strict=True):
+        if findings.inexact_elements:
+            place = f"step {record.step}, bucket {record.bucket}"
+            count = sum(one.inexact_elements for one in journal.findings)
+            return f"{count} elements are not the exact sum of the contributions, first in {place}"
+    return ""
+
+
+def _bias_note(journal: Journal) -> str:
+    """Where totals that should be unbiased are not; empty if they are."""
+    bias = largest_bias(journal.drifts)
+    if bias.over_allowed <= 1:
+        return ""
+    elements = f"from element {bias.stretch * PART_ELEMENTS} of bucket {bias.bucket}"
+    return (
+        f"totals are biased: the errors {elements} add up to {bias.sum:.3g}, and chance allows "
+        f"{bias.allowed:.3g} in a run"
+    )
 
 
 def _overflow_note(findings: Findings) -> str:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from netfold.homomorphic.codec import Decoded
 from netfold.homomorphic.kernels.comparison import same_bits
 from netfold.homomorphic.message import Gradient
+from netfold.homomorphic.promises import Drift
 from netfold.homomorphic.round import Note
 from netfold.sim.checks.codec_notes import NoteCounts
 from netfold.sim.checks.rounds import Findings, Operation
@@ -53,8 +54,11 @@ class RoundLog:
             redo_messages=sum(
                 message.label == REDO_LABEL for operation in self.operations for message in operation.sent[0]
             ),
-            payload_bytes_up=sum(
-                message.size_bytes for operation in self.operations for message in operation.sent[0]
+            payload_bytes_up=sum(operation.sent_bytes for operation in self.operations),
+            payload_bytes_down=sum(operation.received_bytes for operation in self.operations),
+            uploads=sum(
+                any(operation.contributes(worker) for operation in self.operations)
+                for worker in range(len(self.gradients))
             ),
             wire_bytes_up=int(self.wire_bytes[0]),
             wire_bytes_down=int(self.wire_bytes[1]),
@@ -65,6 +69,8 @@ class RoundLog:
             workers_held_min=findings.workers_held_min,
             workers_held_mean=findings.workers_held_mean,
             max_abs_error=findings.max_abs_error,
+            nmse=None if self.decoded[0].is_update else findings.loss.nmse,
+            cosine=findings.loss.cosine,
             max_error_over_bound=findings.max_error_over_bound,
             notes_agree=counts.agree,
             choice=counts.choice,
@@ -103,6 +109,14 @@ class Journal:
     notes: list[NoteRecord] = field(default_factory=list)
     phases: list[PhaseRecord] = field(default_factory=list)
     findings: list[Findings] = field(default_factory=list)  # one per round
+    drifts: dict[int, Drift] = field(default_factory=dict)  # of an unbiased codec, by bucket
+
+    def add_findings(self, bucket: int, findings: Findings) -> None:
+        """Add the findings on a round."""
+        if findings.drift is not None:
+            known = self.drifts.get(bucket)
+            self.drifts[bucket] = findings.drift if known is None else known.join(findings.drift)
+        self.findings.append(replace(findings, drift=None))
 
 
 def covered_ps(spans: list[tuple[int, int]]) -> int:

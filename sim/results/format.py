@@ -56,6 +56,11 @@ class _Metrics(_Form):
     wire_bytes_up_per_worker: Number | None
     wire_bytes_down: Number | None
     compression_ratio: Number | None
+    payload_bytes_down: Number | None = None
+    bits_per_element_up: Number | None = None
+    bits_per_element_down: Number | None = None
+    uploads: Count | None = None
+    skips: Count | None = None
     packets: Count
     packet_hops: Count
     packets_lost: Count
@@ -67,6 +72,8 @@ class _Metrics(_Form):
     loopback_busy: Number | None
     exact: bool | None
     max_abs_error: Number | None
+    nmse: Number | None = None
+    cosine: Finite | None = None
     max_error_over_bound: Number | None
     density: Number | None
     union_density: Number | None

@@ -40,7 +40,9 @@ class RoundRecord:
     end_ps: int  # last worker has decoded
     messages: int  # network operations, retries included
     redo_messages: int  # of these, answers to a failed decode
-    payload_bytes_up: int  # of worker 0
+    payload_bytes_up: int  # all workers: of the messages that they sent
+    payload_bytes_down: int  # all workers: of the merged messages that they received
+    uploads: int  # workers that contributed words
     wire_bytes_up: int  # all workers, all links out of hosts, retransmissions included
     wire_bytes_down: int  # all workers, all links into hosts
     nonzeros: int  # of worker 0's gradient
@@ -49,8 +51,10 @@ class RoundRecord:
     replicas_agree: bool  # all workers decoded the same bits
     workers_held_min: int  # fewest workers that one result, at any worker, holds
     workers_held_mean: float  # mean over results; below the number of workers only if slots have timers
-    max_abs_error: float  # decoded against the float64 sum
-    max_error_over_bound: float  # 1.0 is the codec's bound; without estimated elements
+    max_abs_error: float  # decoded against the float64 sum of all gradients
+    nmse: float | None  # squared error over the squared norm of the sum of all gradients
+    cosine: float | None  # of the angle between decoded and the sum of all gradients
+    max_error_over_bound: float  # against the contributions; 1.0 is the bound; without estimated elements
     notes_agree: bool  # all workers reported the same notes
     choice: str | None  # the encoding that the codec chose; None if it has no choice
     redone_parts: int  # parts that did not decode and were sent again

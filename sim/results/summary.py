@@ -129,13 +129,20 @@ def _traffic_metrics(steps_count: int, workers_count: int, rounds: list[RoundRec
     """Bytes per step: on the wire of all workers, and the payload of one worker."""
     wire_bytes_up = sum(record.wire_bytes_up for record in rounds)
     payload_bytes_up = sum(record.payload_bytes_up for record in rounds)
-    dense_bytes = DENSE_ELEMENT_BYTES * sum(record.elements for record in rounds)
+    payload_bytes_down = sum(record.payload_bytes_down for record in rounds)
+    elements = sum(record.elements for record in rounds)
+    dense_bytes = DENSE_ELEMENT_BYTES * elements
     return {
-        "payload_bytes_up": _mean(payload_bytes_up, steps_count),
+        "payload_bytes_up": _mean(payload_bytes_up, steps_count * workers_count),
+        "payload_bytes_down": _mean(payload_bytes_down, steps_count * workers_count),
         "wire_bytes_up": _mean(wire_bytes_up, steps_count),
         "wire_bytes_up_per_worker": _mean(wire_bytes_up, steps_count * workers_count),
         "wire_bytes_down": _mean(sum(record.wire_bytes_down for record in rounds), steps_count),
-        "compression_ratio": _ratio(dense_bytes, payload_bytes_up),
+        "compression_ratio": _ratio(workers_count * dense_bytes, payload_bytes_up),
+        "bits_per_element_up": _ratio(8 * payload_bytes_up, workers_count * elements),
+        "bits_per_element_down": _ratio(8 * payload_bytes_down, workers_count * elements),
+        "uploads": sum(record.uploads for record in rounds),
+        "skips": sum(workers_count - record.uploads for record in rounds),
     }
 
 
@@ -156,6 +163,8 @@ def _number_metrics(rounds: Sequence[RoundRecord]) -> dict[str, Any]:
     return {
         "exact": all(record.exact for record in rounds) if rounds else None,
         "max_abs_error": _largest(record.max_abs_error for record in rounds),
+        "nmse": _mean_of(record.nmse for record in rounds),
+        "cosine": _mean_of(record.cosine for record in rounds),
         "max_error_over_bound": _largest(record.max_error_over_bound for record in rounds),
         "density": _ratio(sum(record.nonzeros for record in rounds), elements),
         "union_density": _ratio(sum(record.union_nonzeros for record in rounds), elements),
@@ -202,6 +211,12 @@ def _largest(values: Iterable[float]) -> float | None:
     """Largest value; None if there is none, or one is not finite (max() may keep or drop a NaN)."""
     found = list(values)
     return max(found, default=None) if all(math.isfinite(value) for value in found) else None
+
+
+def _mean_of(values: Iterable[float | None]) -> float | None:
+    """Mean of the values that are there; None if there is none."""
+    found = [value for value in values if value is not None]
+    return math.fsum(found) / len(found) if found else None
 
 
 def _require_known_variants(

@@ -242,7 +242,7 @@ class TrainingJob:
         overflow = parts.collective.overflow
         findings = examine(parts.codec, log.gradients, decoded, log.operations, counts.exempt, overflow)
         log.end_ps = int(self._environment.now)
-        self.journal.findings.append(self._located(findings))
+        self.journal.add_findings(bucket.index, self._located(findings))
         self.journal.rounds.append(log.record(parts.label, step, bucket, findings, counts))
         self.journal.notes += log.note_records(parts.label, step, bucket.index)
         del self._open[step, bucket.index]

@@ -15,10 +15,10 @@ from netfold.homomorphic.bounds import whole_bound
 from netfold.homomorphic.codec import DecodeError, EncodeError
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.message import Gradient
+from netfold.homomorphic.oracle import ExactSums, exact_sums
 from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.sim.checks.rounds.sums import error_over_bound
 from netfold.sim.errors import RunError
-from netfold.sim.study.exact import ExactSums, exact_sums
 from netfold.sim.study.measured_encoder import MeasuredEncoder
 from netfold.sim.study.options import NamedCodec
 from netfold.sim.study.record import CodecRecord, MessageRecord, SpeedRecord

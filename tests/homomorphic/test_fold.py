@@ -3,33 +3,36 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from typing import Any
 
 import numpy as np
 import pytest
 
-from netfold.homomorphic.codec import Exchange
+from netfold.homomorphic.codec import Decoded, Encoder, Exchange
 from netfold.homomorphic.codecs.dense.kinds import FixedPoint, Uncompressed
 from netfold.homomorphic.fold import Folded, LockStepError, fold
-from netfold.homomorphic.message import Gradient, Merge, Message, Scaling
+from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Scaling
 from netfold.homomorphic.numbers.exponents import block_exponents
 from netfold.homomorphic.round import Round
 from tests.homomorphic.gradients import folded
 
 THC_TABLE = np.array([0, 3, 5, 7, 9, 11, 13, 14, 16, 17, 19, 21, 23, 25, 27, 30], np.int32)
 
+Script = Generator[tuple[Message, ...], tuple[Merged, ...], Any]  # returns the total
 
-class Scripted:
+
+class Scripted(Encoder):
     """An encoder that is one generator function of rank, gradient and round."""
 
-    def __init__(self, script: Callable[[int, Gradient, Round], Exchange], rank: int) -> None:
+    def __init__(self, script: Callable[[int, Gradient, Round], Script], rank: int) -> None:
         self.script, self.rank = script, rank
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        return self.script(self.rank, gradient, round)
+        return Decoded((yield from self.script(self.rank, gradient, round)), gradient)
 
 
-def run(script: Callable[[int, Gradient, Round], Exchange], workers: int, seed: int = 0) -> Folded:
+def run(script: Callable[[int, Gradient, Round], Script], workers: int, seed: int = 0) -> Folded:
     gradients = [np.full(4, rank, np.float32) for rank in range(workers)]
     return fold([Scripted(script, rank) for rank in range(workers)], gradients, Round(0, 0, workers, seed))
 
@@ -52,7 +55,7 @@ def test_scaled_messages_are_staged_as_exponents_and_integers() -> None:
 
 
 def test_scaled_and_plain_messages_share_an_operation() -> None:
-    def script(rank: int, gradient: Gradient, round: Round) -> Exchange:
+    def script(rank: int, gradient: Gradient, round: Round) -> Script:
         scaling = Scaling(block_exponents(gradient, 4, round.workers), 4, round.workers)
         total, largest = yield (
             Message(gradient, Merge.ADD, "values", scaling=scaling),
@@ -70,7 +73,7 @@ def test_scaled_and_plain_messages_share_an_operation() -> None:
 def test_one_bit_votes_are_expressible() -> None:
     """Marsit: sign bits, merged by chance with worker counts, the same bits for all."""
 
-    def script(rank: int, gradient: Gradient, round: Round) -> Exchange:
+    def script(rank: int, gradient: Gradient, round: Round) -> Script:
         (merged,) = yield (Message(np.array([2**32 - 1 if rank else 0], np.uint32), Merge.SIGN, "signs"),)
         assert merged.workers == round.workers
         return merged.words.astype(np.float32)
@@ -83,7 +86,7 @@ def test_one_bit_votes_are_expressible() -> None:
 def test_a_norm_by_max_then_table_codes_are_expressible() -> None:
     """THC: float norms as integers of the same order, then four-bit codes that come back as wider sums."""
 
-    def script(rank: int, gradient: Gradient, round: Round) -> Exchange:
+    def script(rank: int, gradient: Gradient, round: Round) -> Script:
         norm = np.linalg.norm(gradient).astype(np.float32).reshape(1)
         (largest,) = yield (Message(norm.view(np.int32), Merge.MAX, "norm"),)
         assert largest.words.view(np.float32) == np.float32(4)
@@ -106,7 +109,7 @@ def test_a_norm_by_max_then_table_codes_are_expressible() -> None:
     ],
 )
 def test_floats_come_in_the_place_of_sums_from_the_limit_on(words: tuple[int, int], is_float: bool) -> None:
-    def script(rank: int, gradient: Gradient, round: Round) -> Exchange:
+    def script(rank: int, gradient: Gradient, round: Round) -> Script:
         own, floats = np.array([words[rank]], np.int32), np.array([rank + 0.25], np.float32)
         (merged,) = yield (Message(own, Merge.ADD, "values", floats=floats),)
         assert merged.is_float.tolist() == [is_float]
@@ -118,7 +121,7 @@ def test_floats_come_in_the_place_of_sums_from_the_limit_on(words: tuple[int, in
 def test_gathered_messages_may_differ_in_length() -> None:
     """SASG, BIRD: what cannot be merged is delivered; a worker that skips sends no words."""
 
-    def script(rank: int, gradient: Gradient, round: Round) -> Exchange:
+    def script(rank: int, gradient: Gradient, round: Round) -> Script:
         (merged,) = yield (Message(np.full(rank, rank, np.float32), Merge.GATHER, "rows"),)
         return np.concatenate(merged.parts)
 
@@ -143,7 +146,7 @@ def test_workers_that_send_different_things_are_stopped() -> None:
 
 
 def test_workers_that_end_early_are_stopped() -> None:
-    def early(rank: int, gradient: Gradient, round: Round) -> Exchange:
+    def early(rank: int, gradient: Gradient, round: Round) -> Script:
         scaling = Scaling(np.zeros(1, np.int8), 4, round.workers)
         if rank == 0:
             yield (

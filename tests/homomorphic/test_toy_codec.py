@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ import pytest
 import netfold
 from netfold.homomorphic import codec as registry
 from netfold.homomorphic.bounds import ErrorBound, FactorBound
-from netfold.homomorphic.codec import EncodeError, Exchange
+from netfold.homomorphic.codec import Codec, Decoded, EncodeError, Encoder, Exchange
 from netfold.homomorphic.message import Gradient, Merge, Message
 from netfold.homomorphic.round import Round
 from netfold.testing import check_codec, check_round
@@ -29,7 +29,7 @@ SCENARIO = {
 
 
 @dataclass(frozen=True)
-class Steps:
+class Steps(Codec):
     """Whole numbers of a step that never changes.
 
     per_unit: steps from 0 to 1.
@@ -37,9 +37,7 @@ class Steps:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
     kind: ClassVar[str] = "steps"
-    exact: ClassVar[bool] = True
     merges: ClassVar[frozenset[Merge]] = frozenset({Merge.ADD})
-    is_linear: ClassVar[bool] = True
 
     per_unit: int = 1024
 
@@ -51,7 +49,7 @@ class Steps:
 
 
 @dataclass(frozen=True)
-class StepsEncoder:
+class StepsEncoder(Encoder):
     per_unit: int
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
@@ -59,7 +57,7 @@ class StepsEncoder:
         if (np.abs(steps) * round.workers > 2**31 - 1).any():
             raise EncodeError("a value is too large for a step that never changes")
         (merged,) = yield (Message(steps.astype(np.int32), Merge.ADD, "steps"),)
-        return (merged.words / self.per_unit).astype(np.float32)
+        return Decoded((merged.words / self.per_unit).astype(np.float32), gradient)
 
 
 @pytest.fixture(autouse=True)
@@ -104,17 +102,17 @@ def test_it_can_be_studied_and_folded() -> None:
 def broken(change: Callable[[Gradient, int], Gradient]) -> Steps:
     """A codec of these steps, whose worker of a rank decodes something else."""
 
-    class Encoder:
+    class Changed(Encoder):
         def __init__(self, rank: int) -> None:
             self._rank = rank
 
         def exchange(self, gradient: Gradient, round: Round) -> Exchange:
             decoded = yield from StepsEncoder(1024).exchange(gradient, round)
-            return change(decoded, self._rank)
+            return replace(decoded, total=change(decoded.total, self._rank))
 
     class Broken(Steps):
         def worker(self, rank: int, workers: int, seed: int) -> Any:
-            return Encoder(rank)
+            return Changed(rank)
 
     return Broken()
 
@@ -147,9 +145,10 @@ def test_writes_to_a_gradient_are_reported() -> None:
     class Greedy(Steps):
         __doc__ = Steps.__doc__
 
-        def worker(self, rank: int, workers: int, seed: int) -> Any:
-            return self
+        def worker(self, rank: int, workers: int, seed: int) -> Encoder:
+            return GreedyEncoder()
 
+    class GreedyEncoder(Encoder):
         def exchange(self, gradient: Gradient, round: Round) -> Exchange:
             gradient[:1] = 7
             return (yield from StepsEncoder(1).exchange(gradient, round))
@@ -162,12 +161,13 @@ def test_shared_sums_that_are_not_read_only_are_reported() -> None:
     shared: dict[int, Gradient] = {}
 
     class Sharing(Steps):
-        def worker(self, rank: int, workers: int, seed: int) -> Any:
-            return self
+        def worker(self, rank: int, workers: int, seed: int) -> Encoder:
+            return SharingEncoder()
 
+    class SharingEncoder(Encoder):
         def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-            decoded = yield from StepsEncoder(self.per_unit).exchange(gradient, round)
-            return shared.setdefault(round.workers, decoded)
+            decoded = yield from StepsEncoder(1024).exchange(gradient, round)
+            return Decoded(shared.setdefault(round.workers, decoded.total), gradient)
 
     with pytest.raises(AssertionError, match="workers 0 and 1 share a sum that is not read-only"):
         check_round(Sharing(), [np.zeros(3, np.float32)] * 2)
@@ -189,9 +189,10 @@ def test_a_codec_that_rejects_everything_is_reported() -> None:
     class Unwilling(Steps):
         __doc__ = Steps.__doc__
 
-        def worker(self, rank: int, workers: int, seed: int) -> Any:
-            return self
+        def worker(self, rank: int, workers: int, seed: int) -> Encoder:
+            return UnwillingEncoder()
 
+    class UnwillingEncoder(Encoder):
         def exchange(self, gradient: Gradient, round: Round) -> Exchange:
             if gradient.size:
                 raise EncodeError("not today")

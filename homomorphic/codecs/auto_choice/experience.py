@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.carrier import Carrier
+from netfold.homomorphic.codec import State, part_of, prefixed
 from netfold.homomorphic.codecs.auto_choice.costs import (
     Counts,
     RoundCost,
@@ -78,6 +80,20 @@ class Experience:
         # Between an equal share and all members.
         self._counts = counts._replace(own_members=(1 + 1 / round.workers) / 2 * counts.members)
         return seen
+
+    def state(self) -> State:
+        """The counts of the last union, and the unions themselves."""
+        state = prefixed("union", self._union.state())
+        return state if self._counts is None else state | {"counts": np.array(self._counts[1:], np.float64)}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from a state."""
+        self._union.restore(part_of(state, "union"))
+        if "counts" in state:
+            figures = state["counts"].tolist()
+            elements, members, own_members, *others = figures
+            whole = [int(figure) for figure in others]
+            self._counts = Counts(self.values, int(elements), int(members), own_members, *whole)
 
     def times_ps(self, carrier: Carrier, round: Round) -> dict[Choice, int]:
         """Expected time of a round, in each encoding that can be estimated."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.homomorphic.codec import State
 from netfold.homomorphic.codecs.block_sparse import BLOCK_ELEMENTS
 from netfold.homomorphic.index import bits
 from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
@@ -39,6 +40,16 @@ class UnionMemory:
 
     _union: WideIndex | None = None  # of the last round that sent its union
     _shown: WideIndex | None = None  # the support of that round's sum
+
+    def state(self) -> State:
+        """The last union that was sent, and the support of its sum."""
+        if self._union is None or self._shown is None:
+            return {}
+        return {"union": self._union.copy(), "shown": self._shown.copy()}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from a state."""
+        self._union, self._shown = state.get("union"), state.get("shown")
 
     def learn(self, decoded: Gradient, observed: Observed) -> WideIndex:
         """Learn a round; return its union, or the best estimate of it."""

@@ -1,4 +1,4 @@
-"""Compare a finished round with integer and float64 sums of its workers' contributions."""
+"""Compare a finished round with integer and float64 sums of what its workers sent and contributed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from netfold.homomorphic.message import Gradient, Holders
 from netfold.sim.checks.codec_notes import NOTHING_EXEMPT, Exempt
 from netfold.sim.checks.rounds.findings import Findings, Operation
 from netfold.sim.checks.rounds.results import MessagePlace, Tallies
-from netfold.sim.checks.rounds.sums import worst_errors
+from netfold.sim.checks.rounds.sums import Totals, compare
 from netfold.sim.checks.rounds.words import check_message
 from netfold.sim.engine.interface import Overflow
 
@@ -48,8 +48,9 @@ def examine(
     totals = [one.total for one in decoded]
     differs = [not same_bits(totals[0], other) for other in totals[1:]]
     contributions = [one.contribution for one in decoded]
-    compared = _to_compare(totals, operations, differs)
-    errors, supports = worst_errors(codec, contributions, compared, exempt)
+    distinct = _to_compare(totals, operations, differs)
+    found = compare(codec, Totals(gradients, contributions, distinct), exempt)
+    errors, loss = found.errors, found.loss
     held = _held(operations, len(gradients))
     return Findings(
         wrong_words=tallies.wrong.count,
@@ -59,8 +60,12 @@ def examine(
         max_estimate_error=errors.estimated,
         max_error_over_bound=errors.over_bound,
         worst_element=errors.worst_element,
-        nonzeros=supports.first,
-        union_nonzeros=supports.union,
+        nonzeros=loss.nonzeros,
+        union_nonzeros=loss.union_nonzeros,
+        loss=loss,
+        inexact_elements=found.inexact,
+        drift=found.drift,
+        is_held_back=any(a is not b for a, b in zip(contributions, gradients, strict=True)),
         workers_held_min=held.fewest,
         workers_held_mean=held.mean,
         first_wrong=tallies.wrong.first,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from netfold.homomorphic.message import Merged, Message
+from netfold.homomorphic.promises import Drift
+from netfold.sim.checks.rounds.losses import Loss
 
 
 @dataclass
@@ -14,6 +16,24 @@ class Operation:
     sent: dict[int, tuple[Message, ...]] = field(default_factory=dict)
     received: dict[int, tuple[Merged, ...]] = field(default_factory=dict)
     number: int = 0  # of its workers' operations over the whole run
+
+    @property
+    def sent_bytes(self) -> int:
+        """Payload of all workers' messages."""
+        return sum(message.size_bytes for messages in self.sent.values() for message in messages)
+
+    @property
+    def received_bytes(self) -> int:
+        """Payload of all workers' merged messages; of GATHER without a worker's own."""
+        return sum(
+            merged.size_bytes - (self.sent[worker][part].size_bytes if merged.parts else 0)
+            for worker, received in self.received.items()
+            for part, merged in enumerate(received)
+        )
+
+    def contributes(self, worker: int) -> bool:
+        """Whether a worker sent any words."""
+        return any(message.words.size and not message.is_absent for message in self.sent[worker])
 
 
 @dataclass(frozen=True)
@@ -55,6 +75,8 @@ class Findings:
     worst_element: int  # where the error is largest relative to its bound
     nonzeros: int
     union_nonzeros: int
+    loss: Loss  # against the sum of all gradients
+    is_held_back: bool  # some worker contributed something else than its gradient
     workers_held_min: int
     workers_held_mean: float
     first_wrong: WrongWord | None = None
@@ -64,11 +86,15 @@ class Findings:
     wrong_floats: int = 0  # those farther from the sum than float32 additions can be
     first_wrong_float: WrongWord | None = None
     worst_magnitude: float = 0.0  # Σ|x| at the worst element
+    inexact_elements: int = 0  # that are not the exact sum, if the codec promises it
+    drift: Drift | None = None  # of a codec that promises to be unbiased
 
     @property
     def max_abs_error(self) -> float:
-        """Largest error of all elements; infinities that are right have none."""
-        return max(self.max_bounded_error, self.max_estimate_error)
+        """Largest distance from the sum of all gradients; infinities that are right have none."""
+        return (
+            self.loss.largest if self.is_held_back else max(self.max_bounded_error, self.max_estimate_error)
+        )
 
     @property
     def is_exact(self) -> bool:

@@ -76,13 +76,12 @@ def measure_errors(
 ) -> None:
     """Write errors, and errors relative to their bounds: far more than 1 where the bound is 0.
 
-    An infinite bound is no bound: any error is infinite relative to it.
+    An infinite bound is no bound: nothing is within it.
     """
     for i in range(decoded.size):
         off_by = abs(np.float64(decoded[i]) - total[i])
         errors[i] = off_by
-        says_nothing = off_by != 0 and not bound[i] < np.inf
-        relative[i] = np.inf if says_nothing else off_by / (bound[i] + 5e-324)
+        relative[i] = off_by / (bound[i] + 5e-324) if bound[i] < np.inf else np.inf
 
 
 @kernel
@@ -92,3 +91,25 @@ def count_nonzeros(values: NDArray[np.float32] | Doubles) -> int:
     for i in range(values.size):
         count += values[i] != 0
     return count
+
+
+@kernel
+def add_likeness(decoded: NDArray[np.float32], total: Doubles, likeness: Doubles) -> float:
+    """Add Σ(decoded − total)², Σ total², Σ decoded² and Σ decoded · total to `likeness` (4,).
+
+    Returns the largest |decoded − total|, infinite if one is NaN.
+    """
+    error, right, own, product, largest = 0.0, 0.0, 0.0, 0.0, 0.0
+    for i in range(decoded.size):
+        value = np.float64(decoded[i])
+        off_by = abs(value - total[i])
+        largest = max(largest, off_by if off_by == off_by else np.inf)
+        error += off_by * off_by
+        right += total[i] * total[i]
+        own += value * value
+        product += value * total[i]
+    likeness[0] += error
+    likeness[1] += right
+    likeness[2] += own
+    likeness[3] += product
+    return largest

@@ -1,4 +1,4 @@
-"""Decoded sums compared with float64 sums of the gradients, in parts, against the codec's bound."""
+"""Decoded totals compared, in parts, with the ideal of the contributions, against the codec's promise."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import PART_ELEMENTS, Sums, sums_of_parts
-from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.bounds import PART_ELEMENTS, sums_of_parts
+from netfold.homomorphic.codec import Codec, Promise
 from netfold.homomorphic.message import Gradient, Holders
+from netfold.homomorphic.promises import Drift, count_inexact
 from netfold.sim.checks.codec_notes import Exempt
 from netfold.sim.checks.rounds import kernels
+from netfold.sim.checks.rounds.losses import Loss
 
 
 class Errors(NamedTuple):
-    """Largest errors of decoded sums."""
+    """Largest errors of decoded totals."""
 
     bounded: float = 0.0  # of elements with a bound
     estimated: float = 0.0
@@ -31,60 +33,93 @@ class Errors(NamedTuple):
         return worst._replace(bounded=bounded, estimated=estimated)
 
 
-class Supports(NamedTuple):
-    """How many elements are not zero."""
+class Compared(NamedTuple):
+    """The findings on the totals of one round."""
 
-    first: int  # at worker 0
-    union: int  # at any worker
+    errors: Errors
+    loss: Loss  # against the sum of the gradients
+    inexact: int = 0  # elements that are not the exact sum, if the codec promises it
+    drift: Drift | None = None  # of a codec that promises to be unbiased
 
 
-def worst_errors(
-    codec: Codec,
-    gradients: Sequence[Gradient],
-    decoded: Sequence[tuple[Gradient, Holders | None]],
-    exempt: Exempt,
-) -> tuple[Errors, Supports]:
-    """Largest errors of decoded sums, each with the workers it holds (None: all); and the supports' sizes."""
-    bound = codec.error_bound(gradients)
-    errors, nonzeros, union = Errors(), 0, 0
-    buffers = np.empty((2, min(PART_ELEMENTS, gradients[0].size)))
-    whole = [own for own, holders in decoded if holders is None]
-    for sums in sums_of_parts(gradients):
-        nonzeros += kernels.count_nonzeros(gradients[0][sums.first : sums.first + sums.total.size])
-        union += kernels.count_nonzeros(sums.magnitude)
-        if whole:
-            errors = _of_part(errors, sums, bound.of(sums), whole, (exempt, buffers))
-    for own, holders in decoded:
+class Totals(NamedTuple):
+    """What workers used and contributed in one round."""
+
+    gradients: Sequence[Gradient]
+    contributions: Sequence[Gradient]
+    decoded: Sequence[tuple[Gradient, Holders | None]]  # worker 0's total and those that differ; None: of all
+
+
+def compare(codec: Codec, totals: Totals, exempt: Exempt) -> Compared:
+    """Compare decoded totals, each with the workers it holds, with the ideal of their contributions.
+
+    The loss is that of worker 0's total against the sum of all gradients.
+    """
+    first, whole = totals.decoded[0][0], [own for own, holders in totals.decoded if holders is None]
+    bound = codec.error_bound(totals.contributions)
+    variance = codec.variance(totals.contributions) if codec.promise is Promise.UNBIASED else None
+    errors, loss, inexact = Errors(), Loss(), 0
+    drift = None if variance is None else Drift.empty(first.size)
+    buffers = np.empty((2, min(PART_ELEMENTS, first.size)))
+    is_all = all(a is b for a, b in zip(totals.contributions, totals.gradients, strict=True))
+    for sums in sums_of_parts(totals.contributions):
+        place = slice(sums.first, sums.first + sums.total.size)
+        if is_all:
+            loss.add(first[place], totals.gradients[0][place], sums)
+        if not whole:
+            continue
+        ideal, allowed = codec.ideal(sums), bound.of(sums)
+        part = _Part(sums.first, ideal, allowed, sums.magnitude)
+        errors = _of_part(errors, part, whole, (exempt, buffers))
+        if drift is not None and variance is not None:
+            spread = variance.together * variance.of(sums), variance.together * allowed
+            drift.add(part.first, whole[0][place] - ideal, ideal, *spread)
+        if codec.promise is Promise.EXACT:
+            inexact += count_inexact(whole[0][place], [own[place] for own in totals.contributions])
+    for own, holders in totals.decoded:
         if holders is not None:
-            for sums in sums_of_parts(gradients, holders.bitmaps, holders.unit_words):
-                errors = _of_part(errors, sums, bound.of(sums), [own], (exempt, buffers))
-    return errors, Supports(nonzeros, union)
+            for sums in sums_of_parts(totals.contributions, holders.bitmaps, holders.unit_words):
+                part = _Part(sums.first, codec.ideal(sums), bound.of(sums), sums.magnitude)
+                errors = _of_part(errors, part, [own], (exempt, buffers))
+    if not is_all:
+        for sums in sums_of_parts(totals.gradients):
+            place = slice(sums.first, sums.first + sums.total.size)
+            loss.add(first[place], totals.gradients[0][place], sums)
+    return Compared(errors, loss, inexact, drift)
+
+
+class _Part(NamedTuple):
+    """What a part of a total should be."""
+
+    first: int  # element
+    ideal: NDArray[np.float64]
+    bound: NDArray[np.float64]
+    magnitude: NDArray[np.float64]  # Σ|x| of the contributions
 
 
 def _of_part(
     errors: Errors,
-    sums: Sums,
-    bound: NDArray[np.float64],
+    part: _Part,
     decoded: Sequence[Gradient],
     more: tuple[Exempt, NDArray[np.float64]],
 ) -> Errors:
-    """Add the errors of one part of the decoded sums; `more` is the exempt elements, and two buffers."""
+    """Add the errors of one part of the totals; `more` is the exempt elements, and two buffers."""
     exempt, buffers = more
-    size = sums.total.size
-    own = Exempt(*(_within(elements, sums.first, size) for elements in exempt))
+    size = part.ideal.size
+    own = Exempt(*(_within(elements, part.first, size) for elements in exempt))
     is_exempt = own.estimates.size or own.infinities.size
     for one in decoded:
-        part = one[sums.first : sums.first + size]
+        values = one[part.first : part.first + size]
         off_by, relative = buffers[0, :size], buffers[1, :size]
-        kernels.measure_errors(part, sums.total, bound, off_by, relative)
+        kernels.measure_errors(values, part.ideal, part.bound, off_by, relative)
         largest, worst = float(off_by.max()), float(relative.max())
         if is_exempt or not (np.isfinite(largest) and np.isfinite(worst)):
-            found = _with_exempt(part, sums.total, bound, own)
+            found = _with_exempt(values, part.ideal, part.bound, own)
         else:
             element = int(np.argmax(relative)) if worst > errors.over_bound else 0
             found = Errors(largest, 0.0, worst, element)
         place = found.worst_element
-        found = found._replace(worst_element=sums.first + place, worst_magnitude=float(sums.magnitude[place]))
+        found = found._replace(worst_element=part.first + place, worst_magnitude=float(part.magnitude[place]))
         errors = errors.joined(found)
     return errors
 
@@ -96,39 +131,39 @@ def _within(elements: NDArray[np.int64], start: int, count: int) -> NDArray[np.i
 
 
 def _with_exempt(
-    decoded: Gradient, total: NDArray[np.float64], bound: NDArray[np.float64], exempt: Exempt
+    decoded: Gradient, ideal: NDArray[np.float64], bound: NDArray[np.float64], exempt: Exempt
 ) -> Errors:
-    """Errors against the float64 sum; estimates have no bound, and right infinities no error.
+    """Errors against the ideal; estimates have no bound, and right infinities no error.
 
-    Infinities are those that the codec notes and those in the sum: float32 additions may overflow on the way.
+    Infinities are those that the codec notes and those in the total: float32 additions may overflow.
     """
     with np.errstate(invalid="ignore"):
-        error = np.abs(decoded - total)
+        error = np.abs(decoded - ideal)
     error[np.isnan(error)] = np.inf
     infinities = np.union1d(exempt.infinities, np.flatnonzero(np.isinf(decoded)))
-    is_right = _are_infinite(decoded, total, bound, infinities)
+    is_right = _are_infinite(decoded, ideal, bound, infinities)
     error[infinities[is_right]] = 0.0
     estimated = float(error[exempt.estimates].max(initial=0.0))
     relative = error_over_bound(error, bound)
-    error[exempt.estimates] = relative[exempt.estimates] = 0.0
+    error[exempt.estimates] = relative[exempt.estimates] = relative[infinities[is_right]] = 0.0
     relative[np.isnan(decoded)] = relative[infinities[~is_right]] = np.inf
     worst = int(np.argmax(relative))
     return Errors(float(error.max()), estimated, float(relative[worst]), worst)
 
 
 def _are_infinite(
-    decoded: Gradient, total: NDArray[np.float64], bound: NDArray[np.float64], elements: NDArray[np.int64]
+    decoded: Gradient, ideal: NDArray[np.float64], bound: NDArray[np.float64], elements: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
     """Which elements are rightly infinite: a value within the bound rounds to infinity in float32."""
     with np.errstate(over="ignore"):
-        largest = (np.abs(total[elements]) + bound[elements]).astype(np.float32)
-    are_infinite: NDArray[np.bool_] = decoded[elements] == np.copysign(np.inf, total[elements])
+        largest = (np.abs(ideal[elements]) + bound[elements]).astype(np.float32)
+    are_infinite: NDArray[np.bool_] = decoded[elements] == np.copysign(np.inf, ideal[elements])
     return are_infinite & np.isinf(largest)
 
 
 def error_over_bound(error: NDArray[np.float64], bound: NDArray[np.float64]) -> NDArray[np.float64]:
-    """error / bound; 0 where there is no error. An infinite bound allows no error."""
+    """error / bound; 0 where there is no error. Nothing is within an infinite bound."""
     is_bounded = (bound > 0) & (bound < np.inf)
     relative: NDArray[np.float64] = np.divide(error, bound, out=np.full(error.size, np.inf), where=is_bounded)
-    relative[error == 0] = 0.0
+    relative[(error == 0) & (bound < np.inf)] = 0.0
     return relative

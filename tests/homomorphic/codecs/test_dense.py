@@ -105,14 +105,14 @@ def _messages(found: Folded) -> list[Any]:
 @given(sample=samples(), takes_floats=st.booleans())
 def test_a_name_is_its_setting(name: Codec, setting: Dense, sample: Sample, takes_floats: bool) -> None:
     assert name.worker(0, 1, 0) == setting.worker(0, 1, 0)
-    assert (name.exact, name.merges, name.is_linear) == (setting.exact, setting.merges, setting.is_linear)
+    assert (name.promise, name.merges, name.is_linear) == (setting.promise, setting.merges, setting.is_linear)
     assert sent_and_decoded(name, sample, takes_floats) == sent_and_decoded(setting, sample, takes_floats)
     assert bound_of(name, sample.gradients).tolist() == bound_of(setting, sample.gradients).tolist()
 
 
 def test_the_merges_of_all_values() -> None:
     """What a network must be able to do, and whether order decides."""
-    found = [(one.merges, one.exact) for one in (Dense("float32"), Dense(), Dense("exact"))]
+    found = [(one.merges, one.is_order_free) for one in (Dense("float32"), Dense(), Dense("exact"))]
 
     assert found == [
         ({Merge.FLOAT_ADD}, False),

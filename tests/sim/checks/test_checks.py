@@ -73,7 +73,7 @@ def damage_decoded(monkeypatch: pytest.MonkeyPatch, element: int, value: float, 
     def exchange(self: BlockEncoder, gradient: Gradient, round: Round) -> Exchange:
         decoded = yield from original(self, gradient, round)
         if round.step == step:
-            decoded[element] = value
+            decoded.total[element] = value
         return decoded
 
     monkeypatch.setattr(BlockEncoder, "exchange", exchange)
@@ -174,7 +174,7 @@ def test_a_worker_with_other_bits_of_the_same_value(tmp_path: Path, monkeypatch:
 
     def exchange(self: BlockEncoder, gradient: Gradient, round: Round) -> Exchange:
         decoded = yield from original(self, gradient, round)
-        return np.copysign(decoded, np.float32(next(signs)))
+        return dataclasses.replace(decoded, total=np.copysign(decoded.total, np.float32(next(signs))))
 
     monkeypatch.setattr(BlockEncoder, "exchange", exchange)
 

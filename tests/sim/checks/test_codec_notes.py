@@ -27,7 +27,7 @@ After = Callable[[Gradient, Round, int], None]  # what a worker does when it has
 
 
 @dataclass(frozen=True)
-class NotingEncoder:
+class NotingEncoder(Encoder):
     """One worker's side of a codec that does something more when it has decoded."""
 
     encoder: Encoder
@@ -36,7 +36,7 @@ class NotingEncoder:
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
         decoded = yield from self.encoder.exchange(gradient, round)
-        self.after(decoded, round, self.rank)
+        self.after(decoded.total, round, self.rank)
         return decoded
 
 

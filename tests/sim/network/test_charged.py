@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from netfold.homomorphic.bounds import ErrorBound, FloatAddBound
-from netfold.homomorphic.codec import Exchange
+from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
 from netfold.homomorphic.message import Gradient, Merge, Message, Work
 from netfold.homomorphic.round import Round
 from netfold.sim.run.run import run_variant
@@ -35,27 +35,27 @@ def test_the_seed_decides_what_the_network_loses(tmp_path: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Two:
+class Two(Codec):
     """Two messages in one operation, each with its own work."""
 
     kind: ClassVar[str] = "two"
-    exact: ClassVar[bool] = True
-    is_linear: ClassVar[bool] = False
     merges: ClassVar[frozenset[Merge]] = frozenset({Merge.ADD})
 
-    def worker(self, rank: int, workers: int, seed: int) -> Two:
-        return self
+    def worker(self, rank: int, workers: int, seed: int) -> Encoder:
+        return TwoEncoder()
 
+    def error_bound(self, contributions: Sequence[Gradient]) -> ErrorBound:
+        return FloatAddBound(len(contributions))
+
+
+class TwoEncoder(Encoder):
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
         words = gradient.astype(np.int32)
         first, _ = yield (
             Message(words, Merge.ADD, "large", Work(5000, 2000), decode_work=Work(300, 100)),
             Message(words, Merge.ADD, "small", Work(1000, 500), decode_work=Work(70, 30)),
         )
-        return first.words.astype(np.float32)
-
-    def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
-        return FloatAddBound(len(gradients))
+        return Decoded(first.words.astype(np.float32), gradient)
 
 
 def test_encoding_and_decoding_take_the_work_of_all_messages(tmp_path: Path) -> None:

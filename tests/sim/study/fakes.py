@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import ErrorBound, Sums
-from netfold.homomorphic.codec import Encoder, Exchange
+from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
 from netfold.homomorphic.message import Gradient, Merge, Message
 from netfold.homomorphic.round import Note, Round
 from netfold.sim.study.options import NamedCodec
@@ -41,13 +41,11 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Fake:
+class Fake(Codec):
     """Sums in float32, with an operation before it and one after; notes, times and mistakes on demand."""
 
     kind: ClassVar[str] = "fake"
-    exact: ClassVar[bool] = False
     merges: ClassVar[frozenset[Merge]] = frozenset({Merge.FLOAT_ADD, Merge.OR})
-    is_linear: ClassVar[bool] = False
 
     notes: Sequence[Note] = ()
     bound: float = 1e-3
@@ -63,7 +61,7 @@ class Fake:
 
 
 @dataclass(frozen=True)
-class FakeEncoder:
+class FakeEncoder(Encoder):
     codec: Fake
     rank: int
 
@@ -78,7 +76,7 @@ class FakeEncoder:
             round.report(note)
         yield (Message(np.zeros(5, np.uint32), Merge.OR, "redo"),)
         clock.now_s += seconds[3]
-        return self.codec.change(self.rank, merged.words.copy())
+        return Decoded(self.codec.change(self.rank, merged.words.copy()), gradient)
 
 
 def named(codec: Fake) -> NamedCodec:

@@ -222,7 +222,7 @@ def test_times_are_cut_at_the_last_hand_over_that_is_no_redo(monkeypatch: pytest
 
 
 @dataclasses.dataclass
-class Uneven:
+class Uneven(Encoder):
     """A codec's encoder that takes other times in every round."""
 
     encoder: Encoder

@@ -1,4 +1,4 @@
-"""True sums of gradients: exact, then rounded once."""
+"""What is right, whatever a codec does: true sums of gradients, rounded once."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.homomorphic.kernels.compiled import kernel
 from netfold.homomorphic.message import Gradient
 
 _CHUNK = 1 << 18
@@ -23,12 +24,7 @@ class ExactSums(NamedTuple):
 
 
 def exact_sums(gradients: Sequence[Gradient]) -> ExactSums:
-    """Sums of finite gradients of equal length.
-
-    A float64 sum and the rounding error of each addition (Knuth's TwoSum, The Art of Computer Programming
-    vol. 2, 4.2.2) give an interval with the exact sum in it. If both ends round to the same float32, that is
-    the exact sum's. The others, a few in a million for most gradients, are added up exactly.
-    """
+    """Sums of finite gradients of equal length, at least one."""
     elements = gradients[0].size
     totals = np.empty(elements)
     rounded = np.empty(elements, np.float32)
@@ -36,28 +32,39 @@ def exact_sums(gradients: Sequence[Gradient]) -> ExactSums:
     for begin in range(0, elements, _CHUNK):
         chunk = slice(begin, begin + _CHUNK)
         parts = [gradient[chunk] for gradient in gradients]
-        totals[chunk], lost = _total(parts)
-        with np.errstate(over="ignore"):  # beyond float32 a sum rounds to infinity
-            low = _towards(totals[chunk], lost, -np.inf).astype(np.float32)
-            high = _towards(totals[chunk], lost, np.inf).astype(np.float32)
-        for element in np.flatnonzero(low != high):
-            low[element] = rounded_sum([float(part[element]) for part in parts])
-        rounded[chunk] = low
+        totals[chunk], rounded[chunk] = rounded_sums(parts)
         is_member[chunk] = np.logical_or.reduce([part != 0 for part in parts])
     return ExactSums(totals, rounded, is_member)
 
 
-def _total(parts: Sequence[Gradient]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Float64 sums, and bounds on their distance from the exact ones."""
-    total = np.zeros(parts[0].size)
-    lost = np.zeros(parts[0].size)
+def rounded_sums(parts: Sequence[Gradient]) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
+    """Float64 sums of finite values, and their exact sums rounded once to float32, ties to even.
+
+    A float64 sum and the rounding error of each addition (Knuth's TwoSum, The Art of Computer Programming
+    vol. 2, 4.2.2) give an interval with the exact sum in it. If both ends round to the same float32, that is
+    the exact sum's. The others, a few in a million for most gradients, are added up exactly.
+    """
+    totals, lost = np.zeros((2, parts[0].size))
     for part in parts:
-        addend = part.astype(np.float64)
+        _add_with_loss(np.ascontiguousarray(part), totals, lost)
+    lost *= 1 + 2.0**-20  # more than the rounding errors of `lost` itself
+    with np.errstate(over="ignore"):  # beyond float32 a sum rounds to infinity
+        low = _towards(totals, lost, -np.inf).astype(np.float32)
+        high = _towards(totals, lost, np.inf).astype(np.float32)
+    for element in np.flatnonzero(low != high):
+        low[element] = rounded_sum([float(part[element]) for part in parts])
+    return totals, low
+
+
+@kernel
+def _add_with_loss(values: Gradient, totals: NDArray[np.float64], lost: NDArray[np.float64]) -> None:
+    """Add values to float64 sums, and the size of each addition's rounding error to `lost`."""
+    for i in range(values.size):
+        total, addend = totals[i], np.float64(values[i])
         following = total + addend
         taken = following - total
-        lost += np.abs((total - (following - taken)) + (addend - taken))
-        total = following
-    return total, lost * (1 + 2.0**-20)  # more than the rounding errors of `lost` itself
+        lost[i] += abs((total - (following - taken)) + (addend - taken))
+        totals[i] = following
 
 
 def _towards(totals: NDArray[np.float64], lost: NDArray[np.float64], end: float) -> NDArray[np.float64]:

@@ -1,0 +1,92 @@
+"""Promises beyond a bound: the exact sum, and totals that are right on average."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netfold.homomorphic.bounds import PART_ELEMENTS, Doubles
+from netfold.homomorphic.message import Gradient
+from netfold.homomorphic.oracle import rounded_sums
+
+FALSE_ALARMS_MAX = 1e-7  # probability that an unbiased codec fails in a run
+_STATISTICS = 2  # of each stretch: the errors, and their part along the ideal
+
+
+def count_inexact(total: Gradient, contributions: Sequence[Gradient]) -> int:
+    """How many elements are not the exact sum of the contributions, rounded once; −0.0 equals 0.0."""
+    if not all(np.isfinite(one).all() for one in contributions):
+        return total.size
+    return int(np.count_nonzero(total != rounded_sums(contributions)[1]))
+
+
+@dataclass
+class Drift:
+    """Sums of a codec's random errors over stretches of a bucket, `(2, stretches)` each.
+
+    The first row adds up the errors, the second those along the ideal's sign: a total that shrinks has errors
+    of both signs, whose sum may be zero. A codec that is unbiased, given all rounds before, has errors of
+    mean 0, so its sums stay near 0 (Freedman, "On tail probabilities for martingales", Annals of Probability
+    3(1), 1975).
+    """
+
+    sums: Doubles
+    variances: Doubles
+    largest: Doubles  # one error at most
+
+    @classmethod
+    def empty(cls, elements: int) -> Drift:
+        """No errors yet, of a bucket of some elements."""
+        return cls(*np.zeros((3, _STATISTICS, -(-elements // PART_ELEMENTS))))
+
+    def add(self, first: int, errors: Doubles, ideal: Doubles, variance: Doubles, largest: Doubles) -> None:
+        """Add the errors of the stretch that begins with element `first`."""
+        stretch = first // PART_ELEMENTS
+        self.sums[:, stretch] += errors.sum(), (errors * np.sign(ideal)).sum()
+        self.variances[:, stretch] += variance.sum()
+        self.largest[:, stretch] = np.maximum(self.largest[:, stretch], largest.max(initial=0.0))
+
+    def join(self, other: Drift) -> Drift:
+        """The drift of this bucket and another of its rounds."""
+        largest = np.maximum(self.largest, other.largest)
+        return Drift(self.sums + other.sums, self.variances + other.variances, largest)
+
+
+class Bias(NamedTuple):
+    """The sum of errors that is farthest from 0, relative to what chance allows."""
+
+    over_allowed: float  # more than 1 is no chance
+    bucket: int
+    stretch: int
+    sum: float
+    allowed: float
+    statistics: int  # how many were compared
+
+
+def largest_bias(drifts: dict[int, Drift]) -> Bias:
+    """Compare the sums of all buckets with what chance allows.
+
+    With variances V and errors of at most M, |Σ| exceeds t with a probability of at most
+    2 exp(−t² / (2 (V + M t / 3))).
+    """
+    count = sum(drift.sums.size for drift in drifts.values())
+    log = math.log(2 * max(1, count) / FALSE_ALARMS_MAX)
+    worst = Bias(0.0, 0, 0, 0.0, 0.0, count)
+    for bucket, drift in drifts.items():
+        linear = log * drift.largest / 3
+        allowed = linear + np.sqrt(linear**2 + 2 * log * drift.variances)
+        allowed += np.finfo(np.float64).eps * np.abs(drift.sums)
+        over: NDArray[np.float64] = np.divide(
+            np.abs(drift.sums), allowed, out=np.where(drift.sums == 0, 0.0, np.inf), where=allowed > 0
+        )
+        over[~np.isfinite(drift.sums)] = np.inf
+        if over.size and over.max() > worst.over_allowed:
+            row, stretch = np.unravel_index(int(np.argmax(over)), over.shape)
+            figures = float(drift.sums[row, stretch]), float(allowed[row, stretch])
+            worst = Bias(float(over.max()), bucket, int(stretch), *figures, count)
+    return worst
