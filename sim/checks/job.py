@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from netfold.homomorphic.bounds import FLOAT_MAX, PART_ELEMENTS
-from netfold.homomorphic.codec import Promise
+from netfold.homomorphic.codec import Codec, Promise
 from netfold.homomorphic.message import ORDER_FREE
 from netfold.homomorphic.promises import largest_bias
 from netfold.homomorphic.round import NoteKind
@@ -36,7 +36,7 @@ def check_job(
     """
     checks = {
         "decodes": lambda: decodes(journal, ending),
-        "sum_is_right": lambda: sum_is_right(job, journal),
+        "sum_is_right": lambda: sum_is_right(job.codec, journal),
         "merges_are_exact": lambda: merges_are_exact(job, journal, points),
         "merges_are_right": lambda: merges_are_right(journal),
         "replicas_agree": lambda: replicas_agree(journal),
@@ -75,7 +75,7 @@ def _note_summary(journal: Journal, kind: NoteKind, what: str) -> str:
     return f"{counts} {what}: first in step {notes[0].step}, bucket {notes[0].bucket}"
 
 
-def sum_is_right(job: JobPlan, journal: Journal) -> Finding:
+def sum_is_right(codec: Codec, journal: Journal) -> Finding:
     """Every total keeps the codec's promise about the contributions to it.
 
     Every element is within the codec's bound of the ideal: the float64 sum, unless the codec names another.
@@ -89,25 +89,25 @@ def sum_is_right(job: JobPlan, journal: Journal) -> Finding:
     record, findings = journal.rounds[worst], journal.findings[worst]
     error = max(one.max_bounded_error for one in journal.findings)
     detail = f"largest error {error:.3g}, at most {record.max_error_over_bound:.3g} of the codec's bound"
-    detail += _ideal_note(job, journal)
+    detail += _ideal_note(codec, journal)
     if record.max_error_over_bound <= 1.0:
         broken = _inexact_note(journal) or _bias_note(journal)
-        return Finding(not broken, broken or detail + _promise_note(job, journal) + _exempt_note(journal))
+        return Finding(not broken, broken or detail + _promise_note(codec, journal) + _exempt_note(journal))
     place = f"step {record.step}, bucket {record.bucket}, element {findings.worst_element}"
     merged = f"; merged wrong at {findings.first_wrong}" if findings.first_wrong else ""
     return Finding(False, f"{detail}, at {place}{merged}{_overflow_note(findings)}{_exempt_note(journal)}")
 
 
-def _ideal_note(job: JobPlan, journal: Journal) -> str:
+def _ideal_note(codec: Codec, journal: Journal) -> str:
     """What totals are compared with, if that is not the sum of the gradients."""
     if any(findings.is_held_back for findings in journal.findings):
-        return f" around {job.codec.ideal_name}"
+        return f" around {codec.ideal_name}"
     return ""
 
 
-def _promise_note(job: JobPlan, journal: Journal) -> str:
+def _promise_note(codec: Codec, journal: Journal) -> str:
     """How a promise beyond the bound was kept."""
-    if job.codec.promise is Promise.UNBIASED:
+    if codec.promise is Promise.UNBIASED:
         bias = largest_bias(journal.drifts)
         return f"; no bias: {bias.statistics} sums of errors are at most {bias.over_allowed:.3g} of chance's"
     return ""

@@ -141,8 +141,8 @@ def _traffic_metrics(steps_count: int, workers_count: int, rounds: list[RoundRec
         "compression_ratio": _ratio(workers_count * dense_bytes, payload_bytes_up),
         "bits_per_element_up": _ratio(8 * payload_bytes_up, workers_count * elements),
         "bits_per_element_down": _ratio(8 * payload_bytes_down, workers_count * elements),
-        "uploads": sum(record.uploads for record in rounds),
-        "skips": sum(workers_count - record.uploads for record in rounds),
+        "uploads": sum(record.uploads for record in rounds) if rounds else None,
+        "skips": sum(workers_count - record.uploads for record in rounds) if rounds else None,
     }
 
 

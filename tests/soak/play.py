@@ -78,7 +78,8 @@ class Witness:
         label = self.label
         self.rounds[label] += 1
         known = np.concatenate([exempt.estimates, exempt.infinities]).astype(np.int64)
-        for worker, own in enumerate(decoded):
+        totals = [one.total for one in decoded]
+        for worker, own in enumerate(totals):
             wrong = wrong_elements(codec, gradients, own, _holds(operations, worker, gradients), known)
             if wrong.any():
                 first = int(np.argmax(wrong))
@@ -89,7 +90,7 @@ class Witness:
         are_words_judged = rest == (Overflow.WRAP,) and largest * len(gradients) < LARGEST
         if are_words_judged and any(map(has_wrong_words, operations)):
             self.wrong[label].append("a merged word is not the sum of the words sent")
-        self.exact[label] &= is_exact(gradients, decoded)
+        self.exact[label] &= is_exact(gradients, totals)
         return _examine(codec, gradients, decoded, operations, exempt, *rest)
 
     @contextmanager

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from netfold.homomorphic.codec import Codec
-from netfold.homomorphic.codecs.dense.kinds import Uncompressed
+from netfold.homomorphic.codecs.dense.kinds import FixedPoint, Uncompressed
 from netfold.homomorphic.codecs.packed import Packed
 from netfold.sim.checks import Ending, check_job, check_network, leak_causes, leak_warnings
 from netfold.sim.checks.finding import LeakCause
@@ -27,6 +27,7 @@ from netfold.sim.checks.journal import Journal
 from netfold.sim.checks.leaks import nothing_leaked
 from netfold.sim.checks.network import conservation, switches_add_up
 from netfold.sim.checks.rounds import Findings, WrongWord
+from netfold.sim.checks.rounds.losses import Loss
 from netfold.sim.collectives.in_network.run import InNetwork
 from netfold.sim.engine.observe.inspect import points_of
 from netfold.sim.plan.plan import VariantPlan
@@ -43,6 +44,8 @@ FINE = Findings(
     worst_element=0,
     nonzeros=0,
     union_nonzeros=0,
+    loss=Loss(),
+    is_held_back=False,
     workers_held_min=3,
     workers_held_mean=3.0,
 )
@@ -55,6 +58,10 @@ def a_round(**changes: Any) -> RoundRecord:
         **{
             "redo_messages": 0,
             "payload_bytes_up": 40,
+            "payload_bytes_down": 40,
+            "uploads": 3,
+            "nmse": 0.0,
+            "cosine": 1.0,
             "wire_bytes_up": 0,
             "wire_bytes_down": 0,
             "nonzeros": 0,
@@ -81,7 +88,7 @@ def of_one(found: Findings, **record: Any) -> Journal:
 def test_an_error_at_its_bound_and_beyond(over: float, passes: bool) -> None:
     found = replace(FINE, max_error_over_bound=over, max_bounded_error=7.0, worst_element=3)
 
-    finding = sum_is_right(of_one(found, max_error_over_bound=over))
+    finding = sum_is_right(FixedPoint(), of_one(found, max_error_over_bound=over))
 
     assert finding.passed == passes
     assert finding.detail.startswith("largest error 7, at most ")
@@ -98,7 +105,7 @@ def test_partial_sums_that_may_have_left_float32_are_reported(
     """The largest float32 is 3.4028235e38."""
     found = replace(FINE, max_error_over_bound=over, max_bounded_error=over, worst_magnitude=magnitude)
 
-    finding = sum_is_right(of_one(found, max_error_over_bound=over))
+    finding = sum_is_right(FixedPoint(), of_one(found, max_error_over_bound=over))
 
     note = "; partial sums may have left float32 on the way: Σ|x| is 3.4e+38 there"
     assert not finding.passed

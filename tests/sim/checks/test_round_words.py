@@ -22,9 +22,10 @@ from netfold.homomorphic.codecs.auto import Auto
 from netfold.homomorphic.codecs.dense.kinds import DenseExact, FixedPoint, Uncompressed
 from netfold.homomorphic.message import Holders, Merge, Merged, Message, Scaling, Words
 from netfold.homomorphic.numbers.exponents import block_exponents
-from netfold.sim.checks.rounds import Findings, Operation, examine
+from netfold.sim.checks.rounds import Findings, Operation
 from netfold.sim.engine.interface import Overflow
 from tests.reference.codecs.sums import right_merge
+from tests.sim.checks.wholes import examine
 from tests.sim.exchanges import INTEGER_MERGES, messages_of, scaled_messages
 
 MAX, MIN = 2**31 - 1, -(2**31)
