@@ -36,7 +36,7 @@ from netfold.homomorphic.codec import Codec, Decoded, EncodeError, Encoder, Prom
 from netfold.homomorphic.fold import Folded, LockStepError, Order, fold
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.message import WORD_BITS, Gradient
-from netfold.homomorphic.promises import Drift, count_inexact, largest_bias
+from netfold.homomorphic.oracle.promises import Drift, count_inexact, largest_bias
 from netfold.homomorphic.round import Note, NoteKind, Round
 
 __all__ = ["PATTERNS", "VALUES", "check_codec", "check_round", "support", "values"]

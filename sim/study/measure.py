@@ -15,7 +15,7 @@ from netfold.homomorphic.bounds import whole_bound
 from netfold.homomorphic.codec import DecodeError, EncodeError
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.message import Gradient
-from netfold.homomorphic.oracle import ExactSums, exact_sums
+from netfold.homomorphic.oracle.sums import ExactSums, exact_sums
 from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.sim.checks.rounds.sums import error_over_bound
 from netfold.sim.errors import RunError

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from netfold.homomorphic.bounds import PART_ELEMENTS, sums_of_parts
 from netfold.homomorphic.codec import Codec, Promise
 from netfold.homomorphic.message import Gradient, Holders
-from netfold.homomorphic.promises import Drift, count_inexact
+from netfold.homomorphic.oracle.promises import Drift, count_inexact
 from netfold.sim.checks.codec_notes import Exempt
 from netfold.sim.checks.rounds import kernels
 from netfold.sim.checks.rounds.losses import Loss

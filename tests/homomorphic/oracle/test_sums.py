@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.oracle import exact_sums, rounded_sum
+from netfold.homomorphic.oracle.sums import exact_sums, rounded_sum
 from tests.examples import examples
 
 LARGEST = float(np.finfo(np.float32).max)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import PART_ELEMENTS, Doubles
 from netfold.homomorphic.message import Gradient
-from netfold.homomorphic.oracle import rounded_sums
+from netfold.homomorphic.oracle.sums import rounded_sums
 
 FALSE_ALARMS_MAX = 1e-7  # probability that an unbiased codec fails in a run
 _STATISTICS = 2  # of each stretch: the errors, and their part along the ideal

@@ -1,0 +1,159 @@
+"""Codec `topk`: the largest elements of each worker, gathered by all.
+
+Each worker sends the indices and values of its own largest elements, so messages cannot be merged on the way.
+Every worker adds up all of them, in rank order. After Aji and Heafield, "Sparse communication for distributed
+gradient descent", EMNLP 2017; with error feedback as in Stich et al., "Sparsified SGD with memory", NeurIPS
+2018.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netfold.homomorphic.bounds import ErrorBound, FloatAddBound
+from netfold.homomorphic.codec import (
+    BitsPerElement,
+    Codec,
+    Decoded,
+    DecodeError,
+    EncodeError,
+    Encoder,
+    Exchange,
+    Origin,
+    register,
+)
+from netfold.homomorphic.feedback import STATE_BYTES, with_feedback
+from netfold.homomorphic.message import Gradient, Merge, Message, Words, Work
+from netfold.homomorphic.numbers.refusals import not_finite
+from netfold.homomorphic.round import Round
+
+ENTRY_BYTES = 8  # an index and a value
+
+
+def check_share(share: float) -> None:
+    """Reject a share of elements that is not above 0 and at most 1.
+
+    Raises
+    ------
+    ValueError
+        It is not.
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"share is {share}: must be above 0 and at most 1, 0.01 is usual")
+
+
+def count_of(share: float, elements: int) -> int:
+    """How many of some elements are a share of them: at least one, if there are any."""
+    return min(elements, max(1, math.ceil(share * elements)))
+
+
+@register
+@dataclass(frozen=True)
+class TopK(Codec):
+    """The largest elements of each worker, as indices and values that all workers gather.
+
+    share: elements that a worker sends, of all; at least one of each part.
+    of: tensor (a share of every tensor), bucket (a share of the whole bucket).
+    feedback: whether a worker adds what it did not send to its next gradient.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
+    kind: ClassVar[str] = "topk"
+    origin: ClassVar[Origin] = Origin("published", "Aji and Heafield, EMNLP 2017; Stich et al., NeurIPS 2018")
+    merges: ClassVar[frozenset[Merge]] = frozenset({Merge.GATHER})
+
+    share: float = 0.01
+    of: Literal["tensor", "bucket"] = "tensor"
+    feedback: bool = True
+
+    def __post_init__(self) -> None:
+        check_share(self.share)
+
+    def worker(self, rank: int, workers: int, seed: int) -> Encoder:
+        """Encoder of one worker, with its residual."""
+        return with_feedback(TopKEncoder(self), self.feedback)
+
+    def error_bound(self, contributions: Sequence[Gradient]) -> ErrorBound:
+        """The bound of float32 additions of the values that were sent."""
+        return FloatAddBound(len(contributions))
+
+    def bits_per_element(self, workers: int) -> BitsPerElement:
+        """Indices and values of one worker up, those of all others down."""
+        own = 8 * ENTRY_BYTES * self.share
+        return BitsPerElement(own, (workers - 1) * own)
+
+    @property
+    def state_bytes(self) -> int:
+        """The residual."""
+        return STATE_BYTES if self.feedback else 0
+
+
+@dataclass(frozen=True)
+class TopKEncoder(Encoder):
+    """One worker's side."""
+
+    codec: TopK
+
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        """Send the largest elements, add up those of all workers.
+
+        Raises
+        ------
+        EncodeError
+            An element is NaN or infinite.
+        DecodeError
+            A message names an element twice, or one that does not exist.
+        """
+        chosen = self._chosen(gradient, round)
+        words = np.concatenate([chosen.astype(np.uint32), gradient[chosen].view(np.uint32)])
+        # The selection reads all magnitudes twice: for the smallest that is sent, and for the elements.
+        work = Work(2 * gradient.nbytes, words.nbytes)
+        decode_work = Work(round.workers * words.nbytes, round.workers * words.nbytes // 2 + gradient.nbytes)
+        (merged,) = yield (Message(words, Merge.GATHER, "largest", work, decode_work=decode_work),)
+        total = np.zeros(gradient.size, np.float32)
+        for rank, part in enumerate(merged.parts):
+            _add_entries(part, rank, total)
+        contribution = np.zeros(gradient.size, np.float32)
+        contribution[chosen] = gradient[chosen]
+        return Decoded(total, contribution)
+
+    def _chosen(self, gradient: Gradient, round: Round) -> NDArray[np.int64]:
+        """The elements to send, in ascending order."""
+        if not np.isfinite(gradient).all():
+            raise EncodeError(not_finite(gradient))
+        share = self.codec.share
+        if self.codec.of == "bucket":
+            return largest(gradient, count_of(share, gradient.size))
+        parts = [
+            tensor.start + largest(gradient[tensor.place], count_of(share, tensor.elements))
+            for tensor in round.tensors_of(gradient)
+        ]
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+def largest(values: Gradient, count: int) -> NDArray[np.int64]:
+    """The `count` elements of the largest magnitude, in ascending order; the first of equal ones."""
+    if count == 0:
+        return np.empty(0, np.int64)
+    magnitudes = np.abs(values)
+    least = np.partition(magnitudes, values.size - count)[values.size - count]
+    above, equal = np.flatnonzero(magnitudes > least), np.flatnonzero(magnitudes == least)
+    return np.sort(np.concatenate([above, equal[: count - above.size]]))
+
+
+def _add_entries(part: Words, rank: int, total: Gradient) -> None:
+    """Add one worker's entries: indices, then values."""
+    if part.size % 2:
+        raise DecodeError(
+            f"worker {rank}'s message has {part.size} words: indices and values need an even number"
+        )
+    elements, values = np.split(part, 2)
+    if elements.size and not (elements[-1] < total.size and (elements[1:] > elements[:-1]).all()):
+        raise DecodeError(f"worker {rank}'s indices are not ascending elements of {total.size}")
+    total[elements] += values.view(np.float32)
