@@ -28,6 +28,7 @@ from netfold.homomorphic.codec import (
     Decoded,
     Encoder,
     Exchange,
+    Origin,
     Promise,
     State,
     advance,
@@ -64,6 +65,7 @@ class Auto(Codec):
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
     kind: ClassVar[str] = "auto"
+    origin: ClassVar[Origin] = Origin("ours", "")
 
     values: Values = "block_exponent"
     latency_us: float | None = None

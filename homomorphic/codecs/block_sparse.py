@@ -23,7 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import ErrorBound
-from netfold.homomorphic.codec import Codec, Decoded, DecodeError, Encoder, Exchange, Promise, register
+from netfold.homomorphic.codec import (
+    Codec,
+    Decoded,
+    DecodeError,
+    Encoder,
+    Exchange,
+    Origin,
+    Promise,
+    register,
+)
 from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
 from netfold.homomorphic.index.members import (
     WorkerBucket,
@@ -70,6 +79,7 @@ class BlockSparse(Codec):
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
     kind: ClassVar[str] = "block_sparse"
+    origin: ClassVar[Origin] = Origin("reconstructed", "OmniReduce: Fei et al., SIGCOMM 2021")
 
     values: Values = "block_exponent"
     blocks: Announcement = "lookahead"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -85,7 +86,7 @@ class HalfAdd:
     def split(self, words: Words, count: int) -> list[Words]:
         """Ranges of words of nearly equal length."""
         bounds = [words.size * index // count for index in range(count + 1)]
-        return [words[first:last] for first, last in zip(bounds, bounds[1:], strict=False)]
+        return [words[first:last] for first, last in pairwise(bounds)]
 
     def merge(self, accumulated: Words, arriving: Words, hop: Hop) -> Words:
         """The sums, each rounded to a half."""

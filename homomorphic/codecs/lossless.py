@@ -43,6 +43,7 @@ from netfold.homomorphic.codec import (
     Decoded,
     Encoder,
     Exchange,
+    Origin,
     Promise,
     State,
     part_of,
@@ -94,6 +95,7 @@ class Lossless(Codec):
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
     kind: ClassVar[str] = "lossless"
+    origin: ClassVar[Origin] = Origin("published", "Li et al., arXiv 2402.07529")
 
     setting: Setting = "repaired"
     schedule: Schedule = "staged"

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import ErrorBound
-from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Promise, State, register
+from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Origin, Promise, State, register
 from netfold.homomorphic.index.bits import WORD_ELEMENTS
 from netfold.homomorphic.index.members import (
     WorkerBucket,
@@ -58,6 +58,9 @@ class Packed(Codec):
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
     kind: ClassVar[str] = "packed"
+    origin: ClassVar[Origin] = Origin(
+        "reconstructed", "the bitmap of S2 Reducer, arXiv 2110.02140, without its sketch"
+    )
 
     values: Values = "block_exponent"
     index: IndexKind = "flat"

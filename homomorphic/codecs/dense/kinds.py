@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from netfold.homomorphic.bounds import ErrorBound
 from netfold.homomorphic.carrier import Carrier
-from netfold.homomorphic.codec import Codec, Promise, register
+from netfold.homomorphic.codec import Codec, Origin, Promise, register
 from netfold.homomorphic.codecs.dense.encoders import (
     AgreedEncoder,
     BlockEncoder,
@@ -79,6 +79,7 @@ class Dense(Family):
     """
 
     kind: ClassVar[str] = "dense"
+    origin: ClassVar[Origin] = Origin("ours", "")
 
     values: DenseValues = "block_exponent"
     block_elements: int | None = None
@@ -141,6 +142,7 @@ class Uncompressed(Family):
     """Dense float32 gradients; the sum depends on the order of the network's additions. No options."""
 
     kind: ClassVar[str] = "none"
+    origin: ClassVar[Origin] = Origin("published", "the baseline of all")
 
     @property
     def setting(self) -> Dense:
@@ -159,6 +161,9 @@ class FixedPoint(Family):
     """
 
     kind: ClassVar[str] = "fixed_point"
+    origin: ClassVar[Origin] = Origin(
+        "published", "SwitchML: Sapio et al., NSDI 2021; with a factor, ATP: Lao et al., NSDI 2021"
+    )
 
     block_elements: int | None = None
     factor: float | None = None
@@ -192,6 +197,7 @@ class DenseExact(Family):
     """
 
     kind: ClassVar[str] = "exact"
+    origin: ClassVar[Origin] = Origin("ours", "")
 
     block_elements: int = _DIGITS_ELEMENTS
 

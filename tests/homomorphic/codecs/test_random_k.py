@@ -1,0 +1,109 @@
+"""Codec `random_k`: the same elements everywhere, others in every round."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from netfold.homomorphic.bounds import Sums
+from netfold.homomorphic.codec import Codec, Promise
+from netfold.homomorphic.codecs.random_k import RandomK
+from netfold.homomorphic.fold import Folded, fold
+from netfold.homomorphic.kernels import purposes
+from netfold.homomorphic.message import Gradient, Merge
+from netfold.homomorphic.round import Round
+
+ELEMENTS = 1000
+
+
+def once(codec: Codec, gradients: list[Gradient], step: int = 0, seed: int = 1) -> Folded:
+    workers = len(gradients)
+    encoders = [codec.worker(rank, workers, 0) for rank in range(workers)]
+    return fold(encoders, gradients, Round(step, 0, workers, seed))
+
+
+def chosen_plain(elements: int, count: int, seed: int, step: int, bucket: int) -> list[int]:
+    """The elements with the smallest hashes; splitmix64 in plain Python."""
+    mask = 2**64 - 1
+
+    def splitmix64(x: int) -> int:
+        z = (x + 0x9E3779B97F4A7C15) & mask
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
+        return z ^ (z >> 31)
+
+    key = splitmix64(seed)
+    for value in (purposes.RANDOM_K, step, bucket):
+        key = splitmix64(key ^ value)
+    return sorted(sorted(range(elements), key=lambda i: splitmix64((key + i) & mask))[:count])
+
+
+@pytest.mark.parametrize(("share", "elements"), [(0.01, 1000), (0.3, 77), (1.0, 65), (0.5, 1)])
+def test_the_elements_are_those_of_the_smallest_hashes(share: float, elements: int) -> None:
+    gradients = [np.full(elements, rank + 1, np.float32) for rank in range(3)]
+    found = once(RandomK(share), gradients, step=5, seed=9)
+    chosen = chosen_plain(elements, max(1, math.ceil(share * elements)), 9, 5, 0)
+
+    assert np.flatnonzero(found.decoded[0]).tolist() == chosen
+    assert {float(value) for value in found.decoded[2][chosen]} == {6.0}
+    assert found.messages[0][0][0].words.size == len(chosen)
+    assert found.messages[0][0][0].merge is Merge.FLOAT_ADD
+
+
+def test_every_element_is_sent_equally_often() -> None:
+    """In 400 rounds of 10 %: 40 times each, give or take."""
+    ones = [np.ones(ELEMENTS, np.float32)]
+    counts = sum(once(RandomK(0.1), ones, step=step).decoded[0] for step in range(400))
+
+    assert isinstance(counts, np.ndarray)
+    assert counts.sum() == 400 * 100
+    deviation = math.sqrt(400 * 0.1 * 0.9)
+    assert np.abs(counts - 40).max() < 6 * deviation
+    assert 0.85 < counts.std() / deviation < 1.15
+
+
+def test_it_keeps_what_it_does_not_send() -> None:
+    codec = RandomK(0.1)
+    encoder = codec.worker(0, 1, 0)
+    gradient = np.arange(1, 101, dtype=np.float32)
+
+    first = fold([encoder], [gradient], Round(0, 0, 1, 1))
+    second = fold([encoder], [np.zeros(100, np.float32)], Round(1, 0, 1, 1))
+
+    sent = np.flatnonzero(first.decoded[0])
+    again = np.flatnonzero(second.decoded[0])
+    assert not set(sent) & set(again)
+    assert second.decoded[0][again].tolist() == gradient[again].tolist()
+
+
+@pytest.mark.parametrize("values", ["float32", "block_exponent", "exact"])
+def test_unbiased_sums_are_right_on_average(values: str) -> None:
+    random = np.random.default_rng(3)
+    gradients = [random.standard_normal(ELEMENTS).astype(np.float32) for _ in range(4)]
+    codec = RandomK(0.25, unbiased=True, values=values)  # type: ignore[arg-type]
+    rounds = 600
+
+    totals = np.mean([once(codec, gradients, step=step).decoded[0] for step in range(rounds)], axis=0)
+
+    true = np.sum(gradients, axis=0, dtype=np.float64)
+    deviation = np.sqrt(3 * true**2 / rounds)  # (scale − 1) · Σ² of one round
+    assert np.abs(totals - true).max() <= (6 * deviation + 1e-5).max()
+    assert (np.abs(totals - true) <= 6 * deviation + 1e-5).all()
+    assert 0.9 < np.sqrt(np.mean(((totals - true) / deviation) ** 2)) < 1.1
+    variance = codec.variance(gradients).of(Sums(0, true, np.sum(np.abs(gradients), axis=0)))
+    assert np.allclose(variance, 3 * true**2, rtol=1e-2, atol=1e-6)
+
+
+def test_promises_and_defaults() -> None:
+    assert RandomK().promise is Promise.BOUNDED
+    assert RandomK(values="exact").promise is Promise.EXACT
+    assert RandomK(unbiased=True).promise is Promise.UNBIASED
+    assert [RandomK().has_feedback, RandomK(unbiased=True).has_feedback] == [True, False]
+    assert [RandomK().state_bytes, RandomK(feedback=False).state_bytes] == [4, 0]
+
+
+def test_feedback_and_unbiased_exclude_each_other() -> None:
+    with pytest.raises(ValueError, match="feedback and unbiased exclude each other"):
+        RandomK(unbiased=True, feedback=True)
