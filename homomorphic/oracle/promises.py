@@ -80,7 +80,6 @@ def largest_bias(drifts: dict[int, Drift]) -> Bias:
     for bucket, drift in drifts.items():
         linear = log * drift.largest / 3
         allowed = linear + np.sqrt(linear**2 + 2 * log * drift.variances)
-        allowed += np.finfo(np.float64).eps * np.abs(drift.sums)
         over: NDArray[np.float64] = np.divide(
             np.abs(drift.sums), allowed, out=np.where(drift.sums == 0, 0.0, np.inf), where=allowed > 0
         )
