@@ -25,6 +25,8 @@ class CodecDescription:
 
     kind: str
     meaning: str
+    status: str  # published, reconstructed or ours
+    source: str  # paper or repository; empty: none
     options: tuple[CodecOption, ...]
 
 
@@ -44,7 +46,7 @@ def _describe(kind: str, codec: Any) -> CodecDescription:
         )
         for field in fields(codec)
     )
-    return CodecDescription(kind, meaning, options)
+    return CodecDescription(kind, meaning, codec.origin.status, codec.origin.source, options)
 
 
 def _docstring(text: str) -> tuple[str, dict[str, str]]:

@@ -47,7 +47,8 @@ def codecs_list(context: typer.Context, as_json: Json = False) -> None:
         print_json({"codecs": [asdict(codec) for codec in listing()]})
         return
     for codec in listing():
-        entries = [("", f"{codec.kind}: {codec.meaning}")]
+        source = f"; {codec.source}" if codec.source else ""
+        entries = [("", f"{codec.kind} ({codec.status}{source}): {codec.meaning}")]
         for option in codec.options:
             default = "" if option.is_required else f"={json.dumps(option.default)}"
             entries.append(("  ", f"{option.name}{default}: {option.meaning}"))
