@@ -58,8 +58,8 @@ def test_codecs_are_listed_with_meanings_and_defaults() -> None:
     text = run_netfold("codecs").stdout
 
     assert (
-        "fixed_point: Dense gradients as int32 words with an agreed exponent per block, or with a constant\n"
-        "    factor.\n"
+        "fixed_point (published; SwitchML, NSDI 2021; with a factor, ATP, NSDI 2021): Dense gradients as\n"
+        "    int32 words with an agreed exponent per block, or with a constant factor.\n"
         "  block_elements=null: elements that share an exponent; "
     ) in text
     assert (
@@ -76,6 +76,8 @@ def test_codecs_are_listed_as_json() -> None:
 
     assert listed["none"]["options"] == []
     assert listed["none"]["meaning"].startswith("Dense float32 gradients; ")
+    assert {codec["status"] for codec in listed.values()} == {"published", "reconstructed", "ours"}
+    assert listed["block_sparse"]["source"] == "OmniReduce: Fei et al., SIGCOMM 2021"
     assert listed["fixed_point"]["options"][1] == {
         "name": "factor",
         "default": None,
