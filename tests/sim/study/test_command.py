@@ -58,8 +58,9 @@ def test_codecs_are_listed_with_meanings_and_defaults() -> None:
     text = run_netfold("codecs").stdout
 
     assert (
-        "fixed_point (published; SwitchML, NSDI 2021; with a factor, ATP, NSDI 2021): Dense gradients as\n"
-        "    int32 words with an agreed exponent per block, or with a constant factor.\n"
+        "fixed_point (published; SwitchML: Sapio et al., NSDI 2021; with a factor, ATP: Lao et al., NSDI\n"
+        "    2021): Dense gradients as int32 words with an agreed exponent per block, or with a constant\n"
+        "    factor.\n"
         "  block_elements=null: elements that share an exponent; "
     ) in text
     assert (
