@@ -264,11 +264,22 @@ def _with(mapping: Node, key: str, child: Node) -> Node:
 
 
 def _expand(settings: Node) -> Node:
-    """Settings with `workers: 8` written out as `workers: {count: 8}`."""
-    workers = settings.children.get("workers")
-    if workers is None or isinstance(workers.value, Mapping | tuple | None):
+    """Settings with short forms written out, so that they merge with long ones.
+
+    `workers: 8` is `workers: {count: 8}`; of a workload, `bucket: 8KiB` is
+    `fusion: {kind: size, bytes: 8KiB}`.
+    """
+    workers, workload = settings.children.get("workers"), settings.children.get("workload")
+    if workers is not None and not isinstance(workers.value, Mapping | tuple | None):
+        settings = _with(settings, "workers", replace(workers, value={"count": workers}))
+    if workload is None or "bucket" not in workload.children or "fusion" in workload.children:
         return settings
-    return _with(settings, "workers", replace(workers, value={"count": workers}))
+    children = dict(workload.children)
+    bucket = children.pop("bucket")
+    kind = replace(bucket, value="one" if bucket.value is None else "size")
+    options = {"kind": kind} if bucket.value is None else {"kind": kind, "bytes": bucket}
+    fusion = replace(bucket, value=options)
+    return _with(settings, "workload", replace(workload, value={**children, "fusion": fusion}))
 
 
 def _only(mapping: Node, keys: Sequence[str]) -> Node:
