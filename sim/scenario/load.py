@@ -32,6 +32,7 @@ _SETTINGS = tuple(Settings.model_fields)
 _JOB_SECTIONS = tuple(JobSections.model_fields)
 _KEYS = (*_HEADER, *_SETTINGS, "variants")
 _NAMELESS = "x"  # placeholder for a missing name
+_EITHER = {"elements": "tensors", "tensors": "elements"}  # of a workload
 _EACH_HAS = "each {} has a name and the keys it changes"
 
 
@@ -184,7 +185,7 @@ def _by_name(items: Node, what: str, allowed: Sequence[str], mistakes: Mistakes)
 
 
 def _merged(document: Node, item: Node, mistakes: Mistakes) -> Node:
-    merged = merge(_expand(_only(document, _SETTINGS)), _expand(item))
+    merged = _merge(_only(document, _SETTINGS), item)
     whole = replace(merged, line=item.line, path=item.path)  # the location for missing sections
     return _with_jobs(whole, mistakes)
 
@@ -196,7 +197,7 @@ def _with_jobs(settings: Node, mistakes: Mistakes) -> Node:
         return settings
     common = _only(settings, _JOB_SECTIONS)
     complete = tuple(
-        replace(merge(common, _expand(job)), line=job.line, path=job.path)
+        replace(_merge(common, job), line=job.line, path=job.path)
         for job in _by_name(jobs, "job", ("start", *_JOB_SECTIONS), mistakes).values()
     )
     return _with(settings, "jobs", replace(jobs, value=complete))
@@ -226,14 +227,14 @@ def _changed(settings: Node, path: tuple[str, ...], value: Node, mistakes: Mista
     if path[0] == "jobs" and len(path) > 1:
         names, inner = _addressed_job(path, value, jobs), path[2:]
     else:
-        settings = merge(settings, _expand(override_at(settings, path, value)))
+        settings = _merge(settings, override_at(settings, path, value))
         names, inner = tuple(jobs.children) if jobs is not None else (), path
     if path[0] == "jobs" and len(path) == 1:
         return _with_jobs(settings, mistakes)
     if jobs is None or inner[0] not in ("start", *_JOB_SECTIONS):
         return settings
     changed = tuple(
-        merge(job, _expand(override_at(job, inner, value))) if name in names else job
+        _merge(job, override_at(job, inner, value)) if name in names else job
         for name, job in jobs.children.items()
     )
     return _with(settings, "jobs", replace(jobs, value=changed))
@@ -261,6 +262,20 @@ def _addressed(path: tuple[str, ...], value: Node, trees: Mapping[str, Node]) ->
 
 def _with(mapping: Node, key: str, child: Node) -> Node:
     return replace(mapping, value={**mapping.children, key: child})
+
+
+def _merge(settings: Node, changes: Node) -> Node:
+    """Settings with changes, short forms written out; where a workload changes to the other of two keys of
+    which it has one, the key it had is dropped.
+    """
+    settings, changes = _expand(settings), _expand(changes)
+    had, gets = (one.children.get("workload") for one in (settings, changes))
+    if had is not None and gets is not None:
+        dropped = {old for old, new in _EITHER.items() if new in gets.children and old not in gets.children}
+        if dropped & set(had.children):
+            kept = {key: child for key, child in had.children.items() if key not in dropped}
+            settings = _with(settings, "workload", replace(had, value=kept))
+    return merge(settings, changes)
 
 
 def _expand(settings: Node) -> Node:

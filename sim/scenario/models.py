@@ -104,8 +104,8 @@ class Synthetic(Section):
     elements: Count | None = None
     """Elements of the gradient. Without them it needs tensors."""
     tensors: TensorShapes | None = None
-    """Tensors of the gradient, which otherwise is one vector: in gradient-ready order, such as 128x64, or with a name
-    fc1.weight=128x64."""
+    """Tensors of the gradient, which otherwise is one vector: in gradient-ready order, such as 128x64, or
+    with a name fc1.weight=128x64."""
     steps: Count = 1
     """Optimizer steps."""
     density: Share = 1.0

@@ -78,7 +78,11 @@ MUTANTS: list[Mutant] = [
         "sim/workload/buckets.py",
         [W + "test_buckets.py"],
         [
-            ("a bucket is ready when its first layer is", "layers[max(own)].ready_share", "layers[min(own)].ready_share"),
+            (
+                "a bucket is ready when its first layer is",
+                "layers[max(own)].ready_share",
+                "layers[min(own)].ready_share",
+            ),
             ("buckets keep the order that was given", "sorted(partition, key=max)", "partition"),
         ],
     ),
@@ -87,7 +91,11 @@ MUTANTS: list[Mutant] = [
         [W + "test_layers.py"],
         [
             ("every tensor is a layer", "tensor.layer or tensor.name", "tensor.name"),
-            ("a layer is ready with its first tensor", "key=lambda item: item[1][-1]", "key=lambda item: item[1][0]"),
+            (
+                "a layer is ready with its first tensor",
+                "key=lambda item: item[1][-1]",
+                "key=lambda item: item[1][0]",
+            ),
         ],
     ),
     *faults(
@@ -103,9 +111,17 @@ MUTANTS: list[Mutant] = [
         [W + "training/test_facts.py"],
         [
             ("weights are kept as the model changes them", "{name: weights.copy() for", "{name: weights for"),
-            ("updates are scaled", "step = total[part] if rate is None else rate", "step = 0.1 * total[part] if rate is None else rate"),
+            (
+                "updates are scaled",
+                "step = total[part] if rate is None else rate",
+                "step = 0.1 * total[part] if rate is None else rate",
+            ),
             ("the norm is that of the last slice", "math.fsum(squares)", "squares[-1]"),
-            ("a restart keeps what workers kept", "self._now, self._kept, self.update_norm = None, {}, None", "self._now, self.update_norm = None, None"),
+            (
+                "a restart keeps what workers kept",
+                "self._now, self._kept, self.update_norm = None, {}, None",
+                "self._now, self.update_norm = None, None",
+            ),
         ],
     ),
     *faults(

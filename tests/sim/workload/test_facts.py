@@ -33,8 +33,8 @@ def codec(*needs: StepFact) -> Any:
         (
             (StepFact.KEPT_WEIGHTS, StepFact.LEARNING_RATE, StepFact.UPDATE_NORM, StepFact.ALL_BUCKETS),
             (StepFact.ALL_BUCKETS,),
-            "lazy needs the learning rate, the norm of the last update and gradients at weights that a worker "
-            "has kept, a study does not know them",
+            "lazy needs the learning rate, the norm of the last update and gradients at weights that a "
+            "worker has kept, a study does not know them",
         ),
     ],
 )

@@ -29,11 +29,10 @@ def layers_of(elements: list[int]) -> list[Layer]:
 def by_size(elements: list[int], bucket_bytes: int) -> list[list[int]]:
     """Close a bucket with the layer that fills it."""
     buckets: list[list[int]] = [[]]
-    for index, size in enumerate(elements):
+    for index in range(len(elements)):
         buckets[-1].append(index)
         if 4 * sum(elements[one] for one in buckets[-1]) >= bucket_bytes and index + 1 < len(elements):
             buckets.append([])
-    assert size > 0
     return buckets
 
 

@@ -23,7 +23,7 @@ from netfold.sim.workload.training.workload import TrainingWorkload
 RATE, WORKERS = 0.3, 3
 
 
-def made(digits: Digits, fusion: Fusion = ByLayer(), seed: int = 7) -> TrainingWorkload:  # noqa: B008
+def made(digits: Digits, fusion: Fusion = ByLayer(), seed: int = 7) -> TrainingWorkload:
     return TrainingWorkload(DigitsTask(digits, 16, WORKERS, seed), WORKERS, RATE, fusion, seed)
 
 
@@ -226,7 +226,7 @@ def test_a_state_of_something_else_is_refused(digits: Digits) -> None:
             "the state is of another model: weights.9.bias has shape (3,), must be None",
         ),
     ):
-        with pytest.raises(ValueError) as caught:  # noqa: PT011  the message is compared
+        with pytest.raises(ValueError) as caught:
             workload.restore(wrong)
 
         assert str(caught.value) == message

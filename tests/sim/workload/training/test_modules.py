@@ -70,7 +70,7 @@ class Again(nn.Module):
 
 
 class OwnParameters(nn.Module):
-    """A model with a parameter that is no module's, and attention, whose last matrix is not run as a module."""
+    """A model with a parameter that is no module's, and attention, whose last matrix runs as no module."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -164,7 +164,7 @@ def test_watching_leaves_no_hooks() -> None:
 
 
 def test_operations_of_the_backward_pass_by_layer() -> None:
-    """A linear layer takes 2·batch·inputs·outputs for its weights, and as many for its inputs but the first."""
+    """2·batch·inputs·outputs for the weights of a layer, and as many for its inputs, except the first."""
     model = nn.Sequential(nn.Linear(7, 5), nn.ReLU(), nn.Linear(5, 3))
     found = probe(model, lambda: model(torch.ones(4, 7)).square().sum())
     tensors = placed(
