@@ -19,7 +19,7 @@ from netfold.sim.files.foreign import UnreadableError, text_of
 from netfold.sim.keys.fields import is_name
 from netfold.sim.keys.section import Section
 from netfold.sim.scenario.explain import explain, missing_key, unknown_key, without_consequences
-from netfold.sim.scenario.merge import merge, override_at, parse_set
+from netfold.sim.scenario.merge import merge, merge_settings, override_at, parse_set, with_child
 from netfold.sim.scenario.models import Header, JobSections, Settings, Variant
 from netfold.sim.scenario.node import COMMAND_LINE, Node, duplicate_hint, parse
 from netfold.sim.scenario.profiles import custom_profiles, with_profile_files
@@ -32,7 +32,6 @@ _SETTINGS = tuple(Settings.model_fields)
 _JOB_SECTIONS = tuple(JobSections.model_fields)
 _KEYS = (*_HEADER, *_SETTINGS, "variants")
 _NAMELESS = "x"  # placeholder for a missing name
-_EITHER = {"elements": "tensors", "tensors": "elements"}  # of a workload
 _EACH_HAS = "each {} has a name and the keys it changes"
 
 
@@ -151,7 +150,7 @@ def _items(document: Node, mistakes: Mistakes) -> dict[str, Node]:
         )  # otherwise it is a mistake already
         item = _only(document, ())
         return {
-            str(named.value) if named else _NAMELESS: _with(
+            str(named.value) if named else _NAMELESS: with_child(
                 item, "name", named or replace(item, value=_NAMELESS)
             )
         }
@@ -185,7 +184,7 @@ def _by_name(items: Node, what: str, allowed: Sequence[str], mistakes: Mistakes)
 
 
 def _merged(document: Node, item: Node, mistakes: Mistakes) -> Node:
-    merged = _merge(_only(document, _SETTINGS), item)
+    merged = merge_settings(_only(document, _SETTINGS), item)
     whole = replace(merged, line=item.line, path=item.path)  # the location for missing sections
     return _with_jobs(whole, mistakes)
 
@@ -197,10 +196,10 @@ def _with_jobs(settings: Node, mistakes: Mistakes) -> Node:
         return settings
     common = _only(settings, _JOB_SECTIONS)
     complete = tuple(
-        replace(_merge(common, job), line=job.line, path=job.path)
+        replace(merge_settings(common, job), line=job.line, path=job.path)
         for job in _by_name(jobs, "job", ("start", *_JOB_SECTIONS), mistakes).values()
     )
-    return _with(settings, "jobs", replace(jobs, value=complete))
+    return with_child(settings, "jobs", replace(jobs, value=complete))
 
 
 def _change(
@@ -227,17 +226,17 @@ def _changed(settings: Node, path: tuple[str, ...], value: Node, mistakes: Mista
     if path[0] == "jobs" and len(path) > 1:
         names, inner = _addressed_job(path, value, jobs), path[2:]
     else:
-        settings = _merge(settings, override_at(settings, path, value))
+        settings = merge_settings(settings, override_at(settings, path, value))
         names, inner = tuple(jobs.children) if jobs is not None else (), path
     if path[0] == "jobs" and len(path) == 1:
         return _with_jobs(settings, mistakes)
     if jobs is None or inner[0] not in ("start", *_JOB_SECTIONS):
         return settings
     changed = tuple(
-        _merge(job, override_at(job, inner, value)) if name in names else job
+        merge_settings(job, override_at(job, inner, value)) if name in names else job
         for name, job in jobs.children.items()
     )
-    return _with(settings, "jobs", replace(jobs, value=changed))
+    return with_child(settings, "jobs", replace(jobs, value=changed))
 
 
 def _addressed_job(path: tuple[str, ...], value: Node, jobs: Node | None) -> tuple[str, ...]:
@@ -258,43 +257,6 @@ def _addressed(path: tuple[str, ...], value: Node, trees: Mapping[str, Node]) ->
     if path[1] not in trees:
         raise value.error(f"there is no variant {path[1]!r}", f"variants: {', '.join(trees)}")
     return path[1:2]
-
-
-def _with(mapping: Node, key: str, child: Node) -> Node:
-    return replace(mapping, value={**mapping.children, key: child})
-
-
-def _merge(settings: Node, changes: Node) -> Node:
-    """Settings with changes, short forms written out; where a workload changes to the other of two keys of
-    which it has one, the key it had is dropped.
-    """
-    settings, changes = _expand(settings), _expand(changes)
-    had, gets = (one.children.get("workload") for one in (settings, changes))
-    if had is not None and gets is not None:
-        dropped = {old for old, new in _EITHER.items() if new in gets.children and old not in gets.children}
-        if dropped & set(had.children):
-            kept = {key: child for key, child in had.children.items() if key not in dropped}
-            settings = _with(settings, "workload", replace(had, value=kept))
-    return merge(settings, changes)
-
-
-def _expand(settings: Node) -> Node:
-    """Settings with short forms written out, so that they merge with long ones.
-
-    `workers: 8` is `workers: {count: 8}`; of a workload, `bucket: 8KiB` is
-    `fusion: {kind: size, bytes: 8KiB}`.
-    """
-    workers, workload = settings.children.get("workers"), settings.children.get("workload")
-    if workers is not None and not isinstance(workers.value, Mapping | tuple | None):
-        settings = _with(settings, "workers", replace(workers, value={"count": workers}))
-    if workload is None or "bucket" not in workload.children or "fusion" in workload.children:
-        return settings
-    children = dict(workload.children)
-    bucket = children.pop("bucket")
-    kind = replace(bucket, value="one" if bucket.value is None else "size")
-    options = {"kind": kind} if bucket.value is None else {"kind": kind, "bytes": bucket}
-    fusion = replace(bucket, value=options)
-    return _with(settings, "workload", replace(workload, value={**children, "fusion": fusion}))
 
 
 def _only(mapping: Node, keys: Sequence[str]) -> Node:
