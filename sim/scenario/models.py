@@ -63,7 +63,11 @@ def _read_tensors(items: tuple[str | int, ...] | None) -> tuple[str | int, ...] 
 
 TensorShapes = Annotated[
     tuple[
-        Annotated[str | int, WithJsonSchema({"type": ["string", "integer"], "pattern": SHAPE_PATTERN})], ...
+        Annotated[
+            str | int,
+            WithJsonSchema({"type": ["string", "integer"], "pattern": f"^{SHAPE_PATTERN}$", "minimum": 1}),
+        ],
+        ...,
     ],
     Field(min_length=1),
     AfterValidator(_read_tensors),

@@ -7,6 +7,7 @@ parameters) belong to it.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
@@ -15,6 +16,7 @@ from typing import NamedTuple
 from netfold.homomorphic.round import Tensor
 
 FLOAT_BYTES = 4
+ELEMENTS_MAX = 2**53  # of all tensors: the largest whole number that YAML gives exactly
 
 Shape = tuple[int, ...]
 
@@ -78,9 +80,11 @@ def read_tensors(items: Sequence[str | int]) -> tuple[Tensor, ...]:
     Raises
     ------
     ValueError
-        An item is no shape, a name appears twice, or only some have names; a hint is on the second line.
+        An item is no shape, a name appears twice, only some have names, or there are too many elements; a
+        hint is on the second line.
     """
-    names, shapes = [], []
+    names: list[str] = []
+    shapes: list[Shape] = []
     for item in items:
         text = str(item)
         if isinstance(item, bool) or not re.fullmatch(SHAPE_PATTERN, text):
@@ -88,6 +92,8 @@ def read_tensors(items: Sequence[str | int]) -> tuple[Tensor, ...]:
         name, _, shape = text.rpartition("=")
         names.append(name)
         shapes.append(tuple(map(int, shape.split("x"))))
+    if (elements := sum(map(math.prod, shapes))) > ELEMENTS_MAX:
+        raise ValueError(f"the tensors have {elements:,} elements\nuse {ELEMENTS_MAX:,} at most")
     return named_tensors(names, shapes) if any(names) else unnamed_tensors(shapes)
 
 
@@ -128,7 +134,7 @@ def given_tensors(shapes: Mapping[str, Shape] | Sequence[Shape | str | int] | st
     if isinstance(shapes, Mapping):
         return read_tensors([f"{name}={_text(shape)}" for name, shape in shapes.items()])
     items: Sequence[Shape | str | int] = shapes.split(",") if isinstance(shapes, str) else shapes
-    return read_tensors([item if isinstance(item, str | int) else _text(item) for item in items])
+    return read_tensors([_text(item) if isinstance(item, tuple | list) else item for item in items])
 
 
 def _text(shape: Shape) -> str:

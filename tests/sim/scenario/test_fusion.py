@@ -57,6 +57,14 @@ def test_rules_and_their_short_form(tmp_path: Path, text: str, rule: Fusion) -> 
     Draft202012Validator(schema()).validate(YAML(typ="safe", pure=True).load(workload(text)))
 
 
+@pytest.mark.parametrize("item", ["3x", "0", "x3", "a=", "3 x 4", "[3, 4]"])
+def test_the_schema_refuses_what_is_no_tensor(item: str) -> None:
+    validator = Draft202012Validator(schema())
+
+    assert not validator.is_valid(YAML(typ="safe").load(workload(f"kind: synthetic\ntensors: [{item}]")))
+    assert validator.is_valid(YAML(typ="safe").load(workload("kind: synthetic\ntensors: [a=3x4, b=3]")))
+
+
 def test_the_short_form_merges_as_the_long_one(tmp_path: Path) -> None:
     """A variant or the command line may say the other than the file."""
     short = workload("kind: synthetic\nelements: 10\nbucket: 8KiB")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from netfold.homomorphic.round import Tensor
@@ -31,6 +32,7 @@ def test_python_may_give_shapes_texts_and_mappings() -> None:
     texts = given_tensors("128x64,128,10x128,10")
 
     assert given_tensors([(128, 64), (128,), "10x128", 10]) == texts
+    assert given_tensors([np.empty((128, 64)).shape, [128], "10x128", np.int64(10)]) == texts  # type: ignore[list-item]  # they work too
     assert given_tensors({"a.weight": (2, 3), "a.bias": (2,)}) == read_tensors(["a.weight=2x3", "a.bias=2"])
 
 
@@ -46,6 +48,11 @@ def test_python_may_give_shapes_texts_and_mappings() -> None:
         ([True], "cannot read the tensor 'True'"),
         (["3 x 4"], "cannot read the tensor '3 x 4'"),
         (["=3"], "cannot read the tensor '=3'"),
+        (["3,4"], "cannot read the tensor '3,4'"),
+        (
+            [f"{2**30}x{2**23}", 1],
+            "the tensors have 9,007,199,254,740,993 elements\nuse 9,007,199,254,740,992 at most",
+        ),
         (["a=3", "a=4"], "the name 'a' appears twice\ngive each tensor a name of its own"),
         (["a=3", "4x5"], "the tensor 4x5 has no name, others have one\nname all tensors, or none"),
     ],
@@ -55,6 +62,12 @@ def test_wrong_tensors_are_reported(items: list[str | int], message: str) -> Non
         read_tensors(items)
 
     assert str(caught.value).startswith(message)
+
+
+def test_as_many_elements_as_there_may_be() -> None:
+    (found,) = read_tensors([f"{2**30}x{2**23}"])
+
+    assert found.elements == 2**53
 
 
 def test_layers_come_in_the_order_of_their_last_tensor() -> None:
