@@ -181,6 +181,10 @@ def all_keys() -> str:
                 members = [{**members[0], "properties": own}]
             default = f" Default: {_written(section['default'])}." if "default" in section else ""
             parts.append(_section(f"`{name}`", section["description"] + default, members))
+        if name == "workload":
+            fusion = _resolved(_members(section)[0], variant["$defs"])["properties"]["fusion"]
+            rules = [_resolved(member, variant["$defs"]) for member in _members(fusion)]
+            parts.append(_section("`workload.fusion`", fusion["description"], rules))
         if name == "collective":
             custom_frame = variant["$defs"]["CustomFrame"]
             parts.append(_section("`collective.frame`, if it is your own", "", [custom_frame]))
@@ -228,7 +232,7 @@ def _value(option: Any) -> str:
     if "anyOf" in option:
         kinds = [_value(one) for one in option["anyOf"] if one.get("type") != "null"]
         return "share" if "share" in kinds else " or ".join(kinds)
-    if "$ref" in option:
+    if "$ref" in option or "oneOf" in option:
         return "mapping"
     if "enum" in option:
         return ", ".join(f"`{one}`" for one in option["enum"])

@@ -24,8 +24,17 @@ from netfold.sim.study.make import make_study
 from netfold.sim.study.measure import Study
 from netfold.sim.study.options import NamedCodec, read_codec, read_codecs
 from netfold.sim.study.record import CodecRecord, MessageRecord, SpeedRecord
-from netfold.sim.study.source import Source, array_source, file_source, synthetic_source
+from netfold.sim.study.source import (
+    Shapes,
+    Source,
+    array_source,
+    file_source,
+    read_shapes,
+    synthetic_source,
+)
 from netfold.sim.study.table import study_table
+from netfold.sim.workload.facts import refusal_of_needs
+from netfold.sim.workload.layers import elements_of
 
 Gradients = str | os.PathLike[str] | NDArray[np.float32]
 Several = str | float | Sequence[str | float]
@@ -84,6 +93,7 @@ def study(
     rounds: int = ROUNDS,
     seed: int = 1,
     out: str | os.PathLike[str] | None = None,
+    shapes: Shapes | None = None,
     **synthetic: Unpack[SyntheticKeys],
 ) -> Studied:
     """Study codecs on gradients, without a network: bytes, speed on this machine, errors.
@@ -93,10 +103,16 @@ def study(
     codecs
         Texts such as "packed" or "lossless:load=0.7", or a mapping of names in the tables to codecs.
     gradients
-        A file of one array, or the array: float32, (elements,) or (workers, elements). Left out, the
-        gradients are synthetic, with the keys of a scenario's synthetic workload.
+        A file of one array, or the array: float32, (elements,) or (workers, elements); or a file of several
+        named arrays, each (workers, …), which are the tensors of a gradient. Left out, the gradients are
+        synthetic, with the keys of a scenario's synthetic workload.
     out
         Parent of the study's folder, as for `netfold codecs study`; left out, nothing is written.
+    shapes
+        Shapes of the gradient's tensors, for codecs that work by tensor: (rows, columns) or "128x64", in a
+        list, or by name in a mapping. Names such as "fc1.weight" say the layer; without names a matrix begins
+        a layer, and the vectors after it belong to it. Left out, the tensors are those of the file, or
+        unknown.
 
     Raises
     ------
@@ -114,12 +130,23 @@ def study(
     )
     if not wanted:
         raise NetfoldError("no codec to study", "name one or more, such as 'packed'")
-    source = _source(gradients, synthetic, workers, seed)
+    source = _source(gradients, synthetic, workers, seed, shapes)
     out_dir = None if out is None else Path(out)
     return Studied(*make_study(wanted, source, rounds, seed, lambda *_: None, out_dir))
 
 
-def _source(gradients: Gradients | None, synthetic: SyntheticKeys, workers: int | None, seed: int) -> Source:
+def _source(
+    gradients: Gradients | None,
+    synthetic: SyntheticKeys,
+    workers: int | None,
+    seed: int,
+    shapes: Shapes | None,
+) -> Source:
+    if shapes is not None:
+        tensors = read_shapes(shapes)
+        if gradients is None and "elements" not in synthetic:
+            synthetic = {**synthetic, "elements": elements_of(tensors)}
+        return _source(gradients, synthetic, workers, seed, None).with_tensors(tensors)
     if gradients is None:
         return synthetic_source({key: _text(value) for key, value in synthetic.items()}, workers, seed)
     if synthetic:
@@ -135,7 +162,13 @@ def _text(value: Any) -> str:
     return str(value) if isinstance(value, str | int | float) else ",".join(map(str, value))
 
 
-def fold(codec: Codec | str, gradients: Sequence[ArrayLike] | NDArray[Any], *, seed: int = 1) -> Folded:
+def fold(
+    codec: Codec | str,
+    gradients: Sequence[ArrayLike] | NDArray[Any],
+    *,
+    seed: int = 1,
+    shapes: Shapes | None = None,
+) -> Folded:
     """Aggregate one gradient per worker with a codec, in this process: `decoded` has every worker's sum.
 
     Parameters
@@ -144,18 +177,23 @@ def fold(codec: Codec | str, gradients: Sequence[ArrayLike] | NDArray[Any], *, s
         A codec, or a text such as "lossless:load=0.7".
     gradients
         A row for each worker, all of one length; converted to float32.
+    shapes
+        Shapes of the gradient's tensors, as `study` takes them.
 
     Raises
     ------
     ScenarioError, DataError
-        A codec or gradients that cannot be used.
+        A codec, gradients or shapes that cannot be used.
     """
     if isinstance(codec, str):
         codec = read_codec(codec).codec
+    if refusal := refusal_of_needs(codec, frozenset(), "fold"):
+        raise DataError(*refusal)
     rows = [np.ascontiguousarray(row, np.float32) for row in gradients]
-    shapes = {row.shape for row in rows}
-    if len(shapes) != 1 or rows[0].ndim != 1:
+    lengths = {row.shape for row in rows}
+    if len(lengths) != 1 or rows[0].ndim != 1:
         found = ", ".join(str(row.shape) for row in rows) or "none"
         raise DataError(f"the gradients have the shapes {found}", "give each worker a row, all of one length")
+    tensors = () if shapes is None else read_shapes(shapes, elements=rows[0].size)
     encoders = [codec.worker(rank, len(rows), seed) for rank in range(len(rows))]
-    return fold_encoders(encoders, rows, Round(0, 0, len(rows), seed))
+    return fold_encoders(encoders, rows, Round(0, 0, len(rows), seed, tensors=tensors))

@@ -69,7 +69,10 @@ def codecs_study(  # noqa: PLR0913  one argument an option
     input_file: Annotated[
         Path | None,
         typer.Option(
-            "--input", metavar="FILE", help="Read gradients from a .npy, .npz, .safetensors or .pt file."
+            "--input",
+            metavar="FILE",
+            help="Read gradients from a .npy, .npz, .safetensors or .pt file: one array, or named tensors of "
+            "which each has the worker as its first axis.",
         ),
     ] = None,
     elements: Annotated[str | None, _synthetic("N", "elements", "Elements of a gradient")] = None,
@@ -87,6 +90,14 @@ def codecs_study(  # noqa: PLR0913  one argument an option
     ] = None,
     distribution: Annotated[
         str | None, _synthetic("NAME", "distribution", "normal, lognormal, loguniform or integer")
+    ] = None,
+    shape: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHAPE,…",
+            help="Tensors of a gradient, for codecs that work by tensor: 128x64,128 or fc1.weight=128x64,…; "
+            "unknown by default.",
+        ),
     ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, max=4096, help=f"Workers; {WORKERS} by default.")
@@ -118,7 +129,7 @@ def codecs_study(  # noqa: PLR0913  one argument an option
         "distribution": distribution,
     }
     given = {key: text for key, text in generated.items() if text is not None}
-    wanted, source = read_codecs(kinds), _source(input_file, given, workers, seed)
+    wanted, source = read_codecs(kinds), _source(input_file, given, workers, seed, shape)
     with progress_bar() if sys.stderr.isatty() else nullcontext(lambda *_: None) as progress:
         found, place = make_study(wanted, source, rounds, seed, progress, out)
     _print(found, place, as_json)
@@ -126,10 +137,18 @@ def codecs_study(  # noqa: PLR0913  one argument an option
         raise typer.Exit(EXIT_FAULT)
 
 
-def _source(input_file: Path | None, given: Mapping[str, str], workers: int | None, seed: int) -> Source:
+def _source(
+    input_file: Path | None, given: Mapping[str, str], workers: int | None, seed: int, shape: str | None
+) -> Source:
     """Gradients from a file or, without one, generated from the options."""
-    from netfold.sim.study.source import file_source, synthetic_source
+    from netfold.sim.study.source import file_source, read_shapes, synthetic_source
+    from netfold.sim.workload.layers import elements_of
 
+    if shape is not None:
+        tensors = read_shapes(shape, "--shape")
+        if input_file is None:
+            given = {"elements": str(elements_of(tensors)), **given}
+        return _source(input_file, given, workers, seed, None).with_tensors(tensors, "--shape")
     if input_file is None:
         return synthetic_source(given, workers, seed)
     if given:

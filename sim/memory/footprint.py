@@ -10,16 +10,18 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from netfold.homomorphic.codec import Codec, Decoded, DecodeError, EncodeError, advance
 from netfold.homomorphic.merge import merge_all
 from netfold.homomorphic.message import Gradient, Merge, Merged, Message
-from netfold.homomorphic.round import Round
+from netfold.homomorphic.round import Round, Step
 from netfold.homomorphic.stage import stage
 from netfold.sim.memory.available import Footprint
 from netfold.sim.workload import SyntheticSpec, synthetic_workload
+from netfold.sim.workload.fusion.one import ONE_BUCKET
 
 _SAMPLE_ELEMENTS = 1 << 19  # with fewer, the tables of a tile dominate
 _FEW, _MORE = 2, 5  # workers of the two samples
@@ -27,7 +29,7 @@ _FEW, _MORE = 2, 5  # workers of the two samples
 
 def sample_of(spec: SyntheticSpec) -> list[Gradient]:
     """Small gradients of some workers, of the kind that a spec describes."""
-    small = replace(spec, elements=min(spec.elements, _SAMPLE_ELEMENTS), bucket_bytes=None)
+    small = replace(spec, elements=min(spec.elements, _SAMPLE_ELEMENTS), shapes=(), fusion=ONE_BUCKET)
     return [buckets[0] for buckets in synthetic_workload(small, _MORE, 0).gradients(0)]
 
 
@@ -70,6 +72,8 @@ def _play(codec: Codec, gradients: Sequence[Gradient], is_scaled_on_way: bool) -
     """Run one round and hold what a run holds: all messages to its end, merged words and sums once."""
     workers = len(gradients)
     encoders = [codec.worker(rank, workers, 0) for rank in range(workers)]
+    for encoder, gradient in zip(encoders, gradients, strict=True):
+        encoder.begin(Step(0, 0.01, None, [gradient], partial(_again, gradient)))
     exchanges = [
         stage(
             encoder.exchange(gradient, Round(0, 0, workers, 0)),
@@ -90,6 +94,11 @@ def _play(codec: Codec, gradients: Sequence[Gradient], is_scaled_on_way: bool) -
             kept += [sent, answers]
     except (EncodeError, DecodeError):  # the run will report it
         return
+
+
+def _again(gradient: Gradient) -> list[Gradient]:
+    """Stands for the gradients at kept weights."""
+    return [gradient.copy()]
 
 
 def _messages(found: tuple[Message, ...] | Decoded) -> list[tuple[Message, ...]]:

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.round import StepFact, Tensor
 from netfold.sim.keys.location import Location
 from netfold.sim.memory.available import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
 from netfold.sim.plan.collective import CollectivePlan
-from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec, training_elements
-from netfold.sim.workload.workload import FLOAT_BYTES
+from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
+from netfold.sim.workload.buckets import Cutter, bucket_count, fused
+from netfold.sim.workload.layers import FLOAT_BYTES, is_vector, layers_of
 
 _MOST = Footprint(UPPER_BYTES, UPPER_BYTES)
 _HINTED = 0.99  # share of what would fit that a hint names
@@ -38,32 +40,41 @@ class JobSize:
     @property
     def elements(self) -> int:
         """Elements of a gradient."""
-        if self.size is not None:
-            return self.size
-        spec = self.workload
-        return training_elements(spec) if isinstance(spec, TrainingSpec) else spec.elements
+        return self.workload.elements if self.size is None else self.size
+
+    @property
+    def _tensors(self) -> tuple[Tensor, ...]:
+        """The workload's tensors; of a gradient that is one vector, with this job's number of elements."""
+        found = self.workload.tensors
+        return (found[0]._replace(shape=(self.elements,)),) if is_vector(found) else found
 
     @property
     def at_once(self) -> int:
         """Elements of the buckets in flight: two buckets if there are several."""
-        bucket_bytes = self.workload.bucket_bytes
-        return self.elements if bucket_bytes is None else min(self.elements, 2 * bucket_bytes // FLOAT_BYTES)
+        return min(self.elements, 2 * self.workload.fusion.full_elements(layers_of(self._tensors)))
 
     @property
     def records_bytes(self) -> int:
         """Memory of the records of all steps, such as workers' phases."""
-        bucket_bytes = self.workload.bucket_bytes or 0
-        buckets = -(-self.elements * FLOAT_BYTES // bucket_bytes) if bucket_bytes else 1
-        if isinstance(self.workload, FileSpec) and len(self.workload.parts) > 1:
-            buckets = min(buckets, len(self.workload.parts))
+        buckets = bucket_count(self._tensors, self.workload.fusion)
         return self.steps * self.workers * (_STEP_BYTES + buckets * _ROUND_BYTES)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Gradients, copies of those whose bucket is not in one place, and what a codec has workers keep."""
+        gradients = FLOAT_BYTES * self.elements * self.workers
+        tensors, kept = self.workload.tensors, 0
+        if not isinstance(self.workload, TrainingSpec) and not is_vector(tensors):
+            kept += Cutter(tensors, fused(tensors, self.workload.fusion).members).copies
+        if StepFact.KEPT_WEIGHTS in self.codec.needs:
+            kept += 2  # weights, and gradients at them
+        return gradients * (1 + kept)
 
     def bytes(self, codec: Footprint, records: bool = True) -> float:
         """Peak memory, with or without the records."""
         elements, workers = self.elements, self.workers
-        gradients = FLOAT_BYTES * elements * workers
         round_bytes = codec.bytes(self.at_once, workers) + self.collective.held_bytes * self.at_once
-        kept_bytes = gradients + (self.records_bytes if records else 0)
+        kept_bytes = self.kept_bytes + (self.records_bytes if records else 0)
         if isinstance(self.workload, TrainingSpec):
             a, b = self.workload.expand
             return kept_bytes + round_bytes + _TRAINING_BYTES * elements + _TRAINING_BASE_BYTES + a * b
@@ -130,7 +141,8 @@ def _refusal(job: JobSize, codec: Footprint, taken: float, there_is: int) -> Exc
         return job.location.job_error("workload.path", message, _at_most(most, "workers"))
     most = _largest(job.elements, lambda elements: replace(job, size=elements).bytes(codec), free)
     if isinstance(job.workload, SyntheticSpec):
-        return job.location.job_error("workload.elements", message, _at_most(most, "elements"))
+        key = "workload.tensors" if job.workload.shapes else "workload.elements"
+        return job.location.job_error(key, message, _at_most(most, "elements"))
     key = "workload.expand" if job.workload.model == "ncf" else "workload.model"
     return job.location.job_error(key, message, _at_most(most, "weights", "a model of "))
 

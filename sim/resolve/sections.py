@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from netfold.homomorphic.codec import Codec
 from netfold.sim.errors import DataError
 from netfold.sim.keys.location import Location
 from netfold.sim.scenario import models
-from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec, training_elements
+from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 from netfold.sim.workload.device import DEVICES, Device, FixedDevice, NoDevice
-from netfold.sim.workload.workload import FLOAT_BYTES
+from netfold.sim.workload.facts import refusal_of_needs
+from netfold.sim.workload.fusion.rule import FusionError
+from netfold.sim.workload.layers import elements_of, layers_of, read_tensors
 
 
 def workload_of(
@@ -20,37 +23,60 @@ def workload_of(
     Raises
     ------
     ScenarioError
-        A file of gradients cannot be used.
+        A file of gradients cannot be used, or the rule of fusion does not fit the layers.
     """
+    found = _spec_of(section, workers, location)
+    try:
+        found.fusion.partition(layers_of(found.tensors))
+    except FusionError as error:
+        raise location.job_error(f"workload.fusion.{error.key}", error.message, error.hint) from None
+    return found
+
+
+def _spec_of(
+    section: models.Training | models.Synthetic | models.GradientFile, workers: int, location: Location
+) -> TrainingSpec | SyntheticSpec | FileSpec:
+    fusion = section.fusion.rule()
     if isinstance(section, models.GradientFile):
         from netfold.sim.workload.files.workload import file_spec
 
         path = Path(location.scenario.file).parent / section.path
         try:
-            return file_spec(path, section.path, workers, section.per_step, section.bucket)
+            return file_spec(path, section.path, workers, section.per_step, fusion)
         except DataError as error:
             raise location.job_error("workload.path", error.message, error.hint) from None
     if isinstance(section, models.Training):
-        return TrainingSpec(
-            section.model, section.batch, section.learning_rate, section.bucket, section.expand
-        )
+        return TrainingSpec(section.model, section.batch, section.learning_rate, fusion, section.expand)
+    tensors = read_tensors(section.tensors or ())
     return SyntheticSpec(
-        section.elements,
+        section.elements or elements_of(tensors),
         section.density,
         section.pattern,
         section.row_elements,
         section.overlap,
         section.distribution,
-        section.bucket,
+        tensors,
+        fusion,
     )
 
 
 def summed_at_once(workload: TrainingSpec | SyntheticSpec | FileSpec) -> int:
     """Elements that one operation sums: those of a full bucket or of the whole gradient."""
-    elements = training_elements(workload) if isinstance(workload, TrainingSpec) else workload.elements
-    if workload.bucket_bytes is None:
-        return elements
-    return min(elements, -(-workload.bucket_bytes // FLOAT_BYTES))
+    return workload.fusion.full_elements(layers_of(workload.tensors))
+
+
+def check_needs(
+    codec: Codec, workload: TrainingSpec | SyntheticSpec | FileSpec, kind: str, location: Location
+) -> None:
+    """Refuse a codec that needs facts of a step that the workload, of this kind, does not know.
+
+    Raises
+    ------
+    ScenarioError
+        It does, with the facts and a workload that knows them.
+    """
+    if refusal := refusal_of_needs(codec, workload.facts, f"a workload of the kind {kind}"):
+        raise location.job_error("codec", *refusal)
 
 
 def device_of(

@@ -22,7 +22,14 @@ from netfold.sim.resolve.duration import check_duration, check_slowed
 from netfold.sim.resolve.faults import JobWorkers, plan_faults
 from netfold.sim.resolve.memory import JobSize, refuse_more_than_fits
 from netfold.sim.resolve.plan import Plan
-from netfold.sim.resolve.sections import device_of, steps_of, summed_at_once, workload_of, workload_warnings
+from netfold.sim.resolve.sections import (
+    check_needs,
+    device_of,
+    steps_of,
+    summed_at_once,
+    workload_of,
+    workload_warnings,
+)
 from netfold.sim.scenario import Scenario, models
 from netfold.sim.scenario.networks import TopologySection
 from netfold.sim.scenario.topology import build_topology
@@ -154,6 +161,7 @@ class _VariantResolver:
     def _job(self, index: int, names: tuple[str, ...], site: Site) -> JobPlan:
         sections, location = self.jobs[index]
         workload = workload_of(sections.workload, len(names), location)
+        check_needs(sections.codec, workload, sections.workload.kind, location)
         section, device = sections.collective, device_of(sections.device)
         context = JobContext(site, location, index, names, sections.codec, device, summed_at_once(workload))
         found = COLLECTIVES[section.kind].resolve(section, context)

@@ -101,7 +101,8 @@ class TrainingJob:
             return
         end_ps = int(self._environment.now)
         backward_end_ps = max(own.backward_end_ps for own in computed)
-        workload.apply(step, [log.decoded[0].total for log in rounds])
+        decoded = [log.decoded[0] for log in rounds]
+        workload.apply(step, [one.total for one in decoded], [one.is_update for one in decoded])
         self.journal.steps.append(
             StepRecord(
                 variant=parts.label,
@@ -168,7 +169,13 @@ class TrainingJob:
         parts = self._parts
         notes = log.notes[worker] = []
         key = Round(
-            step, bucket, parts.workload.workers, parts.seed, parts.collective.takes_floats, notes.append
+            step,
+            bucket,
+            parts.workload.workers,
+            parts.seed,
+            parts.collective.takes_floats,
+            notes.append,
+            parts.workload.buckets[bucket].tensors,
         )
         exchange = stage(
             self._encoders[worker].exchange(log.gradients[worker], key), parts.collective.pipelines

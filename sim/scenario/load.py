@@ -19,7 +19,7 @@ from netfold.sim.files.foreign import UnreadableError, text_of
 from netfold.sim.keys.fields import is_name
 from netfold.sim.keys.section import Section
 from netfold.sim.scenario.explain import explain, missing_key, unknown_key, without_consequences
-from netfold.sim.scenario.merge import merge, override_at, parse_set
+from netfold.sim.scenario.merge import merge, merge_settings, override_at, parse_set, with_child
 from netfold.sim.scenario.models import Header, JobSections, Settings, Variant
 from netfold.sim.scenario.node import COMMAND_LINE, Node, duplicate_hint, parse
 from netfold.sim.scenario.profiles import custom_profiles, with_profile_files
@@ -150,7 +150,7 @@ def _items(document: Node, mistakes: Mistakes) -> dict[str, Node]:
         )  # otherwise it is a mistake already
         item = _only(document, ())
         return {
-            str(named.value) if named else _NAMELESS: _with(
+            str(named.value) if named else _NAMELESS: with_child(
                 item, "name", named or replace(item, value=_NAMELESS)
             )
         }
@@ -184,7 +184,7 @@ def _by_name(items: Node, what: str, allowed: Sequence[str], mistakes: Mistakes)
 
 
 def _merged(document: Node, item: Node, mistakes: Mistakes) -> Node:
-    merged = merge(_expand(_only(document, _SETTINGS)), _expand(item))
+    merged = merge_settings(_only(document, _SETTINGS), item)
     whole = replace(merged, line=item.line, path=item.path)  # the location for missing sections
     return _with_jobs(whole, mistakes)
 
@@ -196,10 +196,10 @@ def _with_jobs(settings: Node, mistakes: Mistakes) -> Node:
         return settings
     common = _only(settings, _JOB_SECTIONS)
     complete = tuple(
-        replace(merge(common, _expand(job)), line=job.line, path=job.path)
+        replace(merge_settings(common, job), line=job.line, path=job.path)
         for job in _by_name(jobs, "job", ("start", *_JOB_SECTIONS), mistakes).values()
     )
-    return _with(settings, "jobs", replace(jobs, value=complete))
+    return with_child(settings, "jobs", replace(jobs, value=complete))
 
 
 def _change(
@@ -226,17 +226,17 @@ def _changed(settings: Node, path: tuple[str, ...], value: Node, mistakes: Mista
     if path[0] == "jobs" and len(path) > 1:
         names, inner = _addressed_job(path, value, jobs), path[2:]
     else:
-        settings = merge(settings, _expand(override_at(settings, path, value)))
+        settings = merge_settings(settings, override_at(settings, path, value))
         names, inner = tuple(jobs.children) if jobs is not None else (), path
     if path[0] == "jobs" and len(path) == 1:
         return _with_jobs(settings, mistakes)
     if jobs is None or inner[0] not in ("start", *_JOB_SECTIONS):
         return settings
     changed = tuple(
-        merge(job, _expand(override_at(job, inner, value))) if name in names else job
+        merge_settings(job, override_at(job, inner, value)) if name in names else job
         for name, job in jobs.children.items()
     )
-    return _with(settings, "jobs", replace(jobs, value=changed))
+    return with_child(settings, "jobs", replace(jobs, value=changed))
 
 
 def _addressed_job(path: tuple[str, ...], value: Node, jobs: Node | None) -> tuple[str, ...]:
@@ -257,18 +257,6 @@ def _addressed(path: tuple[str, ...], value: Node, trees: Mapping[str, Node]) ->
     if path[1] not in trees:
         raise value.error(f"there is no variant {path[1]!r}", f"variants: {', '.join(trees)}")
     return path[1:2]
-
-
-def _with(mapping: Node, key: str, child: Node) -> Node:
-    return replace(mapping, value={**mapping.children, key: child})
-
-
-def _expand(settings: Node) -> Node:
-    """Settings with `workers: 8` written out as `workers: {count: 8}`."""
-    workers = settings.children.get("workers")
-    if workers is None or isinstance(workers.value, Mapping | tuple | None):
-        return settings
-    return _with(settings, "workers", replace(workers, value={"count": workers}))
 
 
 def _only(mapping: Node, keys: Sequence[str]) -> Node:

@@ -7,10 +7,12 @@ replaced as a whole, because another kind has other options.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from netfold.sim.errors import ScenarioError, shown
 from netfold.sim.scenario.node import COMMAND_LINE, EXTENSION, Node, parse
 
+_EITHER = {"elements": "tensors", "tensors": "elements"}  # of a workload
 _WHOLE_LIST = "write the list whole, for example --set 'faults=[{kind: loss, rate: 1%}]'"
 
 
@@ -25,6 +27,45 @@ def merge(base: Node, override: Node) -> Node:
     for key, child in override.value.items():
         children[key] = merge(children[key], child) if key in children else child
     return Node(children, base.file, base.line, base.path)
+
+
+def merge_settings(settings: Node, changes: Node) -> Node:
+    """Settings with changes, in both of which short forms are written out first.
+
+    Where a workload changes to the other of two keys that exclude each other, the key that it had is dropped.
+    """
+    settings, changes = _expand(settings), _expand(changes)
+    had, gets = (one.children.get("workload") for one in (settings, changes))
+    if had is not None and gets is not None:
+        dropped = {old for old, new in _EITHER.items() if new in gets.children and old not in gets.children}
+        if dropped & set(had.children):
+            kept = {key: child for key, child in had.children.items() if key not in dropped}
+            settings = with_child(settings, "workload", replace(had, value=kept))
+    return merge(settings, changes)
+
+
+def _expand(settings: Node) -> Node:
+    """Settings with short forms written out, so that they merge with long ones.
+
+    `workers: 8` is `workers: {count: 8}`; of a workload, `bucket: 8KiB` is
+    `fusion: {kind: size, bytes: 8KiB}`.
+    """
+    workers, workload = settings.children.get("workers"), settings.children.get("workload")
+    if workers is not None and not isinstance(workers.value, Mapping | tuple | None):
+        settings = with_child(settings, "workers", replace(workers, value={"count": workers}))
+    if workload is None or "bucket" not in workload.children or "fusion" in workload.children:
+        return settings
+    children = dict(workload.children)
+    bucket = children.pop("bucket")
+    kind = replace(bucket, value="one" if bucket.value is None else "size")
+    options = {"kind": kind} if bucket.value is None else {"kind": kind, "bytes": bucket}
+    fusion = replace(bucket, value=options)
+    return with_child(settings, "workload", replace(workload, value={**children, "fusion": fusion}))
+
+
+def with_child(mapping: Node, key: str, child: Node) -> Node:
+    """The mapping with another value of a key."""
+    return replace(mapping, value={**mapping.children, key: child})
 
 
 def parse_set(text: str) -> tuple[tuple[str, ...], Node]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal, Union
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.collectives.spec import CollectiveSection
@@ -18,6 +18,11 @@ from netfold.sim.scenario.faults import Fault
 from netfold.sim.scenario.networks import AnyTopology
 from netfold.sim.scenario.profiles import SwitchProfile
 from netfold.sim.units import SIZE
+from netfold.sim.workload.fusion.one import OneSection
+from netfold.sim.workload.fusion.registry import SECTIONS
+from netfold.sim.workload.fusion.rule import FusionSection
+from netfold.sim.workload.fusion.size import DDP_BYTES, SizeSection
+from netfold.sim.workload.layers import SHAPE_PATTERN, read_tensors
 
 
 class Workers(Section):
@@ -27,6 +32,46 @@ class Workers(Section):
     """Number of workers."""
     placement: Placement = "pack"
     """pack fills racks in order, spread takes racks in turn; or the host names in rank order."""
+
+
+if TYPE_CHECKING:
+    AnyFusion = FusionSection
+else:
+    AnyFusion = Annotated[Union[SECTIONS], Field(discriminator="kind")]  # noqa: UP007 (as many as there are)
+
+
+def _only_without_fusion(size_bytes: int | None) -> int | None:
+    """Refuse the short form beside the long one; loading writes it out where it is alone."""
+    if size_bytes is not None:
+        size = SIZE.format(size_bytes)
+        raise ValueError(
+            f"bucket and fusion are both given\nbucket: {size} is short for fusion: {{kind: size, "
+            f"bytes: {size}}}: leave out one"
+        )
+    return size_bytes
+
+
+ShortFusion = Annotated[Size | None, AfterValidator(_only_without_fusion)]
+
+
+def _read_tensors(items: tuple[str | int, ...] | None) -> tuple[str | int, ...] | None:
+    """Refuse items that are no tensors."""
+    if items is not None:
+        read_tensors(items)
+    return items
+
+
+TensorShapes = Annotated[
+    tuple[
+        Annotated[
+            str | int,
+            WithJsonSchema({"type": ["string", "integer"], "pattern": f"^{SHAPE_PATTERN}$", "minimum": 1}),
+        ],
+        ...,
+    ],
+    Field(min_length=1),
+    AfterValidator(_read_tensors),
+]
 
 
 class Training(Section):
@@ -43,8 +88,10 @@ class Training(Section):
     """Optimizer steps."""
     learning_rate: Annotated[float, Field(gt=0)] = 0.01
     """Step size of plain gradient descent."""
-    bucket: Size = SIZE.parse("25MiB")
-    """A bucket is sent when this much gradient is ready."""
+    fusion: AnyFusion = SizeSection.model_construct(kind="size", bytes=DDP_BYTES)
+    """Which layers are sent together, as one bucket."""
+    bucket: ShortFusion = None
+    """Short for fusion by this size: {kind: size, bytes: …}."""
 
     @field_validator("expand")
     @classmethod
@@ -58,8 +105,11 @@ class Synthetic(Section):
     """Random gradients of a given size and sparsity; nothing is trained."""
 
     kind: Literal["synthetic"]
-    elements: Count
-    """Elements of the gradient."""
+    elements: Count | None = None
+    """Elements of the gradient. Without them it needs tensors."""
+    tensors: TensorShapes | None = None
+    """Tensors of the gradient, which otherwise is one vector: in gradient-ready order, such as 128x64, or
+    with a name fc1.weight=128x64."""
     steps: Count = 1
     """Optimizer steps."""
     density: Share = 1.0
@@ -73,8 +123,20 @@ class Synthetic(Section):
     """Share of a worker's non-zero positions that all workers have in common."""
     distribution: Literal["normal", "lognormal", "loguniform", "integer"] = "normal"
     """Distribution of the non-zero elements."""
-    bucket: Size | None = None
-    """A bucket is sent when this much gradient is ready; by default all of it at once."""
+    fusion: AnyFusion = OneSection()
+    """Which layers are sent together, as one bucket."""
+    bucket: ShortFusion = None
+    """Short for fusion by this size: {kind: size, bytes: …}."""
+
+    @model_validator(mode="after")
+    def _elements_or_tensors(self) -> Synthetic:
+        if self.elements is None and self.tensors is None:
+            raise ValueError("the key 'elements' is missing\nelements: of the gradient; or give its tensors")
+        if self.elements is not None and self.tensors is not None:
+            raise ValueError(
+                "elements and tensors are both given\nthe tensors say how many: leave out elements"
+            )
+        return self
 
 
 class GradientFile(Section):
@@ -88,8 +150,10 @@ class GradientFile(Section):
     per_step: bool = False
     """For named tensors: true: the first axis is the step, the second the worker; false: the first axis is
     the worker."""
-    bucket: Size | None = None
-    """A bucket is sent when this much gradient is ready; by default all of it at once."""
+    fusion: AnyFusion = OneSection()
+    """Which layers are sent together, as one bucket."""
+    bucket: ShortFusion = None
+    """Short for fusion by this size: {kind: size, bytes: …}."""
 
 
 Workload = Annotated[Training | Synthetic | GradientFile, Field(discriminator="kind")]

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from netfold.sim.errors import NetfoldError
 from netfold.sim.files.out_folder import require_writable
 from netfold.sim.study.folder import FOLDER, write_study
 from netfold.sim.study.measure import Progress, Study, run_study
 from netfold.sim.study.memory import refuse_more_than_fits
 from netfold.sim.study.options import NamedCodec
 from netfold.sim.study.source import Source
+from netfold.sim.workload.facts import refusal_of_needs
 
 
 def make_study(
@@ -30,12 +32,15 @@ def make_study(
     DataError
         The folder cannot be written.
     NetfoldError
-        It takes more memory than there is.
+        It takes more memory than there is, or a codec needs facts of a training step.
     RunError
         A codec cannot carry the gradients or cannot decode.
     """
     if out_dir is not None:
         require_writable(out_dir, FOLDER)
+    for named in codecs:
+        if refusal := refusal_of_needs(named.codec, frozenset(), "a study"):
+            raise NetfoldError(f"{named.name}: {refusal.message}", refusal.hint)
     refuse_more_than_fits(codecs, source)
     started_at, started_s = datetime.now(UTC), time.perf_counter()
     found = run_study(codecs, source, rounds, seed, progress)

@@ -119,7 +119,7 @@ class _Case:
     def __init__(self, named: NamedCodec, cell: Cell, source: Source, rounds: int, seed: int) -> None:
         self._named, self._cell, self._rounds, self._seed = named, cell, rounds, seed
         self._dense_bytes = 4 * source.elements
-        self._elements, self._workers = source.elements, source.workers
+        self._elements, self._workers, self._tensors = source.elements, source.workers, source.tensors
         self._measured = self._encoders()
         self._bytes: Counter[str] = Counter()
         self._operations = self._members = 0
@@ -137,7 +137,8 @@ class _Case:
     def add(self, step: int, gradients: Sequence[Gradient], sums: ExactSums) -> None:
         """Run one more round."""
         if step == 0:  # a warm-up: compilation on first use is not the codec's time
-            self._fold(self._encoders(), [gradient[:_WARM_UP_ELEMENTS] for gradient in gradients], step)
+            some = slice(None if self._tensors else _WARM_UP_ELEMENTS)
+            self._fold(self._encoders(), [gradient[some] for gradient in gradients], step)
         decoded = self._fold(self._measured, gradients, step)
         first = self._measured[0]
         self._operations += len(first.operations)
@@ -154,7 +155,8 @@ class _Case:
         self, encoders: Sequence[MeasuredEncoder], gradients: Sequence[Gradient], step: int
     ) -> list[Gradient]:
         try:
-            return fold(encoders, gradients, Round(step, 0, self._workers, self._seed)).decoded
+            key = Round(step, 0, self._workers, self._seed, tensors=self._tensors)
+            return fold(encoders, gradients, key).decoded
         except (EncodeError, DecodeError) as error:
             place = f"{self._named.name}, {self._cell.pattern}, {share(self._cell.density)}"
             raise RunError(f"{place}: {error}", "leave out this codec, or use other gradients") from None

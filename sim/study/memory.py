@@ -10,7 +10,7 @@ from netfold.sim.errors import NetfoldError
 from netfold.sim.memory.available import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
 from netfold.sim.study.options import NamedCodec
 from netfold.sim.workload import SyntheticSpec
-from netfold.sim.workload.workload import FLOAT_BYTES
+from netfold.sim.workload.layers import FLOAT_BYTES
 
 _EACH_BYTES = 2 * FLOAT_BYTES  # per element and worker: its gradient and its decoded sum
 _SUMS_BYTES = 64  # per element: exact sums, errors and bounds

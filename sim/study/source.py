@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from netfold.homomorphic.message import Gradient
+from netfold.homomorphic.round import Tensor
 from netfold.sim.errors import DataError
 from netfold.sim.scenario.explain import explain
 from netfold.sim.scenario.models import Synthetic
@@ -22,13 +23,21 @@ from netfold.sim.study.defaults import MADE_UP, WORKERS
 from netfold.sim.study.memory import refuse_unread
 from netfold.sim.study.options import read_value
 from netfold.sim.workload import SyntheticSpec, synthetic_workload
-from netfold.sim.workload.files.gradient_file import conversion, read_tensors
-from netfold.sim.workload.files.tensor import Tensor
-from netfold.sim.workload.files.workload import NOT_FINITE, WORKERS_MAX, first_not_finite
+from netfold.sim.workload.files.gradient_file import conversion, read_arrays
+from netfold.sim.workload.files.stored import StoredArray
+from netfold.sim.workload.files.workload import (
+    NOT_FINITE,
+    WORKERS_MAX,
+    FileWorkload,
+    file_spec,
+    first_not_finite,
+)
+from netfold.sim.workload.layers import Shape, elements_of, given_tensors
 
 ARRAY = "the array"  # the name of gradients that come from no file
 INPUT_PATTERN = "input"  # the pattern's name for gradients from a file
 _DIMENSIONS_MAX = 2
+Shapes = Mapping[str, Shape] | Sequence[Shape | str | int] | str  # of the tensors of a gradient
 _WANTED = "it needs a float32 array: (elements,), the gradient of every worker, or (workers, elements)"
 
 
@@ -51,6 +60,47 @@ class Source:
     elements: int
     description: Mapping[str, Any]  # of the gradients, for the results
     notes: tuple[str, ...] = ()
+    tensors: tuple[Tensor, ...] = ()  # of each gradient, one after another; empty: unknown
+
+    def with_tensors(self, tensors: tuple[Tensor, ...], name: str = "shapes") -> Source:
+        """The same gradients with known tensors; `name` is what errors call them.
+
+        Raises
+        ------
+        DataError
+            They have another number of elements, or the file has said what the tensors are.
+        """
+        if self.tensors:
+            raise DataError(f"{name}: the file has the tensors' shapes", f"leave out {name}")
+        _require_elements(tensors, self.elements, name)
+        written = [f"{tensor.name}={'x'.join(map(str, tensor.shape))}" for tensor in tensors]
+        return replace(self, tensors=tensors, description={**self.description, "tensors": written})
+
+
+def read_shapes(shapes: Shapes, name: str = "shapes", elements: int | None = None) -> tuple[Tensor, ...]:
+    """Tensors of a gradient from their shapes; `name` is what errors call them.
+
+    Raises
+    ------
+    DataError
+        They are no shapes, a name appears twice, or they do not have these elements together.
+    """
+    try:
+        tensors = given_tensors(shapes)
+    except ValueError as error:
+        message, _, hint = str(error).partition("\n")
+        raise DataError(f"{name}: {message}", hint) from None
+    if elements is not None:
+        _require_elements(tensors, elements, name)
+    return tensors
+
+
+def _require_elements(tensors: tuple[Tensor, ...], elements: int, name: str) -> None:
+    if (found := elements_of(tensors)) != elements:
+        raise DataError(
+            f"{name}: the tensors have {found:,} elements, each gradient has {elements:,}",
+            "give the shape of every tensor",
+        )
 
 
 def synthetic_source(options: Mapping[str, str], workers: int | None, seed: int) -> Source:
@@ -91,7 +141,7 @@ def _section(options: Mapping[str, str]) -> Synthetic:
 
 def _spec(section: Synthetic) -> SyntheticSpec:
     return SyntheticSpec(
-        section.elements,
+        section.elements or 0,  # `options` always has elements
         section.density,
         section.pattern,
         section.row_elements,
@@ -110,65 +160,84 @@ def _drawn(spec: SyntheticSpec, workers: int, seed: int) -> Cell:
 
 
 def file_source(path: Path, workers: int | None) -> Source:
-    """Gradients from a file of one array: one for all workers, or one each; the same in every round.
+    """Gradients from a file, the same in every round.
+
+    Of one array: a gradient for all workers, or a row for each. Of several named arrays, each with the worker
+    as its first axis: these are the tensors of a gradient.
 
     Raises
     ------
     DataError
-        The file cannot be read, is not a float32 array of finite numbers with one or two dimensions, or does
-        not have one gradient per worker.
+        The file cannot be read, has no float32 arrays of finite numbers of these shapes, or does not have one
+        gradient per worker.
     NetfoldError
         It does not fit the available memory.
     """
-    return _given(str(path), _tensor(path), workers)
+    arrays = read_arrays(path)
+    if len(arrays) > 1:
+        return _named(path, workers)
+    return _given(str(path), next(iter(arrays.values())), workers)
 
 
 def array_source(array: NDArray[Any], workers: int | None) -> Source:
     """Gradients from an array, as from a file that holds it."""
-    return _given(ARRAY, Tensor(array.shape, array.dtype.name, lambda place: array[place]), workers)
+    return _given(ARRAY, StoredArray(array.shape, array.dtype.name, lambda place: array[place]), workers)
 
 
-def _given(name: str, tensor: Tensor, workers: int | None) -> Source:
-    gradients = _checked(name, tensor, workers or WORKERS)
-    notes: tuple[str, ...] = ()
-    if gradients.ndim == 1:
-        workers = WORKERS if workers is None else workers
-        notes = (f"all {workers} workers have the same gradient, from {name}: it is also their union",)
-        rows = [gradients] * workers
-    else:
-        rows = list(gradients)
-        if workers not in (None, len(rows)):
-            raise DataError(
-                f"{name}: holds the gradients of {len(rows)} workers, --workers says {workers}",
-                "leave out --workers",
-            )
+def _named(path: Path, workers: int | None) -> Source:
+    """Gradients from a file of several named arrays."""
+    spec = file_spec(path, str(path), 1)
+    if spec.rows > WORKERS_MAX:
+        raise DataError(
+            f"{path}: its arrays are those of {spec.rows} workers, a study takes up to {WORKERS_MAX}",
+            "stack the workers of each array along its first axis",
+        )
+    _require_workers(str(path), spec.rows, workers)
+    refuse_unread(str(path), (spec.rows, spec.elements), spec.rows)
+    gradients = FileWorkload(spec, spec.rows).gradients(0)
+    return _of_rows(str(path), [own[0] for own in gradients]).with_tensors(spec.tensors)
+
+
+def _require_workers(name: str, rows: int, workers: int | None) -> None:
+    if workers not in (None, rows):
+        raise DataError(
+            f"{name}: holds the gradients of {rows} workers, --workers says {workers}", "leave out --workers"
+        )
+
+
+def _of_rows(name: str, rows: list[Gradient], notes: tuple[str, ...] = ()) -> Source:
+    """Gradients of each worker, the same in every round; with notes, of all workers the same."""
+    kept = rows[:1] if notes else rows
+    density = sum(map(np.count_nonzero, kept)) / (len(kept) * rows[0].size)
+    digest = hashlib.sha256()
+    for row in kept:
+        digest.update(row.data)
     cell = Cell(
         INPUT_PATTERN,
-        np.count_nonzero(gradients) / gradients.size,
+        density,
         lambda count: (rows for _ in range(count)),
-        SyntheticSpec(rows[0].size, np.count_nonzero(gradients) / gradients.size),
+        SyntheticSpec(rows[0].size, density),
     )
-    description = {"input": name, "sha256": hashlib.sha256(gradients.data).hexdigest()}
+    description = {"input": name, "sha256": digest.hexdigest()}
     return Source((cell,), len(rows), rows[0].size, description, notes)
 
 
-def _tensor(path: Path) -> Tensor:
-    """The one array of a file, not read yet."""
-    tensors = read_tensors(path)
-    if len(tensors) != 1:
-        raise DataError(
-            f"{path}: holds {len(tensors)} arrays: {', '.join(tensors)}",
-            "save one array alone in a file",
-        )
-    return next(iter(tensors.values()))
+def _given(name: str, array: StoredArray, workers: int | None) -> Source:
+    gradients = _checked(name, array, workers or WORKERS)
+    if gradients.ndim == 1:
+        workers = WORKERS if workers is None else workers
+        notes = (f"all {workers} workers have the same gradient, from {name}: it is also their union",)
+        return _of_rows(name, [gradients] * workers, notes)
+    _require_workers(name, len(gradients), workers)
+    return _of_rows(name, list(gradients))
 
 
-def _checked(name: str, tensor: Tensor, workers: int) -> NDArray[np.float32]:
+def _checked(name: str, stored: StoredArray, workers: int) -> NDArray[np.float32]:
     """The array in row order, checked; if it is a single gradient, `workers` workers get it."""
-    if tensor.dtype != "float32":
-        hint = conversion(name, tensor.dtype)
-        raise DataError(f"{name}: holds {tensor.dtype} values", _WANTED + hint)
-    shape = tensor.shape
+    if stored.dtype != "float32":
+        hint = conversion(name, stored.dtype)
+        raise DataError(f"{name}: holds {stored.dtype} values", _WANTED + hint)
+    shape = stored.shape
     if not 1 <= len(shape) <= _DIMENSIONS_MAX or math.prod(shape) == 0:
         raise DataError(f"{name}: holds an array of shape {shape}", _WANTED)
     if len(shape) == _DIMENSIONS_MAX and shape[0] > WORKERS_MAX:
@@ -179,7 +248,7 @@ def _checked(name: str, tensor: Tensor, workers: int) -> NDArray[np.float32]:
             "did you mean the transpose? numpy.save('gradients.npy', array.T)" if turned else _WANTED,
         )
     refuse_unread(name, shape, workers)
-    array = np.ascontiguousarray(tensor.read(()), np.float32)  # in this machine's byte order, and in rows
+    array = np.ascontiguousarray(stored.read(()), np.float32)  # in this machine's byte order, and in rows
     if (odd := first_not_finite(array.reshape(-1))) is not None:
         place = tuple(map(int, np.unravel_index(odd, shape)))
         where = ", ".join(map(str, place))

@@ -1,8 +1,9 @@
 """Sources of gradients (training, synthetic tensors, files), and devices, which say how long compute takes.
 
     spec ─ training_workload or synthetic_workload → Workload:
-        gradients(step) → [worker][bucket];  apply(step, sums)
+        gradients(step) → [worker][bucket];  apply(step, totals)
 
+`layers` finds the layers of tensors, `fusion` divides layers into buckets, and `buckets` cuts gradients.
 `data` holds the data sets, `device` the device models. PyTorch is imported only when something is trained.
 """
 
@@ -11,15 +12,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from netfold.homomorphic.round import StepFact, Tensor
+from netfold.sim.workload.buckets import Bucket
 from netfold.sim.workload.files.workload import FileSpec, FileWorkload
+from netfold.sim.workload.fusion.rule import Fusion
+from netfold.sim.workload.fusion.size import DDP_BYTES, BySize
+from netfold.sim.workload.layers import elements_of
 from netfold.sim.workload.synthetic import SyntheticSpec, SyntheticWorkload
 from netfold.sim.workload.training.sizes import (
     MOVIELENS_ITEMS,
     MOVIELENS_USERS,
-    digits_elements,
-    ncf_elements,
+    digits_tensors,
+    ncf_tensors,
 )
-from netfold.sim.workload.workload import Bucket, StepCost, Workload
+from netfold.sim.workload.workload import ALL_FACTS, StepCost, Workload
 
 __all__ = [
     "Bucket",
@@ -30,9 +36,10 @@ __all__ = [
     "Workload",
     "file_workload",
     "synthetic_workload",
-    "training_elements",
     "training_workload",
 ]
+
+_DDP_FUSION = BySize(DDP_BYTES)
 
 
 @dataclass(frozen=True)
@@ -42,18 +49,28 @@ class TrainingSpec:
     model: Literal["ncf", "mlp"]
     batch: int = 256  # samples per worker and step
     learning_rate: float = 0.01
-    bucket_bytes: int = 25 * 1024 * 1024
+    fusion: Fusion = _DDP_FUSION
     expand: tuple[int, int] = (
         1,
         1,
     )  # ncf only: copies of users and items; (147, 16) has the size of MovieLens-20M
 
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The weights of the model, in gradient-ready order."""
+        if self.model == "mlp":
+            return digits_tensors()
+        return ncf_tensors(MOVIELENS_USERS * self.expand[0], MOVIELENS_ITEMS * self.expand[1])
 
-def training_elements(spec: TrainingSpec) -> int:
-    """Number of weights of a model."""
-    if spec.model == "mlp":
-        return digits_elements()
-    return ncf_elements(MOVIELENS_USERS * spec.expand[0], MOVIELENS_ITEMS * spec.expand[1])
+    @property
+    def elements(self) -> int:
+        """Number of weights."""
+        return elements_of(self.tensors)
+
+    @property
+    def facts(self) -> frozenset[StepFact]:
+        """What its workload knows of a step."""
+        return ALL_FACTS
 
 
 def training_workload(spec: TrainingSpec, workers: int, seed: int) -> Workload:
@@ -75,7 +92,7 @@ def training_workload(spec: TrainingSpec, workers: int, seed: int) -> Workload:
         task = RecommenderTask(load_movielens(), spec.expand, spec.batch, workers, seed)
     else:
         task = DigitsTask(load_digits(), spec.batch, workers, seed)
-    return TrainingWorkload(task, workers, spec.learning_rate, spec.bucket_bytes, seed)
+    return TrainingWorkload(task, workers, spec.learning_rate, spec.fusion, seed)
 
 
 def synthetic_workload(spec: SyntheticSpec, workers: int, seed: int) -> Workload:

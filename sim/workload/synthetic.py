@@ -9,9 +9,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.homomorphic.message import Gradient
+from netfold.homomorphic.round import StepFact, Tensor
 from netfold.sim.workload.draws import keyed
+from netfold.sim.workload.fusion.one import ONE_BUCKET
+from netfold.sim.workload.fusion.rule import Fusion
 from netfold.sim.workload.normals import fill_normal
-from netfold.sim.workload.workload import Gradient, GradientPart, Untrained, split
+from netfold.sim.workload.workload import FACTS_WITHOUT_TRAINING, Untrained
 
 Pattern = Literal["iid", "rows", "columns", "blocks"]
 Distribution = Literal["normal", "lognormal", "loguniform", "integer"]
@@ -37,7 +41,18 @@ class SyntheticSpec:
     row_elements: int = 64
     overlap: float = 0.0  # share of a worker's non-zero units common to all workers; the rest is independent
     distribution: Distribution = "normal"
-    bucket_bytes: int | None = None  # None: one bucket
+    shapes: tuple[Tensor, ...] = ()  # its tensors, one after another; empty: one vector
+    fusion: Fusion = ONE_BUCKET
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The tensors of the gradient, in gradient-ready order."""
+        return self.shapes or (Tensor("part0", (self.elements,), ""),)
+
+    @property
+    def facts(self) -> frozenset[StepFact]:
+        """What its workload knows of a step."""
+        return FACTS_WITHOUT_TRAINING
 
 
 class SyntheticWorkload(Untrained):
@@ -50,17 +65,19 @@ class SyntheticWorkload(Untrained):
     """
 
     def __init__(self, spec: SyntheticSpec, workers: int, seed: int) -> None:
-        super().__init__([GradientPart("part0", spec.elements)], spec.bucket_bytes, workers)
+        super().__init__(spec.tensors, spec.fusion, workers)
         self._spec, self._seed = spec, seed
         self._flat = np.empty((workers, spec.elements), np.float32)
         self._drawn: int | None = None  # the step whose gradients `_flat` holds
-        self._gradients = [split(row, self._buckets) for row in self._flat]
+        self._gradients: list[list[Gradient]] = []
 
     def gradients(self, step: int) -> list[list[Gradient]]:
         """The step's gradients as `[worker][bucket]`, drawn at its first call."""
         if self._drawn != step:
             self._drawn = None
+            self._gradients = []  # freed before the next ones are cut
             self._draw(step)
+            self._gradients = [self._cutter.cut(row) for row in self._flat]
             self._drawn = step
         return self._gradients
 

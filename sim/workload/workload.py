@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-FLOAT_BYTES = 4
+from netfold.homomorphic.codec import State
+from netfold.homomorphic.message import Gradient
+from netfold.homomorphic.round import StepFact, Tensor
+from netfold.sim.workload.buckets import Bucket, Cutter, fused, pieces_of
+from netfold.sim.workload.fusion.rule import Fusion
 
-Gradient = NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class Bucket:
-    """A slice of the flat gradient that is sent as one unit."""
-
-    index: int
-    name: str  # its first and last tensor
-    elements: int
-    ready_share: float  # share of the backward pass after which it is ready, in (0, 1]
-    start: int  # offset in the flat gradient, elements
-
-    @property
-    def stop(self) -> int:
-        """Offset just past the bucket in the flat gradient, elements."""
-        return self.start + self.elements
+ALL_FACTS = frozenset(StepFact)
+FACTS_WITHOUT_TRAINING = frozenset({StepFact.ALL_BUCKETS})
 
 
 @dataclass(frozen=True)
@@ -50,7 +39,7 @@ class Workload(Protocol):
 
     @property
     def buckets(self) -> tuple[Bucket, ...]:
-        """Slices that cover the flat gradient without gap, in gradient-ready order."""
+        """Parts of the gradient, each of whole layers, in gradient-ready order."""
         ...
 
     @property
@@ -63,6 +52,26 @@ class Workload(Protocol):
         """Mean over workers of the last `gradients()`; None if nothing is trained."""
         ...
 
+    @property
+    def facts(self) -> frozenset[StepFact]:
+        """What it knows of a step; a codec that needs more is refused."""
+        ...
+
+    @property
+    def learning_rate(self) -> float | None:
+        """Step size: weights −= learning_rate · sum / workers; None if nothing is trained."""
+        ...
+
+    @property
+    def update_norm(self) -> float | None:
+        """L2 norm, in float64, of what the last `apply` subtracted from the weights; None before it."""
+        ...
+
+    @property
+    def next_step(self) -> int:
+        """The step after the last `apply`; 0 before the first."""
+        ...
+
     def gradients(self, step: int) -> list[list[Gradient]]:
         """Gradients as `[worker][bucket]`, 1-D and contiguous.
 
@@ -71,29 +80,78 @@ class Workload(Protocol):
         """
         ...
 
+    def keep_weights(self, worker: int) -> None:
+        """Keep the weights as they are now for a worker, in place of those that it kept before.
+
+        Raises
+        ------
+        RuntimeError
+            Nothing is trained: there are no weights (see `facts`).
+        """
+        ...
+
+    def kept_gradients(self, step: int, worker: int) -> list[Gradient]:
+        """Gradients of the worker's batch of a step at the weights it kept, `[bucket]`, float32, 1-D.
+
+        The arrays are new; those of `gradients` stay as they are.
+
+        Raises
+        ------
+        RuntimeError
+            The worker has kept no weights, or nothing is trained.
+        """
+        ...
+
     def restart(self) -> None:
         """Return to the state before the first step, for another run of the same steps."""
         ...
 
-    def apply(self, step: int, sums: Sequence[Gradient]) -> None:
-        """Update the weights by -learning_rate · sum / workers; `sums` has one array per bucket."""
+    def apply(self, step: int, totals: Sequence[Gradient], are_updates: Sequence[bool] = ()) -> None:
+        """Update the weights; `totals` has one array per bucket, `(bucket.elements,)` float32.
+
+        A total is a sum of gradients, weights −= learning_rate / workers · total. Where `are_updates` of its
+        bucket is true it is an update, weights −= total. Without `are_updates` all are sums.
+        """
+        ...
+
+    def state(self) -> State:
+        """A copy of what later steps depend on, besides their numbers: arrays by name."""
+        ...
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from the state of a workload with the same settings, as if without a stop.
+
+        Raises
+        ------
+        ValueError
+            The state is not of such a workload.
+        """
         ...
 
 
 class Untrained:
-    """The part of a `Workload` without training that does not depend on its gradients."""
+    """The part of a `Workload` without training that does not depend on its gradients.
 
-    def __init__(self, parts: Sequence[GradientPart], bucket_bytes: int | None, workers: int) -> None:
-        elements = sum(part.elements for part in parts)
-        if len(parts) == 1 and bucket_bytes is not None:  # a single array is cut into equal pieces
-            size = -(-bucket_bytes // FLOAT_BYTES)
-            starts = range(0, elements, size)
-            parts = [
-                GradientPart(f"part{index}", min(size, elements - start))
-                for index, start in enumerate(starts)
-            ]
+    Parameters
+    ----------
+    tensors
+        All tensors, one after another as in a flat gradient, in gradient-ready order.
+    fusion
+        What divides their layers into buckets.
+    workers
+        How many take part.
+
+    Raises
+    ------
+    FusionError
+        The rule's options do not fit these layers.
+    """
+
+    def __init__(self, tensors: tuple[Tensor, ...], fusion: Fusion, workers: int) -> None:
         self._workers = workers
-        self._buckets = make_buckets(parts, bucket_bytes or elements * FLOAT_BYTES)
+        self._buckets, members = fused(tensors, fusion)
+        self._cutter = Cutter(pieces_of(tensors, fusion), members)
+        self._next_step = 0
 
     @property
     def workers(self) -> int:
@@ -102,7 +160,7 @@ class Untrained:
 
     @property
     def buckets(self) -> tuple[Bucket, ...]:
-        """Equal slices of a single array (the last may be smaller), else whole tensors."""
+        """Whole layers, or pieces of a gradient that is one vector."""
         return self._buckets
 
     @property
@@ -115,55 +173,54 @@ class Untrained:
         """None: nothing is trained."""
         return None
 
+    @property
+    def facts(self) -> frozenset[StepFact]:
+        """The gradients of all buckets."""
+        return FACTS_WITHOUT_TRAINING
+
+    @property
+    def learning_rate(self) -> float | None:
+        """None: nothing is trained."""
+        return None
+
+    @property
+    def update_norm(self) -> float | None:
+        """None: nothing is trained."""
+        return None
+
+    @property
+    def next_step(self) -> int:
+        """The step after the last `apply`; 0 before the first."""
+        return self._next_step
+
+    def keep_weights(self, worker: int) -> None:
+        """Raise RuntimeError: there are no weights."""
+        raise RuntimeError("nothing is trained: there are no weights to keep")
+
+    def kept_gradients(self, step: int, worker: int) -> list[Gradient]:
+        """Raise RuntimeError: there are no weights."""
+        raise RuntimeError("nothing is trained: there are no gradients at kept weights")
+
     def restart(self) -> None:
-        """Do nothing: the gradients of a step depend only on its number."""
+        """Begin again with the first step; the gradients of a step depend only on its number."""
+        self._next_step = 0
 
-    def apply(self, step: int, sums: Sequence[Gradient]) -> None:
-        """Do nothing: there are no weights."""
+    def apply(self, step: int, totals: Sequence[Gradient], are_updates: Sequence[bool] = ()) -> None:
+        """Change nothing but the number of the next step: there are no weights."""
+        self._next_step = step + 1
 
+    def state(self) -> State:
+        """The number of the next step."""
+        return {"step": np.array(self._next_step)}
 
-class GradientPart(NamedTuple):
-    """A named part of the gradient that is never split between buckets."""
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue with a step.
 
-    name: str
-    elements: int
-
-
-def group(parts: Sequence[GradientPart], bucket_bytes: int) -> list[list[int]]:
-    """Indices of the parts of each bucket: whole parts, in order, until it has `bucket_bytes` or more.
-
-    So a large part makes a larger bucket, and only the last bucket may be smaller, as in PyTorch's
-    DistributedDataParallel (which also limits the first bucket to 1 MiB; this function does not).
-    """
-    groups: list[list[int]] = []
-    size_bytes = bucket_bytes  # as if a full bucket came before
-    for index, part in enumerate(parts):
-        if size_bytes >= bucket_bytes:
-            groups.append([])
-            size_bytes = 0
-        groups[-1].append(index)
-        size_bytes += part.elements * FLOAT_BYTES
-    return groups
-
-
-def make_buckets(parts: Sequence[GradientPart], bucket_bytes: int) -> tuple[Bucket, ...]:
-    """Buckets over parts given in gradient-ready order.
-
-    `ready_share` is the share of gradient elements up to the bucket's end. It approximates the backward pass
-    by a constant rate of gradient bytes (embedding tables really take less time per byte, convolutions more).
-    """
-    elements_total = sum(part.elements for part in parts)
-    buckets: list[Bucket] = []
-    start = 0
-    for index, members in enumerate(group(parts, bucket_bytes)):
-        first, last = parts[members[0]].name, parts[members[-1]].name
-        elements = sum(parts[member].elements for member in members)
-        name = first if len(members) == 1 else f"{first}..{last}"
-        buckets.append(Bucket(index, name, elements, (start + elements) / elements_total, start))
-        start += elements
-    return tuple(buckets)
-
-
-def split(flat: Gradient, buckets: Sequence[Bucket]) -> list[Gradient]:
-    """Views of one worker's flat gradient `(elements,)`, one per bucket."""
-    return [flat[bucket.start : bucket.stop] for bucket in buckets]
+        Raises
+        ------
+        ValueError
+            The state is that of a workload that is trained.
+        """
+        if set(state) != {"step"}:
+            raise ValueError(f"nothing is trained, found a state of {', '.join(state) or 'nothing'}")
+        self._next_step = int(state["step"])

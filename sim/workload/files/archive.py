@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from netfold.sim.errors import DataError
 from netfold.sim.files.foreign import UnreadableError, open_regular
-from netfold.sim.workload.files.tensor import Tensor, damaged, header, require_size
+from netfold.sim.workload.files.stored import StoredArray, damaged, header, require_size
 
 _BLOCK_BYTES = 1 << 20
 _WRITTEN_BY = "numpy.save or savez"
 
 
-def read_npz(path: Path, file: BinaryIO) -> Mapping[str, Tensor]:
+def read_npz(path: Path, file: BinaryIO) -> Mapping[str, StoredArray]:
     """The arrays of an archive, by name; only their headers are read."""
     archive = _Archive(path)
     tensors = {}
@@ -35,7 +35,7 @@ def read_npz(path: Path, file: BinaryIO) -> Mapping[str, Tensor]:
                 member = _Member(archive, info.filename, content.tell(), dtype, shape)
             held_bytes = member.size_bytes if is_fortran else 0
             read = member.read_turned if is_fortran else member.read
-            tensors[info.filename.removesuffix(".npy")] = Tensor(shape, dtype.name, read, held_bytes)
+            tensors[info.filename.removesuffix(".npy")] = StoredArray(shape, dtype.name, read, held_bytes)
     if not tensors:
         raise DataError(f"{path}: holds no arrays", "save the workers' gradients in it")
     return tensors

@@ -1,7 +1,7 @@
 """Gradients from files of other programs: NumPy arrays, safetensors and PyTorch files.
 
-Every reader returns `Tensor`s whose parts are read on request, so that a large file is never in memory as a
-whole (except a `Tensor`'s `held_bytes`). Headers are checked against the file's size before anything is
+Every reader returns `StoredArray`s whose parts are read on request, so that a large file is never in memory
+as a whole (except an array's `held_bytes`). Headers are checked against the file's size before anything is
 allocated.
 """
 
@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from netfold.sim.errors import DataError
 from netfold.sim.files.foreign import UnreadableError, open_regular
 from netfold.sim.workload.files.archive import read_npz
-from netfold.sim.workload.files.tensor import SAVE_HINT, Tensor, damaged, header, require_size
+from netfold.sim.workload.files.stored import SAVE_HINT, StoredArray, damaged, header, require_size
 
 SUFFIXES = (".npy", ".npz", ".safetensors", ".pt", ".pth")
 FLOATS = ("float32", "float16", "bfloat16")
 _OLD_TORCH = pickle.dumps(0x1950A86A20F9469CFC6C, 2)  # first bytes of `torch.save` before version 1.6
 
 
-def read_tensors(path: Path) -> Mapping[str, Tensor]:
+def read_arrays(path: Path) -> Mapping[str, StoredArray]:
     """The arrays of a file by name; a single array without a name gets an empty one.
 
     Raises
@@ -61,7 +61,7 @@ def conversion(path: str | Path, dtype: str) -> str:
     return f"; convert it with {'tensor.float()' if is_torch else 'array.astype(numpy.float32)'}"
 
 
-def _npy(path: Path, file: BinaryIO) -> Mapping[str, Tensor]:
+def _npy(path: Path, file: BinaryIO) -> Mapping[str, StoredArray]:
     size_bytes = file.seek(0, 2)
     file.seek(0)
     shape, is_fortran, dtype = header(path, file)
@@ -75,11 +75,11 @@ def _npy(path: Path, file: BinaryIO) -> Mapping[str, Tensor]:
     return {"": _of_array(mapped.view(np.ndarray))}
 
 
-def _of_array(array: NDArray[Any]) -> Tensor:
-    return Tensor(array.shape, array.dtype.name, lambda index: array[index])
+def _of_array(array: NDArray[Any]) -> StoredArray:
+    return StoredArray(array.shape, array.dtype.name, lambda index: array[index])
 
 
-def _safetensors(path: Path, file: BinaryIO) -> Mapping[str, Tensor]:
+def _safetensors(path: Path, file: BinaryIO) -> Mapping[str, StoredArray]:
     try:
         from safetensors import SafetensorError, safe_open
     except ImportError:
@@ -96,7 +96,7 @@ def _safetensors(path: Path, file: BinaryIO) -> Mapping[str, Tensor]:
             dtype = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}.get(
                 part.get_dtype(), str(part.get_dtype()).lower()
             )
-            tensors[name] = Tensor(tuple(part.get_shape()), dtype, _slice_reader(part))
+            tensors[name] = StoredArray(tuple(part.get_shape()), dtype, _slice_reader(part))
     except (SafetensorError, OSError, ValueError) as error:
         raise damaged(path, "safetensors", str(error)) from None
     if not tensors:
@@ -112,7 +112,7 @@ def _slice_reader(part: Any) -> Callable[[tuple[int, ...]], NDArray[Any]]:
     return read
 
 
-def _torch(path: Path, file: BinaryIO) -> Mapping[str, Tensor]:
+def _torch(path: Path, file: BinaryIO) -> Mapping[str, StoredArray]:
     if file.read(len(_OLD_TORCH)) == _OLD_TORCH:
         raise DataError(
             f"{path}: has PyTorch's old format, which cannot be read in parts",
@@ -137,7 +137,7 @@ def _torch(path: Path, file: BinaryIO) -> Mapping[str, Tensor]:
     return {name: _of_torch(path, name, tensor) for name, tensor in named.items()}
 
 
-def _of_torch(path: Path, name: str, tensor: Any) -> Tensor:
+def _of_torch(path: Path, name: str, tensor: Any) -> StoredArray:
     called = f"{path}: {name}" if name else str(path)
     if tensor.is_meta:
         raise DataError(
@@ -155,4 +155,4 @@ def _of_torch(path: Path, name: str, tensor: Any) -> Tensor:
         found: NDArray[Any] = tensor[index].detach().float().numpy()
         return found
 
-    return Tensor(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), read)
+    return StoredArray(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), read)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from netfold.homomorphic.message import Gradient
+from netfold.homomorphic.round import StepFact, Tensor
 from netfold.sim.errors import DataError
-from netfold.sim.workload.files.gradient_file import FLOATS, conversion, read_tensors
-from netfold.sim.workload.files.tensor import Tensor
-from netfold.sim.workload.workload import Gradient, GradientPart, Untrained, split
+from netfold.sim.workload.files.gradient_file import FLOATS, conversion, read_arrays
+from netfold.sim.workload.files.stored import StoredArray
+from netfold.sim.workload.fusion.one import ONE_BUCKET
+from netfold.sim.workload.fusion.rule import Fusion
+from netfold.sim.workload.layers import elements_of, placed, tensor_of
+from netfold.sim.workload.workload import FACTS_WITHOUT_TRAINING, Untrained
 
 WORKERS_MAX = 4096
 NOT_FINITE = "a gradient must be finite; look for an error in the training step that computed it"
@@ -29,18 +34,23 @@ class FileSpec:
     per_step: bool  # of named tensors: the first axis is the step
     steps: int | None  # in the file; None: it holds one gradient, used in every step
     rows: int  # workers in the file
-    parts: tuple[GradientPart, ...]  # tensors in the file's order, and how many elements each has
-    bucket_bytes: int | None = None
+    tensors: tuple[Tensor, ...]  # in the file's order, one after another
+    fusion: Fusion = ONE_BUCKET
     held_bytes: int = 0  # that a read leaves in memory, besides the gradients
 
     @property
     def elements(self) -> int:
         """Number of elements of a gradient."""
-        return sum(part.elements for part in self.parts)
+        return elements_of(self.tensors)
+
+    @property
+    def facts(self) -> frozenset[StepFact]:
+        """What its workload knows of a step."""
+        return FACTS_WITHOUT_TRAINING
 
 
 def file_spec(
-    path: Path, given: str, workers: int, per_step: bool = False, bucket_bytes: int | None = None
+    path: Path, given: str, workers: int, per_step: bool = False, fusion: Fusion = ONE_BUCKET
 ) -> FileSpec:
     """The contents of a file, read from its headers.
 
@@ -49,20 +59,15 @@ def file_spec(
     DataError
         It cannot be read, has the wrong type or shape, or has too few gradients for this number of workers.
     """
-    return _spec_of(read_tensors(path), path, given, workers, per_step, bucket_bytes)
+    return _spec_of(read_arrays(path), FileSpec(str(path), given, per_step, None, workers, (), fusion))
 
 
-def _spec_of(
-    tensors: Mapping[str, Tensor],
-    path: Path,
-    given: str,
-    workers: int,
-    per_step: bool,
-    bucket_bytes: int | None,
-) -> FileSpec:
-    leading = {_leading(given, name, tensor, per_step, workers) for name, tensor in tensors.items()}
+def _spec_of(arrays: Mapping[str, StoredArray], wanted: FileSpec) -> FileSpec:
+    """The spec of a file with these arrays; `wanted.rows` are the workers that need a gradient."""
+    given, per_step, workers = wanted.given, wanted.per_step, wanted.rows
+    leading = {_leading(given, name, array, per_step, workers) for name, array in arrays.items()}
     if len(leading) > 1:
-        shapes = ", ".join(f"{name} {tensor.shape}" for name, tensor in list(tensors.items())[:3])
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in list(arrays.items())[:3])
         raise DataError(
             f"{given}: its tensors differ in their number of workers or steps: {shapes}",
             "stack the workers of each tensor",
@@ -74,20 +79,18 @@ def _spec_of(
             f"use {rows} workers at most",
         )
     axes = 1 + (steps is not None)
-    parts = tuple(
-        GradientPart(name or "gradient", math.prod(tensor.shape[axes:])) for name, tensor in tensors.items()
-    )
-    held_bytes = sum(tensor.held_bytes for tensor in tensors.values())
-    return FileSpec(str(path), given, per_step, steps, rows, parts, bucket_bytes, held_bytes)
+    tensors = placed(tensor_of(name or "gradient", array.shape[axes:]) for name, array in arrays.items())
+    held_bytes = sum(array.held_bytes for array in arrays.values())
+    return replace(wanted, steps=steps, rows=rows, tensors=tensors, held_bytes=held_bytes)
 
 
-def _leading(given: str, name: str, tensor: Tensor, per_step: bool, workers: int) -> tuple[int | None, int]:
-    """Steps and workers that a tensor holds."""
-    shape, called = tensor.shape, f"{given}: {name}" if name else given
-    if tensor.dtype not in FLOATS:
-        raise DataError(
-            f"{called}: holds {tensor.dtype} values", f"{_WANTED}{conversion(given, tensor.dtype)}"
-        )
+def _leading(
+    given: str, name: str, array: StoredArray, per_step: bool, workers: int
+) -> tuple[int | None, int]:
+    """Steps and workers that an array holds."""
+    shape, called = array.shape, f"{given}: {name}" if name else given
+    if array.dtype not in FLOATS:
+        raise DataError(f"{called}: holds {array.dtype} values", f"{_WANTED}{conversion(given, array.dtype)}")
     axes = (2 if per_step else 1) if name else len(shape) - 1
     if not 1 <= axes <= 2 or len(shape) <= axes or math.prod(shape) == 0:
         raise DataError(f"{called}: holds an array of shape {shape}", _WANTED)
@@ -114,14 +117,14 @@ class FileWorkload(Untrained):
     def __init__(self, spec: FileSpec, workers: int) -> None:
         self._spec = spec
         path = Path(spec.path)
-        tensors = read_tensors(path)
-        if _spec_of(tensors, path, spec.given, workers, spec.per_step, spec.bucket_bytes) != spec:
+        arrays = read_arrays(path)
+        if _spec_of(arrays, replace(spec, rows=workers)) != spec:
             raise DataError(
                 f"{path}: changed since the run began",
                 "run again, and do not change the file until the run ends",
             )
-        self._tensors = tensors
-        super().__init__(spec.parts, spec.bucket_bytes, workers)
+        self._arrays = arrays
+        super().__init__(spec.tensors, spec.fusion, workers)
         self._read: int | None = None  # the step of the file that `_gradients` holds
         self._gradients: list[list[Gradient]] = []
 
@@ -131,22 +134,20 @@ class FileWorkload(Untrained):
         wanted = 0 if steps is None else step % steps
         if self._read != wanted:
             self._read, self._gradients = None, []  # freed before the next ones are read
-            self._gradients = [
-                split(self._row(wanted, worker), self._buckets) for worker in range(self._workers)
-            ]
+            self._gradients = [self._cutter.cut(self._row(wanted, worker)) for worker in range(self._workers)]
             self._read = wanted
         return self._gradients
 
     def _row(self, step: int, worker: int) -> Gradient:
         """A worker's flat gradient: a view of the file's pages if its layout there fits."""
         index = (worker,) if self._spec.steps is None else (step, worker)
-        parts = [self._part(name, tensor, index) for name, tensor in self._tensors.items()]
+        parts = [self._part(name, array, index) for name, array in self._arrays.items()]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def _part(self, name: str, tensor: Tensor, index: tuple[int, ...]) -> Gradient:
-        found = np.ascontiguousarray(tensor.read(index), np.float32).reshape(-1)
+    def _part(self, name: str, array: StoredArray, index: tuple[int, ...]) -> Gradient:
+        found = np.ascontiguousarray(array.read(index), np.float32).reshape(-1)
         if (odd := first_not_finite(found)) is not None:
-            inner = np.unravel_index(odd, tensor.shape[len(index) :])
+            inner = np.unravel_index(odd, array.shape[len(index) :])
             place = ", ".join(map(str, (*index, *map(int, inner))))
             called = f"{self._spec.path}: {name}" if name else self._spec.path
             raise DataError(

@@ -1,4 +1,4 @@
-"""A probe of one forward and backward pass: the order in which gradients become ready, and the cost."""
+"""A probe of one forward and backward pass: layers, the order in which gradients become ready, the cost."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from netfold.sim.workload.training.modules import ModuleLayers
 from netfold.sim.workload.workload import StepCost
 
 
@@ -17,6 +18,8 @@ class ProbedStep(NamedTuple):
     """Results of the probed pass."""
 
     order: tuple[str, ...]  # parameter names as their gradients became ready
+    flops: tuple[int, ...]  # of the backward pass until each of them was ready
+    layers: dict[str, str]  # the layer of each parameter
     cost: StepCost
 
 
@@ -30,6 +33,12 @@ def probe(model: nn.Module, loss: Callable[[], Tensor]) -> ProbedStep:
     """
     saved_bytes: dict[int, int] = {}  # by address: several operators may save the same tensor
     order: list[str] = []
+    flops: list[int] = []
+    layers, forward, backward = ModuleLayers(model), _FlopCounter(), _FlopCounter()
+
+    def ready(name: str) -> None:
+        order.append(name)
+        flops.append(backward.total)
 
     def save(tensor: Tensor) -> Tensor:
         saved_bytes[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
@@ -37,13 +46,13 @@ def probe(model: nn.Module, loss: Callable[[], Tensor]) -> ProbedStep:
 
     hooks = [
         parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
-            lambda _, name=name: order.append(name)
+            lambda _, name=name: ready(name)
         )
         for name, parameter in model.named_parameters()
     ]
-    with _FlopCounter() as forward, torch.autograd.graph.saved_tensors_hooks(save, _same):
+    with forward, torch.autograd.graph.saved_tensors_hooks(save, _same):
         value = loss()
-    with _FlopCounter() as backward:
+    with backward:
         value.backward()  # type: ignore[no-untyped-call]
     for hook in hooks:
         hook.remove()
@@ -51,7 +60,7 @@ def probe(model: nn.Module, loss: Callable[[], Tensor]) -> ProbedStep:
     moved_bytes = 2 * sum(saved_bytes.values())
     gradient_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
     cost = StepCost(forward.total, backward.total, moved_bytes, moved_bytes + gradient_bytes)
-    return ProbedStep(tuple(order), cost)
+    return ProbedStep(tuple(order), tuple(flops), layers.found(), cost)
 
 
 class _FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -7,19 +7,26 @@ have no per-worker state such as batch-norm statistics.)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
+from netfold.homomorphic.codec import State
+from netfold.homomorphic.message import Gradient
+from netfold.homomorphic.round import StepFact, Tensor
+from netfold.sim.workload.buckets import Bucket, fuse
 from netfold.sim.workload.draws import keyed
+from netfold.sim.workload.fusion.rule import Fusion
+from netfold.sim.workload.layers import layers_of, placed
 from netfold.sim.workload.training.probe import probe
 from netfold.sim.workload.training.tasks import Task
-from netfold.sim.workload.workload import Bucket, Gradient, GradientPart, StepCost, group, make_buckets
-
-_SLICE = 1 << 16  # elements
+from netfold.sim.workload.training.weights import Weights
+from netfold.sim.workload.workload import ALL_FACTS, StepCost
 
 
 class TrainingWorkload:
@@ -28,28 +35,24 @@ class TrainingWorkload:
     The same task and seed give the same bits on any number of cores. PyTorch's global generator is unchanged.
     """
 
-    def __init__(self, task: Task, workers: int, learning_rate: float, bucket_bytes: int, seed: int) -> None:
+    def __init__(self, task: Task, workers: int, learning_rate: float, fusion: Fusion, seed: int) -> None:
         self._task = task
         self._workers = workers
         self._learning_rate = learning_rate
         self._model = _build(task, seed)
         self._loss: float | None = None
         self._step: int | None = None  # the step whose gradients `_gradients` holds
-        self._start: list[list[Gradient]] | None = None  # weights before the first update, once it is made
-        probed = probe(self._model, lambda: self._loss_of(step=0, worker=0))
+        self._next_step = 0
+        probed = probe(self._model, lambda: self._loss_of(self._model, step=0, worker=0))
         self._cost = probed.cost
-        self._parameters = [self._model.get_parameter(name) for name in probed.order]
-        parts = [
-            GradientPart(name, parameter.numel())
-            for name, parameter in zip(probed.order, self._parameters, strict=True)
-        ]
-        self._buckets = make_buckets(parts, bucket_bytes)
-        self._members = group(parts, bucket_bytes)
-        # Views that share memory with the model, by bucket: what `apply` subtracts from.
-        self._weights = [
-            [self._parameters[member].detach().numpy().reshape(-1) for member in members]
-            for members in self._members
-        ]
+        tensors = placed(
+            Tensor(name, tuple(self._model.get_parameter(name).shape), probed.layers[name])
+            for name in probed.order
+        )
+        layers = layers_of(tensors, probed.flops)
+        self._buckets, _ = fuse(tensors, layers, fusion.partition(layers))
+        self._names = [[tensor.name for tensor in bucket.tensors] for bucket in self._buckets]
+        self._weights = Weights(self._model, probed.order)
         self._gradients: list[list[Gradient]] = [[] for _ in range(workers)]
 
     @property
@@ -59,7 +62,7 @@ class TrainingWorkload:
 
     @property
     def buckets(self) -> tuple[Bucket, ...]:
-        """Slices of the flat gradient in gradient-ready order."""
+        """Whole layers in gradient-ready order."""
         return self._buckets
 
     @property
@@ -73,6 +76,26 @@ class TrainingWorkload:
         return self._loss
 
     @property
+    def facts(self) -> frozenset[StepFact]:
+        """All."""
+        return ALL_FACTS
+
+    @property
+    def learning_rate(self) -> float:
+        """Step size: weights −= learning_rate · sum / workers."""
+        return self._learning_rate
+
+    @property
+    def update_norm(self) -> float | None:
+        """L2 norm, in float64, of what the last `apply` subtracted from the weights; None before it."""
+        return self._weights.update_norm
+
+    @property
+    def next_step(self) -> int:
+        """The step after the last `apply`; 0 before the first."""
+        return self._next_step
+
+    @property
     def model(self) -> nn.Module:
         """The model, whose weights all workers share."""
         return self._model
@@ -84,64 +107,96 @@ class TrainingWorkload:
         self._step = None
         losses = []
         for worker in range(self._workers):
-            with one_thread():
-                loss = self._loss_of(step, worker)
-                loss.backward()  # type: ignore[no-untyped-call]
-            self._keep(worker)
-            self._model.zero_grad(set_to_none=True)
-            losses.append(loss.item())
+            found, loss = self._backward(self._model, step, worker)
+            self._store(worker, found)
+            losses.append(loss)
         self._loss = sum(losses) / len(losses)
         self._step = step
         return self._gradients
 
+    def keep_weights(self, worker: int) -> None:
+        """Keep the weights as they are now for a worker; workers who keep the same share a copy."""
+        self._weights.keep(worker)
+
+    def kept_gradients(self, step: int, worker: int) -> list[Gradient]:
+        """Gradients of the worker's batch of a step at the weights it kept, `[bucket]`, in new arrays.
+
+        Raises
+        ------
+        RuntimeError
+            The worker has kept no weights.
+        """
+        found, _ = self._backward(self._weights.model_at_kept(worker), step, worker)
+        return found
+
     def restart(self) -> None:
         """Reset the weights to their start; gradients of the first step stay valid."""
-        if self._start is not None:
-            for bucket_weights, bucket_start in zip(self._weights, self._start, strict=True):
-                for weights, start in zip(bucket_weights, bucket_start, strict=True):
-                    np.copyto(weights, start)
+        self._weights.restart()
+        self._next_step = 0
         if self._step != 0:
             self._step = None
 
-    def apply(self, step: int, sums: Sequence[Gradient]) -> None:
-        """SGD: weights -= learning_rate / workers · sum, in float32."""
-        if self._start is None:
-            self._start = [[weights.copy() for weights in own] for own in self._weights]
+    def apply(self, step: int, totals: Sequence[Gradient], are_updates: Sequence[bool] = ()) -> None:
+        """SGD: weights -= learning_rate / workers · total, in float32; updates are subtracted as they are."""
         rate = np.float32(self._learning_rate / self._workers)
-        for bucket_weights, total in zip(self._weights, sums, strict=True):
-            start = 0
-            for weights in bucket_weights:
-                _move(weights, total[start : start + weights.size], rate)
-                start += weights.size
+        updates = are_updates or [False] * len(totals)
+        self._weights.move(
+            [
+                (names, total, None if is_update else rate)
+                for names, total, is_update in zip(self._names, totals, updates, strict=True)
+            ]
+        )
+        self._next_step = step + 1
 
-    def _keep(self, worker: int) -> None:
+    def state(self) -> State:
+        """Weights, those that workers keep, the norm of the last update, and the number of the next step."""
+        return {**self._weights.state(self._workers), "step": np.array(self._next_step)}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from the state of a workload of the same task, workers and seed.
+
+        Raises
+        ------
+        ValueError
+            The state is of another model or number of workers.
+        """
+        if "step" not in state:
+            raise ValueError(f"the state has no step, but {', '.join(state) or 'nothing'}")
+        weights = {name: array for name, array in state.items() if name != "step"}
+        self._weights.restore(weights, self._workers)
+        self._next_step = int(state["step"])
+        self._step = None
+
+    def _backward(self, model: nn.Module, step: int, worker: int) -> tuple[list[Gradient], float]:
+        """A worker's gradients by bucket, and its loss; the model keeps no gradients."""
+        with one_thread():
+            loss = self._loss_of(model, step, worker)
+            loss.backward()  # type: ignore[no-untyped-call]
+        found = [_gradient(model, names) for names in self._names]
+        model.zero_grad(set_to_none=True)
+        return found, loss.item()
+
+    def _store(self, worker: int, found: list[Gradient]) -> None:
         """Store a worker's gradients; later steps overwrite the arrays of the first."""
-        found = [self._gradient(members) for members in self._members]
         if self._gradients[worker]:
             for own, gradient in zip(self._gradients[worker], found, strict=True):
                 np.copyto(own, gradient)
         else:
             self._gradients[worker] = found
 
-    def _gradient(self, members: list[int]) -> Gradient:
-        """The gradient of a bucket; PyTorch's own array if the bucket is one parameter."""
-        own: list[Gradient] = []
-        for member in members:
-            gradient = self._parameters[member].grad
-            assert gradient is not None  # the probe found one for each
-            own.append(gradient.reshape(-1).numpy())
-        return own[0] if len(own) == 1 else np.concatenate(own)
-
-    def _loss_of(self, step: int, worker: int) -> torch.Tensor:
+    def _loss_of(self, model: nn.Module, step: int, worker: int) -> torch.Tensor:
         inputs, targets = self._task.samples(step, worker)
-        return self._task.loss(self._model(*inputs), targets)
+        return self._task.loss(model(*inputs), targets)
 
 
-def _move(weights: Gradient, total: Gradient, rate: np.float32) -> None:
-    """weights -= rate · total, in slices, so that temporaries stay in the cache."""
-    for first in range(0, weights.size, _SLICE):
-        part = slice(first, first + _SLICE)
-        weights[part] -= rate * total[part]
+def _gradient(model: nn.Module, names: Sequence[str]) -> Gradient:
+    """The gradient of a bucket; PyTorch's own array if the bucket is one parameter."""
+    own: list[Gradient] = []
+    for name in names:
+        gradient = model.get_parameter(name).grad
+        assert gradient is not None  # the probe found one for each
+        own.append(gradient.reshape(-1).numpy())
+    return own[0] if len(own) == 1 else np.concatenate(own)
 
 
 @contextmanager

@@ -56,18 +56,71 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/workload/workload.py",
-        [W + "test_buckets.py"],
+        "sim/workload/fusion/size.py",
+        [W + "fusion/test_rules.py"],
         [
             (
                 "a bucket is full when it has more than it may",
-                "if size_bytes >= bucket_bytes:",
-                "if size_bytes > bucket_bytes:",
+                "if size_bytes >= self.bytes:",
+                "if size_bytes > self.bytes:",
             ),
+        ],
+    ),
+    *faults(
+        "sim/workload/fusion/partition.py",
+        [W + "fusion/test_rules.py"],
+        [
+            ("a layer may be in two buckets", "if index in owners:", "if False:"),
+            ("a layer may be in no bucket", "if index not in owners]", "if False]"),
+        ],
+    ),
+    *faults(
+        "sim/workload/buckets.py",
+        [W + "test_buckets.py"],
+        [
             (
-                "a bucket is ready when it begins",
-                "(start + elements) / elements_total",
-                "max(start, 1) / elements_total",
+                "a bucket is ready when its first layer is",
+                "layers[max(own)].ready_share",
+                "layers[min(own)].ready_share",
+            ),
+            ("buckets keep the order that was given", "sorted(partition, key=max)", "partition"),
+        ],
+    ),
+    *faults(
+        "sim/workload/layers.py",
+        [W + "test_layers.py"],
+        [
+            ("every tensor is a layer", "tensor.layer or tensor.name", "tensor.name"),
+            (
+                "a layer is ready with its first tensor",
+                "key=lambda item: item[1][-1]",
+                "key=lambda item: item[1][0]",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/workload/training/modules.py",
+        [W + "training/test_modules.py"],
+        [
+            ("a norm is a layer", "self._follows.get(module) or module", "module"),
+            ("layers that share a parameter are two", "if head in same else head", "if False else head"),
+        ],
+    ),
+    *faults(
+        "sim/workload/training/weights.py",
+        [W + "training/test_facts.py"],
+        [
+            ("weights are kept as the model changes them", "{name: weights.copy() for", "{name: weights for"),
+            (
+                "updates are scaled",
+                "step = total[part] if rate is None else rate",
+                "step = 0.1 * total[part] if rate is None else rate",
+            ),
+            ("the norm is that of the last slice", "math.fsum(squares)", "squares[-1]"),
+            (
+                "a restart keeps what workers kept",
+                "self._now, self._kept, self.update_norm = None, {}, None",
+                "self._now, self.update_norm = None, None",
             ),
         ],
     ),
@@ -81,7 +134,7 @@ MUTANTS: list[Mutant] = [
                 "self._learning_rate)",
             ),
             ("the loss is that of worker 0", "sum(losses) / len(losses)", "losses[0]"),
-            ("gradients add up over workers", "            self._model.zero_grad(set_to_none=True)\n", ""),
+            ("gradients add up over workers", "        model.zero_grad(set_to_none=True)\n", ""),
         ],
     ),
     *faults(

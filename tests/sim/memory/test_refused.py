@@ -11,7 +11,7 @@ import pytest
 import netfold.sim.resolve.memory
 from netfold.sim.memory.available import BASE_BYTES, Footprint
 from netfold.sim.resolve.memory import JobSize
-from netfold.sim.workload import TrainingSpec, training_elements, training_workload
+from netfold.sim.workload import TrainingSpec, training_workload
 from tests.sim.scenes import job_plan, only, refused
 from tests.sim.scenes import plan as planned
 
@@ -124,7 +124,7 @@ def test_a_model_that_is_too_large_is_refused_without_building_it(tmp_path: Path
 def test_a_model_has_the_weights_that_are_counted_for_it() -> None:
     for spec in (TrainingSpec("mlp", batch=1), TrainingSpec("ncf", batch=1, expand=(2, 1))):
         elements = sum(bucket.elements for bucket in training_workload(spec, 1, 1).buckets)
-        assert training_elements(spec) == elements
+        assert spec.elements == elements
 
 
 def test_what_one_worker_more_takes_is_reported_by_its_share(tmp_path: Path) -> None:

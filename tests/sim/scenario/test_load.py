@@ -15,6 +15,7 @@ from netfold.sim.scenario import load
 from netfold.sim.scenario.merge import merge
 from netfold.sim.scenario.models import NoDeviceSection, Synthetic, Training
 from netfold.sim.scenario.node import Node
+from netfold.sim.workload.fusion.size import SizeSection
 from tests.sim.scenario.files import GOOD, changed, write
 
 MINIMAL = """\
@@ -125,8 +126,8 @@ def test_training_and_named_hosts(tmp_path: Path) -> None:
     assert (
         switch.workload.expand,
         switch.workload.batch,
-        switch.workload.bucket,
-    ) == ((147, 16), 256, 25 * 2**20)
+        switch.workload.fusion,
+    ) == ((147, 16), 256, SizeSection.model_validate({"bytes": "25MiB"}))
     assert switch.workers.placement == ("h3", "h1")
 
 

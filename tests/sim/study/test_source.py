@@ -212,7 +212,7 @@ def test_other_files_are_reported(tmp_path: Path) -> None:
         ("none.npy", None, "cannot be read: there is no such file\n  give the path of a file"),
         ("folder.npy", None, "cannot be read: it is a directory\n  give the path of a file"),
         ("g.txt", None, f"must be a .npy, .npz, .safetensors, .pt or .pth file, found .txt\n  {tensor}"),
-        ("two.npz", None, "holds 2 arrays: a, b\n  save one array alone in a file"),
+        ("two.npz", 3, "holds the gradients of 2 workers, --workers says 3\n  leave out --workers"),
         ("g.npy", 3, "holds the gradients of 2 workers, --workers says 3\n  leave out --workers"),
     ):
         with pytest.raises(DataError) as caught:

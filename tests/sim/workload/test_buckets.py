@@ -1,61 +1,137 @@
-"""How parts of a gradient become buckets."""
+"""How layers of a gradient become buckets."""
+
+from __future__ import annotations
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netfold.homomorphic.round import Tensor
 from netfold.sim.errors import DataError
+from netfold.sim.workload.buckets import Cutter, bucket_count, fuse, fused, pieces_of
 from netfold.sim.workload.draws import keyed, shards
-from netfold.sim.workload.workload import FLOAT_BYTES, GradientPart, group, make_buckets, split
+from netfold.sim.workload.fusion.layer import ByLayer
+from netfold.sim.workload.fusion.partition import AsGiven
+from netfold.sim.workload.fusion.rule import Partition
+from netfold.sim.workload.fusion.size import BySize
+from netfold.sim.workload.layers import layers_of, placed
 
 sizes = st.lists(st.integers(1, 50), min_size=1, max_size=30)
 
 
-@given(sizes, st.integers(1, 400))
-def test_buckets_cover_the_gradient_in_order(elements: list[int], bucket_bytes: int) -> None:
-    parts = [GradientPart(f"p{index}", size) for index, size in enumerate(elements)]
-    buckets = make_buckets(parts, bucket_bytes)
+def tensors_of(sizes: list[int], layers: list[str] | None = None) -> tuple[Tensor, ...]:
+    """Tensors p0, p1 … of these sizes; without layers each is one of its own."""
+    own = layers or [f"layer{index}" for index in range(len(sizes))]
+    return placed(
+        Tensor(f"p{index}", (size, 1), layer)
+        for index, (size, layer) in enumerate(zip(sizes, own, strict=True))
+    )
 
+
+@st.composite
+def partitioned(draw: st.DrawFn) -> tuple[tuple[Tensor, ...], Partition]:
+    """Tensors of a few layers, which may lie apart, and any partition of the layers."""
+    elements = draw(sizes)
+    layers = [f"l{draw(st.integers(0, 7))}" for _ in elements]
+    tensors = tensors_of(elements, layers)
+    owners = [draw(st.integers(0, 3)) for _ in set(layers)]
+    partition = [tuple(index for index, one in enumerate(owners) if one == owner) for owner in set(owners)]
+    return tensors, tuple(draw(st.permutations(partition)))
+
+
+@given(partitioned())
+def test_buckets_hold_every_tensor_once_and_no_layer_twice(
+    case: tuple[tuple[Tensor, ...], Partition],
+) -> None:
+    tensors, partition = case
+    buckets, members = fuse(tensors, layers_of(tensors), partition)
+
+    assert sorted(place for own in members for place in own) == list(range(len(tensors)))
+    owners = {(tensor.layer, bucket.index) for bucket in buckets for tensor in bucket.tensors}
+    assert len(owners) == len({tensor.layer for tensor in tensors})
     assert list(range(len(buckets))) == [bucket.index for bucket in buckets]
     assert [0, *(bucket.stop for bucket in buckets[:-1])] == [bucket.start for bucket in buckets]
-    assert sum(elements) == buckets[-1].stop
+    assert sum(tensor.elements for tensor in tensors) == buckets[-1].stop
+    for bucket, own in zip(buckets, members, strict=True):
+        assert [tensor.name for tensor in bucket.tensors] == [tensors[place].name for place in own]
+        stops = [tensor.place.stop for tensor in bucket.tensors]
+        assert [tensor.start for tensor in bucket.tensors] == [0, *stops[:-1]]
+        assert stops[-1] == bucket.elements
+
+
+@given(partitioned())
+def test_a_bucket_is_ready_when_its_last_tensor_is(case: tuple[tuple[Tensor, ...], Partition]) -> None:
+    tensors, partition = case
+    buckets, members = fuse(tensors, layers_of(tensors), partition)
+
+    for bucket, own in zip(buckets, members, strict=True):
+        until = sum(tensor.elements for tensor in tensors[: max(own) + 1])
+        assert bucket.ready_share == until / sum(tensor.elements for tensor in tensors)
     shares = [bucket.ready_share for bucket in buckets]
     assert sorted(shares) == shares
-    assert shares[0] > 0
     assert shares[-1] == 1.0
 
 
-@given(sizes, st.integers(1, 400))
-def test_a_bucket_closes_with_the_part_that_fills_it(elements: list[int], bucket_bytes: int) -> None:
-    parts = [GradientPart(f"p{index}", size) for index, size in enumerate(elements)]
-    groups = group(parts, bucket_bytes)
+@given(partitioned())
+def test_a_cut_gradient_has_each_bucket_s_tensors_in_order(
+    case: tuple[tuple[Tensor, ...], Partition],
+) -> None:
+    tensors, partition = case
+    buckets, members = fuse(tensors, layers_of(tensors), partition)
+    flat = np.arange(buckets[-1].stop, dtype=np.float32)
+    found = Cutter(tensors, members).cut(flat)
 
-    assert list(range(len(parts))) == [member for members in groups for member in members]
-    for members in groups:
-        without_last_bytes = sum(elements[member] for member in members[:-1]) * FLOAT_BYTES
-        assert without_last_bytes < bucket_bytes
-    for members in groups[:-1]:
-        assert sum(elements[member] for member in members) * FLOAT_BYTES >= bucket_bytes
+    for bucket, part in zip(buckets, found, strict=True):
+        for tensor in bucket.tensors:
+            (source,) = [one for one in tensors if one.name == tensor.name]
+            assert part[tensor.place].tolist() == flat[source.place].tolist()
 
 
-def test_names_say_first_and_last_part() -> None:
-    buckets = make_buckets(
-        [GradientPart("a", 1), GradientPart("b", 1), GradientPart("c", 9), GradientPart("d", 1)],
-        bucket_bytes=12,
-    )
+def test_names_say_first_and_last_tensor() -> None:
+    buckets, _ = fused(tensors_of([1, 1, 9, 1]), BySize(12))
 
-    assert [bucket.name for bucket in buckets] == ["a..c", "d"]
+    assert [bucket.name for bucket in buckets] == ["p0..p2", "p3"]
     assert [bucket.ready_share for bucket in buckets] == [11 / 12, 1.0]
 
 
-def test_split_gives_views() -> None:
-    flat = np.arange(5, dtype=np.float32)
-    first, second = split(flat, make_buckets([GradientPart("a", 2), GradientPart("b", 3)], bucket_bytes=4))
+def test_neighbours_are_cut_as_views_and_others_as_copies() -> None:
+    tensors = tensors_of([2, 3, 1])
+    flat = np.arange(6, dtype=np.float32)
+    views = Cutter(tensors, ((0, 1), (2,)))
+    copies = Cutter(tensors, ((1,), (0, 2)))
+    first, second = views.cut(flat)
+    third, fourth = copies.cut(flat)
     flat += 10
 
-    assert first.tolist() == [10, 11]
-    assert second.tolist() == [12, 13, 14]
+    assert (first.tolist(), second.tolist()) == ([10, 11, 12, 13, 14], [15])
+    assert (third.tolist(), fourth.tolist()) == ([12, 13, 14], [0, 1, 5])
+    assert (views.copies, copies.copies) == (False, True)
+
+
+@given(st.integers(1, 300), st.integers(1, 400))
+def test_a_vector_is_cut_into_equal_pieces(elements: int, size_bytes: int) -> None:
+    vector = (Tensor("gradient", (elements,), ""),)
+    pieces = pieces_of(vector, BySize(size_bytes))
+    size = -(-size_bytes // 4)
+
+    whole, rest = divmod(elements, size)
+    assert [piece.elements for piece in pieces] == [size] * whole + [rest] * (rest > 0)
+    assert [bucket.elements for bucket in fused(vector, BySize(size_bytes)).buckets] == [
+        piece.elements for piece in pieces
+    ]
+    assert bucket_count(vector, BySize(size_bytes)) == len(pieces)
+
+
+@pytest.mark.parametrize("tensor", [Tensor("table", (30, 1), "table"), Tensor("table", (3, 10), "")])
+def test_a_table_is_never_cut(tensor: Tensor) -> None:
+    assert [bucket.elements for bucket in fused((tensor,), BySize(4)).buckets] == [30]
+
+
+def test_a_vector_without_a_rule_by_size_is_whole() -> None:
+    vector = (Tensor("gradient", (30,), ""),)
+
+    assert fused(vector, ByLayer()).members == fused(vector, AsGiven(((0,),))).members == ((0,),)
 
 
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(0, 2**70))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from netfold.sim.workload import StepCost, SyntheticSpec, Workload, synthetic_workload
 from netfold.sim.workload.draws import keyed
+from netfold.sim.workload.fusion.size import BySize
 from netfold.sim.workload.synthetic import BLOCK_ELEMENTS, Distribution, Pattern
 
 PATTERNS: tuple[Pattern, ...] = ("iid", "rows", "columns", "blocks")
@@ -136,7 +137,7 @@ def test_same_key_same_bits_and_every_part_of_the_key_counts() -> None:
 
 def test_buckets_cut_the_same_gradient() -> None:
     whole = synthetic_workload(SyntheticSpec(1000), 2, seed=1)
-    cut = synthetic_workload(SyntheticSpec(1000, bucket_bytes=1201), 2, seed=1)
+    cut = synthetic_workload(SyntheticSpec(1000, fusion=BySize(1201)), 2, seed=1)
 
     assert [(b.start, b.elements) for b in cut.buckets] == [(0, 301), (301, 301), (602, 301), (903, 97)]
     assert [(b.start, b.elements) for b in whole.buckets] == [(0, 1000)]

@@ -16,6 +16,8 @@ from safetensors.torch import save_file as save_torch_file
 from netfold.sim.errors import DataError
 from netfold.sim.workload import FileSpec, file_workload
 from netfold.sim.workload.files.workload import file_spec
+from netfold.sim.workload.fusion.layer import ByLayer
+from netfold.sim.workload.fusion.size import BySize
 
 WORKERS, ELEMENTS = 3, 10
 GRADIENTS = np.arange(WORKERS * ELEMENTS, dtype=np.float32).reshape(WORKERS, ELEMENTS) / 4 - 3
@@ -213,12 +215,12 @@ def test_fewer_workers_take_the_first_gradients(tmp_path: Path) -> None:
 
 
 def test_buckets_of_an_only_array(tmp_path: Path) -> None:
-    assert gradients(saved(tmp_path, "npy"), bucket_bytes=16)[1] == [4, 4, 2]
+    assert gradients(saved(tmp_path, "npy"), fusion=BySize(16))[1] == [4, 4, 2]
 
 
 def test_buckets_of_named_tensors_are_whole_ones(tmp_path: Path) -> None:
-    assert gradients(saved(tmp_path, "npz named"), bucket_bytes=16)[1] == [4, 6]
-    assert gradients(saved(tmp_path, "npz named"), bucket_bytes=20)[1] == [10]
+    assert gradients(saved(tmp_path, "npz named"), fusion=BySize(16))[1] == [4, 6]
+    assert gradients(saved(tmp_path, "npz named"), fusion=BySize(20))[1] == [10]
 
 
 def lying(path: Path) -> None:
@@ -324,3 +326,31 @@ def test_another_suffix_is_reported(tmp_path: Path) -> None:
         DataError, match=r"must be a \.npy, \.npz, \.safetensors, \.pt or \.pth file, found \.txt"
     ):
         spec(tmp_path / "g.txt")
+
+
+def test_the_file_says_shapes_and_its_names_say_layers(tmp_path: Path) -> None:
+    names = {"fc1.weight": (3, 2), "fc2.weight": (1, 3), "fc1.bias": (3,), "scale": (2,)}
+    arrays = {
+        name: np.full((WORKERS, *shape), index, np.float32)
+        for index, (name, shape) in enumerate(names.items())
+    }
+    np.savez(tmp_path / "g.npz", **arrays)
+    workload = file_workload(spec(tmp_path / "g.npz", fusion=ByLayer()), WORKERS)
+
+    assert [[(one.name, one.shape, one.layer) for one in bucket.tensors] for bucket in workload.buckets] == [
+        [("fc2.weight", (1, 3), "fc2")],
+        [("fc1.weight", (3, 2), "fc1"), ("fc1.bias", (3,), "fc1")],
+        [("scale", (2,), "scale")],
+    ]
+    assert [part.tolist() for part in workload.gradients(0)[1]] == [[1] * 3, [0] * 6 + [2] * 3, [3] * 2]
+    assert [bucket.ready_share for bucket in workload.buckets] == [9 / 14, 12 / 14, 1.0]
+
+
+@pytest.mark.parametrize("steps", [None, 2])
+def test_an_only_matrix_is_never_cut(tmp_path: Path, steps: int | None) -> None:
+    """A vector is: nothing is known of its layers."""
+    np.savez(tmp_path / "g.npz", table=np.ones((*([steps] if steps else []), WORKERS, 5, 2), np.float32))
+    options = {"per_step": steps is not None, "fusion": BySize(16)}
+
+    (bucket,) = file_workload(spec(tmp_path / "g.npz", **options), WORKERS).buckets
+    assert [(one.name, one.shape) for one in bucket.tensors] == [("table", (5, 2))]

@@ -8,6 +8,8 @@ import torch
 from numpy.typing import NDArray
 
 from netfold.sim.workload import TrainingSpec, Workload, training_workload
+from netfold.sim.workload.fusion.layer import ByLayer
+from netfold.sim.workload.fusion.size import BySize
 from netfold.sim.workload.training.data import Digits, Ratings
 from netfold.sim.workload.training.tasks import DigitsTask, RecommenderTask, Task
 from netfold.sim.workload.training.workload import TrainingWorkload
@@ -43,7 +45,7 @@ def mlp_gradient(
 
 def test_one_step_of_sgd_by_hand(digits: Digits) -> None:
     task = DigitsTask(digits, batch=16, workers=3, seed=7)
-    workload = TrainingWorkload(task, 3, learning_rate=0.5, bucket_bytes=2**20, seed=7)
+    workload = TrainingWorkload(task, 3, learning_rate=0.5, fusion=BySize(2**20), seed=7)
     before = {
         name: value.detach().numpy().astype(np.float64) for name, value in workload.model.named_parameters()
     }
@@ -64,10 +66,10 @@ def test_one_step_of_sgd_by_hand(digits: Digits) -> None:
 
 
 def by_autograd(workload: TrainingWorkload, task: Task, step: int, worker: int) -> NDArray[np.float32]:
-    """One worker's gradient from a private copy of the model; every bucket has one tensor."""
+    """One worker's gradient from a private copy of the model."""
     model = copy.deepcopy(workload.model)
     inputs, targets = task.samples(step, worker)
-    names = [bucket.name for bucket in workload.buckets]
+    names = [tensor.name for bucket in workload.buckets for tensor in bucket.tensors]
     gradients = torch.autograd.grad(
         task.loss(model(*inputs), targets), [model.get_parameter(name) for name in names]
     )
@@ -76,7 +78,7 @@ def by_autograd(workload: TrainingWorkload, task: Task, step: int, worker: int) 
 
 def test_every_worker_has_its_own_gradient_and_buffer(movielens: Ratings) -> None:
     task = RecommenderTask(movielens, (2, 1), batch=64, workers=3, seed=1)
-    workload = TrainingWorkload(task, 3, learning_rate=0.1, bucket_bytes=1, seed=1)
+    workload = TrainingWorkload(task, 3, learning_rate=0.1, fusion=ByLayer(), seed=1)
     for step in (0, 1):
         gradients = workload.gradients(step)
         expected = [by_autograd(workload, task, step, worker) for worker in range(3)]
@@ -90,7 +92,8 @@ def test_every_worker_has_its_own_gradient_and_buffer(movielens: Ratings) -> Non
 
 def test_buckets_follow_the_backward_pass(movielens: Ratings) -> None:
     task = RecommenderTask(movielens, (1, 1), batch=8, workers=1, seed=1)
-    names = [bucket.name for bucket in TrainingWorkload(task, 1, 0.1, 1, seed=1).buckets]
+    buckets = TrainingWorkload(task, 1, 0.1, ByLayer(), seed=1).buckets
+    names = [tensor.name for bucket in buckets for tensor in bucket.tensors]
 
     assert names[:2] == ["output.bias", "output.weight"]
     mlp = [name for name in names if name.startswith("mlp.")]
@@ -102,7 +105,7 @@ def test_buckets_follow_the_backward_pass(movielens: Ratings) -> None:
 
 def test_bucket_size_changes_nothing_but_the_cut() -> None:
     def trained(bucket_bytes: int) -> tuple[list[str], bytes]:
-        workload = training_workload(TrainingSpec("mlp", 16, 0.1, bucket_bytes), workers=2, seed=1)
+        workload = training_workload(TrainingSpec("mlp", 16, 0.1, BySize(bucket_bytes)), workers=2, seed=1)
         for step in range(3):
             workload.apply(step, sums(workload, step))
         return [bucket.name for bucket in workload.buckets], np.concatenate(sums(workload, 3)).tobytes()
@@ -129,7 +132,7 @@ def test_training_learns() -> None:
 
 def test_loss_is_the_mean_over_workers(digits: Digits) -> None:
     task = DigitsTask(digits, batch=16, workers=3, seed=7)
-    workload = TrainingWorkload(task, 3, learning_rate=0.5, bucket_bytes=2**20, seed=7)
+    workload = TrainingWorkload(task, 3, learning_rate=0.5, fusion=BySize(2**20), seed=7)
     assert workload.loss is None
     workload.gradients(0)
     losses = []

@@ -17,7 +17,7 @@ SAVE_HINT = "of a PyTorch tensor: numpy.save('gradient.npy', tensor.float().cpu(
 
 
 @dataclass(frozen=True)
-class Tensor:
+class StoredArray:
     """An array of a file, not read yet."""
 
     shape: tuple[int, ...]

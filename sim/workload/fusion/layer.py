@@ -1,0 +1,29 @@
+"""No fusion: each layer is a bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from netfold.sim.workload.fusion.rule import Fusion, FusionSection, Partition
+from netfold.sim.workload.layers import Layer
+
+
+@dataclass(frozen=True)
+class ByLayer(Fusion):
+    """Each layer is a bucket."""
+
+    def partition(self, layers: Sequence[Layer]) -> Partition:
+        """Each layer by itself."""
+        return tuple((index,) for index in range(len(layers)))
+
+
+class LayerSection(FusionSection):
+    """Each layer is a bucket."""
+
+    kind: Literal["layer"] = "layer"
+
+    def rule(self) -> Fusion:
+        """The rule."""
+        return ByLayer()

@@ -1,0 +1,151 @@
+"""Layers: tensors of a gradient that are never split between buckets.
+
+Names of tensors as PyTorch writes them say the layer: all up to the last dot. In a list of shapes without
+names, a tensor of two or more dimensions begins a layer, and the vectors after it (its bias, a norm's
+parameters) belong to it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from netfold.homomorphic.round import Tensor
+
+FLOAT_BYTES = 4
+ELEMENTS_MAX = 2**53  # of all tensors: the largest whole number that YAML gives exactly
+
+Shape = tuple[int, ...]
+
+_DIMENSION = r"[1-9][0-9]{0,14}"
+SHAPE_PATTERN = rf"([^=,\s]+=)?{_DIMENSION}(x{_DIMENSION})*"
+_EXAMPLE = "a tensor is written 128x64, or with its name fc1.weight=128x64"
+
+
+class Layer(NamedTuple):
+    """A layer of a model, as rules of fusion see it."""
+
+    name: str
+    elements: int
+    ready_share: float  # of the backward pass after which all its gradients are ready, in (0, 1]
+    backward_flops: int = 0  # of the backward pass since the layer before was ready; 0: not counted
+    members: tuple[int, ...] = ()  # its tensors, as places in the list that it was made of
+
+
+def tensor_of(name: str, shape: Shape) -> Tensor:
+    """A tensor with a name of PyTorch's style: "conv1.weight" is one of the layer "conv1"."""
+    return Tensor(name, shape, name.rpartition(".")[0] or name)
+
+
+def placed(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
+    """The tensors one after another: each starts where the one before ends."""
+    found = tuple(tensors)
+    starts = accumulate((tensor.elements for tensor in found), initial=0)
+    return tuple(tensor._replace(start=start) for tensor, start in zip(found, starts, strict=False))
+
+
+def layers_of(tensors: Sequence[Tensor], flops: Sequence[int] = ()) -> tuple[Layer, ...]:
+    """The layers of tensors, in the order in which their last gradient is ready.
+
+    `ready_share` is the share of gradient elements up to a layer's last tensor. It approximates the backward
+    pass by a constant rate of gradient bytes (embedding tables really take less time per byte, convolutions
+    more). A tensor without a layer is one of its own.
+
+    Parameters
+    ----------
+    tensors
+        In gradient-ready order.
+    flops
+        Operations of the backward pass until each of them is ready; empty: not counted.
+    """
+    members: dict[str, list[int]] = {}
+    for index, tensor in enumerate(tensors):
+        members.setdefault(tensor.layer or tensor.name, []).append(index)
+    stops = list(accumulate(tensor.elements for tensor in tensors))
+    layers, done = [], 0
+    for name, own in sorted(members.items(), key=lambda item: item[1][-1]):
+        elements = sum(tensors[index].elements for index in own)
+        until = flops[own[-1]] if flops else 0
+        layers.append(Layer(name, elements, stops[own[-1]] / stops[-1], until - done, tuple(own)))
+        done = until
+    return tuple(layers)
+
+
+def read_tensors(items: Sequence[str | int]) -> tuple[Tensor, ...]:
+    """Tensors as a user writes them: 128x64 or 128, or with names fc1.weight=128x64.
+
+    Raises
+    ------
+    ValueError
+        An item is no shape, a name appears twice, only some have names, or there are too many elements; a
+        hint is on the second line.
+    """
+    names: list[str] = []
+    shapes: list[Shape] = []
+    for item in items:
+        text = str(item)
+        if isinstance(item, bool) or not re.fullmatch(SHAPE_PATTERN, text):
+            raise ValueError(f"cannot read the tensor {text!r}\n{_EXAMPLE}")
+        name, _, shape = text.rpartition("=")
+        names.append(name)
+        shapes.append(tuple(map(int, shape.split("x"))))
+    if (elements := sum(map(math.prod, shapes))) > ELEMENTS_MAX:
+        raise ValueError(f"the tensors have {elements:,} elements\nuse {ELEMENTS_MAX:,} at most")
+    return named_tensors(names, shapes) if any(names) else unnamed_tensors(shapes)
+
+
+def named_tensors(names: Sequence[str], shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
+    """Tensors with names of PyTorch's style, one after another.
+
+    Raises
+    ------
+    ValueError
+        A name is missing or appears twice.
+    """
+    if not all(names):
+        index = next(index for index, name in enumerate(names) if not name)
+        shape = "x".join(map(str, shapes[index]))
+        raise ValueError(f"the tensor {shape} has no name, others have one\nname all tensors, or none")
+    if twice := next((name for index, name in enumerate(names) if name in names[:index]), None):
+        raise ValueError(f"the name {twice!r} appears twice\ngive each tensor a name of its own")
+    return placed(map(tensor_of, names, shapes))
+
+
+def unnamed_tensors(shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
+    """Tensors `tensor0`, `tensor1` … of the layers `layer0`, `layer1` …, one after another."""
+    tensors, layer = [], -1
+    for index, shape in enumerate(shapes):
+        layer += len(shape) > 1 or index == 0
+        tensors.append(Tensor(f"tensor{index}", shape, f"layer{layer}"))
+    return placed(tensors)
+
+
+def given_tensors(shapes: Mapping[str, Shape] | Sequence[Shape | str | int] | str) -> tuple[Tensor, ...]:
+    """Tensors as Python code gives them: shapes by name, shapes, or texts as `read_tensors` reads them.
+
+    Raises
+    ------
+    ValueError
+        As `read_tensors`.
+    """
+    if isinstance(shapes, Mapping):
+        return read_tensors([f"{name}={_text(shape)}" for name, shape in shapes.items()])
+    items: Sequence[Shape | str | int] = shapes.split(",") if isinstance(shapes, str) else shapes
+    return read_tensors([_text(item) if isinstance(item, tuple | list) else item for item in items])
+
+
+def _text(shape: Shape) -> str:
+    return "x".join(map(str, shape))
+
+
+def is_vector(tensors: Sequence[Tensor]) -> bool:
+    """Whether the gradient is one vector: nothing is known of its layers."""
+    return len(tensors) == 1 and len(tensors[0].shape) == 1
+
+
+def elements_of(tensors: Sequence[Tensor]) -> int:
+    """Elements of all of them together."""
+    return sum(tensor.elements for tensor in tensors)
