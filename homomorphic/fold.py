@@ -13,7 +13,7 @@ import numpy as np
 from netfold.homomorphic.codec import Decoded, Encoder, advance
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.merge import merge_all
-from netfold.homomorphic.message import WORD_MAX, Gradient, Merge, Merged, Message, Words
+from netfold.homomorphic.message import WORD_BITS, WORD_MAX, Gradient, Merge, Merged, Message, Words
 from netfold.homomorphic.round import Round
 from netfold.homomorphic.stage import stage
 
@@ -114,6 +114,7 @@ def _describe(sent: tuple[Message, ...] | Decoded) -> str:
         f"{message.label!r} ({message.merge.value} of "
         + ("" if message.merge is Merge.GATHER else f"{message.words.size} ")
         + f"{message.words.dtype} words{'' if message.scaling is None else ', scaled'}"
+        + f"{'' if message.lane_bits == WORD_BITS else f', in lanes of {message.lane_bits} bits'}"
         + f"{'' if message.floats is None else ', with floats'})"
         for message in sent
     )
@@ -125,7 +126,8 @@ def _merged(messages: Sequence[Message], order: Sequence[int], key: int) -> Merg
     if first.merge is Merge.GATHER:
         parts = tuple(message.words for message in messages)
         return Merged(first.words[:0], len(messages), parts=parts)
-    words = merge_all(first.merge, [messages[rank].words for rank in order], key, first.table)
+    sent = [messages[rank].words for rank in order]
+    words = merge_all(first.merge, sent, key, first.table, first.lane_bits)
     if first.floats is not None:
         return _with_floats([messages[rank] for rank in order], words)
     return Merged(words, len(messages))

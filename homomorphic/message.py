@@ -15,6 +15,8 @@ Gradient = NDArray[np.float32]
 WORD_MAX = 2**31 - 1  # the largest int32
 WORD_BITS = 32
 LANE_BITS = (4, 8, 16, 32)  # possible widths of the lanes of sums
+COUNTER_BITS = 4  # lanes of this width are unsigned, and adders of 32 bits that wrap add them
+CODE_BITS = 4  # of a code of TABLE_ADD
 
 
 class Merge(Enum):
@@ -37,18 +39,19 @@ class Merge(Enum):
     MAX = "max", 2, np.int32  # the larger
     FLOAT_ADD = "float_add", 3, np.float32  # order-dependent
     SIGN = "sign", 4, np.uint32  # one random worker's bit survives per position; carries worker counts
-    TABLE_ADD = "table_add", 5, np.uint32, np.int32  # 4-bit codes, which a table lifts to integers; or these
+    TABLE_ADD = "table_add", 5, np.uint32, np.int32  # 4-bit codes, which a table lifts to lanes; or these
     GATHER = "gather", 6  # cannot be merged: every worker must receive every message
     HOST = "host", 7, np.uint32  # by a function of the codec (`HostMerge`), which only hosts can run
-
-    @property
-    def lanes(self) -> int:
-        """Merged words for each word sent: TABLE_ADD turns each 4-bit code of a word into a word."""
-        return 8 if self is Merge.TABLE_ADD else 1
 
 
 MERGEABLE = frozenset(Merge) - {Merge.GATHER, Merge.HOST}  # by switches and hosts, on the way
 ORDER_FREE = frozenset({Merge.ADD, Merge.OR, Merge.MAX, Merge.TABLE_ADD})  # same bits in any order
+SUMS = frozenset({Merge.ADD, Merge.TABLE_ADD})  # in lanes of integers
+
+
+def words_per_word(merge: Merge, lane_bits: int) -> int:
+    """Merged words for each word sent: TABLE_ADD turns each 4-bit code of a word into a lane."""
+    return lane_bits // CODE_BITS if merge is Merge.TABLE_ADD else 1
 
 
 @dataclass(frozen=True)
@@ -138,6 +141,12 @@ class Message:
     def size(self) -> int:
         """Words of the message, or of those of the others where its worker is absent."""
         return self.absent_words or int(self.words.size)
+
+    @property
+    def merged_size(self) -> int:
+        """Words of the merged message; of GATHER and HOST it is not known."""
+        is_lifted = self.words.dtype == np.int32  # lanes already, not codes
+        return self.size * (1 if is_lifted else words_per_word(self.merge, self.lane_bits))
 
     @property
     def kind(self) -> tuple[object, ...]:

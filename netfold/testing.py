@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import whole_bound
-from netfold.homomorphic.codec import Codec, EncodeError, Encoder
+from netfold.homomorphic.codec import Codec, DecodeError, EncodeError, Encoder, require_declared_lanes
 from netfold.homomorphic.fold import Folded, LockStepError, fold
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import Note, NoteKind, Round
@@ -224,6 +224,10 @@ def _check_sum(codec: Codec, decoded: Gradient, gradients: Sequence[Gradient], n
 
 def _check_messages(codec: Codec, folded: Folded) -> None:
     for operation in folded.messages:
+        try:
+            require_declared_lanes(codec, 0, operation[0])
+        except DecodeError as error:
+            raise AssertionError(str(error)) from None
         for message in operation[0]:
             is_named = message.merge in codec.merges or message.label == _SCALING_LABEL
             _require(is_named, f"message {message.label!r}: `merges` does not name its {message.merge.name}")

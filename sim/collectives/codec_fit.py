@@ -12,17 +12,23 @@ def fitted(codec: Codec, carrier: Carrier) -> Codec:
     return codec.carried_by(carrier)
 
 
-def check_workers(location: Location, codec: Codec, workers: int, overflow: str) -> None:
-    """Refuse more workers than a codec's sums have room for; `overflow` is the policy for int32 sums.
+def check_workers(
+    location: Location, codec: Codec, workers: int, overflow: str, *, may_wrap: bool = True
+) -> None:
+    """Refuse more workers than a codec's sums have room for, and adders that it cannot use.
+
+    `overflow` is the policy for sums; `may_wrap` says whether the scenario could choose that they wrap.
 
     Raises
     ------
     ScenarioError
-        There are too many.
+        There are too many, or the adders do not wrap.
     """
     if (refusal := codec.refusal(workers, overflow)) is None:
         return
-    hint = f"use codec.{refusal.remedy}"
-    if codec.refusal(workers, "wrap") is None:
+    key, hint = "codec", f"use {refusal.remedy}"
+    if refusal.option:
+        key, hint = f"codec.{refusal.option}", f"use codec.{refusal.remedy}"
+    if may_wrap and codec.refusal(workers, "wrap") is None:
         hint += ", or collective.overflow: wrap"
-    raise location.job_error(f"codec.{refusal.option}", refusal.reason, hint)
+    raise location.job_error(key, refusal.reason, hint)

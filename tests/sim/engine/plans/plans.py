@@ -59,6 +59,7 @@ class Words(NamedTuple):
     by_worker: list[NDArray[Any]]
     table: NDArray[np.int32] | None = None
     has_floats: bool = False  # to be sent where a sum overflows
+    lane_bits: int = 32  # of sums
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,8 @@ class Wanted(NamedTuple):
     may_scale: bool = True
     must_scale: bool = False
     must_branch: bool = False  # where the network has two switches
+    may_count: bool = False  # in lanes of 4 bits, which adders that wrap add
+    table_bits: int = 32  # of the lanes that tables lift codes to
 
 
 @st.composite
@@ -197,7 +200,7 @@ def uneven_floats(random: np.random.Generator, size: int) -> NDArray[np.float32]
 
 @st.composite
 def exchanges(draw: st.DrawFn, workers: int, wanted: Wanted) -> Exchange:
-    """One to three segments of any merge, or one of floats with block exponents."""
+    """One to three segments of any merge, with lanes of some width, or one of floats with block exponents."""
     random = np.random.default_rng(draw(SEEDS))
     waits_ps = [int(wait_ps) for wait_ps in random.choice([0, 0, 100_000, 9_000_000], workers)]
     if wanted.may_scale and (wanted.must_scale or draw(st.integers(0, 2)) == 0):
@@ -207,8 +210,14 @@ def exchanges(draw: st.DrawFn, workers: int, wanted: Wanted) -> Exchange:
     segments = []
     for _ in range(draw(st.integers(1, 3))):
         merge, size = draw(st.sampled_from(MERGES)), draw(st.integers(1, 40))
-        table = integers(random, 16) if merge is Merge.TABLE_ADD else None
-        segments.append(Words(merge, [words(random, size, merge) for _ in range(workers)], table))
+        lane_bits = wanted.table_bits
+        table = integers(random, 16) >> 32 - lane_bits if merge is Merge.TABLE_ADD else None
+        if merge is Merge.ADD:
+            lane_bits = int(random.choice([32, 32, 16, 8, 4] if wanted.may_count else [32, 32, 16, 8]))
+        elif merge is not Merge.TABLE_ADD:
+            lane_bits = 32
+        own = [words(random, size, merge) for _ in range(workers)]
+        segments.append(Words(merge, own, table, lane_bits=lane_bits))
     return Exchange(segments, False, waits_ps)
 
 
@@ -224,7 +233,13 @@ def jobs(
     workers = [int(host) for host in random.permutation(hosts)[: draw(WORKERS)]]
     unit_packets = 1 if is_timed else draw(st.sampled_from([1, 1, 2, 3]))
     extra = draw(st.integers(0, 4))
-    makes = exchanges(len(workers), wanted._replace(may_scale=wanted.may_scale and not is_timed))
+    overflow, table_bits = draw(st.sampled_from(Overflow)), draw(st.sampled_from([32, 8, 16]))
+    wanted = wanted._replace(
+        may_scale=wanted.may_scale and not is_timed,
+        may_count=overflow is Overflow.WRAP,
+        table_bits=table_bits,
+    )
+    makes = exchanges(len(workers), wanted)
     streams = draw(st.lists(makes, min_size=1, max_size=2))
     job = Job(
         hosts=tuple(workers),
@@ -237,9 +252,11 @@ def jobs(
         timeout_max_ps=40_000_000,
         routes=tuple(map(int, random.integers(1000, size=len(workers)))),
         program=program,
-        overflow=draw(st.sampled_from(Overflow)),
+        overflow=overflow,
         slot_timer_ps=draw(st.sampled_from([500_000, 4_000_000, 30_000_000])) if is_timed else 0,
-        lanes=8 if any(each.merge is Merge.TABLE_ADD for one in streams for each in one.segments) else 1,
+        lanes=table_bits // 4
+        if any(each.merge is Merge.TABLE_ADD for one in streams for each in one.segments)
+        else 1,
         **draw(trees(network, len(workers), is_flat=is_timed, must_branch=wanted.must_branch)),
     )
     return job, streams
