@@ -4,8 +4,8 @@ The `*_words` kernels merge one packet's words into an accumulator in place; swi
 them on slices. `combine` and `merge_all` are the same operations as pure functions on whole messages.
 
 Sums are made in lanes of 4, 8, 16 or 32 bits, packed in words, lowest bits first. Lanes of 8 bits and more
-are signed and wrap on overflow, each for itself; a switch may differ: that is a property of its profile. Lanes
-of 4 bits are counters that a wrapping adder of 32 bits adds: one that overflows carries into the next.
+are signed and wrap on overflow, each for itself; a switch may differ: that is a property of its profile.
+Lanes of 4 bits are counters that a wrapping adder of 32 bits adds: one that overflows carries into the next.
 """
 
 from __future__ import annotations

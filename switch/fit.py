@@ -200,7 +200,8 @@ def _hint(refused: Misfit, profile: Profile, program: Program, any_words: bool) 
         return f"use program {others}, or a codec whose sums have lanes of 32 bits"
     if about == "words" and sizes:
         return f"use {sizes} a packet"
-    may_name_most = about in _UNITS and (any_words or about != "words")
+    has_own_size = demand.values_per_word > 1  # no packet format is made for so many values
+    may_name_most = about in _UNITS and (any_words or about != "words" or has_own_size)
     if may_name_most and (most := _most(about, getattr(demand, about), fits)):
         alternative = f", or {sizes} a packet" if about == "workers" and sizes else ""
         return f"use {most} {_UNITS[about]} at most{alternative}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from netfold.homomorphic.carrier import Carrier
 from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.message import LANE_BITS
 from netfold.sim.keys.location import Location
 
 
@@ -22,8 +23,12 @@ def check_workers(
     Raises
     ------
     ScenarioError
-        There are too many, or the adders do not wrap.
+        There are too many, the adders do not wrap, or no sums have lanes of the codec's width.
     """
+    if codec.lane_bits not in LANE_BITS:
+        widths = f"{', '.join(map(str, LANE_BITS[:-1]))} or {LANE_BITS[-1]}"
+        found = f"codec {codec.kind!r} has sums in lanes of {codec.lane_bits} bits"
+        raise location.job_error("codec", found, f"use lanes of {widths} bits")
     if (refusal := codec.refusal(workers, overflow)) is None:
         return
     key, hint = "codec", f"use {refusal.remedy}"

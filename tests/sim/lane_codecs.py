@@ -1,4 +1,4 @@
-"""Codecs whose sums have narrow lanes: 4-bit codes that a table lifts, and votes in 4-bit counters."""
+"""Codecs whose sums have narrow lanes: 4-bit codes that a table lifts, 4-bit votes, and weighted signs."""
 
 from __future__ import annotations
 
@@ -97,9 +97,7 @@ class CodesEncoder(Encoder):
         unit = float(norm.words.view(np.float32)[0]) or 1.0
         levels = np.rint((gradient.astype(np.float64) / unit + 1) / 2 * LEVELS).astype(np.uint32)
         codes = packed_nibbles(levels)
-        (merged,) = yield (
-            Message(codes, Merge.TABLE_ADD, "codes", table=TABLE, lane_bits=self.lane_bits),
-        )
+        (merged,) = yield (Message(codes, Merge.TABLE_ADD, "codes", table=TABLE, lane_bits=self.lane_bits),)
         sums = merged.words.view(LANES[self.lane_bits])[: gradient.size].astype(np.float64)
         total = (2 * sums / LEVELS - round.workers) * unit
         return Decoded(total.astype(np.float32), gradient)
@@ -144,13 +142,58 @@ class VotesEncoder(Encoder):
         return Decoded(counts.astype(np.float32), votes.astype(np.float32))
 
 
+@dataclass(frozen=True)
+class Signs(Codec):
+    """Signs times a weight, added in lanes; they wrap where the lane is too narrow.
+
+    lane_width: bits of the lanes of sums.
+    weight: of a sign.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = PLAIN
+    kind: ClassVar[str] = "signs"
+    is_linear: ClassVar[bool] = True  # type: ignore[assignment,misc]
+
+    lane_width: int = 8
+    weight: int = 1
+
+    @property
+    def merges(self) -> frozenset[Merge]:
+        return frozenset({Merge.ADD})
+
+    @property
+    def lane_bits(self) -> int:
+        return self.lane_width
+
+    def worker(self, rank: int, workers: int, seed: int) -> Encoder:
+        return SignsEncoder(self)
+
+    def error_bound(self, contributions: Sequence[Gradient]) -> ErrorBound:
+        return PerWorkerBound(1e-6)
+
+
+@dataclass(frozen=True)
+class SignsEncoder(Encoder):
+    codec: Signs
+
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        signs = self.codec.weight * np.sign(gradient)
+        lane = LANES[self.codec.lane_width]
+        lanes = np.zeros(-(-gradient.size // 4) * 4, lane)
+        lanes[: gradient.size] = signs
+        message = Message(lanes.view(np.int32), Merge.ADD, "signs", lane_bits=self.codec.lane_width)
+        (merged,) = yield (message,)
+        return Decoded(merged.words.view(lane)[: gradient.size].astype(np.float32), signs)
+
+
 @contextmanager
 def known() -> Iterator[None]:
-    """Both are registered, and not any more afterwards."""
+    """They are registered, and not any more afterwards."""
     before = dict(registry._registry)
     try:
         netfold.register(Codes)
         netfold.register(Votes)
+        netfold.register(Signs)
         yield
     finally:
         registry._registry.clear()

@@ -48,6 +48,7 @@ CHANGES = (
     *("clear", "crash", "pause", "pause"),
 )
 LATE_FATES = (Fate.DUPLICATE, Fate.REORDER)  # the only ones with a delay
+SUMS = (Merge.ADD, Merge.TABLE_ADD)
 MERGES = [merge for merge in Merge if merge in MERGEABLE]
 FRAME = Frame("test", elements=4, overhead_bytes=40)
 
@@ -138,6 +139,7 @@ class Wanted(NamedTuple):
     must_branch: bool = False  # where the network has two switches
     may_count: bool = False  # in lanes of 4 bits, which adders that wrap add
     table_bits: int = 32  # of the lanes that tables lift codes to
+    must_sum: bool = False  # in narrow lanes
 
 
 @st.composite
@@ -209,11 +211,13 @@ def exchanges(draw: st.DrawFn, workers: int, wanted: Wanted) -> Exchange:
         return Exchange([Words(Merge.ADD, floats)], True, waits_ps)
     segments = []
     for _ in range(draw(st.integers(1, 3))):
-        merge, size = draw(st.sampled_from(MERGES)), draw(st.integers(1, 40))
+        merge = draw(st.sampled_from([*SUMS] if wanted.must_sum else MERGES))
+        size = draw(st.integers(1, 40))
         lane_bits = wanted.table_bits
         table = integers(random, 16) >> 32 - lane_bits if merge is Merge.TABLE_ADD else None
         if merge is Merge.ADD:
-            lane_bits = int(random.choice([32, 32, 16, 8, 4] if wanted.may_count else [32, 32, 16, 8]))
+            widths = [16, 8] if wanted.must_sum else [32, 32, 16, 8]
+            lane_bits = int(random.choice([*widths, 4] if wanted.may_count else widths))
         elif merge is not Merge.TABLE_ADD:
             lane_bits = 32
         own = [words(random, size, merge) for _ in range(workers)]
@@ -233,7 +237,8 @@ def jobs(
     workers = [int(host) for host in random.permutation(hosts)[: draw(WORKERS)]]
     unit_packets = 1 if is_timed else draw(st.sampled_from([1, 1, 2, 3]))
     extra = draw(st.integers(0, 4))
-    overflow, table_bits = draw(st.sampled_from(Overflow)), draw(st.sampled_from([32, 8, 16]))
+    overflow = draw(st.sampled_from(Overflow))
+    table_bits = draw(st.sampled_from([8, 16] if wanted.must_sum else [32, 8, 16]))
     wanted = wanted._replace(
         may_scale=wanted.may_scale and not is_timed,
         may_count=overflow is Overflow.WRAP,
