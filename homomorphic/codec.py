@@ -41,6 +41,7 @@ from netfold.homomorphic.message import (
     Merged,
     Message,
     Words,
+    check_lanes,
 )
 from netfold.homomorphic.round import Round, Step, StepFact
 
@@ -296,15 +297,21 @@ def require_declared_lanes(codec: Codec, worker: int, messages: Sequence[Message
     Raises
     ------
     DecodeError
-        They differ; the message names the worker, its message and both widths.
+        They differ, or no such lanes can be added; the message names the worker, its message and the widths.
     """
     for message in messages:
+        sends = f"worker {worker} sends {message.label!r} ({message.merge.value})"
         wanted = codec.lane_bits if message.merge in SUMS else WORD_BITS
         if message.lane_bits != wanted:
             raise DecodeError(
-                f"worker {worker} sends {message.label!r} ({message.merge.value}) in lanes of "
-                f"{message.lane_bits} bits, where codec {codec.kind!r} declares {wanted}"
+                f"{sends} in lanes of {message.lane_bits} bits, where codec {codec.kind!r} declares {wanted}"
             )
+        if wanted != WORD_BITS and (message.scaling is not None or message.floats is not None):
+            raise DecodeError(f"{sends} scaled or with floats, in lanes of {wanted} bits: only words can be")
+        try:
+            check_lanes(message.merge, message.lane_bits, message.table)
+        except ValueError as error:
+            raise DecodeError(f"{sends}: {error}") from None
 
 
 C = TypeVar("C", bound=type)

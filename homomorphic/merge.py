@@ -20,12 +20,11 @@ from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.homomorphic.kernels.keyed import Integer, mix_plain, splitmix64
 from netfold.homomorphic.message import (
     CODE_BITS,
-    LANE_BITS,
-    SUMS,
     WORD_BITS,
     Merge,
     Merged,
     Words,
+    check_lanes,
     words_per_word,
 )
 
@@ -159,34 +158,6 @@ def lift(
     lifted = np.empty(words_per_word(Merge.TABLE_ADD, lane_bits) * words.size, np.int32)
     lift_words(words, table, lifted, lane_bits)
     return lifted
-
-
-def check_lanes(merge: Merge, lane_bits: int, table: NDArray[np.int32] | None = None) -> None:
-    """Check that a merge has lanes of this width, and that the values of a table fit them.
-
-    Raises
-    ------
-    ValueError
-        What was found, and what is allowed.
-    """
-    allowed = LANE_BITS if merge is Merge.ADD else LANE_BITS[1:] if merge in SUMS else (WORD_BITS,)
-    if lane_bits not in allowed:
-        *others, last = map(str, allowed)
-        widths = f"{', '.join(others)} or {last}" if others else last
-        raise ValueError(f"{merge.value} merges lanes of {widths} bits, found {lane_bits}")
-    if table is None:
-        return
-    if table.shape != (2**CODE_BITS,) or table.dtype != np.int32:
-        raise ValueError(
-            f"table_add needs a table of 16 int32 values, one per 4-bit code, "
-            f"found {table.dtype} of shape {table.shape}"
-        )
-    most = 2 ** (lane_bits - 1) - 1
-    if not -most - 1 <= int(table.min()) <= int(table.max()) <= most:
-        raise ValueError(
-            f"a table for lanes of {lane_bits} bits has values from {-most - 1} to {most}, "
-            f"found {table.min()} to {table.max()}"
-        )
 
 
 def lanes_of(words: Words, lane_bits: int) -> NDArray[Any]:

@@ -54,6 +54,34 @@ def words_per_word(merge: Merge, lane_bits: int) -> int:
     return lane_bits // CODE_BITS if merge is Merge.TABLE_ADD else 1
 
 
+def check_lanes(merge: Merge, lane_bits: int, table: NDArray[np.int32] | None = None) -> None:
+    """Check that a merge has lanes of this width, and that the values of a table fit them.
+
+    Raises
+    ------
+    ValueError
+        What was found, and what is allowed.
+    """
+    allowed = LANE_BITS if merge is Merge.ADD else LANE_BITS[1:] if merge in SUMS else (WORD_BITS,)
+    if lane_bits not in allowed:
+        *others, last = map(str, allowed)
+        widths = f"{', '.join(others)} or {last}" if others else last
+        raise ValueError(f"{merge.value} merges lanes of {widths} bits, found {lane_bits}")
+    if table is None:
+        return
+    if table.shape != (2**CODE_BITS,) or table.dtype != np.int32:
+        raise ValueError(
+            f"table_add needs a table of 16 int32 values, one per 4-bit code, "
+            f"found {table.dtype} of shape {table.shape}"
+        )
+    most = 2 ** (lane_bits - 1) - 1
+    if not -most - 1 <= int(table.min()) <= int(table.max()) <= most:
+        raise ValueError(
+            f"a table for lanes of {lane_bits} bits has values from {-most - 1} to {most}, "
+            f"found {table.min()} to {table.max()}"
+        )
+
+
 @dataclass(frozen=True)
 class Work:
     """Work of encoding or decoding a message; device models charge for it."""
@@ -141,6 +169,11 @@ class Message:
     def size(self) -> int:
         """Words of the message, or of those of the others where its worker is absent."""
         return self.absent_words or int(self.words.size)
+
+    @property
+    def lanes_per_word(self) -> int:
+        """Values in each word sent: codes, or lanes of sums."""
+        return WORD_BITS // (CODE_BITS if self.merge is Merge.TABLE_ADD else self.lane_bits)
 
     @property
     def merged_size(self) -> int:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from netfold.homomorphic.codec import DecodeError, require_declared_lanes
 from netfold.homomorphic.fold import LockStepError, check_lock_step, fold
 from netfold.homomorphic.merge import combine, lift, merge_all
-from netfold.homomorphic.message import LANE_BITS, Merge, Merged, Message
+from netfold.homomorphic.message import LANE_BITS, Merge, Merged, Message, Scaling
 from netfold.homomorphic.round import Round
 from netfold.testing import check_codec
 from tests.reference.codecs.sums import right_merge
@@ -186,6 +186,20 @@ def test_messages_have_the_lanes_that_their_codec_declares() -> None:
         text = f"worker 3 sends {said} bits, where codec 'votes' declares {wanted}"
         with pytest.raises(DecodeError, match=f"^{re.escape(text)}$"):
             require_declared_lanes(Votes(), 3, (fine[0], message))
+    floats = np.zeros(2, np.float32)
+    scaling = Scaling(np.zeros(1, np.int8), 2, 1)
+    for message in (
+        Message(words, Merge.ADD, "votes", lane_bits=4, floats=floats),
+        Message(floats, Merge.ADD, "votes", lane_bits=4, scaling=scaling),
+    ):
+        with pytest.raises(
+            DecodeError, match=r"scaled or with floats, in lanes of 4 bits: only words"
+        ):
+            require_declared_lanes(Votes(), 0, (message,))
+    table = np.full(16, 128, np.int32)
+    codes = Message(words.view(np.uint32), Merge.TABLE_ADD, "codes", table=table, lane_bits=8)
+    with pytest.raises(DecodeError, match=r"'codes' \(table_add\): a table for lanes of 8 bits has values"):
+        require_declared_lanes(Codes(lane_width=8), 0, (codes,))
     with pytest.raises(AssertionError, match=r"worker 0 sends 'codes' .* declares 8"):
         check_codec(Codes(lane_width=8, sent_width=16), cases=1)
 

@@ -6,8 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from netfold.homomorphic.merge import check_lanes
-from netfold.homomorphic.message import COUNTER_BITS, MERGEABLE, WORD_BITS, Merge, words_per_word
+from netfold.homomorphic.message import (
+    COUNTER_BITS,
+    MERGEABLE,
+    WORD_BITS,
+    Merge,
+    check_lanes,
+    words_per_word,
+)
 from netfold.sim.engine.interface import Overflow, Segment
 from netfold.sim.engine.setup.allocate import check_words
 from netfold.sim.engine.tables.addresses import address_of
