@@ -192,9 +192,7 @@ def test_messages_have_the_lanes_that_their_codec_declares() -> None:
         Message(words, Merge.ADD, "votes", lane_bits=4, floats=floats),
         Message(floats, Merge.ADD, "votes", lane_bits=4, scaling=scaling),
     ):
-        with pytest.raises(
-            DecodeError, match=r"scaled or with floats, in lanes of 4 bits: only words"
-        ):
+        with pytest.raises(DecodeError, match=r"scaled or with floats, in lanes of 4 bits: only words"):
             require_declared_lanes(Votes(), 0, (message,))
     table = np.full(16, 128, np.int32)
     codes = Message(words.view(np.uint32), Merge.TABLE_ADD, "codes", table=table, lane_bits=8)

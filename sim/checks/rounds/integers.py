@@ -174,7 +174,8 @@ class _Integers:
 
         With P and N the sums of the positive and the negative lanes, T of all: where P alone may leave it,
         the result lies between min(T, MAX + N) and min(T, MAX) for any order or tree; with adders that stick,
-        up to MAX. The lower limit is the mirror image; where both may be left, any result is possible.
+        up to MAX. The lower limit is the mirror image, but adders stick at −MAX already; where both may
+        be left, any result is possible.
         """
         parts = [self._values(message, own, rank, holders) for rank, message in enumerate(self._sent)]
         positive = sum(np.maximum(part, 0) for part in parts)
@@ -186,7 +187,7 @@ class _Integers:
         least = smallest if sticks else np.maximum(total, smallest)
         most = largest if sticks else np.minimum(total, largest)
         low = np.where(above, np.minimum(total, largest + negative), least)
-        high = np.where(above, most, np.maximum(total, smallest + positive))
+        high = np.where(above, most, np.maximum(total, smallest + sticks + positive))
         is_between = (low <= found) & (found <= high)
         return np.asarray((above & below) | ((above | below) & is_between))
 

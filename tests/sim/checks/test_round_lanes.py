@@ -128,6 +128,21 @@ def test_a_lane_may_be_clipped_where_its_sum_leaves_it(
         assert (found(most), found(most - 1)) == ((0, 2), (2, 0))
 
 
+@pytest.mark.parametrize("lane_bits", [8, 16, 32])
+def test_a_lane_may_stick_one_above_its_smallest(lane_bits: int) -> None:
+    """Adders stick at −127 already, so that −127 − 1 may stay −127; one more is wrong."""
+    most, rest = 2 ** (lane_bits - 1) - 1, [0] * (32 // lane_bits - 1)
+    sent = of_lanes(lane_bits, [-most, *rest], [-1, *rest])
+    for lane, overflow, counts in (
+        (-most, Overflow.STICKY, (0, 2)),
+        (-most + 1, Overflow.STICKY, (2, 0)),
+        (-most - 1, Overflow.STICKY, (0, 0)),
+        (-most, Overflow.SATURATE, (2, 0)),
+    ):
+        found = examined(sent, [result(lane_bits, [lane, *rest], 2)] * 2, overflow)
+        assert (found.wrong_words, found.clipped_words) == counts
+
+
 def clipped(lanes: list[int], most: int, picks: rnd.Random, sticks: bool) -> int:
     """Registers of a lane's width that saturate, in some order and tree; or that stick, one by one."""
 
@@ -148,7 +163,7 @@ def clipped(lanes: list[int], most: int, picks: rnd.Random, sticks: bool) -> int
 
 
 @given(
-    lane_bits=st.sampled_from([8, 16]),
+    lane_bits=st.sampled_from([8, 16, 32]),
     workers=st.integers(1, 5),
     overflow=st.sampled_from([Overflow.SATURATE, Overflow.STICKY]),
     data=st.data(),
