@@ -171,15 +171,19 @@ class Message:
         return self.absent_words or int(self.words.size)
 
     @property
+    def has_codes(self) -> bool:
+        """Whether its words are codes that a table lifts to lanes."""
+        return self.merge is Merge.TABLE_ADD and self.words.dtype != np.int32
+
+    @property
     def lanes_per_word(self) -> int:
         """Values in each word sent: codes, or lanes of sums."""
-        return WORD_BITS // (CODE_BITS if self.merge is Merge.TABLE_ADD else self.lane_bits)
+        return WORD_BITS // (CODE_BITS if self.has_codes else self.lane_bits)
 
     @property
     def merged_size(self) -> int:
         """Words of the merged message; of GATHER and HOST it is not known."""
-        is_lifted = self.words.dtype == np.int32  # lanes already, not codes
-        return self.size * (1 if is_lifted else words_per_word(self.merge, self.lane_bits))
+        return self.size * (words_per_word(self.merge, self.lane_bits) if self.has_codes else 1)
 
     @property
     def kind(self) -> tuple[object, ...]:

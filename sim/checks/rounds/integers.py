@@ -49,7 +49,7 @@ def check_integers(
     integers = _Integers(sent)
     size = sent[0].words.size
     for holders, group in by_holders(complete(place, results, sent[0].merged_size, "wrong")):
-        for own in slices(size, integers.lanes, words_per_word(integers.merge, integers.lane_bits)):
+        for own in slices(size, integers.lanes, integers.merged_words):
             right = integers.united(own, holders).astype(integers.lane)  # modulo the lane's width
             for result in group:
                 _compare(place, integers, (own, result, overflow), right)
@@ -119,10 +119,10 @@ class _Integers:
     def __init__(self, sent: Sequence[Message]) -> None:
         self._sent = sent
         first = sent[0]
-        self.merge, self.lane_bits = first.merge, first.lane_bits
         self.lane = _LANE_TYPES.get(first.lane_bits, np.int32)
-        merged_words = words_per_word(first.merge, first.lane_bits)
-        self.lanes = merged_words * (4 // np.dtype(self.lane).itemsize)  # of a word sent
+        # of a word sent
+        self.merged_words = words_per_word(first.merge, first.lane_bits) if first.has_codes else 1
+        self.lanes = self.merged_words * (4 // np.dtype(self.lane).itemsize)
         self.are_added = first.merge in SUMS
         self._total = np.empty(self.lanes * min(PART_ELEMENTS, first.words.size), np.int64)
         exponents = [message.scaling.exponents for message in sent if message.scaling is not None]
@@ -153,7 +153,7 @@ class _Integers:
         if message.scaling is not None:
             assert self._scales is not None
             kernels.add_scaled(words, self._scales, own.first, message.scaling.block_elements, total)
-        elif message.merge is Merge.TABLE_ADD:
+        elif message.has_codes:
             kernels.add_integers(_lifted(message, words), total)
         else:
             kernels.add_integers(words.view(self.lane), total)
