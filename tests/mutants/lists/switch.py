@@ -120,9 +120,9 @@ MUTANTS: list[Mutant] = [
                 "        overflowed += clamped != total and overflow != WRAP\n        values[i] = total if",
             ),
             (
-                "a carry out of the highest counter is none",
-                "_TOP_BITS = np.uint32(0x88888888)",
-                "_TOP_BITS = np.uint32(0x08888888)",
+                "all carries of a word are one",
+                "carried += int(np.uint32((tops >> np.uint32(3)) * _ONES) >> np.uint32(28))",
+                "carried += int(tops != 0)",
             ),
             (
                 "lanes of 16 bits are added as words",
