@@ -31,7 +31,18 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import Doubles, ErrorBound, Sums
 from netfold.homomorphic.carrier import Carrier
-from netfold.homomorphic.message import ORDER_FREE, Gradient, Merge, Merged, Message, Words
+from netfold.homomorphic.message import (
+    COUNTER_BITS,
+    ORDER_FREE,
+    SUMS,
+    WORD_BITS,
+    Gradient,
+    Merge,
+    Merged,
+    Message,
+    Words,
+    check_lanes,
+)
 from netfold.homomorphic.round import Round, Step, StepFact
 
 State = dict[str, NDArray[Any]]  # arrays by name
@@ -241,18 +252,23 @@ class Codec(ABC):
 
     @property
     def lane_bits(self) -> int:
-        """Width of the lanes of its sums: 4, 8, 16 or 32 bits."""
-        return 32
+        """Width of the lanes of its sums (ADD, TABLE_ADD): 4, 8, 16 or 32 bits."""
+        return WORD_BITS
 
     @property
     def workers_max(self) -> int | None:
-        """The most workers that its sums have room for; None: no limit of its own."""
-        return None
+        """The most workers that its sums have room for; None: no limit of its own.
+
+        Lanes of 4 bits have room for 15 if each adds at most 1.
+        """
+        return 2**COUNTER_BITS - 1 if self.lane_bits == COUNTER_BITS else None
 
     @property
     def must_wrap(self) -> str:
         """Why adders that do not wrap break it; empty if they do not."""
-        return ""
+        if self.lane_bits != COUNTER_BITS:
+            return ""
+        return f"adders of {WORD_BITS} bits add its lanes of {self.lane_bits} bits, up to the sign bit"
 
     @property
     def wrap_reason(self) -> str:
@@ -292,6 +308,29 @@ class EncodeError(ValueError):
 
 class DecodeError(RuntimeError):
     """Merged messages that cannot be decoded and cannot be redone."""
+
+
+def require_declared_lanes(codec: Codec, worker: int, messages: Sequence[Message]) -> None:
+    """Require that a worker's sums have the lanes that its codec declares, and other messages none.
+
+    Raises
+    ------
+    DecodeError
+        They differ, or no such lanes can be added; the message names the worker, its message and the widths.
+    """
+    for message in messages:
+        sends = f"worker {worker} sends {message.label!r} ({message.merge.value})"
+        wanted = codec.lane_bits if message.merge in SUMS else WORD_BITS
+        if message.lane_bits != wanted:
+            raise DecodeError(
+                f"{sends} in lanes of {message.lane_bits} bits, where codec {codec.kind!r} declares {wanted}"
+            )
+        if wanted != WORD_BITS and (message.scaling is not None or message.floats is not None):
+            raise DecodeError(f"{sends} scaled or with floats, in lanes of {wanted} bits: only words can be")
+        try:
+            check_lanes(message.merge, message.lane_bits, message.table)
+        except ValueError as error:
+            raise DecodeError(f"{sends}: {error}") from None
 
 
 C = TypeVar("C", bound=type)

@@ -14,7 +14,7 @@ import numpy as np
 from netfold.homomorphic.codec import Decoded, Encoder, advance
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.merge import combine, merge_all
-from netfold.homomorphic.message import WORD_MAX, Gradient, Merge, Merged, Message, Words
+from netfold.homomorphic.message import WORD_BITS, WORD_MAX, Gradient, Merge, Merged, Message, Words
 from netfold.homomorphic.round import Round
 from netfold.homomorphic.stage import stage
 
@@ -120,6 +120,7 @@ def _describe(sent: tuple[Message, ...] | Decoded) -> str:
         f"{message.label!r} ({message.merge.value} of "
         + ("" if message.merge is Merge.GATHER else f"{message.words.size} ")
         + f"{message.words.dtype} words{'' if message.scaling is None else ', scaled'}"
+        + f"{'' if message.lane_bits == WORD_BITS else f', in lanes of {message.lane_bits} bits'}"
         + f"{'' if message.floats is None else ', with floats'})"
         for message in sent
     )
@@ -151,7 +152,7 @@ def _merged_in(order: Order, messages: Sequence[Message], key: int, merges: Iter
     merged: Merged | None = None
     for one in order:
         if isinstance(one, int):
-            words = merge_all(first.merge, [messages[one].words], key, first.table)
+            words = merge_all(first.merge, [messages[one].words], key, first.table, first.lane_bits)
             part = Merged(words, 1)
         else:
             part = _merged_in(one, messages, key, merges)
@@ -159,7 +160,7 @@ def _merged_in(order: Order, messages: Sequence[Message], key: int, merges: Iter
             merged = part
         else:
             own = mix_plain(key, next(merges))
-            merged = combine(first.merge, merged, part, own, first.table, in_place=True)
+            merged = combine(first.merge, merged, part, own, first.table, True, first.lane_bits)
     assert merged is not None, "an order names at least one rank"
     return merged
 

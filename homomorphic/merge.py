@@ -3,7 +3,9 @@
 The `*_words` kernels merge one packet's words into an accumulator in place; switch and host kernels call
 them on slices. `combine` and `merge_all` are the same operations as pure functions on whole messages.
 
-ADD wraps on overflow (modulo 2**32). A switch may differ: that is a property of its profile.
+Sums are made in lanes of 4, 8, 16 or 32 bits, packed in words, lowest bits first. Lanes of 8 bits and more
+are signed and wrap on overflow, each for itself; a switch may differ: that is a property of its profile.
+Lanes of 4 bits are counters that a wrapping adder of 32 bits adds: one that overflows carries into the next.
 """
 
 from __future__ import annotations
@@ -16,14 +18,24 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.homomorphic.kernels.keyed import Integer, mix_plain, splitmix64
-from netfold.homomorphic.message import Merge, Merged, Words
+from netfold.homomorphic.message import (
+    CODE_BITS,
+    WORD_BITS,
+    Merge,
+    Merged,
+    Words,
+    check_lanes,
+    words_per_word,
+)
 
-_LANES = Merge.TABLE_ADD.lanes
+_CODES = WORD_BITS // CODE_BITS  # of a word
+_CODE_MAX = np.uint32(2**CODE_BITS - 1)
+_LANE_TYPES: dict[int, type[np.signedinteger[Any]]] = {8: np.int8, 16: np.int16}  # others are added as words
 
 
 @kernel
 def add_words(accumulator: NDArray[np.int32], words: NDArray[np.int32]) -> None:
-    """Add int32 words in place, modulo 2**32."""
+    """Add int32 words (or int16, int8) in place; they wrap."""
     for i in range(words.size):
         accumulator[i] += words[i]
 
@@ -109,24 +121,48 @@ def keep_threshold(accumulated_workers: int, arriving_workers: int) -> int:
 
 
 @kernel
-def lift_words(words: NDArray[np.uint32], table: NDArray[np.int32], lanes: NDArray[np.int32]) -> None:
-    """Write the table's value of each packed 4-bit code into `lanes`, lowest bits first."""
+def _look_up(words: NDArray[np.uint32], table: NDArray[np.int32], lanes: NDArray[Any]) -> None:
+    """Write the table's value of each packed code into `lanes`, lowest bits first."""
     for i in range(words.size):
         word = words[i]
-        for j in range(_LANES):
-            lanes[_LANES * i + j] = table[(word >> np.uint32(4 * j)) & np.uint32(15)]
+        for j in range(_CODES):
+            lanes[_CODES * i + j] = table[(word >> np.uint32(CODE_BITS * j)) & _CODE_MAX]
 
 
-def lift(words: NDArray[np.uint32], table: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Lanes `(8 · words,)` of packed 4-bit codes, as THC's aggregator adds them (Li et al., NSDI 2024)."""
-    if table.shape != (16,) or table.dtype != np.int32:
-        raise ValueError(
-            f"table_add needs a table of 16 int32 values, one per 4-bit code, "
-            f"found {table.dtype} of shape {table.shape}"
-        )
-    lanes = np.empty(_LANES * words.size, np.int32)
-    lift_words(words, table, lanes)
-    return lanes
+@kernel
+def lift_words(
+    words: NDArray[np.uint32], table: NDArray[np.int32], lifted: NDArray[np.int32], lane_bits: int
+) -> None:
+    """Write the table's value of each packed code into the lanes of `lifted`, whose width the values fit."""
+    if lane_bits == 8:
+        _look_up(words, table, lifted.view(np.int8))
+    elif lane_bits == 16:
+        _look_up(words, table, lifted.view(np.int16))
+    else:
+        _look_up(words, table, lifted)
+
+
+def lift(
+    words: NDArray[np.uint32], table: NDArray[np.int32], lane_bits: int = WORD_BITS
+) -> NDArray[np.int32]:
+    """Lanes of packed 4-bit codes, as THC's aggregator adds them (Li et al., NSDI 2024).
+
+    Eight lanes a code word, packed in `(lane_bits / 4 · words,)` words.
+
+    Raises
+    ------
+    ValueError
+        As for `check_lanes`.
+    """
+    check_lanes(Merge.TABLE_ADD, lane_bits, table)
+    lifted = np.empty(words_per_word(Merge.TABLE_ADD, lane_bits) * words.size, np.int32)
+    lift_words(words, table, lifted, lane_bits)
+    return lifted
+
+
+def lanes_of(words: Words, lane_bits: int) -> NDArray[Any]:
+    """A view of int32 words as the integers of their lanes; of 4 bits, which no type has, as words."""
+    return words.view(_LANE_TYPES.get(lane_bits, words.dtype.type))
 
 
 def combine(
@@ -136,27 +172,35 @@ def combine(
     key: int = 0,
     table: NDArray[np.int32] | None = None,
     in_place: bool = False,
+    lane_bits: int = WORD_BITS,
 ) -> Merged:
     """Merge two (partial) aggregates. Neither is changed; with `in_place` the first may be overwritten.
 
-    `key` decides SIGN's random bits; `table` is TABLE_ADD's. Packed codes (uint32) become int32 lanes; lanes
-    are added directly, so partial aggregates of TABLE_ADD combine too.
+    `key` decides SIGN's random bits; `table` is TABLE_ADD's, and `lane_bits` the width of the lanes of sums.
+    Packed codes (uint32) become packed lanes (int32); lanes are added directly, so partial aggregates of
+    TABLE_ADD combine too.
 
     Raises
     ------
     ValueError
-        The words cannot be merged this way: wrong type, unequal length, no table, or GATHER.
+        The words cannot be merged this way: wrong type, unequal length, no table, lanes of another width than
+        there are, or GATHER.
     """
-    accumulator = _operand(merge, accumulated.words, table)
+    check_lanes(merge, lane_bits)
+    accumulator = _operand(merge, accumulated.words, table, lane_bits)
     if not in_place and accumulator is accumulated.words:
         accumulator = accumulator.copy()
-    words = _operand(merge, arriving.words, table)
-    _merge_into(merge, accumulator, words, (accumulated.workers, arriving.workers, key))
+    words = _operand(merge, arriving.words, table, lane_bits)
+    _merge_into(merge, accumulator, words, (accumulated.workers, arriving.workers, key), lane_bits)
     return Merged(accumulator, accumulated.workers + arriving.workers)
 
 
 def merge_all(
-    merge: Merge, parts: Sequence[Words], key: int = 0, table: NDArray[np.int32] | None = None
+    merge: Merge,
+    parts: Sequence[Words],
+    key: int = 0,
+    table: NDArray[np.int32] | None = None,
+    lane_bits: int = WORD_BITS,
 ) -> Words:
     """Merge the words of all workers, first to last; the parts are not changed.
 
@@ -167,14 +211,15 @@ def merge_all(
     """
     if not parts:
         raise ValueError("nothing to merge: give the words of at least one worker")
-    accumulator = _operand(merge, parts[0], table).copy()
+    check_lanes(merge, lane_bits)
+    accumulator = _operand(merge, parts[0], table, lane_bits).copy()
     for workers, part in enumerate(parts[1:], start=1):
-        words = _operand(merge, part, table)
-        _merge_into(merge, accumulator, words, (workers, 1, mix_plain(key, workers)))
+        words = _operand(merge, part, table, lane_bits)
+        _merge_into(merge, accumulator, words, (workers, 1, mix_plain(key, workers)), lane_bits)
     return accumulator
 
 
-def _operand(merge: Merge, words: Words, table: NDArray[np.int32] | None) -> Words:
+def _operand(merge: Merge, words: Words, table: NDArray[np.int32] | None, lane_bits: int) -> Words:
     """Check the type of words and turn packed codes into lanes."""
     if merge is Merge.GATHER:
         raise ValueError(
@@ -189,10 +234,12 @@ def _operand(merge: Merge, words: Words, table: NDArray[np.int32] | None) -> Wor
         return words
     if table is None:
         raise ValueError("table_add needs the message's table to read packed codes")
-    return lift(words, table)
+    return lift(words, table, lane_bits)
 
 
-def _merge_into(merge: Merge, accumulator: Any, words: Any, sign: tuple[int, int, int]) -> None:
+def _merge_into(
+    merge: Merge, accumulator: Any, words: Any, sign: tuple[int, int, int], lane_bits: int
+) -> None:
     """Merge in place; `sign` is (accumulated workers, arriving workers, key), used by SIGN alone."""
     if accumulator.size != words.size:
         raise ValueError(
@@ -210,4 +257,4 @@ def _merge_into(merge: Merge, accumulator: Any, words: Any, sign: tuple[int, int
             threshold = keep_threshold(accumulated_workers, arriving_workers)
             sign_words(accumulator, words, threshold, np.uint64(key % 2**64))
         case _:
-            add_words(accumulator, words)
+            add_words(lanes_of(accumulator, lane_bits), lanes_of(words, lane_bits))

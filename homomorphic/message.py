@@ -15,6 +15,8 @@ Gradient = NDArray[np.float32]
 WORD_MAX = 2**31 - 1  # the largest int32
 WORD_BITS = 32
 LANE_BITS = (4, 8, 16, 32)  # possible widths of the lanes of sums
+COUNTER_BITS = 4  # lanes of this width are unsigned, and adders of 32 bits that wrap add them
+CODE_BITS = 4  # of a code of TABLE_ADD
 
 
 class Merge(Enum):
@@ -37,18 +39,47 @@ class Merge(Enum):
     MAX = "max", 2, np.int32  # the larger
     FLOAT_ADD = "float_add", 3, np.float32  # order-dependent
     SIGN = "sign", 4, np.uint32  # one random worker's bit survives per position; carries worker counts
-    TABLE_ADD = "table_add", 5, np.uint32, np.int32  # 4-bit codes, which a table lifts to integers; or these
+    TABLE_ADD = "table_add", 5, np.uint32, np.int32  # 4-bit codes, which a table lifts to lanes; or these
     GATHER = "gather", 6  # cannot be merged: every worker must receive every message
     HOST = "host", 7, np.uint32  # by a function of the codec (`HostMerge`), which only hosts can run
-
-    @property
-    def lanes(self) -> int:
-        """Merged words for each word sent: TABLE_ADD turns each 4-bit code of a word into a word."""
-        return 8 if self is Merge.TABLE_ADD else 1
 
 
 MERGEABLE = frozenset(Merge) - {Merge.GATHER, Merge.HOST}  # by switches and hosts, on the way
 ORDER_FREE = frozenset({Merge.ADD, Merge.OR, Merge.MAX, Merge.TABLE_ADD})  # same bits in any order
+SUMS = frozenset({Merge.ADD, Merge.TABLE_ADD})  # in lanes of integers
+
+
+def words_per_word(merge: Merge, lane_bits: int) -> int:
+    """Merged words for each word sent: TABLE_ADD turns each 4-bit code of a word into a lane."""
+    return lane_bits // CODE_BITS if merge is Merge.TABLE_ADD else 1
+
+
+def check_lanes(merge: Merge, lane_bits: int, table: NDArray[np.int32] | None = None) -> None:
+    """Check that a merge has lanes of this width, and that the values of a table fit them.
+
+    Raises
+    ------
+    ValueError
+        What was found, and what is allowed.
+    """
+    allowed = LANE_BITS if merge is Merge.ADD else LANE_BITS[1:] if merge in SUMS else (WORD_BITS,)
+    if lane_bits not in allowed:
+        *others, last = map(str, allowed)
+        widths = f"{', '.join(others)} or {last}" if others else last
+        raise ValueError(f"{merge.value} merges lanes of {widths} bits, found {lane_bits}")
+    if table is None:
+        return
+    if table.shape != (2**CODE_BITS,) or table.dtype != np.int32:
+        raise ValueError(
+            f"table_add needs a table of 16 int32 values, one per 4-bit code, "
+            f"found {table.dtype} of shape {table.shape}"
+        )
+    most = 2 ** (lane_bits - 1) - 1
+    if not -most - 1 <= int(table.min()) <= int(table.max()) <= most:
+        raise ValueError(
+            f"a table for lanes of {lane_bits} bits has values from {-most - 1} to {most}, "
+            f"found {table.min()} to {table.max()}"
+        )
 
 
 @dataclass(frozen=True)
@@ -138,6 +169,21 @@ class Message:
     def size(self) -> int:
         """Words of the message, or of those of the others where its worker is absent."""
         return self.absent_words or int(self.words.size)
+
+    @property
+    def has_codes(self) -> bool:
+        """Whether its words are codes that a table lifts to lanes."""
+        return self.merge is Merge.TABLE_ADD and self.words.dtype != np.int32
+
+    @property
+    def lanes_per_word(self) -> int:
+        """Values in each word sent: codes, or lanes of sums."""
+        return WORD_BITS // (CODE_BITS if self.has_codes else self.lane_bits)
+
+    @property
+    def merged_size(self) -> int:
+        """Words of the merged message; of GATHER and HOST it is not known."""
+        return self.size * (words_per_word(self.merge, self.lane_bits) if self.has_codes else 1)
 
     @property
     def kind(self) -> tuple[object, ...]:

@@ -32,10 +32,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import Sums, sums_of_parts, whole_bound
-from netfold.homomorphic.codec import Codec, Decoded, EncodeError, Encoder, Promise
+from netfold.homomorphic.codec import (
+    Codec,
+    Decoded,
+    DecodeError,
+    EncodeError,
+    Encoder,
+    Promise,
+    require_declared_lanes,
+)
 from netfold.homomorphic.fold import Folded, LockStepError, Order, fold
 from netfold.homomorphic.kernels.keyed import mix_plain
-from netfold.homomorphic.message import WORD_BITS, Gradient
+from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.oracle.promises import Drift, count_inexact, largest_bias
 from netfold.homomorphic.round import Note, NoteKind, Round
 
@@ -347,12 +355,13 @@ def _check_bias(codec: Codec, gradients: Sequence[Gradient], round: Round) -> No
 
 def _check_messages(codec: Codec, folded: Folded) -> None:
     for operation in folded.messages:
+        try:
+            require_declared_lanes(codec, 0, operation[0])
+        except DecodeError as error:
+            raise AssertionError(str(error)) from None
         for message in operation[0]:
             is_named = message.merge in codec.merges or message.label == _SCALING_LABEL
             _require(is_named, f"message {message.label!r}: `merges` does not name its {message.merge.name}")
-            is_wide = message.lane_bits in (WORD_BITS, codec.lane_bits)
-            what = f"message {message.label!r}: lanes of {message.lane_bits} bits"
-            _require(is_wide, f"{what}, and `lane_bits` says {codec.lane_bits}")
     sent = sum(message.words.nbytes for operation in folded.messages for message in operation[0])
     announced = folded.announced_bytes(0)
     _require(announced == sent, f"worker 0 announces {announced} bytes, and its messages have {sent}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from typing import Any
 
 from netfold.homomorphic.message import Merge
 from netfold.switch.limits import PIPELINE, SUMS, Profile
@@ -20,6 +21,7 @@ from netfold.switch.refusals import (
     Misfit,
     declare_on,
     loopback_bps,
+    no_merges,
     read_passes,
     why_lossy,
     why_misfit,
@@ -40,7 +42,7 @@ class FitError(ValueError):
     """A program that does not fit: what it needs, what the switch has, and what would fit.
 
     `about` is what to change: "profile", "program", "workers", "slots", "words", "words_per_pass", "jobs",
-    "merges" or "overflow".
+    "merges", "lanes" or "overflow".
     """
 
     def __init__(self, about: str, message: str, hint: str) -> None:
@@ -150,15 +152,14 @@ def check_merges(profile: Profile, merges: Collection[Merge]) -> None:
     FitError
         About "merges": which are not supported, which are, and which switches support all.
     """
-    refused = sorted(merge.value for merge in merges if merge not in profile.merges)
+    refused = [merge for merge in merges if merge not in profile.merges]
     if not refused:
         return
-    able = ", ".join(sorted(merge.value for merge in profile.merges)) or "nothing"
     others = [one.name for one in PROFILES.values() if one.merges.issuperset(merges)]
     switches = f"a switch that can ({', '.join(others)})" if others else "a collective between hosts"
     raise FitError(
         "merges",
-        f"switch profile {profile.name!r} cannot merge words by {', '.join(refused)} (it can: {able})",
+        no_merges(profile, refused),
         f"use {switches}, or a codec that needs no more than it can",
     )
 
@@ -187,16 +188,20 @@ def _hint(refused: Misfit, profile: Profile, program: Program, any_words: bool) 
     """A hint with the largest setting that fits, found by trying."""
     about, demand, name = refused.about, program.demand, program.name
 
-    def fits(**changes: int) -> bool:
+    def fits(**changes: Any) -> bool:
         return why_misfit(profile, declare_on(profile, name, replace(demand, **changes))) is None
 
     sizes = _sizes([words for words in program.spec.words if fits(words=words)])
     if about == "program":
         fixed = " or ".join(names_of(lambda spec: spec.fits_fixed))
         return f"use program {fixed}, or a programmable switch: {', '.join(_able(program))}"
+    if about == "lanes" and demand.adder_bits not in program.spec.adder_bits:
+        others = " or ".join(names_of(lambda spec: demand.adder_bits in spec.adder_bits))
+        return f"use program {others}, or a codec whose sums have lanes of 32 bits"
     if about == "words" and sizes:
         return f"use {sizes} a packet"
-    may_name_most = about in _UNITS and (any_words or about != "words")
+    has_own_size = demand.values_per_word > 1  # no packet format is made for so many values
+    may_name_most = about in _UNITS and (any_words or about != "words" or has_own_size)
     if may_name_most and (most := _most(about, getattr(demand, about), fits)):
         alternative = f", or {sizes} a packet" if about == "workers" and sizes else ""
         return f"use {most} {_UNITS[about]} at most{alternative}"

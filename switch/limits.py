@@ -17,6 +17,7 @@ KINDS = {
 }
 SUMS = {"wrap": "wrap around", "saturate": "saturate", "sticky": "stick at the limit"}  # beyond int32
 OVERFLOWS = tuple(SUMS)
+ADDER_BITS = (8, 16, 32)  # possible widths of adders
 
 
 def _limit(meaning: str, default: Any = 0) -> Any:
@@ -43,6 +44,9 @@ class Profile:
         "Policies for sums that leave int32; a switch that aggregates has at least one, "
         "and the first is the default.",
         (),
+    )
+    adder_bits: tuple[int, ...] = _limit(
+        "Widths of the integers that it adds; sums in lanes of 8 or 16 bits need adders of that width.", ()
     )
     has_timers: bool = _limit("Whether slots can answer when a timer expires.", False)
     is_lossless: bool = _limit("Whether its network waits for credits instead of dropping packets.", False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from netfold.homomorphic.message import MERGEABLE, Merge
-from netfold.switch.limits import FIXED, FORWARDING, MEMORY, OVERFLOWS, PIPELINE, Profile
+from netfold.switch.limits import ADDER_BITS, FIXED, FORWARDING, MEMORY, OVERFLOWS, PIPELINE, Profile
 
 __all__ = ["PROFILES", "Profile"]
 
@@ -36,6 +36,7 @@ _IDEAL = _profile(
     MEMORY,
     merges=(MERGEABLE, _DEFINITION),
     overflows=(OVERFLOWS, _DEFINITION),
+    adder_bits=(ADDER_BITS, _DEFINITION),
     has_timers=(True, _DEFINITION),
     is_lossless=(True, _DEFINITION),
 )
@@ -46,6 +47,7 @@ _TOFINO1 = _profile(
     PIPELINE,
     merges=(_INTEGERS, f"{_REGISTERS}: no multiplication, no float"),
     overflows=(OVERFLOWS, f"{_REGISTERS}: saturating add; sticky: in-ATP/ATP, common.p4"),
+    adder_bits=(ADDER_BITS, f"{_REGISTERS}: entries of 8, 16 or 32 bits, or of two of these"),
     bitmap_bits=(32, f"{_REGISTERS}: one 32-bit word is read out"),
     port_rate_bps=(100 * 10**9, _TNA),
     pipes=(4, _DEVICE),
@@ -78,6 +80,7 @@ _TOFINO2 = _profile(
         "table in a stage before: SophiaLi06/CS243-INCA",
     ),
     overflows=(OVERFLOWS, f"{_REGISTERS}: as Tofino"),
+    adder_bits=(ADDER_BITS, f"{_REGISTERS}: as Tofino"),
     bitmap_bits=(32, "assumed as Tofino: programs read one 32-bit word"),
     port_rate_bps=(400 * 10**9, _TNA),
     pipes=(4, _DEVICE),
@@ -107,6 +110,7 @@ _SHARP_PROFILE = _profile(
     FIXED,
     merges=(_INTEGERS | {Merge.FLOAT_ADD}, f"{_SHARP}: sum, max and bitwise or of integers, sum of floats"),
     overflows=(("wrap",), "assumed: integer sums wrap"),
+    adder_bits=(ADDER_BITS, f"{_SHARP}: integers of 8, 16, 32 and 64 bits"),
     is_lossless=(True, "InfiniBand: link-level credits"),
     port_rate_bps=(200 * 10**9, _QUANTUM),
     pipes=(1, "assumed: one, with all ports"),
@@ -126,6 +130,7 @@ _FPGA = _profile(
     MEMORY,
     merges=(MERGEABLE, "assumed: logic is free; floats: NetReduce (arXiv 2009.09736)"),
     overflows=(OVERFLOWS, "assumed: logic is free"),
+    adder_bits=(ADDER_BITS, "assumed: logic is free"),
     port_rate_bps=(100 * 10**9, "AMD Alveo U280 as an example: two ports of 100 Gb/s"),
     pass_latency_ps=(1_000_000, "assumed"),
     memory_bytes=(8 * 2**30, "AMD Alveo U280 as an example: HBM, Vitis user guide UG1393"),
@@ -140,6 +145,7 @@ _TRIO = _profile(
         "Trio-ML adds 32-bit integers (SIGCOMM 2022); others assumed: microcode",
     ),
     overflows=(("wrap",), "assumed: 32-bit integers, Trio-ML (SIGCOMM 2022)"),
+    adder_bits=((32,), "32-bit integers, Trio-ML (SIGCOMM 2022)"),
     has_timers=(True, "timer threads, Trio-ML (SIGCOMM 2022)"),
     port_rate_bps=(100 * 10**9, "assumed: Juniper MX routers have ports of 100 Gb/s"),
     pass_latency_ps=(2_000_000, "assumed: run to completion is slower than a pipeline"),

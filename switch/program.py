@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, Literal
 
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.message import CODE_BITS, COUNTER_BITS, WORD_BITS, Merge
 from netfold.spelling import names_hint
 from netfold.switch.formats import FORMATS, Format
+from netfold.switch.limits import ADDER_BITS
 
 VALUES = "values"  # the registers that hold words
 
@@ -35,6 +36,18 @@ class Demand:
     rate_bps: int | None = None  # of a worker's packets; None: of the switch's fastest port
     others_bps: int = 0  # of other jobs on the switch, through its loopback ports
     header_bytes: int | None = None  # before the words; None: as in the released program
+    lane_bits: int = WORD_BITS  # of the lanes of sums that words are packed with
+    is_lifted: bool = False  # words are 4-bit codes, which a table lifts to lanes
+
+    @property
+    def adder_bits(self) -> int:
+        """Width of the adders of its lanes: adders of words add counters of 4 bits, packed by hand."""
+        return WORD_BITS if self.lane_bits == COUNTER_BITS else self.lane_bits
+
+    @property
+    def values_per_word(self) -> int:
+        """Values that are added for each word of a packet."""
+        return WORD_BITS // (CODE_BITS if self.is_lifted else self.adder_bits)
 
 
 @dataclass(frozen=True)
@@ -48,7 +61,7 @@ class Register:
     name: str
     entries: int
     bits: int  # of an entry
-    lanes: int = 1  # 32-bit words of an entry that a pass changes
+    lanes: int = 1  # words, or narrower values, of an entry that a pass changes
     after: tuple[str, ...] = ()
     count: int = 1
 
@@ -103,9 +116,15 @@ class Program:
         return next(register for register in self.registers if register.name == VALUES)
 
     @property
+    def values_per_pass(self) -> int:
+        """Values that a pass adds."""
+        return self.words_per_pass * self.demand.values_per_word
+
+    @property
     def header_vector_bits(self) -> int:
-        """Bits of a packet that a pass sees: headers and the words it adds."""
-        return 8 * self.header_bytes + 32 * self.words_per_pass
+        """Bits of a packet that a pass sees: headers, the words it adds, and what a table makes of them."""
+        lifted_bits = self.values_per_pass * self.demand.adder_bits if self.demand.is_lifted else 0
+        return 8 * self.header_bytes + 32 * self.words_per_pass + lifted_bits
 
     @property
     def state_bytes(self) -> int:
@@ -116,6 +135,12 @@ class Program:
     def values_bytes(self) -> int:
         """Bytes of the words alone, of every slot in every version."""
         return self.pipes * self.values.size_bytes
+
+
+def pairs_of_values(demand: Demand, per_pass: int, entries: int, after: tuple[str, ...]) -> Register:
+    """Registers for the values of `per_pass` words: two values an entry, each with its own adder."""
+    values = per_pass * demand.values_per_word
+    return Register(VALUES, entries, 2 * demand.adder_bits, lanes=2, after=after, count=-(-values // 2))
 
 
 @dataclass(frozen=True)
@@ -160,6 +185,7 @@ class ProgramSpec:
     fits_fixed: bool = False  # switches of kind "fixed" run this program
     has_timers: bool = False  # a slot that has waited too long answers with a partial sum
     merges: frozenset[Merge] | None = None  # None: all that the switch supports
+    adder_bits: tuple[int, ...] = ADDER_BITS  # widths of lanes that its registers can have
     overflow: str | None = None  # policy for sums that leave int32; None: the first that the switch supports
     only_overflow: str = ""  # why no other policy is allowed; empty: a scenario chooses
 

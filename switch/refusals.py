@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import NamedTuple
 
-from netfold.homomorphic.message import MERGEABLE
+from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.switch.limits import FIXED, FORWARDING, MEMORY, PIPELINE, SUMS, Profile
 from netfold.switch.placement import blocks_of, place
 from netfold.switch.program import Demand, Program
@@ -34,7 +34,8 @@ def declare_on(profile: Profile, name: str, demand: Demand) -> Program:
 
 def why_misfit(profile: Profile, program: Program) -> Misfit | None:
     """The first reason why a program does not fit; None if it fits."""
-    checks = (why_unsupported, why_lossy, _why_bitmap_too_narrow, *_CHECKS.get(profile.kind, ()))
+    general = (why_unsupported, why_lossy, why_no_table, why_no_lanes, _why_bitmap_too_narrow)
+    checks = (*general, *_CHECKS.get(profile.kind, ()))
     return next((found for check in checks if (found := check(profile, program))), None)
 
 
@@ -72,6 +73,33 @@ def why_lossy(profile: Profile, program: Program) -> Misfit | None:
         f"program {program.name} does not recover from lost packets, "
         f"and networks of {profile.name} drop some",
     )
+
+
+def why_no_table(profile: Profile, program: Program) -> Misfit | None:
+    """Why a switch cannot lift a packet's codes; None if it can, or there are none."""
+    if not program.demand.is_lifted or Merge.TABLE_ADD in profile.merges:
+        return None
+    return Misfit("merges", no_merges(profile, [Merge.TABLE_ADD]))
+
+
+def no_merges(profile: Profile, refused: Collection[Merge]) -> str:
+    """That a switch does not support these merges."""
+    names = ", ".join(sorted(merge.value for merge in refused))
+    able = ", ".join(sorted(merge.value for merge in profile.merges)) or "nothing"
+    return f"switch profile {profile.name!r} cannot merge words by {names} (it can: {able})"
+
+
+def why_no_lanes(profile: Profile, program: Program) -> Misfit | None:
+    """Why a program or a switch cannot add lanes of this width; None if both can."""
+    bits = program.demand.adder_bits
+    for able, who in (
+        (program.spec.adder_bits, program.title),
+        (profile.adder_bits, f"switch profile {profile.name!r}"),
+    ):
+        if bits not in able:
+            widths = ", ".join(map(str, able)) or "none"
+            return Misfit("lanes", f"{who} cannot add lanes of {bits} bits (its adders have: {widths})")
+    return None
 
 
 def _why_bitmap_too_narrow(profile: Profile, program: Program) -> Misfit | None:
@@ -233,7 +261,11 @@ def _gbps(rate_bps: int) -> str:
 
 
 def _with_words(program: Program) -> str:
-    return f"{program.title} with {program.words_per_pass} words a pass"
+    demand = program.demand
+    words = f"{program.words_per_pass} words a pass"
+    if demand.is_lifted or demand.values_per_word > 1:
+        words += f", {program.values_per_pass} values of {demand.adder_bits} bits,"
+    return f"{program.title} with {words}"
 
 
 def _words_key(program: Program) -> str:
@@ -243,7 +275,7 @@ def _words_key(program: Program) -> str:
 def read_passes(profile: Profile, program: Program) -> int:
     """Extra passes to read out a complete slot: an ALU returns only some of its words per pass."""
     per_pass = program.values.count * min(program.values.lanes, profile.words_out)
-    return program.repeats * (-(-program.words_per_pass * program.pipes // per_pass) - 1)
+    return program.repeats * (-(-program.values_per_pass * program.pipes // per_pass) - 1)
 
 
 def loopback_streams(profile: Profile, program: Program) -> int:

@@ -98,7 +98,7 @@ class HostCollective(ABC):
 
     def _exchange(self, worker: int, message: Message) -> Generator[simpy.Event, Any, Merged]:
         if self.workers == 1 or message.words.size == 0:
-            alone = merge_all(message.merge, [message.words], table=message.table)
+            alone = merge_all(message.merge, [message.words], 0, message.table, message.lane_bits)
             return Merged(alone, self.workers)
         number = self._operations[worker]
         self._operations[worker] += 1
@@ -151,7 +151,8 @@ class HostCollective(ABC):
         key = mix_plain(context.seed, purposes.RING_MERGE, context.job, operation.number, worker, step)
         size = arriving.words.nbytes
         yield context.hosts.work(worker, context.device.work_ps(2 * size, size))
-        return combine(message.merge, arriving, own, key, message.table, in_place=True)
+        lane_bits = message.lane_bits
+        return combine(message.merge, arriving, own, key, message.table, True, lane_bits)
 
     def _arrival(self, worker: int, operation: int, step: int) -> simpy.Event:
         """The event that a step's chunk has arrived at a worker; with loss, later steps may arrive first."""

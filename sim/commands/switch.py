@@ -45,6 +45,7 @@ def switch_fit(
 ) -> None:
     """Place a program on a switch, stage by stage. Options left out have the program's usual values."""
     from dataclasses import replace
+    from typing import Any
 
     from netfold.sim.commands.switch_tables import as_dict, fit_table, refusal_dict
     from netfold.switch.fit import FitError, fit
@@ -57,7 +58,7 @@ def switch_fit(
     if per_pass is not None and kind.kind != PIPELINE:
         message = f"--per-pass {per_pass}: {kind.name} has no stages, one pass adds all words of a packet"
         raise NetfoldError(message, "remove --per-pass")
-    given = {"workers": workers, "slots": slots, "words": words, "words_per_pass": per_pass}
+    given: dict[str, Any] = {"workers": workers, "slots": slots, "words": words, "words_per_pass": per_pass}
     demand = replace(
         programs()[program].released, **{key: value for key, value in given.items() if value is not None}
     )

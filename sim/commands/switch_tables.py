@@ -186,7 +186,7 @@ def _written(field: str, value: Any) -> str:
     if isinstance(value, frozenset):
         return "\n".join(_names(value).split(", "))
     if isinstance(value, tuple):
-        return "\n".join(value)
+        return "\n".join(map(str, value))
     if isinstance(value, bool):
         return "yes"
     quantity = {"bps": RATE, "ps": TIME, "bytes": SIZE}.get(field.rpartition("_")[2])

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.message import WORD_BITS, Merge
 from netfold.switch.program import ProgramSpec
 from netfold.switch.programs import default_program
 
@@ -42,7 +42,7 @@ class Frame:
 
 
 class Overflow(IntEnum):
-    """How an ADD handles a sum that leaves int32."""
+    """How an ADD handles a sum that leaves int32; sums of lanes of 8 and 16 bits likewise leave theirs."""
 
     WRAP = 0  # modulo 2^32
     SATURATE = 1  # the nearest int32; later words may bring it back
@@ -91,7 +91,7 @@ class Job:
     branches: tuple[Branch, ...] = ()
     homes: tuple[int, ...] = ()  # point of each worker; empty: all at the root
     slot_timer_ps: int = 0  # slots with timers: longest that a slot waits
-    lanes: int = 1  # result words per word sent: 8 if a message merges by TABLE_ADD
+    lanes: int = 1  # TABLE_ADD: result words per word sent; 8, 4 or 2 for lanes of 32, 16 or 8 bits
     server: Server | None = None  # of programs that have one
 
 
@@ -127,6 +127,7 @@ class Segment:
     is_float: NDArray[np.uint8] | None = None  # (units,) a server, read and written: units sent as floats
     shared: Shared | None = None  # the same object for all workers
     own: NDArray[np.uint8] | None = None  # as `shared.seen`, this worker's
+    lane_bits: int = WORD_BITS  # of sums: the width of the lanes that words and results are packed with
 
 
 class Fate(IntEnum):

@@ -112,6 +112,6 @@ def _merged(messages: Sequence[Message]) -> Merged:
         return Merged(first.words[:0], len(messages), parts=tuple(one.words for one in messages))
     if first.scaling is not None:
         return Merged(np.zeros(first.words.size, np.int32), len(messages), first.scaling.exponents)
-    words = merge_all(first.merge, [one.words for one in messages], 0, first.table)
+    words = merge_all(first.merge, [one.words for one in messages], 0, first.table, first.lane_bits)
     is_float = None if first.floats is None else np.zeros(words.size, np.bool_)
     return Merged(words, len(messages), is_float=is_float)

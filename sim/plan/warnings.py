@@ -10,6 +10,7 @@ from netfold.sim.plan.collective import CollectivePlan
 from netfold.sim.plan.plan import JobPlan
 from netfold.sim.units import TIME
 
+_LIMITS = {32: "int32", 16: "int16", 8: "int8", 4: "their 4 bits"}  # of lanes of so many bits
 _DONE = {Overflow.WRAP: "wrapped", Overflow.SATURATE: "saturated", Overflow.STICKY: "stuck at the limit"}
 
 
@@ -45,14 +46,15 @@ def timer_warning(timeouts_ps: Mapping[str, int], defaults: Collection[str]) -> 
 
 
 def overflow_warnings(job: JobPlan, points: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
-    """A warning about sums that left int32 in switches; those of a sketch may wrap."""
+    """A warning about sums that left their lanes in switches; those of a sketch may wrap."""
     plan = job.collective
     count = sum(point["overflowed_words"] for point in points)
     if count == 0:
         return ()
     if plan.overflow is Overflow.WRAP and job.codec.wrap_reason:
         return ()
-    return (f"{count} sums left int32 in switches and {_DONE[plan.overflow]}",)
+    limit = _LIMITS[job.codec.lane_bits]
+    return (f"{count} sums left {limit} in switches and {_DONE[plan.overflow]}",)
 
 
 def clipped_sums(job: JobPlan, points: Sequence[Mapping[str, int]]) -> str:
@@ -66,4 +68,5 @@ def clipped_sums(job: JobPlan, points: Sequence[Mapping[str, int]]) -> str:
         return ""
     if not job.codec.wrap_reason:
         return ""
-    return f"; {count} sums left int32 in switches and {_DONE[plan.overflow]}: use overflow wrap"
+    limit = _LIMITS[job.codec.lane_bits]
+    return f"; {count} sums left {limit} in switches and {_DONE[plan.overflow]}: use overflow wrap"

@@ -15,7 +15,15 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import Codec, Decoded, DecodeError, EncodeError, Encoder, advance
+from netfold.homomorphic.codec import (
+    Codec,
+    Decoded,
+    DecodeError,
+    EncodeError,
+    Encoder,
+    advance,
+    require_declared_lanes,
+)
 from netfold.homomorphic.message import Merged, Message
 from netfold.homomorphic.round import Round
 from netfold.homomorphic.stage import stage
@@ -187,6 +195,7 @@ class TrainingJob:
             if isinstance(messages, Decoded):
                 log.store(worker, messages)
                 return
+            require_declared_lanes(parts.codec, worker, messages)
             while len(log.operations) <= index:
                 log.operations.append(Operation(number=self._operations[worker]))
             self._agreement.require(self._operations[worker], worker, (step, bucket, index), messages)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError, WithJsonSchema, create_model
 
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.errors import Mistakes, shown
 from netfold.sim.files.foreign import UnreadableError, read_text
 from netfold.sim.keys.fields import Name
@@ -19,7 +19,7 @@ from netfold.sim.scenario.explain import explain
 from netfold.sim.scenario.node import Node, parse
 from netfold.sim.units import RATE, SIZE, TIME, Quantity
 from netfold.switch.custom import derived
-from netfold.switch.limits import OVERFLOWS, Profile, ProfileError
+from netfold.switch.limits import ADDER_BITS, OVERFLOWS, Profile, ProfileError
 from netfold.switch.profiles import PROFILES
 
 SUFFIXES = (".yaml", ".yml")  # of files that hold a profile
@@ -41,7 +41,11 @@ Rate = Annotated[int, *_limit(RATE)]
 Time = Annotated[int, *_limit(TIME)]
 Size = Annotated[int, *_limit(SIZE)]
 _QUANTITIES: dict[str, Any] = {"bps": Rate, "ps": Time, "bytes": Size}
-_NAMES = {"merges": tuple(one.value for one in Merge if one is not Merge.GATHER), "overflows": OVERFLOWS}
+_CHOICES: dict[str, tuple[str | int, ...]] = {
+    "merges": tuple(one.value for one in Merge if one in MERGEABLE),
+    "overflows": OVERFLOWS,
+    "adder_bits": ADDER_BITS,
+}
 *_KNOWN, _LAST = PROFILES
 
 
@@ -55,18 +59,18 @@ class _ProfileKeys(Section):
     """What it is, in a few words."""
 
 
-def _several(names: tuple[str, ...]) -> Any:
-    """The field type of a list of some of these names."""
-    a_name: Any = Literal
+def _several(choices: tuple[str | int, ...]) -> Any:
+    """The field type of a list of some of these names or numbers."""
+    a_choice: Any = Literal
     some: Any = tuple
-    return some[a_name[names], ...]
+    return some[a_choice[choices], ...]
 
 
 def _field(field: DataclassField[Any]) -> tuple[Any, Any]:
     """The pydantic field of a limit of a switch."""
     about = described(field.metadata["meaning"])
-    if field.name in _NAMES:
-        return _several(_NAMES[field.name]), Field(default_factory=tuple, description=about)
+    if field.name in _CHOICES:
+        return _several(_CHOICES[field.name]), Field(default_factory=tuple, description=about)
     unit = field.name.rpartition("_")[2]
     kind = bool if field.type == "bool" else _QUANTITIES.get(unit, Number)
     return kind | None, Field(None, description=about)

@@ -149,6 +149,7 @@ ATP = register(
         layout=_layout,
         released=Demand(workers=8, slots=20_000, words=62),
         merges=frozenset({Merge.ADD}),
+        adder_bits=(32,),  # its server looks for int32 words at the limit
         overflow="sticky",
         only_overflow="keeps words at the limit, where its server sees them",
         frames=(Format("atp", 62, 14 + 20 + 14 + 12),),  # Ethernet, IPv4, ATP's header and trailer

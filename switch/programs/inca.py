@@ -30,6 +30,7 @@ INCA = register(
         machine=None,
         layout=_layout,
         released=Demand(workers=8, slots=20_479, words=64),
+        adder_bits=(32,),  # as released
         frames=(UDP_256, UDP_1024),
     )
 )

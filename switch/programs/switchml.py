@@ -28,7 +28,16 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.kernels.compiled import inlined
 from netfold.switch.formats import ROCE_1024, UDP_256, UDP_1024
-from netfold.switch.program import VALUES, Demand, Machine, Program, ProgramSpec, Register, Timeouts, register
+from netfold.switch.program import (
+    Demand,
+    Machine,
+    Program,
+    ProgramSpec,
+    Register,
+    Timeouts,
+    pairs_of_values,
+    register,
+)
 from netfold.switch.programs.folding import folded
 from netfold.switch.registers import (
     ANSWER,
@@ -96,7 +105,7 @@ def _layout(spec: ProgramSpec, demand: Demand) -> Program:
         Register("bitmap", demand.slots, 64, lanes=2, after=("receiver",)),  # of both versions
         Register("counter", rows, 32, after=("bitmap",)),
         Register("exponents", rows, 16, lanes=2, after=("bitmap",)),
-        Register(VALUES, rows, 64, lanes=2, after=("counter",), count=-(-per_pass // 2)),
+        pairs_of_values(demand, per_pass, rows, after=("counter",)),
     )
     return Program(spec, demand, registers, per_pass, pipes)
 

@@ -26,7 +26,6 @@ from netfold.homomorphic.kernels.compiled import inlined
 from netfold.homomorphic.message import Merge
 from netfold.switch.formats import UDP_256, UDP_1024
 from netfold.switch.program import (
-    VALUES,
     Demand,
     Machine,
     Option,
@@ -34,6 +33,7 @@ from netfold.switch.program import (
     ProgramSpec,
     Register,
     Timeouts,
+    pairs_of_values,
     register,
 )
 from netfold.switch.programs.folding import folded
@@ -85,7 +85,7 @@ def _layout(spec: ProgramSpec, demand: Demand) -> Program:
         Register("bitmap", rows, 32, after=("turn",)),
         Register("deadline", rows, 64, lanes=2, after=("turn",)),
         Register("emitted", rows, 8, after=("bitmap",)),
-        Register(VALUES, rows, 64, lanes=2, after=("emitted",), count=-(-per_pass // 2)),
+        pairs_of_values(demand, per_pass, rows, after=("emitted",)),
     )
     return Program(spec, demand, registers, per_pass, pipes)
 

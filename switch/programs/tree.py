@@ -17,7 +17,15 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.kernels.compiled import inlined
 from netfold.switch.formats import ROCE_1024, ROCE_2048
-from netfold.switch.program import VALUES, Demand, Machine, Program, ProgramSpec, Register, register
+from netfold.switch.program import (
+    Demand,
+    Machine,
+    Program,
+    ProgramSpec,
+    Register,
+    pairs_of_values,
+    register,
+)
 from netfold.switch.programs.folding import folded
 from netfold.switch.registers import COMPLETE, CONSUMED, DROPPED, MERGE, OVERWRITE, READ
 
@@ -48,7 +56,7 @@ def _layout(spec: ProgramSpec, demand: Demand) -> Program:
     registers = (
         Register("bitmap", demand.slots, 32),
         Register("counter", demand.slots, 32, after=("bitmap",)),
-        Register(VALUES, demand.slots, 64, lanes=2, after=("counter",), count=-(-per_pass // 2)),
+        pairs_of_values(demand, per_pass, demand.slots, after=("counter",)),
     )
     return Program(spec, demand, registers, per_pass, pipes)
 

@@ -33,6 +33,12 @@ SLOTS, ELEMENTS = 3, 8
 # Both ends of int32, so that sums of codes overflow too.
 TABLE = (2**31 - 1, -(2**31), 0, 1, -1, -(2**31) + 1, 2**30, -(2**30), 5, -7, 100, -100, 2, -2, 3, -3)
 
+
+def table_of(lane_bits: int) -> list[int]:
+    """The table for lanes of this width: both of their ends, too."""
+    return [value >> 32 - lane_bits for value in TABLE]
+
+
 ATP_VERDICTS = {
     atp.CONSUMED: Verdict.CONSUMED,
     atp.FORWARD_COMPLETE: Verdict.FORWARD_COMPLETE,
@@ -54,11 +60,14 @@ class Packet(NamedTuple):
     exponent: int = -128
     workers: int = 1  # whose words these are
     key: int = 0  # of SIGN's random bits
+    lane_bits: int = 32  # of sums
 
     def operand(self) -> Operand:
         """What it brings to a register of the reference, which lifts the words of TABLE_ADD."""
-        words = lifted(self.words, TABLE) if self.merge is Merge.TABLE_ADD else list(self.words)
-        return Operand(words, self.merge, self.exponent, self.workers, self.key)
+        words = list(self.words)
+        if self.merge is Merge.TABLE_ADD:
+            words = lifted(words, table_of(self.lane_bits), self.lane_bits)
+        return Operand(words, self.merge, self.exponent, self.workers, self.key, self.lane_bits)
 
 
 @dataclass
@@ -122,13 +131,15 @@ class Pipeline:
     def _take_words(self, row: int, packet: Packet, action: int) -> None:
         slot, words = self.registers.slots[row], int32(packet.words)
         if packet.merge is Merge.TABLE_ADD:
-            words = lift(words.view(np.uint32), int32(TABLE))
+            table = int32(table_of(packet.lane_bits))
+            words = lift(words.view(np.uint32), table, packet.lane_bits)
         values = self.registers.values[row, : words.size]
         held = 0 if action == OVERWRITE else int(slot.workers)
         if action == OVERWRITE:
             values[:] = words
         elif packet.merge in (Merge.ADD, Merge.TABLE_ADD):
-            self.overflowed_words += arithmetic.add(values, words, int(self.overflow))
+            bits = packet.lane_bits
+            self.overflowed_words += arithmetic.add_lanes(values, words, bits, int(self.overflow))
         else:
             threshold = np.int64(keep_threshold(held, packet.workers))
             arithmetic.merge_otherwise(values, words, packet.merge.number, threshold, np.uint64(packet.key))

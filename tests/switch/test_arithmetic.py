@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +13,7 @@ from hypothesis import strategies as st
 from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.engine.interface import Overflow
 from netfold.switch import arithmetic
-from tests.reference.switch.merging import added, keep_threshold, merged_signs, merged_word
+from tests.reference.switch.merging import added, added_lanes, keep_threshold, merged_signs, merged_word
 from tests.switch.pipeline import int32
 from tests.switch.programs.lockstep import INT32
 
@@ -95,6 +98,91 @@ def test_sums_at_the_ends_of_int32(
     assert added(old, new, overflow) == (after, bool(overflowed))
     assert sums([old], [new], overflow) == ([after], overflowed)
     assert sums([old] * 19, [new] * 19, overflow) == ([after] * 19, 19 * overflowed)  # as vectors, and a rest
+
+
+LANES: dict[int, type[np.signedinteger[Any]]] = {8: np.int8, 16: np.int16}
+
+
+def lane_sums(old: list[int], new: list[int], bits: int, overflow: Overflow) -> tuple[list[int], int]:
+    """What is in the registers after an addition of words in lanes, and how many lanes overflowed."""
+    values = int32(old)
+    overflowed = arithmetic.add_lanes(values, int32(new), bits, int(overflow))
+    return values.tolist(), overflowed
+
+
+@pytest.mark.parametrize("bits", LANES)
+@pytest.mark.parametrize(
+    ("overflow", "sum_at", "overflowed"),  # register, packet and sum, by the largest value of a lane
+    [
+        *((overflow, lambda most: (most - 1, 1, most), 0) for overflow in Overflow),
+        *((overflow, lambda most: (-most, -1, -most - 1), 0) for overflow in (WRAP, SATURATE)),
+        *((overflow, lambda most: (1, 2, 3), 0) for overflow in Overflow),
+        (WRAP, lambda most: (most, 1, -most - 1), 1),
+        (WRAP, lambda most: (-most - 1, -1, most), 1),
+        (WRAP, lambda most: (most, -most - 1, -1), 0),
+        (WRAP, lambda most: (most, -5, most - 5), 0),
+        (SATURATE, lambda most: (most, 1, most), 1),
+        (SATURATE, lambda most: (-most - 1, -1, -most - 1), 1),
+        (SATURATE, lambda most: (-most - 1, -most - 1, -most - 1), 1),
+        (SATURATE, lambda most: (most, -5, most - 5), 0),
+        (SATURATE, lambda most: (most, -most - 1, -1), 0),
+        (STICKY, lambda most: (most, 1, most), 1),
+        (STICKY, lambda most: (most, -5, most), 1),
+        (STICKY, lambda most: (most, 0, most), 0),
+        (STICKY, lambda most: (most - 1, 2, most), 1),
+        (STICKY, lambda most: (-most, 1, -most), 1),
+        (STICKY, lambda most: (-most + 1, -1, -most), 0),
+        (STICKY, lambda most: (-most + 1, -3, -most - 1), 1),
+        (STICKY, lambda most: (-5, most, most - 5), 0),
+    ],
+)
+def test_sums_at_the_ends_of_a_lane(
+    bits: int, overflow: Overflow, sum_at: Callable[[int], tuple[int, int, int]], overflowed: int
+) -> None:
+    """In every second lane: those beside them have sums of their own."""
+    first, second, expected = sum_at(2 ** (bits - 1) - 1)
+    values = np.array([first, -3] * 19 * 4, LANES[bits]).view(np.int32)
+    words = np.array([second, 4] * 19 * 4, LANES[bits]).view(np.int32)
+
+    counted = arithmetic.add_lanes(values, words, bits, int(overflow))
+
+    assert values.view(LANES[bits]).tolist() == [expected, 1] * 19 * 4
+    assert counted == overflowed * 19 * 4
+
+
+@given(PAIRS, st.sampled_from([4, 8, 16, 32]), st.sampled_from(Overflow))
+def test_sums_of_lanes_are_the_reference_s(
+    pairs: list[tuple[int, int]], bits: int, overflow: Overflow
+) -> None:
+    expected = [added_lanes(old, new, bits, overflow) for old, new in pairs]
+    found = lane_sums([old for old, _ in pairs], [new for _, new in pairs], bits, overflow)
+
+    assert ([word for word, _ in expected], sum(count for _, count in expected)) == found
+
+
+def test_votes_of_fifteen_workers_carry_nowhere_and_sixteen_in_every_counter() -> None:
+    """Seven carries into a neighbour, and one out of the word."""
+    values, votes = int32([0]), int32([0x11111111])
+    counts = [arithmetic.add_lanes(values, votes, 4, int(WRAP)) for _ in range(15)]
+    assert (counts, values.tolist()) == ([0] * 15, [-1])
+    assert arithmetic.add_lanes(values, votes, 4, int(WRAP)) == 8
+    assert values.tolist() == [0x11111110]
+    for lane in range(8):
+        values = int32([0])
+        vote = int32([np.uint32(1 << 4 * lane).astype(np.int32)])
+        assert [arithmetic.add_lanes(values, vote, 4, int(WRAP)) for _ in range(16)] == [0] * 15 + [1]
+        assert values[0] == (16 << 4 * lane if lane < 7 else 0)
+
+
+def test_numbers_of_merges_in_lanes() -> None:
+    """Every pair has its own; merge and width are read from it."""
+    numbers = {(merge, bits): arithmetic.number_of(merge, bits) for merge in Merge for bits in (4, 8, 16, 32)}
+    assert len(set(numbers.values())) == len(numbers)
+    assert max(numbers.values()) < 2**7  # a packet's field has eight bits, one of them the sign
+    for (merge, bits), number in numbers.items():
+        assert (arithmetic.merge_of(number), arithmetic.lane_bits_of(number)) == (merge.number, bits)
+        assert arithmetic.has_narrow_lanes(number) == (bits < 32)
+        assert bits < 32 or number == merge.number
 
 
 def test_one_more_than_the_largest_then_less() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,12 +22,12 @@ from tests.examples import examples
 TOFINO1, TOFINO2, IDEAL = PROFILES["tofino1"], PROFILES["tofino2"], PROFILES["ideal"]
 
 
-def fitted(profile: Profile, program: str, **changes: int) -> Fit:
+def fitted(profile: Profile, program: str, **changes: Any) -> Fit:
     """A program as released, with some settings changed."""
     return fit(profile, program, replace(programs()[program].released, **changes))
 
 
-def refused(profile: Profile, program: str, **changes: int) -> FitError:
+def refused(profile: Profile, program: str, **changes: Any) -> FitError:
     with pytest.raises(FitError) as error:
         fitted(profile, program, **changes)
     return error.value
@@ -564,3 +565,113 @@ def test_sizes_that_packets_have() -> None:
     with pytest.raises(FitError) as error:
         fit(short, "switchml", demand, any_words=False)
     assert error.value.hint == "use a switch that can: ideal, tofino1, tofino2, fpga, trio"
+
+
+# Lanes of sums.
+
+
+@pytest.mark.parametrize("program", ["switchml", "tree", "timed"])
+def test_registers_hold_as_many_bits_as_their_lanes(program: str) -> None:
+    """Packed lanes take the bits of their words; a table makes eight values of a word, of any width."""
+    words, versions = 256, 1 if program == "tree" else 2
+    slots = versions * 100
+    sizes = {"words": words, "slots": 100}
+    for bits in (4, 8, 16, 32):
+        assert fitted(IDEAL, program, **sizes, lane_bits=bits).register_bytes == slots * words * 4
+    for bits in (8, 16, 32):
+        found = fitted(IDEAL, program, **sizes, lane_bits=bits, is_lifted=True)
+        assert found.register_bytes == slots * words * 8 * bits // 8
+        assert found.program.values_per_pass == 8 * words
+
+
+def test_packed_counters_are_words() -> None:
+    """A packet of 64 words of eight counters fits as one of 64 words."""
+    assert fitted(TOFINO1, "switchml", lane_bits=4).stages == fitted(TOFINO1, "switchml").stages
+
+
+@pytest.mark.parametrize(
+    ("profile", "changes", "inside", "refusal"),
+    [
+        # Values start in the fourth stage: 9 · 4 ALUs of two values are 72, four or two to a word.
+        (TOFINO1, {"lane_bits": 8}, 18, "stages that wait for each other"),
+        (TOFINO1, {"lane_bits": 16}, 36, "stages that wait for each other"),
+        # 17 · 4 ALUs are 136 values, eight to a word of codes.
+        (TOFINO2, {"lane_bits": 8, "is_lifted": True}, 17, "stages that wait for each other"),
+        (TOFINO2, {"lane_bits": 16, "is_lifted": True}, 15, "bits of packet header vector"),
+        # 74 B of headers, and 32 + 8 · 32 bits a word, of 3072.
+        (TOFINO2, {"lane_bits": 32, "is_lifted": True}, 8, "bits of packet header vector"),
+    ],
+)
+def test_values_that_a_pass_adds(
+    profile: Profile, changes: dict[str, Any], inside: int, refusal: str
+) -> None:
+    fitted(profile, "switchml", **changes, slots=64, words=inside)
+    error = refused(profile, "switchml", **changes, slots=64, words=inside + 1)
+    assert refusal in error.message
+    assert error.hint == f"use {inside} words a packet at most"
+    demand = replace(programs()["switchml"].released, **changes, slots=64, words=256)
+    with pytest.raises(FitError, match=f"use {inside} words a packet at most"):
+        fit(profile, "switchml", demand, any_words=False)
+
+
+def test_narrow_entries_take_fewer_blocks() -> None:
+    """16 bits an entry are eight to a row of 128, not two: 1024 rows hold 8192 of them, and a spare block."""
+    for bits, entries in ((8, 8192), (16, 4096), (32, 2048)):
+        for rows, wanted in ((entries, 2), (entries + 2, 3)):
+            found = fitted(TOFINO1, "switchml", words=4, slots=rows // 2, lane_bits=bits)
+            values = next(stage for stage in found.stages if stage.parts[-1].name == "values")
+            assert values.blocks == wanted * values.parts[-1].arrays
+
+
+def test_an_extra_pass_reads_the_second_value_of_an_entry() -> None:
+    """Tofino 1 reads one value of an entry per pass, whatever its width."""
+    for bits in (8, 16, 32):
+        words = 8 * bits // 32
+        assert fitted(TOFINO1, "switchml", words=words, lane_bits=bits).read_passes == 1
+        assert fitted(TOFINO2, "switchml", words=words, lane_bits=bits).read_passes == 0
+
+
+@pytest.mark.parametrize(
+    ("profile", "program", "changes", "text"),
+    [
+        (
+            PROFILES["trio"],
+            "switchml",
+            {"lane_bits": 16},
+            "switch profile 'trio' cannot add lanes of 16 bits (its adders have: 32); "
+            "use a switch that can: ideal, tofino2, fpga",
+        ),
+        (
+            IDEAL,
+            "atp",
+            {"lane_bits": 8},
+            "ATP cannot add lanes of 8 bits (its adders have: 32); "
+            "use program switchml or tree or timed, or a codec whose sums have lanes of 32 bits",
+        ),
+        (
+            TOFINO1,
+            "switchml",
+            {"lane_bits": 8, "is_lifted": True, "words": 4},
+            "switch profile 'tofino1' cannot merge words by table_add (it can: add, max, or); "
+            "use a switch that can: ideal, tofino2, fpga",
+        ),
+    ],
+)
+def test_lanes_that_adders_do_not_have(
+    profile: Profile, program: str, changes: dict[str, Any], text: str
+) -> None:
+    assert str(refused(profile, program, **changes)) == text
+
+
+def test_adders_of_words_add_counters() -> None:
+    for name in ("trio", "sharp", "fpga"):
+        program = "tree" if name == "sharp" else "switchml"
+        changes = {"slots": 16, "words": 256, "lane_bits": 4}
+        assert fitted(PROFILES[name], program, **changes).packet_passes == 1
+    fitted(TOFINO1, "atp", lane_bits=4)  # whose sums stick: the codec refuses that
+
+
+def test_a_custom_profile_has_adders_of_its_own() -> None:
+    narrow = derived("narrow", "trio", {"adder_bits": (8, 32)}, source="here")
+    fitted(narrow, "switchml", lane_bits=8)
+    assert refused(narrow, "switchml", lane_bits=16).about == "lanes"

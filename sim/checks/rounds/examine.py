@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -85,12 +86,19 @@ def _to_compare(
     if not operations or not operations[0].sent[0]:
         holders: list[Holders | None] = [None] * len(decoded)
     else:
-        holders = [operations[0].received[worker][0].holders for worker in range(len(decoded))]
+        values = operations[0].sent[0][0].lanes_per_word
+        found = [operations[0].received[worker][0].holders for worker in range(len(decoded))]
+        holders = [_of_elements(one, values) for one in found]
     return [
         (own, held)
         for worker, (own, held) in enumerate(zip(decoded, holders, strict=True))
         if worker == 0 or held is not None or differs[worker - 1]
     ]
+
+
+def _of_elements(holders: Holders | None, values: int) -> Holders | None:
+    """Holders by units of elements, of which a word has several in narrow lanes."""
+    return None if holders is None else replace(holders, unit_words=values * holders.unit_words)
 
 
 class _Held(NamedTuple):

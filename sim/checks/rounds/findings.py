@@ -49,9 +49,11 @@ class WrongWord:
     right: int | float | None
     allowed: float = 0.0  # largest error of float32 additions
     place: str = ""  # where it was merged
+    lane: int | None = None  # of the word, where it has several
 
     def __str__(self) -> str:
-        return f"worker {self.worker}, word {self.word} of '{self.label}'{self._values}: {self.place}"
+        lane = "" if self.lane is None else f"lane {self.lane} of "
+        return f"worker {self.worker}, {lane}word {self.word} of '{self.label}'{self._values}: {self.place}"
 
     @property
     def _values(self) -> str:
@@ -66,7 +68,7 @@ class WrongWord:
 class Findings:
     """The findings on one round."""
 
-    wrong_words: int  # merged words, over all workers, that are not the sum in integers
+    wrong_words: int  # merged words (or lanes), over all workers, that are not the sum in integers
     is_integer: bool  # all its messages merge as integers, so `wrong_words` covers all of them
     replicas_agree: bool
     max_bounded_error: float  # of elements with a bound of the codec
@@ -80,7 +82,7 @@ class Findings:
     workers_held_min: int
     workers_held_mean: float
     first_wrong: WrongWord | None = None
-    clipped_words: int = 0  # integer words that differ from their sum as the network's overflow allows
+    clipped_words: int = 0  # integer words (or lanes) that differ from their sum as overflow allows
     first_clipped: WrongWord | None = None
     float_words: int = 0  # merged words, over all workers, that were added as float32
     wrong_floats: int = 0  # those farther from the sum than float32 additions can be

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import PART_ELEMENTS
 from netfold.homomorphic.kernels.comparison import count_differing
-from netfold.homomorphic.message import WORD_MAX, Holders, Merge, Message, Words
+from netfold.homomorphic.message import (
+    CODE_BITS,
+    SUMS,
+    WORD_BITS,
+    Holders,
+    Merge,
+    Message,
+    Words,
+    words_per_word,
+)
 from netfold.sim.checks.rounds import kernels
 from netfold.sim.checks.rounds.results import (
     MessagePlace,
@@ -23,44 +34,42 @@ from netfold.sim.checks.rounds.results import (
 )
 from netfold.sim.engine.interface import Overflow
 
-_WORD_MIN = -WORD_MAX - 1
-_CODE_SHIFTS = np.arange(0, 4 * Merge.TABLE_ADD.lanes, 4, dtype=np.uint32)
+Lanes = NDArray[Any]  # integers of the width of a lane
+_LANE_TYPES: dict[int, type[np.signedinteger[Any]]] = {8: np.int8, 16: np.int16}  # others are added as words
+_CODE_SHIFTS = np.arange(0, WORD_BITS, CODE_BITS, dtype=np.uint32)
 
 
 def check_integers(
     place: MessagePlace, sent: Sequence[Message], results: Sequence[Result], overflow: Overflow
 ) -> None:
-    """Sums, unions and maxima in 64 bits, modulo 2**32, against every result; and agreed exponents."""
+    """Sums, unions and maxima in 64 bits, modulo 2**32, against every result; and agreed exponents.
+
+    Sums are compared lane by lane, modulo the lane's width.
+    """
     integers = _Integers(sent)
     size = sent[0].words.size
-    for holders, group in by_holders(complete(place, results, integers.lanes * size, "wrong")):
-        for own in slices(size, integers.lanes):
-            right = _wrapped(integers.united(own, holders))
+    for holders, group in by_holders(complete(place, results, sent[0].merged_size, "wrong")):
+        for own in slices(size, integers.lanes, integers.merged_words):
+            right = integers.united(own, holders).astype(integers.lane)  # modulo the lane's width
             for result in group:
                 _compare(place, integers, (own, result, overflow), right)
     for result in results:
         _check_exponents(place, sent[0], integers.exponents, result)
 
 
-def _wrapped(total: NDArray[np.int64]) -> NDArray[np.int32]:
-    """The sums as registers of 32 bits hold them."""
-    return total.astype(np.uint32).view(np.int32)
-
-
 def _compare(
     place: MessagePlace,
     integers: _Integers,
     what: tuple[Slice, Result, Overflow],
-    right: NDArray[np.int32],
+    right: Lanes,
 ) -> None:
     """Compare a slice of one result; words that were added as floats are not integers."""
     own, result, overflow = what
     merged = result.merged
-    found = merged.words[own.merged].view(np.int32)
+    found = merged.words[own.merged].view(integers.lane)
     if merged.is_float is not None and merged.is_float[own.merged].any():
         found = np.where(merged.is_float[own.merged], right, found)
-    count = count_differing(found, right)
-    if not count:
+    if not count_differing(found.view(np.int32), right.view(np.int32)):
         return
     is_wrong = found != right
     if overflow is not Overflow.WRAP and integers.are_added:
@@ -75,15 +84,18 @@ def _add_to_tally(
     result: Result,
     own: Slice,
     marked: tuple[Tally, NDArray[np.bool_]],
-    words: tuple[NDArray[np.int32], NDArray[np.int32]],
+    lanes: tuple[Lanes, Lanes],
 ) -> None:
-    """Add the marked words of a slice to a tally."""
+    """Add the marked lanes of a slice to a tally."""
     tally, is_marked = marked
     count = int(np.count_nonzero(is_marked))
     if count:
-        word = int(np.argmax(is_marked))
-        values = int(words[0][word]), int(words[1][word])
-        tally.add(count, result.wrong_word(place, own.merged.start + word, values))
+        first = int(np.argmax(is_marked))
+        word, lane = divmod(first, own.lanes // own.merged_words)
+        found = result.wrong_word(
+            place, own.merged.start + word, (int(lanes[0][first]), int(lanes[1][first]))
+        )
+        tally.add(count, found if own.lanes == own.merged_words else replace(found, lane=lane))
 
 
 def _check_exponents(
@@ -107,8 +119,11 @@ class _Integers:
     def __init__(self, sent: Sequence[Message]) -> None:
         self._sent = sent
         first = sent[0]
-        self.lanes = first.merge.lanes if first.words.dtype == np.uint32 else 1
-        self.are_added = first.merge in (Merge.ADD, Merge.TABLE_ADD)
+        self.lane = _LANE_TYPES.get(first.lane_bits, np.int32)
+        # of a word sent
+        self.merged_words = words_per_word(first.merge, first.lane_bits) if first.has_codes else 1
+        self.lanes = self.merged_words * (4 // np.dtype(self.lane).itemsize)
+        self.are_added = first.merge in SUMS
         self._total = np.empty(self.lanes * min(PART_ELEMENTS, first.words.size), np.int64)
         exponents = [message.scaling.exponents for message in sent if message.scaling is not None]
         self.exponents = np.maximum.reduce(exponents) if exponents else None
@@ -116,7 +131,7 @@ class _Integers:
 
     def united(self, own: Slice, holders: Holders | None) -> NDArray[np.int64]:
         """Sum, union or maximum of a slice, of the workers held; the next call reuses the array."""
-        total = self._total[: own.lanes * (own.last - own.first)]
+        total = self._total[: own.size]
         total.fill(0)
         for rank, message in enumerate(self._sent):
             if self.are_added and holders is None:
@@ -138,14 +153,14 @@ class _Integers:
         if message.scaling is not None:
             assert self._scales is not None
             kernels.add_scaled(words, self._scales, own.first, message.scaling.block_elements, total)
-        elif own.lanes > 1:
+        elif message.has_codes:
             kernels.add_integers(_lifted(message, words), total)
         else:
-            kernels.add_integers(words, total)
+            kernels.add_integers(words.view(self.lane), total)
 
     def _values(self, message: Message, own: Slice, rank: int, holders: Holders | None) -> NDArray[np.int64]:
         """One worker's integers of a slice; 0 where a result does not hold it."""
-        values = np.zeros(own.lanes * (own.last - own.first), np.int64)
+        values = np.zeros(own.size, np.int64)
         if self.are_added:
             self._add(message, own, values)
         else:
@@ -153,24 +168,26 @@ class _Integers:
         return values if holders is None else np.where(holds(holders, own, rank), values, 0)
 
     def may_be_clipped(
-        self, own: Slice, holders: Holders | None, found: NDArray[np.int32], overflow: Overflow
+        self, own: Slice, holders: Holders | None, found: Lanes, overflow: Overflow
     ) -> NDArray[np.bool_]:
-        """Which words can be results of adders that saturate or stick, where a partial sum leaves int32.
+        """Which lanes can be results of adders that saturate or stick, where a partial sum leaves the lane.
 
-        With P and N the sums of the positive and the negative words, T of all: where P alone may leave int32
+        With P and N the sums of the positive and the negative lanes, T of all: where P alone may leave it,
         the result lies between min(T, MAX + N) and min(T, MAX) for any order or tree; with adders that stick,
-        up to MAX. The lower limit is the mirror image; where both may be left, any result is possible.
+        up to MAX. The lower limit is the mirror image, but adders stick at −MAX already; where both may
+        be left, any result is possible.
         """
         parts = [self._values(message, own, rank, holders) for rank, message in enumerate(self._sent)]
         positive = sum(np.maximum(part, 0) for part in parts)
         negative = sum(np.minimum(part, 0) for part in parts)
         total = positive + negative
-        sticks = overflow is Overflow.STICKY  # from ±(2**31 − 1) on
-        above, below = positive > WORD_MAX - sticks, negative < _WORD_MIN + 2 * sticks
-        least = _WORD_MIN if sticks else np.maximum(total, _WORD_MIN)
-        most = WORD_MAX if sticks else np.minimum(total, WORD_MAX)
-        low = np.where(above, np.minimum(total, WORD_MAX + negative), least)
-        high = np.where(above, most, np.maximum(total, _WORD_MIN + positive))
+        sticks = overflow is Overflow.STICKY  # from ±largest on
+        largest, smallest = int(np.iinfo(self.lane).max), int(np.iinfo(self.lane).min)
+        above, below = positive > largest - sticks, negative < smallest + 2 * sticks
+        least = smallest if sticks else np.maximum(total, smallest)
+        most = largest if sticks else np.minimum(total, largest)
+        low = np.where(above, np.minimum(total, largest + negative), least)
+        high = np.where(above, most, np.maximum(total, smallest + sticks + positive))
         is_between = (low <= found) & (found <= high)
         return np.asarray((above & below) | ((above | below) & is_between))
 

@@ -50,16 +50,22 @@ class Tallies:
 
 
 class Slice(NamedTuple):
-    """A range of words of a message, and lanes per word."""
+    """A range of words of a message; for each of them, lanes that are merged, and merged words."""
 
     first: int
     last: int
     lanes: int = 1
+    merged_words: int = 1
+
+    @property
+    def size(self) -> int:
+        """Lanes that are merged."""
+        return self.lanes * (self.last - self.first)
 
     @property
     def merged(self) -> slice:
-        """The range of lanes in the merged result."""
-        return slice(self.lanes * self.first, self.lanes * self.last)
+        """The range of words in the merged result."""
+        return slice(self.merged_words * self.first, self.merged_words * self.last)
 
 
 @dataclass
@@ -114,10 +120,10 @@ def complete(place: MessagePlace, results: Sequence[Result], wanted: int, kind: 
     return [result for result in results if result.merged.words.size == wanted]
 
 
-def slices(size: int, lanes: int = 1) -> Iterator[Slice]:
-    """Ranges that cover `size` words, each small enough for the cache."""
+def slices(size: int, lanes: int = 1, merged_words: int = 1) -> Iterator[Slice]:
+    """Ranges that cover `size` words, each small enough for the cache; the rest as in `Slice`."""
     for first in range(0, size, PART_ELEMENTS):
-        yield Slice(first, min(first + PART_ELEMENTS, size), lanes)
+        yield Slice(first, min(first + PART_ELEMENTS, size), lanes, merged_words)
 
 
 def holds(holders: Holders, own: Slice, rank: int) -> NDArray[np.bool_]:

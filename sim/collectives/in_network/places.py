@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.homomorphic.message import words_per_word
 from netfold.sim.collectives.collective import OPERATIONS_KEPT
 from netfold.sim.engine.interface import Job, Segment
 
@@ -18,7 +19,7 @@ class _Stream(NamedTuple):
     number: int
     parts: tuple[int, ...]  # messages of the operation that it carried
     first_units: tuple[int, ...]  # of each, counted without the lead
-    lanes: tuple[int, ...]  # of each: words received per word sent
+    words_per_word: tuple[int, ...]  # of each: words received per word sent
     lead: int  # units ahead of the first word
     window: int  # units
     turns: NDArray[np.int64]  # (window,) units that each window slot had carried before
@@ -54,11 +55,11 @@ class Places:
         units = [-(-segment.words.size // self._unit_words) for segment in segments]
         lead = min(self._turns.size, units[0]) if is_scaled else 0
         window = lead or self._turns.size
-        lanes = tuple(segment.result.size // segment.words.size for segment in segments)
+        widths = tuple(words_per_word(segment.merge, segment.lane_bits) for segment in segments)
         first_units = np.cumsum([0, *units[:-1]]).tolist()
         turns = self._turns[:window].copy()
         self._operations[self._begun[worker] - 1].append(
-            _Stream(self._streams_count, tuple(parts), tuple(first_units), lanes, lead, window, turns)
+            _Stream(self._streams_count, tuple(parts), tuple(first_units), widths, lead, window, turns)
         )
         self._streams_count += 1
         self._turns[:window] += (sum(units) + lead - np.arange(window) + window - 1) // window
@@ -68,7 +69,7 @@ class Places:
         job = self._job
         stream = next(one for one in self._operations[operation] if part in one.parts)
         index = stream.parts.index(part)
-        first_unit, word = stream.first_units[index], word // stream.lanes[index]
+        first_unit, word = stream.first_units[index], word // stream.words_per_word[index]
         unit = stream.lead + first_unit + word // self._unit_words
         place = f"unit {unit} of stream {stream.number}"
         if job.program.has_server:  # collisions move units from slot to slot, and to the server

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.message import Words
+from netfold.homomorphic.message import Words, words_per_word
 from netfold.sim.engine.interface import Segment, Shared
 
 # From this size on, memory is mapped and stays untouched until written.
@@ -71,8 +71,8 @@ class Results:
 
     def _words_of(self, packet: int, segment: Segment) -> slice:
         """The words of a result that one of its packets carries."""
-        lanes = segment.result.size // segment.words.size
-        size = lanes * self._unit_words // self._unit_packets
+        width = words_per_word(segment.merge, segment.lane_bits)
+        size = width * self._unit_words // self._unit_packets
         return slice(packet * size, (packet + 1) * size)
 
 

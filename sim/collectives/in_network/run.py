@@ -83,8 +83,7 @@ class InNetwork:
         is_lifted = message.merge is Merge.TABLE_ADD
         dtype = np.int32 if message.scaling is not None or is_lifted else words.dtype
         units = -(-words.size // self._unit_words)
-        size = words.size * message.merge.lanes
-        buffer = self._results.allocate(operation, part, units, size, dtype)
+        buffer = self._results.allocate(operation, part, units, message.merged_size, dtype)
         return Segment(
             np.ascontiguousarray(words),
             buffer.result,
@@ -95,6 +94,7 @@ class InNetwork:
             is_float=self._overflowed_units(words, units) if message.floats is not None else None,
             shared=buffer.shared,
             own=buffer.own,
+            lane_bits=message.lane_bits,
         )
 
     def _overflowed_units(self, words: Words, units: int) -> NDArray[np.uint8]:

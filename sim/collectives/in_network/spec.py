@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from netfold.sim.collectives.collective import Collective, RunContext
 
 KIND = "in_network"
-RESULT_BYTES, SERVER_BYTES = 4, 8  # of memory per element: results, and a parameter server's state
+SERVER_BYTES = 8  # of memory per element: a parameter server's state
 
 
 def _resolve(section: InNetworkSection, job: JobContext) -> Resolved:
@@ -51,7 +51,7 @@ def _plan(found: PlacedJob, is_timeout_default: bool, switch: str) -> Collective
         timeout_ps=job.timeout_ps,
         timeout_max_ps=job.timeout_max_ps,
         is_timeout_default=is_timeout_default,
-        held_bytes=RESULT_BYTES + (SERVER_BYTES if program.has_server else 0),
+        held_bytes=-(-found.codec.lane_bits // 8) + (SERVER_BYTES if program.has_server else 0),  # results
         settled={"switch": switch, **({"timeout": TIME.format(job.timeout_ps)} if job.timeout_ps else {})},
         aggregation=job,
         passes=found.passes,

@@ -10,12 +10,13 @@ from netfold.homomorphic.kernels.compiled import address_of
 from netfold.sim.engine.links.faults import apply_faults, leave_line
 from netfold.sim.engine.loop.timers import on_single_event
 from netfold.sim.engine.observe.event_log import log_packet
-from netfold.sim.engine.switches.aggregate import on_parent_result, take_lifted
+from netfold.sim.engine.switches.aggregate import add_narrow_lanes, on_parent_result, take_lifted
 from netfold.sim.engine.switches.atp_server import on_atp_forward
 from netfold.sim.engine.switches.atp_switch import on_atp_switch
 from netfold.sim.engine.switches.slot_timer import send_empty_result, update_slot_timer
 from netfold.sim.engine.tables.cold_calls import world_at
 from netfold.sim.engine.tables.world import (
+    ADD_LANES,
     APPLY_FAULTS,
     AT_SERVER,
     AT_SWITCH,
@@ -38,6 +39,8 @@ def _rare(at: int, what: int, row: int, first: int, second: int) -> None:
         apply_faults(at, row, first)
     elif what == LIFT:
         take_lifted(at, row, first, second)
+    elif what == ADD_LANES:
+        add_narrow_lanes(at, row, first)
     elif what == UPDATE_SLOT_TIMER:
         update_slot_timer(at, row, first, second)
     elif what == SEND_EMPTY_RESULT:

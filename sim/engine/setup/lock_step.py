@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.message import WORD_BITS, Merge
 from netfold.sim.engine.interface import Segment
 
 SERIALS_MAX = 1 << 20  # streams of a worker that the identity of an ATP entry can hold
@@ -17,7 +17,7 @@ SERIALS_MAX = 1 << 20  # streams of a worker that the identity of an ATP entry c
 class StreamLayout(NamedTuple):
     """The properties of a stream that are the same at all workers."""
 
-    segments: tuple[tuple[int, Merge], ...]  # words, and how they merge
+    segments: tuple[tuple[int, Merge, int], ...]  # words, how they merge, and the width of their lanes
     is_scaled: bool
     has_floats: bool
 
@@ -25,10 +25,14 @@ class StreamLayout(NamedTuple):
     def of(cls, segments: Sequence[Segment], is_scaled: bool) -> StreamLayout:
         """Layout of one worker's stream."""
         has_floats = any(segment.floats is not None for segment in segments)
-        return cls(tuple((one.words.size, one.merge) for one in segments), is_scaled, has_floats)
+        layouts = tuple((one.words.size, one.merge, one.lane_bits) for one in segments)
+        return cls(layouts, is_scaled, has_floats)
 
     def __str__(self) -> str:
-        words = " and ".join(f"{count} words by {merge.name}" for count, merge in self.segments)
+        words = " and ".join(
+            f"{count} words by {merge.name}{'' if bits == WORD_BITS else f' in {bits}-bit lanes'}"
+            for count, merge, bits in self.segments
+        )
         floats = "with" if self.has_floats else "without"
         return f"{words}{', scaled,' if self.is_scaled else ''} {floats} floats to fall back to"
 

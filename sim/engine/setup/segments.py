@@ -6,11 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from netfold.homomorphic.message import MERGEABLE, Merge
-from netfold.sim.engine.interface import Segment
+from netfold.homomorphic.message import (
+    COUNTER_BITS,
+    MERGEABLE,
+    WORD_BITS,
+    Merge,
+    check_lanes,
+    words_per_word,
+)
+from netfold.sim.engine.interface import Overflow, Segment
 from netfold.sim.engine.setup.allocate import check_words
 from netfold.sim.engine.tables.addresses import address_of
 from netfold.sim.engine.tables.world import SEGMENTS_MAX, World
+from netfold.switch.arithmetic import number_of
 from netfold.switch.program import ProgramSpec
 
 
@@ -28,19 +36,36 @@ def write_segments(
         raise ValueError("either all segments of a stream have floats to fall back to, or none has")
     units = 0
     for index, segment in enumerate(segments):
-        lanes = int(job.lanes) if segment.merge is Merge.TABLE_ADD else 1
+        _check_lanes(segment, job, is_whole=is_scaled or program.has_server)
+        lanes = words_per_word(segment.merge, segment.lane_bits)
         segment_units = -(-segment.words.size // unit_words)
         check_words(segment.words, np.float32 if is_scaled else None)
         check_words(segment.result, None, lanes * segment.words.size)
         entry = world.segments[row, index]
         entry.words, entry.result = address_of(segment.words), address_of(segment.result)
-        entry.words_count, entry.first_unit, entry.merge = segment.words.size, units, segment.merge.number
+        entry.words_count, entry.first_unit = segment.words.size, units
+        entry.merge = number_of(segment.merge, segment.lane_bits)
         _write_extras(entry, segment, program, segment_units)
         _write_shared(entry, segment, segment_units * int(job.unit_packets))
         units += segment_units
     if units == 0:
         raise ValueError("a stream carries at least one word")
     return units
+
+
+def _check_lanes(segment: Segment, job: Any, *, is_whole: bool) -> None:
+    """Check the lanes of a segment against its table, its job and its adders."""
+    bits = segment.lane_bits
+    check_lanes(segment.merge, bits, segment.table)
+    if is_whole and bits != WORD_BITS:
+        raise ValueError(f"scaled streams and programs with a server add whole words, found {bits}-bit lanes")
+    if bits == COUNTER_BITS and job.overflow != Overflow.WRAP:
+        raise ValueError(f"lanes of {bits} bits need adders that wrap")
+    if segment.merge is Merge.TABLE_ADD and words_per_word(segment.merge, bits) != job.lanes:
+        raise ValueError(
+            f"TABLE_ADD in lanes of {bits} bits gives {words_per_word(segment.merge, bits)} words for each, "
+            f"the job has {job.lanes}"
+        )
 
 
 def _write_extras(entry: Any, segment: Segment, program: ProgramSpec, units: int) -> None:

@@ -13,6 +13,7 @@ from netfold.sim.engine.switches.egress import emit, replicate
 from netfold.sim.engine.tables.addresses import copy_words, words_at
 from netfold.sim.engine.tables.cold_calls import call_cold, world_at
 from netfold.sim.engine.tables.world import (
+    ADD_LANES,
     ALL_CHILDREN,
     LIFT,
     PARENT,
@@ -141,6 +142,8 @@ def take_words(world: World, index: int, row: int, action: int) -> None:
             copy_words(values, words)
         elif packet.merge == arithmetic.ADD or packet.merge == arithmetic.TABLE_ADD:
             point.overflowed_words += arithmetic.add(values, words, job.overflow)
+        elif arithmetic.has_narrow_lanes(packet.merge):
+            call_cold(world.clock[0].rare, world.clock[0].at, ADD_LANES, index, row, 0)
         else:
             threshold, key = np.int64(0), np.uint64(0)
             if packet.merge == arithmetic.SIGN:
@@ -163,6 +166,22 @@ def sign_draw(world: World, index: int, held: int) -> tuple[np.int64, np.uint64]
 
 
 @kernel
+def add_narrow_lanes(at: int, index: int, row: int) -> None:
+    """Add a packet's lanes of less than 32 bits to a slot's."""
+    world = world_at(at)
+    packet = world.packets[index]
+    if packet.payload >= 0:
+        words = world.payloads[packet.payload, : packet.words_count]
+    else:
+        words = words_at(packet.words, packet.words_count)
+    values = world.registers.values[row, : words.size]
+    point = world.points[packet.point]
+    overflow = world.jobs[point.job].overflow
+    bits = arithmetic.lane_bits_of(packet.merge)
+    point.overflowed_words += arithmetic.add_lanes(values, words, bits, overflow)
+
+
+@kernel
 def take_lifted(at: int, index: int, row: int, action: int) -> None:
     """TABLE_ADD: overwrite a slot with the table's values of a packet's codes, or add them."""
     world = world_at(at)
@@ -173,15 +192,15 @@ def take_lifted(at: int, index: int, row: int, action: int) -> None:
         codes = world.payloads[packet.payload, : packet.words_count]
     else:
         codes = words_at(packet.words, packet.words_count)
-    count = job.lanes * packet.words_count
+    count, bits = job.lanes * packet.words_count, arithmetic.lane_bits_of(packet.merge)
     values = world.registers.values[row, :count]
     if action == OVERWRITE:
-        lift_words(codes.view(np.uint32), words_at(packet.table, 16), values)
+        lift_words(codes.view(np.uint32), words_at(packet.table, 16), values, bits)
         return
     scratch = take_payload(world)
-    lanes = world.payloads[scratch, :count]
-    lift_words(codes.view(np.uint32), words_at(packet.table, 16), lanes)
-    point.overflowed_words += arithmetic.add(values, lanes, job.overflow)
+    lifted = world.payloads[scratch, :count]
+    lift_words(codes.view(np.uint32), words_at(packet.table, 16), lifted, bits)
+    point.overflowed_words += arithmetic.add_lanes(values, lifted, bits, job.overflow)
     world.payload_uses[scratch] = 0
     world.payload_free[world.clock[0].payload_free_count] = scratch
     world.clock[0].payload_free_count += 1

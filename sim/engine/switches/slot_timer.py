@@ -9,7 +9,7 @@ from netfold.sim.engine.tables.addresses import copy_words, zero_words
 from netfold.sim.engine.tables.cold_calls import world_at
 from netfold.sim.engine.tables.heap import push
 from netfold.sim.engine.tables.world import ALL_CHILDREN, SLOT_TIMER
-from netfold.switch.arithmetic import TABLE_ADD
+from netfold.switch.arithmetic import TABLE_ADD, merge_of
 from netfold.switch.registers import OVERWRITE
 
 
@@ -67,7 +67,7 @@ def on_slot_timer(at: int, row: int) -> None:
     index = take_packet(world.clock, world.packets)
     packet = world.packets[index]
     packet.size_bytes = job.overhead_bytes + 4 * job.elements + job.first_bytes + job.last_bytes
-    if slot.merge == TABLE_ADD:
+    if merge_of(slot.merge) == TABLE_ADD:
         packet.size_bytes += 4 * (job.lanes - 1) * job.elements
     packet.owner = slot.owner
     packet.serial = slot.serial

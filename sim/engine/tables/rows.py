@@ -125,7 +125,7 @@ PACKET = np.dtype(
         ("point", "i4"),  # where it is added up, or leaves from
         ("bits", "u4"),  # workers it holds, as a bitmap: slots with timers, ATP
         ("copy", "u4"),  # which copy of a packet it is or follows from; 0: of none
-        ("merge", "i1"),
+        ("merge", "i1"),  # number of merge and lanes (`arithmetic.number_of`), like those of other rows
         ("exponent", "i1"),
         ("child", "i1"),  # of the point, that sent it
         ("is_marked", "i1"),  # ECN
@@ -186,7 +186,7 @@ JOB = np.dtype(
         ("window", "i4"),  # units
         ("unit_packets", "i4"),
         ("elements", "i4"),  # words per packet
-        ("lanes", "i4"),
+        ("lanes", "i4"),  # TABLE_ADD: result words per word sent
         ("overhead_bytes", "i4"),
         ("first_bytes", "i4"),
         ("last_bytes", "i4"),

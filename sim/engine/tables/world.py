@@ -43,6 +43,7 @@ ROW = (1 << 32) - 1
 # Requests to the handlers that are compiled apart.
 APPLY_FAULTS, LIFT, UPDATE_SLOT_TIMER, SEND_EMPTY_RESULT = 0, 1, 2, 3
 PARENT_RESULT, SINGLE, WRITE_LOG, LEAVE_LINE = 4, 5, 6, 7
+ADD_LANES = 8
 AT_SWITCH, AT_SERVER, AT_WORKER, ATP_TIMER = 0, 1, 2, 3
 
 DOWN = -1  # a buffer that nothing fits in

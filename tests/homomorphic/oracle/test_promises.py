@@ -192,7 +192,10 @@ class Lanes(Encoder):
 
 
 def test_lanes_that_are_not_declared_fail() -> None:
-    with pytest.raises(AssertionError, match="message 'lanes': lanes of 8 bits, and `lane_bits` says 32"):
+    with pytest.raises(
+        AssertionError,
+        match=r"worker 0 sends 'lanes' \(add\) in lanes of 8 bits, where codec 'rounded' declares 32",
+    ):
         check_round(Undeclared(), GRADIENTS)
 
 

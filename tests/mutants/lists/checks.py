@@ -127,6 +127,27 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
+        "sim/checks/rounds/integers.py",
+        ["tests/sim/checks/test_round_lanes.py"],
+        [
+            (
+                "lanes are clipped where words are",
+                "int(np.iinfo(self.lane).max), int(np.iinfo(self.lane).min)",
+                "2**31 - 1, -(2**31)",
+            ),
+            (
+                "lanes are compared as sums of words",
+                "self.lane = _LANE_TYPES.get(first.lane_bits, np.int32)",
+                "self.lane: Any = np.int32",
+            ),
+            (
+                "a wrong lane is named by its place in all",
+                "divmod(first, own.lanes // own.merged_words)",
+                "divmod(first, 1)",
+            ),
+        ],
+    ),
+    *faults(
         "sim/checks/rounds/floats.py",
         VERIFY,
         [

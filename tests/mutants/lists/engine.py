@@ -152,8 +152,18 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "TABLE_ADD's overflows are not counted",
-                "    point.overflowed_words += arithmetic.add(values, lanes, job.overflow)",
-                "    arithmetic.add(values, lanes, job.overflow)",
+                "    point.overflowed_words += arithmetic.add_lanes(values, lifted, bits, job.overflow)",
+                "    arithmetic.add_lanes(values, lifted, bits, job.overflow)",
+            ),
+            (
+                "narrow lanes are added as words",
+                "        elif arithmetic.has_narrow_lanes(packet.merge):\n",
+                "        elif arithmetic.has_narrow_lanes(packet.merge) and packet.merge < 0:\n",
+            ),
+            (
+                "overflows of narrow lanes are not counted",
+                "    point.overflowed_words += arithmetic.add_lanes(values, words, bits, overflow)",
+                "    arithmetic.add_lanes(values, words, bits, overflow)",
             ),
             (
                 "a slot forgets how many workers it held",
@@ -249,6 +259,11 @@ MUTANTS: list[Mutant] = [
                 "every merge starts a slot's timer anew",
                 "    elif action == OVERWRITE:\n",
                 "    elif action != 0:\n        if action != OVERWRITE:\n            slot.timer_order = clock.order\n            clock.order += 1\n",
+            ),
+            (
+                "narrow lanes that a slot's timer sends weigh as codes",
+                "    if merge_of(slot.merge) == TABLE_ADD:",
+                "    if slot.merge == TABLE_ADD:",
             ),
             (
                 "a slot's timer takes its order only where it is armed",

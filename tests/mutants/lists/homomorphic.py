@@ -168,12 +168,12 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "homomorphic/codec.py",
+        "homomorphic/message.py",
         ["tests/sim/run/test_lock_step.py", H + "test_fold.py"],
         [
             (
                 "messages of different lengths are alike",
-                "None if self.merge is Merge.GATHER else self.words.size",
+                "None if self.merge in (Merge.GATHER, Merge.HOST) else self.size",
                 "None",
             ),
         ],
@@ -196,13 +196,61 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "the highest code of a word is that of the seventh",
-                "table[(word >> np.uint32(4 * j)) & np.uint32(15)]",
-                "table[(word >> np.uint32(4 * min(j, 6))) & np.uint32(15)]",
+                "table[(word >> np.uint32(CODE_BITS * j)) & _CODE_MAX]",
+                "table[(word >> np.uint32(CODE_BITS * min(j, 6))) & _CODE_MAX]",
             ),
             (
                 "a merge of many counts one worker at a time",
-                "_merge_into(merge, accumulator, words, (workers, 1, mix_plain(key, workers)))",
-                "_merge_into(merge, accumulator, words, (1, 1, mix_plain(key, workers)))",
+                "_merge_into(merge, accumulator, words, (workers, 1, mix_plain(key, workers)), lane_bits)",
+                "_merge_into(merge, accumulator, words, (1, 1, mix_plain(key, workers)), lane_bits)",
+            ),
+        ],
+    ),
+    *faults(
+        "homomorphic/merge.py",
+        [H + "test_lanes.py"],
+        [
+            (
+                "hosts carry from lane to lane",
+                "add_words(lanes_of(accumulator, lane_bits), lanes_of(words, lane_bits))",
+                "add_words(accumulator, words)",
+            ),
+            (
+                "codes are lifted to 16 bits where 8 are wanted",
+                "    if lane_bits == 8:\n        _look_up(words, table, lifted.view(np.int8))",
+                "    if lane_bits == 8:\n        _look_up(words[: words.size // 2], table, lifted.view(np.int16))",
+            ),
+        ],
+    ),
+    *faults(
+        "homomorphic/message.py",
+        [H + "test_lanes.py"],
+        [
+            (
+                "a table may have one more than its lanes hold",
+                "most = 2 ** (lane_bits - 1) - 1",
+                "most = 2 ** (lane_bits - 1)",
+            ),
+            (
+                "lanes of two widths are of one kind",
+                "self.floats is None, self.lane_bits",
+                "self.floats is None, 32",
+            ),
+        ],
+    ),
+    *faults(
+        "homomorphic/codec.py",
+        [H + "test_lanes.py"],
+        [
+            (
+                "messages may have any lanes",
+                "        if message.lane_bits != wanted:",
+                "        if message.lane_bits > 32:",
+            ),
+            (
+                "a counter of 4 bits has room for 16 votes",
+                "return 2**COUNTER_BITS - 1 if",
+                "return 2**COUNTER_BITS if",
             ),
         ],
     ),

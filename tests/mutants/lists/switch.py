@@ -104,6 +104,31 @@ MUTANTS: list[Mutant] = [
                 "np.int32((old ^ total) & (word ^ total))",
                 "np.int32((old ^ total) | (word ^ total))",
             ),
+            (
+                "a narrow lane sticks only at the top",
+                "(old >= most or old <= -most)",
+                "old >= most",
+            ),
+            (
+                "narrow lanes saturate one short of the smallest",
+                "clamped = min(max(total, -most - 1), most)",
+                "clamped = min(max(total, -most), most)",
+            ),
+            (
+                "narrow lanes that wrap count nothing",
+                "        overflowed += clamped != total\n        values[i] = total if",
+                "        overflowed += clamped != total and overflow != WRAP\n        values[i] = total if",
+            ),
+            (
+                "all carries of a word are one",
+                "carried += int(np.uint32((tops >> np.uint32(3)) * _ONES) >> np.uint32(28))",
+                "carried += int(tops != 0)",
+            ),
+            (
+                "lanes of 16 bits are added as words",
+                "    if lane_bits == 16:\n        return add_narrow(values.view(np.int16), words.view(np.int16), 32767, overflow)\n",
+                "",
+            ),
         ],
     ),
     *faults(

@@ -9,6 +9,7 @@ import numpy as np
 
 from netfold.homomorphic.message import Merge, Message
 from tests.reference.codecs.codecs import wrap
+from tests.reference.switch.merging import lanes_of, packed
 
 
 class Right(NamedTuple):
@@ -26,7 +27,13 @@ def right_merge(messages: Sequence[Message]) -> Right:
         case Merge.MAX:
             return Right([max(column) for column in columns], None)
         case Merge.ADD | Merge.TABLE_ADD:
-            return Right([wrap(sum(column)) for column in columns], exponents)
+            bits = messages[0].lane_bits
+            sums = [sum(column) for column in columns]
+            if bits in (4, 32):  # counters are added as words
+                return Right([wrap(total) for total in sums], exponents)
+            count = 32 // bits
+            words = [packed(sums[first : first + count], bits) for first in range(0, len(sums), count)]
+            return Right(words, exponents)
     raise AssertionError(f"{messages[0].merge} has no single right result")
 
 
@@ -45,7 +52,7 @@ def _largest_exponents(messages: Sequence[Message]) -> list[int] | None:
 
 
 def _integers(message: Message, exponents: list[int] | None) -> list[int]:
-    """What the words of a message stand for: themselves, the table's values of codes, or scaled integers."""
+    """What the words of a message stand for: themselves, their lanes, values of codes, or scaled integers."""
     if message.scaling is not None:
         assert exponents is not None
         return [
@@ -54,7 +61,9 @@ def _integers(message: Message, exponents: list[int] | None) -> list[int]:
         ]
     words = message.words.tolist()
     if message.table is None or message.words.dtype != np.uint32:
-        return words
+        if message.lane_bits in (4, 32):
+            return words
+        return [lane for word in words for lane in lanes_of(word, message.lane_bits)]
     values = message.table.tolist()
     return [values[word >> 4 * lane & 15] for word in words for lane in range(8)]
 

@@ -13,7 +13,7 @@ from netfold.homomorphic.message import Merge
 from netfold.sim.engine.interface import Job
 from tests.reference.engine.fabric import Fabric
 from tests.reference.engine.link import Label, Packet
-from tests.reference.switch.merging import CODES_PER_WORD, NO_EXPONENT, lifted
+from tests.reference.switch.merging import NO_EXPONENT, lifted, words_per_word
 
 
 class Cause(NamedTuple):
@@ -40,6 +40,7 @@ class Chunk(NamedTuple):
     workers: int = 1  # whose words these are
     holders: int = 0  # TIMED: bitmap of the workers in a result
     table: Sequence[int] | None = None  # of words that are still codes
+    lane_bits: int = 32  # of sums
 
     @property
     def version(self) -> int:
@@ -48,7 +49,9 @@ class Chunk(NamedTuple):
 
     def lifted(self) -> Chunk:
         """With the table's words in place of codes."""
-        return self if self.table is None else self._replace(words=lifted(self.words, self.table), table=None)
+        if self.table is None:
+            return self
+        return self._replace(words=lifted(self.words, self.table, self.lane_bits), table=None)
 
 
 @dataclass
@@ -74,7 +77,7 @@ class JobNumber:
     def size_bytes(self, chunk: Chunk) -> int:
         """Wire size of a chunk: always that of a full one, however few words it carries."""
         is_wide = chunk.merge is Merge.TABLE_ADD and chunk.table is None
-        elements = self.job.frame.elements * (CODES_PER_WORD if is_wide else 1)
+        elements = self.job.frame.elements * (words_per_word(chunk.merge, chunk.lane_bits) if is_wide else 1)
         part = chunk.cause.part
         return self.job.frame.wire_bytes(elements, first=part == 0, last=part == self.job.unit_packets - 1)
 

@@ -42,7 +42,7 @@ def operand_of(fabric: Fabric, job: JobNumber, party: int, chunk: Chunk) -> Oper
     """What a packet, already lifted, brings to a register; `party` is 65536 · point + child."""
     cause = chunk.cause
     key = fabric.key(KEY_SIGN, job.number, party, cause.stream, cause.unit, cause.part)
-    return Operand(chunk.words, chunk.merge, chunk.exponent, chunk.workers, key)
+    return Operand(chunk.words, chunk.merge, chunk.exponent, chunk.workers, key, chunk.lane_bits)
 
 
 class State(Protocol):

@@ -14,7 +14,7 @@ from netfold.homomorphic.message import Merge
 from netfold.sim.engine.interface import Scaled, Segment
 from tests.reference.codecs.quantise import quantise
 from tests.reference.engine.chunk import Chunk, JobNumber
-from tests.reference.switch.merging import CODES_PER_WORD, NO_EXPONENT
+from tests.reference.switch.merging import NO_EXPONENT, words_per_word
 
 
 @dataclass
@@ -59,6 +59,11 @@ class Stream:
         place = self.places[unit]
         return place.segment.merge if place else Merge.ADD
 
+    def lane_bits(self, unit: int) -> int:
+        """Width of the lanes of a unit's words."""
+        place = self.places[unit]
+        return place.segment.lane_bits if place else 32
+
     def table(self, unit: int) -> list[int] | None:
         """What lifts a unit's words, if they are codes."""
         place = self.places[unit]
@@ -93,7 +98,7 @@ class Stream:
         place = self.places[unit]
         if place is not None:
             target = place.part(part, self.job.frame.elements)
-            lanes = CODES_PER_WORD if place.segment.merge is Merge.TABLE_ADD else 1
+            lanes = words_per_word(place.segment.merge, place.segment.lane_bits)
             place.segment.result.view(np.int32)[lanes * target.start : lanes * target.stop] = result.words
             if place.segment.holders is not None:
                 place.segment.holders[place.start // self.job.frame.elements] = result.holders

@@ -136,6 +136,7 @@ class Worker:
                 exponent=stream.exponent(unit, part),
                 psn=self.next_psn[slot],
                 table=stream.table(unit),
+                lane_bits=stream.lane_bits(unit),
             )
             self.next_psn[slot] += 1
             self.counters["retransmitted_packets"] += attempt > 0

@@ -1,7 +1,8 @@
 """What switch registers do with words, in plain Python: one word, one bit at a time.
 
-The rules are in the section "Aggregation streams (SwitchML)" of sim/engine/README.md. SIGN is
-Marsit's one-bit merge in its weighted form (Wu et al., DAC 2022), TABLE_ADD is THC's (Li et al., NSDI 2024).
+The rules are in the section "Aggregation streams (SwitchML)" of sim/engine/README.md. Sums are made lane
+by lane: a word has lanes of 32, 16, 8 or 4 bits, lowest bits first. SIGN is Marsit's one-bit merge in its
+weighted form (Wu et al., DAC 2022), TABLE_ADD is THC's (Li et al., NSDI 2024).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Operand(NamedTuple):
     exponent: int = NO_EXPONENT
     workers: int = 1  # whose words these are
     key: int = 0  # of SIGN's random bits
+    lane_bits: int = 32  # of sums
 
 
 @dataclass
@@ -47,14 +49,15 @@ class Register:
         self.workers = operand.workers
 
     def merge(self, operand: Operand, overflow: Overflow) -> int:
-        """Merge the operand in, and return how many words overflowed."""
+        """Merge the operand in, and return how many lanes overflowed."""
         count = len(operand.words)
         old = self.read(count)
         overflowed = 0
         if operand.merge in (Merge.ADD, Merge.TABLE_ADD):
-            sums = [added(a, b, overflow) for a, b in zip(old, operand.words, strict=True)]
+            pairs = zip(old, operand.words, strict=True)
+            sums = [added_lanes(a, b, operand.lane_bits, overflow) for a, b in pairs]
             merged = [word for word, _ in sums]
-            overflowed = sum(is_over for _, is_over in sums)
+            overflowed = sum(count for _, count in sums)
         elif operand.merge is Merge.SIGN:
             merged = merged_signs(
                 old, operand.words, keep_threshold(self.workers, operand.workers), operand.key
@@ -76,15 +79,59 @@ def as_int32(integer: int) -> int:
     return (integer + 2**31) % 2**32 - 2**31
 
 
-def added(old: int, new: int, overflow: Overflow) -> tuple[int, bool]:
-    """Sum of two int32 words, and whether it overflowed: it left int32, or stuck against a non-zero word."""
+def added(old: int, new: int, overflow: Overflow, bits: int = 32) -> tuple[int, bool]:
+    """Sum of two signed integers, and whether it overflowed: left its bits, or stuck against a non-zero."""
+    smallest, largest = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
     total = old + new
-    if overflow is Overflow.STICKY and abs(old) >= INT32_MAX:
+    if overflow is Overflow.STICKY and abs(old) >= largest:
         return old, new != 0
-    is_over = not INT32_MIN <= total <= INT32_MAX
+    is_over = not smallest <= total <= largest
     if overflow is Overflow.WRAP:
-        return as_int32(total), is_over
-    return min(max(total, INT32_MIN), INT32_MAX), is_over
+        return signed(total, bits), is_over
+    return min(max(total, smallest), largest), is_over
+
+
+def added_lanes(old: int, new: int, bits: int, overflow: Overflow) -> tuple[int, int]:
+    """Sum of two int32 words, lane by lane, and how many lanes overflowed.
+
+    Lanes of 4 bits are counters that an adder of 32 bits adds: one that overflows carries into the next.
+    """
+    if bits == 4:
+        return added_counters(old, new)
+    pairs = zip(lanes_of(old, bits), lanes_of(new, bits), strict=True)
+    sums = [added(a, b, overflow, bits) for a, b in pairs]
+    return packed([lane for lane, _ in sums], bits), sum(is_over for _, is_over in sums)
+
+
+def added_counters(old: int, new: int) -> tuple[int, int]:
+    """Sum of two words of eight 4-bit counters, digit by digit, and how many digits carry."""
+    word, carry, carries = 0, 0, 0
+    for place in range(8):
+        digit = (old >> 4 * place) % 16 + (new >> 4 * place) % 16 + carry
+        word += digit % 16 << 4 * place
+        carry = digit // 16
+        carries += carry
+    return as_int32(word), carries
+
+
+def signed(integer: int, bits: int) -> int:
+    """The signed integer of so many bits that this one is modulo 2^bits."""
+    return (integer + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1)
+
+
+def lanes_of(word: int, bits: int) -> list[int]:
+    """The signed integers that a word is packed with, lowest bits first."""
+    return [signed(word >> place, bits) for place in range(0, 32, bits)]
+
+
+def packed(lanes: Sequence[int], bits: int) -> int:
+    """The int32 word of these lanes."""
+    return as_int32(sum(lane % 2**bits << bits * place for place, lane in enumerate(lanes)))
+
+
+def words_per_word(merge: Merge, lane_bits: int) -> int:
+    """Result words for each word sent: eight lanes for the eight codes of TABLE_ADD."""
+    return CODES_PER_WORD * lane_bits // 32 if merge is Merge.TABLE_ADD else 1
 
 
 def merged_word(merge: Merge, old: int, new: int) -> int:
@@ -127,6 +174,8 @@ def random_lanes(threshold: int, key: int, index: int) -> int:
     return lanes % 2**32
 
 
-def lifted(codes: Sequence[int], table: Sequence[int]) -> list[int]:
-    """The table's word for each 4-bit code, eight to a word, lowest bits first."""
-    return [table[code >> CODE_BITS * lane & 15] for code in codes for lane in range(CODES_PER_WORD)]
+def lifted(codes: Sequence[int], table: Sequence[int], lane_bits: int = 32) -> list[int]:
+    """The table's value for each 4-bit code, eight to a word, lowest bits first; packed in lanes."""
+    values = [table[code >> CODE_BITS * lane & 15] for code in codes for lane in range(CODES_PER_WORD)]
+    count = 32 // lane_bits
+    return [packed(values[first : first + count], lane_bits) for first in range(0, len(values), count)]

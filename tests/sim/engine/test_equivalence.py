@@ -21,6 +21,7 @@ from tests.sim.engine.plans.plans import Plan, lossy_plans, plans
 from tests.sim.engine.plans.play import Play, same_words
 from tests.sim.engine.plans.rare_plans import (
     best_effort,
+    narrow_lanes,
     scaled_trees,
     several_jobs,
     timed_slots,
@@ -62,6 +63,13 @@ def test_integers_over_trees(plan: Plan) -> None:
 @examples(150)
 @given(timed_slots())
 def test_slots_with_timers(plan: Plan) -> None:
+    assert_same(plan)
+
+
+@drawn_anew
+@examples(150)
+@given(narrow_lanes())
+def test_sums_in_narrow_lanes(plan: Plan) -> None:
     assert_same(plan)
 
 

@@ -29,6 +29,7 @@ parser_limit: 1KiB
 merges: [add, float_add]
 overflows: [saturate]
 is_lossless: true
+adder_bits: [8, 32]
 """
 
 
@@ -50,6 +51,7 @@ def check(found: Profile) -> None:
         True,
     )
     assert (found.kind, found.salus_per_stage, found.phv_bits) == ("pipeline", 4, 4096)
+    assert found.adder_bits == (8, 32)
 
 
 def test_in_the_scenario(tmp_path: Path) -> None:
@@ -99,6 +101,7 @@ def test_the_command_line_changes_them(tmp_path: Path) -> None:
             OWN.replace("is_lossless: true", "is_lossless: 1"),
             "own.yaml:11: is_lossless: must be true",
         ),
+        (OWN.replace("[8, 32]", "[8, 12]"), "own.yaml:12: adder_bits.1: cannot use 12\n  allowed: 8, 16, 32"),
         (OWN.replace("[saturate]", "saturate"), "own.yaml:10: overflows: must be a list, found 'saturate'"),
         (
             OWN.replace("[saturate]", "[saturated]"),

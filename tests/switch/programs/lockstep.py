@@ -32,6 +32,7 @@ class Content(NamedTuple):
     merge: Merge
     exponent: int
     workers: int
+    lane_bits: int
 
 
 CONTENTS = st.builds(
@@ -40,6 +41,7 @@ CONTENTS = st.builds(
     merge=st.sampled_from([Merge.ADD, *(merge for merge in Merge if merge in MERGEABLE)]),
     exponent=st.integers(-128, 127),
     workers=st.integers(1, 3),
+    lane_bits=st.sampled_from([32, 32, 16, 8, 4]),
 )
 
 
@@ -77,6 +79,7 @@ class LockStep(RuleBasedStateMachine):
             content.exponent,
             content.workers,
             mix_plain(child, slot, len(history)),
+            lane_bits_of(content),
         )
         history.append(packet)
         return packet
@@ -119,6 +122,13 @@ class LockStep(RuleBasedStateMachine):
         history = self.history(child, slot)
         if len(history) > age:
             self.arrive(history[-1 - age])
+
+
+def lane_bits_of(content: Content) -> int:
+    """Width of the lanes that a packet can have: codes are lifted to 8 bits at least, others have words."""
+    if content.merge is Merge.TABLE_ADD:
+        return max(8, content.lane_bits)
+    return content.lane_bits if content.merge is Merge.ADD else 32
 
 
 def words_of(content: Content) -> list[int]:

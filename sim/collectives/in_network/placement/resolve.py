@@ -9,6 +9,7 @@ import networkx as nx
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.keyed import mix_plain
+from netfold.homomorphic.message import words_per_word
 from netfold.sim.collectives.codec_fit import check_workers, fitted
 from netfold.sim.collectives.in_network.carrier import window_carrier
 from netfold.sim.collectives.in_network.placement.candidates import Candidate, Candidates, none_fits
@@ -131,7 +132,8 @@ class InNetworkResolver:
         """The job at one candidate place; raises like `resolve`."""
         section, tree = self.section, candidate.tree
         overflow = self._overflow(candidate.root)
-        check_workers(self.location, self.codec, len(self.hosts), overflow)
+        may_wrap = not section.spec.only_overflow
+        check_workers(self.location, self.codec, len(self.hosts), overflow, may_wrap=may_wrap)
         stream_bps = candidate.pace.busiest.stream_bps
         request = Request(
             self.location,
@@ -141,6 +143,7 @@ class InNetworkResolver:
             overflow,
             stream_bps,
             custom_header_bytes(section.frame),
+            self.codec.lane_bits,
         )
         allocation = self.switches.reserve(request, tree)
         job = dataclasses.replace(
@@ -203,7 +206,7 @@ class InNetworkResolver:
             ),
             homes=tree.homes if below else (),
             slot_timer_ps=section.option("slot_timer") if section.spec.has_timers else 0,
-            lanes=max((merge.lanes for merge in self.codec.merges), default=1),
+            lanes=max((words_per_word(one, self.codec.lane_bits) for one in self.codec.merges), default=1),
             server=self._server(),
         )
 

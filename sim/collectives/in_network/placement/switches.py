@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.message import WORD_BITS, Merge
 from netfold.sim.collectives.in_network.placement.tree import Tree
 from netfold.sim.collectives.in_network.section import InNetworkSection
 from netfold.sim.errors import ScenarioError
@@ -28,6 +29,13 @@ class SlotAllocation:
     fit: Fit  # at the root
 
 
+class Lanes(NamedTuple):
+    """How a job's registers are divided: the fields of `Demand` of the same names."""
+
+    lane_bits: int
+    is_lifted: bool
+
+
 @dataclass(frozen=True)
 class Request:
     """What a job needs of every switch of its tree."""
@@ -39,6 +47,12 @@ class Request:
     overflow: str  # one of `switch.limits.OVERFLOWS`
     stream_bps: int  # of every worker's packets, limited by the job's busiest link
     header_bytes: int | None = None  # of a custom frame
+    lane_bits: int = WORD_BITS  # of sums
+
+    @property
+    def lanes(self) -> Lanes:
+        """How its registers are divided."""
+        return Lanes(self.lane_bits, Merge.TABLE_ADD in self.merges)
 
 
 @dataclass(frozen=True)
@@ -113,7 +127,7 @@ class Switches:
 
     def _job_on(self, request: Request, node: int, children: int, slots_end: int) -> _JobOnSwitch:
         kind = self.profile_of(node)
-        demand = Demand(workers=children, slots=1, words=request.words)
+        demand = Demand(workers=children, slots=1, words=request.words, **request.lanes._asdict())
         program = declare_on(kind, request.section.program, demand)
         streams = loopback_streams(kind, program) if kind.kind == PIPELINE else 0
         return _JobOnSwitch(request, children, slots_end, streams)
@@ -130,12 +144,15 @@ class Switches:
             words=job.request.words,
             rate_bps=self._loopback_rates(kind, [job])[0],
             header_bytes=job.request.header_bytes,
+            **job.request.lanes._asdict(),
         )
         found = fit(kind, section.program, alone, any_words=False)
         if not others:
             return found
+        widest = max((one.request.lanes for one in (job, *others)), key=_slot_bits)
         together = replace(
             alone,
+            **widest._asdict(),
             slots=_entries(section) or job.slots_end,
             jobs=len(others) + 1,
             rate_bps=own_bps,
@@ -179,6 +196,7 @@ class Switches:
             "words": "collective.frame",
             "slots": "collective.entries" if section.spec.has_server else "collective.slots",
             "merges": "codec",
+            "lanes": "codec",
             "overflow": "collective.overflow",
         }[error.about]
         return location.job_error(key, message, hint)
@@ -201,6 +219,13 @@ class Switches:
                     f"switch {name} takes packets of {theirs.words} words for {job.name_in_errors}, "
                     f"not of {request.words}",
                     "use the same frame, or another switch",
+                )
+            if self.profile_of(node).kind == PIPELINE and theirs.lanes != request.lanes:
+                raise location.job_error(
+                    "codec",
+                    f"switch {name} has registers for {_of_lanes(theirs.lanes)} for {job.name_in_errors}, "
+                    f"not for {_of_lanes(request.lanes)}",
+                    "use codecs with the same lanes, or another switch",
                 )
             entries = _entries(theirs.section)
             if entries != _entries(section):
@@ -238,6 +263,17 @@ class Switches:
             self.network, link = with_loopback(self.network, name, self.profiles[name], passes)
             self._loopbacks[node] = link
         return self._loopbacks[node]
+
+
+def _slot_bits(lanes: Lanes) -> int:
+    """Bits of registers for each word of a packet."""
+    demand = Demand(workers=1, slots=1, words=1, **lanes._asdict())
+    return demand.values_per_word * demand.adder_bits
+
+
+def _of_lanes(lanes: Lanes) -> str:
+    """What errors call registers that are divided so."""
+    return f"{'codes lifted to ' if lanes.is_lifted else ''}lanes of {lanes.lane_bits} bits"
 
 
 def _entries(section: InNetworkSection) -> int | None:

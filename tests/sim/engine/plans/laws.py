@@ -12,7 +12,7 @@ from netfold.sim.engine.interface import Fate, Job, Overflow, Rule
 from netfold.switch.programs.timed import TIMED
 from netfold.switch.programs.tree import TREE
 from tests.reference.codecs.quantise import quantise
-from tests.reference.switch.merging import lifted
+from tests.reference.switch.merging import lanes_of, lifted
 from tests.sim.engine.plans.plans import Plan, Words
 from tests.sim.engine.plans.play import Opened, Play, floats_of
 from tests.sim.engine.small import check_conservation
@@ -84,10 +84,10 @@ def check_packet(job: Job, words: Words, sent: list[NDArray[Any]], result: NDArr
         return
     if words.merge is Merge.TABLE_ADD:
         assert words.table is not None
-        table = words.table.tolist()
-        check_sum(job, [np.array(lifted(one.tolist(), table)) for one in sent], result)
+        table, bits = words.table.tolist(), words.lane_bits
+        check_sum(job, [np.array(lifted(one.tolist(), table, bits), np.int32) for one in sent], result, bits)
     elif words.merge is Merge.ADD:
-        check_sum(job, sent, result)
+        check_sum(job, sent, result, words.lane_bits)
     elif words.merge is Merge.OR:
         assert np.array_equal(np.bitwise_or.reduce(sent), result)
     elif words.merge is Merge.MAX:
@@ -99,14 +99,17 @@ def check_packet(job: Job, words: Words, sent: list[NDArray[Any]], result: NDArr
         check_float_sum(sent, result)
 
 
-def check_sum(job: Job, sent: list[NDArray[Any]], result: NDArray[Any]) -> None:
-    """Exact modulo 2^32 if sums wrap, and where no order of addition leaves int32."""
-    wide = np.array(sent, np.int64)
-    total = (wide.sum(axis=0) + 2**31) % 2**32 - 2**31
-    is_safe = np.abs(wide).sum(axis=0) < 2**31 - 1
+def check_sum(job: Job, sent: list[NDArray[Any]], result: NDArray[Any], lane_bits: int) -> None:
+    """Exact modulo a lane's width if sums wrap, and where no order of addition leaves the lane."""
+    bits = 32 if lane_bits == 4 else lane_bits  # counters are added as words
+    wide = np.array([[lane for word in one.tolist() for lane in lanes_of(word, bits)] for one in sent])
+    found = np.array([lane for word in result.tolist() for lane in lanes_of(word, bits)])
+    half = 2 ** (bits - 1)
+    total = (wide.sum(axis=0) + half) % (2 * half) - half
+    is_safe = np.abs(wide).sum(axis=0) < half - 1
     if job.overflow is Overflow.WRAP:
         is_safe[:] = True
-    assert np.array_equal(total[is_safe], result[is_safe])
+    assert np.array_equal(total[is_safe], found[is_safe])
 
 
 def check_float_sum(sent: list[NDArray[Any]], result: NDArray[Any]) -> None:

@@ -48,6 +48,7 @@ CHANGES = (
     *("clear", "crash", "pause", "pause"),
 )
 LATE_FATES = (Fate.DUPLICATE, Fate.REORDER)  # the only ones with a delay
+SUMS = (Merge.ADD, Merge.TABLE_ADD)
 MERGES = [merge for merge in Merge if merge in MERGEABLE]
 FRAME = Frame("test", elements=4, overhead_bytes=40)
 
@@ -59,6 +60,7 @@ class Words(NamedTuple):
     by_worker: list[NDArray[Any]]
     table: NDArray[np.int32] | None = None
     has_floats: bool = False  # to be sent where a sum overflows
+    lane_bits: int = 32  # of sums
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,9 @@ class Wanted(NamedTuple):
     may_scale: bool = True
     must_scale: bool = False
     must_branch: bool = False  # where the network has two switches
+    may_count: bool = False  # in lanes of 4 bits, which adders that wrap add
+    table_bits: int = 32  # of the lanes that tables lift codes to
+    must_sum: bool = False  # in narrow lanes
 
 
 @st.composite
@@ -197,7 +202,7 @@ def uneven_floats(random: np.random.Generator, size: int) -> NDArray[np.float32]
 
 @st.composite
 def exchanges(draw: st.DrawFn, workers: int, wanted: Wanted) -> Exchange:
-    """One to three segments of any merge, or one of floats with block exponents."""
+    """One to three segments of any merge, with lanes of some width, or one of floats with block exponents."""
     random = np.random.default_rng(draw(SEEDS))
     waits_ps = [int(wait_ps) for wait_ps in random.choice([0, 0, 100_000, 9_000_000], workers)]
     if wanted.may_scale and (wanted.must_scale or draw(st.integers(0, 2)) == 0):
@@ -206,9 +211,17 @@ def exchanges(draw: st.DrawFn, workers: int, wanted: Wanted) -> Exchange:
         return Exchange([Words(Merge.ADD, floats)], True, waits_ps)
     segments = []
     for _ in range(draw(st.integers(1, 3))):
-        merge, size = draw(st.sampled_from(MERGES)), draw(st.integers(1, 40))
-        table = integers(random, 16) if merge is Merge.TABLE_ADD else None
-        segments.append(Words(merge, [words(random, size, merge) for _ in range(workers)], table))
+        merge = draw(st.sampled_from([*SUMS] if wanted.must_sum else MERGES))
+        size = draw(st.integers(1, 40))
+        lane_bits = wanted.table_bits
+        table = integers(random, 16) >> 32 - lane_bits if merge is Merge.TABLE_ADD else None
+        if merge is Merge.ADD:
+            widths = [16, 8] if wanted.must_sum else [32, 32, 16, 8]
+            lane_bits = int(random.choice([*widths, 4] if wanted.may_count else widths))
+        elif merge is not Merge.TABLE_ADD:
+            lane_bits = 32
+        own = [words(random, size, merge) for _ in range(workers)]
+        segments.append(Words(merge, own, table, lane_bits=lane_bits))
     return Exchange(segments, False, waits_ps)
 
 
@@ -224,7 +237,14 @@ def jobs(
     workers = [int(host) for host in random.permutation(hosts)[: draw(WORKERS)]]
     unit_packets = 1 if is_timed else draw(st.sampled_from([1, 1, 2, 3]))
     extra = draw(st.integers(0, 4))
-    makes = exchanges(len(workers), wanted._replace(may_scale=wanted.may_scale and not is_timed))
+    overflow = draw(st.sampled_from(Overflow))
+    table_bits = draw(st.sampled_from([8, 16] if wanted.must_sum else [32, 8, 16]))
+    wanted = wanted._replace(
+        may_scale=wanted.may_scale and not is_timed,
+        may_count=overflow is Overflow.WRAP,
+        table_bits=table_bits,
+    )
+    makes = exchanges(len(workers), wanted)
     streams = draw(st.lists(makes, min_size=1, max_size=2))
     job = Job(
         hosts=tuple(workers),
@@ -237,9 +257,11 @@ def jobs(
         timeout_max_ps=40_000_000,
         routes=tuple(map(int, random.integers(1000, size=len(workers)))),
         program=program,
-        overflow=draw(st.sampled_from(Overflow)),
+        overflow=overflow,
         slot_timer_ps=draw(st.sampled_from([500_000, 4_000_000, 30_000_000])) if is_timed else 0,
-        lanes=8 if any(each.merge is Merge.TABLE_ADD for one in streams for each in one.segments) else 1,
+        lanes=table_bits // 4
+        if any(each.merge is Merge.TABLE_ADD for one in streams for each in one.segments)
+        else 1,
         **draw(trees(network, len(workers), is_flat=is_timed, must_branch=wanted.must_branch)),
     )
     return job, streams

@@ -14,6 +14,7 @@ from netfold.homomorphic.message import Merge
 from netfold.homomorphic.numbers.exponents import block_exponents
 from netfold.sim.engine.interface import Completion, Flow, Job, Scaled, Segment
 from netfold.switch.programs.timed import TIMED
+from tests.reference.switch.merging import words_per_word
 from tests.sim.engine.plans.plans import Exchange, Plan, Words
 
 
@@ -109,7 +110,7 @@ class Play:
 def segment_of(job: Job, words: Words, worker: int, is_scaled: bool) -> Segment:
     """A worker's segment with room for what it gets."""
     own = words.by_worker[worker]
-    lanes = 8 if words.merge is Merge.TABLE_ADD else 1
+    lanes = words_per_word(words.merge, words.lane_bits)
     is_int = is_scaled or words.merge is Merge.TABLE_ADD
     holders = None
     if job.program is TIMED:
@@ -118,7 +119,7 @@ def segment_of(job: Job, words: Words, worker: int, is_scaled: bool) -> Segment:
     if words.has_floats:
         units = -(-own.size // job.frame.elements)
         return Segment(own, result, words.merge, floats=floats_of(own), is_float=np.zeros(units, np.uint8))
-    return Segment(own, result, words.merge, words.table, holders)
+    return Segment(own, result, words.merge, words.table, holders, lane_bits=words.lane_bits)
 
 
 def floats_of(words: NDArray[np.int32]) -> NDArray[np.float32]:

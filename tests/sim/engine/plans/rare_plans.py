@@ -91,6 +91,22 @@ def timed_slots(draw: st.DrawFn) -> Plan:
 
 
 @st.composite
+def narrow_lanes(draw: st.DrawFn) -> Plan:
+    """Sums in lanes of 4, 8 and 16 bits, under every program and policy, on trees where there are some."""
+    network = draw(networks(LARGE_LINKS))
+    programs = [draw(st.sampled_from([SWITCHML, TREE, TIMED]))]
+    wanted = Wanted(may_scale=False, must_branch=True, must_sum=True)
+    return Plan(
+        network,
+        draw(RUN_SEEDS),
+        [draw(jobs(network, 0, programs, wanted))],
+        [],
+        draw(st.lists(rules(network), max_size=3)),
+        draw(st.lists(reboots(network), max_size=1)) + draw(st.lists(changes(network), max_size=1)),
+    )
+
+
+@st.composite
 def best_effort(draw: st.DrawFn) -> Plan:
     """ATP, of one job or two, on few entries, beside a job with slots and flows."""
     network = draw(networks())

@@ -1,0 +1,360 @@
+"""Codecs whose sums have narrow lanes, from scenario to verdict: times, bytes, overflows, refusals."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netfold.homomorphic.message import Merge, Message
+from netfold.sim.collectives.in_network.run import InNetwork
+from netfold.sim.engine.interface import Frame, Job
+from netfold.sim.results import summarize
+from netfold.sim.run.outcome import VariantResult
+from netfold.switch.program import ProgramSpec
+from netfold.switch.programs.switchml import SWITCHML
+from netfold.switch.programs.tree import TREE
+from tests.examples import examples
+from tests.reference.codecs.sums import right_merge
+from tests.sim import scenes
+from tests.sim.exchanges import ring
+from tests.sim.lane_codecs import known
+from tests.sim.scenes import Exchanged, Started, job_of, only, refused, simulate, small_star
+
+LANES = """\
+name: lanes
+seed: 3
+topology: {kind: star, hosts: 16, rate: 100Gbps, delay: 1us, switch: ideal}
+workers: 8
+workload: {kind: synthetic, elements: 1048576}
+codec: {kind: fixed_point}
+collective: {kind: in_network}
+"""
+SMALL = LANES.replace("1048576", "1000")
+VOTES, SIGNS = "codec={kind: votes}", "codec={kind: signs}"
+HEADER_BYTES, WORDS_BYTES, UNIT_BYTES = 82, 1024, 16 + 4  # RoCE; four packets are a unit
+
+
+@pytest.fixture(autouse=True)
+def codecs() -> Iterator[None]:
+    with known():
+        yield
+
+
+def codes(lane_bits: int, **options: int) -> str:
+    listed = "".join(f", {key}: {value}" for key, value in options.items())
+    return f"codec={{kind: codes, lane_width: {lane_bits}{listed}}}"
+
+
+def metrics(result: VariantResult) -> dict[str, Any]:
+    found: dict[str, Any] = summarize(result.facts, result.records)["variants"][0]["metrics"]
+    return found
+
+
+def verdicts(result: VariantResult) -> dict[str, str]:
+    (job,) = result.jobs
+    return {check.name: check.verdict for check in job.checks}
+
+
+def detail(result: VariantResult, name: str) -> str:
+    (job,) = result.jobs
+    (found,) = (check.detail for check in job.checks if check.name == name)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("codec", "time_us", "words_up", "words_down", "small"),
+    [
+        ("codec={kind: fixed_point}", 412, 1 << 20, 1 << 20, None),  # and one window of exponents
+        (codes(32), 344, 1 << 17, 1 << 20, 1),
+        (codes(16), 176, 1 << 17, 1 << 19, 1),
+        (codes(8), 92, 1 << 17, 1 << 18, 1),
+        (VOTES, 48, 1 << 17, 1 << 17, 0),
+    ],
+)
+def test_a_mega_of_elements_takes_the_time_of_its_lanes(
+    tmp_path: Path, codec: str, time_us: int, words_up: int, words_down: int, small: int | None
+) -> None:
+    """Eight workers at 100 Gbps: every narrower lane is bytes less, and nothing else; `small` are norms."""
+    result = simulate(tmp_path, codec, text=LANES)
+    found = metrics(result)
+
+    assert set(verdicts(result).values()) == {"pass"}
+    assert round(found["aggregation_time_us"]) == time_us
+    units = words_up // 1024
+
+    def wire_bytes(words: int) -> int:
+        return 8 * (units * (4 * HEADER_BYTES + UNIT_BYTES) + 4 * words)
+
+    norms = 8 * (4 * (HEADER_BYTES + WORDS_BYTES) + UNIT_BYTES)
+    if small is not None:
+        assert found["wire_bytes_up"] == wire_bytes(words_up) + small * norms
+        assert found["wire_bytes_down"] == wire_bytes(words_down) + small * norms
+        assert found.get("overflowed_words", 0) == 0
+    slowest = max(found["wire_bytes_up"], found["wire_bytes_down"]) / 8
+    assert 0 < found["aggregation_time_us"] - slowest * 8 / 1e5 < 9  # latencies of two operations
+
+
+def test_eight_bits_take_about_a_quarter_of_thirty_two(tmp_path: Path) -> None:
+    times = [metrics(simulate(tmp_path, codes(bits), text=LANES))["aggregation_time_us"] for bits in (8, 32)]
+    assert times[0] / times[1] == pytest.approx(0.25, abs=0.03)
+
+
+@pytest.mark.parametrize("lane_bits", [8, 16, 32])
+def test_every_collective_decodes_the_same_from_lanes(tmp_path: Path, lane_bits: int) -> None:
+    """In a switch, in a tree of switches and around a ring, also with loss."""
+    sets = (
+        (),
+        ("collective={kind: ring}",),
+        ("collective={kind: ring}", "faults=[{kind: loss, rate: 2%}]"),
+        ("collective={kind: in_network, timeout: 500us}", "faults=[{kind: loss, rate: 2%}]"),
+        (
+            "topology={kind: leaf_spine, leaves: 2, spines: 2, hosts_per_leaf: 8, switch: ideal}",
+            "collective={kind: in_network, aggregators: tree}",
+        ),
+    )
+    for one in sets:
+        result = simulate(tmp_path, codes(lane_bits), *one, text=SMALL)
+        assert set(verdicts(result).values()) == {"pass"}, one
+        assert detail(result, "merges_are_exact") == "all merged words of 1 rounds equal their integer sums"
+
+
+LANE_TYPES: dict[int, type[np.signedinteger[Any]]] = {8: np.int8, 16: np.int16, 32: np.int32}
+
+
+def sent(merge: Merge, lane_bits: int, workers: int, size: int, seed: int) -> list[Message]:
+    """One message of random words per worker."""
+    random = np.random.default_rng(seed)
+    half = 2 ** (lane_bits - 1)
+    is_table = merge is Merge.TABLE_ADD
+    table = random.integers(-half, half, 16).astype(np.int32) if is_table else None
+    return [
+        Message(
+            random.integers(0, 2**32, size, np.uint32).view(np.uint32 if is_table else np.int32),
+            merge,
+            "sums",
+            table=table,
+            lane_bits=lane_bits,
+        )
+        for _ in range(workers)
+    ]
+
+
+def on_switch(workers: int, lanes: int, program: ProgramSpec) -> Started:
+    job = Job(
+        hosts=tuple(range(workers)),
+        switch=workers,
+        slot_base=0,
+        slots_count=6,
+        unit_packets=2,
+        frame=Frame("test", elements=16, overhead_bytes=36, ack_bytes=50),
+        timeout_ps=10**9,
+        first_timeout_ps=10**9,
+        timeout_max_ps=10**10,
+        routes=(0,) * workers,
+        program=program,
+        lanes=lanes,
+    )
+    return lambda environment, fabric: InNetwork(fabric, job)
+
+
+@examples(60)
+@given(
+    merge=st.sampled_from([Merge.ADD, Merge.TABLE_ADD]),
+    lane_bits=st.sampled_from([8, 16, 32, 4]),
+    workers=st.integers(1, 5),
+    sizes=st.lists(st.integers(1, 90), min_size=1, max_size=3),
+    how=st.sampled_from(["ring", "lossy ring", "switch", "lossy switch", "tree"]),
+    seed=st.integers(0, 2**32),
+)
+def test_words_of_lanes_arrive_as_their_sums(
+    merge: Merge, lane_bits: int, workers: int, sizes: list[int], how: str, seed: int
+) -> None:
+    """Around a ring and on a switch, messages of one operation together, some packets lost."""
+    if merge is Merge.TABLE_ADD:
+        lane_bits = max(8, lane_bits)
+    lanes = lane_bits // 4 if merge is Merge.TABLE_ADD else 1
+    started = (
+        ring(workers) if "ring" in how else on_switch(workers, lanes, TREE if how == "tree" else SWITCHML)
+    )
+    operation = [sent(merge, lane_bits, workers, size, seed + size) for size in sizes]
+    exchanged = Exchanged(small_star(workers), started, loss=0.03 if "lossy" in how else 0.0, seed=seed)
+    exchanged.run([[tuple(column[worker] for column in operation)] for worker in range(workers)])
+    for part, column in enumerate(operation):
+        right = right_merge(column).words
+        for worker in range(workers):
+            merged = exchanged.received[worker][0][part]
+            assert merged.words.tolist() == right
+            assert merged.words.dtype == np.int32
+
+
+def test_votes_of_fifteen_workers_report_no_overflow(tmp_path: Path) -> None:
+    """The counter beside the sign bit is full, which the sum of words as integers would call an overflow."""
+    result = simulate(tmp_path, VOTES, "workers=15", text=SMALL)
+    assert set(verdicts(result).values()) == {"pass"}
+    assert metrics(result).get("overflowed_words", 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("policy", "done"), [("wrap", "wrapped"), ("saturate", "saturated"), ("sticky", "stuck at the limit")]
+)
+def test_lanes_that_overflow_are_counted_and_told(tmp_path: Path, policy: str, done: str) -> None:
+    """Two workers with signs of weight 64: where both agree, ±128; 127 is not passed below zero."""
+    sets = ("codec={kind: signs, weight: 64}", "workers=2", f"collective.overflow={policy}")
+    outcome = scenes.run(tmp_path, *sets, text=SMALL)
+    (variant,) = outcome.summary["variants"]
+    count = variant["metrics"]["overflowed_words"]
+
+    assert 200 < count < 300  # a quarter of 1000 elements are positive at both
+    assert outcome.summary["warnings"] == [f"lanes: {count} sums left int8 in switches and {done}"]
+    fine = scenes.run(tmp_path, *sets, "codec.weight=63", text=SMALL)
+    assert fine.summary["warnings"] == []
+    assert fine.summary["variants"][0]["verdict"] == "pass"
+
+
+def test_words_damaged_on_the_way_are_found_in_their_lane(tmp_path: Path) -> None:
+    """Corruption that no checksum notices: a flipped bit in one worker's codes."""
+    fault = "faults=[{kind: corruption, rate: 20%, detected: false, links: ['h0->s0']}]"
+    result = simulate(tmp_path, codes(8), fault, "workload.elements=100000", text=SMALL)
+    told = detail(result, "merges_are_exact")
+
+    assert verdicts(result)["merges_are_exact"] == "fail"
+    assert re.search(
+        r"merged words are wrong, first in step 0, bucket 0, worker 0, lane [0-3] of word \d+ of 'codes' "
+        r"\(received -?\d+, the sum is -?\d+\): slot \d+",
+        told,
+    ), told
+
+
+@pytest.mark.parametrize(
+    ("codec", "text"),
+    [
+        (codes(8, sent_width=16), r"worker \d sends 'codes' \(table_add\) in lanes of 16 bits"),
+        (codes(8, rank_width=32), r"worker 1 sends 'codes' \(table_add\) in lanes of 32 bits"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["in_network", "ring"])
+def test_messages_in_other_lanes_than_declared_end_the_variant(
+    tmp_path: Path, codec: str, text: str, kind: str
+) -> None:
+    result = simulate(tmp_path, codec, f"collective={{kind: {kind}}}", text=SMALL)
+    assert "fail" in verdicts(result).values()
+    told = " ".join(check.detail for check in result.jobs[0].checks)
+    assert re.search(f"{text}, where codec 'codes' declares 8", told), told
+
+
+def test_a_job_s_figures_follow_its_lanes(tmp_path: Path) -> None:
+    for bits in (8, 16, 32):
+        variant = only(tmp_path, codes(bits), text=SMALL)
+        assert job_of(variant).lanes == bits // 4
+        assert variant.jobs[0].collective.held_bytes == bits // 8
+    assert job_of(only(tmp_path, SIGNS, text=SMALL)).lanes == 1
+    assert only(tmp_path, VOTES, text=SMALL).jobs[0].collective.held_bytes == 1
+
+
+@pytest.mark.parametrize(
+    ("sets", "told"),
+    [
+        (
+            (VOTES, "workers=16"),
+            "--set: codec: votes has room for 15 workers, found 16\n"
+            "  use at most 15 workers, or another codec",
+        ),
+        (
+            (VOTES, "workers=16", "collective={kind: ring}"),
+            "--set: codec: votes has room for 15 workers, found 16\n"
+            "  use at most 15 workers, or another codec",
+        ),
+        (
+            (codes(8), "workers=9"),
+            "--set: codec: codes has room for 8 workers, found 9\n  use at most 8 workers, or another codec",
+        ),
+        (
+            (VOTES, "collective.overflow=sticky"),
+            "--set: codec: votes needs adders that wrap: adders of 32 bits add its lanes of 4 bits, up to "
+            "the sign bit\n  use another codec, or collective.overflow: wrap",
+        ),
+        (
+            (VOTES, "collective={kind: in_network, program: atp}"),
+            "--set: codec: votes needs adders that wrap: adders of 32 bits add its lanes of 4 bits, up to "
+            "the sign bit\n  use another codec",
+        ),
+        (
+            (SIGNS, "collective={kind: in_network, program: atp}"),
+            "--set: codec: ATP cannot add lanes of 8 bits (its adders have: 32)\n"
+            "  use program switchml or tree or timed, or a codec whose sums have lanes of 32 bits",
+        ),
+        (
+            (SIGNS, "topology.switch=trio"),
+            "--set: codec: switch profile 'trio' cannot add lanes of 8 bits (its adders have: 32)\n"
+            "  use a switch that can: ideal, fpga",
+        ),
+        (
+            (codes(8), "topology.switch=tofino1"),
+            "--set: codec: switch profile 'tofino1' cannot merge words by table_add (it can: add, max, or)\n"
+            "  use a switch that can: ideal, fpga",
+        ),
+        (
+            (codes(8), "topology.switch=tofino2"),
+            "lanes.yaml:7: collective.frame (default): SwitchML with 64 words a pass, 512 values of 8 bits, "
+            "needs 260 stateful ALUs (256 for values), tofino2 has 80\n  use 17 words a packet at most",
+        ),
+        (
+            ("codec={kind: signs, lane_width: 12}",),
+            "--set: codec: codec 'signs' has sums in lanes of 12 bits\n  use lanes of 4, 8, 16 or 32 bits",
+        ),
+    ],
+)
+def test_lanes_that_do_not_fit_are_refused_in_words(tmp_path: Path, sets: tuple[str, ...], told: str) -> None:
+    assert refused(tmp_path, *sets, text=SMALL).replace("tiny.yaml", "lanes.yaml") == told
+
+
+@pytest.mark.parametrize(
+    "sets",
+    [
+        (VOTES, "workers=15"),
+        (codes(8), "workers=8"),
+        (codes(16), "workers=9"),
+        (VOTES, "topology.switch=trio"),
+        (VOTES, "topology.switch=tofino1"),
+        (codes(32), "topology.switch=trio"),
+        (SIGNS, "topology.switch=sharp", "collective={kind: in_network, program: tree, slots: 16}"),
+        (codes(8), "topology.switch=tofino2", "collective.frame={words: 17, overhead: 82B}"),
+        (SIGNS, "topology.switch=tofino1", "collective.frame={words: 18, overhead: 82B}"),
+        (SIGNS, "collective={kind: in_network, program: timed, slot_timer: 1ms}"),
+    ],
+)
+def test_lanes_that_just_fit_run(tmp_path: Path, sets: tuple[str, ...]) -> None:
+    result = simulate(tmp_path, *sets, text=SMALL)
+    assert set(verdicts(result).values()) == {"pass"}
+
+
+@pytest.mark.parametrize(
+    ("switch", "refusal"),
+    [
+        (
+            "tofino2",
+            "codec: switch s0 has registers for codes lifted to lanes of 8 bits for job 'a', not for "
+            "lanes of 32 bits\n  use codecs with the same lanes, or another switch",
+        ),
+        ("ideal", ""),
+    ],
+)
+def test_jobs_of_different_lanes_on_one_switch(tmp_path: Path, switch: str, refusal: str) -> None:
+    """The registers of a pipeline have one width; memory can hold any."""
+    text = SMALL.replace("workers: 8", "workers: 4").replace("collective: {kind: in_network}", "")
+    text += (
+        "collective: {kind: in_network, frame: {words: 16, overhead: 82B}, slots: 64}\n"
+        "jobs: [{name: a, codec: {kind: codes}}, {name: b, codec: {kind: fixed_point}}]\n"
+    )
+    if refusal:
+        assert refused(tmp_path, f"topology.switch={switch}", text=text).endswith(refusal)
+        return
+    result = simulate(tmp_path, f"topology.switch={switch}", text=text)
+    assert {check.verdict for job in result.jobs for check in job.checks} == {"pass"}
