@@ -13,6 +13,7 @@ from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import Note
 from netfold.sim.checks.codec_notes import NoteCounts
 from netfold.sim.checks.rounds import Findings, Operation
+from netfold.sim.checks.rounds.signs import Signs
 from netfold.sim.results.records import NoteRecord, PhaseRecord, RoundRecord, StepRecord
 from netfold.sim.workload import Bucket
 
@@ -103,6 +104,7 @@ class Journal:
     notes: list[NoteRecord] = field(default_factory=list)
     phases: list[PhaseRecord] = field(default_factory=list)
     findings: list[Findings] = field(default_factory=list)  # one per round
+    signs: Signs = field(default_factory=Signs)  # over all rounds
 
 
 def covered_ps(spans: list[tuple[int, int]]) -> int:

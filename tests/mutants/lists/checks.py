@@ -121,7 +121,7 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "a maximum begins at zero",
-                "            elif rank:\n                np.maximum",
+                "            elif rank != self._first_rank:\n                np.maximum",
                 "            elif rank >= 0:\n                np.maximum",
             ),
         ],
@@ -241,9 +241,14 @@ MUTANTS: list[Mutant] = [
         ],
         [
             (
-                "an operation of another round is the same",
-                "if (place, kinds) != (first.place, first.kinds):",
-                "if kinds != first.kinds:",
+                "a worker that ends its round sends what the others send",
+                "if _kinds(sent) != _kinds(first.sent):",
+                "if _kinds(sent) and _kinds(first.sent) and _kinds(sent) != _kinds(first.sent):",
+            ),
+            (
+                "whatever differs is said to be damage",
+                "differed = _differing_label(operations, both)",
+                "differed = _differing_label(operations, both) or operations[0].sent[worker][0].label",
             ),
         ],
     ),
