@@ -198,7 +198,7 @@ def _fewest_stretches(workers: int) -> int:
 
 def _edges(size: int, workers: int) -> NDArray[np.int64]:
     """Where the shortest stretches of a message begin, and where the last one ends."""
-    wanted = max(1, size // STRETCH_WORDS)
+    wanted = -(-size // STRETCH_WORDS)
     stretches = max(_fewest_stretches(workers), min(1 << (wanted - 1).bit_length(), STRETCHES_MAX))
     return np.arange(stretches + 1) * size // stretches
 

@@ -297,8 +297,8 @@ def test_workers_that_read_different_words_send_different_messages(
     assert set(failed) == {"finishes", "decodes", "sum_is_right", "nothing_lost"}
     found = re.fullmatch(
         r"worker (\d) sends 'values' \(add of (\d+) int32 words\) where worker (\d) sends 'values' \(add of "
-        r"(\d+) int32 words\) \(step 0, bucket 0, operation \d\): they read different words of 'index', so some "
-        r"were damaged on the way",
+        r"(\d+) int32 words\) \(step 0, bucket 0, operation \d\): they read different words of 'index', so "
+        r"some were damaged on the way",
         failed["finishes"],
     )
     assert found is not None
