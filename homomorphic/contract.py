@@ -32,7 +32,7 @@ def checked(
         What was found, and what is allowed.
     """
     if not hasattr(exchange, "send"):
-        raise ContractError(f"`exchange` returns {_named(exchange)}, must be a generator: it needs a `yield`")
+        raise ContractError(f"`exchange` returns {named(exchange)}, must be a generator: it needs a `yield`")
     answers: tuple[Merged, ...] | None = None
     while True:
         try:
@@ -46,21 +46,21 @@ def checked(
 
 def _require_decoded(decoded: object, gradient: Gradient | None) -> None:
     if not isinstance(decoded, Decoded):
-        raise ContractError(f"the exchange returns {_named(decoded)}, must be Decoded(total, contribution)")
+        raise ContractError(f"the exchange returns {named(decoded)}, must be Decoded(total, contribution)")
     shape = None if gradient is None else gradient.shape
     for verb, array in (("decodes", decoded.total), ("contributes", decoded.contribution)):
         is_right = isinstance(array, np.ndarray) and array.dtype == np.float32
         if not is_right or shape not in (None, array.shape):
             of_shape = "" if shape is None else f" of shape {shape}"
-            raise ContractError(f"{verb} {_named(array)}, must be float32{of_shape}")
+            raise ContractError(f"{verb} {named(array)}, must be float32{of_shape}")
 
 
 def _require_messages(sent: object, merges: frozenset[Merge] | None) -> None:
     if not isinstance(sent, tuple):
-        raise ContractError(f"the exchange yields {_named(sent)}, must be a tuple of messages")
+        raise ContractError(f"the exchange yields {named(sent)}, must be a tuple of messages")
     for message in sent:
         if not isinstance(message, Message):
-            raise ContractError(f"the exchange yields a tuple with {_named(message)}, must be messages alone")
+            raise ContractError(f"the exchange yields a tuple with {named(message)}, must be messages alone")
         fault = _fault_of(message, merges)
         if fault:
             raise ContractError(f"message {message.label!r}: {fault}")
@@ -70,17 +70,17 @@ def _fault_of(message: Message, merges: frozenset[Merge] | None) -> str:
     """What is wrong with a message and what is allowed; empty if nothing is."""
     merge, words = message.merge, message.words
     if not isinstance(message.label, str):
-        return f"its label is {_named(message.label)}, must be text"
+        return f"its label is {named(message.label)}, must be text"
     if not isinstance(merge, Merge):
-        return f"its merge is {_named(merge)}, must be a `Merge`"
+        return f"its merge is {named(merge)}, must be a `Merge`"
     if merges is not None and merge not in merges:
-        named = ", ".join(sorted(one.name for one in merges)) or "none"
-        return f"`merges` does not name its {merge.name}, it names {named}"
+        known = ", ".join(sorted(one.name for one in merges)) or "none"
+        return f"`merges` does not name its {merge.name}, it names {known}"
     allowed = _allowed_dtypes(message)
     if not isinstance(words, np.ndarray) or words.ndim != 1 or words.dtype not in allowed:
         names = " or ".join(one.name for one in allowed)
         scaled = "" if message.scaling is None else "scaled "
-        return f"its words are {_named(words)}, a {scaled}message of {merge.name} has 1-D {names}"
+        return f"its words are {named(words)}, a {scaled}message of {merge.name} has 1-D {names}"
     if message.absent_words < 0 or (message.absent_words and words.size):
         return (
             f"it has {words.size} words and {message.absent_words} absent words, must have one or the other"
@@ -104,10 +104,10 @@ def _fault_of_extras(message: Message) -> str:
     if floats is not None and (
         not isinstance(floats, np.ndarray) or floats.dtype != np.float32 or floats.shape != words.shape
     ):
-        return f"its floats are {_named(floats)}, must be float32 of shape {words.shape}"
+        return f"its floats are {named(floats)}, must be float32 of shape {words.shape}"
     has_table = isinstance(table, np.ndarray) and table.dtype == np.int32 and table.shape == (16,)
     if message.merge is Merge.TABLE_ADD and words.dtype == np.uint32 and not has_table:
-        return f"its table is {_named(table)}, must be int32 of shape (16,)"
+        return f"its table is {named(table)}, must be int32 of shape (16,)"
     if message.merge is Merge.HOST and message.host_merge is None:
         return "it has no `host_merge`"
     if scaling is not None:
@@ -121,11 +121,11 @@ def _fault_of_scaling(message: Message, scaling: Scaling) -> str:
     if message.merge is not Merge.ADD:
         return f"it is scaled and its merge is {message.merge.name}, must be ADD"
     if exponents.dtype != np.int8 or exponents.shape != (blocks,):
-        return f"its exponents are {_named(exponents)}, must be int8 of shape {(blocks,)}"
+        return f"its exponents are {named(exponents)}, must be int8 of shape {(blocks,)}"
     return ""
 
 
-def _named(found: object) -> str:
+def named(found: object) -> str:
     """A value by its type; an array by its type and shape."""
     if found is None:
         return "nothing"

@@ -120,10 +120,11 @@ def described(sent: tuple[Message, ...] | Decoded) -> str:
 def _in_words(message: Message) -> str:
     has_any_length = message.merge in (Merge.GATHER, Merge.HOST)
     size = "" if has_any_length else f"{message.size} "
+    blocks = 0 if message.scaling is None else message.scaling.block_elements
     extras = {
         ", absent": message.absent_words > 0,
         f" in {message.lane_bits}-bit lanes": message.lane_bits != WORD_BITS,
-        ", scaled": message.scaling is not None,
+        f", scaled in blocks of {blocks}": blocks > 0,
         ", with floats": message.floats is not None,
         f", digest {message.digest:#x}": message.digest != 0,
     }

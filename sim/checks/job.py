@@ -193,7 +193,7 @@ def _signs_are_right(journal: Journal) -> Finding | None:
     if faults:
         return Finding(False, "; ".join(faults))
     words = f"all {signs.words} merged sign words"
-    return Finding(True, f"each bit of {words} is some worker's, and each worker's survive as often as is fair")
+    return Finding(True, f"{words} have only bits that workers sent, each worker's as often as is fair")
 
 
 def replicas_agree(journal: Journal) -> Finding:

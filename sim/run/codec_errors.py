@@ -15,7 +15,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Codec, DecodeError, EncodeError, Encoder, Exchange, State
-from netfold.homomorphic.contract import ContractError, checked
+from netfold.homomorphic.contract import ContractError, checked, named
 from netfold.homomorphic.fold import LockStepError
 from netfold.homomorphic.message import Gradient, Merged
 from netfold.homomorphic.round import Round, Step
@@ -46,12 +46,10 @@ def make_encoder(codec: Codec, rank: int, workers: int, seed: int) -> Encoder:
     CodecError
         The codec's `worker` fails, or what it returns is no encoder.
     """
-    with _named(f"worker {rank}: `worker`", codec):
+    with _placed(f"worker {rank}: `worker`", codec):
         encoder = codec.worker(rank, workers, seed)
     if not callable(getattr(encoder, "exchange", None)):
-        raise CodecError(
-            f"worker {rank}: `worker` of {type(codec).__name__} returns {encoder!r}, must be an Encoder"
-        )
+        raise CodecError(f"worker {rank}: the codec's `worker` returns {named(encoder)}, must be an Encoder")
     return _Watched(encoder, rank, codec)
 
 
@@ -78,17 +76,17 @@ class _Watched(Encoder):
         self._encoder, self._rank, self._codec = encoder, rank, codec
 
     def begin(self, step: Step) -> None:
-        with self._named(f", step {step.number}: `begin`"):
+        with self._placed(f", step {step.number}: `begin`"):
             self._encoder.begin(step)
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
         place = f", step {round.step}, bucket {round.bucket}"
-        with self._named(f"{place}, operation 0"):
+        with self._placed(f"{place}, operation 0"):
             inner = checked(self._encoder.exchange(gradient, round), gradient, self._codec.merges)
         answers: tuple[Merged, ...] | None = None
         operation, before = 0, ""
         while True:
-            with self._named(f"{place}, operation {operation}{before}"):
+            with self._placed(f"{place}, operation {operation}{before}"):
                 try:
                     sent = next(inner) if answers is None else inner.send(answers)
                 except StopIteration as stop:
@@ -98,19 +96,19 @@ class _Watched(Encoder):
             before = f", after {' and '.join(repr(message.label) for message in sent) or 'no messages'}"
 
     def state(self) -> State:
-        with self._named(": `state`"):
+        with self._placed(": `state`"):
             return self._encoder.state()
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        with self._named(": `restore`"):
+        with self._placed(": `restore`"):
             self._encoder.restore(state)
 
-    def _named(self, place: str) -> AbstractContextManager[None]:
-        return _named(f"worker {self._rank}{place}", self._codec, self._encoder)
+    def _placed(self, place: str) -> AbstractContextManager[None]:
+        return _placed(f"worker {self._rank}{place}", self._codec, self._encoder)
 
 
 @contextmanager
-def _named(place: str, *of: object) -> Iterator[None]:
+def _placed(place: str, *of: object) -> Iterator[None]:
     """Turn what a codec raises in a block into a `CodecError` that names the place; `of`: see `_reported`."""
     try:
         yield
@@ -131,16 +129,31 @@ def _reported(error: Exception, place: str, *of: object) -> CodecError:
         return CodecError(f"{error} ({place})", is_undecoded=isinstance(error, DecodeError))
     if isinstance(error, ContractError):
         return CodecError(f"{place}: {error}")
-    frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename not in _WATCHING]
-    text = "".join(traceback.format_list(frames) + traceback.format_exception_only(error))
+    frames = _frames(error) or _frames(error.__cause__)  # Python's own, of a generator that raised
     files = {_file_of(type(one)) for one in of}
     raised = [frame for frame in frames if frame.filename in files] or frames
     last = raised[-1] if raised else None
     where = f" ({Path(last.filename).name}, line {last.lineno}, in {last.name})" if last else ""
-    what = "".join(traceback.format_exception_only(error)).strip()
-    return CodecError(f"{place}: {what}{where}", trace=f"Traceback (most recent call last):\n{text}")
+    what = _plain("".join(traceback.format_exception_only(error)).strip())
+    short = what if len(what) <= _TEXT_MAX else f"{what[: _TEXT_MAX - 1]}…"
+    for frame in frames:
+        frame.filename = Path(frame.filename).name  # a run folder has the same bytes wherever netfold lies
+    lines = _plain("".join(traceback.format_list(frames)))
+    trace = f"Traceback (most recent call last):\n{lines}{what}\n"
+    return CodecError(f"{place}: {short}{where}", trace=trace)
 
 
+def _frames(error: BaseException | None) -> list[traceback.FrameSummary]:
+    found = [] if error is None else traceback.extract_tb(error.__traceback__)
+    return [frame for frame in found if frame.filename not in _WATCHING]
+
+
+def _plain(text: str) -> str:
+    """Text that can be written: escapes for what is not Unicode."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+_TEXT_MAX = 300  # characters of an exception in a verdict; the trace has all
 _WATCHING = {__file__, checked.__code__.co_filename}  # frames of these tell a codec's author nothing
 
 

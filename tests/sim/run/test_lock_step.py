@@ -85,7 +85,7 @@ def decoded(elements: int = 4) -> Decoded:
 )
 @pytest.mark.parametrize("is_first", [True, False])
 def test_what_differs(other: tuple[Message, ...] | Decoded, words: str, is_first: bool) -> None:
-    """Both messages are named, whoever was first. A worker that ends its round differs from one that sends."""
+    """Both messages are named, whoever was first; a worker that ends its round differs from all others."""
     agreement = MessageAgreement(2)
     usual = "'values' (add of 5 int32 words)"
     sent = [(other, words), (message(5), usual)] if is_first else [(message(5), usual), (other, words)]
