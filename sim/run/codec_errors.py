@@ -57,14 +57,16 @@ def make_encoder(codec: Codec, rank: int, workers: int, seed: int) -> Encoder:
 def blaming(codec: Codec, place: str) -> Iterator[None]:
     """Turn what a codec raises in a block into a `CodecError` that names the place.
 
-    An exception is the codec's if it passed through the file of the codec's class; others are netfold's own.
+    An exception is the codec's if the contract names it, or if it passed through the file of the codec's
+    class; others are netfold's own.
     """
     try:
         yield
     except LockStepError as error:
         raise CodecError(f"{place}: {error}") from error
     except Exception as error:
-        if not _is_reportable(error) or not _passed_through(error, codec):
+        is_named = isinstance(error, EncodeError | DecodeError | ContractError)
+        if not _is_reportable(error) or not (is_named or _passed_through(error, codec)):
             raise
         raise _reported(error, place, codec) from error
 

@@ -266,7 +266,7 @@ MUTANTS: list[Mutant] = [
             ("memory that ends is a codec's fault", "MemoryError | InvariantError |", "InvariantError |"),
             (
                 "netfold's own errors are a codec's",
-                "        if not _is_reportable(error) or not _passed_through(error, codec):\n",
+                "        if not _is_reportable(error) or not (is_named or _passed_through(error, codec)):\n",
                 "        if not _is_reportable(error):\n",
             ),
             ("any file is the codec's", "if frame.filename in files] or frames", "] or frames"),

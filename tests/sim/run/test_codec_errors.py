@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import netfold
+from netfold.homomorphic.codec import DecodeError
 from netfold.homomorphic.fold import LockStepError
 from netfold.homomorphic.round import Step
 from netfold.sim.commands.main import app
@@ -246,5 +247,8 @@ def test_errors_of_netfold_itself_are_not_blamed_on_the_codec() -> None:
         blaming(Broken("bound raises"), "here"),
     ):
         Broken("bound raises").error_bound([])
+    with pytest.raises(CodecError, match=r"^no retry helps \(here\)$") as caught, blaming(Broken(), "here"):
+        raise DecodeError("no retry helps")
+    assert caught.value.is_undecoded
     with pytest.raises(CodecError, match=r"^here: worker 1 sends something else$"), blaming(Broken(), "here"):
         raise LockStepError("worker 1 sends something else")
