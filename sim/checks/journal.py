@@ -102,9 +102,9 @@ class Journal:
     steps: list[StepRecord] = field(default_factory=list)
     rounds: list[RoundRecord] = field(default_factory=list)
     notes: list[NoteRecord] = field(default_factory=list)
+    signs: Signs = field(default_factory=Signs)  # checks of all rounds
     phases: list[PhaseRecord] = field(default_factory=list)
     findings: list[Findings] = field(default_factory=list)  # one per round
-    signs: Signs = field(default_factory=Signs)  # over all rounds
 
 
 def covered_ps(spans: list[tuple[int, int]]) -> int:

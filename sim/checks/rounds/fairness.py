@@ -48,7 +48,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.homomorphic.kernels.compiled import kernel
+
 Doubles = NDArray[np.float64]
+Longs = NDArray[np.int64]
+Signs = NDArray[np.uint32]
 
 FALSE_ALARMS = 1e-8  # of one job
 _GRID = 4  # points per doubling of a variance that is not known in advance
@@ -120,3 +124,42 @@ def _divisions(sums: Sums) -> Iterator[Sums]:
     while sums.variances.size > 1:
         sums = halved(sums)
         yield sums
+
+
+@kernel
+def tally(sent: Signs, result: Signs, first: int, edges: Longs, ones: Longs, sums: Longs) -> int:
+    """Add a part of a merged message of bits to the sums of its stretches; count words with unsent bits.
+
+    `sent` (workers, words) and `result` begin with word `first` of the message; stretch s begins with word
+    `edges[s]`; `ones` (32,) is scratch. `sums` (stretches, workers + 2) has n times the deviation of each
+    worker and of the ones, and n² times the variance. A bit that no worker sent has neither.
+    """
+    workers = sent.shape[0]
+    wrong, stretch = 0, 0
+    for i in range(result.size):
+        while first + i >= edges[stretch + 1]:
+            stretch += 1
+        for bit in range(32):
+            ones[bit] = 0
+        for worker in range(workers):
+            word = sent[worker, i]
+            for bit in range(32):
+                ones[bit] += np.int64((word >> np.uint32(bit)) & np.uint32(1))
+        merged, is_wrong, spread, excess = result[i], False, np.int64(0), np.int64(0)
+        for bit in range(32):
+            held = ones[bit]
+            deviation = workers * np.int64((merged >> np.uint32(bit)) & np.uint32(1)) - held
+            is_unsent = deviation == workers or deviation == -workers
+            is_wrong |= is_unsent
+            spread += held * (workers - held)
+            ones[bit] = 0 if is_unsent else deviation
+            excess += ones[bit]
+        wrong += is_wrong
+        for worker in range(workers):
+            word, agreed = sent[worker, i], np.int64(0)
+            for bit in range(32):
+                agreed += ones[bit] * (2 * np.int64((word >> np.uint32(bit)) & np.uint32(1)) - 1)
+            sums[stretch, worker] += agreed
+        sums[stretch, workers] += excess
+        sums[stretch, workers + 1] += spread
+    return wrong

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.message import Merge, Merged, Message, Words
-from netfold.sim.checks.rounds import fairness, kernels
+from netfold.sim.checks.rounds import fairness
 from netfold.sim.checks.rounds.fairness import Sums, Unfair
 from netfold.sim.checks.rounds.findings import Operation
 from netfold.sim.checks.rounds.results import Result, distinct
@@ -220,7 +220,7 @@ def _tallied(sent: Sequence[Words], merged: Words, edges: NDArray[np.int64]) -> 
     sums = np.zeros((edges.size - 1, workers + 2), np.int64)
     ones = np.empty(32, np.int64)
     for first, words, result in _parts(sent, merged):
-        wrong += kernels.tally_signs(words, result, first, edges, ones, sums)
+        wrong += fairness.tally(words, result, first, edges, ones, sums)
     return wrong, Sums(sums[:, :-1] / workers, sums[:, -1] / workers**2)
 
 

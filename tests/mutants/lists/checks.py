@@ -274,7 +274,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "sim/checks/rounds/words.py",
-        ["tests/sim/checks/test_absent.py"],
+        ["tests/sim/checks/test_words_sent.py"],
         [
             (
                 "absent workers have words",
@@ -333,7 +333,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/checks/rounds/kernels.py",
+        "sim/checks/rounds/fairness.py",
         SIGNS,
         [
             (

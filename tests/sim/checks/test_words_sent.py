@@ -1,4 +1,4 @@
-"""Merged words of messages that some workers do not contribute to."""
+"""Merged words are held to the words sent: float32 words just inside and outside, and absent workers."""
 
 from __future__ import annotations
 
@@ -23,6 +23,27 @@ def wrong(sent: Sequence[Message], words: Sequence[int]) -> int:
 
 def absent(merge: Merge, dtype: type[np.generic], words: int) -> Message:
     return Message(np.empty(0, dtype), merge, "values", absent_words=words)
+
+
+@pytest.mark.parametrize(
+    ("off_by", "is_wrong"), [(-2, True), (-1, False), (0, False), (1, False), (3, True), (2**27, True)]
+)
+@pytest.mark.parametrize("workers", [[0], [1], [0, 1]])
+def test_float_words_just_inside_and_just_outside(off_by: int, is_wrong: bool, workers: list[int]) -> None:
+    """1 and 2**-24 are added once: off by (1 + 2**-24) · 2**-24 at most."""
+    total = 1 + 2.0**-24
+    sent = [Message(np.array([one], np.float32), Merge.FLOAT_ADD, "values") for one in (1, 2.0**-24)]
+    words = [total + off_by * 2.0**-24 if worker in workers else 1.0 for worker in range(2)]
+    received = [Merged(np.array([word], np.float32), 2) for word in words]
+    tallies = Tallies()
+
+    check_message(MessagePlace(0, 0, "values"), sent, received, Overflow.WRAP, tallies)
+
+    assert (tallies.float_words, tallies.wrong_floats.count) == (2, is_wrong * len(workers))
+    first = tallies.wrong_floats.first
+    assert (first is None) == (not is_wrong)
+    if first is not None:
+        assert (first.worker, first.word, first.right) == (workers[0], 0, total)
 
 
 @pytest.mark.parametrize(
