@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from numpy.typing import NDArray
-
-from netfold.homomorphic.codec import Codec, DecodeError, EncodeError, Encoder, Exchange, State
+from netfold.homomorphic.codec import Codec, DecodeError, EncodeError, Encoder, Exchange
 from netfold.homomorphic.contract import ContractError, checked, named
 from netfold.homomorphic.fold import LockStepError
 from netfold.homomorphic.message import Gradient, Merged
@@ -50,7 +48,7 @@ def make_encoder(codec: Codec, rank: int, workers: int, seed: int) -> Encoder:
         encoder = codec.worker(rank, workers, seed)
     if not callable(getattr(encoder, "exchange", None)):
         raise CodecError(f"worker {rank}: the codec's `worker` returns {named(encoder)}, must be an Encoder")
-    return _Watched(encoder, rank, codec)
+    return cast(Encoder, _Watched(encoder, rank, codec))
 
 
 @contextmanager
@@ -71,8 +69,8 @@ def blaming(codec: Codec, place: str) -> Iterator[None]:
         raise _reported(error, place, codec) from error
 
 
-class _Watched(Encoder):
-    """An encoder whose errors name the worker, the round and the operation."""
+class _Watched:
+    """An encoder whose errors name the worker, the round and the operation; all else is the encoder's."""
 
     def __init__(self, encoder: Encoder, rank: int, codec: Codec) -> None:
         self._encoder, self._rank, self._codec = encoder, rank, codec
@@ -97,13 +95,18 @@ class _Watched(Encoder):
             operation += 1
             before = f", after {' and '.join(repr(message.label) for message in sent) or 'no messages'}"
 
-    def state(self) -> State:
-        with self._placed(": `state`"):
-            return self._encoder.state()
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        found = getattr(self._encoder, name)
+        if not callable(found):
+            return found
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        with self._placed(": `restore`"):
-            self._encoder.restore(state)
+        def call(*arguments: Any, **named: Any) -> Any:
+            with self._placed(f": `{name}`"):
+                return found(*arguments, **named)
+
+        return call
 
     def _placed(self, place: str) -> AbstractContextManager[None]:
         return _placed(f"worker {self._rank}{place}", self._codec, self._encoder)

@@ -61,6 +61,8 @@ class Broken(Codec):
 
 
 class BrokenEncoder(Encoder):
+    per_unit = PER_UNIT
+
     def __init__(self, fault: str, rank: int) -> None:
         self._fault, self._rank = fault, rank
 

@@ -178,6 +178,7 @@ def test_states_that_fail() -> None:
     encoder = make_encoder(Broken(), 2, 4, 1)
 
     assert encoder.state() == {}
+    assert encoder.per_unit == 1024  # type: ignore[attr-defined]
     with pytest.raises(
         CodecError, match=r"^worker 2: `restore`: ValueError: BrokenEncoder remembers nothing"
     ):
