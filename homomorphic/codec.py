@@ -243,7 +243,7 @@ class Codec(ABC):
 
     def variance(self, contributions: Sequence[Gradient]) -> Variance:
         """The variance of an unbiased total around its ideal."""
-        raise NotImplementedError(f"codec {self.kind!r} does not say that it is unbiased")
+        raise TypeError(f"codec {self.kind!r} does not say that it is unbiased")
 
     @property
     def needs(self) -> frozenset[StepFact]:

@@ -12,6 +12,7 @@ from itertools import count
 import numpy as np
 
 from netfold.homomorphic.codec import Decoded, Encoder, advance
+from netfold.homomorphic.contract import checked
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.merge import combine, merge_all
 from netfold.homomorphic.message import WORD_BITS, WORD_MAX, Gradient, Merge, Merged, Message, Words
@@ -61,6 +62,8 @@ def fold(
     ------
     LockStepError
         The workers sent different numbers, kinds or lengths of messages.
+    ContractError
+        An encoder yielded something else than a tuple of messages, or returned something else than `Decoded`.
     ValueError
         Encoders, gradients, order and `round.workers` do not fit each other.
     """
@@ -72,7 +75,7 @@ def fold(
             f"names each rank once; found {len(encoders)}, {len(gradients)} and {list(order)}"
         )
     exchanges = [
-        stage(encoder.exchange(gradient, round))
+        stage(checked(encoder.exchange(gradient, round)))
         for encoder, gradient in zip(encoders, gradients, strict=True)
     ]
     answers: tuple[Merged, ...] | None = None
@@ -103,7 +106,7 @@ def check_lock_step(sent: Sequence[tuple[Message, ...] | Decoded]) -> None:
     for rank, one in enumerate(sent):
         if _kinds(one) != _kinds(sent[0]):
             raise LockStepError(
-                f"worker {rank} sends {_describe(one)}, but worker 0 sends {_describe(sent[0])}: all workers "
+                f"worker {rank} sends {described(one)}, but worker 0 sends {described(sent[0])}: all workers "
                 "of a round must send the same messages; were they "
                 "given different codecs, gradients or merged words?"
             )
@@ -113,17 +116,26 @@ def _kinds(sent: tuple[Message, ...] | Decoded) -> list[object]:
     return [message.kind for message in sent] if isinstance(sent, tuple) else [sent.total.size]
 
 
-def _describe(sent: tuple[Message, ...] | Decoded) -> str:
+def described(sent: tuple[Message, ...] | Decoded) -> str:
+    """What a worker sends in an operation, in words: all that must be the same at all workers."""
     if isinstance(sent, Decoded):
         return f"nothing more, having decoded {sent.total.size} elements"
-    return " and ".join(
-        f"{message.label!r} ({message.merge.value} of "
-        + ("" if message.merge is Merge.GATHER else f"{message.words.size} ")
-        + f"{message.words.dtype} words{'' if message.scaling is None else ', scaled'}"
-        + f"{'' if message.lane_bits == WORD_BITS else f', in lanes of {message.lane_bits} bits'}"
-        + f"{'' if message.floats is None else ', with floats'})"
-        for message in sent
-    )
+    return " and ".join(map(_in_words, sent)) or "no messages"
+
+
+def _in_words(message: Message) -> str:
+    has_any_length = message.merge in (Merge.GATHER, Merge.HOST)
+    size = "" if has_any_length else f"{message.size} "
+    blocks = 0 if message.scaling is None else message.scaling.block_elements
+    extras = {
+        ", absent": message.absent_words > 0,
+        f" in {message.lane_bits}-bit lanes": message.lane_bits != WORD_BITS,
+        f", scaled in blocks of {blocks}": blocks > 0,
+        ", with floats": message.floats is not None,
+        f", digest {message.digest:#x}": message.digest != 0,
+    }
+    more = "".join(text for text, is_said in extras.items() if is_said)
+    return f"{message.label!r} ({message.merge.value} of {size}{message.words.dtype} words{more})"
 
 
 def _ranks(order: Order) -> Iterator[int]:

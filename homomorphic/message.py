@@ -189,7 +189,8 @@ class Message:
     def kind(self) -> tuple[object, ...]:
         """What the messages of all workers must have in common to be merged."""
         size = None if self.merge in (Merge.GATHER, Merge.HOST) else self.size
-        formats = self.words.dtype, self.scaling is None, self.floats is None, self.lane_bits
+        block_elements = None if self.scaling is None else self.scaling.block_elements
+        formats = self.words.dtype, block_elements, self.floats is None, self.lane_bits
         return self.label, self.merge, size, *formats, self.digest
 
     @property

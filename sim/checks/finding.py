@@ -25,7 +25,7 @@ class LeakCause(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """How a job ended: "pass" when all its steps are done, "stuck", or "fail" with a codec's error."""
+    """How a job ended: "pass" when all its steps are done, "stuck", or "fail" if its codec cannot go on."""
 
     verdict: str
     detail: str
@@ -33,6 +33,7 @@ class Ending(NamedTuple):
     leaks: Sequence[str] = ()  # slots and entries that are still occupied at the end
     leak_causes: Sequence[LeakCause] = ()  # injected faults that can explain them
     is_undecoded: bool = False  # some merged messages could not be decoded
+    trace: str = ""  # of a codec that raised: Python's traceback
 
 
 def recorded(label: str, checks: Mapping[str, Callable[[], Finding]]) -> list[CheckRecord]:

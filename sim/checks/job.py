@@ -175,7 +175,8 @@ def merges_are_exact(job: JobPlan, journal: Journal, points: Counters) -> Findin
         record, word, _ = wrong[0]
         place = f"step {record.step}, bucket {record.bucket}, {word}{clipped_sums(job, points)}"
         return Finding(False, f"{sum(count for *_, count in wrong)} merged words are wrong, first in {place}")
-    detail = f"all merged words of {len(journal.rounds)} rounds equal their integer sums"
+    what = "words" if all(findings.is_integer for findings in journal.findings) else "integer words"
+    detail = f"all merged {what} of {len(journal.rounds)} rounds equal their integer sums"
     clipped = [(record, findings) for record, findings in places if findings.clipped_words]
     if clipped:
         record, findings = clipped[0]
@@ -191,14 +192,25 @@ def _not_sent_again(record: RoundRecord, findings: Findings) -> int:
 
 
 def merges_are_right(journal: Journal) -> Finding:
-    """Every merged float32 word, at every worker, is within the error of the additions from the sum of words.
+    """Every merged word that is no integer is right, at every worker.
 
-    This holds for any codec: estimates, too, are computed from sums that were added right.
+    Float32 words are within the error of the additions from the sum of the words sent. Each bit of sign words
+    is some present worker's, all workers received the same, and no worker's bits survive more often than its
+    weight allows. This holds for any codec: estimates, too, are computed from sums that were added right.
     """
+    found = [finding for finding in (_floats_are_right(journal), _signs_are_right(journal)) if finding]
+    if not found:
+        return Finding(True, "no words were added as floats")
+    said = [one for one in found if not one.passed] or found
+    return Finding(all(one.passed for one in found), "; ".join(one.detail for one in said))
+
+
+def _floats_are_right(journal: Journal) -> Finding | None:
+    """The findings on float32 words; None if there are none."""
     words = sum(findings.float_words for findings in journal.findings)
     wrong = sum(findings.wrong_floats for findings in journal.findings)
     if not words:
-        return Finding(True, "no words were added as floats")
+        return None
     if not wrong:
         return Finding(True, f"all {words} merged float32 words are within {ADDITIONS} of the words sent")
     first = next(i for i, findings in enumerate(journal.findings) if findings.wrong_floats)
@@ -209,6 +221,23 @@ def merges_are_right(journal: Journal) -> Finding:
         f"{wrong} of {words} merged float32 words are not within {ADDITIONS} of the words sent, "
         f"first in {place}",
     )
+
+
+def _signs_are_right(journal: Journal) -> Finding | None:
+    """The findings on sign words; None if there are none."""
+    signs = journal.signs
+    if not signs.words:
+        return None
+    faults = []
+    if signs.wrong_words:
+        count = f"{signs.wrong_words} of {signs.words} merged sign words are wrong"
+        faults.append(f"{count}, first at {signs.first_wrong}")
+    if signs.first_unfair:
+        faults.append(str(signs.first_unfair))
+    if faults:
+        return Finding(False, "; ".join(faults))
+    words = f"all {signs.words} merged sign words"
+    return Finding(True, f"{words} have only bits that workers sent, each worker's as often as is fair")
 
 
 def replicas_agree(journal: Journal) -> Finding:

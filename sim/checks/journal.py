@@ -14,6 +14,7 @@ from netfold.homomorphic.oracle.promises import Drift
 from netfold.homomorphic.round import Note
 from netfold.sim.checks.codec_notes import NoteCounts
 from netfold.sim.checks.rounds import Findings, Operation
+from netfold.sim.checks.rounds.signs import Signs
 from netfold.sim.results.records import NoteRecord, PhaseRecord, RoundRecord, StepRecord
 from netfold.sim.workload import Bucket
 
@@ -107,6 +108,7 @@ class Journal:
     steps: list[StepRecord] = field(default_factory=list)
     rounds: list[RoundRecord] = field(default_factory=list)
     notes: list[NoteRecord] = field(default_factory=list)
+    signs: Signs = field(default_factory=Signs)  # checks of all rounds
     phases: list[PhaseRecord] = field(default_factory=list)
     findings: list[Findings] = field(default_factory=list)  # one per round
     drifts: dict[int, Drift] = field(default_factory=dict)  # of an unbiased codec, by bucket

@@ -158,6 +158,7 @@ class _Variant(_Form):
     switches: list[dict[str, Any]]
     setup: dict[str, dict[str, Any] | list[dict[str, Any]]] = {}
     diagnosis: _Diagnosis = Field(default_factory=dict)  # type: ignore[assignment]  # left out: not stuck
+    trace: str = ""  # of a codec that raised
 
 
 class _Injected(_Form):

@@ -33,6 +33,7 @@ class VariantFacts:
     switches: tuple[Mapping[str, Any], ...] = ()  # counters of each, named as in `engine.POINT_COUNTERS`
     duration_ps: int = 0  # of the whole variant
     diagnosis: Mapping[str, Any] | None = None  # why it is stuck
+    trace: str = ""  # Python's traceback, if its codec raised something
 
 
 def summarize(facts: Mapping[str, VariantFacts], records: Records) -> dict[str, Any]:
@@ -101,7 +102,7 @@ def _summarize_variant(name: str, fact: VariantFacts, own: Records) -> dict[str,
         "loss_first": _finite(steps[0].loss) if steps else None,
         "loss": _finite(steps[-1].loss) if steps else None,
     }
-    entry = {
+    entry: dict[str, Any] = {
         "name": name,
         "verdict": of_checks((check.verdict for check in checks), metrics["approximate_entries"]),
         "checks": [
@@ -111,7 +112,9 @@ def _summarize_variant(name: str, fact: VariantFacts, own: Records) -> dict[str,
         "references": [asdict(reference) for reference in fact.references],
         "switches": [dict(switch) for switch in fact.switches],
     }
-    return entry if fact.diagnosis is None else entry | {"diagnosis": dict(fact.diagnosis)}
+    if fact.diagnosis is not None:
+        entry["diagnosis"] = dict(fact.diagnosis)
+    return entry | {"trace": fact.trace} if fact.trace else entry
 
 
 def _time_metrics(steps: Sequence[StepRecord]) -> dict[str, Any]:

@@ -15,15 +15,7 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import (
-    Codec,
-    Decoded,
-    DecodeError,
-    EncodeError,
-    Encoder,
-    advance,
-    require_declared_lanes,
-)
+from netfold.homomorphic.codec import Codec, Decoded, Encoder, advance, require_declared_lanes
 from netfold.homomorphic.message import Merged, Message
 from netfold.homomorphic.round import Round
 from netfold.homomorphic.stage import stage
@@ -35,7 +27,8 @@ from netfold.sim.diagnosis.snapshot import HAS_CRASHED
 from netfold.sim.engine.engine import Engine
 from netfold.sim.network.host_time import HostTimes
 from netfold.sim.results.records import PhaseRecord, StepRecord
-from netfold.sim.run.lock_step import MessageAgreement
+from netfold.sim.run.codec_errors import CodecError, blaming, make_encoder
+from netfold.sim.run.lock_step import MessageAgreement, OperationPlace
 from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.workload import Bucket, Workload
 from netfold.sim.workload.device import Device, step_times
@@ -70,14 +63,12 @@ class TrainingJob:
 
     def __init__(self, environment: simpy.Environment, engine: Engine, parts: JobParts) -> None:
         self.journal = Journal(len(parts.workload.buckets))
-        self.failure: EncodeError | DecodeError | None = None  # the error that ended it early
+        self.failure: CodecError | None = None  # the error that ended it early
         self._environment, self._engine, self._parts = environment, engine, parts
         workers = parts.workload.workers
-        self._encoders: list[Encoder] = [
-            parts.codec.worker(rank, workers, parts.seed) for rank in range(workers)
-        ]
+        self._encoders: list[Encoder] = []
         self._operations = [0] * workers  # begun so far
-        self._agreement = MessageAgreement(workers)
+        self._agreement = MessageAgreement(workers, self.journal.findings)
         self._open: dict[tuple[int, int], RoundLog] = {}  # rounds begun and not closed, by step and bucket
         self._closed = 0  # rounds
         self._failed = environment.event()
@@ -87,11 +78,17 @@ class TrainingJob:
     def steps(self, count: int, start_ps: int = 0) -> Generator[simpy.Event, Any, None]:
         """The job's SimPy process; it ends early where `failure` is set."""
         yield self._environment.timeout(start_ps)
-        for step in range(count):
-            self._parts.reporter.begin_step()
-            yield from self._step(step)
-            if self.failure is not None:
-                return
+        parts = self._parts
+        workers = parts.workload.workers
+        try:
+            self._encoders = [make_encoder(parts.codec, rank, workers, parts.seed) for rank in range(workers)]
+            for step in range(count):
+                parts.reporter.begin_step()
+                yield from self._step(step)
+                if self.failure is not None:
+                    return
+        except CodecError as error:
+            self.failure = error
 
     def _step(self, step: int) -> Generator[simpy.Event, Any, None]:
         parts, start_ps = self._parts, int(self._environment.now)
@@ -145,10 +142,10 @@ class TrainingJob:
     def _worker(
         self, step: int, worker: int, ready_ps: list[int], rounds: list[RoundLog]
     ) -> Generator[simpy.Event, Any, None]:
-        """One worker's step. It never ends if its codec cannot encode or decode a gradient."""
+        """One worker's step. It never ends if its codec cannot go on."""
         try:
             yield from self._buckets(step, worker, ready_ps, rounds)
-        except (EncodeError, DecodeError) as error:
+        except CodecError as error:
             if self.failure is None:
                 self.failure = error
                 self._failed.succeed()
@@ -192,16 +189,18 @@ class TrainingJob:
         index = 0
         while True:
             messages = advance(exchange, answers)
+            place = OperationPlace(step, bucket, index)
+            self._agreement.require(place, worker, messages, log.operations)
             if isinstance(messages, Decoded):
                 log.store(worker, messages)
                 return
             require_declared_lanes(parts.codec, worker, messages)
             while len(log.operations) <= index:
                 log.operations.append(Operation(number=self._operations[worker]))
-            self._agreement.require(self._operations[worker], worker, (step, bucket, index), messages)
             self._operations[worker] += 1
             log.operations[index].sent[worker] = messages
-            answers = yield from self._operation(step, bucket, worker, messages)
+            with blaming(parts.codec, f"worker {worker}, {place}"):  # of merges that a codec brings along
+                answers = yield from self._operation(step, bucket, worker, messages)
             log.operations[index].received[worker] = answers
             index += 1
 
@@ -256,7 +255,9 @@ class TrainingJob:
         decoded = [log.decoded[worker] for worker in workers]
         counts = count_notes([log.notes[worker] for worker in workers], bucket.elements)
         overflow = parts.collective.overflow
-        findings = examine(parts.codec, log.gradients, decoded, log.operations, counts.exempt, overflow)
+        with blaming(parts.codec, f"step {step}, bucket {bucket.index}"):
+            findings = examine(parts.codec, log.gradients, decoded, log.operations, counts.exempt, overflow)
+        self.journal.signs.examine(step, bucket.index, log.operations, parts.collective.locate)
         log.end_ps = int(self._environment.now)
         self.journal.add_findings(bucket.index, self._located(findings))
         self.journal.rounds.append(log.record(parts.label, step, bucket, findings, counts))

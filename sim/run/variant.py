@@ -10,7 +10,6 @@ from functools import partial
 import numpy as np
 import simpy
 
-from netfold.homomorphic.codec import DecodeError
 from netfold.sim.checks import Ending, check_job, check_network, leak_causes, leak_warnings
 from netfold.sim.collectives.collective import Collective, RunContext
 from netfold.sim.collectives.registry import COLLECTIVES
@@ -155,7 +154,7 @@ def _ending(job: JobPlan, running: _Running, diagnosis: Diagnosis | None) -> End
     """How a job ended; `diagnosis` is this job's, given if any job is stuck."""
     failure = running.training.failure
     if failure is not None:
-        return Ending("fail", str(failure), is_undecoded=isinstance(failure, DecodeError))
+        return Ending("fail", str(failure), is_undecoded=failure.is_undecoded, trace=failure.trace)
     if running.process.is_alive:
         assert diagnosis is not None
         return Ending("stuck", str(diagnosis), diagnosis.as_dict())
@@ -227,6 +226,7 @@ class _Simulation:
             ),
             duration_ps=int(self.environment.now),
             diagnosis=ending.diagnosis,
+            trace=ending.trace,
         )
 
 

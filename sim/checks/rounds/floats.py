@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,9 +14,9 @@ from netfold.sim.checks.rounds import kernels
 from netfold.sim.checks.rounds.results import MessagePlace, Result, Slice, by_holders, complete, holds, slices
 
 
-def check_floats(place: MessagePlace, sent: Sequence[Words], results: Sequence[Result]) -> None:
-    """Compare float32 sums with the float64 sum of the words sent; see `addition_error`."""
-    size = sent[0].size
+def check_floats(place: MessagePlace, sent: Mapping[int, Words], results: Sequence[Result]) -> None:
+    """Compare float32 sums with the float64 sum of the words sent, by rank; see `addition_error`."""
+    size = next(iter(sent.values())).size
     for holders, group in by_holders(complete(place, results, size, "wrong_floats")):
         for own in slices(size):
             added = [result for result in group if _is_added(result.merged, own)]
@@ -39,14 +39,14 @@ class _FloatSums(NamedTuple):
     allowed: NDArray[np.float64]
 
     @classmethod
-    def of(cls, sent: Sequence[Words], own: Slice, holders: Holders | None) -> _FloatSums:
+    def of(cls, sent: Mapping[int, Words], own: Slice, holders: Holders | None) -> _FloatSums:
         """Sums over the workers that the result holds."""
         total, magnitude = np.zeros((2, own.last - own.first))
         additions: int | NDArray[np.float64] = len(sent) - 1
         if holders is not None:
             held = np.bitwise_count(holders.bitmaps[np.arange(own.first, own.last) // holders.unit_words])
             additions = np.maximum(held.astype(np.float64) - 1, 0)
-        for rank, words in enumerate(sent):
+        for rank, words in sent.items():
             values = words[own.first : own.last]
             if holders is not None:
                 values = np.where(holds(holders, own, rank), values, np.float32(0))
@@ -56,10 +56,10 @@ class _FloatSums(NamedTuple):
         return cls(total, magnitude, addition_error(additions, magnitude))
 
 
-def _finite_magnitude(sent: Sequence[Words], own: Slice, holders: Holders | None) -> NDArray[np.float64]:
+def _finite_magnitude(sent: Mapping[int, Words], own: Slice, holders: Holders | None) -> NDArray[np.float64]:
     """Σ|x| of the words that are finite."""
     magnitude = np.zeros(own.last - own.first)
-    for rank, words in enumerate(sent):
+    for rank, words in sent.items():
         values = words[own.first : own.last]
         counts = np.isfinite(values)
         if holders is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,21 +40,22 @@ _CODE_SHIFTS = np.arange(0, WORD_BITS, CODE_BITS, dtype=np.uint32)
 
 
 def check_integers(
-    place: MessagePlace, sent: Sequence[Message], results: Sequence[Result], overflow: Overflow
+    place: MessagePlace, sent: Mapping[int, Message], results: Sequence[Result], overflow: Overflow
 ) -> None:
     """Sums, unions and maxima in 64 bits, modulo 2**32, against every result; and agreed exponents.
 
-    Sums are compared lane by lane, modulo the lane's width.
+    Sums are compared lane by lane, modulo the lane's width. `sent` are the messages by rank.
     """
     integers = _Integers(sent)
-    size = sent[0].words.size
-    for holders, group in by_holders(complete(place, results, sent[0].merged_size, "wrong")):
+    first = next(iter(sent.values()))
+    size = first.words.size
+    for holders, group in by_holders(complete(place, results, first.merged_size, "wrong")):
         for own in slices(size, integers.lanes, integers.merged_words):
             right = integers.united(own, holders).astype(integers.lane)  # modulo the lane's width
             for result in group:
                 _compare(place, integers, (own, result, overflow), right)
     for result in results:
-        _check_exponents(place, sent[0], integers.exponents, result)
+        _check_exponents(place, first, integers.exponents, result)
 
 
 def _compare(
@@ -116,24 +117,24 @@ def _check_exponents(
 class _Integers:
     """Sums, unions and maxima of the words that all workers sent, in 64 bits."""
 
-    def __init__(self, sent: Sequence[Message]) -> None:
+    def __init__(self, sent: Mapping[int, Message]) -> None:
         self._sent = sent
-        first = sent[0]
+        self._first_rank, first = next(iter(sent.items()))
         self.lane = _LANE_TYPES.get(first.lane_bits, np.int32)
         # of a word sent
         self.merged_words = words_per_word(first.merge, first.lane_bits) if first.has_codes else 1
         self.lanes = self.merged_words * (4 // np.dtype(self.lane).itemsize)
         self.are_added = first.merge in SUMS
         self._total = np.empty(self.lanes * min(PART_ELEMENTS, first.words.size), np.int64)
-        exponents = [message.scaling.exponents for message in sent if message.scaling is not None]
+        exponents = [one.scaling.exponents for one in sent.values() if one.scaling is not None]
         self.exponents = np.maximum.reduce(exponents) if exponents else None
-        self._scales = None if self.exponents is None else _scales(sent[0], self.exponents)
+        self._scales = None if self.exponents is None else _scales(first, self.exponents)
 
     def united(self, own: Slice, holders: Holders | None) -> NDArray[np.int64]:
         """Sum, union or maximum of a slice, of the workers held; the next call reuses the array."""
         total = self._total[: own.size]
         total.fill(0)
-        for rank, message in enumerate(self._sent):
+        for rank, message in self._sent.items():
             if self.are_added and holders is None:
                 self._add(message, own, total)
                 continue
@@ -142,7 +143,7 @@ class _Integers:
                 total += values
             elif message.merge is Merge.OR:
                 total |= values
-            elif rank:
+            elif rank != self._first_rank:
                 np.maximum(total, values, out=total)
             else:
                 np.copyto(total, values)
@@ -177,7 +178,7 @@ class _Integers:
         up to MAX. The lower limit is the mirror image, but adders stick at −MAX already; where both may
         be left, any result is possible.
         """
-        parts = [self._values(message, own, rank, holders) for rank, message in enumerate(self._sent)]
+        parts = [self._values(message, own, rank, holders) for rank, message in self._sent.items()]
         positive = sum(np.maximum(part, 0) for part in parts)
         negative = sum(np.minimum(part, 0) for part in parts)
         total = positive + negative

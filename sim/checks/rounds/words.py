@@ -1,7 +1,8 @@
 """Compare merged words with the words that were sent, message by message and slice by slice.
 
 Integers must equal the sum, union or maximum bit for bit; floats must be within the error of float32
-additions in any order. An array that several workers share is examined once.
+additions in any order. Absent workers count in neither. An array that several workers share is examined once.
+Merges that a codec brings along (HOST) are judged by the decoded totals alone, and SIGN by `signs`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from netfold.homomorphic.kernels.comparison import count_differing, identity
-from netfold.homomorphic.message import ORDER_FREE, Merge, Merged, Message
+from netfold.homomorphic.message import Merge, Merged, Message
 from netfold.sim.checks.rounds.floats import check_floats
 from netfold.sim.checks.rounds.integers import check_integers
 from netfold.sim.checks.rounds.results import MessagePlace, Result, Tallies, distinct, slices
@@ -28,26 +29,29 @@ def check_message(
     """Compare the results of one message, `received[worker]`, with the words that all workers sent."""
     results = distinct(received)
     merge = sent[0].merge
-    if merge is Merge.GATHER:
+    present = {rank: message for rank, message in enumerate(sent) if not message.is_absent}
+    if merge in (Merge.SIGN, Merge.HOST):
+        tallies.is_integer = False
+    elif merge is Merge.GATHER:
         for result in results:
             _check_gathered(place, sent, result)
+    elif not present:
+        _check_nothing(place, sent[0].size, results)
     elif merge is Merge.FLOAT_ADD:
-        check_floats(place, [message.words for message in sent], results)
-        tallies.float_words += len(received) * sent[0].words.size
+        check_floats(place, {rank: message.words for rank, message in present.items()}, results)
+        tallies.float_words += len(received) * sent[0].size
         tallies.is_integer = False
-    elif merge in ORDER_FREE:
-        check_integers(place, sent, results, overflow)
+    else:
+        check_integers(place, present, results, overflow)
         mixed = [result for result in results if _has_floats(result.merged)]
         for result in mixed:
             assert result.merged.is_float is not None
             tallies.float_words += len(result.workers) * int(np.count_nonzero(result.merged.is_float))
         if mixed:
-            floats = [message.floats for message in sent if message.floats is not None]
-            assert len(floats) == len(sent), f"worker without floats of '{place.label}'"
+            floats = {rank: one.floats for rank, one in present.items() if one.floats is not None}
+            assert len(floats) == len(present), f"worker without floats of '{place.label}'"
             check_floats(place, floats, mixed)
             tallies.is_integer = False
-    else:  # SIGN: the surviving bit is random
-        tallies.is_integer = False
     for name in ("wrong", "clipped", "wrong_floats"):
         found = [(result, getattr(result, name)) for result in results]
         count = sum(tally.count * len(result.workers) for result, tally in found)
@@ -57,6 +61,14 @@ def check_message(
 
 def _has_floats(merged: Merged) -> bool:
     return merged.is_float is not None and bool(merged.is_float.any())
+
+
+def _check_nothing(place: MessagePlace, size: int, results: Sequence[Result]) -> None:
+    """Check the results of a message to which nobody contributed: no words, or zeros."""
+    for result in results:
+        words = result.merged.words
+        if words.size and (words.size != size or words.any()):
+            result.wrong.add(words.size, result.wrong_word(place, int(np.argmax(words != 0)), (None, None)))
 
 
 def _check_gathered(place: MessagePlace, sent: Sequence[Message], result: Result) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant, faults
 
 LIMITS = ["tests/sim/checks/test_checks_limits.py", "tests/sim/checks/test_checks.py"]
+SIGNS = ["tests/sim/checks/test_signs.py"]
+CONTROLS = "tests/sim/checks/test_merge_controls.py"
 VERIFY = ["tests/sim/checks/test_round_words.py", "tests/sim/checks/test_rounds.py"]
 
 MUTANTS: list[Mutant] = [
@@ -121,7 +123,7 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "a maximum begins at zero",
-                "            elif rank:\n                np.maximum",
+                "            elif rank != self._first_rank:\n                np.maximum",
                 "            elif rank >= 0:\n                np.maximum",
             ),
         ],
@@ -262,9 +264,156 @@ MUTANTS: list[Mutant] = [
         ],
         [
             (
-                "an operation of another round is the same",
-                "if (place, kinds) != (first.place, first.kinds):",
-                "if kinds != first.kinds:",
+                "a worker that ends its round sends what the others send",
+                "if _kinds(sent) != _kinds(first.sent):",
+                "if _kinds(sent) and _kinds(first.sent) and _kinds(sent) != _kinds(first.sent):",
+            ),
+            (
+                "whatever differs is said to be damage",
+                "differed = _differing_label(operations, both)",
+                "differed = _differing_label(operations, both) or operations[0].sent[worker][0].label",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/run/codec_errors.py",
+        ["tests/sim/run/test_codec_errors.py"],
+        [
+            (
+                "a broken invariant is a codec's fault",
+                "MemoryError | InvariantError | CodecError)",
+                "MemoryError | CodecError)",
+            ),
+            ("memory that ends is a codec's fault", "MemoryError | InvariantError |", "InvariantError |"),
+            (
+                "netfold's own errors are a codec's",
+                "        if not _is_reportable(error) or not (is_named or _passed_through(error, codec)):\n",
+                "        if not _is_reportable(error):\n",
+            ),
+            ("any file is the codec's", "if frame.filename in files] or frames", "] or frames"),
+        ],
+    ),
+    *faults(
+        "sim/checks/rounds/words.py",
+        ["tests/sim/checks/test_words_sent.py"],
+        [
+            (
+                "absent workers have words",
+                "for rank, message in enumerate(sent) if not message.is_absent}",
+                "for rank, message in enumerate(sent)}",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/checks/rounds/signs.py",
+        SIGNS,
+        [
+            (
+                "absent workers have bits",
+                "for rank, message in enumerate(sent) if not message.is_absent]",
+                "for rank, message in enumerate(sent)]",
+            ),
+            (
+                "what one worker alone received is not looked at",
+                "        for other in whole[1:]:\n",
+                "        for other in whole[2:]:\n",
+            ),
+            (
+                "bits are fair if they are over the whole message",
+                "    stretches = max(_fewest_stretches(workers), min(1 << (wanted - 1).bit_length(), STRETCHES_MAX))\n",
+                "    stretches = min(wanted, 1)\n",
+            ),
+            (
+                "a small bias is no bias",
+                "            self._note_unfair(found, place, known.rounds, size)\n",
+                "            self._note_unfair(None, place, known.rounds, size)\n",
+            ),
+            ("each message may raise a false alarm", "0.5 / (number * (number + 1))", "0.5 / number"),
+        ],
+    ),
+    *faults(
+        "sim/checks/rounds/fairness.py",
+        ["tests/sim/checks/test_fairness.py"],
+        [
+            (
+                "nobody's bits survive too seldom",
+                "over = np.abs(deviations) - limit[:, np.newaxis]",
+                "over = deviations - limit[:, np.newaxis]",
+            ),
+            (
+                "each division may raise a false alarm",
+                "count = len(divisions) * stretches * statistics * 2",
+                "count = stretches * statistics * 2",
+            ),
+            (
+                "a variance that depends on the draws is known before",
+                "(allowed_over_rounds if is_over_rounds else allowed)(",
+                "allowed(",
+            ),
+            ("terms are normal", "third + np.sqrt(third * third + 2", "np.sqrt(2"),
+        ],
+    ),
+    *faults(
+        "sim/checks/rounds/fairness.py",
+        SIGNS,
+        [
+            (
+                "where nearly all agree nothing is random",
+                "held * (workers - held)",
+                "held * (workers - held - 1)",
+            ),
+            (
+                "a bit that only the merge has was sent",
+                "is_unsent = deviation == workers or deviation == -workers",
+                "is_unsent = deviation == -workers",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/checks/job.py",
+        [CONTROLS],
+        [
+            (
+                "sign bits are not judged",
+                "(_floats_are_right(journal), _signs_are_right(journal))",
+                "(_floats_are_right(journal),)",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/engine/switches/aggregate.py",
+        [f"{CONTROLS}::test_sound_runs_pass"],
+        [("switches merge signs without counts", "survival(held, packet.workers)", "survival(1, 1)")],
+    ),
+    *faults(
+        "homomorphic/merge.py",
+        [f"{CONTROLS}::test_sound_runs_pass"],
+        [
+            (
+                "hosts merge signs without counts",
+                "(accumulated.workers, arriving.workers, key)",
+                "(1, 1, key)",
+            ),
+        ],
+    ),
+    *faults(
+        "homomorphic/contract.py",
+        ["tests/homomorphic/test_contract.py"],
+        [
+            (
+                "a result may have any shape",
+                "if not is_right or shape not in (None, array.shape):",
+                "if not is_right:",
+            ),
+            (
+                "only the first message is looked at",
+                "    for message in sent:\n",
+                "    for message in sent[:1]:\n",
+            ),
+            (
+                "any merge is named",
+                "if merges is not None and merge not in merges:",
+                "if merges is not None and not merges:",
             ),
         ],
     ),

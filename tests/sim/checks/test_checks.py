@@ -296,9 +296,9 @@ def test_workers_that_read_different_words_send_different_messages(
 
     assert set(failed) == {"finishes", "decodes", "sum_is_right", "nothing_lost"}
     found = re.fullmatch(
-        r"worker (\d) sends (\d+) words of 'values' \(step 0, bucket 0\) where worker (\d) sends (\d+) words "
-        r"of 'values' \(step 0, bucket 0\): they read different words from the operations "
-        r"before, so some were damaged on the way",
+        r"worker (\d) sends 'values' \(add of (\d+) int32 words\) where worker (\d) sends 'values' \(add of "
+        r"(\d+) int32 words\) \(step 0, bucket 0, operation \d\): they read different words of 'index', so "
+        r"some were damaged on the way",
         failed["finishes"],
     )
     assert found is not None

@@ -220,7 +220,7 @@ def test_what_cannot_be_decoded_at_all(tmp_path: Path, codec_does: CodecDoes) ->
     codec_does(give_up)
 
     assert not_passed(tmp_path, *TWO_BY_TWO) == {
-        "finishes": "nothing helps",
+        "finishes": "nothing helps (worker 0, step 1, bucket 1, operation 1, after 'values')",
         "decodes": "after 3 rounds, merged messages were not decoded",
         "nothing_lost": "3 of 4 rounds aggregated; 0 packets lost or dropped on the way",
     }

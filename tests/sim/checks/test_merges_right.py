@@ -103,4 +103,4 @@ def test_atp_s_float_units_are_held_to_the_words_sent(tmp_path: Path) -> None:
     )
     count = int(checks["merges_are_right"][1].split()[1])
     assert 0 < count < 3000
-    assert checks["merges_are_exact"][1] == "all merged words of 1 rounds equal their integer sums"
+    assert checks["merges_are_exact"][1] == "all merged integer words of 1 rounds equal their integer sums"

@@ -219,13 +219,17 @@ def test_wrong_words_are_counted_at_every_worker(
             assert where == (1 if received[0] is good else 0, 0, "values", int(bad[0]), int(good[0]))
 
 
-def test_float_words_are_not_exact_and_not_counted() -> None:
+def test_float_words_are_counted_and_held_to_the_words_sent() -> None:
     zeros = [floats(0)] * 2
     findings = examine(
         Uncompressed(), zeros, zeros, [operation(Merge.FLOAT_ADD, [floats(1), floats(2)], [floats(9)] * 2)]
     )
 
     assert (findings.wrong_words, findings.is_integer, findings.is_exact) == (0, False, False)
+    assert (findings.float_words, findings.wrong_floats) == (2, 2)
+    assert str(findings.first_wrong_float) == (
+        "worker 0, word 0 of 'values' (received 9, the sum is 3 within 1.79e-07): "
+    )
 
 
 def test_workers_that_send_different_things_are_not_compared() -> None:

@@ -1,0 +1,136 @@
+"""Check that an exchange yields and returns what the contract in `codec` says.
+
+A driver checks codecs that it does not know. Otherwise a wrong type fails far from its cause, or not at all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from netfold.homomorphic.codec import Decoded, Exchange
+from netfold.homomorphic.message import LANE_BITS, Gradient, Merge, Merged, Message, Scaling, Work
+
+_WORDS = (np.dtype(np.int32), np.dtype(np.uint32), np.dtype(np.float32))
+
+
+class ContractError(TypeError):
+    """An exchange yields or returns what the contract of codecs does not allow."""
+
+
+def checked(
+    exchange: Exchange, gradient: Gradient | None = None, merges: frozenset[Merge] | None = None
+) -> Exchange:
+    """The same exchange; each operation and the result are checked as they come.
+
+    With `gradient`, the result must have its shape; with `merges`, messages must have one of them.
+
+    Raises
+    ------
+    ContractError
+        What was found, and what is allowed.
+    """
+    if not hasattr(exchange, "send"):
+        raise ContractError(f"`exchange` returns {named(exchange)}, must be a generator: it needs a `yield`")
+    answers: tuple[Merged, ...] | None = None
+    while True:
+        try:
+            sent = next(exchange) if answers is None else exchange.send(answers)
+        except StopIteration as stop:
+            _require_decoded(stop.value, gradient)
+            return stop.value  # type: ignore[no-any-return]
+        _require_messages(sent, merges)
+        answers = yield sent
+
+
+def _require_decoded(decoded: object, gradient: Gradient | None) -> None:
+    if not isinstance(decoded, Decoded):
+        raise ContractError(f"the exchange returns {named(decoded)}, must be Decoded(total, contribution)")
+    shape = None if gradient is None else gradient.shape
+    for verb, array in (("decodes", decoded.total), ("contributes", decoded.contribution)):
+        is_right = isinstance(array, np.ndarray) and array.dtype == np.float32
+        if not is_right or shape not in (None, array.shape):
+            of_shape = "" if shape is None else f" of shape {shape}"
+            raise ContractError(f"{verb} {named(array)}, must be float32{of_shape}")
+
+
+def _require_messages(sent: object, merges: frozenset[Merge] | None) -> None:
+    if not isinstance(sent, tuple):
+        raise ContractError(f"the exchange yields {named(sent)}, must be a tuple of messages")
+    for message in sent:
+        if not isinstance(message, Message):
+            raise ContractError(f"the exchange yields a tuple with {named(message)}, must be messages alone")
+        fault = _fault_of(message, merges)
+        if fault:
+            raise ContractError(f"message {message.label!r}: {fault}")
+
+
+def _fault_of(message: Message, merges: frozenset[Merge] | None) -> str:
+    """What is wrong with a message and what is allowed; empty if nothing is."""
+    merge, words = message.merge, message.words
+    if not isinstance(message.label, str):
+        return f"its label is {named(message.label)}, must be text"
+    if not isinstance(merge, Merge):
+        return f"its merge is {named(merge)}, must be a `Merge`"
+    if merges is not None and merge not in merges:
+        known = ", ".join(sorted(one.name for one in merges)) or "none"
+        return f"`merges` does not name its {merge.name}, it names {known}"
+    allowed = _allowed_dtypes(message)
+    if not isinstance(words, np.ndarray) or words.ndim != 1 or words.dtype not in allowed:
+        names = " or ".join(one.name for one in allowed)
+        scaled = "" if message.scaling is None else "scaled "
+        return f"its words are {named(words)}, a {scaled}message of {merge.name} has 1-D {names}"
+    if message.absent_words < 0 or (message.absent_words and words.size):
+        return (
+            f"it has {words.size} words and {message.absent_words} absent words, must have one or the other"
+        )
+    if message.lane_bits not in LANE_BITS:
+        return f"its lanes have {message.lane_bits} bits, must be {', '.join(map(str, LANE_BITS))}"
+    if not (isinstance(message.work, Work) and isinstance(message.decode_work, Work)):
+        return "its `work` and `decode_work` must be Work"
+    return _fault_of_extras(message)
+
+
+def _allowed_dtypes(message: Message) -> tuple[np.dtype[Any], ...]:
+    if message.scaling is not None:
+        return (np.dtype(np.float32),)
+    return tuple(map(np.dtype, message.merge.dtypes)) or _WORDS
+
+
+def _fault_of_extras(message: Message) -> str:
+    """What is wrong with the optional fields."""
+    words, floats, table, scaling = message.words, message.floats, message.table, message.scaling
+    if floats is not None and (
+        not isinstance(floats, np.ndarray) or floats.dtype != np.float32 or floats.shape != words.shape
+    ):
+        return f"its floats are {named(floats)}, must be float32 of shape {words.shape}"
+    has_table = isinstance(table, np.ndarray) and table.dtype == np.int32 and table.shape == (16,)
+    if message.merge is Merge.TABLE_ADD and words.dtype == np.uint32 and not has_table:
+        return f"its table is {named(table)}, must be int32 of shape (16,)"
+    if message.merge is Merge.HOST and message.host_merge is None:
+        return "it has no `host_merge`"
+    if scaling is not None:
+        return _fault_of_scaling(message, scaling)
+    return ""
+
+
+def _fault_of_scaling(message: Message, scaling: Scaling) -> str:
+    blocks = -(-message.words.size // scaling.block_elements)
+    exponents = scaling.exponents
+    if message.merge is not Merge.ADD:
+        return f"it is scaled and its merge is {message.merge.name}, must be ADD"
+    if exponents.dtype != np.int8 or exponents.shape != (blocks,):
+        return f"its exponents are {named(exponents)}, must be int8 of shape {(blocks,)}"
+    return ""
+
+
+def named(found: object) -> str:
+    """A value by its type; an array by its type and shape."""
+    if found is None:
+        return "nothing"
+    if isinstance(found, np.ndarray):
+        return f"{found.dtype} of shape {found.shape}"
+    if isinstance(found, str | int | float):
+        return repr(found)
+    return f"a value of type {type(found).__name__}"

@@ -1,0 +1,225 @@
+"""Runs whose merges are wrong fail whatever their codec promises; the same runs without the fault pass."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import simpy
+
+import netfold
+from netfold.homomorphic.merge import combine
+from netfold.homomorphic.message import Merge, Merged, Message
+from netfold.sim.collectives import host_messages
+from netfold.sim.collectives.collective import Wait
+from netfold.sim.collectives.host_messages import HostCollective, MessageExchange
+from netfold.sim.collectives.in_network.run import InNetwork
+from netfold.sim.engine.interface import Overflow
+from tests.reference.switch.merging import Operand, Register
+from tests.sim.toys import FloatCodec, SignCodec, registered, scenario
+
+RING = {"kind": "ring", "frame": "roce-1024"}
+SWITCHML = {"kind": "in_network", "program": "switchml", "frame": "udp-256", "slots": 16}
+TREE = {"kind": "in_network", "program": "tree", "frame": "roce-1024"}
+RACKS = {"kind": "leaf_spine", "leaves": 3, "spines": 1, "hosts_per_leaf": 5, "switch": "ideal"}
+LOSSES = [{"kind": "loss", "rate": "3%"}, {"kind": "duplicate", "rate": "20%"}]
+DAMAGE = [{"kind": "corruption", "detected": False, "rate": "30%", "links": ["h1->s0"]}]
+BOTH = pytest.mark.parametrize("codec", ["toy_sign", "toy_float"])
+LARGE = {"kind": "synthetic", "elements": 262_144, "steps": 2}
+
+
+@pytest.fixture(autouse=True)
+def known(plain: None) -> Iterator[None]:
+    with registered(SignCodec, FloatCodec):
+        yield
+
+
+def failures(folder: Path, given: dict[str, Any]) -> dict[str, str]:
+    """Failed checks of a run, whose verdict they are."""
+    run = netfold.run(given, out=folder)
+    found = {name: detail for _, name, verdict, detail in run.checks.rows() if verdict != "pass"}
+    assert (run.verdict == "fail") == bool(found)
+    return found
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("collective", "faults"),
+    [(RING, []), (RING, LOSSES), (SWITCHML, []), (SWITCHML, LOSSES), (TREE, [])],
+    ids=["ring", "ring-loss", "switchml", "switchml-loss", "tree"],
+)
+def test_sound_runs_pass(tmp_path: Path, codec: str, collective: dict[str, Any], faults: list[Any]) -> None:
+    """Switches with 5, 5 and 1 worker below them, whose partial results have these weights."""
+    where = collective if collective is RING else {**collective, "aggregators": "tree"}
+
+    given = scenario(codec, 11, topology=RACKS, collective=where, faults=faults)
+
+    assert failures(tmp_path, given) == {}
+
+
+@BOTH
+def test_damaged_packets_on_one_uplink(tmp_path: Path, codec: str) -> None:
+    given = scenario(codec, collective=SWITCHML)
+
+    assert failures(tmp_path / "sound", given) == {}
+    failed = failures(tmp_path, given | {"faults": DAMAGE})
+
+    assert set(failed) == {"merges_are_right"}
+    place = {
+        "toy_sign": r"\d+ of 3750 merged sign words are wrong, first at worker 0, word \d+ of 'signs' "
+        r"\(step \d, bucket 0, operation 0\) \(no worker sent its bits 0x[0-9a-f]{8}\)",
+        "toy_float": r"\d+ of 120000 merged float32 words are not within .* of the words sent, first in "
+        r"step \d, bucket 0, worker 0, word \d+ of 'values' \(received .*, the sum is .*\)",
+    }
+    slot = r": slot \d+, version \d, unit \d+ of stream \d"
+    assert re.fullmatch(place[codec] + slot, failed["merges_are_right"])
+
+
+def test_damaged_results_at_one_worker(tmp_path: Path) -> None:
+    """On the way down: where sent bits differ, a flipped one is some worker's, but no other received it."""
+    damage = [{"kind": "corruption", "detected": False, "rate": "30%", "links": ["s0->h2"]}]
+
+    failed = failures(tmp_path, scenario("toy_sign", collective=SWITCHML, faults=damage))
+
+    assert set(failed) == {"merges_are_right", "replicas_agree"}
+    assert "first at worker 2, word " in failed["merges_are_right"]
+    assert re.search(r"\(received 0x\w{8}, worker 0 received 0x\w{8}\): slot ", failed["merges_are_right"])
+
+
+def ignoring_counts(merge: Merge, accumulated: Merged, arriving: Merged, *more: Any, **named: Any) -> Merged:
+    """Merge as if both were one worker's: an arriving bit survives with probability 1/2."""
+    merged = combine(merge, replace(accumulated, workers=1), replace(arriving, workers=1), *more, **named)
+    return replace(merged, workers=accumulated.workers + arriving.workers)
+
+
+def test_a_ring_that_ignores_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each segment prefers another worker: only stretches of the words show it."""
+    given = scenario("toy_sign", 8, workload=LARGE, collective=RING)
+    assert failures(tmp_path / "sound", given) == {}
+    monkeypatch.setattr(host_messages, "combine", ignoring_counts)
+
+    failed = failures(tmp_path, given)
+
+    assert set(failed) == {"merges_are_right"}
+    found = re.fullmatch(
+        r"worker (\d)'s bits survive more often than its weight allows in words (\d+) to (\d+) of 'signs' "
+        r"\(step 0, bucket 0, operation 0\): \d+ bits off the mean \((\d+\.\d) standard deviations\), at "
+        r"most \d+ allowed",
+        failed["merges_are_right"],
+    )
+    assert found is not None
+    worker, first, last = (int(found[group]) for group in (1, 2, 3))
+    assert (
+        first // 1024 == last // 1024 == (worker + 1) % 8
+    )  # it is the last to merge its successor's segment
+    assert float(found[4]) > 25
+
+
+Exchanged = Callable[[InNetwork, int, tuple[Message, ...]], Wait]
+
+
+def with_switch_words(unit_words: int, weigh: Callable[[int], int]) -> Exchanged:
+    """The run's own exchange, with the words that registers of the truth table hold in the end.
+
+    Packets arrive in rank order; `weigh` gives the workers that a register says it holds.
+    """
+    original = InNetwork.exchange
+    sent: defaultdict[tuple[int, int], dict[int, Message]] = defaultdict(dict)
+    begun: defaultdict[int, int] = defaultdict(int)
+    done: dict[tuple[int, int], Any] = {}
+
+    def merged(messages: dict[int, Message]) -> Any:
+        words = np.empty(messages[0].words.size, np.int32)
+        for first in range(0, words.size, unit_words):
+            part, register = slice(first, first + unit_words), Register()
+            for rank in sorted(messages):
+                own = messages[rank].words[part].view(np.int32).tolist()
+                operand = Operand(own, Merge.SIGN, key=10**6 * first + 10**4 * rank)
+                if rank:
+                    register.workers = weigh(register.workers)
+                    register.merge(operand, Overflow.WRAP)
+                else:
+                    register.overwrite(operand)
+            words[part] = register.read(words[part].size)
+        return words.view(np.uint32)
+
+    def exchange(self: InNetwork, worker: int, messages: tuple[Message, ...]) -> Wait:
+        number = id(self), begun[worker]
+        begun[worker] += 1
+        sent[number][worker] = messages[0]
+        (carried,) = yield from original(self, worker, messages)
+        if number not in done:
+            done[number] = merged(sent[number])
+        return (replace(carried, words=done[number]),)
+
+    return exchange
+
+
+@pytest.mark.parametrize("ignores_counts", [True, False])
+def test_a_switch_that_ignores_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ignores_counts: bool
+) -> None:
+    """The last arrival's bits survive with probability 1/2; with counts, the same registers are fair."""
+    monkeypatch.setattr(
+        InNetwork,
+        "exchange",
+        with_switch_words(64, (lambda held: 1) if ignores_counts else lambda held: held),
+    )
+
+    failed = failures(tmp_path, scenario("toy_sign", 8, workload=LARGE | {"elements": 8192, "steps": 1}))
+
+    if ignores_counts:
+        assert set(failed) == {"merges_are_right"}
+        assert failed["merges_are_right"].startswith(
+            "worker 7's bits survive more often than its weight allows"
+        )
+    else:
+        assert failed == {}
+
+
+def test_a_ring_that_drops_a_worker_s_floats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = HostCollective.merge
+
+    def merge(
+        self: HostCollective,
+        worker: int,
+        operation: MessageExchange,
+        step: int,
+        arriving: Merged,
+        own: Merged,
+    ) -> Generator[simpy.Event, Any, Merged]:
+        words = arriving.words.copy()
+        merged = yield from original(self, worker, operation, step, arriving, own)
+        return replace(merged, words=words) if worker == 2 else merged
+
+    monkeypatch.setattr(HostCollective, "merge", merge)
+
+    failed = failures(tmp_path, scenario("toy_float", 4, collective=RING))
+
+    assert set(failed) == {"merges_are_right"}
+    assert " merged float32 words are not within " in failed["merges_are_right"]
+    assert "around the ring" in failed["merges_are_right"]
+
+
+@BOTH
+def test_a_switch_that_drops_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str) -> None:
+    """Worker 1's words reach the switch as zeros."""
+    original = InNetwork.exchange
+
+    def exchange(self: InNetwork, worker: int, messages: tuple[Message, ...]) -> Wait:
+        if worker == 1:
+            messages = tuple(replace(one, words=np.zeros_like(one.words)) for one in messages)
+        return (yield from original(self, worker, messages))
+
+    monkeypatch.setattr(InNetwork, "exchange", exchange)
+
+    failed = failures(tmp_path, scenario(codec, 4, collective=SWITCHML))
+
+    assert set(failed) == {"merges_are_right"}
+    assert "step 0, bucket 0" in failed["merges_are_right"]

@@ -1,0 +1,121 @@
+"""Codecs that only tests know: one message of packed signs, and one of float32 words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from netfold.homomorphic import codec as registry
+from netfold.homomorphic.bounds import Doubles, ErrorBound, Sums
+from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Promise, register
+from netfold.homomorphic.message import Gradient, Merge, Message, Words
+from netfold.homomorphic.round import Round
+
+
+@contextmanager
+def registered(*codecs: type) -> Iterator[None]:
+    """Known by their kinds in a block, and nowhere after it."""
+    before = dict(registry._registry)
+    try:
+        for codec in codecs:
+            register(codec)
+        yield
+    finally:
+        registry._registry.clear()
+        registry._registry.update(before)
+
+
+@dataclass(frozen=True)
+class Wide:
+    """The same bound for all elements."""
+
+    bound: float
+
+    def of(self, sums: Sums) -> Doubles:
+        return np.full(sums.total.size, self.bound)
+
+
+def packed(signs: Gradient) -> Words:
+    """A bit for each element, 1 where it is not negative; the last word is filled with zeros."""
+    bits = np.packbits(signs >= 0, bitorder="little")
+    return np.pad(bits, (0, -bits.size % 4)).view(np.uint32)
+
+
+def unpacked(words: Words, elements: int) -> Gradient:
+    """+1 for a bit that is set, else −1."""
+    bits = np.unpackbits(words.view(np.uint8), count=elements, bitorder="little")
+    return 2 * bits.astype(np.float32) - 1
+
+
+@dataclass(frozen=True)
+class SignCodec(Codec):
+    """Signs: the merged bit of an element, times the workers, has the sum of the signs as its mean."""
+
+    kind: ClassVar[str] = "toy_sign"
+
+    @property
+    def merges(self) -> frozenset[Merge]:
+        return frozenset({Merge.SIGN})
+
+    @property
+    def promise(self) -> Promise:
+        return Promise.BOUNDED
+
+    def worker(self, rank: int, workers: int, seed: int) -> Encoder:
+        return SignEncoder()
+
+    def error_bound(self, contributions: Sequence[Gradient]) -> ErrorBound:
+        """Whatever bit survives, the total is within this: only the checks of merges can fail."""
+        return Wide(2 * len(contributions))
+
+
+class SignEncoder(Encoder):
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        own = packed(gradient)
+        (merged,) = yield (Message(own, Merge.SIGN, "signs"),)
+        total = round.workers * unpacked(merged.words, gradient.size)
+        return Decoded(total, unpacked(own, gradient.size))
+
+
+@dataclass(frozen=True)
+class FloatCodec(Codec):
+    """Float32 sums with a bound that no wrong sum of a test exceeds."""
+
+    kind: ClassVar[str] = "toy_float"
+
+    @property
+    def merges(self) -> frozenset[Merge]:
+        return frozenset({Merge.FLOAT_ADD})
+
+    @property
+    def is_order_free(self) -> bool:
+        return False
+
+    def worker(self, rank: int, workers: int, seed: int) -> Encoder:
+        return FloatEncoder()
+
+    def error_bound(self, contributions: Sequence[Gradient]) -> ErrorBound:
+        return Wide(1e300)
+
+
+class FloatEncoder(Encoder):
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        (merged,) = yield (Message(gradient, Merge.FLOAT_ADD, "values"),)
+        return Decoded(merged.words.copy(), gradient)
+
+
+def scenario(codec: str, workers: int = 3, **sections: Any) -> dict[str, Any]:
+    """A star of ideal switches; `sections` replace its own."""
+    return {
+        "name": "toy",
+        "topology": {"kind": "star", "hosts": workers, "switch": "ideal"},
+        "workers": workers,
+        "workload": {"kind": "synthetic", "elements": 20_000, "steps": 2},
+        "codec": {"kind": codec},
+        "collective": {"kind": "in_network", "frame": "udp-256", "slots": 16},
+        **sections,
+    }
