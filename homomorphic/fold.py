@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netfold.homomorphic.codec import Decoded, Encoder, advance
+from netfold.homomorphic.codec import Decoded, Encoder, Request, Server, advance
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.merge import merge_all
 from netfold.homomorphic.message import WORD_MAX, Gradient, Merge, Merged, Message, Words
@@ -49,8 +49,11 @@ def fold(
     gradients: Sequence[Gradient],
     round: Round,
     order: Sequence[int] | None = None,
+    server: Server | None = None,
 ) -> Folded:
     """Aggregate one bucket; merge the workers' messages in `order` (default: by rank).
+
+    A codec's `server` answers its GATHER messages; it lives as long as the encoders.
 
     Raises
     ------
@@ -78,11 +81,15 @@ def fold(
             folded.results.extend(one for one in sent if isinstance(one, Decoded))
             return folded
         check_lock_step(sent)
-        key = mix_plain(round.seed, round.step, round.bucket, len(folded.messages))
+        number = len(folded.messages)
+        key = mix_plain(round.seed, round.step, round.bucket, number)
         folded.messages.append(operation)
         answers = tuple(
-            _merged([messages[part] for messages in operation], order, mix_plain(key, part))
-            for part in range(len(operation[0]))
+            answered(server, [messages[part].words for messages in operation], request)
+            if server is not None and message.merge is Merge.GATHER
+            else merged([messages[part] for messages in operation], order, mix_plain(key, part))
+            for part, message in enumerate(operation[0])
+            for request in [Request(round.step, round.bucket, number, message.label)]
         )
 
 
@@ -112,20 +119,25 @@ def _describe(sent: tuple[Message, ...] | Decoded) -> str:
         return f"nothing more, having decoded {sent.total.size} elements"
     return " and ".join(
         f"{message.label!r} ({message.merge.value} of "
-        + ("" if message.merge is Merge.GATHER else f"{message.words.size} ")
+        + ("" if message.merge in (Merge.GATHER, Merge.HOST) else f"{message.words.size} ")
         + f"{message.words.dtype} words{'' if message.scaling is None else ', scaled'}"
         + f"{'' if message.floats is None else ', with floats'})"
         for message in sent
     )
 
 
-def _merged(messages: Sequence[Message], order: Sequence[int], key: int) -> Merged:
+def answered(server: Server, parts: Sequence[Words], request: Request) -> Merged:
+    """A server's answer to the messages of all workers."""
+    return Merged(server.merge(parts, request), len(parts))
+
+
+def merged(messages: Sequence[Message], order: Sequence[int], key: int = 0) -> Merged:
     """Merge one message of every worker in this order."""
     first = messages[0]
     if first.merge is Merge.GATHER:
         parts = tuple(message.words for message in messages)
         return Merged(first.words[:0], len(messages), parts=parts)
-    words = merge_all(first.merge, [messages[rank].words for rank in order], key, first.table)
+    words = merge_all(first.merged_by, [messages[rank].words for rank in order], key, first.table)
     if first.floats is not None:
         return _with_floats([messages[rank] for rank in order], words)
     return Merged(words, len(messages))

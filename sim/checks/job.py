@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from netfold.homomorphic.bounds import FLOAT_MAX
-from netfold.homomorphic.message import ORDER_FREE
+from netfold.homomorphic.message import ORDER_FREE, Merge
 from netfold.homomorphic.round import NoteKind
 from netfold.sim.checks.finding import Counters, Ending, Finding, recorded
 from netfold.sim.checks.journal import Journal
@@ -17,6 +17,7 @@ from netfold.sim.plan.warnings import clipped_sums
 from netfold.sim.report.words import MISSED_FORECASTS, REDONE
 from netfold.sim.results.records import CheckRecord, LinkRecord, RoundRecord
 
+_AT_HOSTS = {Merge.GATHER, Merge.HOST}  # merges whose results hosts make or pass on
 ADDITIONS = "(n − 1) · 2⁻²⁴ · Σ|x|"  # the largest error of n − 1 float32 additions
 _NOT_AT_ONCE = (
     (NoteKind.REDO, REDONE),
@@ -40,6 +41,8 @@ def check_job(
         "replicas_agree": lambda: replicas_agree(journal),
         "nothing_lost": lambda: nothing_lost(job, journal, links),
     }
+    if job.codec.merges & _AT_HOSTS:
+        checks["hosts_merge_right"] = lambda: hosts_merge_right(journal)
     if ending.verdict == "pass":
         checks["nothing_leaked"] = lambda: nothing_leaked(ending)
     unfinished = {"nothing_lost"} | (set() if journal.rounds else {"decodes", "sum_is_right"})
@@ -119,7 +122,8 @@ def merges_are_exact(job: JobPlan, journal: Journal, points: Counters) -> Findin
     Counters of a sketch that saturated or stuck are allowed if parts of that round were sent again, as a tile
     with such a counter does not decode. Otherwise they are wrong.
     """
-    if not job.codec.merges & ORDER_FREE:
+    merges = job.codec.merges
+    if not merges & (ORDER_FREE | {Merge.GATHER}):
         return Finding(True, "no words were added as integers")
     places = list(zip(journal.rounds, journal.findings, strict=True))
     wrong = [
@@ -131,7 +135,10 @@ def merges_are_exact(job: JobPlan, journal: Journal, points: Counters) -> Findin
         record, word, _ = wrong[0]
         place = f"step {record.step}, bucket {record.bucket}, {word}{clipped_sums(job, points)}"
         return Finding(False, f"{sum(count for *_, count in wrong)} merged words are wrong, first in {place}")
-    detail = f"all merged words of {len(journal.rounds)} rounds equal their integer sums"
+    right = "equal their integer sums" if merges & ORDER_FREE else "arrived as they were sent"
+    detail = (
+        f"all {'merged' if merges & ORDER_FREE else 'gathered'} words of {len(journal.rounds)} rounds {right}"
+    )
     clipped = [(record, findings) for record, findings in places if findings.clipped_words]
     if clipped:
         record, findings = clipped[0]
@@ -164,6 +171,20 @@ def merges_are_right(journal: Journal) -> Finding:
         False,
         f"{wrong} of {words} merged float32 words are not within {ADDITIONS} of the words sent, "
         f"first in {place}",
+    )
+
+
+def hosts_merge_right(journal: Journal) -> Finding:
+    """Host merges and server answers equal their replay bit for bit; every gathered message arrived."""
+    found = [findings.at_hosts for findings in journal.findings]
+    wrong = sum(one.wrong for one in found)
+    if not wrong:
+        words = sum(one.words for one in found)
+        return Finding(True, f"all {words} words that hosts merged or passed on equal their replay")
+    first = next(i for i, one in enumerate(found) if one.wrong)
+    place = f"step {journal.rounds[first].step}, bucket {journal.rounds[first].bucket}"
+    return Finding(
+        False, f"{wrong} words of hosts differ from their replay, first in {place}, {found[first].first}"
     )
 
 

@@ -21,8 +21,8 @@ from netfold.homomorphic.round import Round
 from netfold.homomorphic.stage import stage
 from netfold.sim.checks.codec_notes import count_notes
 from netfold.sim.checks.journal import Journal, RoundLog, covered_ps
-from netfold.sim.checks.rounds import Findings, Operation, WrongWord, examine
-from netfold.sim.collectives.collective import Collective
+from netfold.sim.checks.rounds import Findings, HostReplay, Operation, WrongWord, examine
+from netfold.sim.collectives.collective import Collective, OperationKey
 from netfold.sim.diagnosis.snapshot import HAS_CRASHED
 from netfold.sim.engine.engine import Engine
 from netfold.sim.network.host_time import HostTimes
@@ -70,6 +70,7 @@ class TrainingJob:
         ]
         self._operations = [0] * workers  # begun so far
         self._agreement = MessageAgreement(workers)
+        self._replay = HostReplay(parts.codec.server(workers, parts.seed))
         self._open: dict[tuple[int, int], RoundLog] = {}  # rounds begun and not closed, by step and bucket
         self._closed = 0  # rounds
         self._failed = environment.event()
@@ -185,14 +186,16 @@ class TrainingJob:
             self._agreement.require(self._operations[worker], worker, (step, bucket, index), messages)
             self._operations[worker] += 1
             log.operations[index].sent[worker] = messages
-            answers = yield from self._operation(step, bucket, worker, messages)
+            place = OperationKey(step, bucket, index)
+            answers = yield from self._operation(place, worker, messages)
             log.operations[index].received[worker] = answers
             index += 1
 
     def _operation(
-        self, step: int, bucket: int, worker: int, messages: tuple[Message, ...]
+        self, operation: OperationKey, worker: int, messages: tuple[Message, ...]
     ) -> Generator[simpy.Event, Any, tuple[Merged, ...]]:
         """Encode, exchange and decode one operation, in simulated time."""
+        step, bucket, _ = operation
         label = " + ".join(message.label for message in messages)
         size_bytes = sum(message.size_bytes for message in messages)
         encode_ps = sum(self._parts.device.work_ps(m.work.read_bytes, m.work.written_bytes) for m in messages)
@@ -205,7 +208,7 @@ class TrainingJob:
         yield self._busy(worker, f"encodes {place}", self._parts.hosts.end_ps(worker, times[0], encode_ps))
         times.append(int(self._environment.now))
         self._parts.set_activity(worker, f"waits for {place}", times[1])
-        merged = yield from self._parts.collective.exchange(worker, messages)
+        merged = yield from self._parts.collective.exchange(worker, messages, operation)
         times.append(int(self._environment.now))
         yield self._busy(worker, f"decodes {place}", self._parts.hosts.end_ps(worker, times[2], decode_ps))
         times.append(int(self._environment.now))
@@ -241,6 +244,9 @@ class TrainingJob:
         counts = count_notes([log.notes[worker] for worker in workers], bucket.elements)
         overflow = parts.collective.overflow
         findings = examine(parts.codec, log.gradients, decoded, log.operations, counts.exempt, overflow)
+        orders = parts.collective.merge_orders(step, bucket.index)
+        at_hosts = self._replay.examine((step, bucket.index), log.operations, orders)
+        findings = replace(findings, at_hosts=at_hosts)
         log.end_ps = int(self._environment.now)
         self.journal.findings.append(self._located(findings))
         self.journal.rounds.append(log.record(parts.label, step, bucket, findings, counts))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError, WithJsonSchema, create_model
 
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.errors import Mistakes, shown
 from netfold.sim.files.foreign import UnreadableError, read_text
 from netfold.sim.keys.fields import Name
@@ -41,7 +41,7 @@ Rate = Annotated[int, *_limit(RATE)]
 Time = Annotated[int, *_limit(TIME)]
 Size = Annotated[int, *_limit(SIZE)]
 _QUANTITIES: dict[str, Any] = {"bps": Rate, "ps": Time, "bytes": Size}
-_NAMES = {"merges": tuple(one.value for one in Merge if one is not Merge.GATHER), "overflows": OVERFLOWS}
+_NAMES = {"merges": tuple(one.value for one in Merge if one in MERGEABLE), "overflows": OVERFLOWS}
 *_KNOWN, _LAST = PROFILES
 
 

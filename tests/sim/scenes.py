@@ -10,7 +10,7 @@ import pytest
 import simpy
 
 from netfold.homomorphic.message import Merged, Message
-from netfold.sim.collectives.collective import Collective
+from netfold.sim.collectives.collective import Collective, OperationKey
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Job, losses
 from netfold.sim.errors import ScenarioError
@@ -139,4 +139,5 @@ class Exchanged:
     ) -> Generator[simpy.Event, Any, None]:
         for messages, pause_ps in zip(operations, pauses_ps, strict=True):
             yield self.environment.timeout(pause_ps)
-            self.received[worker].append((yield from self.collective.exchange(worker, messages)))
+            key = OperationKey(0, 0, len(self.received[worker]))
+            self.received[worker].append((yield from self.collective.exchange(worker, messages, key)))

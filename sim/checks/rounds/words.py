@@ -30,7 +30,8 @@ def check_message(
     merge = sent[0].merge
     if merge is Merge.GATHER:
         for result in results:
-            _check_gathered(place, sent, result)
+            if result.merged.parts:  # else a server answered: `hosts.py` compares that
+                _check_gathered(place, sent, result)
     elif merge is Merge.FLOAT_ADD:
         check_floats(place, [message.words for message in sent], results)
         tallies.float_words += len(received) * sent[0].words.size
