@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -44,7 +45,7 @@ class Union:
         edges = [self.elements * part // count for part in range(count + 1)]
         return [
             listed({index: value for index, value in found.items() if first <= index < last})
-            for first, last in zip(edges, edges[1:], strict=False)
+            for first, last in pairwise(edges)
         ]
 
     def merge(self, accumulated: Words, arriving: Words, hop: Hop) -> Words:
@@ -72,7 +73,7 @@ class Cascade:
         edges = [values.size * part // count for part in range(count + 1)]
         return [
             cascade_encoded(values[first:last], words[:1].view(np.float32)[0])
-            for first, last in zip(edges, edges[1:], strict=False)
+            for first, last in pairwise(edges)
         ]
 
     def merge(self, accumulated: Words, arriving: Words, hop: Hop) -> Words:

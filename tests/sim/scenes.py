@@ -12,7 +12,7 @@ import simpy
 from netfold.homomorphic.message import Merged, Message
 from netfold.sim.collectives.collective import Collective, OperationKey
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Job, losses
+from netfold.sim.engine.interface import Job, Rule, losses
 from netfold.sim.errors import ScenarioError
 from netfold.sim.network.fabric import Fabric
 from netfold.sim.plan.plan import JobPlan, VariantPlan
@@ -109,9 +109,17 @@ def small_star(hosts: int) -> Network:
 class Exchanged:
     """What every worker got, `received[worker][operation]`, and when the last one had it."""
 
-    def __init__(self, network: Network, start: Started, loss: float = 0.0, seed: int = 1) -> None:
+    def __init__(
+        self,
+        network: Network,
+        start: Started,
+        loss: float = 0.0,
+        seed: int = 1,
+        rules: Sequence[Rule] | None = None,
+    ) -> None:
         self.environment = simpy.Environment()
-        self.engine = Engine(network, seed, losses([loss] * len(network.link_names)))
+        lossy = losses([loss] * len(network.link_names))
+        self.engine = Engine(network, seed, lossy if rules is None else rules)
         self.collective = start(self.environment, Fabric(self.environment, self.engine))
         self.received: list[list[tuple[Merged, ...]]] = []
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import simpy
 
-from netfold.homomorphic.merge import HostHop, join_host, split_host
+from netfold.homomorphic.merge import HostHop, join_host, merge_all, split_host
 from netfold.homomorphic.message import Merged, Message, Words
 from netfold.sim.collectives.host_messages import HostCollective, MessageExchange, of_no_worker
 
@@ -40,6 +40,8 @@ class Ring(HostCollective):
             received = yield from self.receive(worker, operation, step)
             index = (worker - step - 1) % n
             sending = yield from self._merged(worker, operation, step, received, own[index])
+        if n - len(finished.absent) == 1:  # codes become lanes even if there is nothing to add
+            sending = merge_all(operation.message.merge, [sending], table=operation.message.table)
         parts = {following: finished.deduplicated(following, sending)}
         for step in range(n - 1, 2 * (n - 1)):  # all-gather
             self.send(worker, following, operation, step, sending)

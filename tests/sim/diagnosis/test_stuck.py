@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from netfold.homomorphic.message import Merge, Message
 from netfold.sim.checks import Finding
-from netfold.sim.commands.main import app
 from netfold.sim.collectives.collective import OperationKey
+from netfold.sim.commands.main import app
 from netfold.sim.diagnosis.report import StuckError
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Scaled, Segment, losses
