@@ -72,8 +72,25 @@ class ChunkedSection(HostSection):
     """Keys of collectives whose hosts pass on messages chunk by chunk."""
 
     chunk: Chunk = SIZE.parse("64KiB")
-    """Most payload that a host receives before it merges or forwards. The default takes about a round trip at
+    """Payload that a host receives before it merges or forwards it. The default takes about a round trip at
     100 Gbps: smaller chunks wait less at each host, but cost more headers and acknowledgements."""
+
+    @property
+    def chunk_words(self) -> int:
+        """Words of a chunk."""
+        return self.chunk // 4
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """A warning if a connection cannot send a chunk while the one before is on its way."""
+        packets = -(-self.chunk_words // frame_of(self.frame).elements)
+        if 2 * packets <= self.window:
+            return ()
+        return (
+            f"a chunk of {SIZE.format(self.chunk)} is {packets} packets, more than half of a window of "
+            f"{self.window}: a connection waits for the delivery of every chunk; use a smaller "
+            "collective.chunk, or a larger collective.window",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,13 +174,19 @@ class Schedule:
 
     def pace(self, network: Network, nodes: Sequence[int], seed: int, job: int, frame: Frame) -> Pace:
         """Closed form for dense words: hops one after the other, each with one chunk."""
-        steps = self.steps(len(nodes))
-        traffic = traffic_of(network, nodes, steps.pairs, partial(host_route, seed, job))
-        busiest = busiest_link(network, traffic.load)
-        packet_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
-        on_the_wire = words_per_s(frame, busiest.rate_bps / busiest.streams)
-        latency_ps = (steps.trips or steps.hops) * one_way_ps(network, traffic, packet_bytes)
-        return Pace(on_the_wire * steps.chunks / steps.hops, latency_ps, busiest)
+        return pace_of(network, nodes, self.steps(len(nodes)), partial(host_route, seed, job), frame)
+
+
+def pace_of(
+    network: Network, nodes: Sequence[int], steps: Steps, route_of: Callable[[int], int], frame: Frame
+) -> Pace:
+    """Closed form of a schedule for dense words on an idle network."""
+    traffic = traffic_of(network, nodes, steps.pairs, route_of)
+    busiest = busiest_link(network, traffic.load)
+    packet_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
+    on_the_wire = words_per_s(frame, busiest.rate_bps / busiest.streams)
+    latency_ps = (steps.trips or steps.hops) * one_way_ps(network, traffic, packet_bytes)
+    return Pace(on_the_wire * steps.chunks / steps.hops, latency_ps, busiest)
 
 
 def traffic_of(

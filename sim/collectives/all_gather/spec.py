@@ -37,8 +37,8 @@ SCHEDULE = Schedule(KIND, _steps)
 
 
 def _resolve(section: AllGatherSection, job: JobContext) -> Resolved:
-    make_plan = partial(ChunkedPlan, chunk_words=section.chunk // 4)
-    return SCHEDULE.resolve_on(section, job, job.nodes, make_plan)
+    make_plan = partial(ChunkedPlan, chunk_words=section.chunk_words)
+    return SCHEDULE.resolve_on(section, job, job.nodes, make_plan)._replace(warnings=section.warnings)
 
 
 def _start(plan: ChunkedPlan, context: RunContext) -> Collective:

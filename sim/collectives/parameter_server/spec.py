@@ -67,8 +67,9 @@ def steps_of(workers: int, servers: int) -> Steps:
 def _resolve(section: ParameterServerSection, job: JobContext) -> Resolved:
     owners, nodes = _places(section, job)
     schedule = Schedule(KIND, partial(steps_of, servers=section.servers))
-    make_plan = partial(ServerPlan, chunk_words=section.chunk // 4, servers=nodes, owners=owners)
-    return schedule.resolve_on(section, job, (*job.nodes, *nodes), make_plan)
+    make_plan = partial(ServerPlan, chunk_words=section.chunk_words, servers=nodes, owners=owners)
+    found = schedule.resolve_on(section, job, (*job.nodes, *nodes), make_plan)
+    return found._replace(warnings=section.warnings)
 
 
 def _places(section: ParameterServerSection, job: JobContext) -> tuple[tuple[int, ...], tuple[int, ...]]:
