@@ -139,8 +139,9 @@ def combine(
 ) -> Merged:
     """Merge two (partial) aggregates. Neither is changed; with `in_place` the first may be overwritten.
 
-    `merge` is the codec's function for HOST. `key` decides SIGN's random bits; `table` is TABLE_ADD's. Packed codes (uint32) become int32 lanes; lanes
-    are added directly, so partial aggregates of TABLE_ADD combine too.
+    `merge` is the codec's function for HOST. `key` decides SIGN's random bits; `table` is TABLE_ADD's. Packed
+    codes (uint32) become int32 lanes; lanes are added directly, so partial aggregates of TABLE_ADD combine
+    too.
 
     Raises
     ------

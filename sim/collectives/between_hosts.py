@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, ClassVar, NamedTuple
 
-from pydantic import Field
+from pydantic import AfterValidator
 
 from netfold.homomorphic.carrier import Carrier
 from netfold.homomorphic.kernels import purposes
@@ -21,6 +21,7 @@ from netfold.sim.collectives.codec_fit import check_workers, fitted
 from netfold.sim.collectives.spec import CollectiveSection, JobContext, Resolved
 from netfold.sim.collectives.timeouts import check_timeout
 from netfold.sim.engine.interface import BACKOFF_MAX, Frame
+from netfold.sim.errors import shown
 from netfold.sim.keys.fields import Count, Size, Time
 from netfold.sim.keys.frame import HostFrame
 from netfold.sim.plan.collective import CollectivePlan
@@ -39,7 +40,15 @@ from netfold.sim.units import PS_PER_S, SIZE, TIME
 from netfold.sim.workload.device import Device, memory_bps
 from netfold.topologies.routing import Network, path
 
-Chunk = Annotated[Size, Field(ge=4)]
+
+def _holds_a_word(value: int) -> int:
+    if value < WORD_BYTES:
+        raise ValueError(f"must be at least {WORD_BYTES}B, found {shown(SIZE.format(value))}")
+    return value
+
+
+Chunk = Annotated[Size, AfterValidator(_holds_a_word)]
+WORD_BYTES = 4
 TIMEOUT_PS = TIME.parse("1ms")
 _HELD_BYTES = 12  # per element: chunks in flight and joined, of all workers together
 _SAMPLE_BYTES = 10**9
@@ -54,7 +63,7 @@ class HostSection(CollectiveSection):
     frame: HostFrame = "roce-1024"
     """Packet format: protocol and payload bytes, or a custom one such as {words: 256, overhead: 82B}."""
     window: Count = 512
-    """Packets a worker may have outstanding."""
+    """Packets a host may have outstanding to another host."""
     timeout: Time | None = None
     """Retransmission timeout; by default 1ms, or twice the round trip of a full window if that is longer."""
     ack_every: Count = 16
@@ -78,7 +87,7 @@ class ChunkedSection(HostSection):
     @property
     def chunk_words(self) -> int:
         """Words of a chunk."""
-        return self.chunk // 4
+        return self.chunk // WORD_BYTES
 
     @property
     def warnings(self) -> tuple[str, ...]:

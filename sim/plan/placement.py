@@ -18,6 +18,7 @@ class Placed(NamedTuple):
     noun: str
     count_key: str
     placement_key: str
+    remedy: str = ""  # besides fewer of them and a larger topology
 
 
 WORKERS = Placed("worker", "workers.count", "workers.placement")
@@ -67,12 +68,12 @@ class HostAllocation:
         free = [host for host in order if host not in self._taken]
         if count > len(free):
             others = "earlier jobs" if what is WORKERS else "workers and other servers"
+            remedies = [f"at most {len(free)} {what.noun}s"] if free else []
+            remedies += ["a larger topology", *([what.remedy] if what.remedy else [])]
             raise location.job_error(
                 what.count_key,
                 f"cannot place {count} {what.noun}s on the {len(free)} hosts that {others} leave free",
-                f"use at most {len(free)} {what.noun}s or a larger topology"
-                if free
-                else "use a larger topology",
+                f"use {' or '.join(remedies)}",
             )
         return free[:count]
 

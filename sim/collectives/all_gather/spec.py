@@ -1,4 +1,4 @@
-"""All-gather round a ring: its keys and the numbers of its schedule.
+"""All-gather round a ring (Chan et al., 2007): its keys and the numbers of its schedule.
 
 Every worker receives the messages of the n − 1 others over its own link. On an idle network and with
 messages that are longer than a hop takes, every link is busy all the time: M words each take

@@ -1,4 +1,4 @@
-"""Parameter servers: their keys, where they run, and the numbers of their schedule.
+"""Parameter servers (Li et al., OSDI 2014): their keys, where they run, and the numbers of their schedule.
 
 With n workers and N servers, a server's link receives 1/N of the words of all workers (push) and sends each
 of them 1/N of the result (pull). Both directions are busy at the same time, chunk by chunk. So on an idle
@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from netfold.sim.collectives.collective import Collective, RunContext
 
 KIND = "parameter_server"
-BESIDE = "beside_workers"
-_SERVERS = Placed("server", "collective.servers", "collective.placement")
-_POLICIES = ("pack", "spread", BESIDE)
+_POLICIES = ("pack", "spread", "beside_workers")
+_SERVERS = Placed(
+    "server", "collective.servers", "collective.placement", "collective.placement: beside_workers"
+)
 
 
 def _check_placement(value: object) -> object:

@@ -109,13 +109,13 @@ def test_a_damaged_packet_on_the_ring_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     receive, struck = HostCollective.receive, list[int]()
-    np.uint32(1 if how == "cascade" else 1 << 22)  # of a value: lower ones may be rounded away
+    bit = np.uint32(1 if how == "cascade" else 1 << 22)  # of a value: lower ones may be rounded away
 
     def damaged(self: HostCollective, worker: int, operation: Any, step: int) -> Any:
         words = yield from receive(self, worker, operation, step)
         if worker == 2 and words.size and not struck:
             struck.append(step)
-            words[-1] ^= np.uint32(1)
+            words[-1] ^= bit
         return words
 
     monkeypatch.setattr(HostCollective, "receive", damaged)
