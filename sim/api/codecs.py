@@ -158,4 +158,5 @@ def fold(codec: Codec | str, gradients: Sequence[ArrayLike] | NDArray[Any], *, s
         found = ", ".join(str(row.shape) for row in rows) or "none"
         raise DataError(f"the gradients have the shapes {found}", "give each worker a row, all of one length")
     encoders = [codec.worker(rank, len(rows), seed) for rank in range(len(rows))]
-    return fold_encoders(encoders, rows, Round(0, 0, len(rows), seed))
+    server = codec.server(len(rows), seed)
+    return fold_encoders(encoders, rows, Round(0, 0, len(rows), seed), server=server)
