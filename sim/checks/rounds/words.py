@@ -30,8 +30,10 @@ def check_message(
     merge = sent[0].merge
     if merge is Merge.GATHER:
         for result in results:
-            if result.merged.parts:  # else a server answered: `hosts.py` compares that
+            if result.merged.parts:
                 _check_gathered(place, sent, result)
+            else:  # a server answered: `hosts.py` compares that
+                tallies.is_integer = False
     elif merge is Merge.FLOAT_ADD:
         check_floats(place, [message.words for message in sent], results)
         tallies.float_words += len(received) * sent[0].words.size
