@@ -298,7 +298,7 @@ def test_absent_workers_add_nothing_and_are_named(name: str, merge: Merge, absen
 def test_all_of_it_survives_loss_duplicates_and_reordering(data: st.DataObject) -> None:
     workers = data.draw(st.integers(1, 9), label="workers")
     name = data.draw(st.sampled_from(NAMES), label="collective")
-    kinds = (*INTEGER_MERGES, Merge.HOST) if name == "ring" else (*INTEGER_MERGES, Merge.HOST, Merge.GATHER)
+    kinds = [merge for merge in Merge if name != "ring" or merge is not Merge.GATHER]
     operations = data.draw(
         st.lists(
             st.lists(st.tuples(st.sampled_from(kinds), st.integers(0, 70)), min_size=1, max_size=3),
@@ -337,21 +337,50 @@ def test_all_of_it_survives_loss_duplicates_and_reordering(data: st.DataObject) 
 
 
 def _messages(merge: Merge, workers: int, size: int, seed: int) -> list[Message]:
-    if merge in INTEGER_MERGES:
-        return [Message(words_of(merge, size, 100 * seed + rank), merge, "x") for rank in range(workers)]
+    if merge not in (Merge.HOST, Merge.GATHER):
+        table = TABLE if merge is Merge.TABLE_ADD else None
+        return [
+            Message(words_of(merge, size, 100 * seed + rank), merge, "x", table=table)
+            for rank in range(workers)
+        ]
     lists = lists_of([size * (rank % 3) for rank in range(workers)], seed)
     host_merge = Union(ELEMENTS) if merge is Merge.HOST else None
     return [Message(words, merge, "x", host_merge=host_merge) for words in lists]
 
 
 def _assert_right(column: Sequence[Message], merged: Merged) -> None:
-    if column[0].merge is Merge.GATHER:
-        assert [part.tobytes() for part in merged.parts] == [one.words.tobytes() for one in column]
-    elif column[0].merge is Merge.HOST:
-        union = set().union(*(from_list(one.words) for one in column))
-        assert sorted(union) == sorted(from_list(merged.words))
-    else:
-        assert right_merge(column).words == merged.words.tolist()
+    words = [one.words for one in column]
+    match column[0].merge:
+        case Merge.GATHER:
+            assert [part.tobytes() for part in merged.parts] == [one.tobytes() for one in words]
+        case Merge.HOST:
+            union = set().union(*map(from_list, words))
+            assert sorted(union) == sorted(from_list(merged.words))
+        case Merge.FLOAT_ADD:
+            doubles = np.array(words, np.float64)
+            allowed = len(words) * 2.0**-24 * np.abs(doubles).sum(axis=0)
+            assert np.all(np.abs(merged.words - doubles.sum(axis=0)) <= allowed)
+        case Merge.SIGN:  # every bit is some worker's
+            assert np.all(merged.words & ~np.bitwise_or.reduce(words) == 0)
+            assert np.all(~merged.words & np.bitwise_and.reduce(words) == 0)
+        case _:
+            assert right_merge(column).words == merged.words.tolist()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_kept_of_messages_that_all_have(name: str) -> None:
+    workers = 4
+    columns = [_messages(merge, workers, 40, 1) for merge in (Merge.ADD, Merge.HOST, Merge.SIGN)]
+    columns += [_messages(Merge.GATHER, workers, 40, 1)] if name != "ring" else []
+    done = Exchanged(small_star(workers + SERVERS), carriers(workers)[name])
+    done.run([[tuple(column[rank] for column in columns)] * 2 for rank in range(workers)])
+
+    found: Any = done.collective
+    assert set(found.merge_orders(0, 0)) == {(0, 1), (1, 1)}
+    assert found.merge_orders(0, 0) == {}
+    for kept in ("_open", "_orders", "_arrivals", "_inboxes"):
+        assert not getattr(found, kept, {}), kept
+    assert found.share() == 0.0
 
 
 def test_buckets_in_flight_at_the_same_time_are_not_mixed_up() -> None:
