@@ -166,7 +166,7 @@ class Schedule:
             settled={"timeout": TIME.format(timeout_ps)},
             ack_every=section.ack_every,
         )
-        carrier = _carrier(network, traffic, frame, job.device, steps)
+        carrier = carrier_of(network, traffic, frame, job.device, steps)
         return Resolved(plan, fitted(job.codec, carrier))
 
     def _check(self, section: HostSection, job: JobContext) -> None:
@@ -210,7 +210,7 @@ def traffic_of(
     return Traffic(tuple(paths), Counter(link for worker_path in paths for link in worker_path.there))
 
 
-def _carrier(network: Network, traffic: Traffic, frame: Frame, device: Device, steps: Steps) -> Carrier:
+def carrier_of(network: Network, traffic: Traffic, frame: Frame, device: Device, steps: Steps) -> Carrier:
     """The network as codecs that choose by it see it."""
     packet_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
     links = [(link, count) for link, count in traffic.load.items() if count]

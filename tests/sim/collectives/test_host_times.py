@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from netfold.homomorphic.carrier import MessageSize
 from netfold.homomorphic.message import Merge, Message
 from netfold.sim.collectives.all_gather.spec import SCHEDULE as ALL_GATHER
-from netfold.sim.collectives.between_hosts import pace_of
+from netfold.sim.collectives.between_hosts import carrier_of, pace_of, traffic_of
 from netfold.sim.collectives.parameter_server.spec import steps_of
 from netfold.sim.collectives.ring.spec import SCHEDULE as RING
-from netfold.sim.workload.device import FixedDevice
+from netfold.sim.workload.device import FixedDevice, NoDevice
 from tests.sim.exchanges import FRAME, gathering, messages_of, ring, serving
 from tests.sim.scenes import BYTE_PS, LINK, Exchanged, Started, small_star
 
@@ -152,3 +153,23 @@ def test_servers_beside_workers_share_their_links() -> None:
 
     # Beside a worker, n − 1 messages instead of n pass the server's link in each direction.
     assert beside == pytest.approx(own * (workers - 1) / workers, rel=0.03)
+
+
+@pytest.mark.parametrize("packets", [1, 4000])
+@pytest.mark.parametrize("name", ["all_gather", "one", "beside"])
+def test_codecs_that_choose_by_time_are_told_about_what_it_takes(name: str, packets: int) -> None:
+    workers, words = 4, packets * FRAME.elements
+    steps, servers, start = {
+        "all_gather": (ALL_GATHER.steps(workers), [], gathering(workers, chunk_words=50 * FRAME.elements)),
+        "one": (steps_of(workers, 1), [4], serving(workers, 1, chunk_words=50 * FRAME.elements)),
+        "beside": (
+            steps_of(workers, workers),
+            [0, 1, 2, 3],
+            serving(workers, workers, beside=True, chunk_words=50 * FRAME.elements),
+        ),
+    }[name]
+    traffic = traffic_of(small_star(5), [*range(workers), *servers], steps.pairs, lambda party: 0)
+    carrier = carrier_of(small_star(5), traffic, FRAME, NoDevice(), steps)
+
+    found = time_ps(start, workers, packets, 5)
+    assert carrier.time_ps([MessageSize(words)]) == pytest.approx(found, rel=0.08)
