@@ -41,6 +41,7 @@ from netfold.homomorphic.message import (
     Merged,
     Message,
     Words,
+    Work,
     check_lanes,
 )
 from netfold.homomorphic.round import Round, Step, StepFact
@@ -143,7 +144,14 @@ class Server(ABC):
 
     @abstractmethod
     def merge(self, parts: Sequence[Words], request: Request) -> Words:
-        """The answer to GATHER messages, `parts[worker]`; every worker receives it as `Merged.words`."""
+        """The answer to GATHER messages, `parts[worker]`; every worker receives it as `Merged.words`.
+
+        Its state is per bucket: servers may share the buckets between them. The parts are not changed.
+        """
+
+    def work(self, parts: Sequence[Words], answer: Words) -> Work:
+        """The work of one call of `merge`, charged where it runs: by default one pass over the words."""
+        return Work(sum(part.nbytes for part in parts), answer.nbytes)
 
     def state(self) -> State:
         """As `Encoder.state`."""

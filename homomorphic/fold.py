@@ -11,7 +11,7 @@ from itertools import count
 
 import numpy as np
 
-from netfold.homomorphic.codec import Decoded, Encoder, advance
+from netfold.homomorphic.codec import Decoded, Encoder, Request, Server, advance
 from netfold.homomorphic.contract import checked
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.merge import combine, merge_all
@@ -53,10 +53,12 @@ def fold(
     gradients: Sequence[Gradient],
     round: Round,
     order: Order | None = None,
+    server: Server | None = None,
 ) -> Folded:
     """Aggregate one bucket; merge the workers' messages in `order` (default: by rank).
 
-    An order is a sequence of ranks, or of orders that are merged first: [[0, 1], [2, 3]] is a tree.
+    An order is a sequence of ranks, or of orders that are merged first: [[0, 1], [2, 3]] is a tree. A codec's
+    `server` answers its GATHER messages; it lives as long as the encoders.
 
     Raises
     ------
@@ -87,11 +89,15 @@ def fold(
             folded.results.extend(one for one in sent if isinstance(one, Decoded))
             return folded
         check_lock_step(sent)
-        key = mix_plain(round.seed, round.step, round.bucket, len(folded.messages))
+        number = len(folded.messages)
+        key = mix_plain(round.seed, round.step, round.bucket, number)
         folded.messages.append(operation)
         answers = tuple(
-            _merged([messages[part] for messages in operation], order, mix_plain(key, part))
-            for part in range(len(operation[0]))
+            answered(server, [messages[part].words for messages in operation], request)
+            if server is not None and message.merge is Merge.GATHER
+            else merged([messages[part] for messages in operation], order, mix_plain(key, part))
+            for part, message in enumerate(operation[0])
+            for request in [Request(round.step, round.bucket, number, message.label)]
         )
 
 
@@ -146,35 +152,40 @@ def _ranks(order: Order) -> Iterator[int]:
             yield from _ranks(one)
 
 
-def _merged(messages: Sequence[Message], order: Order, key: int) -> Merged:
+def answered(server: Server, parts: Sequence[Words], request: Request) -> Merged:
+    """A server's answer to the messages of all workers."""
+    return Merged(server.merge(parts, request), len(parts))
+
+
+def merged(messages: Sequence[Message], order: Order, key: int = 0) -> Merged:
     """Merge one message of every worker in this order."""
     first = messages[0]
     if first.merge is Merge.GATHER:
         parts = tuple(message.words for message in messages)
         return Merged(first.words[:0], len(messages), parts=parts)
-    merged = _merged_in(order, messages, key, count(1))
+    found = _merged_in(order, messages, key, count(1))
     if first.floats is not None:
-        return _with_floats([messages[rank] for rank in _ranks(order)], merged.words)
-    return merged
+        return _with_floats([messages[rank] for rank in _ranks(order)], found.words)
+    return found
 
 
 def _merged_in(order: Order, messages: Sequence[Message], key: int, merges: Iterator[int]) -> Merged:
     """Merge messages in an order; every merge has a number of its own."""
     first = messages[0]
-    merged: Merged | None = None
+    found: Merged | None = None
     for one in order:
         if isinstance(one, int):
-            words = merge_all(first.merge, [messages[one].words], key, first.table, first.lane_bits)
+            words = merge_all(first.merged_by, [messages[one].words], key, first.table, first.lane_bits)
             part = Merged(words, 1)
         else:
             part = _merged_in(one, messages, key, merges)
-        if merged is None:
-            merged = part
+        if found is None:
+            found = part
         else:
             own = mix_plain(key, next(merges))
-            merged = combine(first.merge, merged, part, own, first.table, True, first.lane_bits)
-    assert merged is not None, "an order names at least one rank"
-    return merged
+            found = combine(first.merged_by, found, part, own, first.table, True, first.lane_bits)
+    assert found is not None, "an order names at least one rank"
+    return found
 
 
 def _with_floats(messages: Sequence[Message], words: Words) -> Merged:

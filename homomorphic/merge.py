@@ -11,7 +11,7 @@ Lanes of 4 bits are counters that a wrapping adder of 32 bits adds: one that ove
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,8 @@ from netfold.homomorphic.kernels.keyed import Integer, mix_plain, splitmix64
 from netfold.homomorphic.message import (
     CODE_BITS,
     WORD_BITS,
+    Hop,
+    HostMerge,
     Merge,
     Merged,
     Words,
@@ -166,7 +168,7 @@ def lanes_of(words: Words, lane_bits: int) -> NDArray[Any]:
 
 
 def combine(
-    merge: Merge,
+    merge: Merge | HostMerge,
     accumulated: Merged,
     arriving: Merged,
     key: int = 0,
@@ -176,16 +178,18 @@ def combine(
 ) -> Merged:
     """Merge two (partial) aggregates. Neither is changed; with `in_place` the first may be overwritten.
 
-    `key` decides SIGN's random bits; `table` is TABLE_ADD's, and `lane_bits` the width of the lanes of sums.
-    Packed codes (uint32) become packed lanes (int32); lanes are added directly, so partial aggregates of
-    TABLE_ADD combine too.
+    `merge` is the codec's function for HOST. `key` decides SIGN's random bits; `table` is TABLE_ADD's, and
+    `lane_bits` the width of the lanes of sums. Packed codes (uint32) become packed lanes (int32); lanes are
+    added directly, so partial aggregates of TABLE_ADD combine too.
 
     Raises
     ------
     ValueError
-        The words cannot be merged this way: wrong type, unequal length, no table, lanes of another width than
-        there are, or GATHER.
+        The words cannot be merged this way: wrong type, unequal length, no table or function, lanes of
+        another width than there are, or GATHER.
     """
+    if not isinstance(merge, Merge):
+        return _host_combined(merge, accumulated, arriving, key)
     check_lanes(merge, lane_bits)
     accumulator = _operand(merge, accumulated.words, table, lane_bits)
     if not in_place and accumulator is accumulated.words:
@@ -196,7 +200,7 @@ def combine(
 
 
 def merge_all(
-    merge: Merge,
+    merge: Merge | HostMerge,
     parts: Sequence[Words],
     key: int = 0,
     table: NDArray[np.int32] | None = None,
@@ -211,6 +215,9 @@ def merge_all(
     """
     if not parts:
         raise ValueError("nothing to merge: give the words of at least one worker")
+    if not isinstance(merge, Merge):
+        ranks = range(1, len(parts))
+        return replay(merge, parts, [[HostHop(0, rank, mix_plain(key, rank)) for rank in ranks]]).copy()
     check_lanes(merge, lane_bits)
     accumulator = _operand(merge, parts[0], table, lane_bits).copy()
     for workers, part in enumerate(parts[1:], start=1):
@@ -219,7 +226,63 @@ def merge_all(
     return accumulator
 
 
-def _operand(merge: Merge, words: Words, table: NDArray[np.int32] | None, lane_bits: int) -> Words:
+class HostHop(NamedTuple):
+    """One host merge among the workers of a message: what `into` holds takes in what `taken` holds."""
+
+    into: int
+    taken: int
+    key: int  # for keyed random draws
+
+
+def replay(merge: HostMerge, parts: Sequence[Words], order: Sequence[Sequence[HostHop]]) -> Words:
+    """Merge the words of all workers hop by hop: `order[i]` are the hops of part i, in their order.
+
+    A message in one part is neither divided nor joined.
+
+    Raises
+    ------
+    ValueError
+        A hop, or the end, finds a worker merged twice or not at all; or the codec's words are not uint32.
+    """
+    pieces = [split_host(merge, words, len(order)) for words in parts]
+    merged = []
+    for index, hops in enumerate(order):
+        held = {rank: Merged(own[index], 1) for rank, own in enumerate(pieces)}
+        for hop in hops:
+            if hop.into == hop.taken or not {hop.into, hop.taken} <= held.keys():
+                raise ValueError(f"part {index} merges worker {hop.taken} into {hop.into} out of order")
+            held[hop.into] = combine(merge, held[hop.into], held.pop(hop.taken), hop.key)
+        if len(held) != 1:
+            raise ValueError(f"part {index} leaves out workers: {len(held)} were not merged with each other")
+        merged.append(held.popitem()[1].words)
+    return join_host(merge, merged)
+
+
+def split_host(merge: HostMerge, words: Words, count: int) -> list[Words]:
+    """A worker's words as `count` parts of a host merge; one part is the whole message."""
+    if count == 1:
+        return [words]
+    parts = merge.split(words, count)
+    if len(parts) != count:
+        raise ValueError(f"{type(merge).__name__}.split makes {len(parts)} parts, asked for {count}")
+    return parts
+
+
+def join_host(merge: HostMerge, parts: Sequence[Words]) -> Words:
+    """The words of a whole message; one part is the whole message."""
+    return parts[0] if len(parts) == 1 else _operand(Merge.HOST, merge.join(parts))
+
+
+def _host_combined(merge: HostMerge, accumulated: Merged, arriving: Merged, key: int) -> Merged:
+    hop = Hop(accumulated.workers, arriving.workers, key)
+    one, other = (_operand(Merge.HOST, merged.words) for merged in (accumulated, arriving))
+    words = _operand(Merge.HOST, merge.merge(one, other, hop))
+    return Merged(words, accumulated.workers + arriving.workers)
+
+
+def _operand(
+    merge: Merge, words: Words, table: NDArray[np.int32] | None = None, lane_bits: int = WORD_BITS
+) -> Words:
     """Check the type of words and turn packed codes into lanes."""
     if merge is Merge.GATHER:
         raise ValueError(
@@ -246,6 +309,8 @@ def _merge_into(
             f"{merge.value} merges equal lengths, found {accumulator.size} and {words.size} words"
         )
     match merge:
+        case Merge.HOST:
+            raise ValueError("host merges need the codec's function: give Message.host_merge")
         case Merge.OR:
             or_words(accumulator.view(np.int32), words.view(np.int32))
         case Merge.MAX:

@@ -166,6 +166,11 @@ class Message:
         return self.absent_words > 0 or (self.merge is Merge.GATHER and self.words.size == 0)
 
     @property
+    def merged_by(self) -> Merge | HostMerge:
+        """What merges two such messages: the function of a HOST message, or the merge."""
+        return self.merge if self.host_merge is None else self.host_merge
+
+    @property
     def size(self) -> int:
         """Words of the message, or of those of the others where its worker is absent."""
         return self.absent_words or int(self.words.size)

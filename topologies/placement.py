@@ -12,8 +12,10 @@ from netfold.spelling import closest
 from netfold.topologies.graph import TopologyError, check_counts, hosts, racks, switches, where
 
 
-def place_workers(graph: nx.Graph, count: int, policy: str | Sequence[str]) -> list[str]:
-    """Host of each worker, in order of worker index.
+def place_workers(
+    graph: nx.Graph, count: int, policy: str | Sequence[str], noun: str = "worker"
+) -> list[str]:
+    """Host of each worker, in order of worker index; errors call a worker `noun`.
 
     A rack is a switch and the hosts on it. The policies are
 
@@ -28,12 +30,12 @@ def place_workers(graph: nx.Graph, count: int, policy: str | Sequence[str]) -> l
     """
     check_counts("place_workers", count=count)
     if not isinstance(policy, str):
-        return _check_named(graph, count, policy)
+        return _check_named(graph, count, policy, noun)
     available = len(hosts(graph))
     if count > available:
         raise TopologyError(
-            f"{where(graph)}cannot place {count} workers on {available} hosts, one a host; "
-            f"use at most {available} workers or a larger topology"
+            f"{where(graph)}cannot place {count} {noun}s on {available} hosts, one a host; "
+            f"use at most {available} {noun}s or a larger topology"
         )
     members = racks(graph).values()
     if policy == "pack":
@@ -79,17 +81,17 @@ def place_aggregators(
     return sorted(candidates, key=lambda name: hops_total[name])
 
 
-def _check_named(graph: nx.Graph, count: int, names: Sequence[str]) -> list[str]:
+def _check_named(graph: nx.Graph, count: int, names: Sequence[str], noun: str) -> list[str]:
     if len(names) != count:
         raise TopologyError(
-            f"{where(graph)}{count} workers need as many host names, found {len(names)}; "
-            "name exactly one a worker"
+            f"{where(graph)}{count} {noun}s need as many host names, found {len(names)}; "
+            f"name exactly one a {noun}"
         )
     _check_known(graph, names)
     for name, uses in Counter(names).items():
         if uses > 1:
             raise TopologyError(
-                f"{where(graph)}host {name!r} is named for {uses} workers; a host takes one, so name another"
+                f"{where(graph)}host {name!r} is named for {uses} {noun}s; a host takes one, so name another"
             )
     return list(names)
 

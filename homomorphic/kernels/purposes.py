@@ -19,6 +19,8 @@ SERVER_RESULT = 17
 # After a scenario's seed: all other draws.
 RING_MERGE = 6  # bits that survive a SIGN merge on a ring
 SIGN_MERGE = 13  # and on a switch
+SERVER_MERGE = 24  # and at a parameter server
+GATHERED_MERGE = 25  # and of messages that every worker has gathered
 RING_ROUTE = 7  # path of a worker's flow among equal paths
 SWITCH_ROUTE = 8  # path between a worker and its switch
 JITTER = 9  # extra wait of a retransmitted unit

@@ -196,4 +196,5 @@ def fold(
         raise DataError(f"the gradients have the shapes {found}", "give each worker a row, all of one length")
     tensors = () if shapes is None else read_shapes(shapes, elements=rows[0].size)
     encoders = [codec.worker(rank, len(rows), seed) for rank in range(len(rows))]
-    return fold_encoders(encoders, rows, Round(0, 0, len(rows), seed, tensors=tensors))
+    server = codec.server(len(rows), seed)
+    return fold_encoders(encoders, rows, Round(0, 0, len(rows), seed, tensors=tensors), server=server)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from netfold.homomorphic.bounds import FLOAT_MAX, PART_ELEMENTS
 from netfold.homomorphic.codec import Codec, Promise
-from netfold.homomorphic.message import ORDER_FREE
+from netfold.homomorphic.message import ORDER_FREE, Merge
 from netfold.homomorphic.oracle.promises import largest_bias
 from netfold.homomorphic.round import NoteKind
 from netfold.sim.checks.finding import Counters, Ending, Finding, recorded
@@ -19,6 +19,7 @@ from netfold.sim.plan.warnings import clipped_sums
 from netfold.sim.report.words import MISSED_FORECASTS, REDONE
 from netfold.sim.results.records import CheckRecord, LinkRecord, RoundRecord
 
+_AT_HOSTS = {Merge.GATHER, Merge.HOST}  # merges whose results hosts make or pass on
 ADDITIONS = "(n − 1) · 2⁻²⁴ · Σ|x|"  # the largest error of n − 1 float32 additions
 _NOT_AT_ONCE = (
     (NoteKind.REDO, REDONE),
@@ -42,6 +43,8 @@ def check_job(
         "replicas_agree": lambda: replicas_agree(journal),
         "nothing_lost": lambda: nothing_lost(job, journal, links),
     }
+    if job.codec.merges & _AT_HOSTS:
+        checks["hosts_merge_right"] = lambda: hosts_merge_right(journal)
     if ending.verdict == "pass":
         checks["nothing_leaked"] = lambda: nothing_leaked(ending)
     unfinished = {"nothing_lost"} | (set() if journal.rounds else {"decodes", "sum_is_right"})
@@ -163,7 +166,8 @@ def merges_are_exact(job: JobPlan, journal: Journal, points: Counters) -> Findin
     Counters of a sketch that saturated or stuck are allowed if parts of that round were sent again, as a tile
     with such a counter does not decode. Otherwise they are wrong.
     """
-    if not job.codec.merges & ORDER_FREE:
+    merges = job.codec.merges
+    if not merges & (ORDER_FREE | {Merge.GATHER}):
         return Finding(True, "no words were added as integers")
     places = list(zip(journal.rounds, journal.findings, strict=True))
     wrong = [
@@ -176,7 +180,9 @@ def merges_are_exact(job: JobPlan, journal: Journal, points: Counters) -> Findin
         place = f"step {record.step}, bucket {record.bucket}, {word}{clipped_sums(job, points)}"
         return Finding(False, f"{sum(count for *_, count in wrong)} merged words are wrong, first in {place}")
     what = "words" if all(findings.is_integer for findings in journal.findings) else "integer words"
-    detail = f"all merged {what} of {len(journal.rounds)} rounds equal their integer sums"
+    right = f"all merged {what} of {len(journal.rounds)} rounds equal their integer sums"
+    gathered = f"all gathered words of {len(journal.rounds)} rounds arrived as they were sent"
+    detail = right if merges & ORDER_FREE else gathered
     clipped = [(record, findings) for record, findings in places if findings.clipped_words]
     if clipped:
         record, findings = clipped[0]
@@ -238,6 +244,20 @@ def _signs_are_right(journal: Journal) -> Finding | None:
         return Finding(False, "; ".join(faults))
     words = f"all {signs.words} merged sign words"
     return Finding(True, f"{words} have only bits that workers sent, each worker's as often as is fair")
+
+
+def hosts_merge_right(journal: Journal) -> Finding:
+    """Host merges and server answers equal their replay bit for bit; every gathered message arrived."""
+    found = [findings.at_hosts for findings in journal.findings]
+    wrong = sum(one.wrong for one in found)
+    if not wrong:
+        words = sum(one.words for one in found)
+        return Finding(True, f"all {words} words that hosts merged or passed on equal their replay")
+    first = next(i for i, one in enumerate(found) if one.wrong)
+    place = f"step {journal.rounds[first].step}, bucket {journal.rounds[first].bucket}"
+    return Finding(
+        False, f"{wrong} words of hosts differ from their replay, first in {place}, {found[first].first}"
+    )
 
 
 def replicas_agree(journal: Journal) -> Finding:

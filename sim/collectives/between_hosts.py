@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from functools import partial
+from typing import Annotated, ClassVar, NamedTuple
+
+from pydantic import AfterValidator
 
 from netfold.homomorphic.carrier import Carrier
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.keyed import mix_plain
-from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.collectives.codec_fit import check_workers, fitted
 from netfold.sim.collectives.spec import CollectiveSection, JobContext, Resolved
 from netfold.sim.collectives.timeouts import check_timeout
 from netfold.sim.engine.interface import BACKOFF_MAX, Frame
-from netfold.sim.keys.fields import Count, Time
+from netfold.sim.errors import shown
+from netfold.sim.keys.fields import Count, Size, Time
 from netfold.sim.keys.frame import HostFrame
 from netfold.sim.plan.collective import CollectivePlan
 from netfold.sim.plan.frames import frame_of
@@ -33,10 +36,19 @@ from netfold.sim.plan.idle_network import (
     one_way_ps,
     words_per_s,
 )
-from netfold.sim.units import PS_PER_S, TIME
+from netfold.sim.units import PS_PER_S, SIZE, TIME
 from netfold.sim.workload.device import Device, memory_bps
 from netfold.topologies.routing import Network, path
 
+
+def _holds_a_word(value: int) -> int:
+    if value < WORD_BYTES:
+        raise ValueError(f"must be at least {WORD_BYTES}B, found {shown(SIZE.format(value))}")
+    return value
+
+
+Chunk = Annotated[Size, AfterValidator(_holds_a_word)]
+WORD_BYTES = 4
 TIMEOUT_PS = TIME.parse("1ms")
 _HELD_BYTES = 12  # per element: chunks in flight and joined, of all workers together
 _SAMPLE_BYTES = 10**9
@@ -45,13 +57,13 @@ _SAMPLE_BYTES = 10**9
 class HostSection(CollectiveSection):
     """Keys of every collective between hosts: how it sends its messages."""
 
-    recorded_always: ClassVar = ("frame", "window")
+    recorded_always: ClassVar[tuple[str, ...]] = ("frame", "window")
 
     kind: str
     frame: HostFrame = "roce-1024"
     """Packet format: protocol and payload bytes, or a custom one such as {words: 256, overhead: 82B}."""
     window: Count = 512
-    """Packets a worker may have outstanding."""
+    """Packets a host may have outstanding to another host."""
     timeout: Time | None = None
     """Retransmission timeout; by default 1ms, or twice the round trip of a full window if that is longer."""
     ack_every: Count = 16
@@ -65,13 +77,46 @@ class HostPlan(CollectivePlan):
     ack_every: int
 
 
+class ChunkedSection(HostSection):
+    """Keys of collectives whose hosts pass on messages chunk by chunk."""
+
+    chunk: Chunk = SIZE.parse("64KiB")
+    """Payload that a host receives before it merges or forwards it. The default takes about a round trip at
+    100 Gbps: smaller chunks wait less at each host, but cost more headers and acknowledgements."""
+
+    @property
+    def chunk_words(self) -> int:
+        """Words of a chunk."""
+        return self.chunk // WORD_BYTES
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """A warning if a connection cannot send a chunk while the one before is on its way."""
+        packets = -(-self.chunk_words // frame_of(self.frame).elements)
+        if 2 * packets <= self.window:
+            return ()
+        return (
+            f"a chunk of {SIZE.format(self.chunk)} is {packets} packets, more than half of a window of "
+            f"{self.window}: a connection waits for the delivery of every chunk; use a smaller "
+            "collective.chunk, or a larger collective.window",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChunkedPlan(HostPlan):
+    """A collective whose hosts pass on messages chunk by chunk."""
+
+    chunk_words: int
+
+
 class Steps(NamedTuple):
     """The numbers of a schedule for some number of workers."""
 
     pairs: Sequence[tuple[int, int]]  # (sender, receiver) of messages at the same time
-    hops: int  # chunks sent one after the other
+    hops: int  # chunks sent one after the other over the same links
     chunks: int  # parts that the words are divided into
     merges: int  # hops at which a chunk is merged
+    trips: int = 0  # paths that a word takes one after the other; 0: as many as hops
 
 
 @dataclass(frozen=True)
@@ -79,10 +124,7 @@ class Schedule:
     """A collective between hosts, as a plan needs it."""
 
     kind: str
-    name_in_errors: str  # in errors: "a ring"
-    refusal: str  # hint if it does not support the codec's merges
     steps: Callable[[int], Steps]  # for a number of workers
-    merges: frozenset[Merge] = MERGEABLE
 
     def resolve(self, section: HostSection, job: JobContext) -> Resolved:
         """The plan of a job's collective.
@@ -90,16 +132,30 @@ class Schedule:
         Raises
         ------
         ScenarioError
-            Unsupported merges, more workers than the codec supports, a window smaller than `ack_every`, a
-            timeout that is too short.
+            More workers than the codec supports, a window smaller than `ack_every`, a timeout that is too
+            short.
+        """
+        return self.resolve_on(section, job, job.nodes)
+
+    def resolve_on(
+        self,
+        section: HostSection,
+        job: JobContext,
+        nodes: Sequence[int],
+        make_plan: Callable[..., HostPlan] = HostPlan,
+    ) -> Resolved:
+        """As `resolve`, on the nodes of workers and servers, which the pairs of the schedule index.
+
+        `make_plan` takes the fields of a `HostPlan`.
         """
         self._check(section, job)
         network, frame = job.site.network, frame_of(section.frame)
-        traffic = self.traffic(network, job.nodes, job.location.scenario.seed, job.index)
+        steps, seed = self.steps(len(job.nodes)), job.location.scenario.seed
+        traffic = traffic_of(network, nodes, steps.pairs, partial(host_route, seed, job.index))
         trip_ps = full_window_trip_ps(network, traffic, Window(frame, section.window, frame.ack_bytes))
         timeout_ps = max(TIMEOUT_PS, 2 * trip_ps) if section.timeout is None else section.timeout
         check_timeout(job.location, "timeout", timeout_ps, trip_ps, "window")
-        plan = HostPlan(
+        plan = make_plan(
             kind=self.kind,
             frame=frame,
             window=section.window,
@@ -110,16 +166,13 @@ class Schedule:
             settled={"timeout": TIME.format(timeout_ps)},
             ack_every=section.ack_every,
         )
-        carrier = self._carrier(network, traffic, frame, job.device, len(job.hosts))
+        carrier = carrier_of(network, traffic, frame, job.device, steps)
         return Resolved(plan, fitted(job.codec, carrier))
 
     def _check(self, section: HostSection, job: JobContext) -> None:
-        """Check codec, workers and window, which need no network."""
-        location, codec = job.location, job.codec
-        if refused := sorted(merge.value for merge in codec.merges - self.merges):
-            needs = f"codec {codec.kind!r} needs {', '.join(refused)}, which {self.name_in_errors} cannot do"
-            raise location.job_error("codec", needs, self.refusal)
-        check_workers(location, codec, len(job.hosts), "wrap")
+        """Check workers and window, which need no network."""
+        location = job.location
+        check_workers(location, job.codec, len(job.hosts), "wrap")
         if section.window < section.ack_every:
             raise location.job_error(
                 "collective.window",
@@ -128,42 +181,50 @@ class Schedule:
                 f"use at least {section.ack_every}",
             )
 
-    def traffic(self, network: Network, nodes: Sequence[int], seed: int, job: int) -> Traffic:
-        """Paths of messages that workers send at the same time; acknowledgements delay no messages."""
-        paths = []
-        for sender, receiver in self.steps(len(nodes)).pairs:
-            source, target, route = nodes[sender], nodes[receiver], host_route(seed, job, sender)
-            there, back = path(network, source, target, route), path(network, target, source, route)
-            paths.append(WorkerPath(tuple(there), (), tuple(back)))
-        return Traffic(tuple(paths), Counter(link for worker_path in paths for link in worker_path.there))
-
     def pace(self, network: Network, nodes: Sequence[int], seed: int, job: int, frame: Frame) -> Pace:
         """Closed form for dense words: hops one after the other, each with one chunk."""
-        steps, traffic = self.steps(len(nodes)), self.traffic(network, nodes, seed, job)
-        busiest = busiest_link(network, traffic.load)
-        packet_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
-        on_the_wire = words_per_s(frame, busiest.rate_bps / busiest.streams)
-        latency_ps = steps.hops * one_way_ps(network, traffic, packet_bytes)
-        return Pace(on_the_wire * steps.chunks / steps.hops, latency_ps, busiest)
+        return pace_of(network, nodes, self.steps(len(nodes)), partial(host_route, seed, job), frame)
 
-    def _carrier(
-        self, network: Network, traffic: Traffic, frame: Frame, device: Device, workers: int
-    ) -> Carrier:
-        """The network as codecs that choose by it see it."""
-        _, hops, chunks, merges = self.steps(workers)
-        packet_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
-        links = [(link, count) for link, count in traffic.load.items() if count]
-        rates_bps = (int(network.rate_bps[link]) / count for link, count in links)
-        rate_bps = min(rates_bps, default=float(PS_PER_S))
-        header_bytes = packet_bytes - 4 * frame.elements  # the last packet is cut to its words
-        packet_ps = 8 * packet_bytes * PS_PER_S / rate_bps
-        merge_ps = device.work_ps(2 * _SAMPLE_BYTES, _SAMPLE_BYTES) / _SAMPLE_BYTES * 4 * frame.elements
-        round_ps = hops * packet_ps + merges * merge_ps  # of a packet of every chunk
-        return HostCarrier(
-            latency_ps=max(1, hops * one_way_ps(network, traffic, header_bytes)),
-            rate_bps=max(1, round(32 * chunks * frame.elements / max(1.0, round_ps) * PS_PER_S)),
-            memory_bps=memory_bps(device),
-        )
+
+def pace_of(
+    network: Network, nodes: Sequence[int], steps: Steps, route_of: Callable[[int], int], frame: Frame
+) -> Pace:
+    """Closed form of a schedule for dense words on an idle network."""
+    traffic = traffic_of(network, nodes, steps.pairs, route_of)
+    busiest = busiest_link(network, traffic.load)
+    packet_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
+    on_the_wire = words_per_s(frame, busiest.rate_bps / busiest.streams)
+    latency_ps = (steps.trips or steps.hops) * one_way_ps(network, traffic, packet_bytes)
+    return Pace(on_the_wire * steps.chunks / steps.hops, latency_ps, busiest)
+
+
+def traffic_of(
+    network: Network, nodes: Sequence[int], pairs: Sequence[tuple[int, int]], route_of: Callable[[int], int]
+) -> Traffic:
+    """Paths of messages that hosts send at the same time; acknowledgements delay no messages."""
+    paths = []
+    for sender, receiver in pairs:
+        source, target, route = nodes[sender], nodes[receiver], route_of(sender)
+        there, back = path(network, source, target, route), path(network, target, source, route)
+        paths.append(WorkerPath(tuple(there), (), tuple(back)))
+    return Traffic(tuple(paths), Counter(link for worker_path in paths for link in worker_path.there))
+
+
+def carrier_of(network: Network, traffic: Traffic, frame: Frame, device: Device, steps: Steps) -> Carrier:
+    """The network as codecs that choose by it see it."""
+    packet_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
+    links = [(link, count) for link, count in traffic.load.items() if count]
+    rates_bps = (int(network.rate_bps[link]) / count for link, count in links)
+    rate_bps = min(rates_bps, default=float(PS_PER_S))
+    header_bytes = packet_bytes - 4 * frame.elements  # the last packet is cut to its words
+    packet_ps = 8 * packet_bytes * PS_PER_S / rate_bps
+    merge_ps = device.work_ps(2 * _SAMPLE_BYTES, _SAMPLE_BYTES) / _SAMPLE_BYTES * 4 * frame.elements
+    round_ps = steps.hops * packet_ps + steps.merges * merge_ps  # of a packet of every chunk
+    return HostCarrier(
+        latency_ps=max(1, (steps.trips or steps.hops) * one_way_ps(network, traffic, header_bytes)),
+        rate_bps=max(1, round(32 * steps.chunks * frame.elements / max(1.0, round_ps) * PS_PER_S)),
+        memory_bps=memory_bps(device),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import simpy
 
+from netfold.homomorphic.codec import Server
+from netfold.homomorphic.merge import HostHop
 from netfold.homomorphic.message import Merged, Message
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.network.fabric import Fabric
@@ -16,6 +18,25 @@ from netfold.sim.workload.device import Device
 
 OPERATIONS_KEPT = 64
 Wait = Generator[simpy.Event, Any, tuple[Merged, ...]]
+
+
+MergeOrders = dict[tuple[int, int], Sequence[Sequence[HostHop]]]
+
+
+class OperationPlace(NamedTuple):
+    """Identifies a network operation of a job; the same for all workers."""
+
+    step: int
+    bucket: int
+    operation: int  # of the round
+
+    def __str__(self) -> str:
+        return f"step {self.step}, bucket {self.bucket}, operation {self.operation}"
+
+
+def _no_server() -> Server | None:
+    """Default: the codec has no server part."""
+    return None
 
 
 @dataclass(frozen=True)
@@ -29,10 +50,16 @@ class RunContext:
     device: Device
     seed: int
     job: int = 0  # its number in the variant
+    make_server: Callable[[], Server | None] = _no_server  # the codec's part where messages meet
 
 
 class Collective(Protocol):
-    """Carries a job's network operations; all workers call it for the same operations in the same order."""
+    """Carries a job's network operations; all workers call it for the same operations."""
+
+    @property
+    def servers(self) -> Sequence[Server]:
+        """The codec's server parts, for their `state` and `restore`; empty if it has none."""
+        ...
 
     @property
     def takes_floats(self) -> bool:
@@ -48,8 +75,15 @@ class Collective(Protocol):
         """Whether it agrees on a scaled message's exponents while it sends the words."""
         ...
 
-    def exchange(self, worker: int, messages: tuple[Message, ...]) -> Wait:
+    def exchange(self, worker: int, messages: tuple[Message, ...], operation: OperationPlace) -> Wait:
         """Send one worker's messages now, and return the merged messages to the waiting SimPy process."""
+        ...
+
+    def merge_orders(self, step: int, bucket: int) -> MergeOrders:
+        """The hops at which HOST messages of a finished round merged, by operation and message.
+
+        It is asked once per round, and forgets them then.
+        """
         ...
 
     def switch_counters(self) -> list[dict[str, int]]:

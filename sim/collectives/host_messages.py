@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Sequence
-from typing import Any, NamedTuple
+from collections import defaultdict
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import simpy
 
+from netfold.homomorphic.codec import Request, Server
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.comparison import same_bits
 from netfold.homomorphic.kernels.keyed import mix_plain
-from netfold.homomorphic.merge import combine, merge_all
-from netfold.homomorphic.message import Merged, Message, Words
-from netfold.sim.collectives.between_hosts import HostPlan, host_route
-from netfold.sim.collectives.collective import RunContext, Wait
-from netfold.sim.engine.interface import Flow, Overflow
+from netfold.homomorphic.merge import HostHop, combine, merge_all
+from netfold.homomorphic.message import MERGEABLE, Merge, Merged, Message, Words, Work
+from netfold.sim.collectives.between_hosts import HostPlan
+from netfold.sim.collectives.channels import Channels, Parcel
+from netfold.sim.collectives.collective import MergeOrders, OperationPlace, RunContext, Wait
+from netfold.sim.engine.interface import Overflow
+from netfold.sim.workload.device import Device
+
+T = TypeVar("T")
 
 
 class Finished:
@@ -26,36 +32,77 @@ class Finished:
     """
 
     def __init__(self, workers: int) -> None:
-        self._workers, self._served = workers, 0
-        self._chunks: dict[int, Words] = {}  # the first chunk for each index
-        self._joined: Words | None = None  # these chunks, joined
+        self.workers, self.served = workers, 0  # workers that have their result
+        self.received = 0  # chunks
+        self.absent: set[int] = set()  # workers that contribute nothing
+        self.hops: defaultdict[int, list[HostHop]] = defaultdict(list)  # HOST, of each part
+        self._first: dict[Hashable, Words] = {}  # the first chunk for each index
+        self._made: dict[str, Any] = {}  # of these chunks
 
     @property
     def is_over(self) -> bool:
         """Whether all workers have their result."""
-        return self._served == self._workers
+        return self.served == self.workers
 
-    def deduplicated(self, index: int, words: Words) -> Words:
+    @property
+    def present(self) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
+        """Which workers contribute; None: all."""
+        if not self.absent:
+            return None
+        return np.array([worker not in self.absent for worker in range(self.workers)])
+
+    def deduplicated(self, index: Hashable, words: Words) -> Words:
         """A worker's finished chunk, or the equal chunk of another worker."""
-        first = self._chunks.setdefault(index, words)
+        first = self._first.setdefault(index, words)
         return first if same_bits(first, words) else words
 
+    def assembled(
+        self, index: Hashable, parcel: Parcel, arrived: dict[int, dict[Any, Words]]
+    ) -> Words | None:
+        """A message with one more of its chunks, once all have arrived.
+
+        `arrived` holds the chunks of incomplete messages by owner. The message is what is stored at `index`
+        if all its chunks are those stored.
+        """
+        chunks = arrived.setdefault(parcel.owner, {})
+        place = parcel.owner, parcel.number
+        chunks[place] = self.deduplicated(place, parcel.words)
+        if len(chunks) < parcel.total:
+            return None
+        del arrived[parcel.owner]
+        if index in self._first and all(words is self._first[chunk] for chunk, words in chunks.items()):
+            return self._first[index]
+        in_order = [chunks[parcel.owner, number] for number in range(parcel.total)]
+        return in_order[0] if parcel.total == 1 else np.concatenate(in_order)
+
+    def made(self, name: str, chunks: Mapping[Any, Words], make: Callable[[], T]) -> T:
+        """What a worker makes of its chunks; made once for all workers with the same chunks."""
+        if any(words is not self._first[index] for index, words in chunks.items()):
+            return make()
+        if name not in self._made:
+            self._made[name] = make()
+        made: T = self._made[name]
+        return made
+
     def joined(self, chunks: Sequence[Words]) -> Words:
-        """A worker's chunks joined; the same array for workers with the same chunks."""
-        self._served += 1
-        if any(words is not self._chunks[index] for index, words in enumerate(chunks)):
-            return np.concatenate(chunks)
-        if self._joined is None:
-            self._joined = np.concatenate(chunks)
-        return self._joined
+        """A worker's chunks 0, 1, … joined; the same array for workers with the same chunks."""
+        return self.made("joined", dict(enumerate(chunks)), lambda: np.concatenate(chunks))
 
 
 class MessageExchange(NamedTuple):
     """One worker's side of the exchange of one message."""
 
-    number: int  # messages carried before
+    number: int  # messages begun before
     message: Message
     finished: Finished  # shared by its workers
+    request: Request
+
+
+class _Open(NamedTuple):
+    """A message that some worker has begun and not all have received."""
+
+    number: int
+    finished: Finished
 
 
 class HostCollective(ABC):
@@ -67,69 +114,81 @@ class HostCollective(ABC):
 
     takes_floats = False
     overflow = Overflow.WRAP
+    needs_network_alone: ClassVar[bool] = False  # one worker alone sends messages that can be merged
 
-    def __init__(self, plan: HostPlan, context: RunContext) -> None:
+    def __init__(self, plan: HostPlan, context: RunContext, servers: tuple[int, ...] = ()) -> None:
+        """Run on the nodes of the context, and on those of servers."""
         self.workers = len(context.nodes)
-        self._plan, self._context = plan, context
+        self.servers: list[Server] = []
+        self.channels = Channels(plan, context, (*context.nodes, *servers))
+        self._context = context
         self._arrivals: dict[tuple[int, int, int], simpy.Event] = {}  # by worker, operation, step
-        self._operations = [0] * self.workers
-        self._received = 0  # chunks of the operations in flight
-        self._finished: dict[int, Finished] = {}  # by operation
+        self._begun = 0  # messages
+        self._open: dict[tuple[OperationPlace, int], _Open] = {}
+        self._orders: dict[tuple[int, int], MergeOrders] = {}  # by step and bucket
 
     @property
     @abstractmethod
     def chunks_count(self) -> int:
-        """Chunks that workers receive in one operation, all together."""
+        """Chunks that workers receive of one message, all together."""
 
     @abstractmethod
-    def carry(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, Words]:
-        """Run one worker's schedule, for at least two workers and one word; return the merged words."""
+    def carry(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, Merged]:
+        """Run one worker's schedule; return the merged message.
+
+        A message that can be merged has words, and several workers unless `needs_network_alone`.
+        """
 
     @abstractmethod
     def locate(self, worker: int, operation: int, part: int, word: int) -> str:
         """Where a word of a worker's message was merged."""
 
-    def exchange(self, worker: int, messages: tuple[Message, ...]) -> Wait:
+    def begin(self, operation: MessageExchange) -> None:
+        """Prepare for a message whose first worker has begun; does nothing by default."""
+        return
+
+    def exchange(self, worker: int, messages: tuple[Message, ...], operation: OperationPlace) -> Wait:
         """Carry one worker's messages, one after the other."""
         merged: tuple[Merged, ...] = ()
-        for message in messages:
-            merged += ((yield from self._exchange(worker, message)),)
+        for part, message in enumerate(messages):
+            merged += ((yield from self._exchange(worker, message, operation, part)),)
         return merged
 
-    def _exchange(self, worker: int, message: Message) -> Generator[simpy.Event, Any, Merged]:
-        if self.workers == 1 or message.words.size == 0:
-            alone = merge_all(message.merge, [message.words], 0, message.table, message.lane_bits)
+    def _exchange(
+        self, worker: int, message: Message, operation: OperationPlace, part: int
+    ) -> Generator[simpy.Event, Any, Merged]:
+        is_alone = self.workers == 1 and not self.needs_network_alone and message.merge is not Merge.GATHER
+        if is_alone or (message.merge in MERGEABLE and message.size == 0):
+            if message.merge is Merge.HOST:
+                self._orders.setdefault(operation[:2], {})[operation.operation, part] = ((),)
+            alone = merge_all(message.merged_by, [message.words], 0, message.table, message.lane_bits)
             return Merged(alone, self.workers)
-        number = self._operations[worker]
-        self._operations[worker] += 1
-        finished = self._finished.setdefault(number, Finished(self.workers))
-        words = yield from self.carry(worker, MessageExchange(number, message, finished))
+        key, is_first = (operation, part), (operation, part) not in self._open
+        if is_first:
+            self._open[key] = _Open(self._begun, Finished(self.workers))
+            self._begun += 1
+        number, finished = self._open[key]
+        request = Request(*operation, message.label)
+        own = MessageExchange(number, message, finished, request)
+        if message.is_absent and message.merge in MERGEABLE:
+            finished.absent.add(worker)
+        if is_first:
+            self.begin(own)
+        merged = yield from self.carry(worker, own)
+        finished.served += 1
         if finished.is_over:
-            del self._finished[number]
-            self._received -= self.chunks_count
-        return Merged(words, self.workers)
+            del self._open[key]
+            if message.merge is Merge.HOST:
+                order = [finished.hops[index] for index in range(max(finished.hops, default=0) + 1)]
+                self._orders.setdefault(operation[:2], {})[operation.operation, part] = order
+        return merged
 
     def send(self, worker: int, to: int, operation: MessageExchange, step: int, words: Words) -> None:
         """Start sending one chunk to another worker."""
-        plan, context = self._plan, self._context
-        received = np.empty_like(words)
-        flow = Flow(
-            source=context.nodes[worker],
-            target=context.nodes[to],
-            words_count=words.size,
-            words=np.ascontiguousarray(words),
-            received=received,
-            frame=plan.frame,
-            window=plan.window,
-            timeout_ps=plan.timeout_ps,
-            ack_every=plan.ack_every,
-            route=host_route(context.seed, context.job, worker),
-            key=mix_plain(purposes.RING_FLOW_SEED, context.job, operation.number, step, worker),
-            job=context.job,
-        )
-        delivered = context.fabric.flow(flow)
+        key = mix_plain(purposes.RING_FLOW_SEED, self._context.job, operation.number, step, worker)
+        delivered, received = self.channels.open(worker, to, words, key)
         arrival = self._arrival(to, operation.number, step)
-        context.environment.process(_pass_on(delivered, arrival, received))
+        self._context.environment.process(_pass_on(delivered, arrival, received))
 
     def receive(
         self, worker: int, operation: MessageExchange, step: int
@@ -137,7 +196,7 @@ class HostCollective(ABC):
         """Wait for the chunk that was sent to a worker in a step, and return it."""
         received: Words = yield self._arrival(worker, operation.number, step)
         del self._arrivals[worker, operation.number, step]
-        self._received += 1
+        operation.finished.received += 1
         return received
 
     def merge(
@@ -148,15 +207,22 @@ class HostCollective(ABC):
         The arriving words may be overwritten.
         """
         context, message = self._context, operation.message
-        key = mix_plain(context.seed, purposes.RING_MERGE, context.job, operation.number, worker, step)
-        size = arriving.words.nbytes
-        yield context.hosts.work(worker, context.device.work_ps(2 * size, size))
-        lane_bits = message.lane_bits
-        return combine(message.merge, arriving, own, key, message.table, True, lane_bits)
+        yield context.hosts.work(worker, merge_ps(context.device, message, arriving.words, own.words))
+        key = self.merge_key(worker, operation, step)
+        return combine(message.merged_by, arriving, own, key, message.table, True, message.lane_bits)
+
+    def merge_key(self, worker: int, operation: MessageExchange, step: int) -> int:
+        """The key of a merge's random draws."""
+        context = self._context
+        return mix_plain(context.seed, purposes.RING_MERGE, context.job, operation.number, worker, step)
 
     def _arrival(self, worker: int, operation: int, step: int) -> simpy.Event:
         """The event that a step's chunk has arrived at a worker; with loss, later steps may arrive first."""
         return self._arrivals.setdefault((worker, operation, step), self._context.environment.event())
+
+    def merge_orders(self, step: int, bucket: int) -> MergeOrders:
+        """The hops at which HOST messages of a finished round merged, by operation and message."""
+        return self._orders.pop((step, bucket), {})
 
     def pipelines(self, message: Message) -> bool:
         """Return False: exponents are exchanged before the words."""
@@ -171,13 +237,31 @@ class HostCollective(ABC):
         return []
 
     def share(self) -> float:
-        """Share of the chunks of the operations in flight that have arrived."""
-        wanted = len(self._finished) * self.chunks_count
-        return self._received / wanted if wanted else 0.0
+        """Share of the chunks of the messages in flight that have arrived."""
+        wanted = len(self._open) * self.chunks_count
+        return sum(one.finished.received for one in self._open.values()) / wanted if wanted else 0.0
 
     def retransmitted_packets(self) -> int:
         """Packets retransmitted by the job's flows."""
         return self._context.fabric.engine.flow_retransmissions(self._context.job)
+
+
+def of_no_worker(message: Message, present: np.ndarray[Any, np.dtype[np.bool_]]) -> Merged:
+    """The result of a message to which no worker contributes: zeros."""
+    dtype = np.int32 if message.has_codes else message.words.dtype
+    return Merged(np.zeros(message.merged_size, dtype), 0, present=present)
+
+
+def merge_ps(device: Device, message: Message, accumulated: Words, arriving: Words) -> int:
+    """Time of one merge of a message's words on a host."""
+    if message.host_merge is not None:
+        return work_ps(device, message.host_merge.work(accumulated, arriving))
+    return device.work_ps(2 * accumulated.nbytes, accumulated.nbytes)
+
+
+def work_ps(device: Device, work: Work) -> int:
+    """Time of some work on a host: of its arithmetic or its memory traffic."""
+    return device.compute_ps(work.flops, work.read_bytes + work.written_bytes)
 
 
 def _pass_on(

@@ -2,8 +2,38 @@
 
 from __future__ import annotations
 
-from netfold.sim.collectives.in_network.spec import IN_NETWORK
-from netfold.sim.collectives.ring.spec import RING
-from netfold.sim.collectives.spec import CollectiveSpec
+from collections.abc import Collection
 
-COLLECTIVES: dict[str, CollectiveSpec] = {spec.kind: spec for spec in (RING, IN_NETWORK)}
+from netfold.homomorphic.message import Merge
+from netfold.sim.collectives.all_gather.spec import ALL_GATHER
+from netfold.sim.collectives.in_network.spec import IN_NETWORK
+from netfold.sim.collectives.parameter_server.spec import PARAMETER_SERVER
+from netfold.sim.collectives.ring.spec import RING
+from netfold.sim.collectives.spec import CollectiveSection, CollectiveSpec, JobContext, Resolved
+
+COLLECTIVES: dict[str, CollectiveSpec] = {
+    spec.kind: spec for spec in (RING, IN_NETWORK, ALL_GATHER, PARAMETER_SERVER)
+}
+
+
+def resolve(section: CollectiveSection, job: JobContext) -> Resolved:
+    """The plan of a job's collective.
+
+    Raises
+    ------
+    ScenarioError
+        It does not carry the codec's merges (the hint names collectives that do), or a key is unusable.
+    """
+    spec, codec = COLLECTIVES[section.kind], job.codec
+    if refused := codec.merges - spec.merges:
+        names = ", ".join(sorted(merge.value for merge in refused))
+        message = f"codec {codec.kind!r} needs {names}, which collective {spec.kind} cannot carry"
+        raise job.location.job_error("codec", message, _remedy(codec.merges))
+    return spec.resolve(section, job)
+
+
+def _remedy(merges: Collection[Merge]) -> str:
+    """The collectives that carry these merges on any network, as a hint."""
+    specs = [spec for spec in COLLECTIVES.values() if spec.works_anywhere]
+    able = [spec.kind for spec in specs if spec.merges.issuperset(merges)]
+    return f"use collective.kind: {' or '.join(able)}" if able else "use another codec"

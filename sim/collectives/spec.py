@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import networkx as nx
 
 from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.message import Merge
 from netfold.sim.keys.location import Location
 from netfold.sim.keys.section import Section
 from netfold.sim.plan.collective import CollectivePlan
@@ -81,6 +82,8 @@ class CollectiveSpec:
     """One collective. `start` imports what a run needs, so that resolving a scenario imports no engine."""
 
     kind: str  # of its section and of its plan
+    merges: frozenset[Merge]  # that it carries
     section: type[CollectiveSection]
     resolve: Callable[[Any, JobContext], Resolved]  # of its section
     start: Callable[[Any, RunContext], Collective]  # of its plan
+    works_anywhere: bool = True  # whether all its merges work on every network

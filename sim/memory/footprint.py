@@ -14,7 +14,8 @@ from functools import partial
 
 import numpy as np
 
-from netfold.homomorphic.codec import Codec, Decoded, DecodeError, EncodeError, advance
+from netfold.homomorphic.codec import Codec, Decoded, DecodeError, EncodeError, Request, Server, advance
+from netfold.homomorphic.fold import answered, merged
 from netfold.homomorphic.merge import merge_all
 from netfold.homomorphic.message import Gradient, Merge, Merged, Message
 from netfold.homomorphic.round import Round, Step
@@ -81,6 +82,7 @@ def _play(codec: Codec, gradients: Sequence[Gradient], is_scaled_on_way: bool) -
         )
         for encoder, gradient in zip(encoders, gradients, strict=True)
     ]
+    server = codec.server(workers, 0)
     kept: list[object] = []
     answers: tuple[Merged, ...] | None = None
     try:
@@ -90,7 +92,7 @@ def _play(codec: Codec, gradients: Sequence[Gradient], is_scaled_on_way: bool) -
                 sent += _messages(advance(exchange, answers))
             if not sent:
                 return
-            answers = tuple(_merged([one[part] for one in sent]) for part in range(len(sent[0])))
+            answers = tuple(_merged(server, [one[part] for one in sent]) for part in range(len(sent[0])))
             kept += [sent, answers]
     except (EncodeError, DecodeError):  # the run will report it
         return
@@ -106,12 +108,14 @@ def _messages(found: tuple[Message, ...] | Decoded) -> list[tuple[Message, ...]]
     return [found] if isinstance(found, tuple) else []
 
 
-def _merged(messages: Sequence[Message]) -> Merged:
+def _merged(server: Server | None, messages: Sequence[Message]) -> Merged:
+    """A merged message; of scaled words and of floats, only the memory."""
     first = messages[0]
-    if first.merge is Merge.GATHER:
-        return Merged(first.words[:0], len(messages), parts=tuple(one.words for one in messages))
+    if server is not None and first.merge is Merge.GATHER:
+        return answered(server, [one.words for one in messages], Request(0, 0, 0, first.label))
     if first.scaling is not None:
         return Merged(np.zeros(first.words.size, np.int32), len(messages), first.scaling.exponents)
-    words = merge_all(first.merge, [one.words for one in messages], 0, first.table, first.lane_bits)
-    is_float = None if first.floats is None else np.zeros(words.size, np.bool_)
-    return Merged(words, len(messages), is_float=is_float)
+    if first.floats is not None:
+        words = merge_all(first.merge, [one.words for one in messages])
+        return Merged(words, len(messages), is_float=np.zeros(words.size, np.bool_))
+    return merged(messages, range(len(messages)))

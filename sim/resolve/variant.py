@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import networkx as nx
 
-from netfold.sim.collectives.registry import COLLECTIVES
+from netfold.sim.collectives import registry
 from netfold.sim.collectives.spec import JobContext, Site
 from netfold.sim.engine.interface import Fate
 from netfold.sim.errors import Mistakes
@@ -164,7 +164,7 @@ class _VariantResolver:
         check_needs(sections.codec, workload, sections.workload.kind, location)
         section, device = sections.collective, device_of(sections.device)
         context = JobContext(site, location, index, names, sections.codec, device, summed_at_once(workload))
-        found = COLLECTIVES[section.kind].resolve(section, context)
+        found = registry.resolve(section, context)
         return JobPlan(
             label=location.label,
             hosts=context.nodes,

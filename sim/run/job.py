@@ -21,14 +21,14 @@ from netfold.homomorphic.round import Round
 from netfold.homomorphic.stage import stage
 from netfold.sim.checks.codec_notes import count_notes
 from netfold.sim.checks.journal import Journal, RoundLog, covered_ps
-from netfold.sim.checks.rounds import Findings, Operation, WrongWord, examine
-from netfold.sim.collectives.collective import Collective
+from netfold.sim.checks.rounds import Findings, HostReplay, Operation, WrongWord, examine
+from netfold.sim.collectives.collective import Collective, OperationPlace
 from netfold.sim.diagnosis.snapshot import HAS_CRASHED
 from netfold.sim.engine.engine import Engine
 from netfold.sim.network.host_time import HostTimes
 from netfold.sim.results.records import PhaseRecord, StepRecord
 from netfold.sim.run.codec_errors import CodecError, blaming, make_encoder
-from netfold.sim.run.lock_step import MessageAgreement, OperationPlace
+from netfold.sim.run.lock_step import MessageAgreement
 from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.workload import Bucket, Workload
 from netfold.sim.workload.device import Device, step_times
@@ -69,6 +69,7 @@ class TrainingJob:
         self._encoders: list[Encoder] = []
         self._operations = [0] * workers  # begun so far
         self._agreement = MessageAgreement(workers, self.journal.findings)
+        self._replay = HostReplay(parts.codec.server(workers, parts.seed))
         self._open: dict[tuple[int, int], RoundLog] = {}  # rounds begun and not closed, by step and bucket
         self._closed = 0  # rounds
         self._failed = environment.event()
@@ -200,14 +201,15 @@ class TrainingJob:
             self._operations[worker] += 1
             log.operations[index].sent[worker] = messages
             with blaming(parts.codec, f"worker {worker}, {place}"):  # of merges that a codec brings along
-                answers = yield from self._operation(step, bucket, worker, messages)
+                answers = yield from self._operation(place, worker, messages)
             log.operations[index].received[worker] = answers
             index += 1
 
     def _operation(
-        self, step: int, bucket: int, worker: int, messages: tuple[Message, ...]
+        self, operation: OperationPlace, worker: int, messages: tuple[Message, ...]
     ) -> Generator[simpy.Event, Any, tuple[Merged, ...]]:
         """Encode, exchange and decode one operation, in simulated time."""
+        step, bucket, _ = operation
         label = " + ".join(message.label for message in messages)
         size_bytes = sum(message.size_bytes for message in messages)
         encode_ps = sum(self._parts.device.work_ps(m.work.read_bytes, m.work.written_bytes) for m in messages)
@@ -220,7 +222,7 @@ class TrainingJob:
         yield self._busy(worker, f"encodes {place}", self._parts.hosts.end_ps(worker, times[0], encode_ps))
         times.append(int(self._environment.now))
         self._parts.set_activity(worker, f"waits for {place}", times[1])
-        merged = yield from self._parts.collective.exchange(worker, messages)
+        merged = yield from self._parts.collective.exchange(worker, messages, operation)
         times.append(int(self._environment.now))
         yield self._busy(worker, f"decodes {place}", self._parts.hosts.end_ps(worker, times[2], decode_ps))
         times.append(int(self._environment.now))
@@ -257,6 +259,9 @@ class TrainingJob:
         overflow = parts.collective.overflow
         with blaming(parts.codec, f"step {step}, bucket {bucket.index}"):
             findings = examine(parts.codec, log.gradients, decoded, log.operations, counts.exempt, overflow)
+            orders = parts.collective.merge_orders(step, bucket.index)
+            at_hosts = self._replay.examine((step, bucket.index), log.operations, orders)
+        findings = replace(findings, at_hosts=at_hosts)
         self.journal.signs.examine(step, bucket.index, log.operations, parts.collective.locate)
         log.end_ps = int(self._environment.now)
         self.journal.add_findings(bucket.index, self._located(findings))

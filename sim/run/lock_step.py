@@ -12,20 +12,10 @@ from netfold.homomorphic.fold import described
 from netfold.homomorphic.kernels.comparison import identity
 from netfold.homomorphic.message import Merged, Message
 from netfold.sim.checks.rounds import Findings, Operation
+from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.run.codec_errors import CodecError
 
 Sent = tuple[Message, ...] | Decoded  # of a worker that ends the round
-
-
-class OperationPlace(NamedTuple):
-    """A network operation of a round."""
-
-    step: int
-    bucket: int
-    operation: int  # of the round
-
-    def __str__(self) -> str:
-        return f"step {self.step}, bucket {self.bucket}, operation {self.operation}"
 
 
 class _First(NamedTuple):

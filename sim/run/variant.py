@@ -195,7 +195,16 @@ class _Simulation:
 
     def _collective(self, index: int, hosts: HostTimes) -> Collective:
         job = self.variant.jobs[index]
-        context = RunContext(self.environment, self.fabric, hosts, job.hosts, job.device, self.seed, index)
+        context = RunContext(
+            self.environment,
+            self.fabric,
+            hosts,
+            job.hosts,
+            job.device,
+            self.seed,
+            index,
+            partial(job.codec.server, len(job.hosts), self.seed),
+        )
         return COLLECTIVES[job.collective.kind].start(job.collective, context)
 
     def _switch_names(self, job: JobPlan) -> list[str]:

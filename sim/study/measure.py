@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import whole_bound
-from netfold.homomorphic.codec import DecodeError, EncodeError
+from netfold.homomorphic.codec import DecodeError, EncodeError, Server
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.oracle.sums import ExactSums, exact_sums
@@ -121,6 +121,7 @@ class _Case:
         self._dense_bytes = 4 * source.elements
         self._elements, self._workers, self._tensors = source.elements, source.workers, source.tensors
         self._measured = self._encoders()
+        self._server = named.codec.server(self._workers, seed)
         self._bytes: Counter[str] = Counter()
         self._operations = self._members = 0
         self._counts: Counter[NoteKind] = Counter()
@@ -138,8 +139,9 @@ class _Case:
         """Run one more round."""
         if step == 0:  # a warm-up: compilation on first use is not the codec's time
             some = slice(None if self._tensors else _WARM_UP_ELEMENTS)
-            self._fold(self._encoders(), [gradient[some] for gradient in gradients], step)
-        decoded = self._fold(self._measured, gradients, step)
+            server = self._named.codec.server(self._workers, self._seed)
+            self._fold(self._encoders(), server, [gradient[some] for gradient in gradients], step)
+        decoded = self._fold(self._measured, self._server, gradients, step)
         first = self._measured[0]
         self._operations += len(first.operations)
         for operation in first.operations:
@@ -152,11 +154,15 @@ class _Case:
         self._compare(decoded[0], gradients, sums, estimates)
 
     def _fold(
-        self, encoders: Sequence[MeasuredEncoder], gradients: Sequence[Gradient], step: int
+        self,
+        encoders: Sequence[MeasuredEncoder],
+        server: Server | None,
+        gradients: Sequence[Gradient],
+        step: int,
     ) -> list[Gradient]:
+        round = Round(step, 0, self._workers, self._seed, tensors=self._tensors)
         try:
-            key = Round(step, 0, self._workers, self._seed, tensors=self._tensors)
-            return fold(encoders, gradients, key).decoded
+            return fold(encoders, gradients, round, server=server).decoded
         except (EncodeError, DecodeError) as error:
             place = f"{self._named.name}, {self._cell.pattern}, {share(self._cell.density)}"
             raise RunError(f"{place}: {error}", "leave out this codec, or use other gradients") from None

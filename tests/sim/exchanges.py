@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +11,15 @@ import simpy
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from netfold.homomorphic.codec import Server
 from netfold.homomorphic.message import Merge, Message, Scaling
 from netfold.homomorphic.numbers.exponents import block_exponents
-from netfold.sim.collectives.between_hosts import HostPlan
+from netfold.sim.collectives.all_gather.run import AllGather
+from netfold.sim.collectives.between_hosts import ChunkedPlan, HostPlan
 from netfold.sim.collectives.collective import Collective, RunContext
 from netfold.sim.collectives.in_network.run import InNetwork
+from netfold.sim.collectives.parameter_server.plan import ServerPlan
+from netfold.sim.collectives.parameter_server.run import ParameterServer
 from netfold.sim.collectives.ring.run import Ring
 from netfold.sim.engine.interface import BACKOFF_MAX, Frame, Job
 from netfold.sim.network.fabric import Fabric
@@ -36,6 +40,11 @@ DTYPES: dict[Merge, type[np.generic]] = {
 }
 INTEGER_MERGES = (Merge.ADD, Merge.OR, Merge.MAX)
 FRAME = Frame("test", elements=16, overhead_bytes=36, ack_bytes=50)  # 100 B a packet
+MakeServer = Callable[[], Server | None]
+
+
+def no_server() -> None:
+    return None
 
 
 def words_of(merge: Merge, size: int, seed: int) -> NDArray[Any]:
@@ -55,24 +64,65 @@ def messages_of(merge: Merge, workers: int, size: int, seed: int = 0) -> list[Me
 
 
 def ring(workers: int, frame: Frame = frame_of("udp-256"), device: Any = None, **changes: int) -> Started:
-    options = {"window": 512, "timeout_ps": 10**9, "ack_every": 16, **changes}
-    seed = options.pop("seed", 1)
-    plan = HostPlan(
-        kind="ring",
-        frame=frame,
-        timeout_max_ps=options["timeout_ps"] << BACKOFF_MAX,
-        is_timeout_default=False,
-        held_bytes=0,
-        settled={},
-        **options,
-    )
+    """Workers 0 … n − 1 on the first nodes."""
+    options, seed = _options(frame, changes)
+    plan = HostPlan(kind="ring", **options)
+    return lambda environment, fabric: Ring(plan, _context(environment, fabric, workers, device, seed))
+
+
+def gathering(
+    workers: int, frame: Frame = FRAME, device: Any = None, server: MakeServer = no_server, **changes: int
+) -> Started:
+    """An all-gather of workers 0 … n − 1; a chunk is two packets unless `changes` say otherwise."""
+    options, seed = _options(frame, {"chunk_words": 2 * frame.elements, **changes})
+    plan = ChunkedPlan(kind="all_gather", **options)
 
     def start(environment: simpy.Environment, fabric: Fabric) -> Collective:
-        hosts = HostTimes(environment, [Condition()] * workers)
-        context = RunContext(environment, fabric, hosts, tuple(range(workers)), device or NoDevice(), seed)
-        return Ring(plan, context)
+        return AllGather(plan, _context(environment, fabric, workers, device, seed, server))
 
     return start
+
+
+def serving(
+    workers: int,
+    servers: int,
+    beside: bool = False,
+    device: Any = None,
+    server: MakeServer = no_server,
+    frame: Frame = FRAME,
+    **changes: int,
+) -> Started:
+    """Parameter servers on the nodes after the workers', or beside workers 0, 1, …"""
+    options, seed = _options(frame, {"chunk_words": 2 * frame.elements, **changes})
+    nodes = range(servers) if beside else range(workers, workers + servers)
+    owners = tuple(range(servers)) if beside else ()
+    plan = ServerPlan(kind="parameter_server", servers=tuple(nodes), owners=owners, **options)
+
+    def start(environment: simpy.Environment, fabric: Fabric) -> Collective:
+        return ParameterServer(plan, _context(environment, fabric, workers, device, seed, server))
+
+    return start
+
+
+def _options(frame: Frame, changes: dict[str, int]) -> tuple[dict[str, Any], int]:
+    """The fields of a host plan, and the seed of the run."""
+    options: dict[str, Any] = {"window": 512, "timeout_ps": 10**9, "ack_every": 16, **changes}
+    seed = options.pop("seed", 1)
+    options |= {"timeout_max_ps": options["timeout_ps"] << BACKOFF_MAX, "frame": frame}
+    return options | {"is_timeout_default": False, "held_bytes": 0, "settled": {}}, seed
+
+
+def _context(
+    environment: simpy.Environment,
+    fabric: Fabric,
+    workers: int,
+    device: Any,
+    seed: int,
+    server: MakeServer = no_server,
+) -> RunContext:
+    hosts = HostTimes(environment, [Condition()] * workers)
+    nodes = tuple(range(workers))
+    return RunContext(environment, fabric, hosts, nodes, device or NoDevice(), seed, make_server=server)
 
 
 def switch(workers: int, frame: Frame, slots: int, unit_packets: int) -> Started:

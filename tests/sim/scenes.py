@@ -10,9 +10,9 @@ import pytest
 import simpy
 
 from netfold.homomorphic.message import Merged, Message
-from netfold.sim.collectives.collective import Collective
+from netfold.sim.collectives.collective import Collective, OperationPlace
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Job, losses
+from netfold.sim.engine.interface import Job, Rule, losses
 from netfold.sim.errors import ScenarioError
 from netfold.sim.network.fabric import Fabric
 from netfold.sim.plan.plan import JobPlan, VariantPlan
@@ -109,9 +109,17 @@ def small_star(hosts: int) -> Network:
 class Exchanged:
     """What every worker got, `received[worker][operation]`, and when the last one had it."""
 
-    def __init__(self, network: Network, start: Started, loss: float = 0.0, seed: int = 1) -> None:
+    def __init__(
+        self,
+        network: Network,
+        start: Started,
+        loss: float = 0.0,
+        seed: int = 1,
+        rules: Sequence[Rule] | None = None,
+    ) -> None:
         self.environment = simpy.Environment()
-        self.engine = Engine(network, seed, losses([loss] * len(network.link_names)))
+        lossy = losses([loss] * len(network.link_names))
+        self.engine = Engine(network, seed, lossy if rules is None else rules)
         self.collective = start(self.environment, Fabric(self.environment, self.engine))
         self.received: list[list[tuple[Merged, ...]]] = []
 
@@ -139,4 +147,5 @@ class Exchanged:
     ) -> Generator[simpy.Event, Any, None]:
         for messages, pause_ps in zip(operations, pauses_ps, strict=True):
             yield self.environment.timeout(pause_ps)
-            self.received[worker].append((yield from self.collective.exchange(worker, messages)))
+            key = OperationPlace(0, 0, len(self.received[worker]))
+            self.received[worker].append((yield from self.collective.exchange(worker, messages, key)))

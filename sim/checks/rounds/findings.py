@@ -65,6 +65,15 @@ class WrongWord:
 
 
 @dataclass(frozen=True)
+class AtHosts:
+    """What hosts merged by a codec's own functions, and messages that they passed on as they are."""
+
+    words: int = 0  # examined, over all workers
+    wrong: int = 0  # words or messages that differ from a replay
+    first: str = ""  # the first of these
+
+
+@dataclass(frozen=True)
 class Findings:
     """The findings on one round."""
 
@@ -90,6 +99,7 @@ class Findings:
     worst_magnitude: float = 0.0  # Σ|x| at the worst element
     inexact_elements: int = 0  # that are not the exact sum, if the codec promises it
     drift: Drift | None = None  # of a codec that promises to be unbiased
+    at_hosts: AtHosts = AtHosts()
 
     @property
     def max_abs_error(self) -> float:
@@ -101,4 +111,5 @@ class Findings:
     @property
     def is_exact(self) -> bool:
         """Every merged word, at every worker, is the integer sum."""
-        return self.is_integer and self.wrong_words == 0 and self.clipped_words == 0
+        has_wrong = self.wrong_words or self.clipped_words or self.at_hosts.wrong
+        return self.is_integer and not has_wrong

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.message import MERGEABLE, WORD_MAX, Holders, Merge, Merged, Message, Words
-from netfold.sim.collectives.collective import Wait
+from netfold.homomorphic.codec import Server
+from netfold.homomorphic.message import WORD_MAX, Holders, Merge, Merged, Message, Words
+from netfold.sim.collectives.collective import MergeOrders, OperationPlace, Wait
 from netfold.sim.collectives.in_network.places import Places
 from netfold.sim.collectives.in_network.results import Results
 from netfold.sim.engine import interface as model
@@ -22,7 +23,7 @@ class InNetwork:
     exponents one window ahead.
     """
 
-    merges = MERGEABLE
+    servers: tuple[Server, ...] = ()
 
     def __init__(self, fabric: Fabric, job: model.Job, owner: int = 0) -> None:
         self._fabric = fabric
@@ -51,30 +52,34 @@ class InNetwork:
             and message.scaling.block_elements == self._unit_words
         )
 
-    def exchange(self, worker: int, messages: tuple[Message, ...]) -> Wait:
+    def merge_orders(self, step: int, bucket: int) -> MergeOrders:
+        """Return none: switches cannot run a codec's function."""
+        return {}
+
+    def exchange(self, worker: int, messages: tuple[Message, ...], operation: OperationPlace) -> Wait:
         """Stream one worker's messages to its switch, and return the merged messages."""
         self._places.begin(worker)
-        operation = self._results.begin(worker)
+        number = self._results.begin(worker)
         merged: list[Merged | None] = [None] * len(messages)
         plain = [index for index, message in enumerate(messages) if message.scaling is None]
-        segments = [self._segment(messages[index], operation, index) for index in plain]
+        segments = [self._segment(messages[index], number, index) for index in plain]
         carried = [pair for pair in zip(plain, segments, strict=True) if pair[1].words.size]
         for first in range(0, len(carried), SEGMENTS_MAX):
             parts, chosen = zip(*carried[first : first + SEGMENTS_MAX], strict=True)
             self._places.open(worker, parts, chosen)
             yield self._fabric.stream(self._job, worker, list(chosen))
         for index, segment in zip(plain, segments, strict=True):
-            merged[index] = self._merged(segment, self._results.take(worker, operation, index, segment))
+            merged[index] = self._merged(segment, self._results.take(worker, number, index, segment))
         for index, message in enumerate(messages):
             if message.scaling is None:
                 continue
             exponents = message.scaling.exponents
-            segment = self._segment(message, operation, index)
+            segment = self._segment(message, number, index)
             scaled = Scaled(exponents, np.empty_like(exponents))
             if message.words.size:
                 self._places.open(worker, [index], [segment], is_scaled=True)
                 yield self._fabric.stream(self._job, worker, [segment], scaled)
-            words = self._results.take(worker, operation, index, segment)
+            words = self._results.take(worker, number, index, segment)
             merged[index] = Merged(words, self._workers, scaled.agreed)
         return tuple(one for one in merged if one is not None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from netfold.homomorphic.message import MERGEABLE
 from netfold.sim.collectives.in_network.placement.resolve import InNetworkResolver, PlacedJob
 from netfold.sim.collectives.in_network.placement.switches import Switches
 from netfold.sim.collectives.in_network.section import InNetworkSection
@@ -67,4 +68,4 @@ def _start(plan: CollectivePlan, context: RunContext) -> Collective:
     return InNetwork(context.fabric, plan.aggregation, context.job)
 
 
-IN_NETWORK = CollectiveSpec(KIND, InNetworkSection, _resolve, _start)
+IN_NETWORK = CollectiveSpec(KIND, MERGEABLE, InNetworkSection, _resolve, _start, works_anywhere=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.collectives.between_hosts import HostPlan, HostSection, Schedule, Steps
 from netfold.sim.collectives.spec import CollectiveSpec
 
@@ -29,10 +30,5 @@ def _start(plan: HostPlan, context: RunContext) -> Collective:
     return Ring(plan, context)
 
 
-SCHEDULE = Schedule(
-    "ring",
-    "a ring",
-    "a ring merges at every hop: use a codec whose messages can be merged",
-    _steps,
-)
-RING = CollectiveSpec("ring", RingSection, SCHEDULE.resolve, _start)
+SCHEDULE = Schedule("ring", _steps)
+RING = CollectiveSpec("ring", MERGEABLE | {Merge.HOST}, RingSection, SCHEDULE.resolve, _start)

@@ -18,6 +18,7 @@ FOLDERS = (
     "scenario",
     "workload",
     "topologies",
+    "collectives",
 )
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import pytest
 import simpy
 
-from netfold.homomorphic.message import Merge, Merged, Words
+from netfold.homomorphic.message import Merge, Merged
 from netfold.sim.collectives.between_hosts import HostPlan, HostSection, Schedule, Steps
 from netfold.sim.collectives.collective import Collective, RunContext
 from netfold.sim.collectives.host_messages import HostCollective, MessageExchange
@@ -58,7 +58,7 @@ class GatherRun(HostCollective):
         """One to worker 0, one back."""
         return 2 * (self.workers - 1)
 
-    def carry(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, Words]:
+    def carry(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, Merged]:
         """Worker r sends in step r and receives in step n + r."""
         own, others = operation.message.words, range(1, self.workers)
         if worker:
@@ -72,7 +72,7 @@ class GatherRun(HostCollective):
             for receiver in others:
                 self.send(0, receiver, operation, self.workers + receiver, merged.words)
             total = merged.words
-        return operation.finished.joined([operation.finished.deduplicated(0, total)])
+        return Merged(operation.finished.joined([operation.finished.deduplicated(0, total)]), self.workers)
 
     def locate(self, worker: int, operation: int, part: int, word: int) -> str:
         """At worker 0."""
@@ -83,10 +83,9 @@ def start(plan: HostPlan, context: RunContext) -> Collective:
     return GatherRun(plan, context)
 
 
-SCHEDULE = Schedule(
-    "gather", "a gather", "use codec fixed_point", steps, frozenset({Merge.ADD, Merge.MAX, Merge.OR})
-)
-SPEC = CollectiveSpec("gather", Gather, SCHEDULE.resolve, start)
+SCHEDULE = Schedule("gather", steps)
+MERGES = frozenset({Merge.ADD, Merge.MAX, Merge.OR})
+SPEC = CollectiveSpec("gather", MERGES, Gather, SCHEDULE.resolve, start)
 
 
 def netfold(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -116,8 +115,8 @@ def test_a_collective_of_ones_own_runs_beside_a_ring(tmp_path: Path) -> None:
     [
         (
             "codec={kind: none}",
-            "--set: variants.gather.codec: codec 'none' needs float_add, which a gather cannot do\n"
-            "  use codec fixed_point",
+            "--set: variants.gather.codec: codec 'none' needs float_add, which collective gather "
+            "cannot carry\n  use collective.kind: ring or all_gather or parameter_server",
         ),
         (
             "collective.windw=5",

@@ -1,0 +1,1 @@
+"""All-gather round a ring: `spec.py` has its keys and schedule, `run.py` runs it."""

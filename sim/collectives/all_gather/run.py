@@ -1,0 +1,137 @@
+"""All-gather over reliable messages, round a ring in rank order.
+
+Every worker sends its message to the next worker, and forwards what it receives until all have it. Messages
+travel in chunks, so a worker forwards the first words of a message while the last are still on their way. The
+header of the first packet has the length, so lengths may differ; an empty message is one packet without
+words.
+
+Then every worker holds the messages of all and merges them in rank order, or lets its replica of the codec's
+server part answer. All workers get the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import simpy
+
+from netfold.homomorphic.kernels import purposes
+from netfold.homomorphic.kernels.keyed import mix_plain
+from netfold.homomorphic.merge import HostHop, combine, merge_all
+from netfold.homomorphic.message import Merge, Merged, Message, Words
+from netfold.sim.collectives.between_hosts import ChunkedPlan
+from netfold.sim.collectives.channels import Parcel, chunks_of
+from netfold.sim.collectives.collective import RunContext
+from netfold.sim.collectives.host_messages import (
+    HostCollective,
+    MessageExchange,
+    merge_ps,
+    of_no_worker,
+    work_ps,
+)
+from netfold.sim.workload.device import Device
+
+
+class AllGather(HostCollective):
+    """One job's all-gather."""
+
+    def __init__(self, plan: ChunkedPlan, context: RunContext) -> None:
+        super().__init__(plan, context)
+        self._chunk_words = plan.chunk_words
+        replicas = [context.make_server() for _ in context.nodes]
+        self.servers = [one for one in replicas if one is not None]
+        self._inboxes: dict[tuple[int, int], simpy.Store] = {}  # by worker and message
+
+    @property
+    def chunks_count(self) -> int:
+        """Messages that all workers receive together."""
+        return self.workers * (self.workers - 1)
+
+    def carry(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, Merged]:
+        """Send, forward and receive; then merge."""
+        parts = yield from self._gather(worker, operation)
+        message, finished = operation.message, operation.finished
+        if message.merge is not Merge.GATHER:
+            return (yield from self._merge(worker, operation, parts))
+        if not self.servers:
+            return finished.made("gathered", dict(enumerate(parts)), lambda: _gathered(message, parts))
+        server = self.servers[worker]
+        answer = server.merge(parts, operation.request)
+        yield self._context.hosts.work(worker, work_ps(self._context.device, server.work(parts, answer)))
+        return Merged(finished.deduplicated("answer", answer), self.workers)
+
+    def _gather(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, list[Words]]:
+        """The words of all workers, in rank order."""
+        n, finished, words = self.workers, operation.finished, operation.message.words
+        following = (worker + 1) % n
+        parts = {worker: finished.deduplicated(worker, words)}
+        own = chunks_of(words, self._chunk_words)
+        for index, chunk in enumerate(own):
+            finished.deduplicated((worker, index), chunk)
+            if following != worker:
+                self._pass_on(worker, operation, Parcel(worker, index, len(own), chunk))
+        inbox, arrived = self._inbox(worker, operation), dict[int, dict[Any, Words]]()
+        while len(parts) < n:
+            parcel: Parcel = yield inbox.get()
+            owner = parcel.owner
+            if owner != following:
+                self._pass_on(worker, operation, parcel)
+            if (part := finished.assembled(owner, parcel, arrived)) is not None:
+                finished.received += 1
+                parts[owner] = part
+        del self._inboxes[worker, operation.number]
+        return [parts[rank] for rank in range(n)]
+
+    def _pass_on(self, worker: int, operation: MessageExchange, parcel: Parcel) -> None:
+        """Send a chunk to the next worker."""
+        following, context = (worker + 1) % self.workers, self._context
+        place = operation.number, parcel.owner, parcel.number, worker
+        key = mix_plain(purposes.RING_FLOW_SEED, context.job, *place)
+        self.channels.send(worker, following, parcel, self._inbox(following, operation), key)
+
+    def _inbox(self, worker: int, operation: MessageExchange) -> simpy.Store:
+        """Where a worker's chunks of a message wait for it."""
+        place = worker, operation.number
+        if place not in self._inboxes:
+            self._inboxes[place] = simpy.Store(self._context.environment)
+        return self._inboxes[place]
+
+    def _merge(
+        self, worker: int, operation: MessageExchange, parts: list[Words]
+    ) -> Generator[simpy.Event, Any, Merged]:
+        """All messages merged in rank order; those of absent workers have no words."""
+        context, message, finished = self._context, operation.message, operation.finished
+        held = [part for rank, part in enumerate(parts) if rank not in finished.absent]
+        if not held:
+            assert finished.present is not None
+            return of_no_worker(message, finished.present)
+        key = mix_plain(context.seed, purposes.GATHERED_MERGE, context.job, operation.number)
+        if message.merge is Merge.HOST:
+            finished.hops[0] = [HostHop(0, rank, mix_plain(key, rank)) for rank in range(1, self.workers)]
+        words, time_ps = finished.made(
+            "merged", dict(enumerate(parts)), lambda: _chain(context.device, message, held, key)
+        )
+        yield context.hosts.work(worker, time_ps)
+        return Merged(words, len(held), present=finished.present)
+
+    def locate(self, worker: int, operation: int, part: int, word: int) -> str:
+        """The message and the worker that merged it."""
+        return f"message {part} of operation {operation}, as worker {worker} gathered it"
+
+
+def _gathered(message: Message, parts: list[Words]) -> Merged:
+    return Merged(message.words[:0], len(parts), parts=tuple(parts))
+
+
+def _chain(device: Device, message: Message, held: list[Words], key: int) -> tuple[Words, int]:
+    """Words merged one after the other, and how long that takes."""
+    words, time_ps = held[0], 0
+    if len(held) == 1:
+        return merge_all(message.merged_by, held, key, message.table), time_ps
+    for workers, part in enumerate(held[1:], start=1):
+        time_ps += merge_ps(device, message, words, part)
+        before, arriving = Merged(words, workers), Merged(part, 1)
+        hop_key = mix_plain(key, workers)
+        words = combine(message.merged_by, before, arriving, hop_key, message.table, workers > 1).words
+    return words, time_ps

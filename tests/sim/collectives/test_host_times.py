@@ -1,0 +1,175 @@
+"""Times of collectives between hosts on an idle star against closed forms; times of devices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from netfold.homomorphic.carrier import MessageSize
+from netfold.homomorphic.message import Merge, Message
+from netfold.sim.collectives.all_gather.spec import SCHEDULE as ALL_GATHER
+from netfold.sim.collectives.between_hosts import carrier_of, pace_of, traffic_of
+from netfold.sim.collectives.parameter_server.spec import steps_of
+from netfold.sim.collectives.ring.spec import SCHEDULE as RING
+from netfold.sim.workload.device import FixedDevice, NoDevice
+from tests.sim.exchanges import FRAME, gathering, messages_of, ring, serving
+from tests.sim.scenes import BYTE_PS, LINK, Exchanged, Started, small_star
+
+PACKET_PS = 100 * BYTE_PS
+ACK_PS = FRAME.ack_bytes * BYTE_PS
+DELAY_PS = LINK.delay_ps
+BYTE_A_NANOSECOND = 8 * 10**9
+
+
+def time_ps(start: Started, workers: int, packets: int, hosts: int = 0, size: int | None = None) -> int:
+    """When the last worker has the sums of dense words."""
+    messages = messages_of(Merge.ADD, workers, packets * FRAME.elements if size is None else size)
+    return Exchanged(small_star(max(hosts, workers)), start).run([[(one,)] for one in messages]).end_ps
+
+
+@pytest.mark.parametrize("workers", [2, 3, 5, 8])
+@pytest.mark.parametrize("packets", [1, 4])
+def test_one_chunk_goes_round_hop_by_hop(workers: int, packets: int) -> None:
+    """It passes both links of a hop packet by packet; all but the first wait for an ACK on the same link."""
+    found = time_ps(gathering(workers, chunk_words=packets * FRAME.elements), workers, packets)
+
+    hop_ps = (packets + 1) * PACKET_PS + 2 * DELAY_PS
+    assert (workers - 1) * hop_ps + (workers - 2) * ACK_PS == found
+
+
+def test_a_message_without_words_is_a_packet_of_the_shortest_length() -> None:
+    workers = 4
+    empty = [Message(np.empty(0, np.uint32), Merge.GATHER, "x") for _ in range(workers)]
+    found = Exchanged(small_star(workers), gathering(workers)).run([[(one,)] for one in empty])
+
+    hop_ps = 2 * 84 * BYTE_PS + 2 * DELAY_PS
+    assert (workers - 1) * hop_ps + (workers - 2) * ACK_PS == found.end_ps
+
+
+@pytest.mark.parametrize(("workers", "packets", "chunk"), [(2, 100, 10), (5, 2000, 50), (4, 4000, 50)])
+def test_long_messages_keep_every_link_of_an_all_gather_busy(workers: int, packets: int, chunk: int) -> None:
+    """A link carries n − 1 messages back to back, and at most as many ACKs as chunks."""
+    start = gathering(workers, chunk_words=chunk * FRAME.elements, ack_every=chunk)
+    found = time_ps(start, workers, packets)
+
+    busy_ps = (workers - 1) * packets * PACKET_PS + PACKET_PS + 2 * DELAY_PS
+    acks_ps = (workers - 1) * -(-packets // chunk) * ACK_PS
+    assert busy_ps <= found <= busy_ps + acks_ps
+
+
+def test_chunks_are_what_makes_an_all_gather_fast() -> None:
+    """In one piece every message waits for itself at every hop."""
+    workers, packets = 5, 400
+    pieces, whole = (
+        time_ps(gathering(workers, chunk_words=chunk * FRAME.elements), workers, packets)
+        for chunk in (50, packets)
+    )
+    assert 1.2 * pieces < whole
+
+
+@pytest.mark.parametrize(("workers", "packets", "chunk"), [(1, 1, 1), (2, 1, 1), (2, 4, 4), (4, 2000, 50)])
+def test_the_link_of_one_server_carries_everything_up_and_the_last_chunk_down(
+    workers: int, packets: int, chunk: int
+) -> None:
+    """n · P packets up and n · K down after the last chunk; and a packet's way to the server and back."""
+    start = serving(workers, 1, chunk_words=chunk * FRAME.elements, ack_every=chunk)
+    found = time_ps(start, workers, packets, workers + 1)
+
+    busy_ps = workers * (packets + chunk) * PACKET_PS + 2 * PACKET_PS + 4 * DELAY_PS
+    acks_ps = workers * -(-packets // chunk) * ACK_PS
+    assert busy_ps <= found <= busy_ps + acks_ps
+    if packets == 1:
+        assert busy_ps + ACK_PS == found  # the server acknowledges the last chunk before it sends
+
+
+@pytest.mark.parametrize(("workers", "servers"), [(8, 2), (4, 4), (2, 4), (8, 4)])
+def test_servers_share_the_words(workers: int, servers: int) -> None:
+    packets, chunk = 4000, 50
+    start = serving(workers, servers, chunk_words=chunk * FRAME.elements, ack_every=chunk)
+    found = time_ps(start, workers, packets, workers + servers)
+
+    most = max(workers, servers) / servers * packets + workers * chunk / min(workers, servers)
+    busy_ps = most * PACKET_PS + 2 * PACKET_PS + 4 * DELAY_PS
+    assert busy_ps <= found <= 1.06 * busy_ps
+
+
+@pytest.mark.parametrize("workers", [4, 8])
+def test_as_many_servers_as_workers_beside_them_come_close_to_the_bound_of_a_ring(workers: int) -> None:
+    """2 (n − 1) / n of a message leave every host, as on a ring (Patarasuk and Yuan, 2009)."""
+    packets = 1000 * workers
+    start = serving(workers, workers, beside=True, chunk_words=50 * FRAME.elements, ack_every=50)
+    found = time_ps(start, workers, packets)
+    around = time_ps(ring(workers, FRAME, ack_every=50), workers, packets)
+
+    bound_ps = 2 * (workers - 1) / workers * packets * PACKET_PS
+    assert bound_ps <= found <= 1.08 * bound_ps
+    assert found < around  # which waits at every hop for a whole segment
+
+
+def test_the_closed_forms_say_so_too() -> None:
+    """Rates in words per second: all-gather (n − 1) messages, servers n / N, beside them as a ring."""
+    workers, servers, network = 8, 2, small_star(10)
+    nodes = list(range(10))
+    wire = FRAME.elements / (PACKET_PS * 1e-12)
+
+    gather = ALL_GATHER.pace(network, nodes[:8], 1, 0, FRAME)
+    served = pace_of(network, nodes, steps_of(workers, servers), lambda party: 0, FRAME)
+    beside = pace_of(network, [*nodes[:8], *nodes[:8]], steps_of(8, 8), lambda party: 0, FRAME)
+    around = RING.pace(network, nodes[:8], 1, 0, FRAME)
+
+    assert gather.elements_per_s == pytest.approx(wire / 7)
+    assert served.elements_per_s == pytest.approx(wire * servers / workers)
+    assert beside.elements_per_s == pytest.approx(wire * 8 / 14)
+    assert beside.elements_per_s == pytest.approx(around.elements_per_s)
+    way_ps = 2 * (PACKET_PS + DELAY_PS)
+    assert (gather.latency_ps, served.latency_ps) == (7 * way_ps, 2 * way_ps)
+
+
+def test_a_server_is_charged_for_merging_one_chunk_after_the_other() -> None:
+    """The first chunk to arrive is stored; every other one is read with the sum and written."""
+    workers, size = 3, FRAME.elements
+    device = FixedDevice(0, 0, memory_bps=BYTE_A_NANOSECOND)
+    found = time_ps(serving(workers, 1, device=device), workers, 1, workers + 1)
+
+    merge_ps = 3 * 4 * size * 1000
+    second_ps = 3 * PACKET_PS + 2 * DELAY_PS  # the second of three packets is at the server
+    down_ps = workers * PACKET_PS + PACKET_PS + 2 * DELAY_PS
+    assert second_ps + 2 * merge_ps + down_ps == found
+
+
+def test_every_worker_of_an_all_gather_is_charged_for_merging_all() -> None:
+    workers, size = 4, FRAME.elements
+    device = FixedDevice(0, 0, memory_bps=BYTE_A_NANOSECOND)
+    free, charged = (time_ps(gathering(workers, device=one), workers, 1) for one in (None, device))
+
+    assert free + (workers - 1) * 3 * 4 * size * 1000 == charged
+
+
+def test_servers_beside_workers_share_their_links() -> None:
+    """What its own worker sends and receives passes no link."""
+    workers, packets = 4, 2000
+    own = time_ps(serving(workers, 1), workers, packets, workers + 1)
+    beside = time_ps(serving(workers, 1, beside=True), workers, packets)
+
+    # Beside a worker, n − 1 messages instead of n pass the server's link in each direction.
+    assert beside == pytest.approx(own * (workers - 1) / workers, rel=0.03)
+
+
+@pytest.mark.parametrize("packets", [1, 4000])
+@pytest.mark.parametrize("name", ["all_gather", "one", "beside"])
+def test_codecs_that_choose_by_time_are_told_about_what_it_takes(name: str, packets: int) -> None:
+    workers, words = 4, packets * FRAME.elements
+    steps, servers, start = {
+        "all_gather": (ALL_GATHER.steps(workers), [], gathering(workers, chunk_words=50 * FRAME.elements)),
+        "one": (steps_of(workers, 1), [4], serving(workers, 1, chunk_words=50 * FRAME.elements)),
+        "beside": (
+            steps_of(workers, workers),
+            [0, 1, 2, 3],
+            serving(workers, workers, beside=True, chunk_words=50 * FRAME.elements),
+        ),
+    }[name]
+    traffic = traffic_of(small_star(5), [*range(workers), *servers], steps.pairs, lambda party: 0)
+    carrier = carrier_of(small_star(5), traffic, FRAME, NoDevice(), steps)
+
+    found = time_ps(start, workers, packets, 5)
+    assert carrier.time_ps([MessageSize(words)]) == pytest.approx(found, rel=0.08)

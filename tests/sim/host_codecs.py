@@ -1,0 +1,191 @@
+"""Codecs of one's own whose messages meet at hosts: top-k lists, unions, cascaded signs, a server's part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netfold.homomorphic.bounds import Doubles, ErrorBound, Sums
+from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Request, Server
+from netfold.homomorphic.message import Gradient, Hop, Merge, Message, Words, Work
+from netfold.homomorphic.round import Round
+
+Uints = NDArray[np.uint32]
+
+
+def to_list(gradient: Gradient, indices: NDArray[np.int64]) -> Uints:
+    """Indices, then the bits of their values."""
+    return np.concatenate([indices.astype(np.uint32), gradient[indices].view(np.uint32)])
+
+
+def from_list(words: Words) -> dict[int, np.float32]:
+    half = words.size // 2
+    return dict(zip(words[:half].tolist(), words[half:].view(np.float32), strict=True))
+
+
+def listed(found: Mapping[int, np.float32]) -> Uints:
+    indices = np.array(sorted(found), np.uint32)
+    values = np.array([found[index] for index in indices.tolist()], np.float32)
+    return np.concatenate([indices, values.view(np.uint32)])
+
+
+@dataclass(frozen=True)
+class Union:
+    """Merges sparse lists: values of the same index are added; parts are ranges of the indices."""
+
+    elements: int
+
+    def split(self, words: Words, count: int) -> list[Words]:
+        found = from_list(words)
+        edges = [self.elements * part // count for part in range(count + 1)]
+        return [
+            listed({index: value for index, value in found.items() if first <= index < last})
+            for first, last in pairwise(edges)
+        ]
+
+    def merge(self, accumulated: Words, arriving: Words, hop: Hop) -> Words:
+        total = from_list(accumulated)
+        for index, value in from_list(arriving).items():
+            total[index] = np.float32(total.get(index, np.float32(0)) + value)
+        return listed(total)
+
+    def join(self, parts: Sequence[Words]) -> Words:
+        return listed({index: value for part in parts for index, value in from_list(part).items()})
+
+    def work(self, accumulated: Words, arriving: Words) -> Work:
+        return Work(accumulated.nbytes + arriving.nbytes, accumulated.nbytes + arriving.nbytes)
+
+
+@dataclass(frozen=True)
+class Cascade:
+    """Cascaded sign compression: decode both, weigh by workers, add, encode again with one scale.
+
+    A part is a scale (its bits), the number of elements, and a bit for each element.
+    """
+
+    def split(self, words: Words, count: int) -> list[Words]:
+        values = cascade_decoded(words)
+        edges = [values.size * part // count for part in range(count + 1)]
+        return [
+            cascade_encoded(values[first:last], words[:1].view(np.float32)[0])
+            for first, last in pairwise(edges)
+        ]
+
+    def merge(self, accumulated: Words, arriving: Words, hop: Hop) -> Words:
+        one, other = cascade_decoded(accumulated), cascade_decoded(arriving)
+        weights = np.float32(hop.accumulated_workers), np.float32(hop.arriving_workers)
+        total = weights[0] * one + weights[1] * other + np.float32(hop.key % 7 - 3) * np.float32(1e-6)
+        scale = np.abs(total).mean(dtype=np.float32) if total.size else np.float32(0)
+        return cascade_encoded(total, np.float32(scale / (weights[0] + weights[1])))
+
+    def join(self, parts: Sequence[Words]) -> Words:
+        values = np.concatenate([cascade_decoded(part) for part in parts])
+        scales = [part[:1].view(np.float32)[0] for part in parts]
+        return cascade_encoded(values, np.float32(np.mean(scales, dtype=np.float32)))
+
+    def work(self, accumulated: Words, arriving: Words) -> Work:
+        return Work(accumulated.nbytes + arriving.nbytes, accumulated.nbytes)
+
+
+def cascade_encoded(values: Gradient, scale: np.float32) -> Uints:
+    bits = np.packbits(values >= 0, bitorder="little")
+    padded = np.zeros(-(-bits.size // 4) * 4, np.uint8)
+    padded[: bits.size] = bits
+    head = np.array([scale], np.float32).view(np.uint32), np.array([values.size], np.uint32)
+    return np.concatenate([*head, padded.view(np.uint32)])
+
+
+def cascade_decoded(words: Words) -> Gradient:
+    scale, size = words[:1].view(np.float32)[0], int(words[1])
+    bits = np.unpackbits(np.ascontiguousarray(words[2:]).view(np.uint8), bitorder="little")[:size]
+    return np.where(bits == 1, scale, -scale).astype(np.float32)
+
+
+class Memory(Server):
+    """Adds lists, and what it held back of the bucket before; it keeps the smaller half of every answer."""
+
+    def __init__(self, elements: int) -> None:
+        self.elements = elements
+        self.held: dict[int, Gradient] = {}
+        self.asked: list[Request] = []
+
+    def merge(self, parts: Sequence[Words], request: Request) -> Words:
+        self.asked.append(request)
+        total = self.held.setdefault(request.bucket, np.zeros(self.elements, np.float32))
+        for part in parts:
+            for index, value in from_list(part).items():
+                total[index] += value
+        order = np.argsort(-np.abs(total), kind="stable")[: -(-np.count_nonzero(total) // 2)]
+        answer = to_list(total, np.sort(order))
+        total[order] = 0
+        return answer
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        return {str(bucket): held.copy() for bucket, held in self.held.items()}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        self.held = {int(name): np.array(held) for name, held in state.items()}
+
+
+class _Loose(ErrorBound):
+    """These codecs lose what they like: what is checked here is how their words are merged."""
+
+    def of(self, sums: Sums) -> Doubles:
+        return 1e6 + 100 * sums.magnitude
+
+
+@dataclass(frozen=True)
+class HostCodec(Codec):
+    """Sends the largest elements; `share` of them depends on the worker, so lengths are unequal."""
+
+    kind: ClassVar[str] = "host_codec"
+
+    how: str = "gather"  # gather, union, cascade or memory
+    share: float = 0.1
+
+    @property
+    def merges(self) -> frozenset[Merge]:
+        return frozenset({Merge.HOST if self.how in ("union", "cascade") else Merge.GATHER})
+
+    def worker(self, rank: int, workers: int, seed: int) -> Encoder:
+        return _HostEncoder(self, rank)
+
+    def error_bound(self, contributions: Sequence[Gradient]) -> ErrorBound:
+        return _Loose()
+
+    def server(self, workers: int, seed: int) -> Server | None:
+        return _Growing() if self.how == "memory" else None
+
+
+class _Growing(Memory):
+    """As `Memory`, for buckets of any size up to 100,000."""
+
+    def __init__(self) -> None:
+        super().__init__(100_000)
+
+
+class _HostEncoder(Encoder):
+    def __init__(self, codec: HostCodec, rank: int) -> None:
+        self.codec, self.rank = codec, rank
+
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        how, total = self.codec.how, np.zeros_like(gradient)
+        if how == "cascade":
+            scale = np.float32(np.abs(gradient).mean())
+            message = Message(cascade_encoded(gradient, scale), Merge.HOST, "signs", host_merge=Cascade())
+            (merged,) = yield (message,)
+            return Decoded(round.workers * cascade_decoded(merged.words), gradient)
+        count = int(gradient.size * self.codec.share * self.rank / round.workers)  # worker 0 sends nothing
+        words = to_list(gradient, np.sort(np.argsort(-np.abs(gradient), kind="stable")[:count]))
+        host_merge = Union(gradient.size) if how == "union" else None
+        merge = Merge.HOST if how == "union" else Merge.GATHER
+        (merged,) = yield (Message(words, merge, "largest", host_merge=host_merge),)
+        for part in merged.parts or (merged.words,):
+            for index, value in from_list(part).items():
+                total[index] += value
+        return Decoded(total, gradient)
