@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import simpy
 
@@ -14,8 +14,15 @@ from netfold.sim.network.fabric import Fabric
 from netfold.sim.network.host_time import HostTimes
 from netfold.sim.workload.device import Device
 
-OPERATIONS_KEPT = 64
 Wait = Generator[simpy.Event, Any, tuple[Merged, ...]]
+
+
+class OperationPlace(NamedTuple):
+    """One network operation of a job, the same at all workers."""
+
+    step: int
+    bucket: int
+    operation: int  # of the round
 
 
 @dataclass(frozen=True)
@@ -32,7 +39,12 @@ class RunContext:
 
 
 class Collective(Protocol):
-    """Carries a job's network operations; all workers call it for the same operations in the same order."""
+    """Carries a job's network operations; all workers call it for the same operations."""
+
+    @property
+    def is_serial(self) -> bool:
+        """Whether it carries one operation of a worker at a time, in the same order at all workers."""
+        ...
 
     @property
     def takes_floats(self) -> bool:
@@ -48,7 +60,7 @@ class Collective(Protocol):
         """Whether it agrees on a scaled message's exponents while it sends the words."""
         ...
 
-    def exchange(self, worker: int, messages: tuple[Message, ...]) -> Wait:
+    def exchange(self, worker: int, messages: tuple[Message, ...], place: OperationPlace) -> Wait:
         """Send one worker's messages now, and return the merged messages to the waiting SimPy process."""
         ...
 
@@ -60,12 +72,8 @@ class Collective(Protocol):
         """Slots and entries of switches that still hold words at the end of a run."""
         ...
 
-    def locate(self, worker: int, operation: int, part: int, word: int) -> str:
-        """Where a word of a worker's message was merged: slot and unit, or segment.
-
-        `operation` counts a worker's calls of `exchange` from 0, `part` the messages of the call. Only the
-        latest `OPERATIONS_KEPT` operations are known.
-        """
+    def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
+        """Where a word of message `part` of an operation of the latest step was merged: slot or segment."""
         ...
 
     def share(self) -> float:

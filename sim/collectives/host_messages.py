@@ -13,10 +13,11 @@ from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.comparison import same_bits
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.merge import combine, merge_all
-from netfold.homomorphic.message import Merged, Message, Words
+from netfold.homomorphic.message import Merged, Message, Words, Work
 from netfold.sim.collectives.between_hosts import HostPlan, host_route
-from netfold.sim.collectives.collective import RunContext, Wait
+from netfold.sim.collectives.collective import OperationPlace, RunContext, Wait
 from netfold.sim.engine.interface import Flow, Overflow
+from netfold.sim.workload.device import charge_ps
 
 
 class Finished:
@@ -53,7 +54,7 @@ class Finished:
 class MessageExchange(NamedTuple):
     """One worker's side of the exchange of one message."""
 
-    number: int  # messages carried before
+    number: int  # messages that the job began to carry before
     message: Message
     finished: Finished  # shared by its workers
 
@@ -61,10 +62,11 @@ class MessageExchange(NamedTuple):
 class HostCollective(ABC):
     """One job's messages between hosts. A collective adds its schedule, `carry`.
 
-    Messages of one operation are carried one after the other. Within one, a step is a number that identifies
-    a worker's sends, and its receipts.
+    Messages of one operation are carried one after the other; several operations may be under way. Within
+    one, a step is a number that identifies a worker's sends, and its receipts.
     """
 
+    is_serial = False
     takes_floats = False
     overflow = Overflow.WRAP
 
@@ -72,7 +74,8 @@ class HostCollective(ABC):
         self.workers = len(context.nodes)
         self._plan, self._context = plan, context
         self._arrivals: dict[tuple[int, int, int], simpy.Event] = {}  # by worker, operation, step
-        self._operations = [0] * self.workers
+        self._numbers: dict[tuple[OperationPlace, int], int] = {}  # of the messages in flight
+        self._numbers_count = 0
         self._received = 0  # chunks of the operations in flight
         self._finished: dict[int, Finished] = {}  # by operation
 
@@ -86,26 +89,30 @@ class HostCollective(ABC):
         """Run one worker's schedule, for at least two workers and one word; return the merged words."""
 
     @abstractmethod
-    def locate(self, worker: int, operation: int, part: int, word: int) -> str:
+    def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
         """Where a word of a worker's message was merged."""
 
-    def exchange(self, worker: int, messages: tuple[Message, ...]) -> Wait:
+    def exchange(self, worker: int, messages: tuple[Message, ...], place: OperationPlace) -> Wait:
         """Carry one worker's messages, one after the other."""
         merged: tuple[Merged, ...] = ()
-        for message in messages:
-            merged += ((yield from self._exchange(worker, message)),)
+        for part, message in enumerate(messages):
+            merged += ((yield from self._exchange(worker, (place, part), message)),)
         return merged
 
-    def _exchange(self, worker: int, message: Message) -> Generator[simpy.Event, Any, Merged]:
+    def _exchange(
+        self, worker: int, key: tuple[OperationPlace, int], message: Message
+    ) -> Generator[simpy.Event, Any, Merged]:
         if self.workers == 1 or message.words.size == 0:
             alone = merge_all(message.merge, [message.words], table=message.table)
             return Merged(alone, self.workers)
-        number = self._operations[worker]
-        self._operations[worker] += 1
+        if key not in self._numbers:
+            self._numbers[key] = self._numbers_count
+            self._numbers_count += 1
+        number = self._numbers[key]
         finished = self._finished.setdefault(number, Finished(self.workers))
         words = yield from self.carry(worker, MessageExchange(number, message, finished))
         if finished.is_over:
-            del self._finished[number]
+            del self._finished[number], self._numbers[key]
             self._received -= self.chunks_count
         return Merged(words, self.workers)
 
@@ -150,7 +157,8 @@ class HostCollective(ABC):
         context, message = self._context, operation.message
         key = mix_plain(context.seed, purposes.RING_MERGE, context.job, operation.number, worker, step)
         size = arriving.words.nbytes
-        yield context.hosts.work(worker, context.device.work_ps(2 * size, size))
+        work = Work(2 * size, size, flops=arriving.words.size)
+        yield context.hosts.work(worker, charge_ps(context.device, work))
         return combine(message.merge, arriving, own, key, message.table, in_place=True)
 
     def _arrival(self, worker: int, operation: int, step: int) -> simpy.Event:

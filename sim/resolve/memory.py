@@ -34,6 +34,7 @@ class JobSize:
     collective: CollectivePlan
     steps: int = 1
     size: int | None = None  # elements of a gradient, instead of the workload's
+    buckets_in_flight: int = 1
 
     @property
     def elements(self) -> int:
@@ -45,9 +46,10 @@ class JobSize:
 
     @property
     def at_once(self) -> int:
-        """Elements of the buckets in flight: two buckets if there are several."""
-        bucket_bytes = self.workload.bucket_bytes
-        return self.elements if bucket_bytes is None else min(self.elements, 2 * bucket_bytes // FLOAT_BYTES)
+        """Elements of the buckets in flight, and of one that some workers have begun and others not."""
+        if self.workload.bucket_bytes is None:
+            return self.elements
+        return min(self.elements, (self.buckets_in_flight + 1) * self.workload.bucket_bytes // FLOAT_BYTES)
 
     @property
     def records_bytes(self) -> int:

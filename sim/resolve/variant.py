@@ -22,7 +22,14 @@ from netfold.sim.resolve.duration import check_duration, check_slowed
 from netfold.sim.resolve.faults import JobWorkers, plan_faults
 from netfold.sim.resolve.memory import JobSize, refuse_more_than_fits
 from netfold.sim.resolve.plan import Plan
-from netfold.sim.resolve.sections import device_of, steps_of, summed_at_once, workload_of, workload_warnings
+from netfold.sim.resolve.sections import (
+    device_of,
+    overlap_of,
+    steps_of,
+    summed_at_once,
+    workload_of,
+    workload_warnings,
+)
 from netfold.sim.scenario import Scenario, models
 from netfold.sim.scenario.networks import TopologySection
 from netfold.sim.scenario.topology import build_topology
@@ -137,7 +144,15 @@ class _VariantResolver:
         jobs = tuple(self._job(index, names, site) for index, names in enumerate(hosts))
         refuse_more_than_fits(
             [
-                JobSize(location, job.workload, len(job.hosts), job.codec, job.collective, job.steps)
+                JobSize(
+                    location,
+                    job.workload,
+                    len(job.hosts),
+                    job.codec,
+                    job.collective,
+                    job.steps,
+                    buckets_in_flight=job.overlap.buckets_in_flight,
+                )
                 for (_, location), job in zip(self.jobs, jobs, strict=True)
             ]
         )
@@ -163,6 +178,7 @@ class _VariantResolver:
             workload=workload,
             steps=steps_of(sections.workload, workload),
             device=device,
+            overlap=overlap_of(sections.overlap),
             codec=found.codec,
             collective=found.plan,
             references=(*(Reference(**dict(one)) for one in sections.published), *found.references),

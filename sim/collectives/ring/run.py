@@ -13,6 +13,7 @@ from typing import Any
 import simpy
 
 from netfold.homomorphic.message import Merged, Words
+from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.collectives.host_messages import HostCollective, MessageExchange
 
 
@@ -46,6 +47,8 @@ class Ring(HostCollective):
             )
         return finished.joined([parts[index] for index in range(n)])
 
-    def locate(self, worker: int, operation: int, part: int, word: int) -> str:
+    def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
         """The message, operation and worker of a word; all workers merge it."""
-        return f"message {part} of operation {operation} around the ring, as worker {worker} got it"
+        step, bucket, operation = place
+        where = f"operation {operation} of bucket {bucket} of step {step}"
+        return f"message {part} of {where} around the ring, as worker {worker} got it"
