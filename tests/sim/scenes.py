@@ -10,7 +10,7 @@ import pytest
 import simpy
 
 from netfold.homomorphic.message import Merged, Message
-from netfold.sim.collectives.collective import Collective
+from netfold.sim.collectives.collective import Collective, OperationPlace
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Job, losses
 from netfold.sim.errors import ScenarioError
@@ -137,6 +137,7 @@ class Exchanged:
     def _work(
         self, worker: int, operations: Sequence[tuple[Message, ...]], pauses_ps: Sequence[int]
     ) -> Generator[simpy.Event, Any, None]:
-        for messages, pause_ps in zip(operations, pauses_ps, strict=True):
+        for number, (messages, pause_ps) in enumerate(zip(operations, pauses_ps, strict=True)):
             yield self.environment.timeout(pause_ps)
-            self.received[worker].append((yield from self.collective.exchange(worker, messages)))
+            exchange = self.collective.exchange(worker, messages, OperationPlace(0, 0, number))
+            self.received[worker].append((yield from exchange))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.merge import lift
 from netfold.homomorphic.message import Merge, Merged, Message, Scaling
+from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.collectives.in_network.run import InNetwork
 from netfold.sim.engine.interface import Job, Segment
 from netfold.switch.program import ProgramSpec
@@ -61,7 +62,7 @@ class Fabric:
 
 def exchanged(fabric: Fabric, program: ProgramSpec, message: Message) -> Merged:
     collective = InNetwork(fabric, replace(JOB, program=program))  # type: ignore[arg-type]
-    exchange = collective.exchange(0, (message,))
+    exchange = collective.exchange(0, (message,), OperationPlace(0, 0, 0))
     next(exchange)
     try:
         exchange.send(None)

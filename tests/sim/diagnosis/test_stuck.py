@@ -17,6 +17,7 @@ from netfold.homomorphic.message import Merge, Message
 from netfold.sim.checks import Finding
 from netfold.sim.commands.main import app
 from netfold.sim.diagnosis.report import StuckError
+from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Scaled, Segment, losses
 from netfold.sim.network.fabric import PATIENCE_MIN_PS, PATIENCE_TIMEOUTS, Fabric
@@ -225,7 +226,7 @@ class Bench:
 
     def _work(self, worker: int, message: Message, pause_ps: int) -> Generator[simpy.Event, Any, None]:
         yield self.environment.timeout(pause_ps)
-        yield from self.collective.exchange(worker, (message,))
+        yield from self.collective.exchange(worker, (message,), OperationPlace(0, 0, 0))
 
 
 SWITCH = switch(2, FRAME, slots=4, unit_packets=1)

@@ -10,6 +10,7 @@ import pytest
 
 from netfold.homomorphic.codec import DecodeError
 from netfold.homomorphic.message import Merge, Message
+from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.run.lock_step import MessageAgreement
 from tests.sim.run.test_failures import run_netfold
 
@@ -48,30 +49,49 @@ def test_a_worker_that_redoes_alone_is_reported(tmp_path: Path, seed: int, codec
     detail = summary.detail("damaged", "finishes")
     place = r"\(step (\d), bucket (\d+)\)"
     found = re.fullmatch(
-        rf"worker (\d) sends \d+ words of .* {place} where worker (\d) sends \d+ words of .* {place}: "
+        rf"worker (\d) sends .* {place} where worker (\d) sends .* {place}: "
         "they read different words from the operations before, so some were damaged on the way",
         detail,
     )
     assert found is not None
     assert "0" in (found[1], found[4])  # whose words were damaged
     assert "'redo'" in detail
+    assert "nothing more" in detail
     assert summary.checks("damaged")["decodes"] == "fail"
 
 
-def test_an_operation_of_another_round_is_another() -> None:
-    """Though their words are as many and merge agreement: they would be added up."""
+PLACE = OperationPlace(2, 1, 3)
+DAMAGED = "they read different words from the operations before, so some were damaged on the way"
+
+
+@pytest.mark.parametrize("is_ended_first", [False, True])
+def test_a_worker_that_goes_on_where_another_has_ended(is_ended_first: bool) -> None:
+    """Whichever comes first; the third worker still lacks."""
     agreement = MessageAgreement(3)
-    agreement.require(0, 0, (0, 0, 0), message(5))
-    agreement.require(0, 1, (0, 0, 0), message(5))
+    acts = [lambda: agreement.end(PLACE, 1), lambda: agreement.require(PLACE, 0, message(5))]
+    first, second = acts if is_ended_first else acts[::-1]
+    first()
 
     with pytest.raises(DecodeError) as caught:
-        agreement.require(0, 2, (0, 1, 0), message(5))
+        second()
 
-    assert str(caught.value) == (
-        "worker 2 sends 5 words of 'values' (step 0, bucket 1) where worker 0 sends 5 words of 'values' "
-        "(step 0, bucket 0): they read different words from the operations before, so some were damaged on "
-        "the way"
+    more, less = "5 words of 'values' (step 2, bucket 1)", "nothing more (step 2, bucket 1)"
+    texts = (
+        f"worker 0 sends {more} where worker 1 sends {less}",
+        f"worker 1 sends {less} where worker 0 sends {more}",
     )
+    assert str(caught.value) == f"{texts[not is_ended_first]}: {DAMAGED}"
+
+
+def test_other_rounds_and_other_operations_do_not_matter() -> None:
+    agreement = MessageAgreement(2)
+    agreement.end(PLACE, 1)
+    agreement.require(PLACE._replace(bucket=0), 0, message(6))
+    agreement.require(PLACE._replace(step=1), 0, message(7))
+    agreement.require(PLACE._replace(operation=2), 0, message(8))
+    agreement.end(PLACE, 0)
+
+    assert not agreement._ended
 
 
 @pytest.mark.parametrize(
@@ -79,17 +99,20 @@ def test_an_operation_of_another_round_is_another() -> None:
 )
 def test_what_differs(other: tuple[Message, ...]) -> None:
     agreement = MessageAgreement(2)
-    agreement.require(3, 1, (0, 0, 3), message(5))
+    agreement.require(PLACE, 1, message(5))
 
     with pytest.raises(DecodeError, match=r"^worker 0 sends .* where worker 1 sends 5 words of 'values' "):
-        agreement.require(3, 0, (0, 0, 3), other)
+        agreement.require(PLACE, 0, other)
 
 
 def test_a_worker_may_be_ahead_and_what_all_have_sent_is_forgotten() -> None:
     agreement = MessageAgreement(2)
-    for number in range(3):
-        agreement.require(number, 0, (0, 0, number), message(number))
-    for number in range(3):
-        agreement.require(number, 1, (0, 0, number), message(number))
+    places = [OperationPlace(0, bucket, operation) for bucket in (1, 0) for operation in range(3)]
+    for worker in (0, 1):
+        for number, place in enumerate(places):
+            agreement.require(place, worker, message(number))
+        for bucket in (0, 1):
+            agreement.end(OperationPlace(0, bucket, 3), worker)
 
     assert not agreement._begun
+    assert not agreement._ended
