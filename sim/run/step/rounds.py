@@ -96,10 +96,11 @@ class Rounds:
     ) -> Generator[simpy.Event, Any, tuple[Merged, ...]]:
         """Encode, exchange and decode one operation, in simulated time."""
         label = " + ".join(message.label for message in messages)
-        side = _Side(place, worker, label)
+        side = _Side(place, worker, label, [])
         yield from self._compute(side, "encode", [message.work for message in messages])
         merged = yield from self._exchange(side, messages, log)
         yield from self._compute(side, "decode", [message.decode_work for message in messages])
+        self._phases += side.phases
         return merged
 
     def _compute(self, side: _Side, phase: str, works: Sequence[Work]) -> Generator[simpy.Event, Any, None]:
@@ -155,7 +156,7 @@ class Rounds:
         if self._now_ps > start_ps or phase == "network":
             step, bucket, _ = side.place
             when = start_ps, self._now_ps
-            self._phases.append(
+            side.phases.append(
                 PhaseRecord(self._parts.label, step, bucket, side.worker, phase, label, *when, size_bytes)
             )
 
@@ -166,6 +167,7 @@ class _Side(NamedTuple):
     place: OperationPlace
     worker: int
     label: str  # of its messages
+    phases: list[PhaseRecord]  # so far
 
 
 def _units(environment: simpy.Environment, is_one: bool) -> WorkerUnits:

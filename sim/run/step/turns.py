@@ -1,13 +1,20 @@
-"""Turns in one order at all workers, without which workers that wait for each other would never go on.
+"""Turns in one order at all workers, without which workers that wait for each other might wait for ever.
 
-The first worker that has room for the next turn chooses it, of what waits there, by rank. All others follow:
-each gives its turns in the chosen order, and waits for the next of that order even if something else could
-go. The choice takes no time and no packet; real systems have a coordinator that sends it.
+The first worker with room for the next turn chooses it, of what waits there, by rank. The others follow: each
+gives its turns in the chosen order, and waits for the next one even if something else could go. The choice
+takes no time and no packet. Real systems have a coordinator that sends it.
 
-Why nothing waits for ever, if each turn ends once all workers have it and have worked on it for some time:
-take the earliest turn that has not ended at some worker. All turns before it have ended everywhere, so each
-worker has room for it or has it already; the worker that chose it had it waiting, and what it needed for that
-had ended there, so the others come to it too.
+In a step, buckets come into flight by turns and, where the network is serial, their operations enter it by
+turns. Why some worker can always go on: take the first operation in the common order that is not complete
+at all workers, number k of bucket b. All operations before it are complete everywhere, so every worker has
+room for it and can give the turn to no other. The worker that chose it had b in flight and operation k − 1
+of b complete. That one is before it in the order, so it is complete everywhere. Therefore a worker that does
+not send operation k yet either computes, which ends, or has not got b in flight. Then its places are taken by
+buckets that are before b in the order of buckets. The worker that chose had one of these, c, finished when b
+came into flight. All operations of c are before operation k, so they are complete here too, and c is only
+decoded, which ends and frees a place. That repeats until b is in flight. If no such operation exists, take
+the first bucket in the order that is not finished at all workers: each has a place for it or has it in
+flight, so each will send its next operation. A network that is not serial carries that operation at once.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 from netfold.homomorphic.message import Merge, Message
 from netfold.sim.checks import Finding
+from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.commands.main import app
 from netfold.sim.diagnosis.report import StuckError
-from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Scaled, Segment, losses
 from netfold.sim.network.fabric import PATIENCE_MIN_PS, PATIENCE_TIMEOUTS, Fabric

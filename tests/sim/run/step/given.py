@@ -58,8 +58,8 @@ class Steady:
 
     given: Given
     workers: int
-    loss: None = None
-    cost: StepCost = StepCost()
+    loss: ClassVar[None] = None
+    cost: ClassVar[StepCost] = StepCost()
     applied: list[list[Gradient]] = field(default_factory=list)
 
     @property

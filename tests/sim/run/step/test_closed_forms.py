@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 
 import pytest
 
@@ -13,7 +14,7 @@ from tests.sim.run.step.given import Given, Times, play
 
 US = 10**6
 ON_DEVICE = Overlap(8, encodes_on_device=True)
-# What netfold was found to do with the figures of `compared` before buckets overlapped, and should be able to.
+# With the figures of `compared`: what netfold did before buckets could overlap, and the two-machine model.
 ONE_AT_A_TIME_PS, TWO_MACHINES_PS = 2686 * US, 2056 * US
 
 
@@ -180,7 +181,7 @@ def test_the_passes_are_interrupted_and_still_as_long() -> None:
     played = play(given, ON_DEVICE)
 
     spans = played.spans(0, "forward", "backward", "encode", "decode")
-    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
     backward = played.spans(0, "backward")
     assert len(backward) > 1
     assert sum(end - start for start, end in backward) == sum(given.backward)
@@ -196,5 +197,5 @@ def test_waits_are_recorded_and_fill_the_gaps() -> None:
         kinds |= {(one.phase, one.label) for one in own if one.phase == "wait"}
         assert own[0].start_ps == record.start_ps
         assert own[-1].end_ps == record.end_ps
-        assert all(one.end_ps == other.start_ps for one, other in zip(own, own[1:], strict=False))
+        assert all(one.end_ps == other.start_ps for one, other in pairwise(own))
     assert kinds == {("wait", "device"), ("wait", "network")}

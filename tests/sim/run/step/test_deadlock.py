@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -91,7 +92,7 @@ def test_every_step_ends_with_the_right_sums_and_no_sooner_than_it_can(
         tracks += [played.spans(worker, "network")] if is_serial else []
         for track in tracks:
             in_order = sorted(track)
-            assert all(end <= start for (_, end), (start, _) in zip(in_order, in_order[1:], strict=False))
+            assert all(end <= start for (_, end), (start, _) in pairwise(in_order))
         own, factor = given[worker], factors[worker]
         work = sum(times.encode + times.decode for one in own.operations for times in one)
         network = sum(times.network for one in own.operations for times in one)
@@ -163,7 +164,7 @@ def test_without_agreed_turns_they_wait_for_ever(monkeypatch: pytest.MonkeyPatch
 
 
 def taken(wanted: list[list[int]], at_once: int) -> tuple[list[list[int]], list[int]]:
-    """Workers want buckets at times `wanted[worker][bucket]` and hold each for 10; who had what, and when done."""
+    """What workers had and their ends; they want buckets at `wanted[worker][bucket]` and hold each for 10."""
     environment = simpy.Environment()
     turns = Turns(environment, len(wanted), at_once)
     had: list[list[int]] = [[] for _ in wanted]
