@@ -241,9 +241,14 @@ MUTANTS: list[Mutant] = [
         ],
         [
             (
-                "an operation of another round is the same",
-                "if (place, kinds) != (first.place, first.kinds):",
-                "if kinds != first.kinds:",
+                "a worker may go on where another has ended its round",
+                "if ended is not None and place.operation >= ended.operations_count:",
+                "if ended is not None and place.operation > ended.operations_count:",
+            ),
+            (
+                "a worker may end its round where another goes on",
+                "if first is not None:",
+                "if first is not None and False:",
             ),
         ],
     ),
