@@ -163,15 +163,20 @@ def test_without_agreed_turns_they_wait_for_ever(monkeypatch: pytest.MonkeyPatch
     assert [own[-1] for own in played.line.opened] == [OperationPlace(0, 1, 0), OperationPlace(0, 0, 1)]
 
 
-def taken(wanted: list[list[int]], at_once: int) -> tuple[list[list[int]], list[int]]:
-    """What workers had and their ends; they want buckets at `wanted[worker][bucket]` and hold each for 10."""
+def taken(wanted: list[list[float]], at_once: int) -> tuple[list[list[int]], list[int]]:
+    """What workers had and their ends; they want buckets at `wanted[worker][bucket]` and hold each for 10.
+
+    At 7.2 is at 7, but after two other events of that instant.
+    """
     environment = simpy.Environment()
     turns = Turns(environment, len(wanted), at_once)
     had: list[list[int]] = [[] for _ in wanted]
     ends = [0] * len(wanted)
 
-    def work(worker: int, bucket: int, time_ps: int) -> Generator[simpy.Event, Any, None]:
-        yield environment.timeout(time_ps)
+    def work(worker: int, bucket: int, time_ps: float) -> Generator[simpy.Event, Any, None]:
+        yield environment.timeout(int(time_ps))
+        for _ in range(round(10 * (time_ps % 1))):
+            yield environment.timeout(0)
         yield turns.take(worker, OperationPlace(0, bucket, 0), bucket)
         had[worker].append(bucket)
         yield environment.timeout(10)
@@ -192,6 +197,12 @@ def test_what_waits_at_one_instant_goes_by_rank_whoever_asked_first() -> None:
     # Worker 1 has all at 0 and chooses 0, 1, 2; worker 0 follows though bucket 2 is there at 3.
     assert had == [[0, 1, 2], [0, 1, 2]]
     assert ends == [37, 30]
+
+
+def test_what_asks_later_in_the_same_instant_is_in_time() -> None:
+    had, _ = taken([[7.3, 7, 7.1]], at_once=1)
+
+    assert had == [[0, 1, 2]]
 
 
 def test_a_worker_that_is_ahead_waits_for_none() -> None:
