@@ -147,3 +147,17 @@ def test_quickstart_shows_what_compression_in_the_network_gains() -> None:
     assert found["lossless"].metrics["compression_ratio"] > 4
     assert found["switchml"].metrics["exact"]
     assert found["lossless"].metrics["exact"]
+
+
+def test_overlap_takes_as_long_as_the_busiest_machine() -> None:
+    """A bucket takes 50 us of backward, 50 to encode, `network` to send and 50 to decode; see the guide."""
+    found = shown(SCENARIOS / "08-overlap.yaml")
+    iteration_us = {name: one.metrics["iteration_time_us"] for name, one in found.items()}
+    (network,) = (row["time_us"] for row in found["beside"].metrics["breakdown"] if row["phase"] == "network")
+
+    assert iteration_us["beside"] == pytest.approx(150 + 8 * (100 + network))
+    assert iteration_us["overlap"] == pytest.approx(100 + 8 * 150 + network - 50)
+    assert iteration_us["layer-wise"] == pytest.approx(100 + 160 * (2.5 + 12 + 12))
+    (fused,) = (row["time_us"] for row in found["fused"].metrics["breakdown"] if row["phase"] == "network")
+    assert iteration_us["fused"] == pytest.approx(100 + 400 + 2 * 330 + fused)
+    assert iteration_us["beside"] < iteration_us["on-device"] < iteration_us["layer-wise"]

@@ -16,7 +16,6 @@ from netfold.sim.network.fabric import Fabric
 from netfold.sim.network.host_time import HostTimes
 from netfold.sim.workload.device import Device
 
-OPERATIONS_KEPT = 64
 Wait = Generator[simpy.Event, Any, tuple[Merged, ...]]
 
 
@@ -24,7 +23,7 @@ MergeOrders = dict[tuple[int, int], Sequence[Sequence[HostHop]]]
 
 
 class OperationPlace(NamedTuple):
-    """Identifies a network operation of a job; the same for all workers."""
+    """One network operation of a job, the same at all workers."""
 
     step: int
     bucket: int
@@ -32,6 +31,11 @@ class OperationPlace(NamedTuple):
 
     def __str__(self) -> str:
         return f"step {self.step}, bucket {self.bucket}, operation {self.operation}"
+
+    @property
+    def in_words(self) -> str:
+        """The same as part of a sentence."""
+        return f"operation {self.operation} of bucket {self.bucket} of step {self.step}"
 
 
 def _no_server() -> Server | None:
@@ -62,6 +66,11 @@ class Collective(Protocol):
         ...
 
     @property
+    def is_serial(self) -> bool:
+        """Whether it carries one operation of a worker at a time, in the same order at all workers."""
+        ...
+
+    @property
     def takes_floats(self) -> bool:
         """Whether it adds a message's floats if the sums of its words overflow."""
         ...
@@ -75,7 +84,7 @@ class Collective(Protocol):
         """Whether it agrees on a scaled message's exponents while it sends the words."""
         ...
 
-    def exchange(self, worker: int, messages: tuple[Message, ...], operation: OperationPlace) -> Wait:
+    def exchange(self, worker: int, messages: tuple[Message, ...], place: OperationPlace) -> Wait:
         """Send one worker's messages now, and return the merged messages to the waiting SimPy process."""
         ...
 
@@ -94,12 +103,8 @@ class Collective(Protocol):
         """Slots and entries of switches that still hold words at the end of a run."""
         ...
 
-    def locate(self, worker: int, operation: int, part: int, word: int) -> str:
-        """Where a word of a worker's message was merged: slot and unit, or segment.
-
-        `operation` counts a worker's calls of `exchange` from 0, `part` the messages of the call. Only the
-        latest `OPERATIONS_KEPT` operations are known.
-        """
+    def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
+        """Where a word of message `part` of an operation of the latest step was merged: slot or segment."""
         ...
 
     def share(self) -> float:

@@ -20,7 +20,7 @@ from netfold.sim.collectives.between_hosts import HostPlan
 from netfold.sim.collectives.channels import Channels, Parcel
 from netfold.sim.collectives.collective import MergeOrders, OperationPlace, RunContext, Wait
 from netfold.sim.engine.interface import Overflow
-from netfold.sim.workload.device import Device
+from netfold.sim.workload.device import Device, charge_ps
 
 T = TypeVar("T")
 
@@ -92,7 +92,7 @@ class Finished:
 class MessageExchange(NamedTuple):
     """One worker's side of the exchange of one message."""
 
-    number: int  # messages begun before
+    number: int  # messages that the job began to carry before
     message: Message
     finished: Finished  # shared by its workers
     request: Request
@@ -108,10 +108,11 @@ class _Open(NamedTuple):
 class HostCollective(ABC):
     """One job's messages between hosts. A collective adds its schedule, `carry`.
 
-    Messages of one operation are carried one after the other. Within one, a step is a number that identifies
-    a worker's sends, and its receipts.
+    Messages of one operation are carried one after the other; several operations may be under way. Within
+    one, a step is a number that identifies a worker's sends, and its receipts.
     """
 
+    is_serial = False
     takes_floats = False
     overflow = Overflow.WRAP
     needs_network_alone: ClassVar[bool] = False  # one worker alone sends messages that can be merged
@@ -140,7 +141,7 @@ class HostCollective(ABC):
         """
 
     @abstractmethod
-    def locate(self, worker: int, operation: int, part: int, word: int) -> str:
+    def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
         """Where a word of a worker's message was merged."""
 
     def begin(self, operation: MessageExchange) -> None:
@@ -255,13 +256,8 @@ def of_no_worker(message: Message, present: np.ndarray[Any, np.dtype[np.bool_]])
 def merge_ps(device: Device, message: Message, accumulated: Words, arriving: Words) -> int:
     """Time of one merge of a message's words on a host."""
     if message.host_merge is not None:
-        return work_ps(device, message.host_merge.work(accumulated, arriving))
-    return device.work_ps(2 * accumulated.nbytes, accumulated.nbytes)
-
-
-def work_ps(device: Device, work: Work) -> int:
-    """Time of some work on a host: of its arithmetic or its memory traffic."""
-    return device.compute_ps(work.flops, work.read_bytes + work.written_bytes)
+        return charge_ps(device, message.host_merge.work(accumulated, arriving))
+    return charge_ps(device, Work(2 * accumulated.nbytes, accumulated.nbytes, flops=accumulated.size))
 
 
 def _pass_on(

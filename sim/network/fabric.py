@@ -19,6 +19,7 @@ from netfold.sim.diagnosis.slots import diagnose
 from netfold.sim.diagnosis.snapshot import JobOnSwitch, NodeEvent, Opened, Snapshot, WaitingFlow
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import TIME_MAX_PS, Completion, Flow, Job, Scaled, Segment
+from netfold.sim.network.instants import EndOfInstant, Stage
 
 PATIENCE_TIMEOUTS = 100
 PATIENCE_MIN_PS = 10**12
@@ -142,7 +143,7 @@ class Fabric:
                 self._wake = environment.event()
                 yield self._wake
             if environment.peek() <= environment.now:  # other processes act first at this time
-                yield environment.timeout(0)
+                yield EndOfInstant(environment, Stage.NETWORK)
                 continue
             completions = self._advance(environment.peek())
             yield environment.timeout(engine.now_ps - environment.now)

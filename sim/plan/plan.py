@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from netfold.homomorphic.codec import Codec
 from netfold.sim.plan.collective import CollectivePlan
 from netfold.sim.plan.faults import FaultPlan
+from netfold.sim.plan.overlap import Overlap
 from netfold.sim.plan.reference import Reference
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 from netfold.sim.workload.device import Device
@@ -33,6 +34,7 @@ class JobPlan:
     references: tuple[Reference, ...]  # published results, and the wire bound
     start_ps: int = 0
     warnings: tuple[str, ...] = ()
+    overlap: Overlap = field(default_factory=Overlap)
 
 
 @dataclass(frozen=True)

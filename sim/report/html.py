@@ -25,10 +25,12 @@ _CAPTIONS = {
     "throughput.svg": "Dense gradient elements summed at every worker, per second of simulated aggregation. "
     "The wire bound is that of dense sums: a codec that sends less can exceed it.",
     "breakdown.svg": "Mean time of one round, of the worker that finished last: encoding, messages in "
-    "flight, decoding. Hatched: how much later it began than the first worker.",
+    "flight, decoding, and waits for the device or the network. Hatched: how much later it began than "
+    "the first worker.",
     "bytes.svg": "Bytes that one worker sends in a step: its messages, and hatched everything else on its "
     "link, such as headers, padding and the exponents that SwitchML sends a window ahead.",
-    "timeline.svg": "The last step. The upper track of a worker is compute; its buckets in flight are below.",
+    "timeline.svg": "The last step. The upper track of a worker is its device, with encoding and decoding on "
+    "one of their own where they run beside it; the network is below, a track for each bucket under way.",
     "loss.svg": "Mean training loss over workers, before each step's update; lines of variants that agree "
     "coincide.",
 }

@@ -22,7 +22,13 @@ SKY, PURPLE, YELLOW, BLACK = "#56B4E9", "#CC79A7", "#F0E442", "#1a1a1a"
 LIGHT_GREY, MIDDLE_GREY, DARK_GREY = "#d4d4d4", "#9a9a9a", "#5c5c5c"
 
 WIDTH_INCHES = 9.0
-PHASE_COLOURS = {"forward": LIGHT_GREY, "backward": MIDDLE_GREY, "encode": ORANGE, "decode": GREEN}
+PHASE_COLOURS = {
+    "forward": LIGHT_GREY,
+    "backward": MIDDLE_GREY,
+    "wait": "#e7d4e8",
+    "encode": ORANGE,
+    "decode": GREEN,
+}
 _KNOWN_LABELS = {
     "values": BLUE,
     "values exponents": "#f4a582",
@@ -105,7 +111,7 @@ def phase_colours(names: Iterable[str]) -> dict[str, str]:
     present = dict.fromkeys(names)
     network = [name for name in present if name.startswith("network: ")]
     labels = label_colours(name.removeprefix("network: ") for name in network)
-    order = [*("forward", "backward", "encode"), *network, "decode"]
+    order = [*("forward", "backward", "wait", "encode"), *network, "decode"]
     colours = PHASE_COLOURS | {f"network: {label}": colour for label, colour in labels.items()}
     return {name: colours[name] for name in order if name in present}
 

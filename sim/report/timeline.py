@@ -1,10 +1,9 @@
-"""The time line of one step: the phases of each worker, one panel per variant on a common clock."""
+"""The time line of one step: device and network of each worker, one panel per variant on a common clock."""
 
 from __future__ import annotations
 
-import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import polars as pl
@@ -19,6 +18,7 @@ from netfold.sim.results.reader import Run
 LANES_MAX = 8
 _COMPUTE_BUCKET = -1  # bucket of forward and backward in a PhaseRecord
 _LANE_FILL = 0.84  # of a lane's height; the rest separates workers
+_TRACK_INCHES = 0.135
 _TITLE_CHARACTERS = 110  # of a panel
 _INSET_TITLE_INCHES = 0.2  # space above the lanes of a magnified step
 _MAGNIFY_BELOW = 0.25  # of the time axis: a step shorter than this is drawn a second time, magnified
@@ -53,9 +53,10 @@ def timeline(run: Run) -> Figure | None:
     if not colours:
         return None
     lanes = max(len({bar.worker for bar in panel.bars}) for panel in panels)
+    tracks = max(_tracks_max(panel.bars) for panel in panels)
     span_us = 1.01 * max(panel.end_us for panel in panels)
     factor_us, unit = words.time_unit(span_us)
-    panel_inches = 0.27 * max(2, lanes)
+    panel_inches = _TRACK_INCHES * max(2, tracks) * max(2, lanes)
     figure = style.new_figure(1.2 + len(panels) * (0.4 + panel_inches))
     grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     for axes, panel in zip(grid, panels, strict=True):
@@ -91,7 +92,7 @@ def _panel(run: Run, variant: str) -> Panel:
             end_us=(row["end_ps"] - began_ps) / 1e6,
         )
         for row in own.filter(pl.col("worker").is_in(shown)).iter_rows(named=True)
-        if row["end_ps"] > row["start_ps"]
+        if row["end_ps"] > row["start_ps"] and row["phase"] != "wait"
     ]
     note = f" ({len(shown)} of {len(workers)} workers shown)" if len(shown) < len(workers) else ""
     return Panel(variant, step["step"], (step["end_ps"] - began_ps) / 1e6, note, bars)
@@ -107,22 +108,17 @@ def _chosen(workers: Sequence[int], slowest: int) -> list[int]:
 
 
 def _draw(axes: Axes, bars: Sequence[Bar], colours: dict[str, str], factor_us: float) -> None:
-    """Draw lanes from top to bottom: in each, compute is the first track, and buckets in flight are below."""
+    """Draw lanes from top to bottom: in each, the tracks of the device are above those of the network."""
     workers = sorted({bar.worker for bar in bars})
     rectangles, filled = [], []
     for lane, worker in enumerate(workers):
-        own = [bar for bar in bars if bar.worker == worker]
-        buckets = _by_bucket(own)
-        tracks = _tracks(buckets)
-        height = _LANE_FILL / (1 + max(tracks.values()))
-        # Longest first: of two messages in flight at once, the shorter is drawn over the longer and lower.
-        for bar in sorted(own, key=lambda bar: bar.start_us - bar.end_us):
-            corner = (bar.start_us / factor_us, lane - _LANE_FILL / 2 + height * tracks[bar.bucket])
-            width = (bar.end_us - bar.start_us) / factor_us
-            rectangles.append(
-                Rectangle(corner, width, height / (1 + _longer_at_once(bar, buckets[bar.bucket])))
-            )
-            filled.append(colours[bar.name])
+        tracks = _tracks([bar for bar in bars if bar.worker == worker])
+        height = _LANE_FILL / len(tracks)
+        for number, track in enumerate(tracks):
+            for bar in track:
+                corner = (bar.start_us / factor_us, lane - _LANE_FILL / 2 + height * number)
+                rectangles.append(Rectangle(corner, (bar.end_us - bar.start_us) / factor_us, height))
+                filled.append(colours[bar.name])
     axes.add_collection(PatchCollection(rectangles, facecolors=filled, linewidth=0, zorder=2))
     axes.set_yticks(range(len(workers)), [f"worker {worker}" for worker in workers])
     axes.set_ylim(max(1, len(workers)) - 0.5, -0.5)
@@ -131,39 +127,38 @@ def _draw(axes: Axes, bars: Sequence[Bar], colours: dict[str, str], factor_us: f
     axes.grid(axis="x", color=style.LIGHT_GREY, linewidth=0.6)
 
 
-def _by_bucket(bars: Sequence[Bar]) -> dict[int, list[Bar]]:
-    buckets: dict[int, list[Bar]] = {}
-    for bar in bars:
-        buckets.setdefault(bar.bucket, []).append(bar)
-    return buckets
+def _tracks(bars: Sequence[Bar]) -> list[list[Bar]]:
+    """One worker's bars as tracks whose bars do not overlap.
+
+    First its device; encoding and decoding are on a second track if they run beside the passes. Then the
+    network, on as many tracks as operations are under way at once.
+    """
+    network = [bar for bar in bars if bar.name.startswith(words.NETWORK)]
+    at_device = [bar for bar in bars if not bar.name.startswith(words.NETWORK)]
+    passes = [bar for bar in at_device if bar.bucket == _COMPUTE_BUCKET]
+    codec = [bar for bar in at_device if bar.bucket != _COMPUTE_BUCKET]
+    device = _stacked(at_device)
+    if len(device) > 1:
+        device = [*_stacked(passes), *_stacked(codec)]
+    return [*device, *_stacked(network)]
 
 
-def _tracks(buckets: Mapping[int, Sequence[Bar]]) -> dict[int, int]:
-    """Track of each bucket of one worker: the first that is free when it begins; compute has its own."""
-    spans = {
-        bucket: (min(bar.start_us for bar in bars), max(bar.end_us for bar in bars))
-        for bucket, bars in buckets.items()
-    }
-    if _COMPUTE_BUCKET in spans:
-        spans[_COMPUTE_BUCKET] = (-math.inf, math.inf)
-    free_at_us: list[float] = []
-    tracks = {}
-    for bucket, (start_us, end_us) in sorted(spans.items(), key=lambda item: (item[1], item[0])):
-        track = next((track for track, free in enumerate(free_at_us) if free <= start_us), len(free_at_us))
-        free_at_us[track : track + 1] = [end_us]
-        tracks[bucket] = track
+def _tracks_max(bars: Sequence[Bar]) -> int:
+    """Most tracks of a worker."""
+    workers = {bar.worker for bar in bars}
+    return max((len(_tracks([bar for bar in bars if bar.worker == one])) for one in workers), default=0)
+
+
+def _stacked(bars: Sequence[Bar]) -> list[list[Bar]]:
+    """Bars on as few tracks as their overlaps allow, each on the first that is free."""
+    tracks: list[list[Bar]] = []
+    for bar in sorted(bars, key=lambda bar: (bar.start_us, bar.end_us)):
+        track = next((track for track in tracks if track[-1].end_us <= bar.start_us), None)
+        if track is None:
+            tracks.append([bar])
+        else:
+            track.append(bar)
     return tracks
-
-
-def _longer_at_once(bar: Bar, bars: Sequence[Bar]) -> int:
-    """How many longer phases of the same bucket overlap this one."""
-    duration_us = bar.end_us - bar.start_us
-    return sum(
-        other.start_us < bar.end_us
-        and bar.start_us < other.end_us
-        and (other.end_us - other.start_us, other.name) > (duration_us, bar.name)
-        for other in bars
-    )
 
 
 def _magnify(axes: Axes, panel: Panel, colours: dict[str, str], span_us: float) -> Axes:

@@ -8,6 +8,7 @@ from typing import Any
 from netfold.sim.units import PS_PER_US
 
 NOTHING = "–"
+NETWORK = "network: "  # before a label
 REDONE = "parts did not decode and were sent again"
 MISSED_FORECASTS = "parts did not match their forecast and were sent again"
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
@@ -101,7 +102,7 @@ def codec_events(metrics: Mapping[str, Any]) -> str:
 
 def phase_name(phase: Mapping[str, Any]) -> str:
     """Name of a phase in legends: "encode", "network: values"."""
-    return f"network: {phase['label']}" if phase["phase"] == "network" else str(phase["phase"])
+    return f"{NETWORK}{phase['label']}" if phase["phase"] == "network" else str(phase["phase"])
 
 
 def lacks_workers(metrics: Mapping[str, Any]) -> bool:

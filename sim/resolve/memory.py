@@ -36,6 +36,7 @@ class JobSize:
     collective: CollectivePlan
     steps: int = 1
     size: int | None = None  # elements of a gradient, instead of the workload's
+    buckets_in_flight: int = 1
 
     @property
     def elements(self) -> int:
@@ -50,8 +51,9 @@ class JobSize:
 
     @property
     def at_once(self) -> int:
-        """Elements of the buckets in flight: two buckets if there are several."""
-        return min(self.elements, 2 * self.workload.fusion.full_elements(layers_of(self._tensors)))
+        """Elements of the buckets in flight, and of one that some workers have begun and others not."""
+        largest = self.workload.fusion.full_elements(layers_of(self._tensors))
+        return min(self.elements, (self.buckets_in_flight + 1) * largest)
 
     @property
     def records_bytes(self) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from netfold.homomorphic.codec import Codec
 from netfold.sim.errors import DataError
 from netfold.sim.keys.location import Location
+from netfold.sim.plan.overlap import Overlap
 from netfold.sim.scenario import models
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 from netfold.sim.workload.device import DEVICES, Device, FixedDevice, NoDevice
@@ -84,10 +86,15 @@ def device_of(
 ) -> Device:
     """How long compute takes."""
     if isinstance(section, models.FixedDeviceSection):
-        return FixedDevice(section.forward, section.backward, section.memory_rate)
+        return FixedDevice(section.forward, section.backward, section.memory_rate, section.launch)
     if isinstance(section, models.RooflineDeviceSection):
-        return DEVICES[section.model]
+        return replace(DEVICES[section.model], launch_ps=section.launch)
     return NoDevice()
+
+
+def overlap_of(section: models.OverlapSection) -> Overlap:
+    """What a worker does at the same time."""
+    return Overlap(section.buckets_in_flight, section.order, section.encode == "on_device")
 
 
 def steps_of(

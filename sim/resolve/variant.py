@@ -25,6 +25,7 @@ from netfold.sim.resolve.plan import Plan
 from netfold.sim.resolve.sections import (
     check_needs,
     device_of,
+    overlap_of,
     steps_of,
     summed_at_once,
     workload_of,
@@ -144,7 +145,15 @@ class _VariantResolver:
         jobs = tuple(self._job(index, names, site) for index, names in enumerate(hosts))
         refuse_more_than_fits(
             [
-                JobSize(location, job.workload, len(job.hosts), job.codec, job.collective, job.steps)
+                JobSize(
+                    location,
+                    job.workload,
+                    len(job.hosts),
+                    job.codec,
+                    job.collective,
+                    job.steps,
+                    buckets_in_flight=job.overlap.buckets_in_flight,
+                )
                 for (_, location), job in zip(self.jobs, jobs, strict=True)
             ]
         )
@@ -171,6 +180,7 @@ class _VariantResolver:
             workload=workload,
             steps=steps_of(sections.workload, workload),
             device=device,
+            overlap=overlap_of(sections.overlap),
             codec=found.codec,
             collective=found.plan,
             references=(*(Reference(**dict(one)) for one in sections.published), *found.references),

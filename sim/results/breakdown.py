@@ -28,9 +28,10 @@ def breakdown(
     """Mean time per round, share and payload of every phase and label of some rounds; None without a round.
 
     Each round is measured at the worker that finished last; of several, at the one that began last. If rounds
-    of several buckets overlap, the time counts once, for the round that began first. So the rows never add up
-    to more than `aggregation_ps`, the time in which some round was in progress. The last row is the rest: how
-    much later than the first worker of a round the last one began.
+    of several buckets overlap, the time counts once, for the round that began first: what the others do then
+    is hidden behind it. So the rows never add up to more than `aggregation_ps`, the time in which some round
+    was in progress. The last row is the rest: how much later than the first worker of a round the last one
+    began.
     """
     if not rounds:
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-PHASES = ("forward", "backward", "encode", "network", "decode")  # of a worker's step, in this order
+PHASES = ("forward", "backward", "wait", "encode", "network", "decode")  # of a worker's step
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class RoundRecord:
     payload_bytes_up: int  # all workers: of the messages that they sent
     payload_bytes_down: int  # all workers: of the merged messages that they received
     uploads: int  # workers that contributed words
-    wire_bytes_up: int  # all workers, all links out of hosts, retransmissions included
+    wire_bytes_up: int  # all workers, all links out of hosts, retransmissions included; see sim/run/step/wire
     wire_bytes_down: int  # all workers, all links into hosts
     nonzeros: int  # of worker 0's gradient
     union_nonzeros: int  # elements that are non-zero at any worker
@@ -89,7 +89,7 @@ class PhaseRecord:
     bucket: int  # -1 for forward and backward
     worker: int
     phase: str  # one of PHASES
-    label: str  # the message's label, "" for compute
+    label: str  # the message's label, "" for compute; what is waited for: "device" or "network"
     start_ps: int
     end_ps: int
     payload_bytes: int

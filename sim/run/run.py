@@ -31,13 +31,14 @@ __all__ = ["APPROXIMATIONS", "COMPILING", "Progress", "run_scenario", "run_varia
 
 COMPILING = "compiling kernels (once, about a minute)"
 APPROXIMATIONS = (
-    "Hosts take no time per packet; a worker sends its buckets one at a time, in gradient-ready order.",
+    "Hosts take no time per packet. Unless `overlap` says otherwise, a worker has one bucket in flight, and "
+    "encodes it beside its device.",
     "Queues are FIFO and drop-tail; only acknowledgements have priority. No pause frames; only ATP uses ECN.",
     f"Networks that lose nothing (program {', '.join(names_of(lambda spec: spec.needs_lossless))}) have "
     "unlimited buffers: credits are not modelled.",
     "A switch's extra passes are one loopback port with its rate and delay; results are copied per receiver.",
     "Backward is assumed to produce gradient bytes at an even rate; a bucket is ready when its last byte is.",
-    "Compute time comes from the device model; encoding and decoding are charged for memory traffic only.",
+    "Compute time comes from the device model; encoding and decoding for what their codec counts.",
     "Retransmission timers expire exactly, those of copies up to a quarter later; real clients poll them.",
 )
 

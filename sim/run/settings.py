@@ -23,9 +23,9 @@ def with_setups(summary: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
 
     `chosen` are the variants that `--variant` named, none where all were to run.
 
-    A `setup` holds the sections `topology`, `workers`, `workload`, `device`, `codec`, `collective` and
-    `faults` (a list), each with what differs from its default and a few keys that are always shown; `timeout`
-    and `switch` of the collective are those of the resolved scenario.
+    A `setup` holds the sections `topology`, `workers`, `workload`, `device`, `overlap` (if it is not the
+    default), `codec`, `collective` and `faults` (a list), each with what differs from its default and a few
+    keys that are always shown; `timeout` and `switch` of the collective are those of the resolved scenario.
     """
     found = setups(plan)
     variants = [entry | {"setup": found[entry["name"]]} for entry in summary["variants"]]
@@ -48,11 +48,13 @@ def _setup(written: models.Variant, variant: VariantPlan, index: int) -> dict[st
     sections: models.JobSections = written.jobs[index] if written.jobs else written
     job, collective = variant.jobs[index], sections.collective
     start = {"start": TIME.format(job.start_ps)} if job.start_ps else {}
+    overlap = _section(sections.overlap)
     return {
         "topology": _section(written.topology, _TOPOLOGY),
         "workers": {**_section(sections.workers), **start},
         "workload": _section(sections.workload, _WORKLOAD),
         "device": _section(sections.device),
+        **({"overlap": overlap} if overlap else {}),
         "codec": _codec(job.codec),
         "collective": {**_section(collective, collective.recorded_always), **job.collective.settled},
         "faults": [_section(fault) for fault in written.faults],

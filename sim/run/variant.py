@@ -28,9 +28,10 @@ from netfold.sim.results.passes import passes_count, results_count
 from netfold.sim.results.records import LinkRecord
 from netfold.sim.results.summary import VariantFacts
 from netfold.sim.run.fault_driver import FaultDriver
-from netfold.sim.run.job import JobParts, TrainingJob
+from netfold.sim.run.job import TrainingJob
 from netfold.sim.run.outcome import JobResult, VariantResult, link_records
 from netfold.sim.run.progress import ProgressReporter
+from netfold.sim.run.step.parts import JobParts
 from netfold.sim.units import PS_PER_MS
 from netfold.sim.workload.pool import Key, Workloads
 
@@ -100,7 +101,7 @@ def _run_variant(
     counters = [one.collective.switch_counters() for one in running]
     results = []
     for index, (job, one) in enumerate(zip(variant.jobs, running, strict=True)):
-        one.training.record_open_notes()
+        one.training.record_open_step()
         ending = _ending(job, one, diagnosis.of(variant.job_names[index]) if diagnosis else None)
         if ending.leaks:
             ending = ending._replace(leak_causes=leak_causes(variant, job, faults))
@@ -188,6 +189,7 @@ class _Simulation:
             host_links=_host_links(self.variant, job),
             reporter=self.reporter,
             set_activity=partial(self.fabric.set_activity, index),
+            overlap=job.overlap,
         )
         training = TrainingJob(self.environment, self.fabric.engine, parts)
         process = self.environment.process(training.steps(job.steps, job.start_ps))

@@ -174,7 +174,9 @@ class FixedDeviceSection(Section):
     backward: Time
     """Backward pass of one step."""
     memory_rate: Rate | None = None
-    """Memory bandwidth for encoding and decoding; by default they take no time."""
+    """Memory bandwidth for encoding and decoding; by default it takes no time to move their bytes."""
+    launch: Time = 0
+    """Time to start one kernel of an encoding, a decoding or a merge on a host."""
 
 
 class RooflineDeviceSection(Section):
@@ -183,11 +185,32 @@ class RooflineDeviceSection(Section):
     kind: Literal["roofline"]
     model: Literal["v100", "a100", "h100", "p100", "t4"]
     """Accelerator."""
+    launch: Time = 0
+    """Time to start one kernel of an encoding, a decoding or a merge on a host."""
 
 
 DeviceSection = Annotated[
     NoDeviceSection | FixedDeviceSection | RooflineDeviceSection, Field(discriminator="kind")
 ]
+
+
+class OverlapSection(Section):
+    """What a worker does at the same time: computing, encoding, and sending several buckets.
+
+    Real trainers have several buckets in flight and encode on the device that computes:
+    `buckets_in_flight: 4` (or more) with `encode: on_device`.
+    """
+
+    buckets_in_flight: Count = 1
+    """Buckets that a worker encodes, sends or decodes at a time. While one is in the network, the next one is
+    encoded."""
+    order: Literal["ready", "first_layer"] = "ready"
+    """Which bucket goes first where several wait: the one whose gradient was ready first, or the one nearest
+    to the model's first layer, whose gradient is ready last."""
+    encode: Literal["beside", "on_device"] = "beside"
+    """Where encoding and decoding run. beside: on a device of their own, while the worker's device computes;
+    on_device: on the worker's device, which does one thing at a time; what waits goes before the rest of
+    backward."""
 
 
 if TYPE_CHECKING:
@@ -217,6 +240,8 @@ class JobSections(Section):
     """Where gradients come from."""
     device: DeviceSection = NoDeviceSection()
     """How long compute takes."""
+    overlap: OverlapSection = OverlapSection()
+    """What a worker does at the same time."""
     codec: CodecOptions
     """How gradients are encoded."""
     collective: AnyCollectiveSection

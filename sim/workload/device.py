@@ -7,8 +7,9 @@ bound: real kernels reach a part of either.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
+from netfold.homomorphic.message import Work
 from netfold.sim.units import PS_PER_S, transmit_time_ps
 from netfold.sim.workload.workload import StepCost
 
@@ -17,6 +18,11 @@ _SAMPLE_BYTES = 10**9
 
 class Device(Protocol):
     """Turns counted work into time, int picoseconds rounded up."""
+
+    @property
+    def launch_ps(self) -> int:
+        """Time to start one kernel of an encoding, a decoding or a merge."""
+        ...
 
     def compute_ps(self, flops: int, size_bytes: int) -> int:
         """Time of arithmetic that touches `size_bytes` of memory."""
@@ -30,6 +36,8 @@ class Device(Protocol):
 @dataclass(frozen=True)
 class NoDevice:
     """A device on which compute takes no time: only the network counts."""
+
+    launch_ps: ClassVar[int] = 0
 
     def compute_ps(self, flops: int, size_bytes: int) -> int:
         """Return 0."""
@@ -50,6 +58,7 @@ class FixedDevice:
     forward_ps: int
     backward_ps: int
     memory_bps: int | None = None
+    launch_ps: int = 0
 
     def compute_ps(self, flops: int, size_bytes: int) -> int:
         """Time to move `size_bytes`; arithmetic outside forward and backward is not charged."""
@@ -68,6 +77,7 @@ class RooflineDevice:
     flops_per_s: int  # fp32, without tensor cores
     memory_bps: int  # bits per second
     source: str
+    launch_ps: int = 0
 
     def compute_ps(self, flops: int, size_bytes: int) -> int:
         """Return the larger of the arithmetic time and the memory time."""
@@ -76,6 +86,14 @@ class RooflineDevice:
     def work_ps(self, read_bytes: int, written_bytes: int) -> int:
         """Time to move the bytes through memory."""
         return transmit_time_ps(read_bytes + written_bytes, self.memory_bps)
+
+
+def charge_ps(device: Device, work: Work) -> int:
+    """Time of an encoding, a decoding or a merge on a host; no work takes no time, and starts no kernel."""
+    size_bytes = work.read_bytes + work.written_bytes
+    if not (size_bytes or work.flops):
+        return 0
+    return work.launches * device.launch_ps + device.compute_ps(work.flops, size_bytes)
 
 
 def memory_bps(device: Device) -> int | None:

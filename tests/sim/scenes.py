@@ -145,7 +145,7 @@ class Exchanged:
     def _work(
         self, worker: int, operations: Sequence[tuple[Message, ...]], pauses_ps: Sequence[int]
     ) -> Generator[simpy.Event, Any, None]:
-        for messages, pause_ps in zip(operations, pauses_ps, strict=True):
+        for number, (messages, pause_ps) in enumerate(zip(operations, pauses_ps, strict=True)):
             yield self.environment.timeout(pause_ps)
-            key = OperationPlace(0, 0, len(self.received[worker]))
-            self.received[worker].append((yield from self.collective.exchange(worker, messages, key)))
+            exchange = self.collective.exchange(worker, messages, OperationPlace(0, 0, number))
+            self.received[worker].append((yield from exchange))

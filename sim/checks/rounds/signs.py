@@ -23,7 +23,9 @@ STRETCH_WORDS = 64  # of the shortest stretch of a long message
 STRETCHES_MAX = 1 << 14
 _PART_WORDS = 1 << 12  # of all workers that are looked at at once
 
-Locate = Callable[[int, int, int, int], str]  # worker, operation, part, word: where it was merged
+Locate = Callable[
+    [int, tuple[int, int, int], int, int], str
+]  # worker, operation, part, word: where it was merged
 
 
 class Place(NamedTuple):
@@ -81,7 +83,7 @@ class UnfairSigns:
 class Merger(NamedTuple):
     """Tells where the words of a message were merged."""
 
-    operation: int  # its number, as collectives count
+    operation: tuple[int, int, int]  # step, bucket, number in the round
     part: int
     locate: Locate
 
@@ -120,7 +122,7 @@ class Signs:
                     place = Place(step, bucket, number, part, message.label)
                     sent = [operation.sent[rank][part] for rank in ranks]
                     received = [operation.received[rank][part] for rank in ranks]
-                    self._examine(place, sent, received, Merger(operation.number, part, locate))
+                    self._examine(place, sent, received, Merger((step, bucket, number), part, locate))
 
     def _examine(
         self, place: Place, sent: Sequence[Message], received: Sequence[Merged], merger: Merger

@@ -22,15 +22,14 @@ from netfold.homomorphic.merge import HostHop, combine, merge_all
 from netfold.homomorphic.message import Merge, Merged, Message, Words
 from netfold.sim.collectives.between_hosts import ChunkedPlan
 from netfold.sim.collectives.channels import Parcel, chunks_of
-from netfold.sim.collectives.collective import RunContext
+from netfold.sim.collectives.collective import OperationPlace, RunContext
 from netfold.sim.collectives.host_messages import (
     HostCollective,
     MessageExchange,
     merge_ps,
     of_no_worker,
-    work_ps,
 )
-from netfold.sim.workload.device import Device
+from netfold.sim.workload.device import Device, charge_ps
 
 
 class AllGather(HostCollective):
@@ -58,7 +57,7 @@ class AllGather(HostCollective):
             return finished.made("gathered", dict(enumerate(parts)), lambda: _gathered(message, parts))
         server = self.servers[worker]
         answer = server.merge(parts, operation.request)
-        yield self._context.hosts.work(worker, work_ps(self._context.device, server.work(parts, answer)))
+        yield self._context.hosts.work(worker, charge_ps(self._context.device, server.work(parts, answer)))
         return Merged(finished.deduplicated("answer", answer), self.workers)
 
     def _gather(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, list[Words]]:
@@ -115,9 +114,9 @@ class AllGather(HostCollective):
         yield context.hosts.work(worker, time_ps)
         return Merged(words, len(held), present=finished.present)
 
-    def locate(self, worker: int, operation: int, part: int, word: int) -> str:
+    def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
         """The message and the worker that merged it."""
-        return f"message {part} of operation {operation}, as worker {worker} gathered it"
+        return f"message {part} of {place.in_words}, as worker {worker} gathered it"
 
 
 def _gathered(message: Message, parts: list[Words]) -> Merged:

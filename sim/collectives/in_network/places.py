@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.message import words_per_word
-from netfold.sim.collectives.collective import OPERATIONS_KEPT
+from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.engine.interface import Job, Segment
 
 
@@ -26,29 +26,29 @@ class _Stream(NamedTuple):
 
 
 class Places:
-    """The latest operations of one job, stream by stream; the first worker to open a stream records it."""
+    """The operations of a job's latest step, stream by stream; the first to open a stream records it.
+
+    All workers open the same streams in the same order, whatever operations they belong to.
+    """
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self._unit_words = job.unit_packets * job.frame.elements
-        self._begun = [0] * len(job.hosts)  # operations of each worker
         self._opened = [0] * len(job.hosts)  # streams of each worker
-        self._operations: dict[int, list[_Stream]] = {}
+        self._operations: dict[OperationPlace, list[_Stream]] = {}
+        self._step = -1
         self._streams_count = 0
         self._turns = np.zeros(job.slots_count // job.unit_packets, np.int64)
 
-    def begin(self, worker: int) -> None:
-        """Record that a worker begins its next operation."""
-        number = self._begun[worker]
-        self._begun[worker] += 1
-        if number not in self._operations:
-            self._operations[number] = []
-            self._operations.pop(number - OPERATIONS_KEPT, None)
-
     def open(
-        self, worker: int, parts: Sequence[int], segments: Sequence[Segment], is_scaled: bool = False
+        self,
+        worker: int,
+        place: OperationPlace,
+        parts: Sequence[int],
+        segments: Sequence[Segment],
+        is_scaled: bool = False,
     ) -> None:
-        """Record that a worker opens a stream of its operation for these of its messages."""
+        """Record that a worker opens a stream of an operation for these of its messages."""
         self._opened[worker] += 1
         if self._opened[worker] <= self._streams_count:
             return
@@ -58,25 +58,28 @@ class Places:
         widths = tuple(words_per_word(segment.merge, segment.lane_bits) for segment in segments)
         first_units = np.cumsum([0, *units[:-1]]).tolist()
         turns = self._turns[:window].copy()
-        self._operations[self._begun[worker] - 1].append(
+        if place.step != self._step:
+            self._step = place.step
+            self._operations.clear()
+        self._operations.setdefault(place, []).append(
             _Stream(self._streams_count, tuple(parts), tuple(first_units), widths, lead, window, turns)
         )
         self._streams_count += 1
         self._turns[:window] += (sum(units) + lead - np.arange(window) + window - 1) // window
 
-    def locate(self, operation: int, part: int, word: int) -> str:
+    def locate(self, place: OperationPlace, part: int, word: int) -> str:
         """Slot, version and unit of a word; all workers use the same slot for the same word."""
         job = self._job
-        stream = next(one for one in self._operations[operation] if part in one.parts)
+        stream = next(one for one in self._operations[place] if part in one.parts)
         index = stream.parts.index(part)
         first_unit, word = stream.first_units[index], word // stream.words_per_word[index]
         unit = stream.lead + first_unit + word // self._unit_words
-        place = f"unit {unit} of stream {stream.number}"
+        where = f"unit {unit} of stream {stream.number}"
         if job.program.has_server:  # collisions move units from slot to slot, and to the server
-            return f"{place}, in a slot that changes with collisions, or at the server"
+            return f"{where}, in a slot that changes with collisions, or at the server"
         window_slot = unit % stream.window
         turn = int(stream.turns[window_slot]) + unit // stream.window
         packet = word % self._unit_words // job.frame.elements
         slot = job.slot_base + window_slot * job.unit_packets + packet
         version = turn % job.program.versions
-        return f"slot {slot}, version {version}, {place}"
+        return f"slot {slot}, version {version}, {where}"

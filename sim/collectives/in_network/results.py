@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,10 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.message import Words, words_per_word
+from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.engine.interface import Segment, Shared
 
 # From this size on, memory is mapped and stays untouched until written.
 _RESERVED_BYTES = 1 << 20
+
+MessageKey = tuple[OperationPlace, int]  # a message of an operation
 
 
 @dataclass
@@ -34,17 +36,11 @@ class Results:
 
     def __init__(self, workers: int, unit_words: int, unit_packets: int) -> None:
         self._workers, self._unit_words, self._unit_packets = workers, unit_words, unit_packets
-        self._results: dict[tuple[int, int], _SharedResult] = {}  # by operation and message
-        self._operations: defaultdict[int, int] = defaultdict(int)  # begun so far, by worker
+        self._results: dict[MessageKey, _SharedResult] = {}
 
-    def begin(self, worker: int) -> int:
-        """Begin a worker's next operation and return its number."""
-        self._operations[worker] += 1
-        return self._operations[worker] - 1
-
-    def allocate(self, operation: int, part: int, units: int, words: int, dtype: Any) -> ResultBuffer:
+    def allocate(self, key: MessageKey, units: int, words: int, dtype: Any) -> ResultBuffer:
         """Allocate the buffer of a worker's result of a message: `words` words in `units` units."""
-        packets, key = units * self._unit_packets, (operation, part)
+        packets = units * self._unit_packets
         if key not in self._results:
             self._results[key] = _SharedResult(Shared(np.empty(words, dtype), np.zeros(packets, np.uint8)))
         shared = self._results[key].shared
@@ -52,15 +48,15 @@ class Results:
             return ResultBuffer(np.empty(words, dtype), None, None)  # the engine reports the difference
         return ResultBuffer(_reserved(words, dtype), shared, np.zeros(packets, np.uint8))
 
-    def take(self, worker: int, operation: int, part: int, segment: Segment) -> Words:
+    def take(self, worker: int, key: MessageKey, segment: Segment) -> Words:
         """Return a worker's words of a complete result, shared with other workers if equal."""
         shared, own = segment.shared, segment.own
         if shared is None or own is None:
             return segment.result
-        result = self._results[operation, part]
+        result = self._results[key]
         result.served.add(worker)
         if len(result.served) == self._workers:
-            del self._results[operation, part]
+            del self._results[key]
         if not own.any():
             return shared.words
         words = shared.words.copy()

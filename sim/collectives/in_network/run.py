@@ -24,6 +24,7 @@ class InNetwork:
     """
 
     servers: tuple[Server, ...] = ()
+    is_serial = True  # a worker has one stream at a time, and all workers open theirs in the same order
 
     def __init__(self, fabric: Fabric, job: model.Job, owner: int = 0) -> None:
         self._fabric = fabric
@@ -56,39 +57,37 @@ class InNetwork:
         """Return none: switches cannot run a codec's function."""
         return {}
 
-    def exchange(self, worker: int, messages: tuple[Message, ...], operation: OperationPlace) -> Wait:
+    def exchange(self, worker: int, messages: tuple[Message, ...], place: OperationPlace) -> Wait:
         """Stream one worker's messages to its switch, and return the merged messages."""
-        self._places.begin(worker)
-        number = self._results.begin(worker)
         merged: list[Merged | None] = [None] * len(messages)
         plain = [index for index, message in enumerate(messages) if message.scaling is None]
-        segments = [self._segment(messages[index], number, index) for index in plain]
+        segments = [self._segment(messages[index], place, index) for index in plain]
         carried = [pair for pair in zip(plain, segments, strict=True) if pair[1].words.size]
         for first in range(0, len(carried), SEGMENTS_MAX):
             parts, chosen = zip(*carried[first : first + SEGMENTS_MAX], strict=True)
-            self._places.open(worker, parts, chosen)
+            self._places.open(worker, place, parts, chosen)
             yield self._fabric.stream(self._job, worker, list(chosen))
         for index, segment in zip(plain, segments, strict=True):
-            merged[index] = self._merged(segment, self._results.take(worker, number, index, segment))
+            merged[index] = self._merged(segment, self._results.take(worker, (place, index), segment))
         for index, message in enumerate(messages):
             if message.scaling is None:
                 continue
             exponents = message.scaling.exponents
-            segment = self._segment(message, number, index)
+            segment = self._segment(message, place, index)
             scaled = Scaled(exponents, np.empty_like(exponents))
             if message.words.size:
-                self._places.open(worker, [index], [segment], is_scaled=True)
+                self._places.open(worker, place, [index], [segment], is_scaled=True)
                 yield self._fabric.stream(self._job, worker, [segment], scaled)
-            words = self._results.take(worker, number, index, segment)
+            words = self._results.take(worker, (place, index), segment)
             merged[index] = Merged(words, self._workers, scaled.agreed)
         return tuple(one for one in merged if one is not None)
 
-    def _segment(self, message: Message, operation: int, part: int) -> Segment:
+    def _segment(self, message: Message, place: OperationPlace, part: int) -> Segment:
         words = message.words
         is_lifted = message.merge is Merge.TABLE_ADD
         dtype = np.int32 if message.scaling is not None or is_lifted else words.dtype
         units = -(-words.size // self._unit_words)
-        buffer = self._results.allocate(operation, part, units, message.merged_size, dtype)
+        buffer = self._results.allocate((place, part), units, message.merged_size, dtype)
         return Segment(
             np.ascontiguousarray(words),
             buffer.result,
@@ -125,9 +124,9 @@ class InNetwork:
         """Slots and entries that still hold words at the end of a run."""
         return [str(leak) for leak in self._fabric.engine.leaks(self._job)]
 
-    def locate(self, worker: int, operation: int, part: int, word: int) -> str:
+    def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
         """Slot, version and unit in which a word was merged."""
-        return self._places.locate(operation, part, word)
+        return self._places.locate(place, part, word)
 
     def share(self) -> float:
         """Share of the units of open streams that are answered."""

@@ -24,7 +24,7 @@ from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.merge import join_host, split_host
 from netfold.homomorphic.message import Merge, Merged, Message, Words
 from netfold.sim.collectives.channels import Parcel, chunks_of
-from netfold.sim.collectives.collective import RunContext
+from netfold.sim.collectives.collective import OperationPlace, RunContext
 from netfold.sim.collectives.host_messages import HostCollective, MessageExchange, of_no_worker
 from netfold.sim.collectives.parameter_server.plan import ServerPlan
 from netfold.sim.collectives.parameter_server.serve import ServerHost
@@ -185,6 +185,6 @@ class ParameterServer(HostCollective):
         words = size * (server + 1) // count - size * server // count
         return -(-words // self.chunk_words)
 
-    def locate(self, worker: int, operation: int, part: int, word: int) -> str:
+    def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
         """The message, and the worker that pulled it."""
-        return f"message {part} of operation {operation} at the servers, as worker {worker} pulled it"
+        return f"message {part} of {place.in_words} at the servers, as worker {worker} pulled it"

@@ -14,7 +14,8 @@ from netfold.homomorphic.merge import HostHop, combine, merge_all
 from netfold.homomorphic.message import Merged, Words
 from netfold.sim.collectives.channels import Parcel
 from netfold.sim.collectives.collective import RunContext
-from netfold.sim.collectives.host_messages import Finished, MessageExchange, merge_ps, work_ps
+from netfold.sim.collectives.host_messages import Finished, MessageExchange, merge_ps
+from netfold.sim.workload.device import charge_ps
 
 if TYPE_CHECKING:
     from netfold.sim.collectives.parameter_server.run import ParameterServer
@@ -120,7 +121,7 @@ class ServerHost:
                 parts[parcel.owner] = part
         words = [parts[rank] for rank in range(self._job.workers)]
         answer = self.part.merge(words, operation.request)
-        yield from self._work(work_ps(self._context.device, self.part.work(words, answer)))
+        yield from self._work(charge_ps(self._context.device, self.part.work(words, answer)))
         operation.finished.deduplicated("answer", answer)
         self._send_all(operation, Parcel(self.index, 0, 1, answer))
         self._close(operation)

@@ -18,6 +18,7 @@ import simpy
 
 from netfold.homomorphic.merge import HostHop, join_host, merge_all, split_host
 from netfold.homomorphic.message import Merged, Message, Words
+from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.collectives.host_messages import HostCollective, MessageExchange, of_no_worker
 
 
@@ -75,9 +76,9 @@ class Ring(HostCollective):
             operation.finished.hops[first].append(HostHop(first, worker, key))
         return merged.words
 
-    def locate(self, worker: int, operation: int, part: int, word: int) -> str:
+    def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
         """The message, operation and worker of a word; all workers merge it."""
-        return f"message {part} of operation {operation} around the ring, as worker {worker} got it"
+        return f"message {part} of {place.in_words} around the ring, as worker {worker} got it"
 
 
 def _segments(message: Message, count: int) -> list[Words]:

@@ -17,6 +17,7 @@ FOLDERS = (
     "results",
     "scenario",
     "workload",
+    "step",
     "topologies",
     "collectives",
 )

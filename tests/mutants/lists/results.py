@@ -142,15 +142,4 @@ MUTANTS: list[Mutant] = [
             ),
         ],
     ),
-    *faults(
-        "sim/run/job.py",
-        ["tests/sim/network/test_charged.py"],
-        [
-            (
-                "encoding takes as long as its largest message",
-                "encode_ps = sum(self._parts.device.work_ps(m.work.read_bytes, m.work.written_bytes) for m in messages)",
-                "encode_ps = max(self._parts.device.work_ps(m.work.read_bytes, m.work.written_bytes) for m in messages)",
-            ),
-        ],
-    ),
 ]

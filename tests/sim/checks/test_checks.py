@@ -16,7 +16,7 @@ from netfold.homomorphic.codecs.dense.encoders import BlockEncoder
 from netfold.homomorphic.message import Gradient, Merged, Message
 from netfold.homomorphic.round import Round
 from netfold.sim.checks.journal import RoundLog
-from netfold.sim.collectives.collective import Wait
+from netfold.sim.collectives.collective import OperationPlace, Wait
 from netfold.sim.collectives.in_network.run import InNetwork
 from netfold.sim.collectives.ring.run import Ring
 from netfold.sim.engine.engine import Engine
@@ -54,8 +54,8 @@ def damage_words(monkeypatch: pytest.MonkeyPatch, by: int, where: Callable[[int,
     original = InNetwork.exchange
     counts: dict[int, int] = {}
 
-    def exchange(self: InNetwork, worker: int, messages: tuple[Message, ...]) -> Wait:
-        merged: tuple[Merged, ...] = yield from original(self, worker, messages)
+    def exchange(self: InNetwork, worker: int, messages: tuple[Message, ...], place: OperationPlace) -> Wait:
+        merged: tuple[Merged, ...] = yield from original(self, worker, messages, place)
         number = counts[worker] = counts.get(worker, -1) + 1
         if where(worker, number):
             words = merged[0].words.copy()
@@ -237,8 +237,8 @@ def test_lost_packets_are_reported_and_no_failure(tmp_path: Path) -> None:
 def test_a_ring_is_checked_like_a_switch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original: Any = Ring.exchange
 
-    def exchange(self: Ring, worker: int, messages: tuple[Message, ...]) -> Wait:
-        (merged,) = yield from original(self, worker, messages)
+    def exchange(self: Ring, worker: int, messages: tuple[Message, ...], place: OperationPlace) -> Wait:
+        (merged,) = yield from original(self, worker, messages, place)
         words = merged.words.copy()
         words[0] ^= worker == 2
         return (dataclasses.replace(merged, words=words),)
@@ -249,7 +249,8 @@ def test_a_ring_is_checked_like_a_switch(tmp_path: Path, monkeypatch: pytest.Mon
     # Exponents and values are an operation each; a wrong exponent makes its whole block wrong.
     assert failed["merges_are_exact"] == (
         "2 merged words are wrong, first in step 0, bucket 0, worker 2, word 0 of 'values exponents' "
-        "(received 3, the sum is 2): message 0 of operation 0 around the ring, as worker 2 got it"
+        "(received 3, the sum is 2): message 0 of operation 0 of bucket 0 of step 0 "
+        "around the ring, as worker 2 got it"
     )
     assert failed["replicas_agree"] == "workers differ in 1 rounds, first step 0, bucket 0"
 
@@ -282,8 +283,8 @@ def test_workers_that_read_different_words_send_different_messages(
     """A bit more in one worker's copy of the index: it sends one value more than the others."""
     original = InNetwork.exchange
 
-    def exchange(self: InNetwork, worker: int, messages: tuple[Message, ...]) -> Wait:
-        merged: tuple[Merged, ...] = yield from original(self, worker, messages)
+    def exchange(self: InNetwork, worker: int, messages: tuple[Message, ...], place: OperationPlace) -> Wait:
+        merged: tuple[Merged, ...] = yield from original(self, worker, messages, place)
         if worker == 1 and messages[0].label == "index":
             words = merged[0].words.copy()
             words[3] |= words[3] + np.uint32(1)  # the lowest bit that is not set

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from netfold.homomorphic.message import Message
-from netfold.sim.collectives.collective import Wait
+from netfold.sim.collectives.collective import OperationPlace, Wait
 from netfold.sim.collectives.ring.run import Ring
 from netfold.sim.results import summarize
 from netfold.sim.run.outcome import VariantResult
@@ -77,8 +77,8 @@ def test_a_float_sum_that_is_a_little_off(tmp_path: Path, by: float, monkeypatch
     """Normal values of three workers: additions are off by 1e-6 at most."""
     original = Ring.exchange
 
-    def exchange(self: Ring, worker: int, messages: tuple[Message, ...]) -> Wait:
-        (merged,) = yield from original(self, worker, messages)
+    def exchange(self: Ring, worker: int, messages: tuple[Message, ...], place: OperationPlace) -> Wait:
+        (merged,) = yield from original(self, worker, messages, place)
         words = merged.words.copy()
         words[7] += np.float32(by)
         return (dataclasses.replace(merged, words=words),)

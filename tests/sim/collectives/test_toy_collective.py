@@ -17,7 +17,7 @@ import simpy
 
 from netfold.homomorphic.message import Merge, Merged
 from netfold.sim.collectives.between_hosts import HostPlan, HostSection, Schedule, Steps
-from netfold.sim.collectives.collective import Collective, RunContext
+from netfold.sim.collectives.collective import Collective, OperationPlace, RunContext
 from netfold.sim.collectives.host_messages import HostCollective, MessageExchange
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.collectives.spec import CollectiveSpec
@@ -74,9 +74,9 @@ class GatherRun(HostCollective):
             total = merged.words
         return Merged(operation.finished.joined([operation.finished.deduplicated(0, total)]), self.workers)
 
-    def locate(self, worker: int, operation: int, part: int, word: int) -> str:
+    def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
         """At worker 0."""
-        return f"message {part} of operation {operation} at worker 0"
+        return f"message {part} of operation {place.operation} at worker 0"
 
 
 def start(plan: HostPlan, context: RunContext) -> Collective:

@@ -17,7 +17,7 @@ import pytest
 from netfold.sim.errors import DataError
 from netfold.sim.report.html import build_report
 from netfold.sim.report.style import PHASE_COLOURS, _legend_characters, label_colours
-from netfold.sim.report.timeline import Bar, _chosen, _longer_at_once, _tracks
+from netfold.sim.report.timeline import Bar, _chosen, _tracks
 from netfold.sim.results import Reference, RunData, write_run
 from netfold.sim.results.records import CheckRecord
 from tests.sim.results.builders import LOSSLESS, RING, Fake, checks, run_data
@@ -321,19 +321,34 @@ def test_variants_of_equal_loss_can_be_told_apart(tmp_path: Path) -> None:
     assert len(set(re.findall(r"stroke-dasharray: ([^;\"]+)", svg))) >= 2
 
 
-def test_buckets_in_flight_at_once_lie_on_tracks_of_their_own() -> None:
-    spans = {-1: (5, 6), 0: (0, 10), 1: (2, 8), 2: (8, 12), 3: (9, 20), 4: (10, 11)}
-    buckets = {bucket: [Bar(0, bucket, "network: values", *span)] for bucket, span in spans.items()}
-
-    assert _tracks(buckets) == {-1: 0, 0: 1, 1: 2, 2: 2, 3: 3, 4: 1}
+def bars_of(*spans: tuple[int, str, float, float]) -> list[Bar]:
+    return [Bar(0, bucket, name, start_us, end_us) for bucket, name, start_us, end_us in spans]
 
 
-def test_messages_under_way_at_once_both_show() -> None:
-    index, exponents = Bar(0, 0, "network: index", 0, 9), Bar(0, 0, "network: exponents", 0, 2)
-    values, short_values = Bar(0, 0, "network: values", 9, 20), Bar(0, 0, "network: redo", 1, 2)
-    bars = [index, exponents, values, short_values]
+def test_device_and_network_are_separate_tracks() -> None:
+    """On a device that encodes: nothing overlaps there, and operations follow each other in the network."""
+    device = bars_of((-1, "forward", 0, 2), (-1, "backward", 2, 5), (0, "encode", 5, 6))
+    device += bars_of((-1, "backward", 6, 9), (1, "encode", 9, 10), (0, "decode", 10, 11))
+    network = bars_of((0, "network: values", 6, 10), (1, "network: values", 10, 14))
 
-    assert [_longer_at_once(bar, bars) for bar in bars] == [0, 1, 0, 2]
+    assert _tracks([*network, *reversed(device)]) == [device, network]
+
+
+def test_encoding_beside_the_device_has_a_track_of_its_own() -> None:
+    """Also where it does not overlap with a pass, as the decoding here."""
+    passes = bars_of((-1, "forward", 0, 2), (-1, "backward", 2, 9))
+    codec = bars_of((0, "encode", 3, 4), (0, "decode", 10, 11))
+    network = bars_of((0, "network: values", 4, 10))
+
+    assert _tracks([*network, *codec, *passes]) == [passes, codec, network]
+
+
+def test_operations_under_way_at_once_have_tracks_of_their_own() -> None:
+    spans = {0: (0, 10), 1: (2, 8), 2: (8, 12), 3: (9, 20), 4: (10, 11)}
+    bars = {bucket: Bar(0, bucket, "network: values", *span) for bucket, span in spans.items()}
+
+    expected = [[bars[0], bars[4]], [bars[1], bars[2]], [bars[3]]]
+    assert _tracks(list(bars.values())) == expected
 
 
 def test_figures_do_not_depend_on_the_users_matplotlib_settings(

@@ -154,9 +154,16 @@ def scenarios(draw: st.DrawFn) -> dict[str, Any]:
             "elements": draw(st.integers(1, 3000)),
             "density": draw(st.sampled_from([0.05, 1.0])),
             "steps": draw(st.integers(1, 3)),
+            "bucket": draw(st.sampled_from(["1KB", "12KB"])),
         },
+        "device": {"kind": "fixed", "forward": "5us", "backward": "20us", "memory_rate": "10Gbps"},
         "codec": parts["codec"],
         "collective": parts["collective"],
+        "overlap": {
+            "buckets_in_flight": draw(st.sampled_from([1, 2, 5])),
+            "order": draw(st.sampled_from(["ready", "first_layer"])),
+            "encode": draw(st.sampled_from(["beside", "on_device"])),
+        },
         "faults": draw(st.lists(faults, max_size=3)),
     }
 

@@ -49,12 +49,12 @@ SETS = [
         "topolgy.rate=1",
         "--set: topolgy.rate: unknown key 'topolgy'\n"
         "  did you mean 'topology'? allowed: name, description, seed, profiles, topology, workers, workload, "
-        "device, codec, collective, published, faults, jobs, variants",
+        "device, overlap, codec, collective, published, faults, jobs, variants",
     ),
     (
         "variants.ring.seed=1",
         "--set: variants.ring.seed: unknown key 'seed'\n"
-        "  allowed: topology, workers, workload, device, codec, collective, published, faults, jobs",
+        "  allowed: topology, workers, workload, device, overlap, codec, collective, published, faults, jobs",
     ),
     (
         "topology.rate=fast",

@@ -2,8 +2,9 @@
 
 import pytest
 
+from netfold.homomorphic.message import Work
 from netfold.sim.workload import StepCost
-from netfold.sim.workload.device import DEVICES, FixedDevice, NoDevice, step_times
+from netfold.sim.workload.device import DEVICES, FixedDevice, NoDevice, RooflineDevice, charge_ps, step_times
 
 COST = StepCost(forward_flops=10**9, backward_flops=2 * 10**9, forward_bytes=10**8, backward_bytes=10**9)
 
@@ -51,3 +52,27 @@ def test_device_table(name: str, tera_flops: float, gigabytes_per_s: float) -> N
 
 def test_table_is_complete() -> None:
     assert {"p100", "v100", "t4", "a100", "h100"} == set(DEVICES)
+
+
+@pytest.mark.parametrize(
+    ("work", "time_ps"),
+    [
+        (Work(), 0),  # nothing, whatever it would launch
+        (Work(launches=4), 0),
+        (Work(1, 0), 1000 + 8),  # a launch, and a byte at a terabit per second
+        (Work(3, 4, launches=5), 5 * 1000 + 56),
+        (Work(3, 4, flops=112, launches=2), 2 * 1000 + 56),  # as long as its bytes
+        (Work(3, 4, flops=113, launches=2), 2 * 1000 + 57),  # at two per picosecond, rounded up
+        (Work(flops=1, launches=0), 1),
+    ],
+)
+def test_charged_work_is_launches_and_the_longer_of_arithmetic_and_memory(work: Work, time_ps: int) -> None:
+    device = RooflineDevice("test", 2 * 10**12, 10**12, "", launch_ps=1000)
+
+    assert charge_ps(device, work) == time_ps
+
+
+def test_devices_of_fixed_times_charge_no_arithmetic() -> None:
+    assert charge_ps(FixedDevice(0, 0, 10**12, 10), Work(1, 1, flops=10**15)) == 10 + 16
+    assert charge_ps(FixedDevice(0, 0, None, 10), Work(1, 1)) == 10
+    assert charge_ps(NoDevice(), Work(1, 1, 1, 1)) == 0

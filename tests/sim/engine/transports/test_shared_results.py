@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from netfold.homomorphic.message import Merge
+from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.collectives.in_network.results import Results
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Fate, Job, Rule, Scaled, Segment
@@ -16,6 +17,7 @@ from netfold.topologies.routing import Network, compile_network
 from netfold.topologies.star import star
 from tests.sim.engine.small import FAST, FRAME, job, run
 
+MESSAGE = OperationPlace(0, 0, 0), 0
 WORKERS, PACKETS, UNIT_PACKETS = 3, 40, 2
 ELEMENTS = PACKETS * FRAME.elements - 3  # the last packet is not full
 TIMEOUT_PS = 20 * FAST.delay_ps
@@ -64,14 +66,13 @@ def shared(seed: int, rules: tuple[Rule, ...]) -> list[Words]:
     results = Results(WORKERS, unit_words, UNIT_PACKETS)
     segments = []
     for worker in range(WORKERS):
-        assert results.begin(worker) == 0
-        buffer = results.allocate(0, 0, -(-ELEMENTS // unit_words), ELEMENTS, np.int32)
+        buffer = results.allocate(MESSAGE, -(-ELEMENTS // unit_words), ELEMENTS, np.int32)
         segments.append(
             Segment(words_of(worker), buffer.result, Merge.ADD, shared=buffer.shared, own=buffer.own)
         )
         engine.open_stream(number, worker, [segments[-1]])
     run(engine, WORKERS)
-    return [results.take(worker, 0, 0, segment) for worker, segment in enumerate(segments)]
+    return [results.take(worker, MESSAGE, segment) for worker, segment in enumerate(segments)]
 
 
 def test_without_faults_all_workers_have_one_object() -> None:
@@ -109,7 +110,7 @@ def test_what_is_shared_must_fit() -> None:
     engine = Engine(network, 1)
     number = engine.add_job(plan)
     results = Results(WORKERS, UNIT_PACKETS * FRAME.elements, UNIT_PACKETS)
-    buffer = results.allocate(0, 0, PACKETS // UNIT_PACKETS, ELEMENTS, np.int32)
+    buffer = results.allocate(MESSAGE, PACKETS // UNIT_PACKETS, ELEMENTS, np.int32)
     alone = Segment(words_of(0), buffer.result, Merge.ADD, shared=buffer.shared)
     with pytest.raises(ValueError, match="shared and own go together"):
         engine.open_stream(number, 0, [alone])
@@ -127,8 +128,7 @@ def test_agreed_exponents_stay_each_workers_own() -> None:
     results = Results(WORKERS, unit_words, UNIT_PACKETS)
     kept = []
     for worker in range(WORKERS):
-        results.begin(worker)
-        buffer = results.allocate(0, 0, units, ELEMENTS, np.int32)
+        buffer = results.allocate(MESSAGE, units, ELEMENTS, np.int32)
         values = words_of(worker).astype(np.float32)
         segment = Segment(values, buffer.result, Merge.ADD, shared=buffer.shared, own=buffer.own)
         scaled = Scaled(np.full(units, 10 + worker, np.int8), np.zeros(units, np.int8))
@@ -136,6 +136,6 @@ def test_agreed_exponents_stay_each_workers_own() -> None:
         kept.append((segment, scaled))
     run(engine, WORKERS)
 
-    words = [results.take(worker, 0, 0, segment) for worker, (segment, _) in enumerate(kept)]
+    words = [results.take(worker, MESSAGE, segment) for worker, (segment, _) in enumerate(kept)]
     assert words[0] is words[1] is words[2]
     assert all(scaled.agreed.tolist() == [10 + WORKERS - 1] * units for _, scaled in kept)

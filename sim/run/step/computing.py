@@ -1,0 +1,106 @@
+"""A worker's passes over its model in a step, on its device."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any, NamedTuple
+
+import simpy
+
+from netfold.sim.network.host_time import HostTimes
+from netfold.sim.run.step.activities import Activities
+from netfold.sim.run.step.unit import LAST, SerialUnit
+from netfold.sim.workload import Bucket, StepCost
+from netfold.sim.workload.device import Device, step_times
+
+NO_BUCKET = -1  # in a PhaseRecord: forward and backward
+
+
+class Stretch(NamedTuple):
+    """A part of the passes that the device does without a stop."""
+
+    phase: str  # "forward" or "backward"
+    work_ps: int  # of the passes up to its end, on a host without faults
+    buckets: tuple[int, ...] = ()  # whose gradients are ready at its end
+
+
+class Span(NamedTuple):
+    """Time of one phase."""
+
+    phase: str
+    start_ps: int
+    end_ps: int
+
+
+def stretches(device: Device, cost: StepCost, buckets: Sequence[Bucket]) -> list[Stretch]:
+    """The passes of one step: forward, then backward up to each bucket, in gradient-ready order."""
+    forward_ps, backward_ps = step_times(device, cost)
+    found = [Stretch("forward", forward_ps)]
+    found += [
+        Stretch("backward", forward_ps + int(bucket.ready_share * backward_ps), (bucket.index,))
+        for bucket in buckets
+    ]
+    if found[-1].work_ps < forward_ps + backward_ps:
+        found.append(Stretch("backward", forward_ps + backward_ps))
+    return found
+
+
+class Computing:
+    """One worker's passes of one step, which begin now.
+
+    Encodings and decodings on the same device go first where they wait, and the passes go on after them.
+    """
+
+    def __init__(
+        self,
+        environment: simpy.Environment,
+        hosts: HostTimes,
+        device: SerialUnit,
+        activities: Activities,
+        stretches: Sequence[Stretch],
+    ) -> None:
+        self.spans: list[Span] = []  # so far; up to the crash of a worker that crashes
+        self.ready_ps: dict[int, int] = {}  # of the buckets that are ready
+        self._environment, self._hosts, self._device = environment, hosts, device
+        self._activities, self._stretches = activities, stretches
+        self._ready = {bucket: environment.event() for one in stretches for bucket in one.buckets}
+
+    def ready(self, bucket: int) -> simpy.Event:
+        """Event at which a bucket's gradient is ready."""
+        return self._ready[bucket]
+
+    def end_ps(self, phase: str) -> int:
+        """End of the last span of a phase."""
+        return max(span.end_ps for span in self.spans if span.phase == phase)
+
+    def run(self, step: int, worker: int) -> Generator[simpy.Event, Any, None]:
+        """The SimPy process. Work that follows without a gap is rounded up to picoseconds once."""
+        began_ps = reached_ps = int(self._environment.now)
+        began_work_ps = done_ps = 0
+        for number, stretch in enumerate(self._stretches):
+            yield self._device.take(LAST)
+            now_ps = int(self._environment.now)
+            if now_ps > reached_ps:  # the device did something else
+                began_ps, began_work_ps, reached_ps = now_ps, done_ps, now_ps
+            start_ps = reached_ps if number else self._hosts.end_ps(worker, began_ps, 0)
+            reached_ps = self._hosts.end_ps(worker, began_ps, stretch.work_ps - began_work_ps)
+            done_ps = stretch.work_ps
+            self._record(stretch.phase, start_ps, min(reached_ps, self._hosts.crash_ps(worker)))
+            self._activities.compute(worker, self._activity(step, number), now_ps, reached_ps)
+            yield self._hosts.until(worker, reached_ps)
+            self._device.release()
+            for bucket in stretch.buckets:
+                self.ready_ps[bucket] = reached_ps
+                self._ready[bucket].succeed()
+
+    def _activity(self, step: int, number: int) -> str:
+        following = (bucket for one in self._stretches[number:] for bucket in one.buckets)
+        bucket = next(following, None)
+        return f"computes step {step}" if bucket is None else f"computes bucket {bucket} of step {step}"
+
+    def _record(self, phase: str, start_ps: int, end_ps: int) -> None:
+        """Record a span, or a longer last one."""
+        start_ps = min(start_ps, end_ps)
+        if self.spans and (self.spans[-1].phase, self.spans[-1].end_ps) == (phase, start_ps):
+            start_ps = self.spans.pop().start_ps
+        self.spans.append(Span(phase, start_ps, end_ps))

@@ -1,0 +1,196 @@
+"""The workers' sides of rounds: drive the encoders, charge their work, wait for the network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, NamedTuple
+
+import simpy
+
+from netfold.homomorphic.codec import Decoded, Encoder, advance, require_declared_lanes
+from netfold.homomorphic.message import Merged, Message, Work
+from netfold.homomorphic.round import Round
+from netfold.homomorphic.stage import stage
+from netfold.sim.checks.journal import Journal, RoundLog
+from netfold.sim.checks.rounds import Operation
+from netfold.sim.collectives.collective import OperationPlace
+from netfold.sim.results.records import PhaseRecord
+from netfold.sim.run.codec_errors import blaming, make_encoder
+from netfold.sim.run.lock_step import MessageAgreement
+from netfold.sim.run.step.activities import Activities
+from netfold.sim.run.step.parts import JobParts
+from netfold.sim.run.step.turns import Turns
+from netfold.sim.run.step.unit import SerialUnit
+from netfold.sim.run.step.wire import WireBytes
+from netfold.sim.workload.device import charge_ps
+
+
+class WorkerUnits(NamedTuple):
+    """What does a worker's computing; the two may be one."""
+
+    passes: SerialUnit
+    codec: SerialUnit
+
+
+class Rounds:
+    """Runs every worker's side of the rounds of a job, several at a time.
+
+    An operation is identified by step, bucket and its number in the round. A worker encodes and decodes one
+    message after the other. If its collective carries one operation at a time, its operations take turns.
+    """
+
+    def __init__(
+        self,
+        environment: simpy.Environment,
+        parts: JobParts,
+        sent_bytes: Callable[[int], int],
+        activities: Activities,
+        journal: Journal,
+    ) -> None:
+        self._environment, self._parts, self._phases = environment, parts, journal.phases
+        self._activities = activities
+        self._wire = WireBytes(sent_bytes, parts.host_links)
+        self.units = [_units(environment, parts.overlap.encodes_on_device) for _ in range(parts.workers)]
+        self._encoders: list[Encoder] = []
+        self._turns = Turns(environment, parts.workers, at_once=1)
+        self._agreement = MessageAgreement(parts.workers, journal.findings)
+        self._operations_count = 0
+
+    def make_encoders(self) -> None:
+        """Make every worker's encoder.
+
+        Raises
+        ------
+        CodecError
+            The codec fails.
+        """
+        parts = self._parts
+        self._encoders = [
+            make_encoder(parts.codec, rank, parts.workers, parts.seed) for rank in range(parts.workers)
+        ]
+
+    def run(self, step: int, bucket: int, worker: int, log: RoundLog) -> Generator[simpy.Event, Any, None]:
+        """Run one worker's side of one round, from its gradient to the decoded total in the log.
+
+        Raises
+        ------
+        CodecError
+            The codec cannot go on.
+        """
+        parts = self._parts
+        notes = log.notes[worker] = []
+        key = Round(
+            step,
+            bucket,
+            parts.workers,
+            parts.seed,
+            parts.collective.takes_floats,
+            notes.append,
+            parts.workload.buckets[bucket].tensors,
+        )
+        exchange = stage(
+            self._encoders[worker].exchange(log.gradients[worker], key), parts.collective.pipelines
+        )
+        answers: tuple[Merged, ...] | None = None
+        place = OperationPlace(step, bucket, 0)
+        while True:
+            messages = advance(exchange, answers)
+            self._agreement.require(place, worker, messages, log.operations)
+            if isinstance(messages, Decoded):
+                log.store(worker, messages)
+                self._wire.end_round(worker, log)
+                self._activities.land(worker, bucket, self._now_ps)
+                return
+            require_declared_lanes(parts.codec, worker, messages)
+            if len(log.operations) == place.operation:
+                log.operations.append(Operation(number=self._operations_count))
+                self._operations_count += 1
+            operation = log.operations[place.operation]
+            operation.sent[worker] = messages
+            with blaming(parts.codec, f"worker {worker}, {place}"):  # of merges that a codec brings along
+                answers = yield from self._operation(place, worker, messages, log)
+            operation.received[worker] = answers
+            place = place._replace(operation=place.operation + 1)
+
+    def _operation(
+        self, place: OperationPlace, worker: int, messages: tuple[Message, ...], log: RoundLog
+    ) -> Generator[simpy.Event, Any, tuple[Merged, ...]]:
+        """Encode, exchange and decode one operation, in simulated time."""
+        label = " + ".join(message.label for message in messages)
+        side = _Side(place, worker, label, [])
+        yield from self._compute(side, "encode", [message.work for message in messages])
+        merged = yield from self._exchange(side, messages, log)
+        yield from self._compute(side, "decode", [message.decode_work for message in messages])
+        self._phases += side.phases
+        return merged
+
+    def _compute(self, side: _Side, phase: str, works: Sequence[Work]) -> Generator[simpy.Event, Any, None]:
+        """Encode or decode messages, when the device is free."""
+        parts, unit, asked_ps = self._parts, self.units[side.worker].codec, self._now_ps
+        work_ps = sum(charge_ps(parts.device, work) for work in works)
+        self._show(side, f"waits to {phase}", asked_ps)
+        yield unit.take(parts.overlap.rank(side.place.bucket))
+        start_ps = self._now_ps
+        self._wait(side, "device", asked_ps)
+        end_ps = parts.hosts.end_ps(side.worker, start_ps, work_ps)
+        self._show(side, f"{phase}s", end_ps)
+        yield parts.hosts.until(side.worker, end_ps)
+        unit.release()
+        self._record(side, (phase, side.label, 0), start_ps)
+
+    def _exchange(
+        self, side: _Side, messages: tuple[Message, ...], log: RoundLog
+    ) -> Generator[simpy.Event, Any, tuple[Merged, ...]]:
+        """Send messages and receive them merged, when the collective is free for them."""
+        parts, asked_ps = self._parts, self._now_ps
+        collective = parts.collective
+        if collective.is_serial:
+            self._show(side, "waits to send", asked_ps)
+            yield self._turns.take(side.worker, side.place, parts.overlap.rank(side.place.bucket))
+            self._wait(side, "network", asked_ps)
+        start_ps, size_bytes = self._now_ps, sum(message.size_bytes for message in messages)
+        self._wire.begin(side.worker, log, size_bytes)
+        self._show(side, "waits for", start_ps)
+        merged = yield from collective.exchange(side.worker, messages, side.place)
+        self._wire.end(side.worker, log)
+        if collective.is_serial:
+            self._turns.release(side.worker)
+        self._record(side, ("network", side.label, size_bytes), start_ps)
+        return merged
+
+    @property
+    def _now_ps(self) -> int:
+        return int(self._environment.now)
+
+    def _show(self, side: _Side, what: str, until_ps: int) -> None:
+        place = side.place
+        text = f"{what} '{side.label}' of bucket {place.bucket} of step {place.step}"
+        self._activities.set(side.worker, place.bucket, text, until_ps)
+
+    def _wait(self, side: _Side, what: str, start_ps: int) -> None:
+        if self._now_ps > start_ps:
+            self._record(side, ("wait", what, 0), start_ps)
+
+    def _record(self, side: _Side, what: tuple[str, str, int], start_ps: int) -> None:
+        """Record a phase that ends now: its kind, label and payload."""
+        phase, label, size_bytes = what
+        if self._now_ps > start_ps or phase == "network":
+            step, bucket, _ = side.place
+            when = start_ps, self._now_ps
+            side.phases.append(
+                PhaseRecord(self._parts.label, step, bucket, side.worker, phase, label, *when, size_bytes)
+            )
+
+
+class _Side(NamedTuple):
+    """One worker's side of one operation."""
+
+    place: OperationPlace
+    worker: int
+    label: str  # of its messages
+    phases: list[PhaseRecord]  # so far
+
+
+def _units(environment: simpy.Environment, is_one: bool) -> WorkerUnits:
+    passes = SerialUnit(environment)
+    return WorkerUnits(passes, passes if is_one else SerialUnit(environment))

@@ -1,0 +1,54 @@
+"""The rounds that the bytes on workers' links belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netfold.sim.checks.journal import RoundLog
+
+
+class WireBytes:
+    """Counts the bytes out of and into each worker's host for its rounds.
+
+    Bytes that pass while a worker has one operation on the network are that operation's. While it has
+    several, each gets a share in proportion to the payload that it announced. Bytes that pass while it has
+    none, such as late acknowledgements, go to the worker's next round that ends. So nothing is lost, and the
+    figures are exact wherever the operations of a worker do not overlap.
+    """
+
+    def __init__(self, sent_bytes: Callable[[int], int], host_links: Sequence[tuple[int, int]]) -> None:
+        self._sent_bytes, self._host_links = sent_bytes, host_links
+        self._counted = np.zeros((len(host_links), 2), np.int64)  # of each worker's links, up and down
+        self._unclaimed = np.zeros((len(host_links), 2), np.int64)
+        self._open: list[list[tuple[RoundLog, int]]] = [[] for _ in host_links]
+
+    def begin(self, worker: int, log: RoundLog, payload_bytes: int) -> None:
+        """A worker's operation of a round enters the network."""
+        self._count(worker)
+        self._open[worker].append((log, max(1, payload_bytes)))
+
+    def end(self, worker: int, log: RoundLog) -> None:
+        """That operation is complete."""
+        self._count(worker)
+        self._open[worker] = [one for one in self._open[worker] if one[0] is not log]
+
+    def end_round(self, worker: int, log: RoundLog) -> None:
+        """A round has ended at a worker."""
+        self._count(worker)
+        log.wire_bytes += self._unclaimed[worker]
+        self._unclaimed[worker] = 0
+
+    def _count(self, worker: int) -> None:
+        """Assign the bytes since the last count."""
+        now = np.array([self._sent_bytes(link) for link in self._host_links[worker]], np.int64)
+        left: NDArray[np.int64] = now - self._counted[worker]
+        self._counted[worker] = now
+        weight_left = sum(weight for _, weight in self._open[worker])
+        for log, weight in self._open[worker]:
+            share = left * weight // weight_left
+            log.wire_bytes += share
+            left, weight_left = left - share, weight_left - weight
+        self._unclaimed[worker] += left

@@ -1,0 +1,254 @@
+"""A job whose backward, encoding, network and decoding times are given, to the picosecond."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import simpy
+
+from netfold.homomorphic.bounds import ErrorBound, FloatAddBound
+from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
+from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Work
+from netfold.homomorphic.round import Round
+from netfold.sim.checks.journal import Journal
+from netfold.sim.collectives.collective import OperationPlace, Wait
+from netfold.sim.engine.interface import Overflow
+from netfold.sim.network.host_time import HostTimes
+from netfold.sim.plan.faults import Condition
+from netfold.sim.plan.overlap import Overlap
+from netfold.sim.run.job import TrainingJob
+from netfold.sim.run.progress import ProgressReporter
+from netfold.sim.run.step.parts import JobParts
+from netfold.sim.workload import Bucket, StepCost
+from netfold.sim.workload.device import Device, FixedDevice
+
+ELEMENTS = 4  # of every bucket
+BYTE_PER_PS = 8 * 10**12  # bits per second
+
+
+@dataclass(frozen=True)
+class Times:
+    """Times of one operation of a bucket, in picoseconds."""
+
+    encode: int
+    network: int
+    decode: int
+    launches: int = 1
+
+
+@dataclass(frozen=True)
+class Given:
+    """One worker's step: forward, backward up to each bucket, and the operations of each bucket."""
+
+    forward: int
+    backward: Sequence[int]
+    operations: Sequence[Sequence[Times]]
+
+    @property
+    def device(self) -> FixedDevice:
+        return FixedDevice(self.forward, sum(self.backward), BYTE_PER_PS)
+
+
+@dataclass(frozen=True)
+class Steady:
+    """A workload of small integers, whose buckets are ready after given times."""
+
+    given: Given
+    workers: int
+    loss: ClassVar[None] = None
+    cost: ClassVar[StepCost] = StepCost()
+    applied: list[list[Gradient]] = field(default_factory=list)
+
+    @property
+    def buckets(self) -> tuple[Bucket, ...]:
+        done = np.cumsum(self.given.backward).tolist()
+        return tuple(
+            Bucket(index, f"b{index}", ELEMENTS, _share(reached, done[-1]), ELEMENTS * index)
+            for index, reached in enumerate(done)
+        )
+
+    def gradients(self, step: int) -> list[list[Gradient]]:
+        return [
+            [np.full(ELEMENTS, 100 * step + 10 * bucket + worker, np.float32) for bucket in range(len(done))]
+            for worker in range(self.workers)
+            for done in [self.given.backward]
+        ]
+
+    def apply(self, step: int, sums: Sequence[Gradient]) -> None:
+        self.applied.append([one.copy() for one in sums])
+
+
+def _share(reached: int, total: int) -> float:
+    """A share of the total that rounds down to what was reached."""
+    share = reached / total if total else 1.0
+    return share if int(share * total) == reached else float(np.nextafter(share, 2))
+
+
+@dataclass(frozen=True)
+class Charged(Codec):
+    """Integers, whose encoding and decoding move a byte per picosecond that is given."""
+
+    given: Sequence[Given]  # of each worker
+    kind: ClassVar[str] = "charged"
+
+    @property
+    def merges(self) -> frozenset[Merge]:
+        return frozenset({Merge.ADD})
+
+    def worker(self, rank: int, workers: int, seed: int) -> Encoder:
+        return ChargedEncoder(self.given[rank])
+
+    def error_bound(self, contributions: Sequence[Gradient]) -> ErrorBound:
+        return FloatAddBound(len(contributions))
+
+
+@dataclass
+class ChargedEncoder(Encoder):
+    given: Given
+
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        total = gradient
+        for number, times in enumerate(self.given.operations[round.bucket]):
+            words = (gradient + number).astype(np.int32)
+            message = Message(
+                words,
+                Merge.ADD,
+                f"part {number}",
+                Work(read_bytes=times.encode, launches=times.launches),
+                decode_work=Work(written_bytes=times.decode, launches=times.launches),
+            )
+            (merged,) = yield (message,)
+            total = (merged.words - number * round.workers).astype(np.float32)
+        return Decoded(total, gradient)
+
+
+class Line:
+    """A collective that takes given times: an operation ends that long after its last worker sends it.
+
+    It insists on what a serial collective is promised: one operation of a worker at a time, in the same order
+    at all workers.
+    """
+
+    takes_floats = False
+    overflow = Overflow.WRAP
+
+    def __init__(
+        self, environment: simpy.Environment, given: Sequence[Given], is_serial: bool = True
+    ) -> None:
+        self.is_serial = is_serial
+        self.opened: list[list[OperationPlace]] = [[] for _ in given]
+        self.spans: list[list[tuple[int, int]]] = [[] for _ in given]
+        self._environment, self._given = environment, given
+        self._open = [0] * len(given)
+        self._sent: dict[OperationPlace, list[Message]] = {}
+        self._complete: dict[OperationPlace, simpy.Event] = {}
+
+    def pipelines(self, message: Message) -> bool:
+        return False
+
+    def exchange(self, worker: int, messages: tuple[Message, ...], place: OperationPlace) -> Wait:
+        start_ps = int(self._environment.now)
+        self._open[worker] += 1
+        self.opened[worker].append(place)
+        if self.is_serial:
+            assert self._open[worker] == 1, f"worker {worker} has two operations in the network"
+            assert self._is_same(place, len(self.opened[worker]) - 1), f"worker {worker} sends {place}"
+        sent = self._sent.setdefault(place, [])
+        sent.append(messages[0])
+        complete = self._complete.setdefault(place, self._environment.event())
+        if len(sent) == len(self._given):
+            self._environment.process(self._finish(place, complete))
+        yield complete
+        self._open[worker] -= 1
+        self.spans[worker].append((start_ps, int(self._environment.now)))
+        words = np.sum([one.words for one in sent], axis=0, dtype=np.int32)
+        return (Merged(words, len(sent)),)
+
+    def _is_same(self, place: OperationPlace, number: int) -> bool:
+        """Whether every worker that has sent so many operations sent this one there."""
+        return all(one[number] == place for one in self.opened if len(one) > number)
+
+    def _finish(self, place: OperationPlace, complete: simpy.Event):  # type: ignore[no-untyped-def]
+        yield self._environment.timeout(self._given[0].operations[place.bucket][place.operation].network)
+        complete.succeed()
+
+    def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
+        return f"{place}"
+
+    def share(self) -> float:
+        return 0.0
+
+
+class Wire:
+    """An engine whose links carry nothing."""
+
+    def sent_bytes(self, link: int) -> int:
+        return 0
+
+
+@dataclass
+class Played:
+    """A job that has run as far as it could."""
+
+    workload: Steady
+    line: Line
+    job: TrainingJob
+    process: simpy.Process
+    activities: dict[int, str]
+
+    @property
+    def journal(self) -> Journal:
+        return self.job.journal
+
+    @property
+    def is_done(self) -> bool:
+        return not self.process.is_alive
+
+    @property
+    def end_ps(self) -> int:
+        return self.journal.steps[-1].end_ps
+
+    def spans(self, worker: int, *phases: str) -> list[tuple[int, int]]:
+        """Times of some phases of a worker, sorted."""
+        return sorted(
+            (one.start_ps, one.end_ps)
+            for one in self.journal.phases
+            if one.worker == worker and one.phase in phases
+        )
+
+
+def play(
+    given: Given | Sequence[Given],
+    overlap: Overlap,
+    *,
+    workers: int = 2,
+    steps: int = 1,
+    conditions: Sequence[Condition] | None = None,
+    is_serial: bool = True,
+    device: Device | None = None,
+) -> Played:
+    """Run a job; workers may differ in their encoding and decoding times, and in their hosts."""
+    each = [given] * workers if isinstance(given, Given) else list(given)
+    environment = simpy.Environment()
+    workload, line = Steady(each[0], len(each)), Line(environment, each, is_serial)
+    activities: dict[int, str] = {}
+    parts = JobParts(
+        label="given",
+        seed=1,
+        workload=workload,  # type: ignore[arg-type]
+        codec=Charged(tuple(each)),
+        collective=line,  # type: ignore[arg-type]
+        device=device or each[0].device,
+        hosts=HostTimes(environment, conditions or [Condition()] * len(each)),
+        host_links=[(0, 0)] * len(each),
+        reporter=ProgressReporter(),
+        set_activity=lambda worker, what, until_ps: activities.update({worker: what}),
+        overlap=overlap,
+    )
+    job = TrainingJob(environment, Wire(), parts)  # type: ignore[arg-type]
+    process = environment.process(job.steps(steps))
+    environment.run()
+    return Played(workload, line, job, process, activities)

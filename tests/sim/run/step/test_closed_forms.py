@@ -1,0 +1,201 @@
+"""The time of steps whose parts have given times, against a plain account of device and network."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+
+import pytest
+
+from netfold.sim.plan.overlap import BucketOrder, Overlap
+from tests.sim.run.step.given import Given, Times, play
+
+US = 10**6
+ON_DEVICE = Overlap(8, encodes_on_device=True)
+# With the figures of `compared`: what netfold did before buckets could overlap, and the two-machine model.
+ONE_AT_A_TIME_PS, TWO_MACHINES_PS = 2686 * US, 2056 * US
+
+
+def compared() -> Given:
+    """Four buckets: ready every 100 us from 200 us on, 126 us to encode, 411.5 us to send, 84 to decode."""
+    times = Times(126 * US, 411_500_000, 84 * US)
+    return Given(100 * US, [100 * US] * 4, [[times]] * 4)
+
+
+def test_one_bucket_at_a_time_beside_the_device() -> None:
+    played = play(compared(), Overlap())
+
+    assert played.end_ps == ONE_AT_A_TIME_PS
+    assert played.spans(0, "encode")[:2] == [(200 * US, 326 * US), (821_500_000, 947_500_000)]
+    assert played.spans(0, "backward") == [(100 * US, 500 * US)]
+
+
+def test_a_device_and_a_network_that_overlap() -> None:
+    played = play(compared(), ON_DEVICE)
+
+    assert played.end_ps == TWO_MACHINES_PS
+    network = played.spans(0, "network")
+    assert network[0][0] == 326 * US
+    assert [end for _, end in network[:-1]] == [start for start, _ in network[1:]]
+
+
+def drawn(seed: int, buckets: int = 8) -> Given:
+    """Different times for everything, none of them 0."""
+    draw = random.Random(seed)
+    scale = draw.choice([(100, 100, 100, 100), (300, 50, 50, 50), (20, 300, 50, 50), (20, 50, 400, 50)])
+    backward, encode, network, decode = ([draw.randint(1, most) for _ in range(buckets)] for most in scale)
+    return Given(
+        draw.randint(1, 50),
+        backward,
+        [[Times(*times)] for times in zip(encode, network, decode, strict=True)],
+    )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_eight_buckets_follow_the_two_machine_recurrence(seed: int) -> None:
+    """Johnson's flow shop: a bucket enters the second machine when both are done with what comes before.
+
+    The first machine computes and encodes. Decoding takes no time, so that the device has no other work.
+    """
+    given = drawn(seed)
+    given = replace(given, operations=[[replace(times, decode=0)] for (times,) in given.operations])
+
+    device, network = given.forward, 0
+    for backward, (times,) in zip(given.backward, given.operations, strict=True):
+        device += backward + times.encode
+        network = max(device, network) + times.network
+
+    assert play(given, ON_DEVICE).end_ps == network
+
+
+def two_machines(given: Given, order: BucketOrder, in_flight: int) -> int:
+    """End of a step by a plain account of one device and one network, from what the guide says of `overlap`.
+
+    When the device is free it encodes or decodes the first bucket in flight, by `order`, that can be, and
+    else goes on with backward. When the network is free it takes the first bucket that is encoded. A bucket
+    that is ready comes into flight when fewer than `in_flight` are.
+    """
+    rank = {"ready": 1, "first_layer": -1}[order]
+    now, reached, landed = given.forward, 0, 0
+    ready, flying = set[int](), set[int]()
+    encodable, sendable, decodable = set[int](), set[int](), set[int]()
+    device: tuple[int, str, int] | None = None  # when it ends, what, bucket
+    network: tuple[int, int] | None = None
+    while landed < len(given.backward):
+        if device is not None and device[0] == now:
+            _, what, bucket = device
+            device = None
+            {"backward": ready, "encode": sendable, "decode": set[int]()}[what].add(bucket)
+            if what == "decode":
+                flying.remove(bucket)
+                landed += 1
+        if network is not None and network[0] == now:
+            decodable.add(network[1])
+            network = None
+        while ready and len(flying) < in_flight:
+            bucket = min(ready, key=lambda one: rank * one)
+            ready.remove(bucket)
+            flying.add(bucket)
+            encodable.add(bucket)
+        if network is None and sendable:
+            bucket = min(sendable, key=lambda one: rank * one)
+            sendable.remove(bucket)
+            network = now + given.operations[bucket][0].network, bucket
+        if device is None and encodable | decodable:
+            bucket = min(encodable | decodable, key=lambda one: rank * one)
+            what = "encode" if bucket in encodable else "decode"
+            (encodable if bucket in encodable else decodable).remove(bucket)
+            device = now + getattr(given.operations[bucket][0], what), what, bucket
+        elif device is None and reached < len(given.backward):
+            device = now + given.backward[reached], "backward", reached
+            reached += 1
+        if landed < len(given.backward):
+            now = min(one[0] for one in (device, network) if one is not None)
+    return now
+
+
+@pytest.mark.parametrize("order", ["ready", "first_layer"])
+@pytest.mark.parametrize("in_flight", [1, 2, 3, 8])
+@pytest.mark.parametrize("seed", range(12))
+def test_decoding_shares_the_device(seed: int, in_flight: int, order: BucketOrder) -> None:
+    given = drawn(seed)
+
+    played = play(given, Overlap(in_flight, order, encodes_on_device=True))
+
+    assert played.end_ps == two_machines(given, order, in_flight)
+
+
+def test_the_accounts_agree_and_differ_where_they_should() -> None:
+    """The plain account gives the figures of the comparison, and its rules matter."""
+    assert two_machines(compared(), "ready", 8) == TWO_MACHINES_PS
+    given = [drawn(seed) for seed in range(12)]
+    ends = [[two_machines(one, "ready", in_flight) for in_flight in (1, 2, 8)] for one in given]
+    assert all(one >= two >= eight for one, two, eight in ends)
+    assert any(one > two > eight for one, two, eight in ends)
+    assert any(two_machines(one, "first_layer", 8) != two_machines(one, "ready", 8) for one in given)
+
+
+def test_one_bucket_at_a_time_on_the_device_adds_everything_after_backward_begins() -> None:
+    """With one bucket in flight the network and decoding of a bucket come before the next one's encoding."""
+    given = drawn(5)
+    end = two_machines(given, "ready", 1)
+
+    assert play(given, Overlap(1, encodes_on_device=True)).end_ps == end
+    assert end > two_machines(given, "ready", 8)
+
+
+@pytest.mark.parametrize(("launch", "is_slower"), [(0, False), (700, True)])
+def test_layer_by_layer_against_fused(launch: int, is_slower: bool) -> None:
+    """Sixteen layers of equal size: kernels that start cost a layer-wise codec more than overlap gains it.
+
+    The device is the slower machine, so a step ends when the last bucket has passed: layer by layer after
+    all starts of encoding and the last network; fused after one start and the whole network.
+    """
+    layers, backward, encode, network = 16, 1600, 800, 320
+    device = replace(Given(0, [backward], [[]]).device, launch_ps=launch)
+
+    def given(buckets: int) -> Given:
+        times = Times(encode // buckets, network // buckets, 0, launches=2)
+        return Given(0, [backward // buckets] * buckets, [[times]] * buckets)
+
+    layerwise, fused = (play(given(buckets), ON_DEVICE, device=device).end_ps for buckets in (layers, 1))
+
+    busy = backward + encode
+    expected = Fraction(busy + layers * 2 * launch + network // layers, busy + 2 * launch + network)
+    assert Fraction(layerwise, fused) == expected
+    assert (layerwise > fused) is is_slower
+
+
+def test_an_idle_start_launches_nothing() -> None:
+    """Decoding of no bytes starts no kernel; encoding of one byte starts as many as it says."""
+    device = replace(Given(0, [10], [[]]).device, launch_ps=1000)
+    given = Given(0, [10], [[Times(1, 5, 0, launches=3)]])
+
+    assert play(given, ON_DEVICE, device=device).end_ps == 10 + 3 * 1000 + 1 + 5
+
+
+def test_the_passes_are_interrupted_and_still_as_long() -> None:
+    given = drawn(1)
+    played = play(given, ON_DEVICE)
+
+    spans = played.spans(0, "forward", "backward", "encode", "decode")
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+    backward = played.spans(0, "backward")
+    assert len(backward) > 1
+    assert sum(end - start for start, end in backward) == sum(given.backward)
+    assert played.journal.steps[0].backward_end_ps == backward[-1][1]
+
+
+def test_waits_are_recorded_and_fill_the_gaps() -> None:
+    """Of one worker's side of a round, its phases follow each other without a gap."""
+    played = play(drawn(2), ON_DEVICE)
+    kinds = set()
+    for record in played.journal.rounds:
+        own = [one for one in played.journal.phases if (one.bucket, one.worker) == (record.bucket, 0)]
+        kinds |= {(one.phase, one.label) for one in own if one.phase == "wait"}
+        assert own[0].start_ps == record.start_ps
+        assert own[-1].end_ps == record.end_ps
+        assert all(one.end_ps == other.start_ps for one, other in pairwise(own))
+    assert kinds == {("wait", "device"), ("wait", "network")}

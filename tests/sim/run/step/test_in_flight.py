@@ -1,0 +1,193 @@
+"""Several buckets in flight change the time of a run, and nothing that is computed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netfold.sim.checks.journal import RoundLog
+from netfold.sim.report.timeline import _panel
+from netfold.sim.results import load
+from netfold.sim.run.job import TrainingJob
+from netfold.sim.run.outcome import JobResult
+from netfold.sim.run.run import run_scenario, run_variant
+from netfold.sim.workload import Bucket
+from tests.examples import examples
+from tests.sim.scenes import plan, write
+
+SCENARIO = """\
+name: buckets
+seed: 7
+topology: {kind: star, hosts: 4, rate: 100Gbps, delay: 1us, switch: tofino1}
+workers: 4
+workload: {kind: synthetic, elements: 24000, density: 0.1, steps: 2, bucket: 16KB}
+device: {kind: fixed, forward: 20us, backward: 60us, memory_rate: 200Gbps, launch: 200ns}
+codec: {kind: fixed_point}
+collective: {kind: in_network, program: switchml, slots: 16, frame: udp-256}
+"""
+BUCKETS = 6
+SWITCH = ("collective={kind: in_network, program: switchml, slots: 16, frame: udp-256}",)
+ATP = ("topology.hosts=5", "codec.factor=1000", "collective={kind: in_network, program: atp, frame: atp}")
+RING = ("collective={kind: ring, frame: udp-256, window: 32}",)
+TRAINED = ("workload={kind: training, model: mlp, batch: 64, steps: 3, bucket: 8KB}",)
+FAULTS = (
+    "faults=[{kind: loss, rate: 1%}, {kind: duplicate, rate: 2%, delay: 3us},"
+    " {kind: slow_host, worker: 1, factor: 3}, {kind: worker_pause, worker: 2, at: 40us, for: 30us}]"
+)
+
+
+class Outcome(NamedTuple):
+    """What a run computed: everything but times, packets and the order of rounds."""
+
+    totals: dict[tuple[int, int, int], bytes]  # by step, bucket and worker
+    notes: list[Any]
+    losses: list[float | None]
+    rounds: list[Any]
+
+
+def run(folder: Path, *sets: str) -> tuple[JobResult, Outcome]:
+    totals: dict[tuple[int, int, int], bytes] = {}
+    close = TrainingJob._close
+
+    def closing(self: TrainingJob, step: int, bucket: Bucket, log: RoundLog) -> None:
+        totals.update({(step, bucket.index, rank): one.total.tobytes() for rank, one in log.decoded.items()})
+        close(self, step, bucket, log)
+
+    resolved = plan(folder, *sets, text=SCENARIO)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TrainingJob, "_close", closing)
+        (job,) = run_variant(resolved, resolved.variants[0]).jobs
+    journal = job.journal
+    rounds = sorted(
+        (one.step, one.bucket, one.messages, one.payload_bytes_up, one.exact, one.choice, one.redone_parts)
+        for one in journal.rounds
+    )
+    notes = sorted((one.step, one.bucket, one.kind, one.text, one.count) for one in journal.notes)
+    losses = [one.loss for one in journal.steps]
+    return job, Outcome(totals, notes, losses, rounds)
+
+
+def overlap(in_flight: int, order: str = "ready", encode: str = "on_device") -> str:
+    return f"overlap={{buckets_in_flight: {in_flight}, order: {order}, encode: {encode}}}"
+
+
+CODECS = ("{kind: fixed_point}", "{kind: lossless}", "{kind: packed}", "{kind: auto}")
+_ONE_AT_A_TIME: dict[tuple[str, ...], Outcome] = {}
+
+
+@given(
+    codec=st.sampled_from(CODECS),
+    network=st.sampled_from([SWITCH, RING]),
+    workload=st.sampled_from([(), TRAINED]),
+    has_faults=st.booleans(),
+    in_flight=st.integers(2, 8),
+    order=st.sampled_from(["ready", "first_layer"]),
+    encode=st.sampled_from(["beside", "on_device"]),
+)
+@examples(25)
+def test_any_number_in_flight_computes_the_same(
+    tmp_path_factory: pytest.TempPathFactory,
+    codec: str,
+    network: tuple[str, ...],
+    workload: tuple[str, ...],
+    has_faults: bool,
+    in_flight: int,
+    order: str,
+    encode: str,
+) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    sets = (f"codec={codec}", *network, *workload, *([FAULTS] if has_faults else []))
+    if sets not in _ONE_AT_A_TIME:
+        _, _ONE_AT_A_TIME[sets] = run(folder, *sets)
+
+    job, found = run(folder, *sets, overlap(in_flight, order, encode))
+
+    assert {check.verdict for check in job.checks} == {"pass"}
+    assert found == _ONE_AT_A_TIME[sets]
+
+
+@pytest.mark.parametrize("network", [SWITCH, RING, ATP], ids=["switch", "ring", "atp"])
+def test_wire_bytes_of_rounds_add_up_to_those_of_the_links(tmp_path: Path, network: tuple[str, ...]) -> None:
+    """Of all steps together: bytes on the links are those of some round, but for a tail after the last."""
+    resolved = plan(tmp_path, *network, overlap(4), text=SCENARIO)
+    found = run_variant(resolved, resolved.variants[0])
+    (job,) = found.jobs
+    up = sum(one.bytes for one in found.links if one.source in {"h0", "h1", "h2", "h3"})
+    down = sum(one.bytes for one in found.links if one.target in {"h0", "h1", "h2", "h3"})
+
+    assert {check.verdict for check in job.checks} == {"pass"}
+    assert sum(one.wire_bytes_up for one in job.journal.rounds) == pytest.approx(up, rel=0.002)
+    assert sum(one.wire_bytes_down for one in job.journal.rounds) == pytest.approx(down, rel=0.002)
+
+
+def test_a_switch_counts_the_bytes_of_every_round_as_one_at_a_time(tmp_path: Path) -> None:
+    """A worker's streams follow each other, so that each round has its own bytes."""
+    alone, _ = run(tmp_path, *SWITCH)
+    overlapping, _ = run(tmp_path, *SWITCH, overlap(BUCKETS))
+
+    def sizes(job: JobResult) -> list[tuple[int, ...]]:
+        rounds = job.journal.rounds
+        return sorted((one.step, one.bucket, one.wire_bytes_up, one.wire_bytes_down) for one in rounds)
+
+    assert sizes(alone) == sizes(overlapping)
+    assert max(one.end_ps for one in alone.journal.rounds) > max(
+        one.end_ps for one in overlapping.journal.rounds
+    )
+
+
+def test_the_recurrence_holds_on_a_real_switch(tmp_path: Path) -> None:
+    """Times of encoding, network and decoding are those of one bucket at a time; none of them changes."""
+    sets = ("workload.steps=1", *SWITCH)
+    alone, _ = run(tmp_path, *sets, overlap(1))
+    overlapping, _ = run(tmp_path, *sets, overlap(BUCKETS))
+
+    taken: dict[tuple[str, int], int] = {}
+    for one in alone.journal.phases:
+        if one.worker == 0 and one.phase in ("encode", "network", "decode"):
+            key = one.phase, one.bucket
+            taken[key] = taken.get(key, 0) + one.end_ps - one.start_ps
+    assert {bucket for _, bucket in taken} == set(range(BUCKETS))
+    forward, backward = 20 * 10**6, 60 * 10**6
+    ready = [backward * min(24000, 4000 * (bucket + 1)) // 24000 for bucket in range(BUCKETS)]
+    device, network = forward, 0
+    for bucket, before in enumerate([0, *ready[:-1]]):
+        device += ready[bucket] - before + taken["encode", bucket]
+        network = max(device, network) + taken["network", bucket]
+    # The last bucket's sum arrives when the others have long been decoded.
+    assert overlapping.journal.steps[0].end_ps == network + taken["decode", BUCKETS - 1]
+
+
+def test_the_rows_of_the_breakdown_add_up_where_rounds_overlap(tmp_path: Path) -> None:
+    file = write(tmp_path, SCENARIO)
+    sets = ("codec={kind: lossless}", overlap(4))
+    outcome = run_scenario(file, sets, None, tmp_path / "runs", lambda what, done, total: None)
+
+    (variant,) = outcome.summary["variants"]
+    metrics = variant["metrics"]
+    rows = metrics["breakdown"]
+    per_step = sum(row["time_us"] for row in rows) * BUCKETS
+    assert per_step == pytest.approx(metrics["aggregation_time_us"])
+    assert sum(row["share"] for row in rows) == pytest.approx(1)
+    assert all(row["time_us"] >= 0 for row in rows)
+    assert {"wait"} <= {row["phase"] for row in rows}
+    assert variant["setup"]["overlap"] == {"buckets_in_flight": 4, "encode": "on_device"}
+
+    assert outcome.run_dir is not None
+    panel = _panel(load(outcome.run_dir), variant["name"])
+    assert "wait" not in {bar.name for bar in panel.bars}
+    assert {"encode", "backward"} <= {bar.name for bar in panel.bars}
+    assert np.isfinite(panel.end_us)
+
+
+def test_the_default_is_not_recorded(tmp_path: Path) -> None:
+    file = write(tmp_path, SCENARIO)
+    outcome = run_scenario(file, (), None, tmp_path / "runs", lambda what, done, total: None)
+
+    (variant,) = outcome.summary["variants"]
+    assert "overlap" not in variant["setup"]
+    assert "wait" not in {row["phase"] for row in variant["metrics"]["breakdown"]}

@@ -1,0 +1,254 @@
+"""The parts of a step by themselves: a unit, the passes, bytes on the wire, activities."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import simpy
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netfold.sim.checks.journal import RoundLog
+from netfold.sim.diagnosis.snapshot import HAS_CRASHED
+from netfold.sim.network.host_time import HostTimes
+from netfold.sim.plan.faults import Condition
+from netfold.sim.run.step.activities import Activities
+from netfold.sim.run.step.computing import Computing, Span, Stretch, stretches
+from netfold.sim.run.step.unit import LAST, SerialUnit
+from netfold.sim.run.step.wire import WireBytes
+from netfold.sim.workload import Bucket, StepCost
+from netfold.sim.workload.device import FixedDevice, NoDevice
+from tests.examples import examples
+
+
+def worked(asked: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
+    """Ask for work of (time, rank, duration); number and begin of each piece, in the order they were done."""
+    environment = simpy.Environment()
+    unit, done = SerialUnit(environment), list[tuple[int, int]]()
+
+    def work(number: int) -> Generator[simpy.Event, Any, None]:
+        time_ps, rank, duration_ps = asked[number]
+        yield environment.timeout(time_ps)
+        yield unit.take(rank)
+        done.append((number, int(environment.now)))
+        yield environment.timeout(duration_ps)
+        unit.release()
+
+    for number in range(len(asked)):
+        environment.process(work(number))
+    environment.run()
+    return done
+
+
+def test_a_unit_does_one_thing_at_a_time_by_rank() -> None:
+    """The first is alone when it asks; the other two wait for it, and for each other by rank."""
+    assert worked([(0, 5, 10), (1, 2, 10), (2, 1, 10)]) == [(0, 0), (2, 10), (1, 20)]
+
+
+def test_what_is_asked_at_one_instant_goes_by_rank_and_then_in_turn() -> None:
+    assert worked([(3, 1, 1), (3, 0, 1), (3, 1, 1), (3, LAST, 1)]) == [(1, 3), (0, 4), (2, 5), (3, 6)]
+
+
+def test_what_is_asked_when_the_unit_becomes_free_is_in_time() -> None:
+    """Number 2 asks at the instant at which number 0 ends, and goes before number 1."""
+    assert worked([(0, 0, 10), (5, 9, 1), (10, 3, 1)]) == [(0, 0), (2, 10), (1, 11)]
+
+
+CONDITIONS = st.builds(
+    Condition,
+    st.sampled_from([Fraction(1), Fraction(4, 3), Fraction(7, 2)]),
+    st.lists(
+        st.tuples(st.integers(0, 400), st.integers(1, 100)).map(lambda pair: (pair[0], sum(pair))), max_size=3
+    ).map(lambda stops: tuple(sorted(stops))),
+)
+
+
+def computed(
+    condition: Condition, passes: list[Stretch], work: list[tuple[int, int]] | None = None
+) -> tuple[Computing, dict[int, str]]:
+    """Passes from time 10 on; meanwhile the device has other work (time, duration)."""
+    environment = simpy.Environment(initial_time=10)
+    hosts, texts = HostTimes(environment, [condition]), dict[int, str]()
+    unit = SerialUnit(environment)
+    activities = Activities(hosts, 1, lambda worker, what, until_ps: texts.update({until_ps: what}))
+    computing = Computing(environment, hosts, unit, activities, passes)
+
+    def other(time_ps: int, duration_ps: int) -> Generator[simpy.Event, Any, None]:
+        yield environment.timeout(time_ps)
+        yield unit.take(0)
+        yield hosts.work(0, duration_ps)
+        unit.release()
+
+    environment.process(computing.run(3, 0))
+    for one in work or []:
+        environment.process(other(*one))
+    environment.run()
+    return computing, texts
+
+
+@given(
+    condition=CONDITIONS,
+    forward=st.integers(0, 100),
+    backward=st.lists(st.integers(0, 100), min_size=1, max_size=5),
+)
+@examples(200)
+def test_undisturbed_passes_take_their_work_rounded_once(
+    condition: Condition, forward: int, backward: list[int]
+) -> None:
+    """Every bucket is ready when a host that does nothing else has done all work up to it."""
+    totals = (forward + np.cumsum(backward)).tolist()
+    passes = [Stretch("forward", forward)]
+    passes += [Stretch("backward", total, (index,)) for index, total in enumerate(totals)]
+
+    computing, _ = computed(condition, passes)
+
+    assert computing.ready_ps == {index: condition.end_ps(10, total) for index, total in enumerate(totals)}
+    start_ps, middle_ps = condition.end_ps(10, 0), condition.end_ps(10, forward)
+    assert computing.spans == [
+        Span("forward", start_ps, middle_ps),
+        Span("backward", middle_ps, condition.end_ps(10, totals[-1])),
+    ]
+    assert (computing.end_ps("forward"), computing.end_ps("backward")) == (
+        middle_ps,
+        computing.ready_ps[len(backward) - 1],
+    )
+
+
+def test_work_that_waits_goes_between_stretches_and_not_into_them() -> None:
+    passes = [Stretch("forward", 20), Stretch("backward", 50, (0,)), Stretch("backward", 80, (1,))]
+
+    computing, texts = computed(Condition(), passes, [(25, 7), (45, 5), (46, 5)])
+
+    # Asked at 35 and 55 (it begins at 10): the stretches end at 30, 60 and, after 7 + 5 + 5, at 107.
+    assert computing.spans == [
+        Span("forward", 10, 30),
+        Span("backward", 30, 60),
+        Span("backward", 77, 107),
+    ]
+    assert computing.ready_ps == {0: 60, 1: 107}
+    assert texts == {
+        30: "computes bucket 0 of step 3",
+        60: "computes bucket 0 of step 3",
+        107: "computes bucket 1 of step 3",
+    }
+
+
+def test_passes_end_with_their_host() -> None:
+    passes = [Stretch("forward", 20), Stretch("backward", 50, (0,)), Stretch("backward", 80, (1,))]
+
+    computing, texts = computed(Condition(crash_ps=45), passes)
+
+    assert computing.spans == [Span("forward", 10, 30), Span("backward", 30, 45)]
+    assert computing.ready_ps == {}
+    assert texts[45] == HAS_CRASHED
+
+
+def test_stretches_of_a_workload() -> None:
+    """Up to each bucket's share, and the rest of backward if the last bucket is ready before its end."""
+    buckets = [Bucket(0, "a", 10, 0.25, 0), Bucket(1, "b", 30, 0.5, 10)]
+
+    assert stretches(FixedDevice(100, 1000), StepCost(), buckets) == [
+        Stretch("forward", 100),
+        Stretch("backward", 350, (0,)),
+        Stretch("backward", 600, (1,)),
+        Stretch("backward", 1100),
+    ]
+    whole = [Bucket(0, "a", 10, 1.0, 0)]
+    assert stretches(NoDevice(), StepCost(9, 9, 9, 9), whole) == [
+        Stretch("forward", 0),
+        Stretch("backward", 0, (0,)),
+    ]
+
+
+class Links:
+    """Two links per worker, whose counters the test sets."""
+
+    def __init__(self, workers: int) -> None:
+        self.bytes = [0] * (2 * workers)
+        links = [(2 * own, 2 * own + 1) for own in range(workers)]
+        self.wire = WireBytes(lambda link: self.bytes[link], links)
+
+    def carry(self, worker: int, up: int, down: int) -> None:
+        self.bytes[2 * worker] += up
+        self.bytes[2 * worker + 1] += down
+
+
+def test_bytes_of_one_round_after_the_other() -> None:
+    """What passes before and after an operation belongs to the round that ends next."""
+    links, first, second = Links(1), RoundLog([]), RoundLog([])
+    for log, (before, during, after) in ((first, (1, 10, 2)), (second, (3, 20, 4))):
+        links.carry(0, before, 0)
+        links.wire.begin(0, log, 100)
+        links.carry(0, during, 2 * during)
+        links.wire.end(0, log)
+        links.carry(0, after, 0)
+        links.wire.end_round(0, log)
+
+    assert first.wire_bytes.tolist() == [13, 20]
+    assert second.wire_bytes.tolist() == [27, 40]
+
+
+def test_bytes_of_operations_under_way_at_once_are_shared_by_payload() -> None:
+    links, large, small = Links(1), RoundLog([]), RoundLog([])
+    links.wire.begin(0, large, 300)
+    links.carry(0, 10, 0)
+    links.wire.begin(0, small, 100)
+    links.carry(0, 101, 8)
+    links.wire.end(0, large)
+    links.carry(0, 7, 0)
+    links.wire.end(0, small)
+    links.wire.end_round(0, large)
+    links.wire.end_round(0, small)
+
+    # 101 · 3/4 = 75 and what is left, 8 · 3/4 = 6.
+    assert large.wire_bytes.tolist() == [10 + 75, 6]
+    assert small.wire_bytes.tolist() == [26 + 7, 2]
+
+
+def test_an_empty_payload_has_its_bytes_and_workers_count_for_themselves() -> None:
+    links, log = Links(2), RoundLog([])
+    for worker in (0, 1):
+        links.wire.begin(worker, log, 0)
+        links.carry(worker, 5 + worker, 1)
+        links.wire.end(worker, log)
+        links.wire.end_round(worker, log)
+
+    assert log.wire_bytes.tolist() == [11, 2]
+
+
+def test_activities_of_several_buckets() -> None:
+    shown: list[tuple[int, str, int]] = []
+    hosts = HostTimes(simpy.Environment(), [Condition(), Condition(crash_ps=50)])
+    activities = Activities(hosts, 2, lambda *what: shown.append(what))
+    activities.begin(4, 2)
+    activities.compute(0, "computes bucket 0 of step 4", 0, 10)
+    activities.set(0, 1, "sends b", 20)
+    activities.compute(0, "computes bucket 1 of step 4", 20, 30)  # not shown: a bucket is in flight
+    activities.set(0, 0, "sends a", 25)
+    activities.land(0, 0, 26)
+    activities.land(0, 1, 27)
+
+    assert shown == [
+        (0, "computes bucket 0 of step 4", 10),
+        (0, "sends b", 20),
+        (0, "sends a; sends b", 25),
+        (0, "sends b", 26),
+        (0, "is done with step 4", 27),
+    ]
+    activities.set(1, 0, "encodes", 49)
+    activities.set(1, 0, "encodes", 50)
+    assert shown[-2:] == [(1, "encodes", 49), (1, HAS_CRASHED, 50)]
+
+
+def test_a_bucket_without_operations_lands_too() -> None:
+    shown: list[str] = []
+    activities = Activities(
+        HostTimes(simpy.Environment(), [Condition()]), 1, lambda worker, what, until_ps: shown.append(what)
+    )
+    activities.begin(0, 1)
+    activities.land(0, 0, 5)
+
+    assert shown == ["is done with step 0"]
