@@ -168,12 +168,12 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "homomorphic/codec.py",
+        "homomorphic/message.py",
         ["tests/sim/run/test_lock_step.py", H + "test_fold.py"],
         [
             (
                 "messages of different lengths are alike",
-                "None if self.merge is Merge.GATHER else self.words.size",
+                "None if self.merge in (Merge.GATHER, Merge.HOST) else self.size",
                 "None",
             ),
         ],
