@@ -24,7 +24,8 @@ def checked(
 ) -> Exchange:
     """The same exchange; each operation and the result are checked as they come.
 
-    With `gradient`, the result must have its shape; with `merges`, messages must have one of them.
+    With `gradient`, total and contribution must be float32 of its shape. With `merges`, messages have one of
+    them.
 
     Raises
     ------
@@ -47,12 +48,12 @@ def checked(
 def _require_decoded(decoded: object, gradient: Gradient | None) -> None:
     if not isinstance(decoded, Decoded):
         raise ContractError(f"the exchange returns {named(decoded)}, must be Decoded(total, contribution)")
-    shape = None if gradient is None else gradient.shape
+    if gradient is None:
+        return
     for verb, array in (("decodes", decoded.total), ("contributes", decoded.contribution)):
         is_right = isinstance(array, np.ndarray) and array.dtype == np.float32
-        if not is_right or shape not in (None, array.shape):
-            of_shape = "" if shape is None else f" of shape {shape}"
-            raise ContractError(f"{verb} {named(array)}, must be float32{of_shape}")
+        if not is_right or array.shape != gradient.shape:
+            raise ContractError(f"{verb} {named(array)}, must be float32 of shape {gradient.shape}")
 
 
 def _require_messages(sent: object, merges: frozenset[Merge] | None) -> None:

@@ -402,7 +402,7 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "a result may have any shape",
-                "if not is_right or shape not in (None, array.shape):",
+                "if not is_right or array.shape != gradient.shape:",
                 "if not is_right:",
             ),
             (
