@@ -67,6 +67,7 @@ class Channels:
         """Start a message now; returns the event of its delivery, and the array that it arrives in."""
         plan, context = self._plan, self._context
         received = np.empty_like(words)
+        packets = self._packets(words)
         flow = Flow(
             source=self._nodes[source],
             target=self._nodes[target],
@@ -74,7 +75,7 @@ class Channels:
             words=np.ascontiguousarray(words),
             received=received,
             frame=plan.frame if words.size else header_only(plan.frame),
-            window=plan.window,
+            window=min(plan.window, max(plan.ack_every, packets)),  # the engine allocates it
             timeout_ps=plan.timeout_ps,
             ack_every=plan.ack_every,
             route=host_route(context.seed, context.job, source),
@@ -83,11 +84,15 @@ class Channels:
         )
         return context.fabric.flow(flow), received
 
+    def _packets(self, words: Words) -> int:
+        """Packets of a chunk: one even without words."""
+        return max(1, -(-words.size // self._plan.frame.elements))
+
     def _pump(self, source: int, target: int) -> None:
         connection = self._connections[source, target]
         while connection.waiting:
             parcel, inbox, key = connection.waiting[0]
-            packets = max(1, -(-parcel.words.size // self._plan.frame.elements))
+            packets = self._packets(parcel.words)
             if connection.outstanding and connection.outstanding + packets > self._plan.window:
                 return
             connection.waiting.popleft()

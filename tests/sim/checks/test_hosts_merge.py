@@ -215,6 +215,38 @@ def test_a_server_part_that_forgets_its_state_fails(tmp_path: Path, monkeypatch:
     assert "first in step 1, bucket 0, the answer to 'largest'" in detail
 
 
+@pytest.mark.parametrize("collective", ["one", "two", "beside"])
+def test_a_server_that_drops_a_worker_from_a_sum_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collective: str
+) -> None:
+    def dropped(self: ServerHost, operation: MessageExchange) -> Generator[simpy.Event, Any, Any]:
+        parcel: Parcel = yield self._job.inbox(self._job.workers + self.index, operation).get()
+        return parcel._replace(words=0 * parcel.words) if parcel.owner == 1 else parcel
+
+    monkeypatch.setattr(ServerHost, "_next", dropped)
+    found = checks(tmp_path, "union", collective, "codec={kind: fixed_point}")
+
+    assert found["merges_are_exact"][0] == "fail"
+    assert "at the servers, as worker 0 pulled it" in found["merges_are_exact"][1]
+
+
+def test_a_replica_that_differs_from_the_others_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merge = Memory.merge
+    made: list[Memory] = []
+
+    def wrong(self: Memory, parts: Any, request: Request) -> Any:
+        made.extend([self] if all(self is not one for one in made) else [])
+        is_third = len(made) > 2 and self is made[2]
+        return merge(self, parts[:-1] if is_third else parts, request)
+
+    monkeypatch.setattr(Memory, "merge", wrong)
+    found = checks(tmp_path, "memory", "all_gather")
+
+    assert found["hosts_merge_right"][0] == found["replicas_agree"][0] == "fail"
+
+
 def lists(count: int = 3) -> list[Any]:
     gradients = np.random.default_rng(5).standard_normal((count, 40)).astype(np.float32)
     return [to_list(gradient, np.arange(rank, 40, 3)) for rank, gradient in enumerate(gradients)]

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import Request
+from netfold.homomorphic.merge import replay
 from netfold.homomorphic.message import Hop, Merge, Merged, Message
 from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.engine.engine import Engine
@@ -202,6 +203,7 @@ def test_cascaded_signs_are_merged_in_the_order_of_the_hops(name: str, workers: 
         assert len(set(keys)) == workers - 1  # every merge has its own
         merged.append(chained(merge, [parts[rank][part] for rank in ranks], keys))
     right = merge.join(merged) if count > 1 else merged[0]
+    assert right.tolist() == replay(merge, words, order).tolist()
     for ((found,),) in done.received:
         assert right.tolist() == found.words.tolist()
         assert workers == found.workers

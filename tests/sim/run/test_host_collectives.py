@@ -1,0 +1,60 @@
+"""Runs of all codecs between hosts, with loss, a device and several buckets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.sim.scenes import measure, simulate
+
+TEXT = """\
+name: hosts
+seed: 7
+topology: {kind: leaf_spine, leaves: 2, spines: 2, hosts_per_leaf: 4, rate: 100Gbps, delay: 1us}
+workers: 4
+workload: {kind: synthetic, elements: 6000, density: 0.1, steps: 2, bucket: 10KB}
+codec: {kind: fixed_point}
+device: {kind: fixed, forward: 5us, backward: 10us, memory_rate: 800Gbps}
+collective: {kind: ring}
+faults: [{kind: loss, rate: 1%}, {kind: reorder, rate: 1%, delay: 2us}]
+"""
+COLLECTIVES = (
+    "{kind: all_gather, chunk: 1KiB}",
+    "{kind: parameter_server}",
+    "{kind: parameter_server, servers: 3, placement: spread, chunk: 1KiB}",
+    "{kind: parameter_server, servers: 4, placement: beside_workers}",
+)
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize("codec", ["fixed_point", "none", "exact", "packed", "lossless", "auto"])
+def test_every_codec_passes_its_checks(tmp_path: Path, codec: str, collective: str) -> None:
+    result = simulate(tmp_path, f"codec={{kind: {codec}}}", f"collective={collective}", text=TEXT)
+
+    verdicts = {(check.name, check.verdict) for check in result.records.checks}
+    assert {verdict for _, verdict in verdicts} == {"pass"}
+    assert len(result.records.rounds) == 2 * 3
+    assert "hosts_merge_right" not in {name for name, _ in verdicts}
+    assert all(one.packets_retransmitted > 0 for one in result.facts.values())
+
+
+def test_the_result_of_a_server_leaves_it_once_for_every_worker(tmp_path: Path) -> None:
+    """On an idle star: n messages into its host, n results out of it; a worker sends and receives one."""
+    star = TEXT[: TEXT.index("topology")] + TEXT[TEXT.index("workers") : TEXT.index("faults")]
+    star += "topology: {kind: star, hosts: 6, rate: 100Gbps, delay: 1us, switch: plain}\n"
+    sets = ("collective={kind: parameter_server, placement: [h5]}", "codec={kind: none}")
+    result = simulate(tmp_path, *sets, text=star)
+
+    data = {(link.source, link.target): link.bytes for link in result.records.links}
+    up, down = data["h0", "s0"], data["s0", "h0"]
+    assert data["s0", "h5"] == pytest.approx(4 * up, rel=0.05)  # besides ACKs
+    assert data["h5", "s0"] == pytest.approx(4 * down, rel=0.05)
+    payload = 2 * 4 * 6000  # two steps, 4 bytes an element
+    assert payload < up < 1.25 * payload
+    assert payload < down < 1.25 * payload
+
+
+def test_chunks_and_servers_change_no_sum_of_integers(tmp_path: Path) -> None:
+    losses = {measure(tmp_path, f"collective={one}", text=TEXT)["max_abs_error"] for one in COLLECTIVES}
+    assert len(losses) == 1
