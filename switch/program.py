@@ -177,6 +177,7 @@ class ProgramSpec:
     has_counter: bool = False  # beside the bitmap; after a fault the two can disagree
     has_exponents_ahead: bool = False  # block exponents are agreed one window ahead of the words
     has_server: bool = False  # hashed entries that jobs share, and a server host for collisions
+    carries_absence: bool = True  # it counts headers without words, of workers that contribute nothing
     is_waiting: Callable[[Any], bool] = has_begun  # whether a slot is partly filled
     reopened_by: frozenset[str] = frozenset()  # faults that leave slots waiting: duplicate, reorder, reboot
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -56,9 +56,20 @@ class Words(NamedTuple):
     """One segment of all workers."""
 
     merge: Merge
-    by_worker: list[NDArray[Any]]
+    by_worker: list[NDArray[Any]]  # empty: the worker is absent
     table: NDArray[np.int32] | None = None
     has_floats: bool = False  # to be sent where a sum overflows
+    absent_words: int = 0  # words of the others, where some are absent
+
+    @property
+    def size(self) -> int:
+        """Words of a worker, or those that it would have."""
+        return self.absent_words or self.by_worker[0].size
+
+    def without(self, absent: Collection[int]) -> Words:
+        """The same, but that some workers have nothing to contribute."""
+        words = [own[:0] if worker in absent else own for worker, own in enumerate(self.by_worker)]
+        return self._replace(by_worker=words, absent_words=self.size)
 
 
 @dataclass(frozen=True)
@@ -196,6 +207,15 @@ def uneven_floats(random: np.random.Generator, size: int) -> NDArray[np.float32]
 
 
 @st.composite
+def some_absent(draw: st.DrawFn, words: Words) -> Words:
+    """Now and then, some workers or all have nothing to contribute."""
+    workers = range(len(words.by_worker))
+    if draw(st.integers(0, 2)):
+        return words
+    return words.without(draw(st.just(set(workers)) | st.sets(st.sampled_from(workers), min_size=1)))
+
+
+@st.composite
 def exchanges(draw: st.DrawFn, workers: int, wanted: Wanted) -> Exchange:
     """One to three segments of any merge, or one of floats with block exponents."""
     random = np.random.default_rng(draw(SEEDS))
@@ -203,12 +223,13 @@ def exchanges(draw: st.DrawFn, workers: int, wanted: Wanted) -> Exchange:
     if wanted.may_scale and (wanted.must_scale or draw(st.integers(0, 2)) == 0):
         size = draw(st.integers(1, 60))
         floats = [uneven_floats(random, size) for _ in range(workers)]
-        return Exchange([Words(Merge.ADD, floats)], True, waits_ps)
+        return Exchange([draw(some_absent(Words(Merge.ADD, floats)))], True, waits_ps)
     segments = []
     for _ in range(draw(st.integers(1, 3))):
         merge, size = draw(st.sampled_from(MERGES)), draw(st.integers(1, 40))
         table = integers(random, 16) if merge is Merge.TABLE_ADD else None
-        segments.append(Words(merge, [words(random, size, merge) for _ in range(workers)], table))
+        own = Words(merge, [words(random, size, merge) for _ in range(workers)], table)
+        segments.append(draw(some_absent(own)))
     return Exchange(segments, False, waits_ps)
 
 

@@ -94,8 +94,7 @@ class Play:
         segments = [segment_of(job, each, worker, exchange.is_scaled) for each in exchange.segments]
         scaled = None
         if exchange.is_scaled:
-            block = job.unit_packets * job.frame.elements
-            exponents = block_exponents(exchange.segments[0].by_worker[worker], block, len(job.hosts))
+            exponents = exponents_of(job, exchange.segments[0], worker)
             scaled = Scaled(exponents, np.full_like(exponents, -128))
         self.streams.append(Opened(number, worker, exchange, segments, scaled))
         self.engine.open_stream(number, worker, segments, scaled)
@@ -108,17 +107,32 @@ class Play:
 
 def segment_of(job: Job, words: Words, worker: int, is_scaled: bool) -> Segment:
     """A worker's segment with room for what it gets."""
-    own = words.by_worker[worker]
+    own, size = words.by_worker[worker], words.size
     lanes = 8 if words.merge is Merge.TABLE_ADD else 1
     is_int = is_scaled or words.merge is Merge.TABLE_ADD
     holders = None
     if job.program is TIMED:
-        holders = np.zeros(-(-own.size // job.frame.elements), np.uint32)
-    result = np.zeros(lanes * own.size, np.int32 if is_int else own.dtype)
+        holders = np.zeros(-(-size // job.frame.elements), np.uint32)
+    result = np.zeros(lanes * size, np.int32 if is_int else own.dtype)
     if words.has_floats:
         units = -(-own.size // job.frame.elements)
         return Segment(own, result, words.merge, floats=floats_of(own), is_float=np.zeros(units, np.uint8))
-    return Segment(own, result, words.merge, words.table, holders)
+    members = None
+    if job.program.carries_absence:
+        packets = -(-size // (job.unit_packets * job.frame.elements)) * job.unit_packets
+        members = np.zeros((packets, 2), np.uint32)
+    absent_words = 0 if own.size else size
+    return Segment(
+        own, result, words.merge, words.table, holders, absent_words=absent_words, members=members
+    )
+
+
+def exponents_of(job: Job, words: Words, worker: int) -> NDArray[np.int8]:
+    """A worker's block exponents; the smallest int8 if it is absent."""
+    own, block = words.by_worker[worker], job.unit_packets * job.frame.elements
+    if not own.size:
+        return np.full(-(-words.size // block), -128, np.int8)
+    return block_exponents(own, block, len(job.hosts))
 
 
 def floats_of(words: NDArray[np.int32]) -> NDArray[np.float32]:
