@@ -226,6 +226,11 @@ class Codec(ABC):
         return 32
 
     @property
+    def may_be_absent(self) -> bool:
+        """Whether a worker may have nothing to contribute to a message that is merged (`absent_words`)."""
+        return False
+
+    @property
     def workers_max(self) -> int | None:
         """The most workers that its sums have room for; None: no limit of its own."""
         return None

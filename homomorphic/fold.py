@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from netfold.homomorphic.codec import Decoded, Encoder, advance
 from netfold.homomorphic.kernels.keyed import mix_plain
-from netfold.homomorphic.merge import merge_all
-from netfold.homomorphic.message import WORD_MAX, Gradient, Merge, Merged, Message, Words
+from netfold.homomorphic.merge import merge_all, merged_message
+from netfold.homomorphic.message import WORD_MAX, Gradient, Merge, Merged, Message
 from netfold.homomorphic.round import Round
 from netfold.homomorphic.stage import stage
 
@@ -112,7 +112,7 @@ def _describe(sent: tuple[Message, ...] | Decoded) -> str:
         return f"nothing more, having decoded {sent.total.size} elements"
     return " and ".join(
         f"{message.label!r} ({message.merge.value} of "
-        + ("" if message.merge is Merge.GATHER else f"{message.words.size} ")
+        + ("" if message.merge is Merge.GATHER else f"{message.size} ")
         + f"{message.words.dtype} words{'' if message.scaling is None else ', scaled'}"
         + f"{'' if message.floats is None else ', with floats'})"
         for message in sent
@@ -122,17 +122,23 @@ def _describe(sent: tuple[Message, ...] | Decoded) -> str:
 def _merged(messages: Sequence[Message], order: Sequence[int], key: int) -> Merged:
     """Merge one message of every worker in this order."""
     first = messages[0]
+    present = np.array([not message.is_absent for message in messages])
     if first.merge is Merge.GATHER:
         parts = tuple(message.words for message in messages)
-        return Merged(first.words[:0], len(messages), parts=parts)
-    words = merge_all(first.merge, [messages[rank].words for rank in order], key, first.table)
-    if first.floats is not None:
-        return _with_floats([messages[rank] for rank in order], words)
-    return Merged(words, len(messages))
+        return Merged(
+            first.words[:0], int(present.sum()), parts=parts, present=None if present.all() else present
+        )
+    merged = merged_message([messages[rank] for rank in order], key)
+    if merged.present is not None:
+        merged = replace(merged, present=present)  # by rank, in any order
+    if first.floats is not None and merged.workers:
+        return _with_floats([messages[rank] for rank in order if present[rank]], merged)
+    return merged
 
 
-def _with_floats(messages: Sequence[Message], words: Words) -> Merged:
-    """Put float32 sums in place of words that overflow at a worker or in the sum."""
+def _with_floats(messages: Sequence[Message], merged: Merged) -> Merged:
+    """Put float32 sums in place of words that overflow at a worker or in the sum; `messages` have words."""
+    words = merged.words
     total = np.zeros(words.size, np.int64)
     is_float = np.zeros(words.size, np.bool_)
     for message in messages:
@@ -143,4 +149,4 @@ def _with_floats(messages: Sequence[Message], words: Words) -> Merged:
         Merge.FLOAT_ADD, [message.floats for message in messages if message.floats is not None]
     )
     words[is_float] = floats.view(np.int32)[is_float]
-    return Merged(words, len(messages), is_float=is_float)
+    return replace(merged, is_float=is_float)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.homomorphic.kernels.keyed import Integer, mix_plain, splitmix64
-from netfold.homomorphic.message import Merge, Merged, Words
+from netfold.homomorphic.message import Merge, Merged, Message, Words
 
 _LANES = Merge.TABLE_ADD.lanes
 
@@ -140,25 +140,59 @@ def combine(
     """Merge two (partial) aggregates. Neither is changed; with `in_place` the first may be overwritten.
 
     `key` decides SIGN's random bits; `table` is TABLE_ADD's. Packed codes (uint32) become int32 lanes; lanes
-    are added directly, so partial aggregates of TABLE_ADD combine too.
+    are added directly, so partial aggregates of TABLE_ADD combine too. The words of an aggregate of no worker
+    do not matter: the other one comes out, and of two such the first.
 
     Raises
     ------
     ValueError
         The words cannot be merged this way: wrong type, unequal length, no table, or GATHER.
     """
+    if accumulated.workers == 0 and arriving.workers:
+        accumulated, arriving, in_place = arriving, accumulated, False
     accumulator = _operand(merge, accumulated.words, table)
     if not in_place and accumulator is accumulated.words:
         accumulator = accumulator.copy()
-    words = _operand(merge, arriving.words, table)
-    _merge_into(merge, accumulator, words, (accumulated.workers, arriving.workers, key))
-    return Merged(accumulator, accumulated.workers + arriving.workers)
+    if arriving.workers:
+        words = _operand(merge, arriving.words, table)
+        _merge_into(merge, accumulator, words, (accumulated.workers, arriving.workers, key))
+    present = None
+    if accumulated.present is not None and arriving.present is not None:
+        present = accumulated.present | arriving.present
+    return Merged(accumulator, accumulated.workers + arriving.workers, present=present)
+
+
+def unchanged_by(merge: Merge, words: int) -> Words:
+    """The merged words of messages of `words` words that nobody contributed to: they change no others.
+
+    Zeros, of MAX the smallest int32; the sign of a float −0 is the exception. SIGN has no such word: with no
+    worker behind it, it gives way to any other.
+    """
+    dtype = merge.dtypes[-1]
+    return np.full(words * merge.lanes, np.iinfo(np.int32).min if merge is Merge.MAX else 0, dtype)
+
+
+def merged_message(messages: Sequence[Message], key: int = 0) -> Merged:
+    """Merge one message of some workers, first to last; `present[i]` says whether the i-th contributed.
+
+    Raises
+    ------
+    ValueError
+        As for `merge_all`.
+    """
+    first = messages[0]
+    present = np.array([not message.is_absent for message in messages])
+    words = [message.words for message in messages if not message.is_absent]
+    if not words:
+        return Merged(unchanged_by(first.merge, first.size), 0, present=present)
+    merged = merge_all(first.merge, words, key, first.table)
+    return Merged(merged, len(words), present=None if present.all() else present)
 
 
 def merge_all(
     merge: Merge, parts: Sequence[Words], key: int = 0, table: NDArray[np.int32] | None = None
 ) -> Words:
-    """Merge the words of all workers, first to last; the parts are not changed.
+    """Merge the words of all workers that contribute, first to last; the parts are not changed.
 
     Raises
     ------

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from typing import Any
 
 from netfold.homomorphic.message import Merge
 from netfold.switch.limits import PIPELINE, SUMS, Profile
@@ -187,7 +188,7 @@ def _hint(refused: Misfit, profile: Profile, program: Program, any_words: bool) 
     """A hint with the largest setting that fits, found by trying."""
     about, demand, name = refused.about, program.demand, program.name
 
-    def fits(**changes: int) -> bool:
+    def fits(**changes: Any) -> bool:
         return why_misfit(profile, declare_on(profile, name, replace(demand, **changes))) is None
 
     sizes = _sizes([words for words in program.spec.words if fits(words=words)])

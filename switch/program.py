@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from netfold.homomorphic.message import Merge
 from netfold.spelling import names_hint
-from netfold.switch.formats import FORMATS, Format
+from netfold.switch.formats import FORMATS, MEMBERS_BYTES, Format
 
 VALUES = "values"  # the registers that hold words
 
@@ -35,6 +35,7 @@ class Demand:
     rate_bps: int | None = None  # of a worker's packets; None: of the switch's fastest port
     others_bps: int = 0  # of other jobs on the switch, through its loopback ports
     header_bytes: int | None = None  # before the words; None: as in the released program
+    may_be_absent: bool = False  # workers may have nothing to contribute: slots and packets say who did
 
 
 @dataclass(frozen=True)
@@ -88,9 +89,10 @@ class Program:
     @property
     def header_bytes(self) -> int:
         """Bytes before the words, in the packet with the longest headers."""
+        members_bytes = MEMBERS_BYTES if self.demand.may_be_absent else 0
         if self.demand.header_bytes is not None:
-            return self.demand.header_bytes
-        return max(frame.parsed_bytes for frame in self.spec.frames)
+            return self.demand.header_bytes + members_bytes
+        return max(frame.parsed_bytes for frame in self.spec.frames) + members_bytes
 
     @property
     def salus(self) -> int:
@@ -116,6 +118,14 @@ class Program:
     def values_bytes(self) -> int:
         """Bytes of the words alone, of every slot in every version."""
         return self.pipes * self.values.size_bytes
+
+
+def contributors(demand: Demand, rows: int, after: str) -> tuple[Register, ...]:
+    """Registers of the workers whose words each row holds, where some may be absent.
+
+    They decide whether a packet's words overwrite the values, and come before them.
+    """
+    return (Register("contributors", rows, 32, after=(after,)),) if demand.may_be_absent else ()
 
 
 @dataclass(frozen=True)

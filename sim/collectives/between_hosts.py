@@ -22,7 +22,7 @@ from netfold.sim.engine.interface import BACKOFF_MAX, Frame
 from netfold.sim.keys.fields import Count, Time
 from netfold.sim.keys.frame import HostFrame
 from netfold.sim.plan.collective import CollectivePlan
-from netfold.sim.plan.frames import frame_of
+from netfold.sim.plan.frames import frame_of, with_members
 from netfold.sim.plan.idle_network import (
     Pace,
     Traffic,
@@ -95,6 +95,8 @@ class Schedule:
         """
         self._check(section, job)
         network, frame = job.site.network, frame_of(section.frame)
+        if job.codec.may_be_absent:
+            frame = with_members(frame, len(job.hosts), per_packet=False)
         traffic = self.traffic(network, job.nodes, job.location.scenario.seed, job.index)
         trip_ps = full_window_trip_ps(network, traffic, Window(frame, section.window, frame.ack_bytes))
         timeout_ps = max(TIMEOUT_PS, 2 * trip_ps) if section.timeout is None else section.timeout

@@ -84,3 +84,4 @@ class CollectiveSpec:
     section: type[CollectiveSection]
     resolve: Callable[[Any, JobContext], Resolved]  # of its section
     start: Callable[[Any, RunContext], Collective]  # of its plan
+    carries_absence: bool = False  # it counts workers that contribute nothing to a message that merges

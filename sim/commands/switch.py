@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -57,7 +57,12 @@ def switch_fit(
     if per_pass is not None and kind.kind != PIPELINE:
         message = f"--per-pass {per_pass}: {kind.name} has no stages, one pass adds all words of a packet"
         raise NetfoldError(message, "remove --per-pass")
-    given = {"workers": workers, "slots": slots, "words": words, "words_per_pass": per_pass}
+    given: dict[str, Any] = {
+        "workers": workers,
+        "slots": slots,
+        "words": words,
+        "words_per_pass": per_pass,
+    }
     demand = replace(
         programs()[program].released, **{key: value for key, value in given.items() if value is not None}
     )

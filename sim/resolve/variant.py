@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import networkx as nx
 
+from netfold.sim.collectives.codec_fit import check_absence
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.collectives.spec import JobContext, Site
 from netfold.sim.engine.interface import Fate
@@ -156,7 +157,9 @@ class _VariantResolver:
         workload = workload_of(sections.workload, len(names), location)
         section, device = sections.collective, device_of(sections.device)
         context = JobContext(site, location, index, names, sections.codec, device, summed_at_once(workload))
-        found = COLLECTIVES[section.kind].resolve(section, context)
+        spec = COLLECTIVES[section.kind]
+        check_absence(location, sections.codec, f"collective {spec.kind}", spec.carries_absence)
+        found = spec.resolve(section, context)
         return JobPlan(
             label=location.label,
             hosts=context.nodes,

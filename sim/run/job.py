@@ -27,7 +27,7 @@ from netfold.sim.diagnosis.snapshot import HAS_CRASHED
 from netfold.sim.engine.engine import Engine
 from netfold.sim.network.host_time import HostTimes
 from netfold.sim.results.records import PhaseRecord, StepRecord
-from netfold.sim.run.lock_step import MessageAgreement
+from netfold.sim.run.lock_step import MessageAgreement, require_declared
 from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.workload import Bucket, Workload
 from netfold.sim.workload.device import Device, step_times
@@ -180,6 +180,7 @@ class TrainingJob:
             if isinstance(messages, Decoded):
                 log.store(worker, messages)
                 return
+            require_declared(parts.codec, worker, messages)
             while len(log.operations) <= index:
                 log.operations.append(Operation(number=self._operations[worker]))
             self._agreement.require(self._operations[worker], worker, (step, bucket, index), messages)

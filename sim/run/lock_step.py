@@ -4,8 +4,27 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from netfold.homomorphic.codec import DecodeError
+from netfold.homomorphic.codec import Codec, DecodeError, EncodeError
 from netfold.homomorphic.message import Message
+
+
+def require_declared(codec: Codec, worker: int, messages: tuple[Message, ...]) -> None:
+    """Require that a codec whose worker has nothing to contribute to a merge has declared it.
+
+    Raises
+    ------
+    EncodeError
+        It has not.
+    """
+    if codec.may_be_absent:
+        return
+    for message in messages:
+        if message.absent_words:
+            raise EncodeError(
+                f"worker {worker} contributes nothing to '{message.label}' "
+                f"({message.absent_words} words by {message.merge.value}), but codec {codec.kind!r} does not "
+                "declare that a worker may be absent (may_be_absent)"
+            )
 
 
 class _First(NamedTuple):
@@ -53,5 +72,5 @@ class MessageAgreement:
 
 def _described(place: tuple[int, int, int], messages: tuple[Message, ...]) -> str:
     step, bucket, _ = place
-    what = " and ".join(f"{one.words.size} words of '{one.label}'" for one in messages) or "nothing"
+    what = " and ".join(f"{one.size} words of '{one.label}'" for one in messages) or "nothing"
     return f"{what} (step {step}, bucket {bucket})"

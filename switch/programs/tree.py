@@ -6,6 +6,8 @@ No packet is sent twice, so a slot needs only one version and is released when i
     zero           new         overwrite  {child}; empty if n = 1  COMPLETE if n = 1, else CONSUMED
     non-zero       new         merge      gains it; empty if all   COMPLETE if all n, else CONSUMED
     non-zero       seen        read       unchanged                DROPPED: only after a fault
+
+Absent workers: as in `switchml.py`. SHARP's packets are unpublished; that its slots can do this is assumed.
 """
 
 from __future__ import annotations
@@ -17,7 +19,16 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.kernels.compiled import inlined
 from netfold.switch.formats import ROCE_1024, ROCE_2048
-from netfold.switch.program import VALUES, Demand, Machine, Program, ProgramSpec, Register, register
+from netfold.switch.program import (
+    VALUES,
+    Demand,
+    Machine,
+    Program,
+    ProgramSpec,
+    Register,
+    contributors,
+    register,
+)
 from netfold.switch.programs.folding import folded
 from netfold.switch.registers import COMPLETE, CONSUMED, DROPPED, MERGE, OVERWRITE, READ
 
@@ -45,10 +56,14 @@ def process_packet(
 def _layout(spec: ProgramSpec, demand: Demand) -> Program:
     """A slot is released when its aggregation completes; for lossless networks (SHARP, COM-HPC 2016)."""
     per_pass, pipes = folded(demand)
+    members = contributors(demand, demand.slots, after="bitmap")
     registers = (
         Register("bitmap", demand.slots, 32),
         Register("counter", demand.slots, 32, after=("bitmap",)),
-        Register(VALUES, demand.slots, 64, lanes=2, after=("counter",), count=-(-per_pass // 2)),
+        *members,
+        Register(
+            VALUES, demand.slots, 64, 2, ("counter", *(one.name for one in members)), count=-(-per_pass // 2)
+        ),
     )
     return Program(spec, demand, registers, per_pass, pipes)
 

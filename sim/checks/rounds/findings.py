@@ -29,6 +29,7 @@ class WrongWord:
     right: int | float | None
     allowed: float = 0.0  # largest error of float32 additions
     place: str = ""  # where it was merged
+    claim: str = ""  # what its message wrongly says of its contributors
 
     def __str__(self) -> str:
         return f"worker {self.worker}, word {self.word} of '{self.label}'{self._values}: {self.place}"
@@ -36,7 +37,7 @@ class WrongWord:
     @property
     def _values(self) -> str:
         if self.received is None:
-            return ""
+            return f" ({self.claim})" if self.claim else ""
         if isinstance(self.received, int):
             return f" (received {self.received}, the sum is {self.right})"
         return f" (received {self.received:.9g}, the sum is {self.right:.9g} within {self.allowed:.3g})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,9 +14,11 @@ from netfold.sim.checks.rounds import kernels
 from netfold.sim.checks.rounds.results import MessagePlace, Result, Slice, by_holders, complete, holds, slices
 
 
-def check_floats(place: MessagePlace, sent: Sequence[Words], results: Sequence[Result]) -> None:
-    """Compare float32 sums with the float64 sum of the words sent; see `addition_error`."""
-    size = sent[0].size
+def check_floats(place: MessagePlace, sent: Sequence[Words], results: Sequence[Result], size: int) -> None:
+    """Compare float32 sums of `size` words with the float64 sum of the words sent; see `addition_error`.
+
+    Words of absent workers are empty.
+    """
     for holders, group in by_holders(complete(place, results, size, "wrong_floats")):
         for own in slices(size):
             added = [result for result in group if _is_added(result.merged, own)]
@@ -42,11 +44,11 @@ class _FloatSums(NamedTuple):
     def of(cls, sent: Sequence[Words], own: Slice, holders: Holders | None) -> _FloatSums:
         """Sums over the workers that the result holds."""
         total, magnitude = np.zeros((2, own.last - own.first))
-        additions: int | NDArray[np.float64] = len(sent) - 1
+        additions: int | NDArray[np.float64] = max(0, sum(words.size > 0 for words in sent) - 1)
         if holders is not None:
             held = np.bitwise_count(holders.bitmaps[np.arange(own.first, own.last) // holders.unit_words])
             additions = np.maximum(held.astype(np.float64) - 1, 0)
-        for rank, words in enumerate(sent):
+        for rank, words in _present(sent):
             values = words[own.first : own.last]
             if holders is not None:
                 values = np.where(holds(holders, own, rank), values, np.float32(0))
@@ -56,10 +58,15 @@ class _FloatSums(NamedTuple):
         return cls(total, magnitude, addition_error(additions, magnitude))
 
 
+def _present(sent: Sequence[Words]) -> Iterator[tuple[int, Words]]:
+    """The words of workers that are not absent, with their ranks."""
+    return ((rank, words) for rank, words in enumerate(sent) if words.size)
+
+
 def _finite_magnitude(sent: Sequence[Words], own: Slice, holders: Holders | None) -> NDArray[np.float64]:
     """Σ|x| of the words that are finite."""
     magnitude = np.zeros(own.last - own.first)
-    for rank, words in enumerate(sent):
+    for rank, words in _present(sent):
         values = words[own.first : own.last]
         counts = np.isfinite(values)
         if holders is not None:

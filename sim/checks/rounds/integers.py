@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import PART_ELEMENTS
 from netfold.homomorphic.kernels.comparison import count_differing
-from netfold.homomorphic.message import WORD_MAX, Holders, Merge, Message, Words
+from netfold.homomorphic.message import EXPONENT_MIN, WORD_MAX, Holders, Merge, Message, Words
 from netfold.sim.checks.rounds import kernels
 from netfold.sim.checks.rounds.results import (
     MessagePlace,
@@ -32,7 +32,7 @@ def check_integers(
 ) -> None:
     """Sums, unions and maxima in 64 bits, modulo 2**32, against every result; and agreed exponents."""
     integers = _Integers(sent)
-    size = sent[0].words.size
+    size = sent[0].size
     for holders, group in by_holders(complete(place, results, integers.lanes * size, "wrong")):
         for own in slices(size, integers.lanes):
             right = _wrapped(integers.united(own, holders))
@@ -105,20 +105,25 @@ class _Integers:
     """Sums, unions and maxima of the words that all workers sent, in 64 bits."""
 
     def __init__(self, sent: Sequence[Message]) -> None:
-        self._sent = sent
         first = sent[0]
+        self._present = [(rank, message) for rank, message in enumerate(sent) if not message.is_absent]
         self.lanes = first.merge.lanes if first.words.dtype == np.uint32 else 1
         self.are_added = first.merge in (Merge.ADD, Merge.TABLE_ADD)
-        self._total = np.empty(self.lanes * min(PART_ELEMENTS, first.words.size), np.int64)
-        exponents = [message.scaling.exponents for message in sent if message.scaling is not None]
-        self.exponents = np.maximum.reduce(exponents) if exponents else None
-        self._scales = None if self.exponents is None else _scales(sent[0], self.exponents)
+        self._total = np.empty(self.lanes * min(PART_ELEMENTS, first.size), np.int64)
+        self._smallest = _WORD_MIN if first.merge is Merge.MAX and not self._present else 0
+        present = [message for _, message in self._present]
+        exponents = [message.scaling.exponents for message in present if message.scaling is not None]
+        self.exponents = np.maximum.reduce(exponents) if exponents else _nobodys_exponents(first)
+        self._scales = None if not exponents or self.exponents is None else _scales(first, self.exponents)
 
     def united(self, own: Slice, holders: Holders | None) -> NDArray[np.int64]:
-        """Sum, union or maximum of a slice, of the workers held; the next call reuses the array."""
+        """Sum, union or maximum of a slice, of the workers held; the next call reuses the array.
+
+        Of nobody: 0, of MAX the smallest int32.
+        """
         total = self._total[: own.lanes * (own.last - own.first)]
-        total.fill(0)
-        for rank, message in enumerate(self._sent):
+        total.fill(self._smallest)
+        for index, (rank, message) in enumerate(self._present):
             if self.are_added and holders is None:
                 self._add(message, own, total)
                 continue
@@ -127,7 +132,7 @@ class _Integers:
                 total += values
             elif message.merge is Merge.OR:
                 total |= values
-            elif rank:
+            elif index:
                 np.maximum(total, values, out=total)
             else:
                 np.copyto(total, values)
@@ -161,7 +166,7 @@ class _Integers:
         the result lies between min(T, MAX + N) and min(T, MAX) for any order or tree; with adders that stick,
         up to MAX. The lower limit is the mirror image; where both may be left, any result is possible.
         """
-        parts = [self._values(message, own, rank, holders) for rank, message in enumerate(self._sent)]
+        parts = [self._values(message, own, rank, holders) for rank, message in self._present]
         positive = sum(np.maximum(part, 0) for part in parts)
         negative = sum(np.minimum(part, 0) for part in parts)
         total = positive + negative
@@ -173,6 +178,13 @@ class _Integers:
         high = np.where(above, most, np.maximum(total, _WORD_MIN + positive))
         is_between = (low <= found) & (found <= high)
         return np.asarray((above & below) | ((above | below) & is_between))
+
+
+def _nobodys_exponents(message: Message) -> NDArray[np.int8] | None:
+    """Agreed exponents of a scaled message that nobody contributes to."""
+    if message.scaling is None:
+        return None
+    return np.full(-(-message.size // message.scaling.block_elements), EXPONENT_MIN, np.int8)
 
 
 def _lifted(message: Message, words: Words) -> NDArray[np.int32]:

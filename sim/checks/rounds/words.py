@@ -1,7 +1,8 @@
 """Compare merged words with the words that were sent, message by message and slice by slice.
 
 Integers must equal the sum, union or maximum bit for bit; floats must be within the error of float32
-additions in any order. An array that several workers share is examined once.
+additions in any order. Workers that are absent do not count. A result that claims other contributors than
+those who sent words is wrong. An array that several workers share is examined once.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from netfold.homomorphic.kernels.comparison import count_differing, identity
 from netfold.homomorphic.message import ORDER_FREE, Merge, Merged, Message
 from netfold.sim.checks.rounds.floats import check_floats
 from netfold.sim.checks.rounds.integers import check_integers
+from netfold.sim.checks.rounds.members import check_members
 from netfold.sim.checks.rounds.results import MessagePlace, Result, Tallies, distinct, slices
 from netfold.sim.engine.interface import Overflow
 
@@ -32,8 +34,8 @@ def check_message(
         for result in results:
             _check_gathered(place, sent, result)
     elif merge is Merge.FLOAT_ADD:
-        check_floats(place, [message.words for message in sent], results)
-        tallies.float_words += len(received) * sent[0].words.size
+        check_floats(place, [message.words for message in sent], results, sent[0].size)
+        tallies.float_words += len(received) * sent[0].size
         tallies.is_integer = False
     elif merge in ORDER_FREE:
         check_integers(place, sent, results, overflow)
@@ -44,10 +46,12 @@ def check_message(
         if mixed:
             floats = [message.floats for message in sent if message.floats is not None]
             assert len(floats) == len(sent), f"worker without floats of '{place.label}'"
-            check_floats(place, floats, mixed)
+            check_floats(place, floats, mixed, sent[0].size)
             tallies.is_integer = False
     else:  # SIGN: the surviving bit is random
         tallies.is_integer = False
+    if merge is not Merge.GATHER:  # where the parts say it
+        check_members(place, sent, results, "wrong_floats" if merge is Merge.FLOAT_ADD else "wrong")
     for name in ("wrong", "clipped", "wrong_floats"):
         found = [(result, getattr(result, name)) for result in results]
         count = sum(tally.count * len(result.workers) for result, tally in found)

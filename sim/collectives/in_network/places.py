@@ -51,10 +51,10 @@ class Places:
         self._opened[worker] += 1
         if self._opened[worker] <= self._streams_count:
             return
-        units = [-(-segment.words.size // self._unit_words) for segment in segments]
+        units = [-(-segment.size // self._unit_words) for segment in segments]
         lead = min(self._turns.size, units[0]) if is_scaled else 0
         window = lead or self._turns.size
-        lanes = tuple(segment.result.size // segment.words.size for segment in segments)
+        lanes = tuple(segment.result.size // segment.size for segment in segments)
         first_units = np.cumsum([0, *units[:-1]]).tolist()
         turns = self._turns[:window].copy()
         self._operations[self._begun[worker] - 1].append(

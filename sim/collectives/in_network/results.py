@@ -71,7 +71,7 @@ class Results:
 
     def _words_of(self, packet: int, segment: Segment) -> slice:
         """The words of a result that one of its packets carries."""
-        lanes = segment.result.size // segment.words.size
+        lanes = segment.result.size // segment.size
         size = lanes * self._unit_words // self._unit_packets
         return slice(packet * size, (packet + 1) * size)
 

@@ -67,4 +67,6 @@ def _start(plan: CollectivePlan, context: RunContext) -> Collective:
     return InNetwork(context.fabric, plan.aggregation, context.job)
 
 
-IN_NETWORK = CollectiveSpec(KIND, InNetworkSection, _resolve, _start)
+IN_NETWORK = CollectiveSpec(
+    KIND, InNetworkSection, _resolve, _start, carries_absence=True
+)  # not with all programs

@@ -35,4 +35,4 @@ SCHEDULE = Schedule(
     "a ring merges at every hop: use a codec whose messages can be merged",
     _steps,
 )
-RING = CollectiveSpec("ring", RingSection, SCHEDULE.resolve, _start)
+RING = CollectiveSpec("ring", RingSection, SCHEDULE.resolve, _start, carries_absence=True)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import pytest
 import simpy
 
-from netfold.homomorphic.message import Merge, Merged, Words
+from netfold.homomorphic.message import Merge, Merged
 from netfold.sim.collectives.between_hosts import HostPlan, HostSection, Schedule, Steps
 from netfold.sim.collectives.collective import Collective, RunContext
 from netfold.sim.collectives.host_messages import HostCollective, MessageExchange
@@ -58,20 +58,21 @@ class GatherRun(HostCollective):
         """One to worker 0, one back."""
         return 2 * (self.workers - 1)
 
-    def carry(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, Words]:
+    def carry(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, Merged]:
         """Worker r sends in step r and receives in step n + r."""
-        own, others = operation.message.words, range(1, self.workers)
+        everything, others = slice(0, operation.message.size), range(1, self.workers)
+        own = operation.own(worker, self.workers, everything)
         if worker:
             self.send(worker, 0, operation, worker, own)
             total = yield from self.receive(worker, operation, self.workers + worker)
         else:
-            merged = Merged(own, 1)
+            total = own
             for sender in others:
-                arriving = Merged((yield from self.receive(0, operation, sender)), 1)
-                merged = yield from self.merge(0, operation, sender, arriving, merged)
+                arriving = yield from self.receive(0, operation, sender)
+                total = yield from self.merge(0, operation, sender, arriving, total)
             for receiver in others:
-                self.send(0, receiver, operation, self.workers + receiver, merged.words)
-            total = merged.words
+                self.send(0, receiver, operation, self.workers + receiver, total)
+        total = operation.whole(total, everything)
         return operation.finished.joined([operation.finished.deduplicated(0, total)])
 
     def locate(self, worker: int, operation: int, part: int, word: int) -> str:

@@ -39,6 +39,7 @@ class Request:
     overflow: str  # one of `switch.limits.OVERFLOWS`
     stream_bps: int  # of every worker's packets, limited by the job's busiest link
     header_bytes: int | None = None  # of a custom frame
+    may_be_absent: bool = False  # workers, from messages that merge
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ class Switches:
 
     def _job_on(self, request: Request, node: int, children: int, slots_end: int) -> _JobOnSwitch:
         kind = self.profile_of(node)
-        demand = Demand(workers=children, slots=1, words=request.words)
+        demand = Demand(workers=children, slots=1, words=request.words, may_be_absent=request.may_be_absent)
         program = declare_on(kind, request.section.program, demand)
         streams = loopback_streams(kind, program) if kind.kind == PIPELINE else 0
         return _JobOnSwitch(request, children, slots_end, streams)
@@ -130,6 +131,7 @@ class Switches:
             words=job.request.words,
             rate_bps=self._loopback_rates(kind, [job])[0],
             header_bytes=job.request.header_bytes,
+            may_be_absent=any(one.request.may_be_absent for one in [job, *others]),
         )
         found = fit(kind, section.program, alone, any_words=False)
         if not others:
