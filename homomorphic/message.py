@@ -136,7 +136,7 @@ class Message:
         if self.absent_words and (self.words.size or self.merge is Merge.GATHER or self.absent_words < 0):
             raise ValueError(
                 f"message {self.label!r}: absent_words={self.absent_words} says that its worker contributes "
-                f"nothing to a message that can be merged, found {self.words.size} words by {self.merge.value}"
+                f"nothing to a message that can be merged, found {self.words.size} by {self.merge.value}"
             )
 
     @property
