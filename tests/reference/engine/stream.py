@@ -45,9 +45,7 @@ class Stream:
         self.job = job
         self.scaled = scaled
         places = [
-            Place(segment, start)
-            for segment in segments
-            for start in range(0, segment.size, unit_elements)
+            Place(segment, start) for segment in segments for start in range(0, segment.size, unit_elements)
         ]
         self.segments = segments
         # A scaled stream sends the exponents of its first blocks ahead of any words.

@@ -122,9 +122,7 @@ def segment_of(job: Job, words: Words, worker: int, is_scaled: bool) -> Segment:
         packets = -(-size // (job.unit_packets * job.frame.elements)) * job.unit_packets
         members = np.zeros((packets, 2), np.uint32)
     absent_words = 0 if own.size else size
-    return Segment(
-        own, result, words.merge, words.table, holders, absent_words=absent_words, members=members
-    )
+    return Segment(own, result, words.merge, words.table, holders, absent_words=absent_words, members=members)
 
 
 def exponents_of(job: Job, words: Words, worker: int) -> NDArray[np.int8]:
