@@ -14,8 +14,8 @@ from dataclasses import replace
 import numpy as np
 
 from netfold.homomorphic.codec import Codec, Decoded, DecodeError, EncodeError, advance
-from netfold.homomorphic.merge import merge_all
-from netfold.homomorphic.message import Gradient, Merge, Merged, Message
+from netfold.homomorphic.merge import merged_message
+from netfold.homomorphic.message import EXPONENT_MIN, Gradient, Merge, Merged, Message
 from netfold.homomorphic.round import Round
 from netfold.homomorphic.stage import stage
 from netfold.sim.memory.available import Footprint
@@ -102,7 +102,9 @@ def _merged(messages: Sequence[Message]) -> Merged:
     if first.merge is Merge.GATHER:
         return Merged(first.words[:0], len(messages), parts=tuple(one.words for one in messages))
     if first.scaling is not None:
-        return Merged(np.zeros(first.words.size, np.int32), len(messages), first.scaling.exponents)
-    words = merge_all(first.merge, [one.words for one in messages], 0, first.table)
-    is_float = None if first.floats is None else np.zeros(words.size, np.bool_)
-    return Merged(words, len(messages), is_float=is_float)
+        present = [one.scaling for one in messages if one.scaling is not None and not one.is_absent]
+        blocks = -(-first.size // first.scaling.block_elements)
+        exponents = present[0].exponents if present else np.full(blocks, EXPONENT_MIN, np.int8)
+        return Merged(np.zeros(first.size, np.int32), len(present), exponents)
+    merged = merged_message(messages)
+    return replace(merged, is_float=None if first.floats is None else np.zeros(merged.words.size, np.bool_))
