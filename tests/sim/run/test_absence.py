@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,6 +18,9 @@ from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Scaling
 from netfold.homomorphic.numbers.exponents import block_exponents, scales_of
 from netfold.homomorphic.round import Round
+from netfold.sim.collectives.host_messages import HostCollective
+from netfold.sim.collectives.in_network.run import InNetwork
+from netfold.sim.memory.footprint import codec_footprint
 
 WORKERS, ELEMENTS, STEPS = 8, 1000, 4
 UNITS = -(-ELEMENTS // 64)
@@ -282,3 +285,62 @@ def test_what_cannot_carry_it_refuses_in_words() -> None:
         {**SCENARIO, "codec": {"kind": "skipper", "declares": False}, "collective": {**atp}}
         | {"topology": {**SCENARIO["topology"], "hosts": 9}}
     )
+
+
+def test_a_missing_worker_is_told_from_absent_ones(tmp_path: Path) -> None:
+    """Worker 2 alone has words; the headers of worker 5 are lost, and all wait for these."""
+    dead = [{"kind": "loss", "rate": "100%", "links": ["h5->s0"]}]
+    found = run(tmp_path, codec={"kind": "skipper", "absent": "others"}, faults=dead)
+
+    assert found.verdict == "stuck"
+    (finishes,) = (check for check in found.summary["variants"][0]["checks"] if check["name"] == "finishes")
+    assert "link h5->s0 loses every packet" in finishes["detail"]
+    assert "unit 0 of stream 0 at s0: worker 5 missing" in finishes["detail"]
+
+
+def test_switch_results_that_claim_another_worker_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The words are right. Bits of the bitmap are swapped where the result is read."""
+    right = InNetwork._with_members
+
+    def swapped(self: InNetwork, merged: Merged, workers: int, bitmap: np.uint32) -> Merged:
+        return right(self, merged, workers, np.uint32(int(bitmap) >> 1 | (int(bitmap) & 1) << WORKERS - 1))
+
+    monkeypatch.setattr(InNetwork, "_with_members", swapped)
+    for words, check in (("integers", "merges_are_exact"), ("floats", "merges_are_right")):
+        found = run(tmp_path, codec={"kind": "skipper", "absent": "in turn", "words": words})
+        details = {one["name"]: one["detail"] for one in found.summary["variants"][0]["checks"]}
+        assert found.verdict == "fail"
+        assert "(it claims words of workers 0, 1, 2, 3, 4, 5, 6; they were sent by" in details[check]
+
+
+def test_a_ring_that_counts_absent_workers_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an absent worker forwards claims to be its own as well."""
+    right = HostCollective.merge
+
+    def counting(self: Any, worker: int, operation: Any, step: int, arriving: Merged, own: Merged) -> Any:
+        merged = yield from right(self, worker, operation, step, arriving, own)
+        assert merged.present is not None
+        if merged.workers == 0:
+            return merged
+        present = merged.present.copy()
+        present[worker] = True
+        return replace(merged, workers=int(present.sum()), present=present)
+
+    monkeypatch.setattr(HostCollective, "merge", counting)
+    found = run(tmp_path, **COLLECTIVES["ring"], codec={"kind": "skipper", "words": "floats"})
+    details = {one["name"]: one["detail"] for one in found.summary["variants"][0]["checks"]}
+    assert found.verdict == "fail"
+    assert "(parts of it claim different contributors)" in details["merges_are_right"]
+
+
+@pytest.mark.parametrize("words", ["integers", "floats", "scaled"])
+def test_without_a_network(words: str) -> None:
+    """The local driver gives the sum of those who are there; the memory of a round can be measured."""
+    gradients = [np.full(100, rank + 1, np.float32) for rank in range(5)]
+    folded = netfold.fold(Skipper(absent="others", words=words), gradients)
+
+    assert np.allclose(folded.decoded[0], 3)
+    for who in ("others", "all"):
+        codec_footprint(Skipper(absent=who, words=words), gradients)
