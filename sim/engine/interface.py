@@ -132,7 +132,7 @@ class Segment:
     absent_words: int = 0
     members: NDArray[np.uint32] | None = None
     """(packets, 2), written by programs that carry absence: how many workers each result packet holds, and
-    which: bit r is worker r. In jobs of more than `MEMBERS_MAX` workers no bit is set."""
+    which (`all_members`). It must say all at first: no more is written until a result lacks a worker."""
 
     @property
     def is_absent(self) -> bool:
@@ -143,6 +143,15 @@ class Segment:
     def size(self) -> int:
         """Words of the message, or of those of the others where its worker is absent."""
         return self.absent_words or int(self.words.size)
+
+
+def all_members(packets: int, workers: int) -> NDArray[np.uint32]:
+    """`Segment.members` of results that hold all workers: their number, and a bitmap, bit r for worker r.
+
+    In jobs of more than `MEMBERS_MAX` workers no bit is set.
+    """
+    bits = 2**workers - 1 if workers <= MEMBERS_MAX else 0
+    return np.full(packets, workers | bits << 32, "<u8").view(np.uint32).reshape(packets, 2)
 
 
 class Fate(IntEnum):

@@ -21,7 +21,7 @@ from netfold.sim.collectives.collective import Wait
 from netfold.sim.collectives.in_network.places import Places
 from netfold.sim.collectives.in_network.results import Results
 from netfold.sim.engine import interface as model
-from netfold.sim.engine.interface import MEMBERS_MAX, Scaled, Segment
+from netfold.sim.engine.interface import MEMBERS_MAX, Scaled, Segment, all_members
 from netfold.sim.engine.tables.world import SEGMENTS_MAX
 from netfold.sim.network.fabric import Fabric
 
@@ -109,7 +109,7 @@ class InNetwork:
             shared=buffer.shared,
             own=buffer.own,
             absent_words=message.absent_words,
-            members=np.zeros((packets, 2), np.uint32) if self._plan.program.carries_absence else None,
+            members=all_members(packets, self._workers) if self._plan.program.carries_absence else None,
         )
 
     def _overflowed_units(self, words: Words, units: int) -> NDArray[np.uint8]:

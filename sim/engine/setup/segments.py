@@ -35,7 +35,7 @@ def write_segments(
         entry = world.segments[row, index]
         entry.words, entry.result = address_of(segment.words), address_of(segment.result)
         entry.words_count, entry.first_unit, entry.merge = segment.size, units, segment.merge.number
-        entry.workers = 0 if segment.is_absent else 1
+        entry.workers, entry.is_partial = 0 if segment.is_absent else 1, 0
         is_named = not segment.is_absent and job.workers_count <= MEMBERS_MAX
         entry.bits = 1 << int(world.streams[row].worker) if is_named else 0
         _write_extras(entry, segment, program, segment_units)

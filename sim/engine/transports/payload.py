@@ -107,11 +107,19 @@ def store_result(world: World, row: int, index: int) -> None:
         fill_unchanged(world.clock[0].at, index)
     segment = world.segments[row, segment_of(world, row, packet.unit - stream.lead)]
     place = (packet.unit - stream.lead - segment.first_unit) * job.unit_packets + packet.part
-    if segment.members != 0:
-        members = bits_at(segment.members + 8 * place, 2)
-        members[0] = packet.workers
-        members[1] = packet.bits
+    if packet.workers != job.workers_count or segment.is_partial != 0:
+        write_members(segment, place, packet.workers, packet.bits)
     write_result(world, segment, place, packet.words, index)
+
+
+@inlined
+def write_members(segment: Any, place: int, workers: int, bits: int) -> None:
+    """Write who contributed to a result packet; from the first that some worker is missing from, to each."""
+    if segment.members != 0:
+        segment.is_partial = 1
+        members = bits_at(segment.members + 8 * place, 2)
+        members[0] = workers
+        members[1] = bits
 
 
 @kernel

@@ -429,7 +429,7 @@ MUTANTS: list[Mutant] = [
             (
                 "a slot keeps its workers when it starts anew",
                 "        slot.workers = 0\n        slot.members = np.uint32(0)\n",
-                "",
+                "        slot.members = np.uint32(0)\n",
             ),
             (
                 "words merge into the old words of a slot that holds nobody",
@@ -474,7 +474,7 @@ MUTANTS: list[Mutant] = [
                 "INT32_MIN if packet.merge == MAX else np.int32(0)",
                 "np.int32(0)",
             ),
-            ("results do not say how many they hold", "members[0] = packet.workers", "members[0] = 0"),
+            ("results do not say how many they hold", "members[0] = workers", "members[0] = 0"),
         ],
     ),
 ]

@@ -52,8 +52,6 @@ class Fabric:
             segment.result[:] = segment.words if segment.table is None else lift(segment.words, segment.table)
             if segment.own is not None:
                 segment.own[:] = 1  # no packet is shared with another worker
-            if segment.members is not None:
-                segment.members[:] = 3, 0b111
             if self._holders is not None and segment.holders is not None:
                 segment.holders[:] = self._holders
             if self._floats is not None and segment.is_float is not None:

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from netfold.homomorphic.message import Merge
-from netfold.sim.engine.interface import Branch, Segment
+from netfold.sim.engine.interface import Branch, Segment, all_members
 from netfold.switch.programs import runnable
 from netfold.switch.programs.timed import TIMED
 from netfold.switch.programs.tree import TREE
@@ -47,7 +47,7 @@ def segments(words: list[NDArray[Any]], absent: set[int], merge: Merge = Merge.A
             merge,
             result=np.full(lanes * size, 77, np.int32),
             absent_words=size if rank in absent else 0,
-            members=np.zeros((packets, 2), np.uint32),
+            members=all_members(packets, len(words)),
             holders=np.zeros(packets, np.uint32),
             table=TABLE if merge is Merge.TABLE_ADD else None,
         )

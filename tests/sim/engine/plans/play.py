@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.message import Merge
 from netfold.homomorphic.numbers.exponents import block_exponents
-from netfold.sim.engine.interface import Completion, Flow, Job, Scaled, Segment
+from netfold.sim.engine.interface import Completion, Flow, Job, Scaled, Segment, all_members
 from netfold.switch.programs.timed import TIMED
 from tests.sim.engine.plans.plans import Exchange, Plan, Words
 
@@ -120,7 +120,7 @@ def segment_of(job: Job, words: Words, worker: int, is_scaled: bool) -> Segment:
     members = None
     if job.program.carries_absence:
         packets = -(-size // (job.unit_packets * job.frame.elements)) * job.unit_packets
-        members = np.zeros((packets, 2), np.uint32)
+        members = all_members(packets, len(job.hosts))
     absent_words = 0 if own.size else size
     return Segment(own, result, words.merge, words.table, holders, absent_words=absent_words, members=members)
 
