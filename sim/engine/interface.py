@@ -151,8 +151,13 @@ def all_members(packets: int, workers: int) -> NDArray[np.uint32]:
 
     In jobs of more than `MEMBERS_MAX` workers no bit is set.
     """
-    bits = 2**workers - 1 if workers <= MEMBERS_MAX else 0
-    return np.full(packets, workers | bits << 32, "<u8").view(np.uint32).reshape(packets, 2)
+    all_workers = workers | all_bits(workers) << 32
+    return np.full(packets, all_workers, "<u8").view(np.uint32).reshape(packets, 2)
+
+
+def all_bits(workers: int) -> int:
+    """The bitmap of all workers of a job; 0 if there are too many."""
+    return 2**workers - 1 if workers <= MEMBERS_MAX else 0
 
 
 class Fate(IntEnum):

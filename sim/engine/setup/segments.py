@@ -14,7 +14,7 @@ from netfold.homomorphic.message import (
     check_lanes,
     words_per_word,
 )
-from netfold.sim.engine.interface import MEMBERS_MAX, Overflow, Segment
+from netfold.sim.engine.interface import Overflow, Segment, all_bits
 from netfold.sim.engine.setup.allocate import check_words
 from netfold.sim.engine.tables.addresses import address_of
 from netfold.sim.engine.tables.world import SEGMENTS_MAX, World
@@ -46,8 +46,9 @@ def write_segments(
         entry.words_count, entry.first_unit = segment.size, units
         entry.merge = number_of(segment.merge, segment.lane_bits)
         entry.workers, entry.is_partial = 0 if segment.is_absent else 1, 0
-        is_named = not segment.is_absent and job.workers_count <= MEMBERS_MAX
-        entry.bits = 1 << int(world.streams[row].worker) if is_named else 0
+        bits = all_bits(int(job.workers_count))
+        entry.all_bits = bits
+        entry.bits = 0 if segment.is_absent else bits & 1 << int(world.streams[row].worker)
         _write_extras(entry, segment, program, segment_units)
         _write_by_packet(entry, segment, segment_units * int(job.unit_packets))
         units += segment_units

@@ -273,8 +273,8 @@ SEGMENT = np.dtype(
         ("merge", "i4"),
         ("workers", "i4"),  # 0: its worker is absent
         ("bits", "u4"),  # its worker's, of `packet.bits`
+        ("all_bits", "u4"),  # all workers', of `packet.bits`
         ("is_partial", "i4"),  # some result packet lacks a worker: `members` is written for each from then on
-        ("pad", "i4"),
     ],
     align=True,
 )
