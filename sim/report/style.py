@@ -25,6 +25,7 @@ WIDTH_INCHES = 9.0
 PHASE_COLOURS = {
     "forward": LIGHT_GREY,
     "backward": MIDDLE_GREY,
+    "more passes": DARK_GREY,
     "wait": "#e7d4e8",
     "encode": ORANGE,
     "decode": GREEN,
@@ -111,7 +112,8 @@ def phase_colours(names: Iterable[str]) -> dict[str, str]:
     present = dict.fromkeys(names)
     network = [name for name in present if name.startswith("network: ")]
     labels = label_colours(name.removeprefix("network: ") for name in network)
-    order = [*("forward", "backward", "wait", "encode"), *network, "decode"]
+    order = [*PHASE_COLOURS, *network]
+    order += [order.pop(order.index("decode"))]
     colours = PHASE_COLOURS | {f"network: {label}": colour for label, colour in labels.items()}
     return {name: colours[name] for name in order if name in present}
 

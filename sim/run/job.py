@@ -7,12 +7,14 @@ a bucket run the same exchange, each at its own time. Values are computed when s
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import simpy
 
+from netfold.homomorphic.message import Gradient
 from netfold.sim.checks.codec_notes import count_notes
 from netfold.sim.checks.journal import Journal, RoundLog, covered_ps
 from netfold.sim.checks.rounds import Findings, HostReplay, WrongWord, examine
@@ -22,6 +24,7 @@ from netfold.sim.results.records import PhaseRecord, StepRecord
 from netfold.sim.run.codec_errors import CodecError, blaming
 from netfold.sim.run.step.activities import Activities
 from netfold.sim.run.step.computing import NO_BUCKET, Computing, stretches
+from netfold.sim.run.step.facts import AFTER_BACKWARD
 from netfold.sim.run.step.parts import JobParts
 from netfold.sim.run.step.rounds import Rounds
 from netfold.sim.run.step.turns import Turns
@@ -64,7 +67,7 @@ class TrainingJob:
         parts.reporter.report(f"gradients of step {step}")
         gradients = workload.gradients(step)
         rounds = [RoundLog([own[bucket.index] for own in gradients]) for bucket in workload.buckets]
-        passes, buckets = self._begin(step, rounds)
+        passes, buckets = self._begin(step, rounds, gradients)
         yield self._environment.all_of(buckets) | self._failed
         end_ps = int(self._environment.now)
         yield self._environment.all_of(passes) | self._failed
@@ -90,23 +93,51 @@ class TrainingJob:
         )
         self._record_passes(step)
 
-    def _begin(self, step: int, rounds: list[RoundLog]) -> tuple[list[simpy.Process], list[simpy.Process]]:
+    def _begin(
+        self, step: int, rounds: list[RoundLog], gradients: Sequence[Sequence[Gradient]]
+    ) -> tuple[list[simpy.Process], list[simpy.Process]]:
         """Begin the processes of a step: each worker's passes, and its side of each bucket's round."""
         parts, environment = self._parts, self._environment
         parts_of_passes = stretches(parts.device, parts.workload.cost, parts.workload.buckets)
         self._phases_count = len(self.journal.phases)
         self._activities.begin(step, len(rounds))
+        begin = [partial(self._rounds.begin, step, worker, own) for worker, own in enumerate(gradients)]
+        is_after = bool(parts.codec.needs & AFTER_BACKWARD)
+        if not is_after:
+            for worker in range(parts.workers):
+                self._rounds.begin(step, worker, ())
         self._computing = [
-            Computing(environment, parts.hosts, units.passes, self._activities, parts_of_passes)
-            for units in self._rounds.units
+            Computing(
+                environment,
+                parts.hosts,
+                units.passes,
+                self._activities,
+                parts_of_passes,
+                begin[worker] if is_after else None,
+            )
+            for worker, units in enumerate(self._rounds.units)
         ]
-        passes = [environment.process(own.run(step, worker)) for worker, own in enumerate(self._computing)]
+        passes = [environment.process(self._passes(step, worker)) for worker in range(parts.workers)]
         buckets = [
             environment.process(self._bucket(step, worker, bucket, log))
             for bucket, log in zip(parts.workload.buckets, rounds, strict=True)
             for worker in range(parts.workers)
         ]
         return passes, buckets
+
+    def _passes(self, step: int, worker: int) -> Generator[simpy.Event, Any, None]:
+        """One worker's passes. They never end if its codec cannot begin the step."""
+        try:
+            yield from self._computing[worker].run(step, worker)
+        except CodecError as error:
+            yield self._fail(error)
+
+    def _fail(self, error: CodecError) -> simpy.Event:
+        """End the job; returns an event that never fires."""
+        if self.failure is None:
+            self.failure = error
+            self._failed.succeed()
+        return self._environment.event()
 
     def _bucket(
         self, step: int, worker: int, bucket: Bucket, log: RoundLog
@@ -121,10 +152,7 @@ class TrainingJob:
         try:
             yield from self._rounds.run(step, bucket.index, worker, log)
         except CodecError as error:
-            if self.failure is None:
-                self.failure = error
-                self._failed.succeed()
-            yield self._environment.event()
+            yield self._fail(error)
         self._places.release(worker)
         if len(log.decoded) == self._parts.workers:
             self._close(step, bucket, log)

@@ -38,7 +38,7 @@ APPROXIMATIONS = (
     "unlimited buffers: credits are not modelled.",
     "A switch's extra passes are one loopback port with its rate and delay; results are copied per receiver.",
     "Backward is assumed to produce gradient bytes at an even rate; a bucket is ready when its last byte is.",
-    "Compute time comes from the device model; encoding and decoding for what their codec counts.",
+    "Compute time comes from the device model; encoding and decoding are charged the work that codecs count.",
     "Retransmission timers expire exactly, those of copies up to a quarter later; real clients poll them.",
 )
 

@@ -197,20 +197,17 @@ DeviceSection = Annotated[
 class OverlapSection(Section):
     """What a worker does at the same time: computing, encoding, and sending several buckets.
 
-    Real trainers have several buckets in flight and encode on the device that computes:
+    With several buckets in flight, the network carries one while the next one is encoded. On a device that
+    also encodes and decodes, these go before the rest of backward. Real trainers are closest to
     `buckets_in_flight: 4` (or more) with `encode: on_device`.
     """
 
     buckets_in_flight: Count = 1
-    """Buckets that a worker encodes, sends or decodes at a time. While one is in the network, the next one is
-    encoded."""
+    """Buckets that a worker encodes, sends or decodes at a time."""
     order: Literal["ready", "first_layer"] = "ready"
-    """Which bucket goes first where several wait: the one whose gradient was ready first, or the one nearest
-    to the model's first layer, whose gradient is ready last."""
+    """Which waiting bucket goes first: the first that was ready, or the one nearest to the first layer."""
     encode: Literal["beside", "on_device"] = "beside"
-    """Where encoding and decoding run. beside: on a device of their own, while the worker's device computes;
-    on_device: on the worker's device, which does one thing at a time; what waits goes before the rest of
-    backward."""
+    """Where encoding and decoding run: beside the device, on one of their own, or in turn with its passes."""
 
 
 if TYPE_CHECKING:

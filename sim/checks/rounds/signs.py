@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.homomorphic.kernels.comparison import same_bits
 from netfold.homomorphic.message import Merge, Merged, Message, Words
 from netfold.sim.checks.rounds import fairness
 from netfold.sim.checks.rounds.fairness import Sums, Unfair
@@ -130,7 +131,7 @@ class Signs:
         """Examine one message; results that several workers share are examined once."""
         size = sent[0].size
         self.words += size * len(received)
-        results = sorted(distinct(received), key=lambda one: -len(one.workers))
+        results = _by_bits(received)
         whole = [result for result in results if result.merged.words.size == size]
         for result in results:
             if result.merged.words.size != size:
@@ -203,6 +204,18 @@ def _edges(size: int, workers: int) -> NDArray[np.int64]:
     wanted = -(-size // STRETCH_WORDS)
     stretches = max(_fewest_stretches(workers), min(1 << (wanted - 1).bit_length(), STRETCHES_MAX))
     return np.arange(stretches + 1) * size // stretches
+
+
+def _by_bits(received: Sequence[Merged]) -> list[Result]:
+    """The results that differ, those that most workers received first."""
+    results: list[Result] = []
+    for own in distinct(received):
+        same = [one for one in results if same_bits(one.merged.words, own.merged.words)]
+        if same:
+            same[0].workers += own.workers
+        else:
+            results.append(own)
+    return sorted(results, key=lambda one: -len(one.workers))
 
 
 def _bits(result: Result) -> Words:

@@ -1,8 +1,8 @@
-"""A worker's passes over its model in a step, on its device."""
+"""A worker's passes over its model in a step, on its device, also those that its encoder asks for."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
 import simpy
@@ -13,7 +13,8 @@ from netfold.sim.run.step.unit import LAST, SerialUnit
 from netfold.sim.workload import Bucket, StepCost
 from netfold.sim.workload.device import Device, step_times
 
-NO_BUCKET = -1  # in a PhaseRecord: forward and backward
+NO_BUCKET = -1  # in a PhaseRecord: passes
+MORE_PASSES = "more passes"
 
 
 class Stretch(NamedTuple):
@@ -48,7 +49,9 @@ def stretches(device: Device, cost: StepCost, buckets: Sequence[Bucket]) -> list
 class Computing:
     """One worker's passes of one step, which begin now.
 
-    Encodings and decodings on the same device go first where they wait, and the passes go on after them.
+    Encodings and decodings on the same device go first where they wait, and the passes go on after them. With
+    `begin`, an encoder looks at all gradients when backward has ended, and buckets are ready after that.
+    `begin` returns the time of the passes at other weights that the encoder asked for.
     """
 
     def __init__(
@@ -58,11 +61,12 @@ class Computing:
         device: SerialUnit,
         activities: Activities,
         stretches: Sequence[Stretch],
+        begin: Callable[[], int] | None = None,
     ) -> None:
         self.spans: list[Span] = []  # so far; up to the crash of a worker that crashes
         self.ready_ps: dict[int, int] = {}  # of the buckets that are ready
         self._environment, self._hosts, self._device = environment, hosts, device
-        self._activities, self._stretches = activities, stretches
+        self._activities, self._stretches, self._begin = activities, stretches, begin
         self._ready = {bucket: environment.event() for one in stretches for bucket in one.buckets}
 
     def ready(self, bucket: int) -> simpy.Event:
@@ -74,7 +78,13 @@ class Computing:
         return max(span.end_ps for span in self.spans if span.phase == phase)
 
     def run(self, step: int, worker: int) -> Generator[simpy.Event, Any, None]:
-        """The SimPy process. Work that follows without a gap is rounded up to picoseconds once."""
+        """The SimPy process. Work that follows without a gap is rounded up to picoseconds once.
+
+        Raises
+        ------
+        CodecError
+            The encoder cannot begin the step.
+        """
         began_ps = reached_ps = int(self._environment.now)
         began_work_ps = done_ps = 0
         for number, stretch in enumerate(self._stretches):
@@ -89,9 +99,28 @@ class Computing:
             self._activities.compute(worker, self._activity(step, number), now_ps, reached_ps)
             yield self._hosts.until(worker, reached_ps)
             self._device.release()
-            for bucket in stretch.buckets:
-                self.ready_ps[bucket] = reached_ps
-                self._ready[bucket].succeed()
+            if self._begin is None:
+                self._set_ready(stretch.buckets)
+        if self._begin is not None:
+            yield from self._pass_again(step, worker, self._begin())
+            self._set_ready(list(self._ready))
+
+    def _pass_again(self, step: int, worker: int, work_ps: int) -> Generator[simpy.Event, Any, None]:
+        """The passes at other weights."""
+        if not work_ps:
+            return
+        yield self._device.take(LAST)
+        start_ps = int(self._environment.now)
+        end_ps = self._hosts.end_ps(worker, start_ps, work_ps)
+        self._record(MORE_PASSES, start_ps, min(end_ps, self._hosts.crash_ps(worker)))
+        self._activities.compute(worker, f"computes step {step} at the weights it kept", start_ps, end_ps)
+        yield self._hosts.until(worker, end_ps)
+        self._device.release()
+
+    def _set_ready(self, buckets: Sequence[int]) -> None:
+        for bucket in buckets:
+            self.ready_ps[bucket] = int(self._environment.now)
+            self._ready[bucket].succeed()
 
     def _activity(self, step: int, number: int) -> str:
         following = (bucket for one in self._stretches[number:] for bucket in one.buckets)

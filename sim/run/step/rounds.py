@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import simpy
 
 from netfold.homomorphic.codec import Decoded, Encoder, advance, require_declared
-from netfold.homomorphic.message import Merged, Message, Work
+from netfold.homomorphic.message import Gradient, Merged, Message, Work
 from netfold.homomorphic.round import Round
 from netfold.homomorphic.stage import stage
 from netfold.sim.checks.journal import Journal, RoundLog
@@ -18,11 +18,12 @@ from netfold.sim.results.records import PhaseRecord
 from netfold.sim.run.codec_errors import blaming, make_encoder
 from netfold.sim.run.lock_step import MessageAgreement
 from netfold.sim.run.step.activities import Activities
+from netfold.sim.run.step.facts import StepView
 from netfold.sim.run.step.parts import JobParts
 from netfold.sim.run.step.turns import Turns
 from netfold.sim.run.step.unit import SerialUnit
 from netfold.sim.run.step.wire import WireBytes
-from netfold.sim.workload.device import charge_ps
+from netfold.sim.workload.device import charge_ps, step_times
 
 
 class WorkerUnits(NamedTuple):
@@ -68,6 +69,19 @@ class Rounds:
         self._encoders = [
             make_encoder(parts.codec, rank, parts.workers, parts.seed) for rank in range(parts.workers)
         ]
+
+    def begin(self, step: int, worker: int, gradients: Sequence[Gradient]) -> int:
+        """Let an encoder look at a step; returns the time of the passes at kept weights that it asked for.
+
+        Raises
+        ------
+        CodecError
+            The codec cannot go on.
+        """
+        parts = self._parts
+        view = StepView(parts.workload, step, worker)
+        self._encoders[worker].begin(view.facts(gradients))
+        return view.more_passes * sum(step_times(parts.device, parts.workload.cost))
 
     def run(self, step: int, bucket: int, worker: int, log: RoundLog) -> Generator[simpy.Event, Any, None]:
         """Run one worker's side of one round, from its gradient to the decoded total in the log.

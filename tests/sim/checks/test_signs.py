@@ -85,16 +85,20 @@ def test_a_flip_where_workers_disagree_is_some_workers_bit() -> None:
     assert signs.wrong_words == 0
 
 
-def test_a_worker_that_received_other_bits_is_named() -> None:
-    """Though both are some worker's: a merged message has one value."""
+@pytest.mark.parametrize("odd", [0, 1, 2])
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_a_worker_that_received_other_bits_is_named(odd: int, is_shared: bool) -> None:
+    """Though both are some worker's: a merged message has one value, the one that most received."""
     sent = [words(0, 0b11), words(0, 0b01), words(0, 0b00)]
+    usual = words(0, 0b01)
+    received = [words(0, 0b11) if rank == odd else usual if is_shared else usual.copy() for rank in range(3)]
     signs = Signs()
-    examine(signs, sent, [words(0, 0b01), words(0, 0b01), words(0, 0b11)])
+    examine(signs, sent, received)
 
     assert signs.wrong_words == 1
     assert str(signs.first_wrong) == (
-        "worker 2, word 1 of 'signs' (step 0, bucket 0, operation 0) (received 0x00000003, worker 0 received "
-        "0x00000001): at (2, 0, 0, 1)"
+        f"worker {odd}, word 1 of 'signs' (step 0, bucket 0, operation 0) (received 0x00000003, worker "
+        f"{0 if odd else 1} received 0x00000001): at ({odd}, 0, 0, 1)"
     )
 
 

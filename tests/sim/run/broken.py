@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -89,6 +90,8 @@ def _exchange(gradient: Gradient, round: Round, fault: str) -> Generator[Any, An
         raise RAISED[fault]()
     if fault == "extra":
         yield (Message(words, Merge.ADD, "more"),)
+    if fault == "elsewhere":
+        json.loads("{")
     if fault == "index":
         words[words.size]
     decoded = Decoded((merged.words / PER_UNIT).astype(np.float32), gradient)

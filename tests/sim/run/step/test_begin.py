@@ -1,0 +1,181 @@
+"""An encoder looks at a step before its first bucket: what it sees, when, and what that costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import netfold
+from netfold.homomorphic import codec as codecs
+from netfold.homomorphic.codec import Encoder, Exchange, register
+from netfold.homomorphic.codecs.dense.kinds import Dense
+from netfold.homomorphic.message import Gradient
+from netfold.homomorphic.round import Round, Step, StepFact
+
+US = 10**6
+SEEN: list[tuple[int, Step, list[Gradient]]] = []  # worker, step, gradients at the kept weights
+
+
+class Looking(Encoder):
+    """Keeps the weights of the first step, and asks for gradients at them from then on."""
+
+    def __init__(self, encoder: Encoder, rank: int, codec: LookingCodec) -> None:
+        self._encoder, self._rank, self._codec = encoder, rank, codec
+
+    def begin(self, step: Step) -> None:
+        kept: list[Gradient] = []
+        if self._codec.wrong and step.number == 1 and self._rank == 1:
+            raise ValueError("it does not begin")
+        if StepFact.KEPT_WEIGHTS in self._codec.needs:
+            if step.number == 0:
+                step.keep_weights()
+            else:
+                kept = list(step.kept_gradients())
+        copied = [one.copy() for one in step.gradients]
+        SEEN.append((self._rank, Step(step.number, step.learning_rate, step.update_norm, copied), kept))
+
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        return (yield from self._encoder.exchange(gradient, round))
+
+
+@dataclass(frozen=True)
+class LookingCodec(Dense):
+    """Dense values whose encoders look."""
+
+    kind: ClassVar[str] = "looking"
+
+    facts: tuple[str, ...] = ()
+    wrong: bool = False
+
+    @property
+    def needs(self) -> frozenset[StepFact]:
+        return frozenset(StepFact[name] for name in self.facts)
+
+    def worker(self, rank: int, workers: int, seed: int) -> Encoder:
+        return Looking(super().worker(rank, workers, seed), rank, self)
+
+
+@pytest.fixture(autouse=True)
+def looking(monkeypatch: pytest.MonkeyPatch) -> None:
+    SEEN.clear()
+    monkeypatch.setattr(codecs, "_registry", dict(codecs._registry))
+    register(LookingCodec)
+
+
+def run(folder: Path, *facts: str, **more: Any) -> netfold.Run:
+    scenario = {
+        "name": "looking",
+        "topology": {"kind": "star", "hosts": 2},
+        "workers": 2,
+        "workload": {
+            **{"kind": "training", "model": "mlp", "batch": 4, "learning_rate": 0.5, "steps": 3},
+            "fusion": {"kind": "layer"},
+        },
+        "device": {"kind": "fixed", "forward": "20us", "backward": "30us"},
+        "codec": {"kind": "looking", "facts": list(facts), **more},
+        "collective": {"kind": "ring"},
+    }
+    return netfold.run(scenario, out=folder)
+
+
+def phases(run: netfold.Run, step: int) -> list[tuple[str, int, int]]:
+    """Kind, start and end of worker 0's passes in a step, from the step's start on, in µs."""
+    start = run.steps.row(step, named=True)["start_ps"]
+    return [
+        (row["phase"], (row["start_ps"] - start) // US, (row["end_ps"] - start) // US)
+        for row in run.phases.iter_rows(named=True)
+        if (row["step"], row["worker"], row["bucket"]) == (step, 0, -1)
+    ]
+
+
+def first_sent_us(run: netfold.Run, step: int) -> int:
+    row = run.steps.row(step, named=True)
+    return int(row["aggregation_start_ps"] - row["start_ps"]) // US
+
+
+def test_without_needs_nothing_waits(tmp_path: Path) -> None:
+    found = run(tmp_path, "LEARNING_RATE", "UPDATE_NORM")
+
+    assert found.verdict == "pass"
+    assert phases(found, 1) == [("forward", 0, 20), ("backward", 20, 50)]
+    assert first_sent_us(found, 1) < 50
+    assert {step.learning_rate for _, step, _ in SEEN} == {0.5}
+    norms = [step.update_norm for rank, step, _ in SEEN if rank == 0]
+    assert norms[0] is None
+    assert all(norm is not None and norm > 0 for norm in norms[1:])
+    assert all(not step.gradients for _, step, _ in SEEN)
+
+
+def test_all_gradients_are_there_when_backward_has_ended(tmp_path: Path) -> None:
+    found = run(tmp_path, "ALL_BUCKETS")
+
+    assert found.verdict == "pass"
+    assert phases(found, 1) == [("forward", 0, 20), ("backward", 20, 50)]
+    assert first_sent_us(found, 1) == 50
+    assert [len(step.gradients) for _, step, _ in SEEN] == [2] * 6
+    assert [one.size for one in SEEN[0][1].gradients] == [1290, 8320]  # the last layer is ready first
+
+
+def test_gradients_at_kept_weights_take_a_second_pass(tmp_path: Path) -> None:
+    """In step 0 the weights are kept, and nothing is asked for."""
+    found = run(tmp_path, "ALL_BUCKETS", "KEPT_WEIGHTS")
+
+    assert found.verdict == "pass"
+    assert phases(found, 0) == [("forward", 0, 20), ("backward", 20, 50)]
+    assert phases(found, 1) == [("forward", 0, 20), ("backward", 20, 50), ("more passes", 50, 100)]
+    assert [first_sent_us(found, step) for step in range(3)] == [50, 100, 100]
+    last = found.steps.row(1, named=True)
+    assert last["backward_end_ps"] - last["start_ps"] == 50 * US
+    for _, step, kept in SEEN[2:]:
+        assert [one.size for one in kept] == [1290, 8320]
+        assert any(not np.array_equal(a, b) for a, b in zip(kept, step.gradients, strict=True))
+
+
+def test_weights_that_did_not_move_give_the_same_gradients(tmp_path: Path) -> None:
+    """A learning rate so small that float32 weights stay as they are."""
+    scenario_rate = 1e-30
+    found = netfold.run(
+        {
+            "name": "still",
+            "topology": {"kind": "star", "hosts": 2},
+            "workers": 2,
+            "workload": {
+                **{"kind": "training", "model": "mlp", "batch": 4},
+                **{"learning_rate": scenario_rate, "steps": 2},
+            },
+            "codec": {"kind": "looking", "facts": ["ALL_BUCKETS", "KEPT_WEIGHTS"]},
+            "collective": {"kind": "ring"},
+        },
+        out=tmp_path,
+    )
+
+    assert found.verdict == "pass"
+    for _, step, kept in SEEN[2:]:
+        assert [one.tobytes() for one in kept] == [one.tobytes() for one in step.gradients]
+
+
+@pytest.mark.parametrize("facts", [(), ("ALL_BUCKETS",)])
+def test_an_encoder_that_cannot_begin_ends_its_variant(tmp_path: Path, facts: tuple[str, ...]) -> None:
+    found = run(tmp_path, *facts, wrong=True)
+    checks = {one["name"]: one for one in found.summary["variants"][0]["checks"]}
+
+    assert found.verdict == "fail"
+    assert checks["finishes"]["detail"].startswith("worker 1, step 1: `begin`: ValueError: it does not begin")
+
+
+def test_what_a_workload_does_not_know_is_refused(tmp_path: Path) -> None:
+    scenario = {
+        "name": "refused",
+        "topology": {"kind": "star", "hosts": 2},
+        "workers": 2,
+        "workload": {"kind": "synthetic", "elements": 100, "density": "10%"},
+        "codec": {"kind": "looking", "facts": ["LEARNING_RATE"]},
+        "collective": {"kind": "ring"},
+    }
+
+    with pytest.raises(netfold.ScenarioError, match="looking needs the learning rate"):
+        netfold.run(scenario, out=tmp_path)
