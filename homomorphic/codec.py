@@ -264,6 +264,11 @@ class Codec(ABC):
         return WORD_BITS
 
     @property
+    def may_be_absent(self) -> bool:
+        """Whether a worker may have nothing to contribute to a message that is merged (`absent_words`)."""
+        return False
+
+    @property
     def workers_max(self) -> int | None:
         """The most workers that its sums have room for; None: no limit of its own.
 
@@ -318,15 +323,21 @@ class DecodeError(RuntimeError):
     """Merged messages that cannot be decoded and cannot be redone."""
 
 
-def require_declared_lanes(codec: Codec, worker: int, messages: Sequence[Message]) -> None:
-    """Require that a worker's sums have the lanes that its codec declares, and other messages none.
+def require_declared(codec: Codec, worker: int, messages: Sequence[Message]) -> None:
+    """Require that a worker sends only what its codec declares: lanes of its sums, and absence.
 
     Raises
     ------
     DecodeError
-        They differ, or no such lanes can be added; the message names the worker, its message and the widths.
+        It does not, or no such lanes can be added; the message names the worker, its message and the widths.
     """
     for message in messages:
+        if message.absent_words and not codec.may_be_absent:
+            raise DecodeError(
+                f"worker {worker} contributes nothing to {message.label!r} "
+                f"({message.absent_words} words by {message.merge.value}), but codec {codec.kind!r} does not "
+                "declare that a worker may be absent (may_be_absent)"
+            )
         sends = f"worker {worker} sends {message.label!r} ({message.merge.value})"
         wanted = codec.lane_bits if message.merge in SUMS else WORD_BITS
         if message.lane_bits != wanted:

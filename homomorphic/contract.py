@@ -82,10 +82,6 @@ def _fault_of(message: Message, merges: frozenset[Merge] | None) -> str:
         names = " or ".join(one.name for one in allowed)
         scaled = "" if message.scaling is None else "scaled "
         return f"its words are {named(words)}, a {scaled}message of {merge.name} has 1-D {names}"
-    if message.absent_words < 0 or (message.absent_words and words.size):
-        return (
-            f"it has {words.size} words and {message.absent_words} absent words, must have one or the other"
-        )
     if message.lane_bits not in LANE_BITS:
         return f"its lanes have {message.lane_bits} bits, must be {', '.join(map(str, LANE_BITS))}"
     if not (isinstance(message.work, Work) and isinstance(message.decode_work, Work)):
@@ -111,7 +107,7 @@ def _fault_of_extras(message: Message) -> str:
         return f"its table is {named(table)}, must be int32 of shape (16,)"
     if message.merge is Merge.HOST and message.host_merge is None:
         return "it has no `host_merge`"
-    if scaling is not None:
+    if scaling is not None and not message.is_absent:
         return _fault_of_scaling(message, scaling)
     return ""
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from netfold.homomorphic.codec import Decoded, Encoder, Request, Server, advance
 from netfold.homomorphic.contract import checked
 from netfold.homomorphic.kernels.keyed import mix_plain
-from netfold.homomorphic.merge import combine, merge_all
+from netfold.homomorphic.merge import combine, gathered, merge_all, unchanged_by
 from netfold.homomorphic.message import WORD_BITS, WORD_MAX, Gradient, Merge, Merged, Message, Words
 from netfold.homomorphic.round import Round
 from netfold.homomorphic.stage import stage
@@ -160,12 +160,15 @@ def answered(server: Server, parts: Sequence[Words], request: Request) -> Merged
 def merged(messages: Sequence[Message], order: Order, key: int = 0) -> Merged:
     """Merge one message of every worker in this order."""
     first = messages[0]
+    present = np.array([not message.is_absent for message in messages])
     if first.merge is Merge.GATHER:
-        parts = tuple(message.words for message in messages)
-        return Merged(first.words[:0], len(messages), parts=parts)
+        return gathered([message.words for message in messages])
+    if not present.any():
+        return Merged(unchanged_by(first.merge, first.merged_size), 0, present=present)
     found = _merged_in(order, messages, key, count(1))
+    found = replace(found, present=None if present.all() else present)
     if first.floats is not None:
-        return _with_floats([messages[rank] for rank in _ranks(order)], found.words)
+        return _with_floats([messages[rank] for rank in _ranks(order) if present[rank]], found)
     return found
 
 
@@ -174,11 +177,13 @@ def _merged_in(order: Order, messages: Sequence[Message], key: int, merges: Iter
     first = messages[0]
     found: Merged | None = None
     for one in order:
-        if isinstance(one, int):
+        if not isinstance(one, int):
+            part = _merged_in(one, messages, key, merges)
+        elif messages[one].is_absent:
+            part = Merged(messages[one].words, 0)
+        else:
             words = merge_all(first.merged_by, [messages[one].words], key, first.table, first.lane_bits)
             part = Merged(words, 1)
-        else:
-            part = _merged_in(one, messages, key, merges)
         if found is None:
             found = part
         else:
@@ -188,8 +193,9 @@ def _merged_in(order: Order, messages: Sequence[Message], key: int, merges: Iter
     return found
 
 
-def _with_floats(messages: Sequence[Message], words: Words) -> Merged:
-    """Put float32 sums in place of words that overflow at a worker or in the sum."""
+def _with_floats(messages: Sequence[Message], merged: Merged) -> Merged:
+    """Put float32 sums in place of words that overflow at a worker or in the sum; `messages` have words."""
+    words = merged.words
     total = np.zeros(words.size, np.int64)
     is_float = np.zeros(words.size, np.bool_)
     for message in messages:
@@ -200,4 +206,4 @@ def _with_floats(messages: Sequence[Message], words: Words) -> Merged:
         Merge.FLOAT_ADD, [message.floats for message in messages if message.floats is not None]
     )
     words[is_float] = floats.view(np.int32)[is_float]
-    return Merged(words, len(messages), is_float=is_float)
+    return replace(merged, is_float=is_float)

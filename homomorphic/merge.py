@@ -25,6 +25,7 @@ from netfold.homomorphic.message import (
     HostMerge,
     Merge,
     Merged,
+    Message,
     Words,
     check_lanes,
     words_per_word,
@@ -180,7 +181,8 @@ def combine(
 
     `merge` is the codec's function for HOST. `key` decides SIGN's random bits; `table` is TABLE_ADD's, and
     `lane_bits` the width of the lanes of sums. Packed codes (uint32) become packed lanes (int32); lanes are
-    added directly, so partial aggregates of TABLE_ADD combine too.
+    added directly, so partial aggregates of TABLE_ADD combine too. The words of an aggregate of no worker do
+    not matter: the other one comes out, and of two such the first.
 
     Raises
     ------
@@ -188,15 +190,55 @@ def combine(
         The words cannot be merged this way: wrong type, unequal length, no table or function, lanes of
         another width than there are, or GATHER.
     """
+    if accumulated.workers == 0 and arriving.workers:
+        accumulated, arriving, in_place = arriving, accumulated, False
+    workers, present = accumulated.workers + arriving.workers, None
+    if accumulated.present is not None and arriving.present is not None:
+        present = accumulated.present | arriving.present
     if not isinstance(merge, Merge):
-        return _host_combined(merge, accumulated, arriving, key)
+        return Merged(_host_merged(merge, accumulated, arriving, key), workers, present=present)
     check_lanes(merge, lane_bits)
     accumulator = _operand(merge, accumulated.words, table, lane_bits)
     if not in_place and accumulator is accumulated.words:
         accumulator = accumulator.copy()
-    words = _operand(merge, arriving.words, table, lane_bits)
-    _merge_into(merge, accumulator, words, (accumulated.workers, arriving.workers, key), lane_bits)
-    return Merged(accumulator, accumulated.workers + arriving.workers)
+    if arriving.workers:
+        words = _operand(merge, arriving.words, table, lane_bits)
+        _merge_into(merge, accumulator, words, (accumulated.workers, arriving.workers, key), lane_bits)
+    return Merged(accumulator, workers, present=present)
+
+
+def unchanged_by(merge: Merge, words: int) -> Words:
+    """So many merged words that nobody contributed to: they change no others.
+
+    Zeros, of MAX the smallest int32; the sign of a float −0 is the exception. SIGN has no such word: with no
+    worker behind it, it gives way to any other.
+    """
+    smallest = np.iinfo(np.int32).min if merge is Merge.MAX else 0
+    return np.full(words, smallest, merge.dtypes[-1])
+
+
+def merged_message(messages: Sequence[Message], key: int = 0) -> Merged:
+    """Merge one message of some workers, first to last; `present[i]` says whether the i-th contributed.
+
+    Raises
+    ------
+    ValueError
+        As for `merge_all`.
+    """
+    first = messages[0]
+    present = np.array([not message.is_absent for message in messages])
+    words = [message.words for message in messages if not message.is_absent]
+    if not words:
+        return Merged(unchanged_by(first.merge, first.merged_size), 0, present=present)
+    merged = merge_all(first.merged_by, words, key, first.table, first.lane_bits)
+    return Merged(merged, len(words), present=None if present.all() else present)
+
+
+def gathered(parts: Sequence[Words]) -> Merged:
+    """The messages of all workers, which are not merged; those without words contribute nothing."""
+    present = np.array([part.size > 0 for part in parts])
+    named = None if present.all() else present
+    return Merged(parts[0][:0], int(present.sum()), parts=tuple(parts), present=named)
 
 
 def merge_all(
@@ -206,7 +248,7 @@ def merge_all(
     table: NDArray[np.int32] | None = None,
     lane_bits: int = WORD_BITS,
 ) -> Words:
-    """Merge the words of all workers, first to last; the parts are not changed.
+    """Merge the words of all workers that contribute, first to last; the parts are not changed.
 
     Raises
     ------
@@ -273,11 +315,11 @@ def join_host(merge: HostMerge, parts: Sequence[Words]) -> Words:
     return parts[0] if len(parts) == 1 else _operand(Merge.HOST, merge.join(parts))
 
 
-def _host_combined(merge: HostMerge, accumulated: Merged, arriving: Merged, key: int) -> Merged:
-    hop = Hop(accumulated.workers, arriving.workers, key)
+def _host_merged(merge: HostMerge, accumulated: Merged, arriving: Merged, key: int) -> Words:
     one, other = (_operand(Merge.HOST, merged.words) for merged in (accumulated, arriving))
-    words = _operand(Merge.HOST, merge.merge(one, other, hop))
-    return Merged(words, accumulated.workers + arriving.workers)
+    if arriving.workers == 0:
+        return one
+    return _operand(Merge.HOST, merge.merge(one, other, Hop(accumulated.workers, arriving.workers, key)))
 
 
 def _operand(

@@ -14,6 +14,7 @@ Words = NDArray[Any]  # 1-D; int32 (ADD, MAX), uint32 (OR, SIGN, TABLE_ADD, HOST
 Gradient = NDArray[np.float32]
 WORD_MAX = 2**31 - 1  # the largest int32
 WORD_BITS = 32
+EXPONENT_MIN = -128  # the smallest int8
 LANE_BITS = (4, 8, 16, 32)  # possible widths of the lanes of sums
 COUNTER_BITS = 4  # lanes of this width are unsigned, and adders of 32 bits that wrap add them
 CODE_BITS = 4  # of a code of TABLE_ADD
@@ -99,9 +100,10 @@ class Scaling:
     Each worker announces the exponent of each block (MAX over workers); a block is quantised with the agreed
     exponent just before it is sent (`homomorphic.numbers.exponents.quantize_block`). Some networks pipeline
     the two (SwitchML sends exponents one window ahead); `homomorphic.stage.stage` splits them for the others.
+    A worker that is absent has no say in an exponent; if all are, it is `EXPONENT_MIN`.
     """
 
-    exponents: NDArray[np.int8]  # (blocks,)
+    exponents: NDArray[np.int8]  # (blocks,); of an absent worker: any
     block_elements: int
     workers: int
 
@@ -142,9 +144,10 @@ class HostMerge(Protocol):
 class Message:
     """One worker's message in one network operation.
 
-    With `absent_words` a worker contributes nothing to a message that can be merged: `words` is empty, and
-    the messages of the others have this many words. A header that is counted travels in its place. In GATHER
-    a message without words says the same.
+    With `absent_words` a worker contributes nothing to a message that can be merged: `words` is empty (its
+    type, and all else but the exponents, as at the others), and the messages of the others have this many
+    words. A header that is counted travels in its place. In GATHER a message without words says the same;
+    what one of HOST says is the codec's matter.
     """
 
     words: Words
@@ -159,6 +162,15 @@ class Message:
     absent_words: int = 0
     host_merge: HostMerge | None = None  # HOST
     digest: int = 0  # of what the words mean, such as a chosen support; workers must agree
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if the message of an absent worker has words, or cannot be merged."""
+        is_on_the_way = self.merge not in (Merge.GATHER, Merge.HOST)
+        if self.absent_words and (self.words.size or not is_on_the_way or self.absent_words < 0):
+            raise ValueError(
+                f"message {self.label!r}: absent_words={self.absent_words} says that its worker contributes "
+                f"nothing to a message that can be merged, found {self.words.size} by {self.merge.value}"
+            )
 
     @property
     def is_absent(self) -> bool:
@@ -186,9 +198,14 @@ class Message:
         return WORD_BITS // (CODE_BITS if self.has_codes else self.lane_bits)
 
     @property
+    def merged_words(self) -> int:
+        """Words of the merged message for each word sent."""
+        return words_per_word(self.merge, self.lane_bits) if self.has_codes else 1
+
+    @property
     def merged_size(self) -> int:
         """Words of the merged message; of GATHER and HOST it is not known."""
-        return self.size * (words_per_word(self.merge, self.lane_bits) if self.has_codes else 1)
+        return self.size * self.merged_words
 
     @property
     def kind(self) -> tuple[object, ...]:
@@ -201,13 +218,16 @@ class Message:
     @property
     def size_bytes(self) -> int:
         """Payload bytes that the message announces: its words, and one byte per block exponent."""
-        exponents = 0 if self.scaling is None else self.scaling.exponents.size
+        exponents = 0 if self.scaling is None or self.is_absent else self.scaling.exponents.size
         return int(self.words.size) * self.words.itemsize + exponents
 
 
 @dataclass(frozen=True)
 class Holders:
-    """The workers that contributed to each unit of merged words: bit r of `bitmaps` is worker r."""
+    """The workers that contributed to each unit of merged words: bit r of `bitmaps` is worker r.
+
+    A worker that is absent is no holder, whether its header was in time or late.
+    """
 
     bitmaps: NDArray[np.uint32]  # (units,)
     unit_words: int  # the last unit may be shorter
@@ -215,18 +235,20 @@ class Holders:
 
 @dataclass(frozen=True)
 class Merged:
-    """A merged message: its words, and how many workers contributed.
+    """A merged message: its words, and who contributed, as the packets say that carried it.
 
-    Workers may share the words: do not write to them.
+    Workers may share the words: do not write to them. Words that nobody contributed to are those that change
+    no others (`homomorphic.merge.unchanged_by`): zeros, of MAX the smallest int32.
     """
 
     words: Words  # of TABLE_ADD: packed lanes; of GATHER: empty, or a server's answer
-    workers: int
+    workers: int  # that contributed; with `holders`: to at least one unit
     exponents: NDArray[np.int8] | None = None  # of a scaled message: agreed exponents; its words are int32
     parts: tuple[Words, ...] = ()  # GATHER: every worker's words, in rank order
     is_float: NDArray[np.bool_] | None = None  # words that hold the bits of a float32 sum
     holders: Holders | None = None  # the contributors, where some may be missing
-    present: NDArray[np.bool_] | None = None  # (workers,) who contributed; None: all, or see `parts`
+    present: NDArray[np.bool_] | None = None  # (workers,) who contributed; None: all, unknown, or see `parts`
+    is_mixed: bool = False  # parts of it say that different workers contributed: something is wrong
 
     @property
     def size_bytes(self) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Decoded, Exchange, advance
-from netfold.homomorphic.message import Merge, Merged, Message
+from netfold.homomorphic.message import EXPONENT_MIN, Merge, Merged, Message
 from netfold.homomorphic.numbers.compact import block_starts
 from netfold.homomorphic.numbers.exponents import quantize, scales_of
 
@@ -31,15 +31,13 @@ def stage(exchange: Exchange, is_pipelined: Callable[[Message], bool] = lambda m
             continue
         first = yield tuple(_exponents(message) for message in sent)
         scaled = tuple(
-            _quantized(message, merged.words.astype(np.int8))
+            _quantized(message, _agreed(merged))
             for message, merged in zip(sent, first, strict=True)
             if message.scaling is not None
         )
         second = iter((yield scaled) if scaled else ())
         answers = tuple(
-            merged
-            if message.scaling is None
-            else replace(next(second), exponents=merged.words.astype(np.int8))
+            merged if message.scaling is None else replace(next(second), exponents=_agreed(merged))
             for message, merged in zip(sent, first, strict=True)
         )
 
@@ -48,13 +46,25 @@ def _exponents(message: Message) -> Message:
     """The exponents of a scaled message as a separate message; other messages unchanged."""
     if message.scaling is None:
         return message
-    words = message.scaling.exponents.astype(np.int32)
-    return Message(words, Merge.MAX, f"{message.label} exponents")
+    label = f"{message.label} exponents"
+    if message.is_absent:
+        blocks = -(-message.size // message.scaling.block_elements)
+        return Message(np.empty(0, np.int32), Merge.MAX, label, absent_words=blocks)
+    return Message(message.scaling.exponents.astype(np.int32), Merge.MAX, label)
+
+
+def _agreed(merged: Merged) -> NDArray[np.int8]:
+    """Agreed exponents from their words; if nobody has announced any, the smallest."""
+    if merged.workers == 0:
+        return np.full(merged.words.size, EXPONENT_MIN, np.int8)
+    return merged.words.astype(np.int8)
 
 
 def _quantized(message: Message, exponents: NDArray[np.int8]) -> Message:
     """A scaled message as integers, by its agreed exponents."""
     assert message.scaling is not None, f"message {message.label!r} is not scaled"
+    if message.is_absent:
+        return replace(message, words=np.empty(0, np.int32), scaling=None)
     words = np.empty(message.words.size, np.int32)
     starts = block_starts(words.size, message.scaling.block_elements)
     quantize(message.words, starts, scales_of(exponents, message.scaling.workers), words)

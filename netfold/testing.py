@@ -39,7 +39,7 @@ from netfold.homomorphic.codec import (
     EncodeError,
     Encoder,
     Promise,
-    require_declared_lanes,
+    require_declared,
 )
 from netfold.homomorphic.contract import ContractError
 from netfold.homomorphic.fold import Folded, LockStepError, Order, fold
@@ -357,7 +357,7 @@ def _check_bias(codec: Codec, gradients: Sequence[Gradient], round: Round) -> No
 def _check_messages(codec: Codec, folded: Folded) -> None:
     for operation in folded.messages:
         try:
-            require_declared_lanes(codec, 0, operation[0])
+            require_declared(codec, 0, operation[0])
         except DecodeError as error:
             raise AssertionError(str(error)) from None
         for message in operation[0]:

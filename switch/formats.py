@@ -7,6 +7,10 @@ SwitchML's formats are those of the released program (p4lang/p4app-switchML, `he
     RoCEv2    Ethernet 14, IPv4 20, UDP 8, BTH 12, payload, ICRC 4;
               RETH 16 on a message's first packet, immediate 4 on its last
 
+A job whose workers may have nothing to contribute (absence is netfold's own extension) has four more bytes
+in every packet: a bitmap of the workers whose words it holds, bit r for worker r, for jobs of 32 workers at
+most; for larger ones, their number. The packet of an absent worker ends after its headers.
+
 Acknowledgements: RoCE Ethernet 14, IPv4 20, UDP 8, BTH 12, AETH 4, ICRC 4; UDP fills a minimal frame.
 """
 
@@ -15,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 WIRE_BYTES = 4 + 20  # frame check sequence, preamble and inter-packet gap
+MEMBERS_BYTES = 4  # who contributed: in every packet of jobs whose workers may be absent
 MINIMAL_BYTES = 60 + WIRE_BYTES  # of a frame on the wire
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from netfold.homomorphic.message import CODE_BITS, COUNTER_BITS, WORD_BITS, Merge
 from netfold.spelling import names_hint
-from netfold.switch.formats import FORMATS, Format
+from netfold.switch.formats import FORMATS, MEMBERS_BYTES, Format
 from netfold.switch.limits import ADDER_BITS
 
 VALUES = "values"  # the registers that hold words
@@ -38,6 +38,7 @@ class Demand:
     header_bytes: int | None = None  # before the words; None: as in the released program
     lane_bits: int = WORD_BITS  # of the lanes of sums that words are packed with
     is_lifted: bool = False  # words are 4-bit codes, which a table lifts to lanes
+    may_be_absent: bool = False  # workers may have nothing to contribute: slots and packets say who did
 
     @property
     def adder_bits(self) -> int:
@@ -101,9 +102,10 @@ class Program:
     @property
     def header_bytes(self) -> int:
         """Bytes before the words, in the packet with the longest headers."""
+        members_bytes = MEMBERS_BYTES if self.demand.may_be_absent else 0
         if self.demand.header_bytes is not None:
-            return self.demand.header_bytes
-        return max(frame.parsed_bytes for frame in self.spec.frames)
+            return self.demand.header_bytes + members_bytes
+        return max(frame.parsed_bytes for frame in self.spec.frames) + members_bytes
 
     @property
     def salus(self) -> int:
@@ -141,6 +143,14 @@ def pairs_of_values(demand: Demand, per_pass: int, entries: int, after: tuple[st
     """Registers for the values of `per_pass` words: two values an entry, each with its own adder."""
     values = per_pass * demand.values_per_word
     return Register(VALUES, entries, 2 * demand.adder_bits, lanes=2, after=after, count=-(-values // 2))
+
+
+def contributors(demand: Demand, rows: int, after: str) -> tuple[Register, ...]:
+    """Registers of the workers whose words each row holds, where some may be absent.
+
+    They decide whether a packet's words overwrite the values, and come before them.
+    """
+    return (Register("contributors", rows, 32, after=(after,)),) if demand.may_be_absent else ()
 
 
 @dataclass(frozen=True)
@@ -203,6 +213,7 @@ class ProgramSpec:
     has_counter: bool = False  # beside the bitmap; after a fault the two can disagree
     has_exponents_ahead: bool = False  # block exponents are agreed one window ahead of the words
     has_server: bool = False  # hashed entries that jobs share, and a server host for collisions
+    carries_absence: bool = True  # it counts headers without words, of workers that contribute nothing
     is_waiting: Callable[[Any], bool] = has_begun  # whether a slot is partly filled
     reopened_by: frozenset[str] = frozenset()  # faults that leave slots waiting: duplicate, reorder, reboot
 

@@ -26,7 +26,7 @@ SLOT = np.dtype(
         ("bitmap", "u4"),  # children seen
         ("counter", "i4"),  # children missing
         ("exponent", "i4"),  # values of an int8
-        ("workers", "i4"),  # in the values
+        ("workers", "i4"),  # in the values; 0: the values are old ones
         ("is_answered", "i4"),  # a point below the root: the values are its parent's result
         ("turn", "i4"),  # slots with timers: units completed here before this one
         ("is_emitted", "i4"),
@@ -38,7 +38,7 @@ SLOT = np.dtype(
         ("merge", "i4"),
         ("last_child", "i4"),  # for diagnosis: of the latest packet, like the next two
         ("last_verdict", "i4"),
-        ("pad", "i4"),
+        ("members", "u4"),  # bitmap of the workers in the values
         ("last_ps", "i8"),
         ("timer_order", "i8"),  # of the timer that is armed, or −1
     ],

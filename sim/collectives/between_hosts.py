@@ -25,7 +25,7 @@ from netfold.sim.errors import shown
 from netfold.sim.keys.fields import Count, Size, Time
 from netfold.sim.keys.frame import HostFrame
 from netfold.sim.plan.collective import CollectivePlan
-from netfold.sim.plan.frames import frame_of
+from netfold.sim.plan.frames import frame_of, with_members
 from netfold.sim.plan.idle_network import (
     Pace,
     Traffic,
@@ -150,6 +150,8 @@ class Schedule:
         """
         self._check(section, job)
         network, frame = job.site.network, frame_of(section.frame)
+        if job.codec.may_be_absent:
+            frame = with_members(frame, len(job.hosts), per_packet=False)
         steps, seed = self.steps(len(job.nodes)), job.location.scenario.seed
         traffic = traffic_of(network, nodes, steps.pairs, partial(host_route, seed, job.index))
         trip_ps = full_window_trip_ps(network, traffic, Window(frame, section.window, frame.ack_bytes))

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import simpy
+from numpy.typing import NDArray
 
 from netfold.homomorphic.message import Words
 from netfold.sim.collectives.between_hosts import HostPlan, host_route
 from netfold.sim.collectives.collective import RunContext
-from netfold.sim.engine.interface import Flow, Frame
-from netfold.switch.formats import MINIMAL_BYTES
+from netfold.sim.engine.interface import Flow
 
 
 class Parcel(NamedTuple):
@@ -24,6 +24,7 @@ class Parcel(NamedTuple):
     number: int  # of the chunk
     total: int  # chunks of the message
     words: Words  # none: the packet is a header
+    present: NDArray[np.bool_] | None = None  # (workers,) of a merged chunk: who contributed
 
 
 class _Waiting(NamedTuple):
@@ -74,7 +75,7 @@ class Channels:
             words_count=words.size,
             words=np.ascontiguousarray(words),
             received=received,
-            frame=plan.frame if words.size else header_only(plan.frame),
+            frame=plan.frame,
             window=min(plan.window, max(plan.ack_every, packets)),  # the engine allocates it
             timeout_ps=plan.timeout_ps,
             ack_every=plan.ack_every,
@@ -108,12 +109,6 @@ class Channels:
         self._connections[pair].outstanding -= packets
         inbox.put(parcel)
         self._pump(*pair)
-
-
-def header_only(frame: Frame) -> Frame:
-    """The format for a packet without words: padded to the shortest frame of Ethernet."""
-    shortest = MINIMAL_BYTES - frame.first_bytes - frame.last_bytes
-    return replace(frame, overhead_bytes=max(frame.overhead_bytes, shortest))
 
 
 def chunks_of(words: Words, chunk_words: int) -> list[Words]:

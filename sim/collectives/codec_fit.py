@@ -6,11 +6,34 @@ from netfold.homomorphic.carrier import Carrier
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.message import LANE_BITS
 from netfold.sim.keys.location import Location
+from netfold.switch.program import names_of
 
 
 def fitted(codec: Codec, carrier: Carrier) -> Codec:
     """The codec, adapted to the network."""
     return codec.carried_by(carrier)
+
+
+def check_absence(location: Location, codec: Codec, carrier: str, carries_absence: bool) -> None:
+    """Refuse a codec whose workers may be absent from merges where `carrier` cannot count them.
+
+    Raises
+    ------
+    ScenarioError
+        It cannot.
+    """
+    if not codec.may_be_absent or carries_absence:
+        return
+    from netfold.sim.collectives.registry import COLLECTIVES  # late: it lists what calls this
+
+    able = names_of(lambda program: program.carries_absence)
+    kinds = [kind for kind, spec in COLLECTIVES.items() if spec.carries_absence]
+    raise location.job_error(
+        "codec",
+        f"workers of codec {codec.kind!r} may have nothing to contribute to a merge, and {carrier} cannot "
+        "carry the header that says so",
+        f"use one of the collectives {', '.join(kinds)}; of the switch programs, {', '.join(able)} can",
+    )
 
 
 def check_workers(

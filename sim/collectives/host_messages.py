@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import simpy
+from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Request, Server
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.comparison import same_bits
 from netfold.homomorphic.kernels.keyed import mix_plain
-from netfold.homomorphic.merge import HostHop, combine, merge_all
+from netfold.homomorphic.merge import HostHop, combine, merged_message, unchanged_by
 from netfold.homomorphic.message import MERGEABLE, Merge, Merged, Message, Words, Work
 from netfold.sim.collectives.between_hosts import HostPlan
 from netfold.sim.collectives.channels import Channels, Parcel
@@ -34,9 +36,8 @@ class Finished:
     def __init__(self, workers: int) -> None:
         self.workers, self.served = workers, 0  # workers that have their result
         self.received = 0  # chunks
-        self.absent: set[int] = set()  # workers that contribute nothing
         self.hops: defaultdict[int, list[HostHop]] = defaultdict(list)  # HOST, of each part
-        self._first: dict[Hashable, Words] = {}  # the first chunk for each index
+        self._first: dict[Hashable, Words] = {}  # the first chunk's words for each index
         self._made: dict[str, Any] = {}  # of these chunks
 
     @property
@@ -44,17 +45,14 @@ class Finished:
         """Whether all workers have their result."""
         return self.served == self.workers
 
-    @property
-    def present(self) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
-        """Which workers contribute; None: all."""
-        if not self.absent:
-            return None
-        return np.array([worker not in self.absent for worker in range(self.workers)])
-
     def deduplicated(self, index: Hashable, words: Words) -> Words:
-        """A worker's finished chunk, or the equal chunk of another worker."""
+        """A worker's finished words, or the equal ones of another worker."""
         first = self._first.setdefault(index, words)
         return first if same_bits(first, words) else words
+
+    def stored(self, index: Hashable, chunk: Merged) -> Merged:
+        """A worker's finished chunk, with the words of another worker's if they are equal."""
+        return replace(chunk, words=self.deduplicated(index, chunk.words))
 
     def assembled(
         self, index: Hashable, parcel: Parcel, arrived: dict[int, dict[Any, Words]]
@@ -84,9 +82,21 @@ class Finished:
         made: T = self._made[name]
         return made
 
-    def joined(self, chunks: Sequence[Words]) -> Words:
-        """A worker's chunks 0, 1, … joined; the same array for workers with the same chunks."""
-        return self.made("joined", dict(enumerate(chunks)), lambda: np.concatenate(chunks))
+    def joined(
+        self, chunks: Mapping[Any, Merged], join: Callable[[list[Words]], Words] = np.concatenate
+    ) -> Merged:
+        """A worker's chunks joined, in their order; the same words for workers with the same chunks.
+
+        All have the same contributors; `is_mixed` if not.
+        """
+        words = {index: chunk.words for index, chunk in chunks.items()}
+        joined = self.made("joined", words, lambda: join(list(words.values())))
+        first, *others = chunks.values()
+        is_mixed = any(
+            one.workers != first.workers or not _are_same(one.present, first.present) for one in others
+        )
+        is_all = first.workers == self.workers and not is_mixed
+        return Merged(joined, first.workers, present=None if is_all else first.present, is_mixed=is_mixed)
 
 
 class MessageExchange(NamedTuple):
@@ -96,6 +106,26 @@ class MessageExchange(NamedTuple):
     message: Message
     finished: Finished  # shared by its workers
     request: Request
+
+    def own(self, worker: int, workers: int, words: Words) -> Merged:
+        """A worker's own part of its message; the words of an absent worker's part are empty."""
+        present = np.zeros(workers, np.bool_)
+        present[worker] = not self.message.is_absent
+        return Merged(words, int(present.sum()), present=present)
+
+    def whole(self, part: Merged, size: int) -> Merged:
+        """A part of `size` words that is merged to the end.
+
+        Codes of its only contributor are lifted, and the words of nobody's part are filled in.
+        """
+        message = self.message
+        if message.merge not in MERGEABLE:
+            return part
+        if part.workers == 0:
+            return replace(part, words=unchanged_by(message.merge, size * message.merged_words))
+        nobody = Merged(part.words[:0], 0)
+        lifted = combine(message.merge, part, nobody, 0, message.table, True, message.lane_bits)
+        return replace(part, words=lifted.words)
 
 
 class _Open(NamedTuple):
@@ -109,7 +139,8 @@ class HostCollective(ABC):
     """One job's messages between hosts. A collective adds its schedule, `carry`.
 
     Messages of one operation are carried one after the other; several operations may be under way. Within
-    one, a step is a number that identifies a worker's sends, and its receipts.
+    one, a step is a number that identifies a worker's sends, and its receipts. A chunk is a `Merged`: its
+    header says whose words it holds; a chunk of nobody is a header alone.
     """
 
     is_serial = False
@@ -162,8 +193,7 @@ class HostCollective(ABC):
         if is_alone or (message.merge in MERGEABLE and message.size == 0):
             if message.merge is Merge.HOST:
                 self._orders.setdefault(operation[:2], {})[operation.operation, part] = ((),)
-            alone = merge_all(message.merged_by, [message.words], 0, message.table, message.lane_bits)
-            return Merged(alone, self.workers)
+            return replace(merged_message([message]), workers=0 if message.is_absent else self.workers)
         key, is_first = (operation, part), (operation, part) not in self._open
         if is_first:
             self._open[key] = _Open(self._begun, Finished(self.workers))
@@ -171,8 +201,6 @@ class HostCollective(ABC):
         number, finished = self._open[key]
         request = Request(*operation, message.label)
         own = MessageExchange(number, message, finished, request)
-        if message.is_absent and message.merge in MERGEABLE:
-            finished.absent.add(worker)
         if is_first:
             self.begin(own)
         merged = yield from self.carry(worker, own)
@@ -184,18 +212,19 @@ class HostCollective(ABC):
                 self._orders.setdefault(operation[:2], {})[operation.operation, part] = order
         return merged
 
-    def send(self, worker: int, to: int, operation: MessageExchange, step: int, words: Words) -> None:
-        """Start sending one chunk to another worker."""
+    def send(self, worker: int, to: int, operation: MessageExchange, step: int, chunk: Merged) -> None:
+        """Start sending one chunk to another worker; a chunk of nobody travels without words."""
+        words = chunk.words if chunk.workers else chunk.words[:0]
         key = mix_plain(purposes.RING_FLOW_SEED, self._context.job, operation.number, step, worker)
         delivered, received = self.channels.open(worker, to, words, key)
         arrival = self._arrival(to, operation.number, step)
-        self._context.environment.process(_pass_on(delivered, arrival, received))
+        self._context.environment.process(_pass_on(delivered, arrival, replace(chunk, words=received)))
 
     def receive(
         self, worker: int, operation: MessageExchange, step: int
-    ) -> Generator[simpy.Event, Any, Words]:
+    ) -> Generator[simpy.Event, Any, Merged]:
         """Wait for the chunk that was sent to a worker in a step, and return it."""
-        received: Words = yield self._arrival(worker, operation.number, step)
+        received: Merged = yield self._arrival(worker, operation.number, step)
         del self._arrivals[worker, operation.number, step]
         operation.finished.received += 1
         return received
@@ -205,8 +234,11 @@ class HostCollective(ABC):
     ) -> Generator[simpy.Event, Any, Merged]:
         """Merge an arriving chunk with the worker's own, in the time that its device takes.
 
-        The arriving words may be overwritten.
+        The arriving words may be overwritten. Where one of the two is nobody's, the other passes unchanged,
+        in no time.
         """
+        if arriving.workers == 0 or own.workers == 0:
+            return arriving if own.workers == 0 else own
         context, message = self._context, operation.message
         yield context.hosts.work(worker, merge_ps(context.device, message, arriving.words, own.words))
         key = self.merge_key(worker, operation, step)
@@ -247,12 +279,6 @@ class HostCollective(ABC):
         return self._context.fabric.engine.flow_retransmissions(self._context.job)
 
 
-def of_no_worker(message: Message, present: np.ndarray[Any, np.dtype[np.bool_]]) -> Merged:
-    """The result of a message to which no worker contributes: zeros."""
-    dtype = np.int32 if message.has_codes else message.words.dtype
-    return Merged(np.zeros(message.merged_size, dtype), 0, present=present)
-
-
 def merge_ps(device: Device, message: Message, accumulated: Words, arriving: Words) -> int:
     """Time of one merge of a message's words on a host."""
     if message.host_merge is not None:
@@ -260,8 +286,13 @@ def merge_ps(device: Device, message: Message, accumulated: Words, arriving: Wor
     return charge_ps(device, Work(2 * accumulated.nbytes, accumulated.nbytes, flops=accumulated.size))
 
 
+def _are_same(present: NDArray[np.bool_] | None, other: NDArray[np.bool_] | None) -> bool:
+    """Whether two chunks name the same contributors."""
+    return present is other or (present is not None and other is not None and np.array_equal(present, other))
+
+
 def _pass_on(
-    delivered: simpy.Event, arrival: simpy.Event, received: Words
+    delivered: simpy.Event, arrival: simpy.Event, received: Merged
 ) -> Generator[simpy.Event, Any, None]:
     """Succeed `arrival` with the chunk when it is delivered."""
     yield delivered

@@ -87,3 +87,4 @@ class CollectiveSpec:
     resolve: Callable[[Any, JobContext], Resolved]  # of its section
     start: Callable[[Any, RunContext], Collective]  # of its plan
     works_anywhere: bool = True  # whether all its merges work on every network
+    carries_absence: bool = False  # it counts workers that contribute nothing to a message that merges

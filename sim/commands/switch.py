@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -45,7 +45,6 @@ def switch_fit(
 ) -> None:
     """Place a program on a switch, stage by stage. Options left out have the program's usual values."""
     from dataclasses import replace
-    from typing import Any
 
     from netfold.sim.commands.switch_tables import as_dict, fit_table, refusal_dict
     from netfold.switch.fit import FitError, fit

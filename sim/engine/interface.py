@@ -19,6 +19,7 @@ BACKLOG_MAX_PS = 2**59  # 6.7 days; with a packet of the largest size at 1 bps a
 TIME_MAX_PS = 2**61  # 26 days; delays and timeouts are far shorter, so their sums fit int64
 BACKOFF_MAX = 6  # how often a flow's timeout doubles at most
 RULES_MAX = 64  # a link's rules are one word of bits
+MEMBERS_MAX = 32  # workers of a job that the bitmap in a packet's header has room for
 
 
 class BacklogError(RuntimeError):
@@ -111,11 +112,12 @@ class Shared:
 class Segment:
     """One message of a stream: C-contiguous arrays of 4-byte items; `result` is written in place.
 
-    With `shared`, `result` holds only the packets that `own` marks, and need not be initialised.
+    With `shared`, `result` holds only the packets that `own` marks, and need not be initialised. With
+    `absent_words` the worker contributes nothing: `words` is empty, and the others have this many words.
     """
 
     words: NDArray[Any]  # int32, uint32 or float32; float32 if scaled
-    result: NDArray[Any]  # same length; `lanes` times that for TABLE_ADD
+    result: NDArray[Any]  # as many words; `lanes` times that for TABLE_ADD
     merge: Merge
     table: NDArray[np.int32] | None = None  # (16,) TABLE_ADD
     holders: NDArray[np.uint32] | None = (
@@ -128,6 +130,34 @@ class Segment:
     shared: Shared | None = None  # the same object for all workers
     own: NDArray[np.uint8] | None = None  # as `shared.seen`, this worker's
     lane_bits: int = WORD_BITS  # of sums: the width of the lanes that words and results are packed with
+    absent_words: int = 0
+    members: NDArray[np.uint32] | None = None
+    """(packets, 2), written by programs that carry absence: how many workers each result packet holds, and
+    which (`all_members`). It must say all at first: no more is written until a result lacks a worker."""
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether its worker contributes nothing."""
+        return self.absent_words > 0
+
+    @property
+    def size(self) -> int:
+        """Words of the message, or of those of the others where its worker is absent."""
+        return self.absent_words or int(self.words.size)
+
+
+def all_members(packets: int, workers: int) -> NDArray[np.uint32]:
+    """`Segment.members` of results that hold all workers: their number, and a bitmap, bit r for worker r.
+
+    In jobs of more than `MEMBERS_MAX` workers no bit is set.
+    """
+    all_workers = workers | all_bits(workers) << 32
+    return np.full(packets, all_workers, "<u8").view(np.uint32).reshape(packets, 2)
+
+
+def all_bits(workers: int) -> int:
+    """The bitmap of all workers of a job; 0 if there are too many."""
+    return 2**workers - 1 if workers <= MEMBERS_MAX else 0
 
 
 class Fate(IntEnum):

@@ -16,8 +16,8 @@ import numpy as np
 
 from netfold.homomorphic.codec import Codec, Decoded, DecodeError, EncodeError, Request, Server, advance
 from netfold.homomorphic.fold import answered, merged
-from netfold.homomorphic.merge import merge_all
-from netfold.homomorphic.message import Gradient, Merge, Merged, Message
+from netfold.homomorphic.merge import merged_message
+from netfold.homomorphic.message import EXPONENT_MIN, Gradient, Merge, Merged, Message
 from netfold.homomorphic.round import Round, Step
 from netfold.homomorphic.stage import stage
 from netfold.sim.memory.available import Footprint
@@ -114,8 +114,11 @@ def _merged(server: Server | None, messages: Sequence[Message]) -> Merged:
     if server is not None and first.merge is Merge.GATHER:
         return answered(server, [one.words for one in messages], Request(0, 0, 0, first.label))
     if first.scaling is not None:
-        return Merged(np.zeros(first.words.size, np.int32), len(messages), first.scaling.exponents)
+        present = [one.scaling for one in messages if one.scaling is not None and not one.is_absent]
+        blocks = -(-first.size // first.scaling.block_elements)
+        exponents = present[0].exponents if present else np.full(blocks, EXPONENT_MIN, np.int8)
+        return Merged(np.zeros(first.size, np.int32), len(present), exponents)
     if first.floats is not None:
-        words = merge_all(first.merge, [one.words for one in messages])
-        return Merged(words, len(messages), is_float=np.zeros(words.size, np.bool_))
+        found = merged_message(messages)
+        return replace(found, is_float=np.zeros(found.words.size, np.bool_))
     return merged(messages, range(len(messages)))

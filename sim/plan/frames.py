@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from netfold.sim.engine.interface import Frame
 from netfold.sim.keys.frame import CustomFrame
-from netfold.switch.formats import WIRE_BYTES
+from netfold.switch.formats import MEMBERS_BYTES, WIRE_BYTES
 from netfold.switch.programs import formats
 
 
@@ -21,6 +23,17 @@ def frame_of(chosen: str | CustomFrame) -> Frame:
     if isinstance(chosen, str):
         return frames()[chosen]
     return Frame("own", chosen.words, chosen.overhead, chosen.first, chosen.last, chosen.ack)
+
+
+def with_members(frame: Frame, workers: int = 1, *, per_packet: bool = True) -> Frame:
+    """The format with a field that says who contributed: for jobs whose workers may be absent.
+
+    Switches need it in every packet: a bitmap of up to 32 workers, or a count of more. Between hosts, the
+    first packet of a message has a bitmap of all workers, in words of 32 bits.
+    """
+    if per_packet:
+        return replace(frame, overhead_bytes=frame.overhead_bytes + MEMBERS_BYTES)
+    return replace(frame, first_bytes=frame.first_bytes + MEMBERS_BYTES * -(-workers // 32))
 
 
 def custom_header_bytes(chosen: str | CustomFrame) -> int | None:

@@ -157,6 +157,7 @@ ATP = register(
         slots=100,
         timeouts=Timeouts(usual_ps=200 * 10**6, first_ps=50 * 10**9, doubles=False),  # p4ml_manager.cc
         has_server=True,
+        carries_absence=False,  # its parser takes the words of every packet; entries count packets alone
         reopened_by=frozenset({"duplicate", "reorder", "reboot"}),
         options=(
             Option(

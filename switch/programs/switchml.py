@@ -17,6 +17,11 @@ switches (Sapio et al., NSDI 2021, section 6), switches below.
 
 With one child the counter is bypassed: new is COMPLETE, seen is ANSWER. Exponents follow the values: the
 first writer overwrites, others merge by signed 8-bit MAX.
+
+The packet of an absent worker has no words: it counts as any, with the smallest exponent, and leaves the
+values as they are. Where workers may be absent, a slot also has a register of those whose words it holds
+("contributors"). The packet that starts a slot empties it; words overwrite the values if it is empty, else
+they merge. The result of a slot in which it is still empty is a header, and so is a partial for the parent.
 """
 
 from __future__ import annotations
@@ -35,6 +40,7 @@ from netfold.switch.program import (
     ProgramSpec,
     Register,
     Timeouts,
+    contributors,
     pairs_of_values,
     register,
 )
@@ -100,12 +106,14 @@ def _layout(spec: ProgramSpec, demand: Demand) -> Program:
     """
     per_pass, pipes = folded(demand)
     rows = spec.versions * demand.slots
+    members = contributors(demand, rows, after="bitmap")
     registers = (
         Register("receiver", CHILDREN_MAX * QUEUE_PAIRS_MAX, 64, lanes=2),  # PSN and slot of a message
         Register("bitmap", demand.slots, 64, lanes=2, after=("receiver",)),  # of both versions
         Register("counter", rows, 32, after=("bitmap",)),
         Register("exponents", rows, 16, lanes=2, after=("bitmap",)),
-        pairs_of_values(demand, per_pass, rows, after=("counter",)),
+        *members,
+        pairs_of_values(demand, per_pass, rows, after=("counter", *(one.name for one in members))),
     )
     return Program(spec, demand, registers, per_pass, pipes)
 

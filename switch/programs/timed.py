@@ -13,6 +13,9 @@ units completed there before; a slot has a row for even turns and one for odd on
     older               –            –            read       EXPIRED: the row has a newer turn; no result
 
 The timer of a row that is not emitted emits it.
+
+Absent workers: as in `switchml.py`. Their headers count in the bitmap, so a row that has all packets is
+complete; the holders in its result are those whose words it has.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from netfold.switch.program import (
     ProgramSpec,
     Register,
     Timeouts,
+    contributors,
     pairs_of_values,
     register,
 )
@@ -80,12 +84,14 @@ def process_packet(slots: NDArray[Any], row: int, worker: int, workers: int, tur
 def _layout(spec: ProgramSpec, demand: Demand) -> Program:
     per_pass, pipes = folded(demand)
     rows = spec.versions * demand.slots
+    members = contributors(demand, rows, after="emitted")
     registers = (
         Register("turn", rows, 32),
         Register("bitmap", rows, 32, after=("turn",)),
         Register("deadline", rows, 64, lanes=2, after=("turn",)),
         Register("emitted", rows, 8, after=("bitmap",)),
-        pairs_of_values(demand, per_pass, rows, after=("emitted",)),
+        *members,
+        pairs_of_values(demand, per_pass, rows, after=("emitted", *(one.name for one in members))),
     )
     return Program(spec, demand, registers, per_pass, pipes)
 

@@ -6,6 +6,8 @@ No packet is sent twice, so a slot needs only one version and is released when i
     zero           new         overwrite  {child}; empty if n = 1  COMPLETE if n = 1, else CONSUMED
     non-zero       new         merge      gains it; empty if all   COMPLETE if all n, else CONSUMED
     non-zero       seen        read       unchanged                DROPPED: only after a fault
+
+Absent workers: as in `switchml.py`. SHARP's packets are unpublished; that its slots can do this is assumed.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from netfold.switch.program import (
     Program,
     ProgramSpec,
     Register,
+    contributors,
     pairs_of_values,
     register,
 )
@@ -53,10 +56,12 @@ def process_packet(
 def _layout(spec: ProgramSpec, demand: Demand) -> Program:
     """A slot is released when its aggregation completes; for lossless networks (SHARP, COM-HPC 2016)."""
     per_pass, pipes = folded(demand)
+    members = contributors(demand, demand.slots, after="bitmap")
     registers = (
         Register("bitmap", demand.slots, 32),
         Register("counter", demand.slots, 32, after=("bitmap",)),
-        pairs_of_values(demand, per_pass, demand.slots, after=("counter",)),
+        *members,
+        pairs_of_values(demand, per_pass, demand.slots, after=("counter", *(one.name for one in members))),
     )
     return Program(spec, demand, registers, per_pass, pipes)
 

@@ -123,14 +123,6 @@ def test_an_operation_without_messages_passes() -> None:
             replace(integers(), floats=GRADIENT),
             "its floats are float32 of shape (6,), must be float32 of shape (3,)",
         ),
-        (
-            replace(integers(), absent_words=1),
-            "it has 3 words and 1 absent words, must have one or the other",
-        ),
-        (
-            replace(integers(0), absent_words=-1),
-            "it has 0 words and -1 absent words, must have one or the other",
-        ),
         (replace(integers(), lane_bits=5), "its lanes have 5 bits, must be 4, 8, 16, 32"),
         (replace(integers(), merge="add"), "its merge is 'add', must be a `Merge`"),
         (replace(integers(), label=7), "its label is 7, must be text"),

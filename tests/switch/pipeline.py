@@ -58,16 +58,21 @@ class Packet(NamedTuple):
     words: Sequence[int]
     merge: Merge = Merge.ADD
     exponent: int = -128
-    workers: int = 1  # whose words these are
+    workers: int = 1  # whose words these are; 0: it has none
     key: int = 0  # of SIGN's random bits
     lane_bits: int = 32  # of sums
 
+    @property
+    def members(self) -> int:
+        """Bitmap of some workers, its child among them unless it has no words."""
+        return (1 << self.child) * self.workers % 2**32
+
     def operand(self) -> Operand:
         """What it brings to a register of the reference, which lifts the words of TABLE_ADD."""
-        words = list(self.words)
+        words = list(self.words) if self.workers else []
         if self.merge is Merge.TABLE_ADD:
             words = lifted(words, table_of(self.lane_bits), self.lane_bits)
-        return Operand(words, self.merge, self.exponent, self.workers, self.key, self.lane_bits)
+        return Operand(words, self.merge, self.exponent, self.workers, self.key, self.lane_bits, self.members)
 
 
 @dataclass
@@ -101,14 +106,16 @@ class Pipeline:
             self._take_words(row, packet, action)
         return verdict
 
-    def keep(self, slot: int, turn: int, words: Sequence[int], exponent: int) -> bool:
+    def keep(self, slot: int, turn: int, result: Operand) -> bool:
         """Take in a result of the parent: whether it is news."""
         row = self.row(slot, turn)
-        if self.registers.slots[row].is_answered:
+        held = self.registers.slots[row]
+        if held.is_answered:
             return False
-        self.registers.slots[row].is_answered = 1
-        self.registers.slots[row].exponent = exponent
-        self.registers.values[row, : len(words)] = words
+        held.is_answered, held.exponent = 1, result.exponent
+        held.workers, held.members = result.workers, result.members
+        if result.workers:
+            self.registers.values[row, : len(result.words)] = result.words
         return True
 
     def time_out(self, slot: int, turn: int) -> None:
@@ -130,12 +137,16 @@ class Pipeline:
 
     def _take_words(self, row: int, packet: Packet, action: int) -> None:
         slot, words = self.registers.slots[row], int32(packet.words)
+        if action == OVERWRITE:
+            slot.workers = slot.members = 0
+        if packet.workers == 0:
+            return
         if packet.merge is Merge.TABLE_ADD:
             table = int32(table_of(packet.lane_bits))
             words = lift(words.view(np.uint32), table, packet.lane_bits)
         values = self.registers.values[row, : words.size]
-        held = 0 if action == OVERWRITE else int(slot.workers)
-        if action == OVERWRITE:
+        held = int(slot.workers)
+        if held == 0:
             values[:] = words
         elif packet.merge in (Merge.ADD, Merge.TABLE_ADD):
             bits = packet.lane_bits
@@ -144,6 +155,7 @@ class Pipeline:
             threshold = np.int64(keep_threshold(held, packet.workers))
             arithmetic.merge_otherwise(values, words, packet.merge.number, threshold, np.uint64(packet.key))
         slot.workers = held + packet.workers
+        slot.members |= np.uint32(packet.members)
 
 
 REFERENCES: dict[Machine, Callable[[int, int, Overflow], Any]] = {  # of children, slots, overflow

@@ -109,17 +109,18 @@ class _Held(NamedTuple):
 
 
 def _held(operations: Sequence[Operation], workers: int) -> _Held:
-    """Count workers per result; only linear codecs, whose round is one message, get partial results."""
+    """Count workers per result; only linear codecs, whose round is one message, get partial results.
+
+    Absent workers count: a result without them lacks nothing.
+    """
     found = [
-        merged.holders
+        np.bitwise_count(merged.holders.bitmaps) + sum(own[part].is_absent for own in operation.sent.values())
         for operation in operations
         for received in operation.received.values()
-        for merged in received
+        for part, merged in enumerate(received)
         if merged.holders is not None
     ]
-    counts = (
-        np.concatenate([np.bitwise_count(one.bitmaps) for one in found]) if found else np.empty(0, np.uint8)
-    )
+    counts = np.concatenate(found) if found else np.empty(0, np.uint8)
     if counts.size == 0:
         return _Held(workers, float(workers))
     return _Held(int(counts.min()), float(counts.mean()))

@@ -50,6 +50,7 @@ class WrongWord:
     allowed: float = 0.0  # largest error of float32 additions
     place: str = ""  # where it was merged
     lane: int | None = None  # of the word, where it has several
+    claim: str = ""  # what its message wrongly says of its contributors
 
     def __str__(self) -> str:
         lane = "" if self.lane is None else f"lane {self.lane} of "
@@ -58,7 +59,7 @@ class WrongWord:
     @property
     def _values(self) -> str:
         if self.received is None:
-            return ""
+            return f" ({self.claim})" if self.claim else ""
         if isinstance(self.received, int):
             return f" (received {self.received}, the sum is {self.right})"
         return f" (received {self.received:.9g}, the sum is {self.right:.9g} within {self.allowed:.3g})"

@@ -19,7 +19,6 @@ from netfold.homomorphic.message import (
     Merge,
     Message,
     Words,
-    words_per_word,
 )
 from netfold.sim.checks.rounds import kernels
 from netfold.sim.checks.rounds.results import (
@@ -55,7 +54,7 @@ def check_integers(
             for result in group:
                 _compare(place, integers, (own, result, overflow), right)
     for result in results:
-        _check_exponents(place, first, integers.exponents, result)
+        check_exponents(place, first, integers.exponents, result)
 
 
 def _compare(
@@ -99,7 +98,7 @@ def _add_to_tally(
         tally.add(count, found if own.lanes == own.merged_words else replace(found, lane=lane))
 
 
-def _check_exponents(
+def check_exponents(
     place: MessagePlace, message: Message, right: NDArray[np.int8] | None, result: Result
 ) -> None:
     """Check that the agreed exponents are the largest of each block."""
@@ -122,7 +121,7 @@ class _Integers:
         self._first_rank, first = next(iter(sent.items()))
         self.lane = _LANE_TYPES.get(first.lane_bits, np.int32)
         # of a word sent
-        self.merged_words = words_per_word(first.merge, first.lane_bits) if first.has_codes else 1
+        self.merged_words = first.merged_words
         self.lanes = self.merged_words * (4 // np.dtype(self.lane).itemsize)
         self.are_added = first.merge in SUMS
         self._total = np.empty(self.lanes * min(PART_ELEMENTS, first.words.size), np.int64)

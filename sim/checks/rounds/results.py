@@ -79,11 +79,16 @@ class Result:
     wrong_floats: Tally = field(default_factory=Tally)
 
     def wrong_word(
-        self, place: MessagePlace, word: int, values: tuple[Any, Any], allowed: float = 0.0
+        self,
+        place: MessagePlace,
+        word: int,
+        values: tuple[Any, Any],
+        allowed: float = 0.0,
+        claim: str = "",
     ) -> WrongWord:
         """A wrong word, as the first worker received it and as it should be."""
         where = place.operation, place.part, place.label, self.workers[0], word
-        return WrongWord(*where, *values, allowed=allowed)
+        return WrongWord(*where, *values, allowed=allowed, claim=claim)
 
 
 def distinct(received: Sequence[Merged]) -> list[Result]:
@@ -92,7 +97,8 @@ def distinct(received: Sequence[Merged]) -> list[Result]:
     for worker, merged in enumerate(received):
         held = None if merged.holders is None else merged.holders.bitmaps
         arrays = merged.words, merged.exponents, merged.is_float, held, *merged.parts
-        key = tuple(map(identity, arrays))
+        present = None if merged.present is None else merged.present.tobytes()
+        key = (*map(identity, arrays), merged.workers, present, merged.is_mixed)
         if key in results:
             results[key].workers.append(worker)
         else:

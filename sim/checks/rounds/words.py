@@ -1,8 +1,9 @@
 """Compare merged words with the words that were sent, message by message and slice by slice.
 
 Integers must equal the sum, union or maximum bit for bit; floats must be within the error of float32
-additions in any order. Absent workers count in neither. An array that several workers share is examined once.
-Merges that a codec brings along (HOST) are judged by the decoded totals alone, and SIGN by `signs`.
+additions in any order. Workers that are absent do not count. A result that claims other contributors than
+those who sent words is wrong. An array that several workers share is examined once. Merges that a codec
+brings along (HOST) are judged by `hosts`, and SIGN by `signs`.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from netfold.homomorphic.kernels.comparison import count_differing, identity
-from netfold.homomorphic.message import Merge, Merged, Message
+from netfold.homomorphic.merge import unchanged_by
+from netfold.homomorphic.message import EXPONENT_MIN, Merge, Merged, Message
 from netfold.sim.checks.rounds.floats import check_floats
-from netfold.sim.checks.rounds.integers import check_integers
-from netfold.sim.checks.rounds.results import MessagePlace, Result, Tallies, distinct, slices
+from netfold.sim.checks.rounds.integers import check_exponents, check_integers
+from netfold.sim.checks.rounds.members import check_members
+from netfold.sim.checks.rounds.results import MessagePlace, Result, Tallies, complete, distinct, slices
 from netfold.sim.engine.interface import Overflow
 
 
@@ -30,16 +33,16 @@ def check_message(
     results = distinct(received)
     merge = sent[0].merge
     present = {rank: message for rank, message in enumerate(sent) if not message.is_absent}
-    if merge in (Merge.SIGN, Merge.HOST):
-        tallies.is_integer = False
-    elif merge is Merge.GATHER:
+    if merge is Merge.GATHER:
         for result in results:
             if result.merged.parts:
                 _check_gathered(place, sent, result)
             else:  # a server answered: `hosts.py` compares that
                 tallies.is_integer = False
     elif not present:
-        _check_nothing(place, sent[0].size, results)
+        _check_nothing(place, sent[0], results)
+    elif merge in (Merge.SIGN, Merge.HOST):
+        tallies.is_integer = False
     elif merge is Merge.FLOAT_ADD:
         check_floats(place, {rank: message.words for rank, message in present.items()}, results)
         tallies.float_words += len(received) * sent[0].size
@@ -55,6 +58,8 @@ def check_message(
             assert len(floats) == len(present), f"worker without floats of '{place.label}'"
             check_floats(place, floats, mixed)
             tallies.is_integer = False
+    if merge is not Merge.GATHER:  # where the parts say it
+        check_members(place, sent, results, "wrong_floats" if merge is Merge.FLOAT_ADD else "wrong")
     for name in ("wrong", "clipped", "wrong_floats"):
         found = [(result, getattr(result, name)) for result in results]
         count = sum(tally.count * len(result.workers) for result, tally in found)
@@ -66,12 +71,19 @@ def _has_floats(merged: Merged) -> bool:
     return merged.is_float is not None and bool(merged.is_float.any())
 
 
-def _check_nothing(place: MessagePlace, size: int, results: Sequence[Result]) -> None:
-    """Check the results of a message to which nobody contributed: no words, or zeros."""
-    for result in results:
-        words = result.merged.words
-        if words.size and (words.size != size or words.any()):
-            result.wrong.add(words.size, result.wrong_word(place, int(np.argmax(words != 0)), (None, None)))
+def _check_nothing(place: MessagePlace, message: Message, results: Sequence[Result]) -> None:
+    """Check the results of a message that nobody contributed to: words that change no others."""
+    right = unchanged_by(message.merge, message.merged_size)
+    for result in complete(place, results, right.size, "wrong"):
+        found = result.merged.words
+        if count := count_differing(found.view(np.int32), right.view(np.int32)):
+            word = int(np.argmax(found != right))
+            values = int(found.view(np.int32)[word]), int(right.view(np.int32)[word])
+            result.wrong.add(count, result.wrong_word(place, word, values))
+    if message.scaling is not None:
+        blocks = -(-message.size // message.scaling.block_elements)
+        for result in results:
+            check_exponents(place, message, np.full(blocks, EXPONENT_MIN, np.int8), result)
 
 
 def _check_gathered(place: MessagePlace, sent: Sequence[Message], result: Result) -> None:

@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+import numpy as np
 import simpy
 
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.keyed import mix_plain
-from netfold.homomorphic.merge import HostHop, combine, merge_all
+from netfold.homomorphic.merge import HostHop, combine, gathered, merge_all, unchanged_by
 from netfold.homomorphic.message import Merge, Merged, Message, Words
 from netfold.sim.collectives.between_hosts import ChunkedPlan
 from netfold.sim.collectives.channels import Parcel, chunks_of
@@ -27,7 +28,6 @@ from netfold.sim.collectives.host_messages import (
     HostCollective,
     MessageExchange,
     merge_ps,
-    of_no_worker,
 )
 from netfold.sim.workload.device import Device, charge_ps
 
@@ -54,7 +54,7 @@ class AllGather(HostCollective):
         if message.merge is not Merge.GATHER:
             return (yield from self._merge(worker, operation, parts))
         if not self.servers:
-            return finished.made("gathered", dict(enumerate(parts)), lambda: _gathered(message, parts))
+            return finished.made("gathered", dict(enumerate(parts)), lambda: gathered(parts))
         server = self.servers[worker]
         answer = server.merge(parts, operation.request)
         yield self._context.hosts.work(worker, charge_ps(self._context.device, server.work(parts, answer)))
@@ -101,10 +101,10 @@ class AllGather(HostCollective):
     ) -> Generator[simpy.Event, Any, Merged]:
         """All messages merged in rank order; those of absent workers have no words."""
         context, message, finished = self._context, operation.message, operation.finished
-        held = [part for rank, part in enumerate(parts) if rank not in finished.absent]
-        if not held:
-            assert finished.present is not None
-            return of_no_worker(message, finished.present)
+        present = np.array([part.size > 0 or message.merge is Merge.HOST for part in parts])
+        if not present.any():
+            return Merged(unchanged_by(message.merge, message.merged_size), 0, present=present)
+        held = [part for part, is_there in zip(parts, present, strict=True) if is_there]
         key = mix_plain(context.seed, purposes.GATHERED_MERGE, context.job, operation.number)
         if message.merge is Merge.HOST:
             finished.hops[0] = [HostHop(0, rank, mix_plain(key, rank)) for rank in range(1, self.workers)]
@@ -112,25 +112,23 @@ class AllGather(HostCollective):
             "merged", dict(enumerate(parts)), lambda: _chain(context.device, message, held, key)
         )
         yield context.hosts.work(worker, time_ps)
-        return Merged(words, len(held), present=finished.present)
+        return Merged(words, len(held), present=None if present.all() else present)
 
     def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
         """The message and the worker that merged it."""
         return f"message {part} of {place.in_words}, as worker {worker} gathered it"
 
 
-def _gathered(message: Message, parts: list[Words]) -> Merged:
-    return Merged(message.words[:0], len(parts), parts=tuple(parts))
-
-
 def _chain(device: Device, message: Message, held: list[Words], key: int) -> tuple[Words, int]:
     """Words merged one after the other, and how long that takes."""
     words, time_ps = held[0], 0
     if len(held) == 1:
-        return merge_all(message.merged_by, held, key, message.table), time_ps
+        return merge_all(message.merged_by, held, key, message.table, message.lane_bits), time_ps
     for workers, part in enumerate(held[1:], start=1):
         time_ps += merge_ps(device, message, words, part)
         before, arriving = Merged(words, workers), Merged(part, 1)
         hop_key = mix_plain(key, workers)
-        words = combine(message.merged_by, before, arriving, hop_key, message.table, workers > 1).words
+        words = combine(
+            message.merged_by, before, arriving, hop_key, message.table, workers > 1, message.lane_bits
+        ).words
     return words, time_ps

@@ -47,4 +47,4 @@ def _start(plan: ChunkedPlan, context: RunContext) -> Collective:
     return AllGather(plan, context)
 
 
-ALL_GATHER = CollectiveSpec(KIND, frozenset(Merge), AllGatherSection, _resolve, _start)
+ALL_GATHER = CollectiveSpec(KIND, frozenset(Merge), AllGatherSection, _resolve, _start, carries_absence=True)

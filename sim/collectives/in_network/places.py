@@ -52,7 +52,7 @@ class Places:
         self._opened[worker] += 1
         if self._opened[worker] <= self._streams_count:
             return
-        units = [-(-segment.words.size // self._unit_words) for segment in segments]
+        units = [-(-segment.size // self._unit_words) for segment in segments]
         lead = min(self._turns.size, units[0]) if is_scaled else 0
         window = lead or self._turns.size
         widths = tuple(words_per_word(segment.merge, segment.lane_bits) for segment in segments)

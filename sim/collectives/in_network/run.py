@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Server
-from netfold.homomorphic.message import WORD_MAX, Holders, Merge, Merged, Message, Words
+from netfold.homomorphic.message import EXPONENT_MIN, WORD_MAX, Holders, Merge, Merged, Message, Words
 from netfold.sim.collectives.collective import MergeOrders, OperationPlace, Wait
 from netfold.sim.collectives.in_network.places import Places
 from netfold.sim.collectives.in_network.results import Results
 from netfold.sim.engine import interface as model
-from netfold.sim.engine.interface import Scaled, Segment
+from netfold.sim.engine.interface import MEMBERS_MAX, Scaled, Segment, all_members
 from netfold.sim.engine.tables.world import SEGMENTS_MAX
 from netfold.sim.network.fabric import Fabric
 
@@ -62,7 +64,7 @@ class InNetwork:
         merged: list[Merged | None] = [None] * len(messages)
         plain = [index for index, message in enumerate(messages) if message.scaling is None]
         segments = [self._segment(messages[index], place, index) for index in plain]
-        carried = [pair for pair in zip(plain, segments, strict=True) if pair[1].words.size]
+        carried = [pair for pair in zip(plain, segments, strict=True) if pair[1].size]
         for first in range(0, len(carried), SEGMENTS_MAX):
             parts, chosen = zip(*carried[first : first + SEGMENTS_MAX], strict=True)
             self._places.open(worker, place, parts, chosen)
@@ -72,21 +74,24 @@ class InNetwork:
         for index, message in enumerate(messages):
             if message.scaling is None:
                 continue
-            exponents = message.scaling.exponents
             segment = self._segment(message, place, index)
+            exponents = message.scaling.exponents
+            if message.is_absent:
+                exponents = np.full(-(-segment.size // self._unit_words), EXPONENT_MIN, np.int8)
             scaled = Scaled(exponents, np.empty_like(exponents))
-            if message.words.size:
+            if segment.size:
                 self._places.open(worker, place, [index], [segment], is_scaled=True)
                 yield self._fabric.stream(self._job, worker, [segment], scaled)
             words = self._results.take(worker, (place, index), segment)
-            merged[index] = Merged(words, self._workers, scaled.agreed)
+            merged[index] = replace(self._merged(segment, words), exponents=scaled.agreed)
         return tuple(one for one in merged if one is not None)
 
     def _segment(self, message: Message, place: OperationPlace, part: int) -> Segment:
-        words = message.words
+        words, size = message.words, message.size
         is_lifted = message.merge is Merge.TABLE_ADD
         dtype = np.int32 if message.scaling is not None or is_lifted else words.dtype
-        units = -(-words.size // self._unit_words)
+        units = -(-size // self._unit_words)
+        packets = units * self._plan.unit_packets
         buffer = self._results.allocate((place, part), units, message.merged_size, dtype)
         return Segment(
             np.ascontiguousarray(words),
@@ -99,6 +104,8 @@ class InNetwork:
             shared=buffer.shared,
             own=buffer.own,
             lane_bits=message.lane_bits,
+            absent_words=message.absent_words,
+            members=all_members(packets, self._workers) if self._plan.program.carries_absence else None,
         )
 
     def _overflowed_units(self, words: Words, units: int) -> NDArray[np.uint8]:
@@ -108,13 +115,29 @@ class InNetwork:
         return np.asarray(is_clipped.reshape(units, self._unit_words).any(axis=1), np.uint8)
 
     def _merged(self, segment: Segment, words: Words) -> Merged:
-        """A worker's merged words, and which of its units are floats or partial sums."""
+        """A worker's merged words, who contributed, and which of its units are floats or partial sums."""
         is_float, holders = None, None
         if segment.is_float is not None:
-            is_float = np.repeat(segment.is_float != 0, self._unit_words)[: segment.words.size]
+            is_float = np.repeat(segment.is_float != 0, self._unit_words)[: segment.size]
         if segment.holders is not None:
             holders = Holders(segment.holders, self._unit_words)
-        return Merged(words, self._workers, is_float=is_float, holders=holders)
+        merged = Merged(words, self._workers, is_float=is_float, holders=holders)
+        if segment.members is None or not segment.size:
+            return merged
+        members = segment.members[: -(-segment.size // self._plan.frame.elements)]
+        first = members[0]
+        if holders is not None:
+            bitmap = np.bitwise_or.reduce(members[:, 1])
+            return self._with_members(merged, int(np.bitwise_count(bitmap)), bitmap)
+        merged = replace(merged, is_mixed=bool((members != first).any()))
+        return self._with_members(merged, int(first[0]), first[1])
+
+    def _with_members(self, merged: Merged, workers: int, bitmap: np.uint32) -> Merged:
+        """A merged message with its contributors, where the packets' bitmap has room for all workers."""
+        present = (bitmap >> np.arange(min(self._workers, MEMBERS_MAX), dtype=np.uint32) & 1).astype(np.bool_)
+        is_all = workers == self._workers and bool(present.all())
+        is_named = self._workers <= MEMBERS_MAX and not is_all
+        return replace(merged, workers=workers, present=present if is_named else None)
 
     def switch_counters(self) -> list[dict[str, int]]:
         """Counters of its switches, root first."""

@@ -68,4 +68,12 @@ def _start(plan: CollectivePlan, context: RunContext) -> Collective:
     return InNetwork(context.fabric, plan.aggregation, context.job)
 
 
-IN_NETWORK = CollectiveSpec(KIND, MERGEABLE, InNetworkSection, _resolve, _start, works_anywhere=False)
+IN_NETWORK = CollectiveSpec(
+    KIND,
+    MERGEABLE,
+    InNetworkSection,
+    _resolve,
+    _start,
+    works_anywhere=False,
+    carries_absence=True,  # not with all programs
+)

@@ -16,16 +16,15 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-import numpy as np
 import simpy
 
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.keyed import mix_plain
-from netfold.homomorphic.merge import join_host, split_host
+from netfold.homomorphic.merge import gathered, join_host, split_host
 from netfold.homomorphic.message import Merge, Merged, Message, Words
 from netfold.sim.collectives.channels import Parcel, chunks_of
 from netfold.sim.collectives.collective import OperationPlace, RunContext
-from netfold.sim.collectives.host_messages import HostCollective, MessageExchange, of_no_worker
+from netfold.sim.collectives.host_messages import HostCollective, MessageExchange
 from netfold.sim.collectives.parameter_server.plan import ServerPlan
 from netfold.sim.collectives.parameter_server.serve import ServerHost
 
@@ -95,18 +94,15 @@ class ParameterServer(HostCollective):
                     self.push(
                         worker, server, operation, Parcel(worker, index, counts[server], own[server][index])
                     )
-        chunks: dict[tuple[int, int], Words] = {}
+        chunks: dict[tuple[int, int], Merged] = {}
         while len(chunks) < sum(counts):
             parcel: Parcel = yield self.inbox(worker, operation).get()
-            place = parcel.owner, parcel.number
-            chunks[place] = finished.deduplicated(place, parcel.words)
-        present = finished.present
-        if present is not None and not present.any():
-            return of_no_worker(message, present)
-        words = finished.made(
-            "joined", chunks, lambda: np.concatenate([chunks[one] for one in sorted(chunks)])
-        )
-        return Merged(words, self.workers - len(finished.absent), present=present)
+            place, present = (parcel.owner, parcel.number), parcel.present
+            assert present is not None, "servers say who contributed"
+            chunk = Merged(parcel.words, int(present.sum()), present=present)
+            size = self._chunk_words(message, *place)
+            chunks[place] = finished.stored(place, operation.whole(chunk, size))
+        return finished.joined({place: chunks[place] for place in sorted(chunks)})
 
     def _merge_parts(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, Merged]:
         """Push and pull a message with a merge of the codec, a part for each server."""
@@ -141,10 +137,8 @@ class ParameterServer(HostCollective):
             parcel: Parcel = yield self.inbox(worker, operation).get()
             if (part := finished.assembled(parcel.owner, parcel, arrived)) is not None:
                 parts[parcel.owner] = part
-        ordered = tuple(parts[rank] for rank in range(self.workers))
-        return finished.made(
-            "gathered", parts, lambda: Merged(message.words[:0], self.workers, parts=ordered)
-        )
+        ordered = [parts[rank] for rank in range(self.workers)]
+        return finished.made("gathered", parts, lambda: gathered(ordered))
 
     def push(self, worker: int, server: int, operation: MessageExchange, parcel: Parcel) -> None:
         """Send a chunk from a worker to a server."""
@@ -179,11 +173,18 @@ class ParameterServer(HostCollective):
         size, count = message.words.size, len(self._hosts)
         return message.words[size * server // count : size * (server + 1) // count]
 
-    def _chunks_count(self, message: Message, server: int) -> int:
-        """Chunks of a server's range, also of a worker that contributes nothing."""
+    def _range_words(self, message: Message, server: int) -> int:
+        """Words of a server's range, also of a worker that contributes nothing."""
         size, count = message.size, len(self._hosts)
-        words = size * (server + 1) // count - size * server // count
-        return -(-words // self.chunk_words)
+        return size * (server + 1) // count - size * server // count
+
+    def _chunks_count(self, message: Message, server: int) -> int:
+        """Chunks of a server's range."""
+        return -(-self._range_words(message, server) // self.chunk_words)
+
+    def _chunk_words(self, message: Message, server: int, number: int) -> int:
+        """Words of one of them."""
+        return min(self.chunk_words, self._range_words(message, server) - number * self.chunk_words)
 
     def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
         """The message, and the worker that pulled it."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import simpy
 
 from netfold.homomorphic.codec import Server
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.keyed import mix_plain
-from netfold.homomorphic.merge import HostHop, combine, merge_all
+from netfold.homomorphic.merge import HostHop, combine
 from netfold.homomorphic.message import Merged, Words
 from netfold.sim.collectives.channels import Parcel
 from netfold.sim.collectives.collective import RunContext
@@ -58,24 +59,25 @@ class ServerHost:
         self, operation: MessageExchange, parcel: Parcel, held: Merged | None
     ) -> Generator[simpy.Event, Any, Merged]:
         """A chunk merged into those that arrived before; the first one is only stored."""
-        message, arriving = operation.message, Merged(parcel.words, 1)
+        message, present = operation.message, np.zeros(self._job.workers, np.bool_)
+        present[parcel.owner] = True
+        arriving = Merged(parcel.words, 1, present=present)
         if held is None:
             return arriving
         key = self._key(operation, parcel.number, held.workers)
         yield from self._work(merge_ps(self._context.device, message, held.words, parcel.words))
-        return combine(message.merged_by, held, arriving, key, message.table, in_place=held.workers > 1)
+        is_own = held.workers > 1  # the first worker's words are that worker's
+        return combine(message.merge, held, arriving, key, message.table, is_own, message.lane_bits)
 
     def _send_sum(self, operation: MessageExchange, held: Merged | None, index: int, chunks: int) -> None:
         """Send a merged chunk to all workers; one without words if no worker contributed."""
-        message = operation.message
         if held is None:
-            words = message.words[:0]
-        elif held.workers == 1:  # codes become lanes even if there is nothing to add
-            words = merge_all(message.merge, [held.words], table=message.table)
-        else:
-            words = held.words
-        operation.finished.deduplicated((self.index, index), words)
-        self._send_all(operation, Parcel(self.index, index, chunks, words))
+            nobody = np.zeros(self._job.workers, np.bool_)
+            self._send_all(operation, Parcel(self.index, index, chunks, operation.message.words[:0], nobody))
+            return
+        whole = operation.whole(held, held.words.size)
+        operation.finished.stored((self.index, index), whole)
+        self._send_all(operation, Parcel(self.index, index, chunks, whole.words, whole.present))
 
     def merge_parts(self, operation: MessageExchange) -> Serving:
         """Merge the workers' parts by the codec's function in the order of arrival; send the result."""

@@ -96,4 +96,6 @@ def _start(plan: ServerPlan, context: RunContext) -> Collective:
     return ParameterServer(plan, context)
 
 
-PARAMETER_SERVER = CollectiveSpec(KIND, frozenset(Merge), ParameterServerSection, _resolve, _start)
+PARAMETER_SERVER = CollectiveSpec(
+    KIND, frozenset(Merge), ParameterServerSection, _resolve, _start, carries_absence=True
+)

@@ -31,4 +31,6 @@ def _start(plan: HostPlan, context: RunContext) -> Collective:
 
 
 SCHEDULE = Schedule("ring", _steps)
-RING = CollectiveSpec("ring", MERGEABLE | {Merge.HOST}, RingSection, SCHEDULE.resolve, _start)
+RING = CollectiveSpec(
+    "ring", MERGEABLE | {Merge.HOST}, RingSection, SCHEDULE.resolve, _start, carries_absence=True
+)

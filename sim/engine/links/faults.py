@@ -123,7 +123,8 @@ def step_chain(world: World, index: int, number: int) -> bool:
 def flip_bit(world: World, row: int) -> bool:
     """Invert one bit of a packet's words, in this packet alone; False if it carries none."""
     packet = world.packets[row]
-    if packet.words_count == 0 or packet.kind in (FLOW_DATA, FLOW_ACK):
+    is_header = packet.payload < 0 and packet.words == 0
+    if packet.words_count == 0 or is_header or packet.kind in (FLOW_DATA, FLOW_ACK):
         return False
     detach_words(world, row)
     if world.payload_uses[packet.payload] > 1:

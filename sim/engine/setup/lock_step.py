@@ -1,6 +1,6 @@
 """Check that all workers of a job open equal streams in the same order.
 
-A result is as long as the packet that caused it.
+A result is as long as the packet that caused it says, which of an absent worker is a header alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class StreamLayout(NamedTuple):
     def of(cls, segments: Sequence[Segment], is_scaled: bool) -> StreamLayout:
         """Layout of one worker's stream."""
         has_floats = any(segment.floats is not None for segment in segments)
-        layouts = tuple((one.words.size, one.merge, one.lane_bits) for one in segments)
+        layouts = tuple((one.size, one.merge, one.lane_bits) for one in segments)
         return cls(layouts, is_scaled, has_floats)
 
     def __str__(self) -> str:

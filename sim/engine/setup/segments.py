@@ -14,7 +14,7 @@ from netfold.homomorphic.message import (
     check_lanes,
     words_per_word,
 )
-from netfold.sim.engine.interface import Overflow, Segment
+from netfold.sim.engine.interface import Overflow, Segment, all_bits
 from netfold.sim.engine.setup.allocate import check_words
 from netfold.sim.engine.tables.addresses import address_of
 from netfold.sim.engine.tables.world import SEGMENTS_MAX, World
@@ -38,15 +38,19 @@ def write_segments(
     for index, segment in enumerate(segments):
         _check_lanes(segment, job, is_whole=is_scaled or program.has_server)
         lanes = words_per_word(segment.merge, segment.lane_bits)
-        segment_units = -(-segment.words.size // unit_words)
+        segment_units = -(-segment.size // unit_words)
         check_words(segment.words, np.float32 if is_scaled else None)
-        check_words(segment.result, None, lanes * segment.words.size)
+        check_words(segment.result, None, lanes * segment.size)
         entry = world.segments[row, index]
         entry.words, entry.result = address_of(segment.words), address_of(segment.result)
-        entry.words_count, entry.first_unit = segment.words.size, units
+        entry.words_count, entry.first_unit = segment.size, units
         entry.merge = number_of(segment.merge, segment.lane_bits)
+        entry.workers, entry.is_partial = 0 if segment.is_absent else 1, 0
+        bits = all_bits(int(job.workers_count))
+        entry.all_bits = bits
+        entry.bits = 0 if segment.is_absent else bits & 1 << int(world.streams[row].worker)
         _write_extras(entry, segment, program, segment_units)
-        _write_shared(entry, segment, segment_units * int(job.unit_packets))
+        _write_by_packet(entry, segment, segment_units * int(job.unit_packets))
         units += segment_units
     if units == 0:
         raise ValueError("a stream carries at least one word")
@@ -71,6 +75,10 @@ def _check_lanes(segment: Segment, job: Any, *, is_whole: bool) -> None:
 def _write_extras(entry: Any, segment: Segment, program: ProgramSpec, units: int) -> None:
     """Check and write the fields that only some merges and programs need."""
     entry.table = entry.holders = entry.floats = entry.is_float = 0
+    if segment.is_absent and segment.words.size:
+        raise ValueError(f"an absent worker has no words, found {segment.words.size}")
+    if segment.is_absent and not program.carries_absence:
+        raise ValueError(f"{program.name} cannot carry the header of an absent worker")
     if segment.merge is Merge.TABLE_ADD:
         if segment.table is None:
             raise ValueError("TABLE_ADD needs the table that lifts its codes")
@@ -92,9 +100,13 @@ def _write_extras(entry: Any, segment: Segment, program: ProgramSpec, units: int
         entry.floats, entry.is_float = address_of(segment.floats), address_of(segment.is_float)
 
 
-def _write_shared(entry: Any, segment: Segment, packets: int) -> None:
-    """Check and write the addresses of shared results."""
-    entry.shared = entry.seen = entry.own = 0
+def _write_by_packet(entry: Any, segment: Segment, packets: int) -> None:
+    """Check and write the addresses of what is written by result packet: contributors, shared results."""
+    entry.shared = entry.seen = entry.own = entry.members = 0
+    if segment.members is not None:
+        if segment.members.dtype != np.uint32 or segment.members.shape != (packets, 2):
+            raise ValueError(f"members must be uint32 of shape ({packets}, 2)")
+        entry.members = address_of(segment.members)
     if (segment.shared is None) != (segment.own is None):
         raise ValueError("shared and own go together")
     if segment.shared is None or segment.own is None:

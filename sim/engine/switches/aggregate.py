@@ -24,7 +24,17 @@ from netfold.sim.engine.tables.world import (
 from netfold.switch import arithmetic
 from netfold.switch.program import Machine
 from netfold.switch.programs import switchml, timed, tree
-from netfold.switch.registers import ANSWER, ANSWERED, COMPLETE, DROPPED, EXPIRED, LATE, OVERWRITE, READ
+from netfold.switch.registers import (
+    ANSWER,
+    ANSWERED,
+    COMPLETE,
+    DROPPED,
+    EXPIRED,
+    LATE,
+    MERGE,
+    OVERWRITE,
+    READ,
+)
 
 SWITCHML, TREE, TIMED = int(Machine.SWITCHML), int(Machine.TREE), int(Machine.TIMED)
 
@@ -126,9 +136,15 @@ def record_last_event(world: World, row: int, child: int, verdict: int) -> None:
 
 @inlined
 def take_words(world: World, index: int, row: int, action: int) -> None:
-    """Overwrite a slot with a packet's words, or merge them into it."""
+    """Merge a packet's words into a slot, or overwrite a slot that holds no worker."""
     packet, slot = world.packets[index], world.registers.slots[row]
+    if action == OVERWRITE:
+        slot.workers = 0
+        slot.members = np.uint32(0)
+    if packet.workers == 0:
+        return
     if packet.table != 0:
+        action = OVERWRITE if slot.workers == 0 else MERGE
         call_cold(world.clock[0].rare, world.clock[0].at, LIFT, index, row, action)
     else:
         if packet.payload >= 0:
@@ -138,7 +154,7 @@ def take_words(world: World, index: int, row: int, action: int) -> None:
         values = world.registers.values[row, : words.size]
         point = world.points[packet.point]
         job = world.jobs[point.job]
-        if action == OVERWRITE:
+        if slot.workers == 0:
             copy_words(values, words)
         elif packet.merge == arithmetic.ADD or packet.merge == arithmetic.TABLE_ADD:
             point.overflowed_words += arithmetic.add(values, words, job.overflow)
@@ -149,7 +165,8 @@ def take_words(world: World, index: int, row: int, action: int) -> None:
             if packet.merge == arithmetic.SIGN:
                 threshold, key = sign_draw(world, index, slot.workers)
             arithmetic.merge_otherwise(values, words, packet.merge, threshold, key)
-    slot.workers = packet.workers + (0 if action == OVERWRITE else slot.workers)
+    slot.workers += packet.workers
+    slot.members |= packet.bits
 
 
 @inlined
@@ -222,8 +239,11 @@ def on_parent_result(at: int, index: int) -> None:
         record_last_event(world, row, -1, ANSWERED)
         slot.is_answered = 1
         slot.exponent = packet.exponent
-        words = world.payloads[packet.payload, : packet.words_count]
-        copy_words(world.registers.values[row], words)
+        slot.workers = packet.workers
+        slot.members = packet.bits
+        if packet.payload >= 0:
+            words = world.payloads[packet.payload, : packet.words_count]
+            copy_words(world.registers.values[row], words)
     point.installed += 1
     packet.receiver = ALL_CHILDREN
     replicate(world.clock[0].at, index)

@@ -11,11 +11,15 @@ from netfold.sim.engine.tables.cold_calls import world_at
 from netfold.sim.engine.tables.world import DATA, LOOP, PARENT, RESULT, TO_POINT, World
 from netfold.sim.engine.transports.payload import result_address
 from netfold.sim.engine.transports.stream import packet_key
+from netfold.switch.arithmetic import TABLE_ADD, merge_of
 
 
 @kernel
 def emit(at: int, cause: int, row: int, receiver: int) -> None:
-    """Copy a slot into a result or partial and send it on its way, over the loopback where there is one."""
+    """Copy a slot into a result or partial and send it on its way, over the loopback where there is one.
+
+    If the slot holds no worker, a header goes.
+    """
     world = world_at(at)
     slot = world.registers.slots[row]
     index = copy_header(world, cause)
@@ -23,12 +27,30 @@ def emit(at: int, cause: int, row: int, receiver: int) -> None:
     result.receiver = receiver
     result.exponent = slot.exponent
     result.workers = slot.workers
-    result.bits = slot.bitmap
+    result.bits = slot.members
     widen(world, cause, index)
-    result.payload = take_payload(world)
-    values = world.registers.values[row, : result.words_count]
-    copy_words(world.payloads[result.payload], values)
+    if slot.workers == 0 or world.packets[cause].workers == 0:
+        result.size_bytes = wire_bytes(world, index, slot.workers != 0)
+    if slot.workers != 0:
+        result.payload = take_payload(world)
+        values = world.registers.values[row, : result.words_count]
+        copy_words(world.payloads[result.payload], values)
     leave(world.clock[0].at, index)
+
+
+@inlined
+def wire_bytes(world: World, index: int, has_words: bool) -> int:
+    """Size of a result or partial on the wire, or of its header alone."""
+    packet = world.packets[index]
+    job = world.jobs[world.points[packet.point].job]
+    size_bytes = job.overhead_bytes
+    if packet.part == 0:
+        size_bytes += job.first_bytes
+    if packet.part == job.unit_packets - 1:
+        size_bytes += job.last_bytes
+    if has_words:
+        size_bytes += 4 * job.elements * (job.lanes if merge_of(packet.merge) == TABLE_ADD else 1)
+    return int(size_bytes)
 
 
 @inlined
@@ -104,14 +126,15 @@ def replicate(at: int, index: int) -> None:
 
 @inlined
 def copy_content(world: World, source: int) -> int:
-    """A copy of a result that shares its words."""
+    """A copy of a result or partial that shares its words."""
     copy = copy_header(world, source)
     old, new = world.packets[source], world.packets[copy]
     new.exponent = old.exponent
     new.workers = old.workers
     new.bits = old.bits
     new.payload = old.payload
-    world.payload_uses[old.payload] += 1
+    if old.payload >= 0:
+        world.payload_uses[old.payload] += 1
     return copy
 
 
@@ -126,7 +149,8 @@ def send_to_worker(world: World, index: int, row: int) -> None:
     result.owner = row
     result.target = stream.host
     result.route = stream.route
-    result.words = result_address(world, row, copy)
+    if result.payload >= 0:
+        result.words = result_address(world, row, copy)
     result.transmission = world.windows[row, packet.slot].switch_psn
     world.windows[row, packet.slot].switch_psn += 1
     if world.clock[0].is_keyed:

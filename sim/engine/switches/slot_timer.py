@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from netfold.homomorphic.kernels.compiled import kernel
 from netfold.sim.engine.links.link import take_packet, take_payload
-from netfold.sim.engine.switches.egress import copy_header, leave, widen
+from netfold.sim.engine.switches.egress import copy_header, leave, widen, wire_bytes
 from netfold.sim.engine.tables.addresses import copy_words, zero_words
 from netfold.sim.engine.tables.cold_calls import world_at
 from netfold.sim.engine.tables.heap import push
 from netfold.sim.engine.tables.world import ALL_CHILDREN, SLOT_TIMER
-from netfold.switch.arithmetic import TABLE_ADD, merge_of
 from netfold.switch.registers import OVERWRITE
 
 
@@ -45,6 +44,7 @@ def send_empty_result(at: int, index: int) -> None:
     empty = copy_header(world, index)
     reply = world.packets[empty]
     widen(world, index, empty)
+    reply.size_bytes = wire_bytes(world, empty, True)
     reply.receiver = packet.child
     reply.exponent = 0
     reply.workers = 0
@@ -66,9 +66,6 @@ def on_slot_timer(at: int, row: int) -> None:
     point.timed_out += 1
     index = take_packet(world.clock, world.packets)
     packet = world.packets[index]
-    packet.size_bytes = job.overhead_bytes + 4 * job.elements + job.first_bytes + job.last_bytes
-    if merge_of(slot.merge) == TABLE_ADD:
-        packet.size_bytes += 4 * (job.lanes - 1) * job.elements
     packet.owner = slot.owner
     packet.serial = slot.serial
     packet.unit = slot.unit
@@ -83,8 +80,10 @@ def on_slot_timer(at: int, row: int) -> None:
     packet.receiver = ALL_CHILDREN
     packet.exponent = slot.exponent
     packet.workers = slot.workers
-    packet.bits = slot.bitmap
-    packet.payload = take_payload(world)
-    words = world.registers.values[row, : packet.words_count]
-    copy_words(world.payloads[packet.payload], words)
+    packet.bits = slot.members
+    packet.size_bytes = wire_bytes(world, index, slot.workers != 0)
+    if slot.workers != 0:
+        packet.payload = take_payload(world)
+        words = world.registers.values[row, : packet.words_count]
+        copy_words(world.payloads[packet.payload], words)
     leave(world.clock[0].at, index)

@@ -123,13 +123,13 @@ PACKET = np.dtype(
         ("version", "i4"),  # slots with timers: turn
         ("receiver", "i4"),  # results: child, or one of the constants above
         ("point", "i4"),  # where it is added up, or leaves from
-        ("bits", "u4"),  # workers it holds, as a bitmap: slots with timers, ATP
+        ("bits", "u4"),  # workers it holds, as a bitmap: none in jobs of more than `MEMBERS_MAX`
         ("copy", "u4"),  # which copy of a packet it is or follows from; 0: of none
         ("merge", "i1"),  # number of merge and lanes (`arithmetic.number_of`), like those of other rows
         ("exponent", "i1"),
         ("child", "i1"),  # of the point, that sent it
         ("is_marked", "i1"),  # ECN
-        ("workers", "i2"),  # how many it holds
+        ("workers", "i2"),  # how many it holds; 0: it is a header, or the result of an expired unit
         ("flags", "i2"),  # ATP
     ],
     align=True,
@@ -268,8 +268,13 @@ SEGMENT = np.dtype(
         ("holders", "i8"),
         ("floats", "i8"),
         ("is_float", "i8"),
+        ("members", "i8"),
         ("first_unit", "i4"),  # counted without the lead
         ("merge", "i4"),
+        ("workers", "i4"),  # 0: its worker is absent
+        ("bits", "u4"),  # its worker's, of `packet.bits`
+        ("all_bits", "u4"),  # all workers', of `packet.bits`
+        ("is_partial", "i4"),  # some result packet lacks a worker: `members` is written for each from then on
     ],
     align=True,
 )

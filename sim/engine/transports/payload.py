@@ -7,14 +7,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.kernels.compiled import inlined
+from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.homomorphic.numbers.exponents import quantize_block
 from netfold.sim.engine.links.link import detach_words, take_payload
 from netfold.sim.engine.tables.addresses import bits_at, bytes_at, copy_words, floats_at, prefetch, words_at
+from netfold.sim.engine.tables.cold_calls import world_at
 from netfold.sim.engine.tables.world import World
+from netfold.switch.arithmetic import MAX
 from netfold.switch.program import Machine
 
 TIMED = int(Machine.TIMED)
+INT32_MIN = np.int32(-(2**31))
 
 
 @inlined
@@ -28,18 +31,28 @@ def segment_of(world: World, row: int, unit: int) -> int:
 
 @inlined
 def fill_words(world: World, row: int, index: int) -> None:
-    """Let a packet point to its words; words of a scaled stream are quantised into a payload."""
+    """Let a packet point to its words; words of a scaled stream are quantised into a payload.
+
+    A packet of an absent worker has none, and the number of words that its result has.
+    """
     stream, packet = world.streams[row], world.packets[index]
     unit = packet.unit - stream.lead
+    job = world.jobs[stream.job]
+    segment = world.segments[row, segment_of(world, row, max(unit, 0))]
+    packet.workers = segment.workers
+    packet.bits = segment.bits
+    if segment.workers == 0:
+        packet.size_bytes -= 4 * job.elements
     if unit < 0:
         packet.merge = 0
         return
-    job = world.jobs[stream.job]
-    segment = world.segments[row, segment_of(world, row, unit)]
     packet.merge = segment.merge
-    packet.table = segment.table
     start = ((unit - segment.first_unit) * job.unit_packets + packet.part) * job.elements
     count = min(job.elements, segment.words_count - start)
+    if segment.workers == 0:
+        packet.words_count = max(0, count) * (job.lanes if segment.table != 0 else 1)
+        return
+    packet.table = segment.table
     if count <= 0:
         return
     packet.words_count = count
@@ -90,9 +103,36 @@ def store_result(world: World, row: int, index: int) -> None:
         packet.words = result_address(world, row, index)
     if packet.words == 0:
         return
+    if packet.payload < 0:
+        fill_unchanged(world.clock[0].at, index)
     segment = world.segments[row, segment_of(world, row, packet.unit - stream.lead)]
     place = (packet.unit - stream.lead - segment.first_unit) * job.unit_packets + packet.part
+    is_whole = packet.workers == job.workers_count and packet.bits == segment.all_bits
+    if not is_whole or segment.is_partial != 0:
+        write_members(segment, place, packet.workers, packet.bits)
     write_result(world, segment, place, packet.words, index)
+
+
+@inlined
+def write_members(segment: Any, place: int, workers: int, bits: int) -> None:
+    """Write who contributed to a result packet; from the first that some worker is missing from, to each."""
+    if segment.members != 0:
+        segment.is_partial = 1
+        members = bits_at(segment.members + 8 * place, 2)
+        members[0] = workers
+        members[1] = bits
+
+
+@kernel
+def fill_unchanged(at: int, index: int) -> None:
+    """Give a result that nobody has contributed to the words that change no others in its merge."""
+    world = world_at(at)
+    packet = world.packets[index]
+    packet.payload = take_payload(world)
+    words = world.payloads[packet.payload, : packet.words_count]
+    word = INT32_MIN if packet.merge == MAX else np.int32(0)
+    for i in range(words.size):
+        words[i] = word
 
 
 @inlined

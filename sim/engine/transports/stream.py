@@ -90,7 +90,6 @@ def send_unit(world: World, row: int, slot: int, timeout_ps: int) -> None:
         packet.target = world.points[stream.point].switch
         packet.point = stream.point
         packet.child = stream.child
-        packet.workers = 1
         packet.route = stream.route
         packet.owner = row
         packet.serial = stream.serial

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import simpy
 
-from netfold.homomorphic.codec import Decoded, Encoder, advance, require_declared_lanes
+from netfold.homomorphic.codec import Decoded, Encoder, advance, require_declared
 from netfold.homomorphic.message import Gradient, Merged, Message, Work
 from netfold.homomorphic.round import Round
 from netfold.homomorphic.stage import stage
@@ -115,7 +115,7 @@ class Rounds:
                 self._wire.end_round(worker, log)
                 self._activities.land(worker, bucket, self._now_ps)
                 return
-            require_declared_lanes(parts.codec, worker, messages)
+            require_declared(parts.codec, worker, messages)
             if len(log.operations) == place.operation:
                 log.operations.append(Operation(number=self._operations_count))
                 self._operations_count += 1

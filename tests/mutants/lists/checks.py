@@ -444,4 +444,38 @@ MUTANTS: list[Mutant] = [
             ),
         ],
     ),
+    *faults(
+        "sim/checks/rounds/members.py",
+        ["tests/sim/checks/test_members.py"],
+        [
+            (
+                "claims are not held to the words sent",
+                "claim := _wrong_claim(result.merged, has_words)",
+                'claim := ""',
+            ),
+            (
+                "parts that disagree are right",
+                "    if merged.is_mixed:\n",
+                "    if False:\n",
+            ),
+            ("absent workers may be holders", "if (right & ~has_words).any():", "if False:"),
+            ("only the count is held to be right", "if np.array_equal(merged.present, right):", "if True:"),
+            (
+                "nobody need be named",
+                "right.all() or right.size > MEMBERS_MAX",
+                "True",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/checks/rounds/integers.py",
+        ["tests/sim/checks/test_members.py"],
+        [
+            (
+                "the maximum of nobody is 0",
+                "_WORD_MIN if first.merge is Merge.MAX and not self._present else 0",
+                "0",
+            ),
+        ],
+    ),
 ]

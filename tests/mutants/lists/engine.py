@@ -437,4 +437,59 @@ MUTANTS: list[Mutant] = [
             ),
         ],
     ),
+    *faults(
+        "sim/engine/switches/aggregate.py",
+        ["tests/sim/engine/test_absence.py"],
+        [
+            (
+                "a slot keeps its workers when it starts anew",
+                "        slot.workers = 0\n        slot.members = np.uint32(0)\n",
+                "        slot.members = np.uint32(0)\n",
+            ),
+            (
+                "words merge into the old words of a slot that holds nobody",
+                "        if slot.workers == 0:\n            copy_words(values, words)",
+                "        if action == OVERWRITE:\n            copy_words(values, words)",
+            ),
+            (
+                "codes merge into the old lanes of a slot that holds nobody",
+                "action = OVERWRITE if slot.workers == 0 else MERGE",
+                "action = action",
+            ),
+            ("who contributes is not kept", "slot.members |= packet.bits", "slot.members |= np.uint32(0)"),
+        ],
+    ),
+    *faults(
+        "sim/engine/switches/egress.py",
+        ["tests/sim/engine/test_absence.py"],
+        [
+            (
+                "the result of nobody weighs as one with words",
+                "wire_bytes(world, index, slot.workers != 0)",
+                "wire_bytes(world, index, True)",
+            ),
+            (
+                "a result weighs as the header that caused it",
+                "if slot.workers == 0 or world.packets[cause].workers == 0:",
+                "if slot.workers == 0:",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/engine/transports/payload.py",
+        ["tests/sim/engine/test_absence.py"],
+        [
+            (
+                "an absent worker's packets weigh as others",
+                "packet.size_bytes -= 4 * job.elements",
+                "packet.size_bytes -= 0",
+            ),
+            (
+                "the maximum of nobody is 0",
+                "INT32_MIN if packet.merge == MAX else np.int32(0)",
+                "np.int32(0)",
+            ),
+            ("results do not say how many they hold", "members[0] = workers", "members[0] = 0"),
+        ],
+    ),
 ]

@@ -505,4 +505,25 @@ HARMLESS: list[Harmless] = [
         "With top + sum_bits = 128, n <= 2**sum_bits values of at most 2**top · (1 - 2**-24) add up to at most "
         "2**128 · (1 - 2**-24), the largest float32: no sum is infinite, so not counting them changes nothing.",
     ),
+    *faults(
+        "homomorphic/merge.py",
+        ["tests/homomorphic/test_absence.py"],
+        [
+            (
+                "an aggregate of nobody is merged",
+                "    if arriving.workers:\n        words = _operand",
+                "    if True:\n        words = _operand",
+            ),
+            (
+                "contributors are those of one side",
+                "accumulated.present | arriving.present",
+                "accumulated.present",
+            ),
+        ],
+    ),
+    *faults(
+        "homomorphic/stage.py",
+        ["tests/homomorphic/test_absence.py"],
+        [("exponents that nobody announced are 0", "    if merged.workers == 0:\n", "    if False:\n")],
+    ),
 ]

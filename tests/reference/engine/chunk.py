@@ -38,9 +38,20 @@ class Chunk(NamedTuple):
     exponent: int = NO_EXPONENT
     psn: int = -1  # between workers and switch
     workers: int = 1  # whose words these are
-    holders: int = 0  # TIMED: bitmap of the workers in a result
+    members: int = 0  # bitmap of these workers, in jobs of few enough
     table: Sequence[int] | None = None  # of words that are still codes
     lane_bits: int = 32  # of sums
+    absent_words: int = 0  # without workers: words of the result that it becomes part of
+
+    @property
+    def length(self) -> int:
+        """Words of a result that it becomes part of, codes lifted."""
+        return len(self.lifted().words) if self.workers else self.absent_words
+
+    @property
+    def is_header(self) -> bool:
+        """Whether it travels without words, because nobody has contributed any."""
+        return not self.workers and not self.words
 
     @property
     def version(self) -> int:
@@ -75,9 +86,10 @@ class JobNumber:
         return chunk.window_slot * self.job.unit_packets + chunk.cause.part
 
     def size_bytes(self, chunk: Chunk) -> int:
-        """Wire size of a chunk: always that of a full one, however few words it carries."""
+        """Wire size of a chunk: that of a full one, however few words it carries, or of a header alone."""
         is_wide = chunk.merge is Merge.TABLE_ADD and chunk.table is None
-        elements = self.job.frame.elements * (words_per_word(chunk.merge, chunk.lane_bits) if is_wide else 1)
+        width = words_per_word(chunk.merge, chunk.lane_bits) if is_wide else 1
+        elements = self.job.frame.elements * width * (not chunk.is_header)
         part = chunk.cause.part
         return self.job.frame.wire_bytes(elements, first=part == 0, last=part == self.job.unit_packets - 1)
 

@@ -42,7 +42,20 @@ def operand_of(fabric: Fabric, job: JobNumber, party: int, chunk: Chunk) -> Oper
     """What a packet, already lifted, brings to a register; `party` is 65536 · point + child."""
     cause = chunk.cause
     key = fabric.key(KEY_SIGN, job.number, party, cause.stream, cause.unit, cause.part)
-    return Operand(chunk.words, chunk.merge, chunk.exponent, chunk.workers, key, chunk.lane_bits)
+    return Operand(
+        chunk.words, chunk.merge, chunk.exponent, chunk.workers, key, chunk.lane_bits, chunk.members
+    )
+
+
+def held_by(register: Register, chunk: Chunk) -> Chunk:
+    """What a register holds, as the result or partial that a packet causes; a header if nobody is in it."""
+    return chunk._replace(
+        words=register.read(chunk.length) if register.workers else [],
+        exponent=register.exponent,
+        workers=register.workers,
+        members=register.members,
+        absent_words=chunk.length,
+    )
 
 
 class State(Protocol):
@@ -56,7 +69,7 @@ class State(Protocol):
     def register(self, slot: int, version: int) -> Register:
         """What a slot holds."""
 
-    def keep(self, slot: int, version: int, words: Sequence[int], exponent: int) -> bool:
+    def keep(self, slot: int, version: int, result: Operand) -> bool:
         """Take in a result of the parent: whether it is news."""
 
     def is_answered(self, slot: int, version: int) -> bool:
@@ -94,10 +107,7 @@ class Point:
         slot, version = self.job.slot(chunk), chunk.version
         operand = operand_of(self.fabric, self.job, 65536 * self.site.number + child, chunk)
         verdict = self.state.packet(child, slot, version, operand)
-        register = self.state.register(slot, version)
-        outgoing = chunk._replace(
-            words=register.read(len(chunk.words)), exponent=register.exponent, workers=register.workers
-        )
+        outgoing = held_by(self.state.register(slot, version), chunk)
         if verdict is Verdict.COMPLETE:
             self._complete(outgoing)
         elif verdict is Verdict.ANSWER:
@@ -107,7 +117,8 @@ class Point:
 
     def receive_result(self, result: Chunk) -> None:
         """Process a result of the parent: all children get it, and SWITCHML keeps it to answer from."""
-        if not self.state.keep(self.job.slot(result), result.version, result.words, result.exponent):
+        operand = operand_of(self.fabric, self.job, 0, result)
+        if not self.state.keep(self.job.slot(result), result.version, operand):
             self.counters["stale_results"] += 1
             return
         self.counters["installed"] += 1

@@ -14,7 +14,12 @@ from netfold.homomorphic.message import Merge
 from netfold.sim.engine.interface import Scaled, Segment
 from tests.reference.codecs.quantise import quantise
 from tests.reference.engine.chunk import Chunk, JobNumber
-from tests.reference.switch.merging import NO_EXPONENT, words_per_word
+from tests.reference.switch.merging import NO_EXPONENT, unchanged_by, words_per_word
+
+
+def width_of(segment: Segment) -> int:
+    """Result words per word sent."""
+    return words_per_word(segment.merge, segment.lane_bits)
 
 
 @dataclass
@@ -26,7 +31,7 @@ class Place:
 
     def part(self, part: int, elements: int) -> slice:
         """The words of one packet of the unit, maybe none."""
-        size = self.segment.words.size
+        size = self.segment.size
         start = self.start + part * elements
         return slice(min(start, size), min(start + elements, size))
 
@@ -40,10 +45,9 @@ class Stream:
         self.job = job
         self.scaled = scaled
         places = [
-            Place(segment, start)
-            for segment in segments
-            for start in range(0, segment.words.size, unit_elements)
+            Place(segment, start) for segment in segments for start in range(0, segment.size, unit_elements)
         ]
+        self.segments = segments
         # A scaled stream sends the exponents of its first blocks ahead of any words.
         self.lead = min(numbered.window, len(places)) if scaled else 0
         self.places: list[Place | None] = [None] * self.lead + list(places)
@@ -67,15 +71,28 @@ class Stream:
     def table(self, unit: int) -> list[int] | None:
         """What lifts a unit's words, if they are codes."""
         place = self.places[unit]
-        if place is None or place.segment.merge is not Merge.TABLE_ADD:
+        if place is None or place.segment.merge is not Merge.TABLE_ADD or place.segment.is_absent:
             return None
         assert place.segment.table is not None, "TABLE_ADD needs a table"
         return list(map(int, place.segment.table))
 
+    def is_absent(self, unit: int) -> bool:
+        """Whether this worker contributes nothing to a unit; a scaled stream has one segment."""
+        place = self.places[unit]
+        return (place.segment if place else self.segments[0]).is_absent
+
+    def absent_words(self, unit: int, part: int) -> int:
+        """Words that a packet's result has, where this worker contributes none."""
+        place = self.places[unit]
+        if place is None or not place.segment.is_absent:
+            return 0
+        words = place.part(part, self.job.frame.elements)
+        return (words.stop - words.start) * width_of(place.segment)
+
     def words(self, unit: int, part: int) -> list[int]:
         """The words of one packet as int32 values."""
         place = self.places[unit]
-        if place is None:
+        if place is None or place.segment.is_absent:
             return []
         elements = self.job.frame.elements
         if self.scaled is None:
@@ -98,9 +115,13 @@ class Stream:
         place = self.places[unit]
         if place is not None:
             target = place.part(part, self.job.frame.elements)
-            lanes = words_per_word(place.segment.merge, place.segment.lane_bits)
-            place.segment.result.view(np.int32)[lanes * target.start : lanes * target.stop] = result.words
-            if place.segment.holders is not None:
-                place.segment.holders[place.start // self.job.frame.elements] = result.holders
+            segment, lanes = place.segment, width_of(place.segment)
+            words = unchanged_by(segment.merge) if result.is_header else result.words
+            segment.result.view(np.int32)[lanes * target.start : lanes * target.stop] = words
+            packet = place.start // self.job.frame.elements + part
+            if segment.holders is not None:
+                segment.holders[packet] = result.members
+            if segment.members is not None and target.start < target.stop:
+                segment.members[packet] = result.workers, result.members
         if self.scaled is not None and part == self.job.unit_packets - 1 and unit < self.scaled.agreed.size:
             self.scaled.agreed[unit] = result.exponent

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from netfold.sim.engine.interface import MEMBERS_MAX
 from netfold.switch.programs.tree import TREE
 from tests.reference.engine.chunk import Cause, Chunk, JobNumber, Way, packet_of
 from tests.reference.engine.fabric import STREAM_TIMER, Fabric, Timer
@@ -125,6 +126,7 @@ class Worker:
     def _send(self, stream: Stream, slot: int, outstanding: Outstanding) -> None:
         """Put all packets of a unit on the way to the switch."""
         unit, attempt = outstanding.unit, outstanding.attempt
+        is_absent = stream.is_absent(unit)
         for part in range(self.job.unit_packets):
             cause = Cause(self.rank, self.stream_number, unit, part, attempt)
             chunk = Chunk(
@@ -135,8 +137,11 @@ class Worker:
                 words=stream.words(unit, part),
                 exponent=stream.exponent(unit, part),
                 psn=self.next_psn[slot],
+                workers=0 if is_absent else 1,
+                members=0 if is_absent or len(self.job.hosts) > MEMBERS_MAX else 1 << self.rank,
                 table=stream.table(unit),
                 lane_bits=stream.lane_bits(unit),
+                absent_words=stream.absent_words(unit, part),
             )
             self.next_psn[slot] += 1
             self.counters["retransmitted_packets"] += attempt > 0

@@ -24,7 +24,10 @@ CODES_PER_WORD, CODE_BITS = 8, 4
 
 
 class Operand(NamedTuple):
-    """What a packet brings to a register; `words` are int32 values, codes lifted already."""
+    """What a packet brings to a register; `words` are int32 values, codes lifted already.
+
+    Without workers it brings no words: those that it stands for contribute nothing.
+    """
 
     words: Sequence[int]
     merge: Merge
@@ -32,6 +35,7 @@ class Operand(NamedTuple):
     workers: int = 1  # whose words these are
     key: int = 0  # of SIGN's random bits
     lane_bits: int = 32  # of sums
+    members: int = 0  # bitmap of these workers
 
 
 @dataclass
@@ -40,16 +44,25 @@ class Register:
 
     values: list[int] = field(default_factory=list)  # grows to the most words ever written
     exponent: int = NO_EXPONENT
-    workers: int = 0
+    workers: int = 0  # none: the words are old ones, and nobody reads them
+    members: int = 0
 
     def overwrite(self, operand: Operand) -> None:
         """Take the operand as it is; words beyond its own stay."""
-        self.values[: len(operand.words)] = operand.words
+        if operand.workers:
+            self.values[: len(operand.words)] = operand.words
         self.exponent = operand.exponent
         self.workers = operand.workers
+        self.members = operand.members
 
     def merge(self, operand: Operand, overflow: Overflow) -> int:
         """Merge the operand in, and return how many lanes overflowed."""
+        if self.workers == 0 or operand.workers == 0:
+            exponent = max(self.exponent, operand.exponent)
+            if operand.workers:
+                self.overwrite(operand)
+            self.exponent = exponent
+            return 0
         count = len(operand.words)
         old = self.read(count)
         overflowed = 0
@@ -67,11 +80,17 @@ class Register:
         self.values[:count] = merged
         self.exponent = max(self.exponent, operand.exponent)
         self.workers += operand.workers
+        self.members |= operand.members
         return overflowed
 
     def read(self, count: int) -> list[int]:
         """The first words, 0 where none was ever written."""
         return self.values[:count] + [0] * (count - len(self.values))
+
+
+def unchanged_by(merge: Merge) -> int:
+    """The word of a result that nobody has contributed to: it changes no other in this merge."""
+    return INT32_MIN if merge is Merge.MAX else 0
 
 
 def as_int32(integer: int) -> int:

@@ -7,6 +7,7 @@ each with its own condition, and can disagree after a fault; so they can here.
 What one packet of worker w does to its slot, version v (bm: bitmap, c: counter, n: workers):
 
     always                          bm[v] gains w, bm[1 - v] loses w: that readies the other version
+    the packet has no words         it counts as any, and merging it changes no value
     bm[v] was empty                 values and exponent are overwritten, the slot is not answered
     bm[v] had others, not w         values are merged, exponent is the larger
     bm[v] had w (a duplicate)       values, exponent and counter are only read
@@ -24,7 +25,6 @@ the workers of a point are its children.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -92,13 +92,11 @@ class SwitchmlReference:
         """Whether a slot holds a result of the parent."""
         return self.slots[slot].answered[version]
 
-    def keep(self, slot: int, version: int, words: Sequence[int], exponent: int) -> bool:
+    def keep(self, slot: int, version: int, result: Operand) -> bool:
         """Take in a result of the parent: whether it is news."""
         if self.is_answered(slot, version):
             return False
-        register = self.register(slot, version)
-        register.values[: len(words)] = words
-        register.exponent = exponent
+        self.register(slot, version).overwrite(result)
         self.slots[slot].answered[version] = True
         return True
 

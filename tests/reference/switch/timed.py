@@ -13,6 +13,8 @@ What one packet of worker w does to its row (bm: bitmap, n: workers; a row is sl
     the row's  emitted  not w   as it was                                     LATE
     older      any      any     as it was                                     EXPIRED
 
+A packet without words counts as any: its worker is in bm, and not among those whose words the row holds.
+
 COMPLETE, and the row's timer, make it emitted and send its words to all workers; ANSWER and LATE send them to
 w alone, EXPIRED sends w nothing but zeros.
 """
@@ -29,7 +31,7 @@ from tests.reference.engine.chunk import Chunk, JobNumber
 from tests.reference.engine.egress import KEY_RESULT, Egress, Site
 from tests.reference.engine.fabric import SLOT_TIMER, Fabric, Timer
 from tests.reference.engine.link import Label
-from tests.reference.engine.point import operand_of
+from tests.reference.engine.point import held_by, operand_of
 from tests.reference.engine.stream import Stream
 from tests.reference.engine.worker import Home, Outstanding, Worker
 from tests.reference.switch.merging import Operand, Register
@@ -130,7 +132,7 @@ class TimedSwitch:
             self.fabric.disarm(self.timers[slot, chunk.turn % 2])
             self.egress.pass_again(self._outgoing(slot, chunk), partial(self._replicate, KEY_RESULT))
         elif verdict is Verdict.EXPIRED:
-            self._answer(child, chunk._replace(words=[0] * len(chunk.words), holders=0))
+            self._answer(child, chunk._replace(words=[0] * chunk.length, workers=0, members=0))
         elif verdict in (Verdict.ANSWER, Verdict.LATE):
             self._answer(child, self._outgoing(slot, chunk))
 
@@ -153,9 +155,7 @@ class TimedSwitch:
 
     def _outgoing(self, slot: int, chunk: Chunk) -> Chunk:
         """A result with the words there are, caused by a packet."""
-        row = self.state.row(slot, chunk.turn)
-        words = row.register.read(len(chunk.words))
-        return chunk._replace(words=words, workers=row.register.workers, holders=row.bitmap)
+        return held_by(self.state.row(slot, chunk.turn).register, chunk)
 
     def _answer(self, child: int, result: Chunk) -> None:
         """Send a result to one worker."""

@@ -14,7 +14,6 @@ What one packet of child c does to its slot (bm: bitmap, n: children):
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from netfold.sim.engine.interface import Overflow
@@ -62,7 +61,7 @@ class TreeReference:
         """No result of the parent is kept."""
         return False
 
-    def keep(self, slot: int, version: int, words: Sequence[int], exponent: int) -> bool:
+    def keep(self, slot: int, version: int, result: Operand) -> bool:
         """A result of the parent is always news."""
         return True
 

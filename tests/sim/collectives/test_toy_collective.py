@@ -60,19 +60,20 @@ class GatherRun(HostCollective):
 
     def carry(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, Merged]:
         """Worker r sends in step r and receives in step n + r."""
-        own, others = operation.message.words, range(1, self.workers)
+        message, others = operation.message, range(1, self.workers)
+        own = operation.own(worker, self.workers, message.words)
         if worker:
             self.send(worker, 0, operation, worker, own)
             total = yield from self.receive(worker, operation, self.workers + worker)
         else:
-            merged = Merged(own, 1)
+            total = own
             for sender in others:
-                arriving = Merged((yield from self.receive(0, operation, sender)), 1)
-                merged = yield from self.merge(0, operation, sender, arriving, merged)
+                arriving = yield from self.receive(0, operation, sender)
+                total = yield from self.merge(0, operation, sender, arriving, total)
             for receiver in others:
-                self.send(0, receiver, operation, self.workers + receiver, merged.words)
-            total = merged.words
-        return Merged(operation.finished.joined([operation.finished.deduplicated(0, total)]), self.workers)
+                self.send(0, receiver, operation, self.workers + receiver, total)
+        total = operation.whole(total, message.size)
+        return operation.finished.joined({0: operation.finished.stored(0, total)})
 
     def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
         """At worker 0."""

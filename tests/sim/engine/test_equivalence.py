@@ -118,6 +118,7 @@ def assert_same_words(ours: Play, theirs: Play) -> None:
         for mine, other in zip(stream.segments, twin.segments, strict=True):
             assert same_words(mine.result, other.result)
             assert mine.holders is None or np.array_equal(mine.holders, other.holders)
+            assert mine.members is None or np.array_equal(mine.members, other.members)
             assert mine.is_float is None or np.array_equal(mine.is_float, other.is_float)
         assert stream.scaled is None or np.array_equal(stream.scaled.agreed, twin.scaled.agreed)
 

@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from netfold.homomorphic.kernels.keyed import mix_plain
+from netfold.homomorphic.message import Merge
 from netfold.switch.program import Machine
 from netfold.switch.registers import ANSWER, COMPLETE
+from tests.reference.switch.merging import NO_EXPONENT, Operand
 from tests.reference.switch.switchml import Slot
 from tests.switch.pipeline import ELEMENTS, SLOTS, Packet, Pipeline
 from tests.switch.programs.lockstep import CHILD_DRAWS, INT32, SLOT_INDICES, TURNS, LockStep
@@ -30,11 +32,17 @@ class SwitchmlLockStep(LockStep):
 
     program = Machine.SWITCHML
 
-    @rule(slot=SLOT_INDICES, turn=TURNS, words=st.lists(INT32, max_size=ELEMENTS), exponent=EXPONENTS)
-    def keep(self, slot: int, turn: int, words: list[int], exponent: int) -> None:
+    @rule(
+        slot=SLOT_INDICES,
+        turn=TURNS,
+        words=st.lists(INT32, max_size=ELEMENTS),
+        exponent=EXPONENTS,
+        workers=st.integers(0, 9),
+    )
+    def keep(self, slot: int, turn: int, words: list[int], exponent: int, workers: int) -> None:
         """A result comes down from the parent."""
-        is_news = self.reference.keep(slot, turn, words, exponent)
-        assert is_news == self.pipeline.keep(slot, turn, words, exponent)
+        result = Operand(words, Merge.ADD, exponent, workers, members=2**workers - 1)
+        assert self.reference.keep(slot, turn, result) == self.pipeline.keep(slot, turn, result)
 
     @rule(slot=SLOT_INDICES)
     def clear(self, slot: int) -> None:
@@ -63,9 +71,9 @@ class SwitchmlLockStep(LockStep):
             assert reference.answered == rows.is_answered.tolist()
             for turn, register in enumerate(reference.registers):
                 assert register.read(ELEMENTS) == self.pipeline.words(slot, turn)
-                assert register.workers == rows[turn].workers
+                assert (register.workers, register.members) == (rows[turn].workers, rows[turn].members)
                 # Before a first packet an exponent says nothing.
-                assert register.workers == 0 or register.exponent == rows[turn].exponent
+                assert register.exponent in (NO_EXPONENT, rows[turn].exponent)
 
 
 class Result(NamedTuple):

@@ -58,7 +58,8 @@ class TimedLockStep(LockStep):
                 reference = self.reference.row(slot, turn)
                 assert (reference.turn, reference.bitmap) == (row.turn, row.bitmap)
                 assert reference.is_emitted == bool(row.is_emitted)
-                assert reference.register.workers == row.workers
+                held = reference.register
+                assert (held.workers, held.members) == (row.workers, row.members)
                 assert reference.register.read(ELEMENTS) == self.pipeline.words(slot, turn)
 
 

@@ -10,7 +10,7 @@ from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.message import words_per_word
-from netfold.sim.collectives.codec_fit import check_workers, fitted
+from netfold.sim.collectives.codec_fit import check_absence, check_workers, fitted
 from netfold.sim.collectives.in_network.carrier import window_carrier
 from netfold.sim.collectives.in_network.placement.candidates import Candidate, Candidates, none_fits
 from netfold.sim.collectives.in_network.placement.comparison import is_ring_faster, slower_than_ring
@@ -24,7 +24,7 @@ from netfold.sim.engine.interface import Branch, Job, Overflow, Server
 from netfold.sim.errors import ScenarioError
 from netfold.sim.keys.location import Location
 from netfold.sim.plan.collective import Passes
-from netfold.sim.plan.frames import custom_header_bytes, frame_of
+from netfold.sim.plan.frames import custom_header_bytes, frame_of, with_members
 from netfold.sim.plan.idle_network import (
     Pace,
     Window,
@@ -144,6 +144,7 @@ class InNetworkResolver:
             stream_bps,
             custom_header_bytes(section.frame),
             self.codec.lane_bits,
+            self.codec.may_be_absent,
         )
         allocation = self.switches.reserve(request, tree)
         job = dataclasses.replace(
@@ -163,6 +164,7 @@ class InNetworkResolver:
                 f"which program {program.name} may deliver",
                 "use codec fixed_point with a factor, for example {kind: fixed_point, factor: 1e6}",
             )
+        check_absence(self.location, codec, f"program {program.name}", program.carries_absence)
         able = codec.merges if program.merges is None else program.merges
         if refused := sorted(merge.value for merge in codec.merges - able):
             raise self.location.job_error(
@@ -194,7 +196,9 @@ class InNetworkResolver:
             slot_base=slot_base,
             slots_count=section.slots,
             unit_packets=section.message_packets,
-            frame=frame_of(section.frame),
+            frame=with_members(frame_of(section.frame))
+            if self.codec.may_be_absent
+            else frame_of(section.frame),
             timeout_ps=0,
             first_timeout_ps=0,
             timeout_max_ps=section.timeout_max,

@@ -48,6 +48,7 @@ class Request:
     stream_bps: int  # of every worker's packets, limited by the job's busiest link
     header_bytes: int | None = None  # of a custom frame
     lane_bits: int = WORD_BITS  # of sums
+    may_be_absent: bool = False  # workers, from messages that merge
 
     @property
     def lanes(self) -> Lanes:
@@ -127,7 +128,13 @@ class Switches:
 
     def _job_on(self, request: Request, node: int, children: int, slots_end: int) -> _JobOnSwitch:
         kind = self.profile_of(node)
-        demand = Demand(workers=children, slots=1, words=request.words, **request.lanes._asdict())
+        demand = Demand(
+            workers=children,
+            slots=1,
+            words=request.words,
+            may_be_absent=request.may_be_absent,
+            **request.lanes._asdict(),
+        )
         program = declare_on(kind, request.section.program, demand)
         streams = loopback_streams(kind, program) if kind.kind == PIPELINE else 0
         return _JobOnSwitch(request, children, slots_end, streams)
@@ -144,6 +151,7 @@ class Switches:
             words=job.request.words,
             rate_bps=self._loopback_rates(kind, [job])[0],
             header_bytes=job.request.header_bytes,
+            may_be_absent=any(one.request.may_be_absent for one in [job, *others]),
             **job.request.lanes._asdict(),
         )
         found = fit(kind, section.program, alone, any_words=False)

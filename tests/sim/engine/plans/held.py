@@ -58,7 +58,7 @@ def assert_same_turns(ours: Engine, twin: TimedJob, slot: int, row: int) -> None
 def assert_same_register(ours: Engine, row: int, held: Register, *, has_exponents: bool = True) -> None:
     """Words, how many workers are in them, and their exponent if there ever were words."""
     mine = ours.world.registers.slots[row]
-    assert mine.workers == held.workers
+    assert (mine.workers, mine.members) == (held.workers, held.members)
     if has_exponents and held.workers:
         assert mine.exponent == held.exponent
     words = ours.world.registers.values[row]

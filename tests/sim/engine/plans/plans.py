@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -57,10 +57,21 @@ class Words(NamedTuple):
     """One segment of all workers."""
 
     merge: Merge
-    by_worker: list[NDArray[Any]]
+    by_worker: list[NDArray[Any]]  # empty: the worker is absent
     table: NDArray[np.int32] | None = None
     has_floats: bool = False  # to be sent where a sum overflows
     lane_bits: int = 32  # of sums
+    absent_words: int = 0  # words of the others, where some are absent
+
+    @property
+    def size(self) -> int:
+        """Words of a worker, or those that it would have."""
+        return self.absent_words or self.by_worker[0].size
+
+    def without(self, absent: Collection[int]) -> Words:
+        """The same, but that some workers have nothing to contribute."""
+        words = [own[:0] if worker in absent else own for worker, own in enumerate(self.by_worker)]
+        return self._replace(by_worker=words, absent_words=self.size)
 
 
 @dataclass(frozen=True)
@@ -201,6 +212,15 @@ def uneven_floats(random: np.random.Generator, size: int) -> NDArray[np.float32]
 
 
 @st.composite
+def some_absent(draw: st.DrawFn, words: Words) -> Words:
+    """Now and then, some workers or all have nothing to contribute."""
+    workers = range(len(words.by_worker))
+    if draw(st.integers(0, 2)):
+        return words
+    return words.without(draw(st.just(set(workers)) | st.sets(st.sampled_from(workers), min_size=1)))
+
+
+@st.composite
 def exchanges(draw: st.DrawFn, workers: int, wanted: Wanted) -> Exchange:
     """One to three segments of any merge, with lanes of some width, or one of floats with block exponents."""
     random = np.random.default_rng(draw(SEEDS))
@@ -208,7 +228,7 @@ def exchanges(draw: st.DrawFn, workers: int, wanted: Wanted) -> Exchange:
     if wanted.may_scale and (wanted.must_scale or draw(st.integers(0, 2)) == 0):
         size = draw(st.integers(1, 60))
         floats = [uneven_floats(random, size) for _ in range(workers)]
-        return Exchange([Words(Merge.ADD, floats)], True, waits_ps)
+        return Exchange([draw(some_absent(Words(Merge.ADD, floats)))], True, waits_ps)
     segments = []
     for _ in range(draw(st.integers(1, 3))):
         merge = draw(st.sampled_from([*SUMS] if wanted.must_sum else MERGES))
@@ -221,7 +241,7 @@ def exchanges(draw: st.DrawFn, workers: int, wanted: Wanted) -> Exchange:
         elif merge is not Merge.TABLE_ADD:
             lane_bits = 32
         own = [words(random, size, merge) for _ in range(workers)]
-        segments.append(Words(merge, own, table, lane_bits=lane_bits))
+        segments.append(draw(some_absent(Words(merge, own, table, lane_bits=lane_bits))))
     return Exchange(segments, False, waits_ps)
 
 

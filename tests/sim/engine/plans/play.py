@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.message import Merge
 from netfold.homomorphic.numbers.exponents import block_exponents
-from netfold.sim.engine.interface import Completion, Flow, Job, Scaled, Segment
+from netfold.sim.engine.interface import Completion, Flow, Job, Scaled, Segment, all_members
 from netfold.switch.programs.timed import TIMED
 from tests.reference.switch.merging import words_per_word
 from tests.sim.engine.plans.plans import Exchange, Plan, Words
@@ -95,8 +95,7 @@ class Play:
         segments = [segment_of(job, each, worker, exchange.is_scaled) for each in exchange.segments]
         scaled = None
         if exchange.is_scaled:
-            block = job.unit_packets * job.frame.elements
-            exponents = block_exponents(exchange.segments[0].by_worker[worker], block, len(job.hosts))
+            exponents = exponents_of(job, exchange.segments[0], worker)
             scaled = Scaled(exponents, np.full_like(exponents, -128))
         self.streams.append(Opened(number, worker, exchange, segments, scaled))
         self.engine.open_stream(number, worker, segments, scaled)
@@ -109,17 +108,39 @@ class Play:
 
 def segment_of(job: Job, words: Words, worker: int, is_scaled: bool) -> Segment:
     """A worker's segment with room for what it gets."""
-    own = words.by_worker[worker]
+    own, size = words.by_worker[worker], words.size
     lanes = words_per_word(words.merge, words.lane_bits)
     is_int = is_scaled or words.merge is Merge.TABLE_ADD
     holders = None
     if job.program is TIMED:
-        holders = np.zeros(-(-own.size // job.frame.elements), np.uint32)
-    result = np.zeros(lanes * own.size, np.int32 if is_int else own.dtype)
+        holders = np.zeros(-(-size // job.frame.elements), np.uint32)
+    result = np.zeros(lanes * size, np.int32 if is_int else own.dtype)
     if words.has_floats:
         units = -(-own.size // job.frame.elements)
         return Segment(own, result, words.merge, floats=floats_of(own), is_float=np.zeros(units, np.uint8))
-    return Segment(own, result, words.merge, words.table, holders, lane_bits=words.lane_bits)
+    members = None
+    if job.program.carries_absence:
+        packets = -(-size // (job.unit_packets * job.frame.elements)) * job.unit_packets
+        members = all_members(packets, len(job.hosts))
+    absent_words = 0 if own.size else size
+    return Segment(
+        own,
+        result,
+        words.merge,
+        words.table,
+        holders,
+        lane_bits=words.lane_bits,
+        absent_words=absent_words,
+        members=members,
+    )
+
+
+def exponents_of(job: Job, words: Words, worker: int) -> NDArray[np.int8]:
+    """A worker's block exponents; the smallest int8 if it is absent."""
+    own, block = words.by_worker[worker], job.unit_packets * job.frame.elements
+    if not own.size:
+        return np.full(-(-words.size // block), -128, np.int8)
+    return block_exponents(own, block, len(job.hosts))
 
 
 def floats_of(words: NDArray[np.int32]) -> NDArray[np.float32]:

@@ -60,6 +60,31 @@ def test_a_flow_pipelines_through_its_links(engine: Make, links: list[tuple[int,
 
 
 @pytest.mark.parametrize("links", [2, 3, 5])
+def test_a_message_without_words_is_a_header(engine: Make, links: int) -> None:
+    """One packet of 34 B takes every link's time once, and is acknowledged."""
+    sim = engine(chain([LINK] * links))
+    sim.open_flow(message(0))
+
+    header_ps = 272_000
+    assert run_dry(sim) == [Completion(links * (header_ps + D), "flow", -1, 0)]
+    sent = [counters["sent_bytes"] for counters in sim.link_counters() if counters["sent_packets"]]
+    assert sorted(sent) == [FRAME.ack_bytes] * links + [34] * links
+    assert sim.flow_counters(0) == {"timeouts": 0, "retransmitted_packets": 0}
+
+
+def test_messages_without_words_are_sent_again_until_they_arrive(engine: Make) -> None:
+    """Whatever is lost, headers or acknowledgements; the first that arrives delivers."""
+    resent = 0
+    for seed in range(20):
+        sim = engine(LINE, loss=0.3, seed=seed)
+        sim.open_flow(message(0))
+        assert [done.kind for done in run_dry(sim)] == ["flow"]
+        resent += sim.flow_counters(0)["retransmitted_packets"]
+        check_conservation(sim)
+    assert resent > 0
+
+
+@pytest.mark.parametrize("links", [2, 3, 5])
 @pytest.mark.parametrize("packets", [1, 2, 9])
 def test_a_last_packet_that_is_not_full_takes_less_time(engine: Make, links: int, packets: int) -> None:
     sim = engine(chain([LINK] * links))

@@ -1,0 +1,346 @@
+"""Workers that have nothing to contribute, through `netfold.run`: a codec that skips by a keyed rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import netfold
+from netfold.homomorphic import codec as registry
+from netfold.homomorphic.bounds import ErrorBound, FactorBound, FloatAddBound
+from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
+from netfold.homomorphic.kernels.keyed import mix_plain
+from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Scaling
+from netfold.homomorphic.numbers.exponents import block_exponents, scales_of
+from netfold.homomorphic.round import Round
+from netfold.sim.collectives.host_messages import HostCollective
+from netfold.sim.collectives.in_network.run import InNetwork
+from netfold.sim.memory.footprint import codec_footprint
+
+WORKERS, ELEMENTS, STEPS = 8, 1000, 4
+UNITS = -(-ELEMENTS // 64)
+HEADER = 14 + 20 + 8 + 8 + 2 + 4 + 20 + 4  # udp-256 on the wire without words, and who contributed
+SCENARIO: dict[str, Any] = {
+    "name": "absent",
+    "seed": 3,
+    "topology": {"kind": "star", "hosts": WORKERS, "rate": "100Gbps", "delay": "1us", "switch": "ideal"},
+    "workers": WORKERS,
+    "workload": {"kind": "synthetic", "elements": ELEMENTS, "steps": STEPS},
+    "codec": {"kind": "skipper"},
+    "collective": {"kind": "in_network", "frame": "udp-256"},
+}
+COLLECTIVES: dict[str, dict[str, Any]] = {
+    "ring": {"collective": {"kind": "ring"}},
+    "switchml": {},
+    "roce": {"collective": {"kind": "in_network", "slots": 8}},
+    "tree": {"collective": {"kind": "in_network", "program": "tree"}},
+    "timed": {"collective": {"kind": "in_network", "program": "timed", "slot_timer": "1ms"}},
+    "two racks": {
+        "topology": {"kind": "leaf_spine", "leaves": 2, "spines": 1, "hosts_per_leaf": 4, "switch": "ideal"},
+        "collective": {"kind": "in_network", "frame": "udp-256", "aggregators": "tree", "switch": "spine0"},
+    },
+    "tree of sharp": {
+        "topology": {"kind": "leaf_spine", "leaves": 2, "spines": 1, "hosts_per_leaf": 4, "switch": "ideal"},
+        "collective": {
+            "kind": "in_network",
+            "program": "tree",
+            "aggregators": "tree",
+            "switch": "spine0",
+        },
+    },
+}
+FAULTS = {
+    "loss": [{"kind": "loss", "rate": "5%"}],
+    "copies": [{"kind": "duplicate", "rate": "5%"}],
+}
+
+
+def is_absent(who: str, rank: int, step: int) -> bool:
+    """The rule that all workers know."""
+    return {
+        "none": False,
+        "some": mix_plain(rank, step, 99) % 3 == 0,
+        "all": True,
+        "others": rank != 2,
+        "in turn": step % WORKERS == rank,
+    }[who]
+
+
+@dataclass(frozen=True)
+class Skipper(Codec):
+    """Sums of those workers that do not skip.
+
+    absent: who skips.
+    words: added as integers, as floats, or as integers with agreed exponents.
+    declares: whether it says that a worker may be absent.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
+    kind: ClassVar[str] = "skipper"
+    seen: ClassVar[list[tuple[int, int, int, list[int]]]] = []  # rank, step, contributors and which
+
+    absent: str = "some"
+    words: str = "integers"
+    declares: bool = True
+
+    @property
+    def merges(self) -> frozenset[Merge]:
+        return frozenset({Merge.FLOAT_ADD if self.words == "floats" else Merge.ADD})
+
+    @property
+    def is_linear(self) -> bool:
+        return self.words != "scaled"
+
+    @property
+    def may_be_absent(self) -> bool:
+        return self.declares
+
+    def worker(self, rank: int, workers: int, seed: int) -> Encoder:
+        return SkippingEncoder(self, rank)
+
+    def error_bound(self, contributions: Sequence[Gradient]) -> ErrorBound:
+        if self.words == "floats":
+            return FloatAddBound(len(contributions))
+        return FactorBound(len(contributions), 1e4 if self.words == "scaled" else 1e6, may_be_float=False)
+
+
+@dataclass(frozen=True)
+class SkippingEncoder(Encoder):
+    """One worker's side."""
+
+    codec: Skipper
+    rank: int
+
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        is_out = is_absent(self.codec.absent, self.rank, round.step)
+        whole = self._message(gradient, round)
+        message = whole if not is_out else without_words(whole)
+        (merged,) = yield (message,)
+        present = merged.present if merged.present is not None else np.ones(round.workers, np.bool_)
+        Skipper.seen.append((self.rank, round.step, merged.workers, np.flatnonzero(present).tolist()))
+        return Decoded(self._sums(merged, round), np.zeros_like(gradient) if is_out else gradient)
+
+    def _message(self, gradient: Gradient, round: Round) -> Message:
+        if self.codec.words == "floats":
+            return Message(gradient, Merge.FLOAT_ADD, "values")
+        if self.codec.words == "scaled":
+            scaling = Scaling(block_exponents(gradient, 64, round.workers), 64, round.workers)
+            return Message(gradient, Merge.ADD, "values", scaling=scaling)
+        return Message(np.rint(gradient * 1e6).astype(np.int32), Merge.ADD, "values")
+
+    def _sums(self, merged: Merged, round: Round) -> Gradient:
+        if self.codec.words == "floats":
+            return merged.words.copy()
+        if self.codec.words == "scaled":
+            assert merged.exponents is not None
+            scales = np.repeat(scales_of(merged.exponents, round.workers), 64)[: merged.words.size]
+            return (merged.words / scales).astype(np.float32)
+        return (merged.words / 1e6).astype(np.float32)
+
+
+def without_words(message: Message) -> Message:
+    """The message of a worker that skips."""
+    return Message(
+        message.words[:0],
+        message.merge,
+        message.label,
+        scaling=message.scaling,
+        absent_words=message.words.size,
+    )
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
+    netfold.register(Skipper)
+    Skipper.seen.clear()
+
+
+def run(folder: Path, **changes: Any) -> Any:
+    return netfold.run({**SCENARIO, **changes}, out=folder)
+
+
+def assert_seen(who: str) -> None:
+    """Every worker was told who contributed, in every step."""
+    assert len(Skipper.seen) == WORKERS * STEPS
+    for _, step, count, present in Skipper.seen:
+        right = [rank for rank in range(WORKERS) if not is_absent(who, rank, step)]
+        assert (count, present) == (len(right), right)
+
+
+@pytest.mark.parametrize("words", ["integers", "floats", "scaled"])
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_sums_are_those_of_the_workers_that_are_there(tmp_path: Path, name: str, words: str) -> None:
+    if words == "scaled" and name == "timed":
+        pytest.skip("slots with timers need a linear codec")
+    found = run(tmp_path, **COLLECTIVES[name], codec={"kind": "skipper", "words": words})
+
+    assert found.verdict == "pass", found
+    assert_seen("some")
+
+
+@pytest.mark.parametrize("who", ["none", "all", "others", "in turn"])
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_one_alone_or_nobody(tmp_path: Path, name: str, who: str) -> None:
+    found = run(tmp_path, **COLLECTIVES[name], codec={"kind": "skipper", "absent": who})
+
+    assert found.verdict == "pass", found
+    assert_seen(who)
+
+
+@pytest.mark.parametrize("who", ["some", "all", "others"])
+@pytest.mark.parametrize("name", ["ring", "switchml", "roce", "two racks"])
+@pytest.mark.parametrize("fault", ["loss", "copies"])
+def test_headers_are_lost_and_come_twice_like_any_packet(
+    tmp_path: Path, name: str, who: str, fault: str
+) -> None:
+    codec = {"kind": "skipper", "absent": who}
+    workload = {**SCENARIO["workload"], "elements": 10_000}
+    found = run(tmp_path, **COLLECTIVES[name], codec=codec, faults=FAULTS[fault], workload=workload)
+
+    assert found.verdict == "pass", found
+    assert_seen(who)
+    if fault == "loss":
+        assert found.variants["packets_retransmitted"][0] > 0
+
+
+@pytest.mark.parametrize(("late", "held"), [(0, WORKERS), (2, WORKERS - 1)])
+def test_a_late_header_leaves_nothing_out_of_a_result(tmp_path: Path, late: int, held: int) -> None:
+    """Worker 2 alone has words. Slots with timers answer without the worker that starts late."""
+    codec = {"kind": "skipper", "absent": "others"}
+    skew = [{"kind": "start_skew", "worker": late, "delay": "5ms"}]
+    found = run(tmp_path, **COLLECTIVES["timed"], codec=codec, faults=skew)
+
+    assert found.verdict == "pass", found
+    metrics = found.summary["variants"][0]["metrics"]
+    assert metrics["workers_held_min"] == held
+    assert found.summary["variants"][0]["metrics"]["workers"] == WORKERS
+
+
+@pytest.mark.parametrize("who", ["none", "some", "all", "others"])
+def test_the_bytes_of_headers(tmp_path: Path, who: str) -> None:
+    """Up: words from those that have some; down: words to all, if anybody had some."""
+    found = run(tmp_path, codec={"kind": "skipper", "absent": who})
+
+    assert found.verdict == "pass", found
+    for row in found.rounds.iter_rows(named=True):
+        present = sum(not is_absent(who, rank, row["step"]) for rank in range(WORKERS))
+        assert row["wire_bytes_up"] == UNITS * (WORKERS * HEADER + present * 256)
+        assert row["wire_bytes_down"] == UNITS * WORKERS * (HEADER + (256 if present else 0))
+
+
+def test_headers_take_less_time_than_words(tmp_path: Path) -> None:
+    """One packet of each worker: its header or all of it up, and the result down, each over two links."""
+
+    def end_ps(who: str) -> int:
+        changes = {"elements": 64, "steps": 1}
+        workload = {**SCENARIO["workload"], **changes}
+        found = run(tmp_path, codec={"kind": "skipper", "absent": who}, workload=workload)
+        (record,) = found.rounds.iter_rows(named=True)
+        return int(record["end_ps"] - record["start_ps"])
+
+    trip_ps = 2 * 10**6
+    full_ps, header_ps = 80 * (HEADER + 256), 80 * HEADER
+    assert end_ps("none") == end_ps("others") == trip_ps + 2 * full_ps
+    assert end_ps("all") == trip_ps + 2 * header_ps
+
+
+def test_a_codec_that_has_not_declared_it_ends_the_run(tmp_path: Path) -> None:
+    found = run(tmp_path, codec={"kind": "skipper", "declares": False})
+
+    assert found.verdict == "fail"
+    (detail,) = (
+        check["detail"] for check in found.summary["variants"][0]["checks"] if check["name"] == "finishes"
+    )
+    assert (
+        "contributes nothing to 'values' (1000 words by add), but codec 'skipper' does not declare" in detail
+    )
+
+
+def test_a_codec_that_declares_it_and_never_skips_costs_four_bytes_a_packet(tmp_path: Path) -> None:
+    declared = run(tmp_path, codec={"kind": "skipper", "absent": "none"})
+    plain = run(tmp_path, codec={"kind": "skipper", "absent": "none", "declares": False})
+
+    for one, other in zip(
+        declared.rounds.iter_rows(named=True), plain.rounds.iter_rows(named=True), strict=True
+    ):
+        assert one["wire_bytes_up"] - other["wire_bytes_up"] == 4 * UNITS * WORKERS
+
+
+def test_what_cannot_carry_it_refuses_in_words() -> None:
+    atp = {"kind": "in_network", "program": "atp"}
+    with pytest.raises(
+        netfold.ScenarioError,
+        match=r"codec: workers of codec 'skipper' may have nothing to contribute to a merge, and program atp "
+        r"cannot carry the header that says so\n  use one of the collectives ring, in_network; "
+        r"of the switch programs, switchml, tree, timed can",
+    ):
+        netfold.validate({**SCENARIO, "topology": {**SCENARIO["topology"], "hosts": 9}, "collective": atp})
+    netfold.validate(
+        {**SCENARIO, "codec": {"kind": "skipper", "declares": False}, "collective": {**atp}}
+        | {"topology": {**SCENARIO["topology"], "hosts": 9}}
+    )
+
+
+def test_a_missing_worker_is_told_from_absent_ones(tmp_path: Path) -> None:
+    """Worker 2 alone has words; the headers of worker 5 are lost, and all wait for these."""
+    dead = [{"kind": "loss", "rate": "100%", "links": ["h5->s0"]}]
+    found = run(tmp_path, codec={"kind": "skipper", "absent": "others"}, faults=dead)
+
+    assert found.verdict == "stuck"
+    (finishes,) = (check for check in found.summary["variants"][0]["checks"] if check["name"] == "finishes")
+    assert "link h5->s0 loses every packet" in finishes["detail"]
+    assert "unit 0 of stream 0 at s0: worker 5 missing" in finishes["detail"]
+
+
+def test_switch_results_that_claim_another_worker_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The words are right. Bits of the bitmap are swapped where the result is read."""
+    right = InNetwork._with_members
+
+    def swapped(self: InNetwork, merged: Merged, workers: int, bitmap: np.uint32) -> Merged:
+        return right(self, merged, workers, np.uint32(int(bitmap) >> 1 | (int(bitmap) & 1) << WORKERS - 1))
+
+    monkeypatch.setattr(InNetwork, "_with_members", swapped)
+    for words, check in (("integers", "merges_are_exact"), ("floats", "merges_are_right")):
+        found = run(tmp_path, codec={"kind": "skipper", "absent": "in turn", "words": words})
+        details = {one["name"]: one["detail"] for one in found.summary["variants"][0]["checks"]}
+        assert found.verdict == "fail"
+        assert "(it claims words of workers 0, 1, 2, 3, 4, 5, 6; they were sent by" in details[check]
+
+
+def test_a_ring_that_counts_absent_workers_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an absent worker forwards claims to be its own as well."""
+    right = HostCollective.merge
+
+    def counting(self: Any, worker: int, operation: Any, step: int, arriving: Merged, own: Merged) -> Any:
+        merged = yield from right(self, worker, operation, step, arriving, own)
+        assert merged.present is not None
+        if merged.workers == 0:
+            return merged
+        present = merged.present.copy()
+        present[worker] = True
+        return replace(merged, workers=int(present.sum()), present=present)
+
+    monkeypatch.setattr(HostCollective, "merge", counting)
+    found = run(tmp_path, **COLLECTIVES["ring"], codec={"kind": "skipper", "words": "floats"})
+    details = {one["name"]: one["detail"] for one in found.summary["variants"][0]["checks"]}
+    assert found.verdict == "fail"
+    assert "(parts of it claim different contributors)" in details["merges_are_right"]
+
+
+@pytest.mark.parametrize("words", ["integers", "floats", "scaled"])
+def test_without_a_network(words: str) -> None:
+    """The local driver gives the sum of those who are there; the memory of a round can be measured."""
+    gradients = [np.full(100, rank + 1, np.float32) for rank in range(5)]
+    folded = netfold.fold(Skipper(absent="others", words=words), gradients)
+
+    assert np.allclose(folded.decoded[0], 3)
+    for who in ("others", "all"):
+        codec_footprint(Skipper(absent=who, words=words), gradients)
