@@ -1,0 +1,98 @@
+"""Codecs announce the bytes that collectives really carry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import netfold
+from netfold.homomorphic.codecs import codec_kinds
+from netfold.sim.engine.interface import Flow
+from netfold.sim.network.fabric import Fabric
+
+WORKERS, ELEMENTS, STEPS = 4, 3000, 2
+
+
+@pytest.fixture
+def carried(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Bytes of words, and of exponents, that workers hand to the network."""
+    counts = {"streams": 0, "flows": 0}
+    stream, flow = Fabric.stream, Fabric.flow
+
+    def count_stream(self: Fabric, job: int, worker: int, segments: list[Any], scaled: Any = None) -> Any:
+        counts["streams"] += sum(4 * segment.words.size for segment in segments)
+        counts["streams"] += 0 if scaled is None else scaled.exponents.size
+        return stream(self, job, worker, segments, scaled)
+
+    def count_flow(self: Fabric, sent: Flow) -> Any:
+        counts["flows"] += 4 * sent.words_count
+        return flow(self, sent)
+
+    monkeypatch.setattr(Fabric, "stream", count_stream)
+    monkeypatch.setattr(Fabric, "flow", count_flow)
+    return counts
+
+
+def payload_bytes(folder: Path, codec: str, collective: dict[str, Any]) -> int:
+    """What all workers announce in a run; it must pass."""
+    run = netfold.run(
+        {
+            "name": "carried",
+            "topology": {"kind": "star", "hosts": WORKERS + 1, "switch": "ideal"},
+            "workers": WORKERS,
+            "workload": {
+                **{"kind": "synthetic", "elements": ELEMENTS, "density": "30%"},
+                **{"bucket": "8KB", "steps": STEPS},
+            },
+            "codec": {"kind": codec},
+            "collective": collective,
+        },
+        out=folder,
+    )
+    assert run.verdict == "pass"
+    return int(run.rounds["payload_bytes_up"].sum())
+
+
+def carriers(*, between_hosts: bool) -> list[str]:
+    """Kinds of codecs that a ring, or else a switch, carries."""
+    merged = {kind: codec().merges for kind, codec in codec_kinds().items()}
+    refused = {"gather"} if between_hosts else {"gather", "host"}
+    return [kind for kind, merges in merged.items() if not refused & {one.value for one in merges}]
+
+
+@pytest.mark.parametrize("codec", carriers(between_hosts=False))
+def test_switches(tmp_path: Path, carried: dict[str, int], codec: str) -> None:
+    announced = payload_bytes(tmp_path, codec, {"kind": "in_network", "program": "switchml"})
+
+    assert carried == {"streams": announced, "flows": 0}
+    assert announced > 0
+
+
+@pytest.mark.parametrize("codec", carriers(between_hosts=True))
+def test_a_ring(tmp_path: Path, carried: dict[str, int], codec: str) -> None:
+    """All workers together pass on every word 2 (n − 1) times, where one worker has it once."""
+    announced = payload_bytes(tmp_path, codec, {"kind": "ring"})
+
+    assert WORKERS * carried["flows"] == 2 * (WORKERS - 1) * announced
+    assert announced > 0
+
+
+@pytest.mark.parametrize("codec", sorted(codec_kinds()))
+def test_an_all_gather(tmp_path: Path, carried: dict[str, int], codec: str) -> None:
+    """Every word goes to the n − 1 others."""
+    announced = payload_bytes(tmp_path, codec, {"kind": "all_gather"})
+
+    assert carried["flows"] == (WORKERS - 1) * announced
+    assert announced > 0
+
+
+@pytest.mark.parametrize("codec", sorted(codec_kinds()))
+def test_one_server(tmp_path: Path, carried: dict[str, int], codec: str) -> None:
+    """Every word goes up once; a merged one comes down to n workers, one that was gathered to the n − 1 others."""
+    announced = payload_bytes(tmp_path, codec, {"kind": "parameter_server"})
+
+    is_gathered = any(merge.value == "gather" for merge in codec_kinds()[codec]().merges)
+    times_down = WORKERS - 1 if is_gathered else 1
+    assert carried["flows"] == (1 + times_down) * announced
