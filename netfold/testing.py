@@ -41,6 +41,7 @@ from netfold.homomorphic.codec import (
     Promise,
     require_declared,
 )
+from netfold.homomorphic.contract import ContractError
 from netfold.homomorphic.fold import Folded, LockStepError, Order, fold
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.message import Gradient
@@ -277,7 +278,7 @@ def _folded(
     given = [gradient.copy() for gradient in gradients]
     try:
         folded = fold(encoders, given, replace(round, report=notes.append), order)
-    except LockStepError as error:
+    except (LockStepError, ContractError) as error:
         raise AssertionError(str(error)) from error
     for rank, (before, after) in enumerate(zip(gradients, given, strict=True)):
         _require(before.tobytes() == after.tobytes(), f"the encoder of worker {rank} wrote into its gradient")

@@ -161,3 +161,17 @@ def test_overlap_takes_as_long_as_the_busiest_machine() -> None:
     (fused,) = (row["time_us"] for row in found["fused"].metrics["breakdown"] if row["phase"] == "network")
     assert iteration_us["fused"] == pytest.approx(100 + 400 + 2 * 330 + fused)
     assert iteration_us["beside"] < iteration_us["on-device"] < iteration_us["layer-wise"]
+
+
+def test_what_is_held_back_comes_later() -> None:
+    found = shown(SCENARIOS / "09-held-back.yaml")
+    metrics = {name: one.metrics for name, one in found.items()}
+
+    assert {one["skips"] for one in metrics.values()} == {0}
+    assert metrics["halves"]["compression_ratio"] == 2
+    assert metrics["votes"]["compression_ratio"] == pytest.approx(8, rel=0.001)
+    assert metrics["top"]["bits_per_element_up"] == pytest.approx(0.64, rel=0.03)
+    assert metrics["top"]["bits_per_element_down"] == 7 * metrics["top"]["bits_per_element_up"]
+    assert metrics["top"]["loss"] == metrics["top-server"]["loss"] < 1.3 * metrics["dense"]["loss"]
+    assert metrics["top-forgets"]["loss"] > 3 * metrics["top"]["loss"]
+    assert metrics["halves"]["nmse"] < 1e-6 < 0.1 < metrics["top"]["nmse"]

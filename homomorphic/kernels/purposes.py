@@ -27,7 +27,7 @@ JITTER = 9  # extra wait of a retransmitted unit
 FIRST_ENTRY = 14  # ATP: entry of a position in a worker's window
 PROPOSED_ENTRY = 15  # ATP: entry that the server proposes after a collision
 BURST_CHAIN = 19  # steps of a link's chain
-RANDOM_K = 25  # elements that codec random_k sends
+RANDOM_K = 26  # elements that codec random_k sends
 
 # After a packet's key.
 FATE = 32  # + the fate; LOSS has none

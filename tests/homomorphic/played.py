@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from netfold.homomorphic.codec import Codec, Encoder, advance
+from netfold.homomorphic.codec import Codec, Decoded, Encoder, advance
 from netfold.homomorphic.fold import check_lock_step
 from netfold.homomorphic.merge import merge_all
 from netfold.homomorphic.message import Gradient, Merged, Message
@@ -58,7 +58,7 @@ def play(
         found = [advance(exchange, answers) for exchange in exchanges]
         check_lock_step(found)
         sent = [one for one in found if isinstance(one, tuple)]
-        decoded = [one for one in found if not isinstance(one, tuple)]
+        decoded = [one.total for one in found if isinstance(one, Decoded)]
         if sent:
             merged = []
             for part in zip(*sent, strict=True):
