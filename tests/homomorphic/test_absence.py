@@ -125,7 +125,7 @@ def test_contributors_are_united() -> None:
 def test_the_words_of_nobody_change_no_others(merge: Merge) -> None:
     """Of SIGN it is the missing weight that changes none."""
     words = merge_all(merge, [words_of(merge, 1)], table=TABLE)
-    own = unchanged_by(merge, SIZE)
+    own = unchanged_by(merge, words.size)
 
     assert (own.dtype, own.size) == (words.dtype, words.size)
     weight = 0 if merge is Merge.SIGN else 1
@@ -187,13 +187,14 @@ def test_an_absent_worker_is_in_lock_step_if_its_message_would_be() -> None:
 
     shorter = Message(messages[1].words, Merge.ADD, "values", absent_words=SIZE - 1)
     with pytest.raises(
-        LockStepError, match=r"worker 1 sends 'values' \(add of 5 int32 words\), but worker 0"
+        LockStepError, match=r"worker 1 sends 'values' \(add of 5 int32 words, absent\), but worker 0"
     ):
         folded([messages[0], shorter])
 
 
 @pytest.mark.parametrize(
-    ("words", "merge", "absent_words"), [(1, Merge.ADD, 1), (0, Merge.GATHER, 1), (0, Merge.ADD, -1)]
+    ("words", "merge", "absent_words"),
+    [(1, Merge.ADD, 1), (0, Merge.GATHER, 1), (0, Merge.HOST, 1), (0, Merge.ADD, -1)],
 )
 def test_contradictions_are_refused(words: int, merge: Merge, absent_words: int) -> None:
     with pytest.raises(ValueError, match=r"message 'x': absent_words=-?1 says that its worker contributes"):

@@ -167,8 +167,8 @@ def test_lanes_of_two_widths_do_not_merge() -> None:
     words = np.zeros(2, np.int32)
     sent = [(Message(words, Merge.ADD, "sums", lane_bits=bits),) for bits in (8, 16)]
     text = (
-        "worker 1 sends 'sums' (add of 2 int32 words, in lanes of 16 bits), but worker 0 sends 'sums' "
-        "(add of 2 int32 words, in lanes of 8 bits)"
+        "worker 1 sends 'sums' (add of 2 int32 words in 16-bit lanes), but worker 0 sends 'sums' "
+        "(add of 2 int32 words in 8-bit lanes)"
     )
     with pytest.raises(LockStepError, match=f"^{re.escape(text)}"):
         check_lock_step(sent)

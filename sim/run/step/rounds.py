@@ -109,13 +109,15 @@ class Rounds:
         place = OperationPlace(step, bucket, 0)
         while True:
             messages = advance(exchange, answers)
+            if not isinstance(messages, Decoded):
+                with blaming(parts.codec, f"worker {worker}, {place}"):
+                    require_declared(parts.codec, worker, messages)
             self._agreement.require(place, worker, messages, log.operations)
             if isinstance(messages, Decoded):
                 log.store(worker, messages)
                 self._wire.end_round(worker, log)
                 self._activities.land(worker, bucket, self._now_ps)
                 return
-            require_declared(parts.codec, worker, messages)
             if len(log.operations) == place.operation:
                 log.operations.append(Operation(number=self._operations_count))
                 self._operations_count += 1

@@ -391,8 +391,8 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "hosts merge signs without counts",
-                "(accumulated.workers, arriving.workers, key)",
-                "(1, 1, key)",
+                "(accumulated.workers, arriving.workers, key), lane_bits",
+                "(1, 1, key), lane_bits",
             ),
         ],
     ),
@@ -468,13 +468,13 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/checks/rounds/integers.py",
-        ["tests/sim/checks/test_members.py"],
+        "sim/checks/rounds/words.py",
+        ["tests/sim/checks/test_words_sent.py"],
         [
             (
-                "the maximum of nobody is 0",
-                "_WORD_MIN if first.merge is Merge.MAX and not self._present else 0",
-                "0",
+                "words of nobody are not checked",
+                "        _check_nothing(place, sent[0], results)",
+                "        pass",
             ),
         ],
     ),

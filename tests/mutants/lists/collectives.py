@@ -29,8 +29,8 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "a host merge counts no workers of the accumulator",
-                "hop = Hop(accumulated.workers, arriving.workers, key)",
-                "hop = Hop(1, arriving.workers, key)",
+                "Hop(accumulated.workers, arriving.workers, key)",
+                "Hop(1, arriving.workers, key)",
             ),
         ],
     ),
@@ -45,11 +45,6 @@ MUTANTS: list[Mutant] = [
                 "        key, is_first = (operation, part), (operation, part) not in self._open",
             ),
             (
-                "absent workers are not noted",
-                "finished.absent.add(worker)",
-                "finished.absent.discard(worker)",
-            ),
-            (
                 "orders are kept",
                 "return self._orders.pop((step, bucket), {})",
                 "return self._orders.get((step, bucket), {})",
@@ -61,16 +56,15 @@ MUTANTS: list[Mutant] = [
         BETWEEN,
         [
             (
-                "a ring counts absent workers",
-                "not in absent for hop in range(step + 1)",
-                "not in () for hop in range(step + 1)",
+                "hops name the wrong segment",
+                "hops[index].append(HostHop(index, worker, key))",
+                "hops[index].append(HostHop(worker, index, key))",
             ),
             (
-                "hops name the wrong segment",
-                "hops[first].append(HostHop(first, worker, key))",
-                "hops[first].append(HostHop(worker, first, key))",
+                "codes of a single worker stay codes",
+                "        sending = operation.whole(sending, sizes[following])",
+                "        sending = sending",
             ),
-            ("codes of a single worker stay codes", "if n - len(finished.absent) == 1:", "if n == 1:"),
         ],
     ),
     *faults(
@@ -82,7 +76,6 @@ MUTANTS: list[Mutant] = [
                 "connection.outstanding + packets > self._plan.window",
                 "True",
             ),
-            ("headers are not padded", "max(frame.overhead_bytes, shortest)", "frame.overhead_bytes"),
             (
                 "what is delivered stays outstanding",
                 "self._connections[pair].outstanding -= packets",
@@ -100,7 +93,7 @@ MUTANTS: list[Mutant] = [
                 "hop_key = mix_plain(key, workers)",
                 "hop_key = mix_plain(key, 1)",
             ),
-            ("absent workers are merged", "if rank not in finished.absent]", "if rank not in ()]"),
+            ("absent workers are merged", "present, strict=True) if is_there]", "present, strict=True)]"),
         ],
     ),
     *faults(
@@ -146,8 +139,8 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "a server overwrites what it received first",
-                "message.table, in_place=held.workers > 1)",
-                "message.table, in_place=True)",
+                "is_own = held.workers > 1",
+                "is_own = True",
             ),
             (
                 "hops of a server are not recorded",
@@ -251,8 +244,8 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "gathered words are not checked",
-                "if not merges & (ORDER_FREE | {Merge.GATHER}):",
-                "if not merges & ORDER_FREE:",
+                "is_integer = bool(merges & (ORDER_FREE | {Merge.GATHER}))",
+                "is_integer = bool(merges & ORDER_FREE)",
             )
         ],
     ),

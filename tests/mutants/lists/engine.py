@@ -167,8 +167,8 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "a slot forgets how many workers it held",
-                "(0 if action == OVERWRITE else slot.workers)",
-                "(0 if action == OVERWRITE else 1)",
+                "slot.workers += packet.workers",
+                "slot.workers = packet.workers",
             ),
             (
                 "SIGN draws the same at every point",
@@ -261,22 +261,12 @@ MUTANTS: list[Mutant] = [
                 "    elif action != 0:\n        if action != OVERWRITE:\n            slot.timer_order = clock.order\n            clock.order += 1\n",
             ),
             (
-                "narrow lanes that a slot's timer sends weigh as codes",
-                "    if merge_of(slot.merge) == TABLE_ADD:",
-                "    if slot.merge == TABLE_ADD:",
-            ),
-            (
                 "a slot's timer takes its order only where it is armed",
                 "        slot.timer_order = clock.order\n        clock.order += 1\n",
                 "        slot.timer_order = clock.order\n        clock.order += 0 if slot.is_emitted else 1\n",
             ),
             ("expired packets are not counted", "    world.points[packet.point].expired += 1\n", ""),
             ("a slot that timed out can complete later", "    slot.is_emitted = 1\n", ""),
-            (
-                "what a timer sends weighs as a middle packet",
-                "+ 4 * job.elements + job.first_bytes + job.last_bytes",
-                "+ 4 * job.elements",
-            ),
             (
                 "an expired packet gets the holders of the sum",
                 "    reply.bits = 0\n",
@@ -469,9 +459,25 @@ MUTANTS: list[Mutant] = [
                 "wire_bytes(world, index, True)",
             ),
             (
+                "narrow lanes that a header or a timer causes weigh as codes",
+                "merge_of(packet.merge) == TABLE_ADD",
+                "packet.merge == TABLE_ADD",
+            ),
+            (
                 "a result weighs as the header that caused it",
                 "if slot.workers == 0 or world.packets[cause].workers == 0:",
                 "if slot.workers == 0:",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/engine/switches/egress.py",
+        ["tests/sim/engine/test_equivalence.py"],
+        [
+            (
+                "what a timer sends weighs as a middle packet",
+                "        size_bytes += job.last_bytes\n",
+                "        size_bytes += 0\n",
             ),
         ],
     ),

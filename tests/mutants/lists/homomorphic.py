@@ -515,6 +515,11 @@ HARMLESS: list[Harmless] = [
                 "    if True:\n        words = _operand",
             ),
             (
+                "the maximum of nobody is 0",
+                "np.iinfo(np.int32).min if merge is Merge.MAX else 0",
+                "0",
+            ),
+            (
                 "contributors are those of one side",
                 "accumulated.present | arriving.present",
                 "accumulated.present",

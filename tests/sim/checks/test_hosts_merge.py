@@ -112,11 +112,11 @@ def test_a_damaged_packet_on_the_ring_fails(
     bit = np.uint32(1 if how == "cascade" else 1 << 22)  # of a value: lower ones may be rounded away
 
     def damaged(self: HostCollective, worker: int, operation: Any, step: int) -> Any:
-        words = yield from receive(self, worker, operation, step)
-        if worker == 2 and words.size and not struck:
+        chunk = yield from receive(self, worker, operation, step)
+        if worker == 2 and chunk.words.size and not struck:
             struck.append(step)
-            words[-1] ^= bit
-        return words
+            chunk.words[-1] ^= bit
+        return chunk
 
     monkeypatch.setattr(HostCollective, "receive", damaged)
     found = checks(tmp_path, how, "ring")
@@ -133,7 +133,8 @@ def backwards(self: HostCollective, worker: int, operation: MessageExchange, *re
     hop = Hop(arriving.workers, own.workers, self.merge_key(worker, operation, step))
     if False:
         yield
-    return Merged(merge.merge(own.words, arriving.words, hop), arriving.workers + 1)
+    present = arriving.present | own.present
+    return Merged(merge.merge(own.words, arriving.words, hop), arriving.workers + 1, present=present)
 
 
 def weightless(self: HostCollective, worker: int, operation: MessageExchange, *rest: Any) -> Any:
@@ -144,7 +145,8 @@ def weightless(self: HostCollective, worker: int, operation: MessageExchange, *r
     hop = Hop(1, 1, self.merge_key(worker, operation, step))
     if False:
         yield
-    return Merged(merge.merge(arriving.words, own.words, hop), arriving.workers + 1)
+    present = arriving.present | own.present
+    return Merged(merge.merge(arriving.words, own.words, hop), arriving.workers + 1, present=present)
 
 
 @pytest.mark.parametrize("wrong", [backwards, weightless])

@@ -17,7 +17,7 @@ import netfold
 from netfold.homomorphic.merge import combine
 from netfold.homomorphic.message import Merge, Merged, Message
 from netfold.sim.collectives import host_messages
-from netfold.sim.collectives.collective import Wait
+from netfold.sim.collectives.collective import OperationPlace, Wait
 from netfold.sim.collectives.host_messages import HostCollective, MessageExchange
 from netfold.sim.collectives.in_network.run import InNetwork
 from netfold.sim.engine.interface import Overflow
@@ -94,7 +94,8 @@ def test_damaged_results_at_one_worker(tmp_path: Path) -> None:
 
 def ignoring_counts(merge: Merge, accumulated: Merged, arriving: Merged, *more: Any, **named: Any) -> Merged:
     """Merge as if both were one worker's: an arriving bit survives with probability 1/2."""
-    merged = combine(merge, replace(accumulated, workers=1), replace(arriving, workers=1), *more, **named)
+    one, other = (replace(part, workers=min(1, part.workers)) for part in (accumulated, arriving))
+    merged = combine(merge, one, other, *more, **named)
     return replace(merged, workers=accumulated.workers + arriving.workers)
 
 
@@ -121,7 +122,7 @@ def test_a_ring_that_ignores_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert float(found[4]) > 25
 
 
-Exchanged = Callable[[InNetwork, int, tuple[Message, ...]], Wait]
+Exchanged = Callable[[InNetwork, int, tuple[Message, ...], OperationPlace], Wait]
 
 
 def with_switch_words(unit_words: int, weigh: Callable[[int], int]) -> Exchanged:
@@ -130,9 +131,8 @@ def with_switch_words(unit_words: int, weigh: Callable[[int], int]) -> Exchanged
     Packets arrive in rank order; `weigh` gives the workers that a register says it holds.
     """
     original = InNetwork.exchange
-    sent: defaultdict[tuple[int, int], dict[int, Message]] = defaultdict(dict)
-    begun: defaultdict[int, int] = defaultdict(int)
-    done: dict[tuple[int, int], Any] = {}
+    sent: defaultdict[tuple[int, OperationPlace], dict[int, Message]] = defaultdict(dict)
+    done: dict[tuple[int, OperationPlace], Any] = {}
 
     def merged(messages: dict[int, Message]) -> Any:
         words = np.empty(messages[0].words.size, np.int32)
@@ -149,11 +149,10 @@ def with_switch_words(unit_words: int, weigh: Callable[[int], int]) -> Exchanged
             words[part] = register.read(words[part].size)
         return words.view(np.uint32)
 
-    def exchange(self: InNetwork, worker: int, messages: tuple[Message, ...]) -> Wait:
-        number = id(self), begun[worker]
-        begun[worker] += 1
+    def exchange(self: InNetwork, worker: int, messages: tuple[Message, ...], place: OperationPlace) -> Wait:
+        number = id(self), place
         sent[number][worker] = messages[0]
-        (carried,) = yield from original(self, worker, messages)
+        (carried,) = yield from original(self, worker, messages, place)
         if number not in done:
             done[number] = merged(sent[number])
         return (replace(carried, words=done[number]),)
@@ -212,10 +211,10 @@ def test_a_switch_that_drops_a_worker(tmp_path: Path, monkeypatch: pytest.Monkey
     """Worker 1's words reach the switch as zeros."""
     original = InNetwork.exchange
 
-    def exchange(self: InNetwork, worker: int, messages: tuple[Message, ...]) -> Wait:
+    def exchange(self: InNetwork, worker: int, messages: tuple[Message, ...], place: OperationPlace) -> Wait:
         if worker == 1:
             messages = tuple(replace(one, words=np.zeros_like(one.words)) for one in messages)
-        return (yield from original(self, worker, messages))
+        return (yield from original(self, worker, messages, place))
 
     monkeypatch.setattr(InNetwork, "exchange", exchange)
 

@@ -350,7 +350,7 @@ def test_results_of_adders_that_do_not_wrap_are_clipped(
         ((MAX, 10, -100), Overflow.SATURATE, [MAX - 100], [MAX - 101, MAX - 89, MAX]),
         ((MAX, 10, -100), Overflow.STICKY, [MAX - 100, MAX], [MAX - 101]),
         ((MIN, -10, 100), Overflow.SATURATE, [MIN + 100], [MIN + 101, MIN + 89, MIN]),
-        ((MIN, -10, 100), Overflow.STICKY, [MIN + 100, MIN, MIN + 1], [MIN + 101]),
+        ((MIN, -10, 100), Overflow.STICKY, [MIN + 101, MIN, MIN + 1], [MIN + 102]),
         ((2**30, 2**30), Overflow.SATURATE, [MAX], [MAX - 1, 5]),
         ((2**30, 2**30 - 1), Overflow.SATURATE, [], [MAX - 1, 5]),  # just fits
         ((2**30, 2**30 - 2), Overflow.STICKY, [], [MAX, 5]),

@@ -72,7 +72,7 @@ def test_a_bit_that_nobody_sent(bit: int, word: int, common: int) -> None:
     assert unfair.wrong_words == 3
     assert str(unfair.first_wrong) == (
         f"worker 0, word {word} of 'signs' (step 2, bucket 4, operation 0) (no worker sent its bits "
-        f"{1 << bit:#010x}): at (0, 24, 0, {word})"
+        f"{1 << bit:#010x}): at (0, (2, 4, 0), 0, {word})"
     )
     assert (fair.first_unfair, unfair.first_unfair) == (None, None)
 
@@ -98,7 +98,7 @@ def test_a_worker_that_received_other_bits_is_named(odd: int, is_shared: bool) -
     assert signs.wrong_words == 1
     assert str(signs.first_wrong) == (
         f"worker {odd}, word 1 of 'signs' (step 0, bucket 0, operation 0) (received 0x00000003, worker "
-        f"{0 if odd else 1} received 0x00000001): at ({odd}, 0, 0, 1)"
+        f"{0 if odd else 1} received 0x00000001): at ({odd}, (0, 0, 0), 0, 1)"
     )
 
 

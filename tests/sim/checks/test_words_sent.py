@@ -16,7 +16,8 @@ from netfold.sim.engine.interface import Overflow
 def wrong(sent: Sequence[Message], words: Sequence[int]) -> int:
     """Wrong words over all workers, all of which receive these."""
     tallies = Tallies()
-    merged = Merged(np.array(words, sent[0].words.dtype), len(sent))
+    present = np.array([not one.is_absent for one in sent])
+    merged = Merged(np.array(words, sent[0].words.dtype), int(present.sum()), present=present)
     check_message(MessagePlace(0, 0, "values"), sent, [merged] * len(sent), Overflow.WRAP, tallies)
     return tallies.wrong.count + tallies.wrong_floats.count
 
@@ -73,13 +74,26 @@ def test_float_sums_have_no_addition_for_absent_workers() -> None:
     one = Message(np.array([1.0], np.float32), Merge.FLOAT_ADD, "values")
     sent = [one, absent(Merge.FLOAT_ADD, np.float32, 1), absent(Merge.FLOAT_ADD, np.float32, 1)]
     tallies = Tallies()
-    merged = Merged(np.nextafter(one.words, np.float32(2)), 3)
+    merged = Merged(np.nextafter(one.words, np.float32(2)), 1, present=np.array([True, False, False]))
 
     check_message(MessagePlace(0, 0, "values"), sent, [merged] * 3, Overflow.WRAP, tallies)
 
     assert (tallies.float_words, tallies.wrong_floats.count) == (3, 3)
 
 
-@pytest.mark.parametrize(("words", "count"), [([], 0), ([0, 0], 0), ([0, 1], 4), ([0, 0, 0], 6)])
-def test_a_message_of_nobody_is_empty_or_zero(words: list[int], count: int) -> None:
-    assert wrong([absent(Merge.ADD, np.int32, 2)] * 2, words) == count
+@pytest.mark.parametrize(("words", "count"), [([], 4), ([0, 0], 0), ([0, 1], 2), ([0, 0, 0], 6)])
+@pytest.mark.parametrize(
+    ("merge", "dtype", "least"),
+    [
+        (Merge.ADD, np.int32, 0),
+        (Merge.OR, np.uint32, 0),
+        (Merge.SIGN, np.uint32, 0),
+        (Merge.FLOAT_ADD, np.float32, 0),
+        (Merge.MAX, np.int32, -(2**31)),
+    ],
+)
+def test_words_of_nobody_change_no_others(
+    merge: Merge, dtype: type[np.generic], least: int, words: list[int], count: int
+) -> None:
+    """Zeros, or the smallest of all: as many as the others' would be, at each of two workers."""
+    assert wrong([absent(merge, dtype, 2)] * 2, [least + word for word in words]) == count

@@ -14,19 +14,24 @@ from netfold.homomorphic.merge import float_add_words
 from netfold.homomorphic.message import MERGEABLE, Merge, Merged, Message
 from tests.examples import examples
 from tests.reference.codecs.sums import right_merge
+from tests.reference.switch.merging import words_per_word
 from tests.sim.exchanges import (
     FRAME,
     Network,
     draw_pauses,
+    gathering,
     messages_of,
     ring,
     scaled_messages,
+    serving,
     switch,
 )
 from tests.sim.scenes import BYTE_PS, LINK, Exchanged, Started, small_star
 
 MERGES = sorted(MERGEABLE, key=lambda merge: merge.number)
 HEADER = FRAME.overhead_bytes
+SERVERS = 3
+SWITCHES = ("switch", "messages")
 
 
 def without(messages: Sequence[Message], absent: set[int]) -> list[Message]:
@@ -36,6 +41,14 @@ def without(messages: Sequence[Message], absent: set[int]) -> list[Message]:
         else one
         for rank, one in enumerate(messages)
     ]
+
+
+def in_lanes(data: st.DataObject, messages: list[Message]) -> list[Message]:
+    """Sums in lanes of some width, and a table with values that fit them."""
+    widths = {Merge.ADD: [32, 16, 8, 4], Merge.TABLE_ADD: [32, 16, 8]}.get(messages[0].merge, [32])
+    bits = data.draw(st.sampled_from(widths), label="lane_bits")
+    table = None if messages[0].table is None else messages[0].table >> 32 - bits
+    return [replace(one, lane_bits=bits, table=table) for one in messages]
 
 
 def assert_right(messages: Sequence[Message], merged: Merged) -> None:
@@ -48,7 +61,7 @@ def assert_right(messages: Sequence[Message], merged: Merged) -> None:
     assert named == [not one.is_absent for one in messages]
     if not present:
         word = -(2**31) if first.merge is Merge.MAX else 0
-        assert merged.words.tolist() == [word] * (first.merge.lanes * size)
+        assert merged.words.tolist() == [word] * (words_per_word(first.merge, first.lane_bits) * size)
         if first.scaling is not None:
             assert merged.exponents is not None
             assert set(merged.exponents.tolist()) == {-128}
@@ -72,6 +85,9 @@ STARTS = {
     "ring": lambda workers: ring(workers, FRAME),
     "switch": lambda workers: switch(workers, FRAME, slots=4, unit_packets=1),
     "messages": lambda workers: switch(workers, FRAME, slots=4, unit_packets=2),
+    "all_gather": gathering,
+    "servers": lambda workers: serving(workers, SERVERS),
+    "beside": lambda workers: serving(workers, workers, beside=True),
 }
 
 
@@ -79,20 +95,23 @@ STARTS = {
 @examples(40)
 @given(data=st.data())
 def test_any_workers_absent(start: str, data: st.DataObject) -> None:
-    """Several messages at once, each with other absentees; workers begin at other times; packets are lost."""
+    """Several messages at once, each with other absentees and lanes of its own; packets are lost.
+
+    Workers begin at other times.
+    """
     workers = data.draw(st.integers(1, 6))
-    kinds = [merge for merge in MERGES if start == "ring" or merge is not Merge.TABLE_ADD]
+    kinds = [merge for merge in MERGES if start not in SWITCHES or merge is not Merge.TABLE_ADD]
     columns = []
     for part in range(data.draw(st.integers(1, 3))):
         merge, size = data.draw(st.sampled_from(kinds)), data.draw(st.integers(1, 90))
-        whole = messages_of(merge, workers, size, seed=part)
+        whole = in_lanes(data, messages_of(merge, workers, size, seed=part))
         absent = data.draw(st.sets(st.integers(0, workers - 1)) | st.just(set(range(workers))))
         columns.append(without(whole, absent))
     network = Network(STARTS[start](workers), data.draw(st.sampled_from([0.0, 0.05])))
     pauses = draw_pauses(data)[:workers]
 
     exchanged = Exchanged(
-        small_star(workers), network.start, network.loss, seed=data.draw(st.integers(0, 99))
+        small_star(workers + SERVERS), network.start, network.loss, seed=data.draw(st.integers(0, 99))
     )
     rows = [tuple(column[worker] for column in columns) for worker in range(workers)]
     exchanged.run([[row] for row in rows], [[pause] for pause in pauses])
@@ -165,7 +184,7 @@ def test_signs_weigh_as_the_workers_that_are_there(start: str) -> None:
     ones, zeros = np.full(size, 2**32 - 1, np.uint32), np.zeros(size, np.uint32)
     whole = [Message(ones if rank == 4 else zeros, Merge.SIGN, "signs") for rank in range(6)]
     messages = without(whole, {0, 2, 3, 5})
-    exchanged = Exchanged(small_star(6), STARTS[start](6)).run([[(one,)] for one in messages])
+    exchanged = Exchanged(small_star(6 + SERVERS), STARTS[start](6)).run([[(one,)] for one in messages])
 
     for ((merged,),) in exchanged.received:
         share = int(np.bitwise_count(merged.words).sum()) / (32 * size)

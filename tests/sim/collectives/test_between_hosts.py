@@ -21,6 +21,7 @@ from netfold.sim.engine.interface import Fate, Rule, losses
 from netfold.sim.network.fabric import Fabric
 from tests.examples import examples
 from tests.reference.codecs.sums import right_merge
+from tests.reference.switch.merging import words_per_word
 from tests.sim.exchanges import (
     DTYPES,
     FRAME,
@@ -145,7 +146,9 @@ def test_gathered_lengths_may_differ_and_be_zero(name: str, workers: int) -> Non
         for merged in exchanged(carriers(workers)[name], gathered_messages(words)):
             assert [part.tobytes() for part in merged.parts] == [one.tobytes() for one in words]
             assert merged.words.size == 0
-            assert workers == merged.workers
+            there = [one.size > 0 for one in words]
+            assert sum(there) == merged.workers
+            assert there == ([True] * workers if merged.present is None else merged.present.tolist())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -288,7 +291,8 @@ def test_absent_workers_add_nothing_and_are_named(name: str, merge: Merge, absen
     ]
     for merged in exchanged(carriers(workers)[name], messages):
         there = [messages[rank] for rank in range(workers) if rank not in absent]
-        right = right_merge(there).words if there else [0] * size * merge.lanes
+        nobody = [-(2**31) if merge is Merge.MAX else 0] * (words_per_word(merge, 32) * size)
+        right = right_merge(there).words if there else nobody
         assert right == merged.words.tolist()
         assert workers - len(absent) == merged.workers
         assert merged.present is not None

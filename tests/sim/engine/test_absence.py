@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from netfold.homomorphic.message import Merge
@@ -16,6 +18,8 @@ from netfold.switch.programs.timed import TIMED
 from netfold.switch.programs.tree import TREE
 from netfold.topologies.leaf_spine import leaf_spine
 from netfold.topologies.routing import compile_network
+from tests.examples import examples
+from tests.reference.switch.merging import lanes_of, lifted, packed, signed, words_per_word
 from tests.sim.engine.small import (
     FRAME,
     LINK,
@@ -134,6 +138,114 @@ def test_a_rack_of_absent_workers_sends_a_header_up(engine: Make) -> None:
         for one in own:
             assert one.members is not None
             assert one.members.tolist() == [[4 - len(absent), bitmap]]
+
+
+@pytest.mark.parametrize("bits", [8, 16, 32])
+@pytest.mark.parametrize("absent", [{1}, {3}, {0, 1}, {2, 3}, {0, 2, 3}, {0, 1, 2, 3}])
+def test_lifted_results_weigh_as_lanes_whatever_completes_them(
+    engine: Make, bits: int, absent: set[int]
+) -> None:
+    """Codes, and headers of those who are absent, go up to the leaf; lanes from there on.
+
+    The last worker of each rack comes late, so that in some cases a header completes a slot of words.
+    """
+    network = compile_network(leaf_spine(2, 1, 2, LINK, LINK))
+    hosts = tuple(int(node) for node in np.flatnonzero(network.is_host))
+    root, left, right = tree_of(network, hosts)
+    tree: Any = {"branches": (Branch(left, 0), Branch(right, 0)), "homes": (1, 1, 2, 2)}
+    sim = engine(network)
+    number = sim.add_job(job(network, 1, switch=root, hosts=hosts, lanes=bits // 4, **tree))
+    table = np.arange(16, dtype=np.int32) * 16 - 120  # sums of four leave 8 bits
+    words = [np.full(3, 0x76543210 + 0x01010101 * rank, np.uint32) for rank in range(4)]
+    own = [
+        segment(
+            one[:0] if rank in absent else one,
+            Merge.TABLE_ADD,
+            result=np.full(3 * bits // 4, 77, np.int32),
+            absent_words=3 if rank in absent else 0,
+            members=all_members(1, 4),
+            table=table,
+            lane_bits=bits,
+        )
+        for rank, one in enumerate(words)
+    ]
+    for rank in (0, 2):
+        sim.open_stream(number, rank, [own[rank]])
+    sim.run(10 * X)
+    for rank in (1, 3):
+        sim.open_stream(number, rank, [own[rank]])
+    run(sim, 4)
+
+    present = [rank for rank in range(4) if rank not in absent]
+    sums = [sum(int(table[int(words[rank][0]) >> 4 * lane & 15]) for rank in present) for lane in range(8)]
+    half = 2 ** (bits - 1)
+    lanes = [(total + half) % (2 * half) - half for total in sums]
+    found = {8: np.int8, 16: np.int16, 32: np.int32}[bits]
+    racks = sum(not {2 * rack, 2 * rack + 1} <= absent for rack in (0, 1))
+    carrying = racks + (2 + 4 if present else 0)  # partials, and results at either level
+    assert links_total(sim, "sent_bytes") == HEADER * 12 + 16 * len(present) + 4 * bits * carrying
+    for one in own:
+        assert one.result.view(found).tolist() == 3 * lanes
+        assert one.members is not None
+        assert one.members.tolist() == [[len(present), sum(1 << rank for rank in present)]]
+
+
+@examples(60)
+@given(data=st.data())
+def test_narrow_lanes_of_those_who_are_there(data: st.DataObject) -> None:
+    """Under any program, in units of several packets, again and again: each lane's sum, modulo its width."""
+    program = data.draw(st.sampled_from(["switchml", "tree", "timed"]))
+    workers, bits = data.draw(st.integers(1, 5)), data.draw(st.sampled_from([4, 8, 16, 32]))
+    merge = Merge.ADD if bits == 4 else data.draw(st.sampled_from([Merge.ADD, Merge.TABLE_ADD]))
+    width = words_per_word(merge, bits)
+    network = star_of(workers)
+    units = 1 if program == "timed" else data.draw(st.sampled_from([1, 2]))
+    changes: dict[str, Any] = {"slot_timer_ps": 10**9} if program == "timed" else {}
+    sim = compiled(network)
+    number = sim.add_job(
+        job(network, 2 * units, unit_packets=units, program=runnable()[program], lanes=width, **changes)
+    )
+    table = np.arange(-8, 8, dtype=np.int32) << bits - 4  # from one end of a lane to the other
+    random = np.random.default_rng(data.draw(st.integers(0, 99)))
+    for _ in range(data.draw(st.integers(1, 3))):
+        size = data.draw(st.integers(1, 40))
+        absent = data.draw(st.sets(st.integers(0, workers - 1)) | st.just(set(range(workers))))
+        words = random.integers(0, 2**32, (workers, size), dtype=np.uint32).view(merge.dtypes[0])
+        packets = -(-size // (units * FRAME.elements)) * units
+        own = [
+            segment(
+                words[rank][:0] if rank in absent else words[rank],
+                merge,
+                result=np.full(width * size, 77, np.int32),
+                absent_words=size if rank in absent else 0,
+                members=all_members(packets, workers),
+                holders=np.zeros(packets, np.uint32) if program == "timed" else None,
+                table=table if merge is Merge.TABLE_ADD else None,
+                lane_bits=bits,
+            )
+            for rank in range(workers)
+        ]
+        start(sim, number, [[one] for one in own])
+        run(sim, workers)
+
+        present = [rank for rank in range(workers) if rank not in absent]
+        right = lanes_sum([words[rank].tolist() for rank in present], merge, table.tolist(), bits)
+        members = [[len(present), sum(1 << rank for rank in present)]] * -(-size // FRAME.elements)
+        for one in own:
+            assert one.result.tolist() == (right if present else [0] * (width * size))
+            assert one.members is not None
+            assert one.members[: len(members)].tolist() == members
+
+
+def lanes_sum(rows: list[list[int]], merge: Merge, table: list[int], bits: int) -> list[int]:
+    """The sum of some workers' words in plain Python; lanes of 4 bits are added as words."""
+    if merge is Merge.TABLE_ADD:
+        rows = [lifted(row, table, bits) for row in rows]
+    wide = 32 if bits == 4 else bits
+    lanes = [[lane for word in row for lane in lanes_of(word, wide)] for row in rows]
+    sums = [signed(sum(column), wide) for column in zip(*lanes, strict=True)]
+    count = 32 // wide
+    return [packed(sums[first : first + count], wide) for first in range(0, len(sums), count)]
 
 
 def tree_of(network: Any, hosts: tuple[int, ...]) -> tuple[int, int, int]:

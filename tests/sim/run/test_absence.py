@@ -277,8 +277,8 @@ def test_what_cannot_carry_it_refuses_in_words() -> None:
     with pytest.raises(
         netfold.ScenarioError,
         match=r"codec: workers of codec 'skipper' may have nothing to contribute to a merge, and program atp "
-        r"cannot carry the header that says so\n  use one of the collectives ring, in_network; "
-        r"of the switch programs, switchml, tree, timed can",
+        r"cannot carry the header that says so\n  use one of the collectives ring, in_network, "
+        r"all_gather, parameter_server; of the switch programs, switchml, tree, timed can",
     ):
         netfold.validate({**SCENARIO, "topology": {**SCENARIO["topology"], "hosts": 9}, "collective": atp})
     netfold.validate(
