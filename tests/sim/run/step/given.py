@@ -60,6 +60,8 @@ class Steady:
     workers: int
     loss: ClassVar[None] = None
     cost: ClassVar[StepCost] = StepCost()
+    learning_rate: ClassVar[None] = None
+    update_norm: ClassVar[None] = None
     applied: list[list[Gradient]] = field(default_factory=list)
 
     @property
@@ -77,7 +79,7 @@ class Steady:
             for done in [self.given.backward]
         ]
 
-    def apply(self, step: int, sums: Sequence[Gradient]) -> None:
+    def apply(self, step: int, sums: Sequence[Gradient], are_updates: Sequence[bool] = ()) -> None:
         self.applied.append([one.copy() for one in sums])
 
 
