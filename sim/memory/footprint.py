@@ -15,8 +15,8 @@ from functools import partial
 import numpy as np
 
 from netfold.homomorphic.codec import Codec, Decoded, DecodeError, EncodeError, Request, Server, advance
-from netfold.homomorphic.fold import answered, merged
-from netfold.homomorphic.merge import merged_message
+from netfold.homomorphic.fold import answered
+from netfold.homomorphic.merge import gathered, merged_message
 from netfold.homomorphic.message import EXPONENT_MIN, Gradient, Merge, Merged, Message
 from netfold.homomorphic.round import Round, Step
 from netfold.homomorphic.stage import stage
@@ -118,7 +118,7 @@ def _merged(server: Server | None, messages: Sequence[Message]) -> Merged:
         blocks = -(-first.size // first.scaling.block_elements)
         exponents = present[0].exponents if present else np.full(blocks, EXPONENT_MIN, np.int8)
         return Merged(np.zeros(first.size, np.int32), len(present), exponents)
-    if first.floats is not None:
-        found = merged_message(messages)
-        return replace(found, is_float=np.zeros(found.words.size, np.bool_))
-    return merged(messages, range(len(messages)))
+    if first.merge is Merge.GATHER:
+        return gathered([one.words for one in messages])
+    found = merged_message(messages)
+    return replace(found, is_float=None if first.floats is None else np.zeros(found.words.size, np.bool_))
