@@ -14,7 +14,7 @@ from netfold.homomorphic.oracle.promises import Drift
 from netfold.homomorphic.round import Note
 from netfold.sim.checks.codec_notes import NoteCounts
 from netfold.sim.checks.rounds import Findings, Operation
-from netfold.sim.checks.rounds.signs import Signs
+from netfold.sim.checks.rounds.merges.signs import Signs
 from netfold.sim.results.records import NoteRecord, PhaseRecord, RoundRecord, StepRecord
 from netfold.sim.workload import Bucket
 

@@ -4,4 +4,4 @@ from netfold.sim.checks.rounds.examine import examine as examine
 from netfold.sim.checks.rounds.findings import Findings as Findings
 from netfold.sim.checks.rounds.findings import Operation as Operation
 from netfold.sim.checks.rounds.findings import WrongWord as WrongWord
-from netfold.sim.checks.rounds.hosts import HostReplay as HostReplay
+from netfold.sim.checks.rounds.merges.hosts import HostReplay as HostReplay

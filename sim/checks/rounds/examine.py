@@ -14,9 +14,9 @@ from netfold.homomorphic.kernels.comparison import same_bits
 from netfold.homomorphic.message import Gradient, Holders
 from netfold.sim.checks.codec_notes import NOTHING_EXEMPT, Exempt
 from netfold.sim.checks.rounds.findings import Findings, Operation
+from netfold.sim.checks.rounds.merges.words import check_message
 from netfold.sim.checks.rounds.results import MessagePlace, Tallies
 from netfold.sim.checks.rounds.sums import Totals, compare
-from netfold.sim.checks.rounds.words import check_message
 from netfold.sim.engine.interface import Overflow
 
 

@@ -16,9 +16,9 @@ from netfold.sim.checks.rounds import Operation
 from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.results.records import PhaseRecord
 from netfold.sim.run.codec_errors import blaming, make_encoder
-from netfold.sim.run.lock_step import MessageAgreement
 from netfold.sim.run.step.activities import Activities
 from netfold.sim.run.step.facts import StepView
+from netfold.sim.run.step.lock_step import MessageAgreement
 from netfold.sim.run.step.parts import JobParts
 from netfold.sim.run.step.turns import Turns
 from netfold.sim.run.step.unit import SerialUnit

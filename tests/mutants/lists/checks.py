@@ -103,7 +103,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/checks/rounds/integers.py",
+        "sim/checks/rounds/merges/integers.py",
         VERIFY,
         [
             (
@@ -129,7 +129,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/checks/rounds/integers.py",
+        "sim/checks/rounds/merges/integers.py",
         ["tests/sim/checks/test_round_lanes.py"],
         [
             (
@@ -150,7 +150,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/checks/rounds/floats.py",
+        "sim/checks/rounds/merges/floats.py",
         VERIFY,
         [
             (
@@ -230,7 +230,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/checks/rounds/words.py",
+        "sim/checks/rounds/merges/words.py",
         VERIFY,
         [
             (
@@ -257,7 +257,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/run/lock_step.py",
+        "sim/run/step/lock_step.py",
         [
             "tests/sim/run/test_lock_step.py",
             "tests/sim/checks/test_checks.py::test_workers_that_read_different_words_send_different_messages",
@@ -294,7 +294,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/checks/rounds/words.py",
+        "sim/checks/rounds/merges/words.py",
         ["tests/sim/checks/test_words_sent.py"],
         [
             (
@@ -305,7 +305,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/checks/rounds/signs.py",
+        "sim/checks/rounds/merges/signs.py",
         SIGNS,
         [
             (
@@ -332,7 +332,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/checks/rounds/fairness.py",
+        "sim/checks/rounds/merges/fairness.py",
         ["tests/sim/checks/test_fairness.py"],
         [
             (
@@ -354,7 +354,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/checks/rounds/fairness.py",
+        "sim/checks/rounds/merges/fairness.py",
         SIGNS,
         [
             (
@@ -445,7 +445,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/checks/rounds/members.py",
+        "sim/checks/rounds/merges/members.py",
         ["tests/sim/checks/test_members.py"],
         [
             (
@@ -468,7 +468,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/checks/rounds/words.py",
+        "sim/checks/rounds/merges/words.py",
         ["tests/sim/checks/test_words_sent.py"],
         [
             (

@@ -196,7 +196,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/checks/rounds/hosts.py",
+        "sim/checks/rounds/merges/hosts.py",
         REPLAY,
         [
             (

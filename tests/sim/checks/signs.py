@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.message import Merge, Merged, Message, Words
 from netfold.sim.checks.rounds import Operation
-from netfold.sim.checks.rounds.signs import Signs
+from netfold.sim.checks.rounds.merges.signs import Signs
 
 Bits = NDArray[np.bool_]  # (workers, bits)
 

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from netfold.sim.checks.rounds import fairness
-from netfold.sim.checks.rounds.fairness import Sums, allowed, allowed_over_rounds, worst
-from netfold.sim.checks.rounds.signs import Signs
+from netfold.sim.checks.rounds.merges import fairness
+from netfold.sim.checks.rounds.merges.fairness import Sums, allowed, allowed_over_rounds, worst
+from netfold.sim.checks.rounds.merges.signs import Signs
 from tests.sim.checks.signs import chosen, correlated, examine, words_of
 
 

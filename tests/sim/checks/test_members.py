@@ -10,8 +10,8 @@ import pytest
 
 from netfold.homomorphic.merge import merged_message, unchanged_by
 from netfold.homomorphic.message import EXPONENT_MIN, Holders, Merge, Merged, Message, Scaling
+from netfold.sim.checks.rounds.merges.words import check_message
 from netfold.sim.checks.rounds.results import MessagePlace, Tallies
-from netfold.sim.checks.rounds.words import check_message
 from netfold.sim.engine.interface import Overflow
 from tests.reference.codecs.sums import right_merge
 

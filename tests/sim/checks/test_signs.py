@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from netfold.homomorphic.merge import merge_all
 from netfold.homomorphic.message import Merge, Merged, Message
 from netfold.sim.checks.rounds import Operation, fairness
-from netfold.sim.checks.rounds.signs import STRETCH_WORDS, STRETCHES_MAX, Signs, _edges, _share, _tallied
+from netfold.sim.checks.rounds.merges.signs import (
+    STRETCH_WORDS,
+    STRETCHES_MAX,
+    Signs,
+    _edges,
+    _share,
+    _tallied,
+)
 from tests.examples import examples
 from tests.sim.checks.signs import chosen, correlated, examine, words_of
 

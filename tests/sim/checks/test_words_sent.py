@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from netfold.homomorphic.message import Merge, Merged, Message
+from netfold.sim.checks.rounds.merges.words import check_message
 from netfold.sim.checks.rounds.results import MessagePlace, Tallies
-from netfold.sim.checks.rounds.words import check_message
 from netfold.sim.engine.interface import Overflow
 
 

@@ -14,7 +14,7 @@ from netfold.homomorphic.message import Merge, Merged, Message
 from netfold.sim.checks.rounds import Operation
 from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.run.codec_errors import CodecError
-from netfold.sim.run.lock_step import MessageAgreement
+from netfold.sim.run.step.lock_step import MessageAgreement
 from tests.sim.checks.test_checks_limits import FINE
 from tests.sim.run.test_failures import run_netfold
 

@@ -15,9 +15,9 @@ import numpy as np
 from netfold.homomorphic.kernels.comparison import count_differing, identity
 from netfold.homomorphic.merge import unchanged_by
 from netfold.homomorphic.message import EXPONENT_MIN, Merge, Merged, Message
-from netfold.sim.checks.rounds.floats import check_floats
-from netfold.sim.checks.rounds.integers import check_exponents, check_integers
-from netfold.sim.checks.rounds.members import check_members
+from netfold.sim.checks.rounds.merges.floats import check_floats
+from netfold.sim.checks.rounds.merges.integers import check_exponents, check_integers
+from netfold.sim.checks.rounds.merges.members import check_members
 from netfold.sim.checks.rounds.results import MessagePlace, Result, Tallies, complete, distinct, slices
 from netfold.sim.engine.interface import Overflow
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.kernels.comparison import same_bits
 from netfold.homomorphic.message import Merge, Merged, Message, Words
-from netfold.sim.checks.rounds import fairness
-from netfold.sim.checks.rounds.fairness import Sums, Unfair
 from netfold.sim.checks.rounds.findings import Operation
+from netfold.sim.checks.rounds.merges import fairness
+from netfold.sim.checks.rounds.merges.fairness import Sums, Unfair
 from netfold.sim.checks.rounds.results import Result, distinct
 
 STRETCH_WORDS = 64  # of the shortest stretch of a long message
