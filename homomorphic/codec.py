@@ -34,7 +34,6 @@ from netfold.homomorphic.carrier import Carrier
 from netfold.homomorphic.message import (
     COUNTER_BITS,
     ORDER_FREE,
-    SUMS,
     WORD_BITS,
     Gradient,
     Merge,
@@ -42,7 +41,6 @@ from netfold.homomorphic.message import (
     Message,
     Words,
     Work,
-    check_lanes,
 )
 from netfold.homomorphic.round import Round, Step, StepFact
 
@@ -321,35 +319,6 @@ class EncodeError(ValueError):
 
 class DecodeError(RuntimeError):
     """Merged messages that cannot be decoded and cannot be redone."""
-
-
-def require_declared(codec: Codec, worker: int, messages: Sequence[Message]) -> None:
-    """Require that a worker sends only what its codec declares: lanes of its sums, and absence.
-
-    Raises
-    ------
-    DecodeError
-        It does not, or no such lanes can be added; the message names the worker, its message and the widths.
-    """
-    for message in messages:
-        if message.absent_words and not codec.may_be_absent:
-            raise DecodeError(
-                f"worker {worker} contributes nothing to {message.label!r} "
-                f"({message.absent_words} words by {message.merge.value}), but codec {codec.kind!r} does not "
-                "declare that a worker may be absent (may_be_absent)"
-            )
-        sends = f"worker {worker} sends {message.label!r} ({message.merge.value})"
-        wanted = codec.lane_bits if message.merge in SUMS else WORD_BITS
-        if message.lane_bits != wanted:
-            raise DecodeError(
-                f"{sends} in lanes of {message.lane_bits} bits, where codec {codec.kind!r} declares {wanted}"
-            )
-        if wanted != WORD_BITS and (message.scaling is not None or message.floats is not None):
-            raise DecodeError(f"{sends} scaled or with floats, in lanes of {wanted} bits: only words can be")
-        try:
-            check_lanes(message.merge, message.lane_bits, message.table)
-        except ValueError as error:
-            raise DecodeError(f"{sends}: {error}") from None
 
 
 C = TypeVar("C", bound=type)

@@ -9,8 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from netfold.homomorphic.codec import Decoded, Exchange
-from netfold.homomorphic.message import LANE_BITS, Gradient, Merge, Merged, Message, Scaling, Work
+from netfold.homomorphic.codec import Codec, Decoded, Exchange
+from netfold.homomorphic.message import (
+    LANE_BITS,
+    SUMS,
+    WORD_BITS,
+    Gradient,
+    Merge,
+    Merged,
+    Message,
+    Scaling,
+    Work,
+    check_lanes,
+)
 
 _WORDS = (np.dtype(np.int32), np.dtype(np.uint32), np.dtype(np.float32))
 
@@ -19,13 +30,11 @@ class ContractError(TypeError):
     """An exchange yields or returns what the contract of codecs does not allow."""
 
 
-def checked(
-    exchange: Exchange, gradient: Gradient | None = None, merges: frozenset[Merge] | None = None
-) -> Exchange:
+def checked(exchange: Exchange, gradient: Gradient | None = None, codec: Codec | None = None) -> Exchange:
     """The same exchange; each operation and the result are checked as they come.
 
-    With `gradient`, total and contribution must be float32 of its shape. With `merges`, messages have one of
-    them.
+    With `gradient`, total and contribution must be float32 of its shape. With `codec`, messages must be what
+    it declares.
 
     Raises
     ------
@@ -41,7 +50,7 @@ def checked(
         except StopIteration as stop:
             _require_decoded(stop.value, gradient)
             return stop.value  # type: ignore[no-any-return]
-        _require_messages(sent, merges)
+        _require_messages(sent, codec)
         answers = yield sent
 
 
@@ -56,27 +65,50 @@ def _require_decoded(decoded: object, gradient: Gradient | None) -> None:
             raise ContractError(f"{verb} {named(array)}, must be float32 of shape {gradient.shape}")
 
 
-def _require_messages(sent: object, merges: frozenset[Merge] | None) -> None:
+def _require_messages(sent: object, codec: Codec | None) -> None:
     if not isinstance(sent, tuple):
         raise ContractError(f"the exchange yields {named(sent)}, must be a tuple of messages")
     for message in sent:
         if not isinstance(message, Message):
             raise ContractError(f"the exchange yields a tuple with {named(message)}, must be messages alone")
-        fault = _fault_of(message, merges)
+        fault = fault_of(message, codec)
         if fault:
             raise ContractError(f"message {message.label!r}: {fault}")
 
 
-def _fault_of(message: Message, merges: frozenset[Merge] | None) -> str:
-    """What is wrong with a message and what is allowed; empty if nothing is."""
+def fault_of(message: Message, codec: Codec | None = None) -> str:
+    """What is wrong with a message, and what is allowed or declared; empty if nothing is."""
+    return _fault_of(message) or ("" if codec is None else _not_declared(message, codec))
+
+
+def _not_declared(message: Message, codec: Codec) -> str:
+    """What a codec does not declare of a message: its merge, its lanes, an absent worker."""
+    if message.merge not in codec.merges:
+        known = ", ".join(sorted(one.name for one in codec.merges)) or "none"
+        return f"`merges` does not name its {message.merge.name}, it names {known}"
+    if message.absent_words and not codec.may_be_absent:
+        return (
+            f"its worker contributes nothing to {message.absent_words} words by {message.merge.value}, and "
+            f"codec {codec.kind!r} does not declare that a worker may be absent (may_be_absent)"
+        )
+    wanted = codec.lane_bits if message.merge in SUMS else WORD_BITS
+    if message.lane_bits != wanted:
+        return f"it is in lanes of {message.lane_bits} bits, codec {codec.kind!r} declares {wanted}"
+    if wanted != WORD_BITS and (message.scaling is not None or message.floats is not None):
+        return f"it is scaled or with floats, in lanes of {wanted} bits: only words can be"
+    try:
+        check_lanes(message.merge, message.lane_bits, message.table)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _fault_of(message: Message) -> str:
     merge, words = message.merge, message.words
     if not isinstance(message.label, str):
         return f"its label is {named(message.label)}, must be text"
     if not isinstance(merge, Merge):
         return f"its merge is {named(merge)}, must be a `Merge`"
-    if merges is not None and merge not in merges:
-        known = ", ".join(sorted(one.name for one in merges)) or "none"
-        return f"`merges` does not name its {merge.name}, it names {known}"
     allowed = _allowed_dtypes(message)
     if not isinstance(words, np.ndarray) or words.ndim != 1 or words.dtype not in allowed:
         names = " or ".join(one.name for one in allowed)

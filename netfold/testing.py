@@ -24,7 +24,7 @@ A codec may reject gradients by an `EncodeError`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from io import BytesIO
 from typing import Any, NamedTuple
 
@@ -35,13 +35,13 @@ from netfold.homomorphic.bounds import Sums, sums_of_parts, whole_bound
 from netfold.homomorphic.codec import (
     Codec,
     Decoded,
-    DecodeError,
     EncodeError,
     Encoder,
+    Exchange,
     Promise,
-    require_declared,
+    Server,
 )
-from netfold.homomorphic.contract import ContractError
+from netfold.homomorphic.contract import ContractError, checked
 from netfold.homomorphic.fold import Folded, LockStepError, Order, fold
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.message import Gradient
@@ -57,7 +57,6 @@ _WORKERS = (1, 2, 3, 8, 32)
 _SIZES = (1, 63, 100, 4097)
 _ROUNDS = 3  # that follow each other
 _DRAWS = 40  # of an unbiased codec's random numbers
-_SCALING_LABEL = "values exponents"  # of the message that `fold` sends for the exponents of a scaled one
 
 
 class _LawCase(NamedTuple):
@@ -109,15 +108,15 @@ def check_round(
     workers = len(gradients)
     round = round or Round(0, 0, workers, 1)
     order = list(reversed(range(workers))) if order is None else order
-    by_rank, notes = _folded(codec, _encoders(codec, workers), gradients, round)
+    by_rank, notes = _folded(codec, _Team.of(codec, workers), gradients, round)
     _check_total(codec, by_rank, notes)
-    _check_messages(codec, by_rank)
+    _check_bytes(by_rank)
     for other in (order, tree(list(order))):
-        shuffled, notes = _folded(codec, _encoders(codec, workers), gradients, round, other)
+        shuffled, notes = _folded(codec, _Team.of(codec, workers), gradients, round, other)
         if codec.is_order_free:
             _require_same(shuffled.decoded[0], by_rank.decoded[0], f"merged in the order {other}")
         _check_total(codec, shuffled, notes)
-        _check_messages(codec, shuffled)
+        _check_bytes(shuffled)
     if codec.promise is Promise.UNBIASED:
         _check_bias(codec, gradients, round)
     _check_ownership(by_rank.decoded)
@@ -185,28 +184,29 @@ def _check_case(codec: Codec, case: _LawCase, number: int, seed: int) -> None:
 def _check_rounds(codec: Codec, first: Sequence[Gradient], seed: int) -> None:
     """Check rounds that follow each other, and encoders that are stopped and resumed between them."""
     workers = len(first)
-    encoders = _encoders(codec, workers)
+    team = _Team.of(codec, workers)
     for step in range(_ROUNDS):
         gradients = [np.roll(gradient, step) for gradient in first]
         round = Round(step, 0, workers, seed)
-        resumed = _resumed(codec, encoders)
-        before = [encoder.residual(0) for encoder in encoders]
-        one, notes = _folded(codec, encoders, gradients, round)
+        resumed = _resumed(codec, team)
+        before = [encoder.residual(0) for encoder in team.encoders]
+        one, notes = _folded(codec, team, gradients, round)
         _check_total(codec, one, notes)
-        _check_residuals(encoders, before, gradients, one)
+        _check_residuals(team.encoders, before, gradients, one)
         other, _ = _folded(codec, resumed, gradients, round)
-        for rank, encoder in enumerate(encoders):
+        for rank in range(workers):
             where = f"worker {rank}, resumed before round {step}"
             _require_same(other.decoded[rank], one.decoded[rank], where)
             is_same = _sent_bytes(other, rank) == _sent_bytes(one, rank)
             _require(is_same, f"{where}, sends other bytes")
-            _require_same_state(resumed[rank], encoder, rank)
+        for number, (new, old) in enumerate(zip(resumed.parts, team.parts, strict=True)):
+            _require_same_state(new, old, f"worker {number}" if number < workers else "the server's part")
 
 
-def _resumed(codec: Codec, encoders: Sequence[Encoder]) -> list[Encoder]:
-    """New encoders that continue from the states of others, which pass through a file."""
-    resumed = _encoders(codec, len(encoders))
-    for old, new in zip(encoders, resumed, strict=True):
+def _resumed(codec: Codec, team: _Team) -> _Team:
+    """A new one that continues from the states of another, which pass through a file."""
+    resumed = _Team.of(codec, len(team.encoders))
+    for old, new in zip(team.parts, resumed.parts, strict=True):
         file = BytesIO()
         np.savez(file, **old.state())  # type: ignore[arg-type]
         file.seek(0)
@@ -215,9 +215,9 @@ def _resumed(codec: Codec, encoders: Sequence[Encoder]) -> list[Encoder]:
     return resumed
 
 
-def _require_same_state(resumed: Encoder, encoder: Encoder, rank: int) -> None:
-    found, expected = resumed.state(), encoder.state()
-    where = f"worker {rank}, resumed and then one round on, remembers"
+def _require_same_state(resumed: Encoder | Server, original: Encoder | Server, who: str) -> None:
+    found, expected = resumed.state(), original.state()
+    where = f"{who}, resumed and then one round on, remembers"
     _require(found.keys() == expected.keys(), f"{where} {sorted(found)}, must be {sorted(expected)}")
     for name, array in expected.items():
         is_same = (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
@@ -262,13 +262,39 @@ def _check_contract(codec: Codec) -> None:
     _require(not unexplained, f"the docstring does not explain {unexplained}: it needs `NAME: meaning`")
 
 
-def _encoders(codec: Codec, workers: int) -> list[Encoder]:
-    return [codec.worker(rank, workers, 1) for rank in range(workers)]
+class _Team(NamedTuple):
+    """A codec's encoders, and its part where messages meet, if it has one."""
+
+    encoders: list[Encoder]
+    server: Server | None
+
+    @classmethod
+    def of(cls, codec: Codec, workers: int) -> _Team:
+        """A new one."""
+        encoders = [codec.worker(rank, workers, 1) for rank in range(workers)]
+        return cls(encoders, codec.server(workers, 1))
+
+    @property
+    def parts(self) -> list[Encoder | Server]:
+        """All that has a state."""
+        return [*self.encoders, *([] if self.server is None else [self.server])]
+
+
+@dataclass(frozen=True)
+class _Checked(Encoder):
+    """An encoder whose messages must be what its codec declares."""
+
+    encoder: Encoder
+    codec: Codec
+
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        """The encoder's."""
+        return checked(self.encoder.exchange(gradient, round), gradient, self.codec)
 
 
 def _folded(
     codec: Codec,
-    encoders: Sequence[Encoder],
+    team: _Team,
     gradients: Sequence[Gradient],
     round: Round,
     order: Order | None = None,
@@ -277,7 +303,8 @@ def _folded(
     notes: list[Note] = []
     given = [gradient.copy() for gradient in gradients]
     try:
-        folded = fold(encoders, given, replace(round, report=notes.append), order)
+        encoders = [_Checked(encoder, codec) for encoder in team.encoders]
+        folded = fold(encoders, given, replace(round, report=notes.append), order, team.server)
     except (LockStepError, ContractError) as error:
         raise AssertionError(str(error)) from error
     for rank, (before, after) in enumerate(zip(gradients, given, strict=True)):
@@ -339,7 +366,7 @@ def _check_bias(codec: Codec, gradients: Sequence[Gradient], round: Round) -> No
     drift = Drift.empty(gradients[0].size)
     for draw in range(_DRAWS):
         seed = mix_plain(round.seed, draw) >> 1
-        one, _ = _folded(codec, _encoders(codec, len(gradients)), gradients, replace(round, seed=seed))
+        one, _ = _folded(codec, _Team.of(codec, len(gradients)), gradients, replace(round, seed=seed))
         bound, variance = codec.error_bound(one.contributions), codec.variance(one.contributions)
         for sums in sums_of_parts(one.contributions):
             ideal = codec.ideal(sums)
@@ -354,15 +381,7 @@ def _check_bias(codec: Codec, gradients: Sequence[Gradient], round: Round) -> No
     )
 
 
-def _check_messages(codec: Codec, folded: Folded) -> None:
-    for operation in folded.messages:
-        try:
-            require_declared(codec, 0, operation[0])
-        except DecodeError as error:
-            raise AssertionError(str(error)) from None
-        for message in operation[0]:
-            is_named = message.merge in codec.merges or message.label == _SCALING_LABEL
-            _require(is_named, f"message {message.label!r}: `merges` does not name its {message.merge.name}")
+def _check_bytes(folded: Folded) -> None:
     sent = sum(message.words.nbytes for operation in folded.messages for message in operation[0])
     announced = folded.announced_bytes(0)
     _require(announced == sent, f"worker 0 announces {announced} bytes, and its messages have {sent}")

@@ -82,7 +82,7 @@ class _Watched:
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
         place = f", step {round.step}, bucket {round.bucket}"
         with self._placed(f"{place}, operation 0"):
-            inner = checked(self._encoder.exchange(gradient, round), gradient, self._codec.merges)
+            inner = checked(self._encoder.exchange(gradient, round), gradient, self._codec)
         answers: tuple[Merged, ...] | None = None
         operation, before = 0, ""
         while True:

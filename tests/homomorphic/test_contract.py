@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
-from dataclasses import replace
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from netfold.homomorphic.codec import Decoded, Encoder
+from netfold.homomorphic.bounds import ErrorBound
+from netfold.homomorphic.codec import Codec, Decoded, Encoder
 from netfold.homomorphic.contract import ContractError, checked
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.message import Gradient, HostMerge, Merge, Merged, Message, Scaling
@@ -32,6 +33,19 @@ def scaled(exponents: int = 2, dtype: type[np.generic] = np.int8) -> Scaling:
 FLOATS = Message(GRADIENT, Merge.ADD, "values", scaling=scaled())
 
 
+@dataclass(frozen=True)
+class Named(Codec):
+    """A codec that names some merges."""
+
+    merges: frozenset[Merge]
+
+    def worker(self, rank: int, workers: int, seed: int) -> Encoder:
+        raise AssertionError("no test needs its encoder")
+
+    def error_bound(self, contributions: Sequence[Gradient]) -> ErrorBound:
+        raise AssertionError("no test needs its bound")
+
+
 def run(
     sent: Any, returned: Any = Decoded(GRADIENT, GRADIENT), merges: frozenset[Merge] | None = None
 ) -> Any:
@@ -42,7 +56,8 @@ def run(
         assert answer == ("merged",)
         return returned
 
-    driven = checked(exchange(), GRADIENT, merges)
+    codec = None if merges is None else Named(merges)
+    driven = checked(exchange(), GRADIENT, codec)
     assert next(driven) is sent
     try:
         driven.send(("merged",))  # type: ignore[arg-type]

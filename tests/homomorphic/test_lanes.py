@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import DecodeError, require_declared
+from netfold.homomorphic.contract import fault_of
 from netfold.homomorphic.fold import LockStepError, check_lock_step, fold
 from netfold.homomorphic.merge import combine, lift, merge_all
 from netfold.homomorphic.message import LANE_BITS, Merge, Merged, Message, Scaling
@@ -175,30 +175,26 @@ def test_lanes_of_two_widths_do_not_merge() -> None:
 
 
 def test_messages_have_the_lanes_that_their_codec_declares() -> None:
-    words = np.zeros(2, np.int32)
+    words, codec = np.zeros(2, np.int32), Votes()
     fine = (Message(words, Merge.ADD, "votes", lane_bits=4), Message(words, Merge.MAX, "norm"))
-    require_declared(Votes(), 3, fine)
+    assert [fault_of(message, codec) for message in fine] == [""] * len(fine)
     for message, said, wanted in (
-        (Message(words, Merge.ADD, "votes", lane_bits=8), "'votes' (add) in lanes of 8", 4),
-        (Message(words, Merge.ADD, "votes"), "'votes' (add) in lanes of 32", 4),
-        (Message(words, Merge.MAX, "norm", lane_bits=4), "'norm' (max) in lanes of 4", 32),
+        (Message(words, Merge.ADD, "votes", lane_bits=8), 8, 4),
+        (Message(words, Merge.ADD, "votes"), 32, 4),
+        (Message(words, Merge.MAX, "norm", lane_bits=4), 4, 32),
     ):
-        text = f"worker 3 sends {said} bits, where codec 'votes' declares {wanted}"
-        with pytest.raises(DecodeError, match=f"^{re.escape(text)}$"):
-            require_declared(Votes(), 3, (fine[0], message))
+        assert fault_of(message, codec) == f"it is in lanes of {said} bits, codec 'votes' declares {wanted}"
     floats = np.zeros(2, np.float32)
     scaling = Scaling(np.zeros(1, np.int8), 2, 1)
     for message in (
         Message(words, Merge.ADD, "votes", lane_bits=4, floats=floats),
         Message(floats, Merge.ADD, "votes", lane_bits=4, scaling=scaling),
     ):
-        with pytest.raises(DecodeError, match=r"scaled or with floats, in lanes of 4 bits: only words"):
-            require_declared(Votes(), 0, (message,))
+        assert "scaled or with floats, in lanes of 4 bits: only words" in fault_of(message, codec)
     table = np.full(16, 128, np.int32)
     codes = Message(words.view(np.uint32), Merge.TABLE_ADD, "codes", table=table, lane_bits=8)
-    with pytest.raises(DecodeError, match=r"'codes' \(table_add\): a table for lanes of 8 bits has values"):
-        require_declared(Codes(lane_width=8), 0, (codes,))
-    with pytest.raises(AssertionError, match=r"worker 0 sends 'codes' .* declares 8"):
+    assert "a table for lanes of 8 bits has values" in fault_of(codes, Codes(lane_width=8))
+    with pytest.raises(AssertionError, match=r"message 'codes': it is in lanes of .* declares 8"):
         check_codec(Codes(lane_width=8, sent_width=16), cases=1)
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import simpy
 
-from netfold.homomorphic.codec import Decoded, Encoder, advance, require_declared
+from netfold.homomorphic.codec import Decoded, Encoder, advance
 from netfold.homomorphic.message import Gradient, Merged, Message, Work
 from netfold.homomorphic.round import Round
 from netfold.homomorphic.stage import stage
@@ -109,9 +109,6 @@ class Rounds:
         place = OperationPlace(step, bucket, 0)
         while True:
             messages = advance(exchange, answers)
-            if not isinstance(messages, Decoded):
-                with blaming(parts.codec, f"worker {worker}, {place}"):
-                    require_declared(parts.codec, worker, messages)
             self._agreement.require(place, worker, messages, log.operations)
             if isinstance(messages, Decoded):
                 log.store(worker, messages)

@@ -194,7 +194,7 @@ class Lanes(Encoder):
 def test_lanes_that_are_not_declared_fail() -> None:
     with pytest.raises(
         AssertionError,
-        match=r"worker 0 sends 'lanes' \(add\) in lanes of 8 bits, where codec 'rounded' declares 32",
+        match="message 'lanes': it is in lanes of 8 bits, codec 'rounded' declares 32",
     ):
         check_round(Undeclared(), GRADIENTS)
 

@@ -235,8 +235,8 @@ def test_words_damaged_on_the_way_are_found_in_their_lane(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("codec", "text"),
     [
-        (codes(8, sent_width=16), r"worker \d sends 'codes' \(table_add\) in lanes of 16 bits"),
-        (codes(8, rank_width=32), r"worker 1 sends 'codes' \(table_add\) in lanes of 32 bits"),
+        (codes(8, sent_width=16), r"worker \d, .*: message 'codes': it is in lanes of 16 bits"),
+        (codes(8, rank_width=32), r"worker 1, .*: message 'codes': it is in lanes of 32 bits"),
     ],
 )
 @pytest.mark.parametrize("kind", ["in_network", "ring"])
@@ -246,7 +246,7 @@ def test_messages_in_other_lanes_than_declared_end_the_variant(
     result = simulate(tmp_path, codec, f"collective={{kind: {kind}}}", text=SMALL)
     assert "fail" in verdicts(result).values()
     told = " ".join(check.detail for check in result.jobs[0].checks)
-    assert re.search(f"{text}, where codec 'codes' declares 8", told), told
+    assert re.search(f"{text}, codec 'codes' declares 8", told), told
 
 
 def test_a_job_s_figures_follow_its_lanes(tmp_path: Path) -> None:

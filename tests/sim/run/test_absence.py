@@ -257,9 +257,8 @@ def test_a_codec_that_has_not_declared_it_ends_the_run(tmp_path: Path) -> None:
     (detail,) = (
         check["detail"] for check in found.summary["variants"][0]["checks"] if check["name"] == "finishes"
     )
-    assert (
-        "contributes nothing to 'values' (1000 words by add), but codec 'skipper' does not declare" in detail
-    )
+    assert "message 'values': its worker contributes nothing to 1000 words by add, and " in detail
+    assert "'skipper' does not declare that a worker may be absent" in detail
 
 
 def test_a_codec_that_declares_it_and_never_skips_costs_four_bytes_a_packet(tmp_path: Path) -> None:
