@@ -39,4 +39,5 @@ def _remedy(merges: Collection[Merge]) -> str:
     """The collectives that carry these merges on any network, as a hint."""
     specs = [spec for spec in COLLECTIVES.values() if spec.works_anywhere]
     able = [spec.kind for spec in specs if spec.merges.issuperset(merges)]
-    return f"use collective.kind: {' or '.join(able)}" if able else "use another codec"
+    names = " or ".join(filter(None, [", ".join(able[:-1]), *able[-1:]]))
+    return f"use collective.kind: {names}" if able else "use another codec"

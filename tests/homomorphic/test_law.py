@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from pydantic import TypeAdapter, ValidationError
 
 import netfold.homomorphic
-from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.codec import Codec, EncodeError
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.merge import merge_all
 from netfold.homomorphic.message import ORDER_FREE, Merge
@@ -22,6 +22,7 @@ from tests.examples import examples
 from tests.homomorphic.gradients import Sample, bound_of, folded, samples
 from tests.reference.codecs.sums import right_merge
 
+NARROW = {"fp16"}  # kinds that refuse values which others carry
 VARIANTS = [
     'random_k {"share": 0.3, "unbiased": true, "values": "block_exponent"}',
     'random_k {"share": 0.5, "values": "exact", "block_elements": 64}',
@@ -72,7 +73,12 @@ def assert_the_law(codec: Codec, sample: Sample) -> None:
         workers //= 2
     order = [rank for rank in sample.order if rank < workers]
     round = dataclasses.replace(sample.round, workers=workers)
-    by_rank = check_round(codec, sample.gradients[:workers], round, order)
+    try:
+        by_rank = check_round(codec, sample.gradients[:workers], round, order)
+    except EncodeError:
+        if codec.kind not in NARROW:
+            raise
+        reject()
 
     for operation in by_rank.messages:
         for part in zip(*operation, strict=True):
@@ -120,16 +126,18 @@ def test_decoded_sums_are_the_callers_to_change_or_read_only(kind: str) -> None:
     gradients = [np.ones(100, np.float32)] * 2
 
     first, second = folded(codec_kinds()[kind](), gradients).decoded
+    before = first.tolist()
     if first.flags.writeable:
         first /= 2
 
-        assert first.tolist() == [1] * 100
+        assert first.tolist() == [value / 2 for value in before]
     else:
         with pytest.raises(ValueError, match="read-only"):
             first /= 2
 
-        assert first.tolist() == [2] * 100
-    assert second.tolist() == [2] * 100
+        assert first.tolist() == before
+    assert second.tolist() == before
+    assert 2 in before
 
 
 def test_the_readme_s_example_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,7 +155,11 @@ def test_the_registry_lists_all_codecs() -> None:
         "dense",
         "exact",
         "fixed_point",
+        "fp16",
         "lossless",
+        "majority",
         "none",
         "packed",
+        "random_k",
+        "topk",
     ]

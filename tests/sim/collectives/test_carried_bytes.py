@@ -90,7 +90,7 @@ def test_an_all_gather(tmp_path: Path, carried: dict[str, int], codec: str) -> N
 
 @pytest.mark.parametrize("codec", sorted(codec_kinds()))
 def test_one_server(tmp_path: Path, carried: dict[str, int], codec: str) -> None:
-    """Every word goes up once; a merged one comes down to n workers, one that was gathered to the n − 1 others."""
+    """Every word goes up once. A merged one comes down to n workers, a gathered one to the n − 1 others."""
     announced = payload_bytes(tmp_path, codec, {"kind": "parameter_server"})
 
     is_gathered = any(merge.value == "gather" for merge in codec_kinds()[codec]().merges)

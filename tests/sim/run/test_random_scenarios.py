@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import netfold.sim.run.job
+from netfold.homomorphic.codec import Decoded
 from netfold.homomorphic.message import Merge
 from netfold.sim.resolve import resolve
 from netfold.sim.run.outcome import JobResult
@@ -222,12 +223,12 @@ class Witness:
         self,
         codec: Any,
         gradients: Sequence[NDArray[Any]],
-        decoded: Sequence[NDArray[Any]],
+        decoded: Sequence[Decoded],
         *others: Any,
     ) -> Any:
         operations, exempt, *_ = others
         self.wrong += any(map(has_wrong_words, operations))
-        for worker, own in enumerate(decoded):
+        for worker, own in enumerate(one.total for one in decoded):
             wide = np.array(gradients, np.float64)
             if (holders := operations[0].received[worker][0].holders) is not None:
                 bitmaps = np.repeat(holders.bitmaps, holders.unit_words)[: own.size]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from netfold.homomorphic.codec import codec_kinds
+from netfold.homomorphic.message import MERGEABLE
 from netfold.sim.results import load
 from netfold.sim.run.settings import setups
 from tests.sim.scenes import TINY, plan, run
@@ -69,7 +70,10 @@ def test_jobs_have_settings_of_their_own(tmp_path: Path) -> None:
 def test_every_codec_is_recorded_by_its_kind(tmp_path: Path, kind: str) -> None:
     """Some are other objects once a network carries them."""
     ideal = "topology={kind: star, hosts: 4, switch: ideal}"
-    (found,) = setups(plan(tmp_path, f"codec={{kind: {kind}}}", ideal)).values()
+    merges = codec_kinds()[kind]().merges
+    carrier = "in_network" if merges <= MERGEABLE else "all_gather"
+    sets = f"codec={{kind: {kind}}}", f"collective={{kind: {carrier}}}", ideal
+    (found,) = setups(plan(tmp_path, *sets)).values()
 
     assert found["codec"]["kind"] == kind
     assert json.loads(json.dumps(found, allow_nan=False)) == found

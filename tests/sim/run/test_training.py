@@ -112,7 +112,7 @@ def test_gradients_that_explode_fail_in_words(tmp_path: Path, codec: str) -> Non
         "name": "finishes",
         "verdict": "fail",
         "detail": "gradient[0] is nan: fixed point carries finite values only; "
-        "lower the learning rate, or skip such steps",
+        "lower the learning rate, or skip such steps (worker 0, step 1, bucket 0, operation 0)",
     }
     assert (outcome.summary["verdict"], variant["metrics"]["steps"]) == ("fail", 1)
     assert "diagnosis" not in variant

@@ -14,7 +14,7 @@ from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
 from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Work
 from netfold.homomorphic.round import Round
 from netfold.sim.checks.journal import Journal
-from netfold.sim.collectives.collective import OperationPlace, Wait
+from netfold.sim.collectives.collective import MergeOrders, OperationPlace, Wait
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.network.host_time import HostTimes
 from netfold.sim.plan.faults import Condition
@@ -60,6 +60,8 @@ class Steady:
     workers: int
     loss: ClassVar[None] = None
     cost: ClassVar[StepCost] = StepCost()
+    learning_rate: ClassVar[None] = None
+    update_norm: ClassVar[None] = None
     applied: list[list[Gradient]] = field(default_factory=list)
 
     @property
@@ -77,7 +79,7 @@ class Steady:
             for done in [self.given.backward]
         ]
 
-    def apply(self, step: int, sums: Sequence[Gradient]) -> None:
+    def apply(self, step: int, sums: Sequence[Gradient], are_updates: Sequence[bool] = ()) -> None:
         self.applied.append([one.copy() for one in sums])
 
 
@@ -148,6 +150,9 @@ class Line:
 
     def pipelines(self, message: Message) -> bool:
         return False
+
+    def merge_orders(self, step: int, bucket: int) -> MergeOrders:
+        return {}
 
     def exchange(self, worker: int, messages: tuple[Message, ...], place: OperationPlace) -> Wait:
         start_ps = int(self._environment.now)
