@@ -181,8 +181,8 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "an infinite bound allows any error",
-                "says_nothing = off_by != 0 and not bound[i] < np.inf",
-                "says_nothing = False",
+                "(bound[i] + 5e-324) if bound[i] < np.inf else np.inf",
+                "(bound[i] + 5e-324) if bound[i] < np.inf else 0.0",
             ),
             (
                 "scaled words are cut off, not rounded",
@@ -251,8 +251,8 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "partial results are held to the sum of all workers",
-                "sums_of_parts(gradients, holders.bitmaps, holders.unit_words)",
-                "sums_of_parts(gradients)",
+                "sums_of_parts(totals.contributions, holders.bitmaps, holders.unit_words)",
+                "sums_of_parts(totals.contributions)",
             ),
         ],
     ),

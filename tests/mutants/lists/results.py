@@ -23,8 +23,8 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "compression is the wrong way round",
-                "_ratio(dense_bytes, payload_bytes_up)",
-                "_ratio(payload_bytes_up, dense_bytes)",
+                "_ratio(workers_count * dense_bytes, payload_bytes_up)",
+                "_ratio(payload_bytes_up, workers_count * dense_bytes)",
             ),
             (
                 "time of aggregation is the total",
