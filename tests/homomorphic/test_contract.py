@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -35,9 +35,21 @@ FLOATS = Message(GRADIENT, Merge.ADD, "values", scaling=scaled())
 
 @dataclass(frozen=True)
 class Named(Codec):
-    """A codec that names some merges."""
+    """A codec that names some merges, and lanes; its workers may be absent."""
 
-    merges: frozenset[Merge]
+    kind: ClassVar[str] = "named"
+    may_be_absent: ClassVar[bool] = True
+
+    named: frozenset[Merge]
+    width: int = 32
+
+    @property
+    def merges(self) -> frozenset[Merge]:
+        return self.named
+
+    @property
+    def lane_bits(self) -> int:
+        return self.width
 
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
         raise AssertionError("no test needs its encoder")
@@ -56,7 +68,7 @@ def run(
         assert answer == ("merged",)
         return returned
 
-    codec = None if merges is None else Named(merges)
+    codec = None if merges is None else Named(merges, sent[0].lane_bits)
     driven = checked(exchange(), GRADIENT, codec)
     assert next(driven) is sent
     try:

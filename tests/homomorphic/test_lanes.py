@@ -175,7 +175,10 @@ def test_lanes_of_two_widths_do_not_merge() -> None:
 
 
 def test_messages_have_the_lanes_that_their_codec_declares() -> None:
-    words, codec = np.zeros(2, np.int32), Votes()
+    class Normed(Votes):
+        merges = frozenset({Merge.ADD, Merge.MAX})
+
+    words, codec = np.zeros(2, np.int32), Normed()
     fine = (Message(words, Merge.ADD, "votes", lane_bits=4), Message(words, Merge.MAX, "norm"))
     assert [fault_of(message, codec) for message in fine] == [""] * len(fine)
     for message, said, wanted in (
@@ -183,7 +186,10 @@ def test_messages_have_the_lanes_that_their_codec_declares() -> None:
         (Message(words, Merge.ADD, "votes"), 32, 4),
         (Message(words, Merge.MAX, "norm", lane_bits=4), 4, 32),
     ):
-        assert fault_of(message, codec) == f"it is in lanes of {said} bits, codec 'votes' declares {wanted}"
+        assert (
+            fault_of(message, codec)
+            == f"it is in lanes of {said} bits, codec {codec.kind!r} declares {wanted}"
+        )
     floats = np.zeros(2, np.float32)
     scaling = Scaling(np.zeros(1, np.int8), 2, 1)
     for message in (
