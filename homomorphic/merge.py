@@ -11,7 +11,7 @@ Lanes of 4 bits are counters that a wrapping adder of 32 bits adds: one that ove
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -198,11 +198,11 @@ def combine(
     if not isinstance(merge, Merge):
         return Merged(_host_merged(merge, accumulated, arriving, key), workers, present=present)
     check_lanes(merge, lane_bits)
-    accumulator = _operand(merge, accumulated.words, table, lane_bits)
+    accumulator = operand(merge, accumulated.words, table, lane_bits)
     if not in_place and accumulator is accumulated.words:
         accumulator = accumulator.copy()
     if arriving.workers:
-        words = _operand(merge, arriving.words, table, lane_bits)
+        words = operand(merge, arriving.words, table, lane_bits)
         _merge_into(merge, accumulator, words, (accumulated.workers, arriving.workers, key), lane_bits)
     return Merged(accumulator, workers, present=present)
 
@@ -258,71 +258,26 @@ def merge_all(
     if not parts:
         raise ValueError("nothing to merge: give the words of at least one worker")
     if not isinstance(merge, Merge):
-        ranks = range(1, len(parts))
-        return replay(merge, parts, [[HostHop(0, rank, mix_plain(key, rank)) for rank in ranks]]).copy()
+        merged = Merged(parts[0], 1)
+        for rank, part in enumerate(parts[1:], start=1):
+            merged = combine(merge, merged, Merged(part, 1), mix_plain(key, rank))
+        return operand(Merge.HOST, merged.words).copy()
     check_lanes(merge, lane_bits)
-    accumulator = _operand(merge, parts[0], table, lane_bits).copy()
+    accumulator = operand(merge, parts[0], table, lane_bits).copy()
     for workers, part in enumerate(parts[1:], start=1):
-        words = _operand(merge, part, table, lane_bits)
+        words = operand(merge, part, table, lane_bits)
         _merge_into(merge, accumulator, words, (workers, 1, mix_plain(key, workers)), lane_bits)
     return accumulator
 
 
-class HostHop(NamedTuple):
-    """One host merge among the workers of a message: what `into` holds takes in what `taken` holds."""
-
-    into: int
-    taken: int
-    key: int  # for keyed random draws
-
-
-def replay(merge: HostMerge, parts: Sequence[Words], order: Sequence[Sequence[HostHop]]) -> Words:
-    """Merge the words of all workers hop by hop: `order[i]` are the hops of part i, in their order.
-
-    A message in one part is neither divided nor joined.
-
-    Raises
-    ------
-    ValueError
-        A hop, or the end, finds a worker merged twice or not at all; or the codec's words are not uint32.
-    """
-    pieces = [split_host(merge, words, len(order)) for words in parts]
-    merged = []
-    for index, hops in enumerate(order):
-        held = {rank: Merged(own[index], 1) for rank, own in enumerate(pieces)}
-        for hop in hops:
-            if hop.into == hop.taken or not {hop.into, hop.taken} <= held.keys():
-                raise ValueError(f"part {index} merges worker {hop.taken} into {hop.into} out of order")
-            held[hop.into] = combine(merge, held[hop.into], held.pop(hop.taken), hop.key)
-        if len(held) != 1:
-            raise ValueError(f"part {index} leaves out workers: {len(held)} were not merged with each other")
-        merged.append(held.popitem()[1].words)
-    return join_host(merge, merged)
-
-
-def split_host(merge: HostMerge, words: Words, count: int) -> list[Words]:
-    """A worker's words as `count` parts of a host merge; one part is the whole message."""
-    if count == 1:
-        return [words]
-    parts = merge.split(words, count)
-    if len(parts) != count:
-        raise ValueError(f"{type(merge).__name__}.split makes {len(parts)} parts, asked for {count}")
-    return parts
-
-
-def join_host(merge: HostMerge, parts: Sequence[Words]) -> Words:
-    """The words of a whole message; one part is the whole message."""
-    return parts[0] if len(parts) == 1 else _operand(Merge.HOST, merge.join(parts))
-
-
 def _host_merged(merge: HostMerge, accumulated: Merged, arriving: Merged, key: int) -> Words:
-    one, other = (_operand(Merge.HOST, merged.words) for merged in (accumulated, arriving))
+    one, other = (operand(Merge.HOST, merged.words) for merged in (accumulated, arriving))
     if arriving.workers == 0:
         return one
-    return _operand(Merge.HOST, merge.merge(one, other, Hop(accumulated.workers, arriving.workers, key)))
+    return operand(Merge.HOST, merge.merge(one, other, Hop(accumulated.workers, arriving.workers, key)))
 
 
-def _operand(
+def operand(
     merge: Merge, words: Words, table: NDArray[np.int32] | None = None, lane_bits: int = WORD_BITS
 ) -> Words:
     """Check the type of words and turn packed codes into lanes."""

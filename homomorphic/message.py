@@ -99,7 +99,7 @@ class Scaling:
 
     Each worker announces the exponent of each block (MAX over workers); a block is quantised with the agreed
     exponent just before it is sent (`homomorphic.numbers.exponents.quantize_block`). Some networks pipeline
-    the two (SwitchML sends exponents one window ahead); `homomorphic.stage.stage` splits them for the others.
+    the two (SwitchML sends exponents one window ahead); `homomorphic.numbers.stage` splits them for others.
     A worker that is absent has no say in an exponent; if all are, it is `EXPONENT_MIN`.
     """
 

@@ -18,8 +18,8 @@ from netfold.homomorphic.codec import Codec, Decoded, DecodeError, EncodeError, 
 from netfold.homomorphic.fold import answered
 from netfold.homomorphic.merge import gathered, merged_message
 from netfold.homomorphic.message import EXPONENT_MIN, Gradient, Merge, Merged, Message
+from netfold.homomorphic.numbers.stage import stage
 from netfold.homomorphic.round import Round, Step
-from netfold.homomorphic.stage import stage
 from netfold.sim.memory.available import Footprint
 from netfold.sim.workload import SyntheticSpec, synthetic_workload
 from netfold.sim.workload.fusion.one import ONE_BUCKET

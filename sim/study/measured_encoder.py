@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from netfold.homomorphic.codec import Decoded, Encoder, Exchange, advance
 from netfold.homomorphic.message import Gradient, Merged
+from netfold.homomorphic.numbers.stage import stage
 from netfold.homomorphic.round import Note, Round
-from netfold.homomorphic.stage import stage
 from netfold.sim.checks.journal import REDO_LABEL
 
 

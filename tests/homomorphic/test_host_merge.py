@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import Decoded, Encoder, Request, Server
 from netfold.homomorphic.fold import fold
+from netfold.homomorphic.host_merge import HostHop, join_host, replay, split_host
 from netfold.homomorphic.kernels.keyed import mix_plain
-from netfold.homomorphic.merge import HostHop, combine, join_host, merge_all, replay, split_host
+from netfold.homomorphic.merge import combine, merge_all
 from netfold.homomorphic.message import Hop, Merge, Merged, Message, Words, Work
 from netfold.homomorphic.round import Round
 from tests.examples import examples

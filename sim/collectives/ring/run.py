@@ -20,7 +20,7 @@ from typing import Any
 
 import simpy
 
-from netfold.homomorphic.merge import HostHop, join_host, split_host
+from netfold.homomorphic.host_merge import HostHop, join_host, split_host
 from netfold.homomorphic.message import Merged, Message, Words
 from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.collectives.host_messages import HostCollective, MessageExchange

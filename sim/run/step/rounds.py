@@ -9,8 +9,8 @@ import simpy
 
 from netfold.homomorphic.codec import Decoded, Encoder, advance
 from netfold.homomorphic.message import Gradient, Merged, Message, Work
+from netfold.homomorphic.numbers.stage import stage
 from netfold.homomorphic.round import Round
-from netfold.homomorphic.stage import stage
 from netfold.sim.checks.journal import Journal, RoundLog
 from netfold.sim.checks.rounds import Operation
 from netfold.sim.collectives.collective import OperationPlace

@@ -412,8 +412,8 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "any merge is named",
-                "if merges is not None and merge not in merges:",
-                "if merges is not None and not merges:",
+                "if message.merge not in codec.merges:",
+                "if not codec.merges:",
             ),
         ],
     ),

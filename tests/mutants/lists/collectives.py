@@ -13,7 +13,7 @@ REPLAY = ["tests/sim/checks/test_hosts_merge.py"]
 
 MUTANTS: list[Mutant] = [
     *faults(
-        "homomorphic/merge.py",
+        "homomorphic/host_merge.py",
         MERGE,
         [
             (
@@ -24,9 +24,15 @@ MUTANTS: list[Mutant] = [
             ("a replay may leave workers out", "        if len(held) != 1:", "        if len(held) < 1:"),
             (
                 "one part is joined",
-                "return parts[0] if len(parts) == 1 else _operand",
-                "return _operand",
+                "return parts[0] if len(parts) == 1 else operand",
+                "return operand",
             ),
+        ],
+    ),
+    *faults(
+        "homomorphic/merge.py",
+        MERGE,
+        [
             (
                 "a host merge counts no workers of the accumulator",
                 "Hop(accumulated.workers, arriving.workers, key)",

@@ -243,14 +243,20 @@ MUTANTS: list[Mutant] = [
         [H + "test_lanes.py"],
         [
             (
-                "messages may have any lanes",
-                "        if message.lane_bits != wanted:",
-                "        if message.lane_bits > 32:",
-            ),
-            (
                 "a counter of 4 bits has room for 16 votes",
                 "return 2**COUNTER_BITS - 1 if",
                 "return 2**COUNTER_BITS if",
+            ),
+        ],
+    ),
+    *faults(
+        "homomorphic/contract.py",
+        [H + "test_lanes.py"],
+        [
+            (
+                "messages may have any lanes",
+                "    if message.lane_bits != wanted:",
+                "    if message.lane_bits > 32:",
             ),
         ],
     ),
@@ -511,8 +517,8 @@ HARMLESS: list[Harmless] = [
         [
             (
                 "an aggregate of nobody is merged",
-                "    if arriving.workers:\n        words = _operand",
-                "    if True:\n        words = _operand",
+                "    if arriving.workers:\n        words = operand",
+                "    if True:\n        words = operand",
             ),
             (
                 "the maximum of nobody is 0",
@@ -527,7 +533,7 @@ HARMLESS: list[Harmless] = [
         ],
     ),
     *faults(
-        "homomorphic/stage.py",
+        "homomorphic/numbers/stage.py",
         ["tests/homomorphic/test_absence.py"],
         [("exponents that nobody announced are 0", "    if merged.workers == 0:\n", "    if False:\n")],
     ),

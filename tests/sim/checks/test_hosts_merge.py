@@ -13,7 +13,8 @@ import simpy
 
 from netfold.homomorphic import codec as registry
 from netfold.homomorphic.codec import Request
-from netfold.homomorphic.merge import HostHop, merge_all, replay
+from netfold.homomorphic.host_merge import HostHop, replay
+from netfold.homomorphic.merge import merge_all
 from netfold.homomorphic.message import Hop, Merge, Merged, Message
 from netfold.sim.checks.rounds import HostReplay, Operation
 from netfold.sim.collectives.channels import Channels, Parcel

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import Request
-from netfold.homomorphic.merge import replay
+from netfold.homomorphic.host_merge import replay
 from netfold.homomorphic.message import Hop, Merge, Merged, Message
 from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.engine.engine import Engine

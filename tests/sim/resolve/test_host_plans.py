@@ -135,7 +135,7 @@ def test_refusals_name_a_collective_that_works(
 
     message, hint = found.split("\n")
     assert message == f"--set: codec: codec 'host_codec' {told}"
-    able = hint.removeprefix("  use collective.kind: ").split(" or ")
+    able = hint.removeprefix("  use collective.kind: ").replace(" or ", ", ").split(", ")
     assert able == [*(["ring"] if how == "union" else []), "all_gather", "parameter_server"]
     for one in able:
         only(tmp_path, codec, f"collective={{kind: {one}}}", text=TEXT)
