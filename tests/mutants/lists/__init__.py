@@ -20,6 +20,7 @@ FOLDERS = (
     "step",
     "topologies",
     "collectives",
+    "contributions",
 )
 
 
