@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.merge import merge_all
 from netfold.homomorphic.message import Merge, Merged, Message
-from netfold.sim.checks.rounds import Operation, fairness
+from netfold.sim.checks.rounds import Operation
+from netfold.sim.checks.rounds.merges import fairness
 from netfold.sim.checks.rounds.merges.signs import (
     STRETCH_WORDS,
     STRETCHES_MAX,
