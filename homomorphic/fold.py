@@ -14,7 +14,7 @@ import numpy as np
 from netfold.homomorphic.codec import Decoded, Encoder, Request, Server, advance
 from netfold.homomorphic.contract import checked
 from netfold.homomorphic.kernels.keyed import mix_plain
-from netfold.homomorphic.merge import combine, gathered, merge_all, unchanged_by
+from netfold.homomorphic.merge import combine, gathered, merge_all, operand, unchanged_by
 from netfold.homomorphic.message import WORD_BITS, WORD_MAX, Gradient, Merge, Merged, Message, Words
 from netfold.homomorphic.numbers.stage import stage
 from netfold.homomorphic.round import Round
@@ -165,32 +165,39 @@ def merged(messages: Sequence[Message], order: Order, key: int = 0) -> Merged:
         return gathered([message.words for message in messages])
     if not present.any():
         return Merged(unchanged_by(first.merge, first.merged_size), 0, present=present)
-    found = _merged_in(order, messages, key, count(1))
-    found = replace(found, present=None if present.all() else present)
+    found, is_shared = _merged_in(order, messages, key, count(1))
+    words = found.words.copy() if is_shared else found.words
+    found = replace(found, words=words, present=None if present.all() else present)
     if first.floats is not None:
         return _with_floats([messages[rank] for rank in _ranks(order) if present[rank]], found)
     return found
 
 
-def _merged_in(order: Order, messages: Sequence[Message], key: int, merges: Iterator[int]) -> Merged:
-    """Merge messages in an order; every merge has a number of its own."""
+def _merged_in(
+    order: Order, messages: Sequence[Message], key: int, merges: Iterator[int]
+) -> tuple[Merged, bool]:
+    """Merge messages in an order; also whether the words are a message's own. Every merge has a number."""
     first = messages[0]
-    found: Merged | None = None
-    for one in order:
-        if not isinstance(one, int):
-            part = _merged_in(one, messages, key, merges)
-        elif messages[one].is_absent:
-            part = Merged(messages[one].words, 0)
-        else:
-            words = merge_all(first.merged_by, [messages[one].words], key, first.table, first.lane_bits)
-            part = Merged(words, 1)
-        if found is None:
-            found = part
-        else:
-            own = mix_plain(key, next(merges))
-            found = combine(first.merged_by, found, part, own, first.table, True, first.lane_bits)
-    assert found is not None, "an order names at least one rank"
-    return found
+    found, is_shared = _operand_of(order[0], messages, key, merges)
+    for one in order[1:]:
+        part, _ = _operand_of(one, messages, key, merges)
+        own = mix_plain(key, next(merges))
+        found = combine(first.merged_by, found, part, own, first.table, not is_shared, first.lane_bits)
+        is_shared = False
+    return found, is_shared
+
+
+def _operand_of(
+    one: int | Order, messages: Sequence[Message], key: int, merges: Iterator[int]
+) -> tuple[Merged, bool]:
+    """One worker's message, or what is merged first; as `_merged_in`."""
+    if not isinstance(one, int):
+        return _merged_in(one, messages, key, merges)
+    message = messages[one]
+    if message.is_absent:
+        return Merged(message.words, 0), True
+    words = operand(message.merge, message.words, message.table, message.lane_bits)
+    return Merged(words, 1), words is message.words
 
 
 def _with_floats(messages: Sequence[Message], merged: Merged) -> Merged:
