@@ -11,12 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import whole_bound
+from netfold.homomorphic.bounds import sums_of_parts, whole_bound
 from netfold.homomorphic.codec import DecodeError, EncodeError, Server
-from netfold.homomorphic.fold import fold
+from netfold.homomorphic.fold import Folded, fold
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.oracle.sums import ExactSums, exact_sums
 from netfold.homomorphic.round import Note, NoteKind, Round
+from netfold.sim.checks.rounds import kernels
+from netfold.sim.checks.rounds.losses import Likeness
 from netfold.sim.checks.rounds.sums import error_over_bound
 from netfold.sim.errors import RunError
 from netfold.sim.study.measured_encoder import MeasuredEncoder
@@ -129,7 +131,8 @@ class _Case:
         self._choices: Counter[str] = Counter()
         self._estimated = self._inexact = 0
         self._error = self._error_over_bound = 0.0
-        self._replicas_agree = True
+        self._replicas_agree, self._holds_back = True, False
+        self._likeness = Likeness()
 
     def _encoders(self) -> list[MeasuredEncoder]:
         codec, workers = self._named.codec, self._workers
@@ -141,7 +144,8 @@ class _Case:
             some = slice(None if self._tensors else _WARM_UP_ELEMENTS)
             server = self._named.codec.server(self._workers, self._seed)
             self._fold(self._encoders(), server, [gradient[some] for gradient in gradients], step)
-        decoded = self._fold(self._measured, self._server, gradients, step)
+        folded = self._fold(self._measured, self._server, gradients, step)
+        decoded = folded.decoded
         first = self._measured[0]
         self._operations += len(first.operations)
         for operation in first.operations:
@@ -151,7 +155,7 @@ class _Case:
             np.array_equal(decoded[0].view(np.int32), other.view(np.int32)) for other in decoded[1:]
         )
         estimates = self._take_notes(first.notes, sums)
-        self._compare(decoded[0], gradients, sums, estimates)
+        self._compare(folded, gradients, sums, estimates)
 
     def _fold(
         self,
@@ -159,10 +163,10 @@ class _Case:
         server: Server | None,
         gradients: Sequence[Gradient],
         step: int,
-    ) -> list[Gradient]:
+    ) -> Folded:
         round = Round(step, 0, self._workers, self._seed, tensors=self._tensors)
         try:
-            return fold(encoders, gradients, round, server=server).decoded
+            return fold(encoders, gradients, round, server=server)
         except (EncodeError, DecodeError) as error:
             place = f"{self._named.name}, {self._cell.pattern}, {share(self._cell.density)}"
             raise RunError(f"{place}: {error}", "leave out this codec, or use other gradients") from None
@@ -185,18 +189,25 @@ class _Case:
 
     def _compare(
         self,
-        decoded: Gradient,
+        folded: Folded,
         gradients: Sequence[Gradient],
         sums: ExactSums,
         is_estimate: NDArray[np.bool_],
     ) -> None:
+        """Compare worker 0's total with the sum of all gradients, and with the ideal of the contributions."""
+        decoded, contributions, codec = folded.decoded[0], folded.contributions, self._named.codec
+        self._holds_back |= any(a is not b for a, b in zip(contributions, gradients, strict=True))
+        kernels.add_likeness(decoded, sums.totals, self._likeness.sums)
         self._inexact += int(np.count_nonzero(decoded != sums.rounded))
         with np.errstate(invalid="ignore"):
             error = np.abs(decoded - sums.totals)
         error[np.isnan(error)] = np.inf
         error[np.isinf(decoded) & (decoded == sums.rounded)] = 0.0  # the right result in float32
         self._error = max(self._error, float(error.max(initial=0.0)))
-        bound = whole_bound(self._named.codec.error_bound(gradients), gradients)
+        if self._holds_back:
+            parts = [np.array(codec.ideal(part)) for part in sums_of_parts(contributions)]
+            error = np.abs(decoded - np.concatenate(parts)) if parts else np.empty(0)
+        bound = whole_bound(codec.error_bound(contributions), contributions)
         error[is_estimate] = 0.0
         relative = error_over_bound(error, bound)
         self._error_over_bound = max(self._error_over_bound, float(relative.max(initial=0.0)))
@@ -218,6 +229,9 @@ class _Case:
             forecast_misses=self._counts[NoteKind.FORECAST],
             infinite_elements=self._counts[NoteKind.INFINITE],
             max_abs_error=_finite(self._error),
+            nmse=self._likeness.nmse,
+            cosine=self._likeness.cosine,
+            holds_back=self._holds_back,
             max_error_over_bound=_finite(self._error_over_bound),
             exact_sums=self._inexact == 0,
             inexact_elements=self._inexact,

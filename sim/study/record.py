@@ -21,8 +21,11 @@ class CodecRecord:
     redone_of: int  # … out of this many
     forecast_misses: int  # sum over rounds
     infinite_elements: int  # whose sum is beyond float32, sum over rounds
-    max_abs_error: float | None  # None: not finite
-    max_error_over_bound: float | None  # without estimates; 1 is the codec's bound
+    max_abs_error: float | None  # to the sum of all gradients; None: not finite
+    nmse: float | None  # squared error over the squared norm of the sum of all gradients, over all rounds
+    cosine: float | None  # of the angle between totals and the sums of all gradients, over all rounds
+    holds_back: bool  # workers contribute something else than their gradients
+    max_error_over_bound: float | None  # to the contributions, without estimates; 1 is the codec's bound
     exact_sums: bool  # every decoded element is the exact sum, rounded once to float32
     inexact_elements: int  # that are not, sum over rounds
     replicas_agree: bool  # all workers decoded the same bits

@@ -99,6 +99,9 @@ def _events(record: CodecRecord) -> list[str]:
         events.append(f"{record.redone_parts} of {record.redone_of} {words.REDONE}")
     if record.forecast_misses:
         events.append(f"{record.forecast_misses} {words.MISSED_FORECASTS}")
+    if record.holds_back:
+        loss = f"nmse {words.optional(record.nmse)}, cosine {words.optional(record.cosine)}"
+        events.append(f"workers do not contribute their whole gradients; against the sum of those: {loss}")
     if record.infinite_elements:
         events.append(f"{record.infinite_elements} sums are beyond float32 and became infinite")
     return events

@@ -13,33 +13,39 @@ from netfold.sim.checks.rounds import kernels
 
 
 @dataclass
-class Loss:
-    """One round's loss, and the supports of its gradients; it grows part by part."""
+class Likeness:
+    """Squares and products of totals and of what they should be."""
 
-    nonzeros: int = 0  # at worker 0
-    union_nonzeros: int = 0  # at any worker
-    largest: float = 0.0  # |total − Σ gradients|; infinite if either is not finite
-    _likeness: NDArray[np.float64] = field(default_factory=lambda: np.zeros(4))
-
-    def add(self, total: Gradient, gradient: Gradient, sums: Sums) -> None:
-        """Add a part of worker 0's total and gradient, and the sums of all gradients there."""
-        self.nonzeros += kernels.count_nonzeros(gradient)
-        self.union_nonzeros += kernels.count_nonzeros(sums.magnitude)
-        self.largest = max(self.largest, kernels.add_likeness(total, sums.total, self._likeness))
+    sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros(4))  # see `kernels.add_likeness`
 
     @property
     def nmse(self) -> float | None:
         """‖total − Σ gradients‖² / ‖Σ gradients‖²; None if that is not finite."""
-        error, right, _, _ = self._likeness.tolist()
+        error, right, _, _ = self.sums.tolist()
         return _finite(error / right) if right > 0 else (0.0 if error == 0 else None)
 
     @property
     def cosine(self) -> float | None:
         """Cosine of the angle between total and Σ gradients; None if one is zero or not finite."""
-        _, right, own, product = self._likeness.tolist()
+        _, right, own, product = self.sums.tolist()
         if not (right > 0 and own > 0 and np.isfinite(right) and np.isfinite(own)):
             return None
         return _finite(max(-1.0, min(1.0, product / (np.sqrt(right) * np.sqrt(own)))))
+
+
+@dataclass
+class Loss(Likeness):
+    """One round's loss, and the supports of its gradients; it grows part by part."""
+
+    nonzeros: int = 0  # at worker 0
+    union_nonzeros: int = 0  # at any worker
+    largest: float = 0.0  # |total − Σ gradients|; infinite if either is not finite
+
+    def add(self, total: Gradient, gradient: Gradient, sums: Sums) -> None:
+        """Add a part of worker 0's total and gradient, and the sums of all gradients there."""
+        self.nonzeros += kernels.count_nonzeros(gradient)
+        self.union_nonzeros += kernels.count_nonzeros(sums.magnitude)
+        self.largest = max(self.largest, kernels.add_likeness(total, sums.total, self.sums))
 
 
 def _finite(value: float) -> float | None:

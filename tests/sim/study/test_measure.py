@@ -311,3 +311,21 @@ def test_records_are_plain() -> None:
     values = [value for record in study.records for value in dataclasses.astuple(record)]
 
     assert {type(value) for value in values} <= {str, int, float, bool}
+
+
+def test_codecs_that_hold_back_are_held_to_what_workers_contribute() -> None:
+    source = synthetic_source({"elements": "5000", "density": "100%"}, 4, 1)
+    kinds = ("topk", "random_k", "majority", "fp16", "none")
+    study = run_study(read_codecs(kinds), source, 2, 1, lambda *_: None)
+    found = {record.codec: record for record in study.records}
+
+    assert study.faults == ()
+    assert [record.holds_back for record in study.records] == [True, True, True, True, False]
+    assert found["majority"].max_error_over_bound == 0
+    assert found["fp16"].nmse is not None
+    assert 0 < found["fp16"].nmse < 1e-5
+    # One percent of the elements; the second round also has what the first one kept.
+    assert found["topk"].nmse == pytest.approx(1, abs=0.1)
+    assert found["topk"].cosine is not None
+    assert 0.1 < found["topk"].cosine < 0.4
+    assert found["none"].cosine == pytest.approx(1)
