@@ -70,6 +70,9 @@ def test_it_keeps_what_it_does_not_send() -> None:
     gradient = np.arange(1, 101, dtype=np.float32)
 
     first = fold([encoder], [gradient], Round(0, 0, 1, 1))
+    residual = encoder.residual(0)
+    assert residual is not None
+    assert (residual + first.decoded[0]).tolist() == gradient.tolist()
     second = fold([encoder], [np.zeros(100, np.float32)], Round(1, 0, 1, 1))
 
     sent = np.flatnonzero(first.decoded[0])

@@ -69,7 +69,6 @@ MUTANTS: list[Mutant] = [
         [
             ("a residual is the gradient", "owed - decoded.contribution", "gradient - decoded.contribution"),
             ("a residual is not sent", "owed = gradient + held", "owed = gradient"),
-            ("a state shares its arrays", "str(bucket): own.copy()", "str(bucket): own"),
             (
                 "the additions are not charged",
                 "work.read_bytes + 4 * size_bytes, work.written_bytes + 2 * size_bytes",
