@@ -15,7 +15,8 @@ import pytest
 from tests import ROOT
 
 FOLDERS = ("homomorphic", "sim", "switch", "topologies")
-OF_PACKAGE = ("__init__.py", "__main__.py", "py.typed", "spelling.py", "testing.py")
+TESTING = tuple(f"testing/{name}.py" for name in ("__init__", "cases", "law"))
+OF_PACKAGE = ("__init__.py", "__main__.py", "py.typed", "spelling.py", *TESTING)
 
 
 def wheel_of(project: Path, folder: Path) -> ZipFile:

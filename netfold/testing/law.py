@@ -1,35 +1,13 @@
-"""Checks that a codec obeys the law of all codecs; an AssertionError says what is violated.
-
-    import netfold
-
-    netfold.testing.check_codec(MyCodec())                  # on gradients that have broken encodings before
-    netfold.testing.check_round(MyCodec(), gradients)       # on your gradients, one for each worker
-
-The law:
-
-* All workers decode the same bits, in float32. They do not depend on the order or tree of merging, unless the
-  codec's merges do.
-* The total is within the codec's bound of the ideal of the contributions, element by element, except elements
-  that a note reports as estimates. The bound is finite.
-* A promise `exact` means the exact sum of the contributions, rounded once. A promise `unbiased` means errors
-  whose mean over the codec's random draws is zero.
-* A worker that holds something back keeps it: contribution + residual = gradient + residual before.
-* An encoder that is restored from a state goes on as if it had not stopped.
-* `merges` names the merges of all messages, `lane_bits` the width of their lanes.
-* Encoders do not write to gradients.
-
-A codec may reject gradients by an `EncodeError`.
-"""
+"""The law of all codecs, check by check; see `netfold.testing`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from io import BytesIO
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import Sums, sums_of_parts, whole_bound
 from netfold.homomorphic.codec import (
@@ -47,23 +25,10 @@ from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.oracle.promises import Drift, count_inexact, largest_bias
 from netfold.homomorphic.round import Note, NoteKind, Round
+from netfold.testing.cases import LawCase, law_cases
 
-__all__ = ["PATTERNS", "VALUES", "check_codec", "check_round", "support", "values"]
-
-PATTERNS = ("iid", "rows", "columns")
-VALUES = ("normal", "wide", "denormal", "constant", "negative zero")
-_DENSITIES = (0.0, 0.003, 0.02, 0.1, 0.3, 0.6, 1.0)
-_WORKERS = (1, 2, 3, 8, 32)
-_SIZES = (1, 63, 100, 4097)
 _ROUNDS = 3  # that follow each other
 _DRAWS = 40  # of an unbiased codec's random numbers
-
-
-class _LawCase(NamedTuple):
-    """Gradients of all workers, and a description for errors."""
-
-    gradients: list[Gradient]
-    description: str
 
 
 def check_codec(codec: Codec, cases: int = 60, seed: int = 1) -> None:
@@ -82,7 +47,7 @@ def check_codec(codec: Codec, cases: int = 60, seed: int = 1) -> None:
         _require(empty.announced_bytes(0) == 0, "a round without elements announces bytes")
     refusal: EncodeError | None = None
     refused = 0
-    for number, case in enumerate(_cases(codec, cases, seed)):
+    for number, case in enumerate(law_cases(codec, cases, seed)):
         try:
             _check_case(codec, case, number, seed)
         except EncodeError as error:
@@ -131,50 +96,7 @@ def tree(ranks: Sequence[int]) -> Order:
     return [tree(ranks[:middle]), tree(ranks[middle:])]
 
 
-def support(pattern: str, elements: int, density: float, random: np.random.Generator) -> NDArray[np.bool_]:
-    """A random support: single elements, whole rows of 64, or the same columns of every row."""
-    if pattern == "rows":
-        return np.repeat(random.random(elements // 64 + 1) < density, 64)[:elements]
-    if pattern == "columns":
-        return np.tile(random.random(64) < density, elements // 64 + 1)[:elements]
-    return random.random(elements) < density
-
-
-def values(kind: str, elements: int, random: np.random.Generator) -> Gradient:
-    """Random values that have broken encodings before; `VALUES` has their kinds."""
-    if kind == "wide":
-        drawn = random.standard_normal(elements) * 10.0 ** random.uniform(-44, 34, elements)
-    elif kind == "denormal":
-        drawn = random.standard_normal(elements) * 1e-42
-    elif kind == "constant":
-        drawn = np.full(elements, 1 - 2.0**-24)
-    elif kind == "negative zero":
-        drawn = np.full(elements, -0.0)
-    else:
-        drawn = random.standard_normal(elements)
-    return drawn.astype(np.float32)
-
-
-def _cases(codec: Codec, count: int, seed: int) -> Iterator[_LawCase]:
-    for number in range(count):
-        random = np.random.default_rng([seed, number])
-        workers, elements = int(random.choice(_WORKERS)), int(random.choice(_SIZES))
-        while codec.refusal(workers, "wrap") and workers > 1:
-            workers //= 2
-        density = float(random.choice(_DENSITIES))
-        pattern, kind = str(random.choice(PATTERNS)), str(random.choice(VALUES))
-        gradients = [
-            np.where(
-                support(pattern, elements, density, random), values(kind, elements, random), np.float32(0)
-            )
-            for _ in range(workers)
-        ]
-        sizes = f"{workers} workers, {elements} elements"
-        description = f"case {number} (seed {seed}): {sizes}, {kind}, {density:.1%} {pattern}"
-        yield _LawCase(gradients, description)
-
-
-def _check_case(codec: Codec, case: _LawCase, number: int, seed: int) -> None:
+def _check_case(codec: Codec, case: LawCase, number: int, seed: int) -> None:
     workers = len(case.gradients)
     order = np.random.default_rng([seed, number, 1]).permutation(workers).tolist()
     check_round(codec, case.gradients, Round(number % 10, number % 3, workers, seed), order)
