@@ -39,8 +39,14 @@ def scale_of(exponent: int, workers: int) -> np.float32:
 
 @kernel
 def quantized(value: np.float32, scale: np.float32) -> np.int32:
-    """Integer of one value; ties round to even."""
-    return np.int32(np.rint(value * scale))
+    """Integer of one value; ties round to even.
+
+    A product that int32 cannot hold becomes -2**31, as the client's vector conversion makes it. Only an
+    exponent below the value's own gives one: a switch that lost some worker's exponent agreed on it.
+    """
+    product = np.rint(value * scale)
+    is_held = np.float32(-(2.0**31)) <= product < np.float32(2.0**31)
+    return np.int32(product) if is_held else np.int32(-(2**31))
 
 
 @kernel

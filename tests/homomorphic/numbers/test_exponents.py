@@ -52,6 +52,16 @@ def test_ties_round_to_even() -> None:
     assert words.tolist() == [0, 2, 2, 0]
 
 
+def test_a_product_beyond_int32_is_the_least_integer() -> None:
+    """As CVTPS2DQ has it; 2^31 is the first that is beyond, and -2^31 the last that is not."""
+    below = float(np.nextafter(np.float32(2**31), np.float32(0)))
+    values = np.array([below, 2.0**31, -(2.0**31), -(2.0**31) - 256, 1e30, -1e30], np.float32)
+    words = np.empty(values.size, np.int32)
+    quantize_block(values, 31, 1, words)
+
+    assert words.tolist() == [int(below)] + [-(2**31)] * 5
+
+
 @pytest.mark.parametrize("workers", [*range(1, 33), 64, 255, 256, 264, 1000, 4096, 65_536, 99_999])
 def test_sums_of_the_largest_values_fit_int32(workers: int) -> None:
     words = np.empty(1, np.int32)

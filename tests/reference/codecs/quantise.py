@@ -17,6 +17,11 @@ def scale_of(exponent: int, workers: int) -> np.float32:
 
 
 def quantise(words: Iterable[np.float32], exponent: int, workers: int) -> list[int]:
-    """int32 words of a block: float32 product, rounded half to even."""
+    """int32 words of a block: float32 product, rounded half to even; -2**31 where int32 cannot hold it.
+
+    Source: Intel 64 and IA-32 Architectures Software Developer's Manual, CVTPS2DQ: what is out of range
+    becomes the integer indefinite value, 0x80000000.
+    """
     scale = scale_of(exponent, workers)
-    return [int(np.rint(np.float32(word) * scale)) for word in words]
+    products = [float(np.rint(np.float32(word) * scale)) for word in words]
+    return [int(product) if -(2**31) <= product < 2**31 else -(2**31) for product in products]

@@ -169,6 +169,30 @@ def late_copy_that_collides() -> Plan:
     return Plan(network, 0, [(atp, [sent])], [], [Rule(Fate.DUPLICATE, 1.0, tuple(range(8)), 3_000_000)])
 
 
+def exponent_that_a_reboot_forgets() -> Plan:
+    """A switch of a chain forgets an exponent while its block is in flight: the agreed one is too small.
+
+    Quantised with it, words leave int32. The engine made -2**31 of them, the reference wrapped them.
+    """
+    own, trunk = LinkSpec(10**9, 0, 2_000), LinkSpec(10**9, 1_000_000, 2_000)
+    network = with_loopbacks(compile_network(leaf_spine(2, 1, 2, own, trunk)), own)
+    largest = [[-0.004, -0.74, 4e-5], [0.08, 47.0, -0.067], [6e-5, 0.0045, -0.0025]]
+    sent = [np.repeat(np.array(blocks, np.float32), 4)[:9] for blocks in largest]
+    chain = replace(
+        job(3, 1),
+        hosts=(2, 0, 1),
+        switch=4,
+        branches=(Branch(5, 0, -1, 80), Branch(6, 1, -1, 453)),
+        homes=(1, 2, 2),
+        frame=FRAME,
+        timeout_ps=3_000_000,
+        first_timeout_ps=3_000_000,
+        routes=(307, 40, 75),
+    )
+    stream = Exchange([Words(Merge.ADD, sent)], True, [0] * 3)
+    return Plan(network, 0, [(chain, [stream])], [], [], [Change(7_086_774, "clear", (5,))])
+
+
 MAKERS = (
     inner_switch_answers,
     reboot_of_a_busy_switch,
@@ -181,5 +205,6 @@ MAKERS = (
     entry_of_a_stream_long_over,
     mark_of_an_earlier_packet,
     late_copy_that_collides,
+    exponent_that_a_reboot_forgets,
 )
 KEPT = {make.__name__: make for make in MAKERS}
