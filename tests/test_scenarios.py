@@ -151,7 +151,7 @@ def test_quickstart_shows_what_compression_in_the_network_gains() -> None:
 
 def test_overlap_takes_as_long_as_the_busiest_machine() -> None:
     """A bucket takes 50 us of backward, 50 to encode, `network` to send and 50 to decode; see the guide."""
-    found = shown(SCENARIOS / "08-overlap.yaml")
+    found = shown(SCENARIOS / "09-overlap.yaml")
     iteration_us = {name: one.metrics["iteration_time_us"] for name, one in found.items()}
     (network,) = (row["time_us"] for row in found["beside"].metrics["breakdown"] if row["phase"] == "network")
 
@@ -164,7 +164,7 @@ def test_overlap_takes_as_long_as_the_busiest_machine() -> None:
 
 
 def test_what_is_held_back_comes_later() -> None:
-    found = shown(SCENARIOS / "09-held-back.yaml")
+    found = shown(SCENARIOS / "10-held-back.yaml")
     metrics = {name: one.metrics for name, one in found.items()}
 
     assert {one["skips"] for one in metrics.values()} == {0}

@@ -1,1 +1,1 @@
-"""The tables of `docs/lossless.md` on what lossless compression guarantees, computed from seeds."""
+"""The tables of `docs/systems/lossless.md` on what lossless compression guarantees, computed from seeds."""

@@ -1,4 +1,4 @@
-"""`python -m docs.findings [TABLE …]`: compute tables, print them and write them into `docs/lossless.md`."""
+"""`python -m docs.findings [TABLE …]`: compute and print tables, and write them into the page."""
 
 from __future__ import annotations
 

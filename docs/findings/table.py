@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tests import ROOT
 
-PAGE = ROOT / "docs" / "lossless.md"
+PAGE = ROOT / "docs" / "systems" / "lossless.md"
 
 Cells = tuple[str, ...]
 

@@ -5,57 +5,20 @@ compiled without Numba's runtime: they may not allocate, and in return tables ar
 counting (0.8 M with it, 8 M without). Helpers are compiled into their callers, because a real call passes
 every table field by field (8 M before, 30 M after).
 
-Compiled code is cached on disk. Numba checks only the file of a function, not the functions that it calls, so
-after an edit or an upgrade it could run stale code. Therefore a hash of all kernel sources names the cache
-folder.
-
-Numba takes a quarter of a second to import and the hash some milliseconds. Both wait for the first use of a
-kernel, so a command that only reads a scenario does not pay for them.
+Compiled code is kept on disk (`cache.py`). Numba takes a quarter of a second to import and the hashes some
+milliseconds. Both wait for the first use of a kernel, so a command that only reads a scenario pays for none.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-import shutil
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from threading import RLock
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
-_KEPT = 4  # cache folders of earlier sources to keep
-
-
-def _sources_hash() -> str:
-    root = Path(__file__).parents[2]
-    digest = hashlib.sha256(os.environ.get("NUMBA_BOUNDSCHECK", "").encode())  # bounds checks are other code
-    for folder in ("homomorphic", "switch", "sim/engine"):
-        for source in sorted((root / folder).rglob("*.py")):
-            digest.update(source.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-def _use_cache_folder() -> None:
-    base = Path(os.environ.get("NUMBA_CACHE_DIR") or _user_cache() / "kernels")
-    folder = base / f"netfold-{_sources_hash()}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        others = sorted(base.glob("netfold-*"), key=lambda path: path.stat().st_mtime, reverse=True)
-    except OSError:
-        return  # Numba then chooses a folder
-    for stale in others[_KEPT + 1 :]:
-        shutil.rmtree(stale, ignore_errors=True)
-    _numba().config.CACHE_DIR = str(folder)
-
-
-def _user_cache() -> Path:
-    if "NETFOLD_CACHE" in os.environ:
-        return Path(os.environ["NETFOLD_CACHE"])
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "netfold"
-
+from netfold.homomorphic.kernels.cache import folder_of
 
 _OPTIONS: dict[str, Any] = {"nopython": True, "cache": True, "nogil": True, "_nrt": False}
 
@@ -99,7 +62,6 @@ def _make_all() -> None:
     with _lock:
         if _state["is_ready"]:
             return
-        _use_cache_folder()
         for deferred in _waiting:
             deferred.make()
         _state["is_ready"] = True
@@ -120,7 +82,15 @@ def _defer(function: F, make: Callable[[F], Any]) -> F:
         return cast(F, deferred)
 
 
+def _use_cache_of(function: Callable[..., Any]) -> None:
+    """Let Numba keep the code of the next function that it makes beside that of its module."""
+    folder = folder_of(function.__module__)
+    if folder is not None:  # else Numba chooses a folder
+        _numba().config.CACHE_DIR = str(folder)
+
+
 def _jit(function: Any, **more: Any) -> Any:
+    _use_cache_of(function)
     return _numba().jit(**_OPTIONS, **more)(function)
 
 
@@ -156,6 +126,7 @@ literal_unroll: Any = _defer(_unchanged, lambda plain: _numba().literal_unroll)
 def address_of(function: Callable[..., None], signature: Any) -> int:
     """Compile a function for calls by address; it is cached with the kernels, so it is never stale."""
     _make_all()
+    _use_cache_of(function)
     compiled = _numba().cfunc(signature, cache=True, _nrt=False)(function)
     _compiled_for_calls.append(compiled)
     return int(compiled.address)

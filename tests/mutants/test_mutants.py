@@ -81,7 +81,8 @@ def nests(tmp_path: Path) -> Iterator[Nests]:
     (project / "netfold/homomorphic").symlink_to("../homomorphic")
     (project / "homomorphic/kernels").mkdir()
     (project / "homomorphic/kernels/__init__.py").touch()
-    shutil.copy(ROOT / "homomorphic/kernels/compiled.py", project / "homomorphic/kernels/compiled.py")
+    for name in ("cache.py", "compiled.py"):
+        shutil.copy(ROOT / "homomorphic/kernels" / name, project / "homomorphic/kernels" / name)
     (project / "homomorphic/small.py").write_text(MODULE, encoding="utf-8")
     (project / "tests/test_small.py").write_text(TESTS, encoding="utf-8")
     copy.mkdir()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import EncodeError
 from netfold.homomorphic.codecs.dense.kinds import FixedPoint, Uncompressed
-from netfold.homomorphic.codecs.lossless import Lossless
+from netfold.homomorphic.codecs.sketched.lossless import Lossless
 from netfold.homomorphic.fold import Folded, fold
 from netfold.homomorphic.message import WORD_MAX, Gradient, Merge
 from netfold.homomorphic.round import Round

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import Codec
-from netfold.homomorphic.codecs.block_sparse import BlockSparse
 from netfold.homomorphic.codecs.dense.kinds import DenseExact, FixedPoint, Uncompressed
-from netfold.homomorphic.codecs.lossless import Lossless
-from netfold.homomorphic.codecs.packed import Packed
+from netfold.homomorphic.codecs.sketched.lossless import Lossless
+from netfold.homomorphic.codecs.sparse.block_sparse import BlockSparse
+from netfold.homomorphic.codecs.sparse.packed import Packed
 from netfold.homomorphic.message import Gradient
 from tests.examples import examples
 from tests.homomorphic.gradients import Sample, bound_of, folded, samples

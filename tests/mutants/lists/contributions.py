@@ -7,9 +7,9 @@ from tests.mutants.mutant import Mutant, faults
 H = "tests/homomorphic/"
 PROMISES = [H + "oracle/test_promises.py"]
 FEEDBACK = [H + "test_feedback.py"]
-TOP_K = [H + "codecs/test_topk.py"]
-RANDOM_K = [H + "codecs/test_random_k.py"]
-MAJORITY = [H + "codecs/test_majority.py"]
+TOP_K = [H + "codecs/sparse/test_topk.py"]
+RANDOM_K = [H + "codecs/sparse/test_random_k.py"]
+MAJORITY = [H + "codecs/signs/test_majority.py"]
 BEGIN = ["tests/sim/run/step/test_begin.py"]
 
 MUTANTS: list[Mutant] = [
@@ -77,7 +77,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "homomorphic/codecs/topk.py",
+        "homomorphic/codecs/sparse/topk.py",
         TOP_K,
         [
             ("the last of equal ones are sent", "equal[: count - above.size]", "equal[above.size - count :]"),
@@ -95,7 +95,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "homomorphic/codecs/random_k.py",
+        "homomorphic/codecs/sparse/random_k.py",
         RANDOM_K,
         [
             ("every round has the same elements", "purposes.RANDOM_K, round.step,", "purposes.RANDOM_K, 0,"),
@@ -108,7 +108,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "homomorphic/codecs/majority.py",
+        "homomorphic/codecs/signs/majority.py",
         MAJORITY,
         [
             ("a tie is positive", "if balance > 0 else", "if balance >= 0 else"),

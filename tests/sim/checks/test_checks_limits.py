@@ -13,7 +13,7 @@ import pytest
 
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.codecs.dense.kinds import FixedPoint, Uncompressed
-from netfold.homomorphic.codecs.packed import Packed
+from netfold.homomorphic.codecs.sparse.packed import Packed
 from netfold.sim.checks import Ending, check_job, check_network, leak_causes, leak_warnings
 from netfold.sim.checks.finding import LeakCause
 from netfold.sim.checks.job import (

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import PART_ELEMENTS
 from netfold.homomorphic.codec import Codec
-from netfold.homomorphic.codecs.auto import Auto
+from netfold.homomorphic.codecs.auto.codec import Auto
 from netfold.homomorphic.codecs.dense.kinds import DenseExact, FixedPoint, Uncompressed
 from netfold.homomorphic.message import Holders, Merge, Merged, Message, Scaling, Words
 from netfold.homomorphic.numbers.exponents import block_exponents

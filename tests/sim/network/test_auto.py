@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from netfold.homomorphic.codecs.auto import CarriedAuto
-from netfold.homomorphic.codecs.auto_choice.experience import Choice
+from netfold.homomorphic.codecs.auto.codec import CarriedAuto
+from netfold.homomorphic.codecs.auto.experience import Choice
 from netfold.homomorphic.message import Gradient
 from netfold.sim.collectives.between_hosts import HostCarrier
 from netfold.sim.collectives.in_network.carrier import WindowCarrier

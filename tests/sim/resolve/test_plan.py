@@ -10,7 +10,7 @@ import networkx as nx
 import pytest
 
 from netfold.homomorphic.codecs.dense.kinds import FixedPoint
-from netfold.homomorphic.codecs.lossless import Lossless
+from netfold.homomorphic.codecs.sketched.lossless import Lossless
 from netfold.sim.plan.faults import FaultPlan
 from netfold.switch.profiles import PROFILES
 from netfold.topologies.exchange import to_json

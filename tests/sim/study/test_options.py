@@ -3,8 +3,8 @@
 import pytest
 
 from netfold.homomorphic.codecs.dense.kinds import FixedPoint
-from netfold.homomorphic.codecs.lossless import Lossless
-from netfold.homomorphic.codecs.packed import Packed
+from netfold.homomorphic.codecs.sketched.lossless import Lossless
+from netfold.homomorphic.codecs.sparse.packed import Packed
 from netfold.sim.errors import ScenarioError
 from netfold.sim.study.options import read_codec, read_codecs
 

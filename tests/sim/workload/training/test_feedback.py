@@ -6,7 +6,7 @@ import numpy as np
 
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.codecs.dense.kinds import Uncompressed
-from netfold.homomorphic.codecs.topk import TopK
+from netfold.homomorphic.codecs.sparse.topk import TopK
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.round import Round
 from netfold.sim.workload import TrainingSpec, training_workload

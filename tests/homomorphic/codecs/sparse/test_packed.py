@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import DecodeError, EncodeError
 from netfold.homomorphic.codecs.dense.kinds import FixedPoint
-from netfold.homomorphic.codecs.lossless import Lossless
-from netfold.homomorphic.codecs.packed import Packed
+from netfold.homomorphic.codecs.sketched.lossless import Lossless
+from netfold.homomorphic.codecs.sparse.packed import Packed
 from netfold.homomorphic.message import Gradient, Message
 from tests.homomorphic.gradients import Sample, folded, labels, samples
 from tests.homomorphic.gradients import sparse as gradients_of

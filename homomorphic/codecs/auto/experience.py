@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.carrier import Carrier
 from netfold.homomorphic.codec import State, part_of, prefixed
-from netfold.homomorphic.codecs.auto_choice.costs import (
+from netfold.homomorphic.codecs.auto.costs import (
     Counts,
     RoundCost,
     bitmap_cost,
@@ -22,9 +22,9 @@ from netfold.homomorphic.codecs.auto_choice.costs import (
     round_ps,
     two_level_cost,
 )
-from netfold.homomorphic.codecs.auto_choice.union import Observed, UnionMemory
-from netfold.homomorphic.codecs.block_sparse import BLOCK_ELEMENTS
-from netfold.homomorphic.codecs.lossless import Lossless
+from netfold.homomorphic.codecs.auto.union import Observed, UnionMemory
+from netfold.homomorphic.codecs.sketched.lossless import Lossless
+from netfold.homomorphic.codecs.sparse.block_sparse import BLOCK_ELEMENTS
 from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
 from netfold.homomorphic.index.members import members_of
 from netfold.homomorphic.message import Gradient

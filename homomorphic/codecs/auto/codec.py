@@ -37,12 +37,12 @@ from netfold.homomorphic.codec import (
     prefixes,
     register,
 )
-from netfold.homomorphic.codecs.auto_choice.experience import Choice, Experience
-from netfold.homomorphic.codecs.auto_choice.union import BLOCKS, INDEX, RUNS
-from netfold.homomorphic.codecs.block_sparse import BlockSparse
+from netfold.homomorphic.codecs.auto.experience import Choice, Experience
+from netfold.homomorphic.codecs.auto.union import BLOCKS, INDEX, RUNS
 from netfold.homomorphic.codecs.dense.kinds import Dense
-from netfold.homomorphic.codecs.lossless import WRAP_REASON, Lossless, LosslessEncoder
-from netfold.homomorphic.codecs.packed import Packed
+from netfold.homomorphic.codecs.sketched.lossless import WRAP_REASON, Lossless, LosslessEncoder
+from netfold.homomorphic.codecs.sparse.block_sparse import BlockSparse
+from netfold.homomorphic.codecs.sparse.packed import Packed
 from netfold.homomorphic.message import Gradient, Merge, Merged, Message
 from netfold.homomorphic.numbers.formats import NumberFormat, Values, number_format, number_promise
 from netfold.homomorphic.round import Note, NoteKind, Round

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import DecodeError
-from netfold.homomorphic.codecs.block_sparse import BLOCK_ELEMENTS, BlockSparse
 from netfold.homomorphic.codecs.dense.kinds import FixedPoint
+from netfold.homomorphic.codecs.sparse.block_sparse import BLOCK_ELEMENTS, BlockSparse
 from netfold.homomorphic.message import Gradient, Merge, Message
 from tests.homomorphic.gradients import folded
 from tests.homomorphic.played import encoders_of, play

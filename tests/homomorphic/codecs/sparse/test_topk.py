@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import BitsPerElement, DecodeError, EncodeError
-from netfold.homomorphic.codecs.topk import TopK, TopKEncoder, count_of
+from netfold.homomorphic.codecs.sparse.topk import TopK, TopKEncoder, count_of
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.message import Gradient, Merge, Merged
 from netfold.homomorphic.round import Round, Tensor

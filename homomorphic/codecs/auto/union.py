@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import State
-from netfold.homomorphic.codecs.block_sparse import BLOCK_ELEMENTS
+from netfold.homomorphic.codecs.sparse.block_sparse import BLOCK_ELEMENTS
 from netfold.homomorphic.index import bits
 from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
 from netfold.homomorphic.index.membership import own_index, widened

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import DecodeError
 from netfold.homomorphic.codecs.dense.kinds import DenseExact, FixedPoint
-from netfold.homomorphic.codecs.lossless import Lossless
+from netfold.homomorphic.codecs.sketched.lossless import Lossless
 from netfold.homomorphic.message import Gradient, Message
 from netfold.homomorphic.numbers.formats import AgreedNothing
 from netfold.homomorphic.round import NoteKind

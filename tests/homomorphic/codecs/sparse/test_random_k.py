@@ -9,7 +9,7 @@ import pytest
 
 from netfold.homomorphic.bounds import Sums
 from netfold.homomorphic.codec import Codec, Promise
-from netfold.homomorphic.codecs.random_k import RandomK
+from netfold.homomorphic.codecs.sparse.random_k import RandomK
 from netfold.homomorphic.fold import Folded, fold
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.message import Gradient, Merge

@@ -12,7 +12,7 @@ import math
 from typing import NamedTuple
 
 from netfold.homomorphic.carrier import Carrier, MessageSize
-from netfold.homomorphic.codecs.block_sparse import BLOCK_ELEMENTS
+from netfold.homomorphic.codecs.sparse.block_sparse import BLOCK_ELEMENTS
 from netfold.homomorphic.index.members import DENSE_SHARE
 from netfold.homomorphic.numbers.formats import Values
 from netfold.homomorphic.sketch.tiled import SketchSize, sketch_work_bytes

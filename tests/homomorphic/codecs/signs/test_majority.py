@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import DecodeError, EncodeError
-from netfold.homomorphic.codecs.majority import Majority, MajorityEncoder
+from netfold.homomorphic.codecs.signs.majority import Majority, MajorityEncoder
 from netfold.homomorphic.message import Merged
 from netfold.homomorphic.round import Round
 from netfold.testing import check_round

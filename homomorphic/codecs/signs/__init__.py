@@ -1,0 +1,1 @@
+"""Codecs that send a sign for each element."""
