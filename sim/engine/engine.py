@@ -144,8 +144,10 @@ class Engine(EngineViews):
         Raises
         ------
         ValueError
-            Arrays of another shape or type, or `ack_every` outside of the window.
+            Arrays of another shape or type, `ack_every` outside of the window, or an end that is no host.
         """
+        self._check_host("source", flow.source)
+        self._check_host("target", flow.target)
         if not 1 <= flow.ack_every <= flow.window:
             raise ValueError(f"ack_every must be from 1 to the window, {flow.window}; found {flow.ack_every}")
         check_size(flow.frame)
@@ -170,6 +172,11 @@ class Engine(EngineViews):
         else:
             open_flow(self.world, row)
         return number
+
+    def _check_host(self, name: str, node: int) -> None:
+        is_host = self.network.is_host
+        if not (0 <= node < is_host.size and is_host[node]):
+            raise ValueError(f"{name} is node {node}: must be a host, of {np.flatnonzero(is_host).tolist()}")
 
     def run(self, until_ps: int) -> list[Completion]:
         """Process events up to `until_ps`, but no further than the first that completes something.

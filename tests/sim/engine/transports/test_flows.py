@@ -234,6 +234,15 @@ def test_flows_are_exact_when_a_buffer_overflows(engine: Make) -> None:
     check_received(flows)
 
 
+@pytest.mark.parametrize("end", ["source", "target"])
+@pytest.mark.parametrize("node", [-1, 3, 4])
+def test_flows_end_at_hosts(end: str, node: int) -> None:
+    """Node 3 is the switch of a star of three hosts, and node 4 is none."""
+    sim = compiled(star_of(3))
+    with pytest.raises(ValueError, match=rf"{end} is node {node}: must be a host, of \[0, 1, 2\]"):
+        sim.open_flow(replace(message(8), **{end: node}))
+
+
 def test_neighbours_on_a_star_send_at_line_rate() -> None:
     """8 hosts send 100 MB each in packets of 1000 B: 8.00208 ms, as ns.py 0.5.0 and csg-htsim measure too."""
     sim = compiled(star_of(8, LinkSpec(100 * 10**9, 10**6, 64 << 20)))
