@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from netfold.sim.workload.draws import keyed, shards
-from netfold.sim.workload.training.data import Digits, Ratings
-from netfold.sim.workload.training.models import DigitsMLP, NeuMF
+from netfold.sim.workload.training.images import Digits
+from netfold.sim.workload.training.models import NeuMF, Perceptron
+from netfold.sim.workload.training.ratings import Ratings
 
 NEGATIVES = 4  # unrated items per rated one: He et al., Neural Collaborative Filtering, WWW 2017, §4.1
 
@@ -38,9 +39,12 @@ class Task(Protocol):
 
 
 class DigitsTask:
-    """Recognition of handwritten digits."""
+    """Recognition of handwritten digits by a perceptron of the given sizes."""
 
-    def __init__(self, digits: Digits, batch: int, workers: int, seed: int) -> None:
+    def __init__(
+        self, digits: Digits, sizes: tuple[int, int, int], batch: int, workers: int, seed: int
+    ) -> None:
+        self._sizes = sizes
         self._images = torch.from_numpy(digits.images)
         self._labels = torch.from_numpy(digits.labels)
         self._shards = shards(len(digits.labels), workers, seed)
@@ -48,11 +52,11 @@ class DigitsTask:
         self._seed = seed
 
     def build(self) -> nn.Module:
-        """Return a DigitsMLP."""
-        return DigitsMLP()
+        """Return a Perceptron."""
+        return Perceptron(self._sizes)
 
     def samples(self, step: int, worker: int) -> tuple[tuple[Tensor, ...], Tensor]:
-        """Images `(batch, 64)` and labels `(batch,)`."""
+        """Images `(batch, pixels)` and labels `(batch,)`."""
         chosen = keyed(self._seed, "batch", step, worker).choice(self._shards[worker], self._batch)
         return (self._images[chosen],), self._labels[chosen]
 

@@ -7,7 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from netfold.sim.workload.training.data import Digits, Ratings
+from netfold.sim.workload.training.images import Digits
+from netfold.sim.workload.training.ratings import Ratings
+from netfold.sim.workload.training.sizes import PERCEPTRONS
 from netfold.sim.workload.training.tasks import DigitsTask, RecommenderTask
 
 WORKERS, SAMPLES, BATCH, STEPS = 3, 60, 20, 40
@@ -17,7 +19,7 @@ def digits_seen() -> Callable[[int, int], list[int]]:
     """Images whose first pixel is their number."""
     images = np.zeros((SAMPLES, 64), np.float32)
     images[:, 0] = np.arange(SAMPLES)
-    task = DigitsTask(Digits(images, np.zeros(SAMPLES, np.int64)), BATCH, WORKERS, 1)
+    task = DigitsTask(Digits(images, np.zeros(SAMPLES, np.int64)), PERCEPTRONS["mlp"], BATCH, WORKERS, 1)
     return lambda step, worker: [int(one) for one in task.samples(step, worker)[0][0][:, 0]]
 
 
