@@ -49,7 +49,13 @@ def _spec_of(
             raise location.job_error("workload.path", error.message, error.hint) from None
     if isinstance(section, models.Training):
         return TrainingSpec(
-            section.model, section.batch, section.learning_rate, fusion, section.expand, section.data
+            section.model,
+            section.batch,
+            section.learning_rate,
+            fusion,
+            section.expand,
+            section.data,
+            section.evaluate.every if section.evaluate else None,
         )
     tensors = read_tensors(section.tensors or ())
     return SyntheticSpec(

@@ -75,6 +75,13 @@ TensorShapes = Annotated[
 ]
 
 
+class Evaluate(Section):
+    """Tests of a trained model on data that no worker is trained on."""
+
+    every: Count = 10
+    """Steps between two tests; the last step is followed by one, too."""
+
+
 class Training(Section):
     """Gradients of a PyTorch model that is trained during the run, with one virtual worker per rank."""
 
@@ -93,6 +100,9 @@ class Training(Section):
     """Optimizer steps."""
     learning_rate: Annotated[float, Field(gt=0)] = 0.01
     """Step size of plain gradient descent."""
+    evaluate: Evaluate | None = None
+    """Tests on held-out data: a fifth of the images (accuracy), or each user's last rating (HR@10). No worker
+    is trained on these, and the tests take no simulated time. Without it, nothing is held out."""
     fusion: AnyFusion = SizeSection.model_construct(kind="size", bytes=DDP_BYTES)
     """Which layers are sent together, as one bucket."""
     bucket: ShortFusion = None
@@ -104,6 +114,15 @@ class Training(Section):
         if (model := info.data.get("model", "ncf")) != "ncf":
             raise ValueError(f"model {model} cannot be expanded\nremove expand, or use model ncf")
         return expand
+
+    @field_validator("evaluate")
+    @classmethod
+    def _only_real_ratings_are_held_out(
+        cls, evaluate: Evaluate | None, info: ValidationInfo
+    ) -> Evaluate | None:
+        if evaluate and info.data.get("expand", (1, 1)) != (1, 1):
+            raise ValueError("expanded ratings cannot be held out\nremove evaluate, or expand")
+        return evaluate
 
     @field_validator("data")
     @classmethod

@@ -57,6 +57,7 @@ class TrainingSpec:
         1,
     )  # ncf only: copies of users and items; (147, 16) has the size of MovieLens-20M
     data: str | None = None  # a name in DATA[model]; None: the first
+    test_every: int | None = None  # steps between tests on held-out data; None: none is held out
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -89,17 +90,19 @@ def training_workload(spec: TrainingSpec, workers: int, seed: int) -> Workload:
     """
     from netfold.sim.workload.training.images import load_images
     from netfold.sim.workload.training.ratings import load_movielens
-    from netfold.sim.workload.training.tasks import DigitsTask, RecommenderTask, Task
+    from netfold.sim.workload.training.recommender import RecommenderTask
+    from netfold.sim.workload.training.tasks import DigitsTask, Task
     from netfold.sim.workload.training.workload import TrainingWorkload
 
     task: Task
+    holds_out = spec.test_every is not None
     if spec.model == "ncf":
-        task = RecommenderTask(load_movielens(), spec.expand, spec.batch, workers, seed)
+        task = RecommenderTask(load_movielens(), spec.expand, spec.batch, workers, seed, holds_out)
     else:
         sizes = PERCEPTRONS[spec.model]
         images = load_images(spec.data or DATA[spec.model][0], sizes[0])
-        task = DigitsTask(images, sizes, spec.batch, workers, seed)
-    return TrainingWorkload(task, workers, spec.learning_rate, spec.fusion, seed)
+        task = DigitsTask(images, sizes, spec.batch, workers, seed, holds_out)
+    return TrainingWorkload(task, workers, spec.learning_rate, spec.fusion, seed, spec.test_every)
 
 
 def synthetic_workload(spec: SyntheticSpec, workers: int, seed: int) -> Workload:

@@ -9,8 +9,9 @@ import pytest
 
 from netfold.sim.workload.training.images import Digits
 from netfold.sim.workload.training.ratings import Ratings
+from netfold.sim.workload.training.recommender import RecommenderTask
 from netfold.sim.workload.training.sizes import PERCEPTRONS
-from netfold.sim.workload.training.tasks import DigitsTask, RecommenderTask
+from netfold.sim.workload.training.tasks import DigitsTask
 
 WORKERS, SAMPLES, BATCH, STEPS = 3, 60, 20, 40
 
@@ -26,7 +27,7 @@ def digits_seen() -> Callable[[int, int], list[int]]:
 def ratings_seen() -> Callable[[int, int], list[int]]:
     """Every user has rated one item, that of its own number."""
     numbers = np.arange(SAMPLES)
-    task = RecommenderTask(Ratings(numbers, numbers, SAMPLES, SAMPLES), (1, 1), BATCH, WORKERS, 1)
+    task = RecommenderTask(Ratings(numbers, numbers, numbers, SAMPLES, SAMPLES), (1, 1), BATCH, WORKERS, 1)
     return lambda step, worker: [int(one) for one in task.samples(step, worker)[0][0]]
 
 

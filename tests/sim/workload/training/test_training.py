@@ -12,8 +12,9 @@ from netfold.sim.workload.fusion.layer import ByLayer
 from netfold.sim.workload.fusion.size import BySize
 from netfold.sim.workload.training.images import Digits
 from netfold.sim.workload.training.ratings import Ratings
+from netfold.sim.workload.training.recommender import RecommenderTask
 from netfold.sim.workload.training.sizes import PERCEPTRONS
-from netfold.sim.workload.training.tasks import DigitsTask, RecommenderTask, Task
+from netfold.sim.workload.training.tasks import DigitsTask, Task
 from netfold.sim.workload.training.workload import TrainingWorkload
 
 MLP = TrainingSpec("mlp", batch=16, learning_rate=0.1)
