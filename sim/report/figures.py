@@ -10,21 +10,15 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
 
 from netfold.sim.report import style, words
+from netfold.sim.report.learning import learning
 from netfold.sim.report.timeline import timeline
 from netfold.sim.results.breakdown import UNEXPLAINED
 from netfold.sim.results.reader import Run
 from netfold.sim.results.verdicts import GOOD, kind
 
 _MARKS = ("|", "D", "s", "^")
-_LOSS_MARKS = 8  # on a line
-_LOSS_COLOURS = (
-    *(style.BLUE, style.VERMILION, style.GREEN, style.ORANGE),
-    *(style.PURPLE, style.SKY, style.BLACK),
-)
-_LOSS_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 
 
 def figures(run: Run) -> dict[str, bytes]:
@@ -34,7 +28,7 @@ def figures(run: Run) -> dict[str, bytes]:
         "breakdown.svg": time_spent,
         "bytes.svg": bytes_sent,
         "timeline.svg": timeline,
-        "loss.svg": loss,
+        "training.svg": learning,
     }
     drawn = {}
     with style.house_style():
@@ -174,33 +168,3 @@ def _payload_parts(run: Run) -> pl.DataFrame:
         .group_by("variant", "label", maintain_order=True)
         .agg(pl.col("payload_bytes").sum().alias("bytes"))
     )
-
-
-def loss(run: Run) -> Figure | None:
-    """Lines: training loss by step; None if no variant trained for at least two steps."""
-    trained = run.steps.filter(pl.col("loss").is_not_null())
-    if trained["step"].n_unique() < 2:
-        return None
-    names = trained["variant"].unique(maintain_order=True).to_list()
-    figure = style.new_figure(3.5)
-    axes = figure.add_subplot(title="Training loss by step", xlabel="step", ylabel="mean loss over workers")
-    lines = []
-    # Lines of variants that agree coincide: broad lines go below dashed ones, and no two marks coincide.
-    for number, (name, colour, dashes, mark) in enumerate(
-        zip(names, itertools.cycle(_LOSS_COLOURS), itertools.cycle(_LOSS_DASHES), itertools.cycle("os^Dv"))
-    ):
-        own = trained.filter(pl.col("variant") == name)
-        distance = max(len(names), own.height // _LOSS_MARKS)
-        lines += axes.plot(
-            own["step"],
-            own["loss"],
-            color=colour,
-            linestyle=dashes,
-            linewidth=1.5 + 2.5 * (len(names) - 1 - number) / max(1, len(names) - 1),
-            marker=mark,
-            markevery=(number * distance // len(names) % own.height, distance),
-        )
-    axes.grid(color=style.LIGHT_GREY, linewidth=0.6)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    style.legend_below(figure, lines, names)
-    return figure

@@ -31,8 +31,10 @@ _CAPTIONS = {
     "link, such as headers, padding and the exponents that SwitchML sends a window ahead.",
     "timeline.svg": "The last step. The upper track of a worker is its device, with encoding and decoding on "
     "one of their own where they run beside it; the network is below, a track for each bucket under way.",
-    "loss.svg": "Mean training loss over workers, before each step's update; lines of variants that agree "
-    "coincide.",
+    "training.svg": "Training against steps, against the bytes on a worker's link (up and down, headers "
+    "included), and against simulated time. The loss is the mean over workers before a step's update; a test "
+    "is of the weights after it. Lines of variants that agree coincide; a loss far above its first value is "
+    "left out.",
 }
 
 

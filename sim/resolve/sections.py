@@ -48,7 +48,15 @@ def _spec_of(
         except DataError as error:
             raise location.job_error("workload.path", error.message, error.hint) from None
     if isinstance(section, models.Training):
-        return TrainingSpec(section.model, section.batch, section.learning_rate, fusion, section.expand)
+        return TrainingSpec(
+            section.model,
+            section.batch,
+            section.learning_rate,
+            fusion,
+            section.expand,
+            section.data,
+            section.evaluate.every if section.evaluate else None,
+        )
     tensors = read_tensors(section.tensors or ())
     return SyntheticSpec(
         section.elements or elements_of(tensors),

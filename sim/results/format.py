@@ -87,6 +87,8 @@ class _Metrics(_Form):
     codec_choice: dict[str, Count] | None
     loss_first: Finite | None
     loss: Finite | None
+    test_metric: str | None = None
+    test_score: Number | None = None
 
 
 class _NamedCheck(_Form):

@@ -26,6 +26,8 @@ class StepRecord:
     end_ps: int
     elements: int
     loss: float | None  # mean over workers before the update; None if nothing is trained
+    test_metric: str | None = None  # accuracy, HR@10; None if the step was not followed by a test
+    test_score: float | None = None  # of the weights after the update, on held-out data
 
 
 @dataclass(frozen=True, slots=True)

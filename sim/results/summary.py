@@ -101,6 +101,7 @@ def _summarize_variant(name: str, fact: VariantFacts, own: Records) -> dict[str,
         **_note_metrics(rounds),
         "loss_first": _finite(steps[0].loss) if steps else None,
         "loss": _finite(steps[-1].loss) if steps else None,
+        **_test_metrics(steps),
     }
     entry: dict[str, Any] = {
         "name": name,
@@ -177,6 +178,12 @@ def _number_metrics(rounds: Sequence[RoundRecord]) -> dict[str, Any]:
             sum(record.workers_held_mean * record.elements for record in rounds), elements
         ),
     }
+
+
+def _test_metrics(steps: Sequence[StepRecord]) -> dict[str, Any]:
+    """The last test on held-out data."""
+    last = next((step for step in reversed(steps) if step.test_score is not None), None)
+    return {"test_metric": last and last.test_metric, "test_score": last and last.test_score}
 
 
 def _note_metrics(rounds: Sequence[RoundRecord]) -> dict[str, Any]:

@@ -55,13 +55,13 @@ class TrainingJob:
             self._rounds.make_encoders()
             for step in range(count):
                 self._parts.reporter.begin_step()
-                yield from self._step(step)
+                yield from self._step(step, is_last=step + 1 == count)
                 if self.failure is not None:
                     return
         except CodecError as error:
             self.failure = error
 
-    def _step(self, step: int) -> Generator[simpy.Event, Any, None]:
+    def _step(self, step: int, is_last: bool) -> Generator[simpy.Event, Any, None]:
         parts, start_ps = self._parts, int(self._environment.now)
         workload = parts.workload
         parts.reporter.report(f"gradients of step {step}")
@@ -76,6 +76,7 @@ class TrainingJob:
         backward_end_ps = max(own.end_ps("backward") for own in self._computing)
         decoded = [log.decoded[0] for log in rounds]
         workload.apply(step, [one.total for one in decoded], [one.is_update for one in decoded])
+        score = workload.score(step, is_last)
         self.journal.steps.append(
             StepRecord(
                 variant=parts.label,
@@ -89,6 +90,8 @@ class TrainingJob:
                 end_ps=max(end_ps, backward_end_ps),
                 elements=sum(bucket.elements for bucket in workload.buckets),
                 loss=workload.loss,
+                test_metric=score.metric if score else None,
+                test_score=score.value if score else None,
             )
         )
         self._record_passes(step)

@@ -23,6 +23,7 @@ from netfold.sim.workload.fusion.registry import SECTIONS
 from netfold.sim.workload.fusion.rule import FusionSection
 from netfold.sim.workload.fusion.size import DDP_BYTES, SizeSection
 from netfold.sim.workload.layers import SHAPE_PATTERN, read_tensors
+from netfold.sim.workload.training.sizes import DATA
 
 
 class Workers(Section):
@@ -74,12 +75,23 @@ TensorShapes = Annotated[
 ]
 
 
+class Evaluate(Section):
+    """Tests of a trained model on data that no worker is trained on."""
+
+    every: Count = 10
+    """Steps between two tests; the last step is followed by one, too."""
+
+
 class Training(Section):
     """Gradients of a PyTorch model that is trained during the run, with one virtual worker per rank."""
 
     kind: Literal["training"]
-    model: Literal["ncf", "mlp"]
-    """ncf: neural collaborative filtering on MovieLens-100K; mlp: a small classifier of digits."""
+    model: Literal["ncf", "mlp", "mlp_784"]
+    """ncf: neural collaborative filtering on MovieLens-100K; mlp: a small classifier of digits, 64-128-10;
+    mlp_784: a larger one, 784-512-10."""
+    data: Literal["digits", "mnist-5k", "movielens-100k"] | None = None
+    """What it is trained on. mlp_784: digits (enlarged to 28 by 28 pixels) or mnist-5k; left out, digits.
+    Other models have one data set."""
     expand: Pair = (1, 1)
     """ncf: copies of the users and of the items; [147, 16] gives the size of MovieLens-20M."""
     batch: Count = 256
@@ -88,6 +100,9 @@ class Training(Section):
     """Optimizer steps."""
     learning_rate: Annotated[float, Field(gt=0)] = 0.01
     """Step size of plain gradient descent."""
+    evaluate: Evaluate | None = None
+    """Tests on held-out data: a fifth of the images (accuracy), or each user's last rating (HR@10). No worker
+    is trained on these, and the tests take no simulated time. Without it, nothing is held out."""
     fusion: AnyFusion = SizeSection.model_construct(kind="size", bytes=DDP_BYTES)
     """Which layers are sent together, as one bucket."""
     bucket: ShortFusion = None
@@ -96,9 +111,28 @@ class Training(Section):
     @field_validator("expand")
     @classmethod
     def _only_ncf_expands(cls, expand: tuple[int, int], info: ValidationInfo) -> tuple[int, int]:
-        if info.data.get("model") == "mlp":
-            raise ValueError("model mlp cannot be expanded\nremove expand, or use model ncf")
+        if (model := info.data.get("model", "ncf")) != "ncf":
+            raise ValueError(f"model {model} cannot be expanded\nremove expand, or use model ncf")
         return expand
+
+    @field_validator("evaluate")
+    @classmethod
+    def _only_real_ratings_are_held_out(
+        cls, evaluate: Evaluate | None, info: ValidationInfo
+    ) -> Evaluate | None:
+        if evaluate and info.data.get("expand", (1, 1)) != (1, 1):
+            raise ValueError("expanded ratings cannot be held out\nremove evaluate, or expand")
+        return evaluate
+
+    @field_validator("data")
+    @classmethod
+    def _data_fits_model(cls, data: str | None, info: ValidationInfo) -> str | None:
+        model = info.data.get("model")
+        if model and data and data not in DATA[model]:
+            raise ValueError(
+                f"model {model} is not trained on {data}\nmodel {model}: {' or '.join(DATA[model])}"
+            )
+        return data
 
 
 class Synthetic(Section):

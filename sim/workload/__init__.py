@@ -20,10 +20,12 @@ from netfold.sim.workload.fusion.size import DDP_BYTES, BySize
 from netfold.sim.workload.layers import elements_of
 from netfold.sim.workload.synthetic import SyntheticSpec, SyntheticWorkload
 from netfold.sim.workload.training.sizes import (
+    DATA,
     MOVIELENS_ITEMS,
     MOVIELENS_USERS,
-    digits_tensors,
+    PERCEPTRONS,
     ncf_tensors,
+    perceptron_tensors,
 )
 from netfold.sim.workload.workload import ALL_FACTS, StepCost, Workload
 
@@ -46,7 +48,7 @@ _DDP_FUSION = BySize(DDP_BYTES)
 class TrainingSpec:
     """A model and its training settings."""
 
-    model: Literal["ncf", "mlp"]
+    model: Literal["ncf", "mlp", "mlp_784"]
     batch: int = 256  # samples per worker and step
     learning_rate: float = 0.01
     fusion: Fusion = _DDP_FUSION
@@ -54,12 +56,14 @@ class TrainingSpec:
         1,
         1,
     )  # ncf only: copies of users and items; (147, 16) has the size of MovieLens-20M
+    data: str | None = None  # a name in DATA[model]; None: the first
+    test_every: int | None = None  # steps between tests on held-out data; None: none is held out
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """The weights of the model, in gradient-ready order."""
-        if self.model == "mlp":
-            return digits_tensors()
+        if self.model in PERCEPTRONS:
+            return perceptron_tensors(PERCEPTRONS[self.model])
         return ncf_tensors(MOVIELENS_USERS * self.expand[0], MOVIELENS_ITEMS * self.expand[1])
 
     @property
@@ -76,23 +80,29 @@ class TrainingSpec:
 def training_workload(spec: TrainingSpec, workers: int, seed: int) -> Workload:
     """Real gradients of a model in training; its data set is fetched on first use.
 
-    `ncf` is NeuMF on MovieLens-100K, `mlp` a small perceptron on handwritten digits.
+    `ncf` is NeuMF on MovieLens-100K; `mlp` is a perceptron 64-128-10 on handwritten digits of 8 by 8 pixels,
+    `mlp_784` one of 784-512-10 on the same digits enlarged to 28 by 28 or on a part of MNIST.
 
     Raises
     ------
     DataError
         The data set is not available, or has fewer samples than there are workers.
     """
-    from netfold.sim.workload.training.data import load_digits, load_movielens
-    from netfold.sim.workload.training.tasks import DigitsTask, RecommenderTask, Task
+    from netfold.sim.workload.training.images import load_images
+    from netfold.sim.workload.training.ratings import load_movielens
+    from netfold.sim.workload.training.recommender import RecommenderTask
+    from netfold.sim.workload.training.tasks import DigitsTask, Task
     from netfold.sim.workload.training.workload import TrainingWorkload
 
     task: Task
+    holds_out = spec.test_every is not None
     if spec.model == "ncf":
-        task = RecommenderTask(load_movielens(), spec.expand, spec.batch, workers, seed)
+        task = RecommenderTask(load_movielens(), spec.expand, spec.batch, workers, seed, holds_out)
     else:
-        task = DigitsTask(load_digits(), spec.batch, workers, seed)
-    return TrainingWorkload(task, workers, spec.learning_rate, spec.fusion, seed)
+        sizes = PERCEPTRONS[spec.model]
+        images = load_images(spec.data or DATA[spec.model][0], sizes[0])
+        task = DigitsTask(images, sizes, spec.batch, workers, seed, holds_out)
+    return TrainingWorkload(task, workers, spec.learning_rate, spec.fusion, seed, spec.test_every)
 
 
 def synthetic_workload(spec: SyntheticSpec, workers: int, seed: int) -> Workload:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,13 @@ class StepCost:
     backward_flops: int = 0
     forward_bytes: int = 0
     backward_bytes: int = 0
+
+
+class Score(NamedTuple):
+    """How well a model does on data that it is not trained on."""
+
+    metric: str  # accuracy, HR@10
+    value: float  # 0 to 1, larger is better
 
 
 class Workload(Protocol):
@@ -112,6 +119,10 @@ class Workload(Protocol):
         A total is a sum of gradients, weights −= learning_rate / workers · total. Where `are_updates` of its
         bucket is true it is an update, weights −= total. Without `are_updates` all are sums.
         """
+        ...
+
+    def score(self, step: int, is_last: bool) -> Score | None:
+        """Test the weights after a step's `apply`, the last one of the run or not; None if no test is due."""
         ...
 
     def state(self) -> State:
@@ -208,6 +219,10 @@ class Untrained:
     def apply(self, step: int, totals: Sequence[Gradient], are_updates: Sequence[bool] = ()) -> None:
         """Change nothing but the number of the next step: there are no weights."""
         self._next_step = step + 1
+
+    def score(self, step: int, is_last: bool) -> Score | None:
+        """None: there is nothing to test."""
+        return None
 
     def state(self) -> State:
         """The number of the next step."""

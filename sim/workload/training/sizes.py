@@ -11,7 +11,11 @@ MOVIELENS_USERS, MOVIELENS_ITEMS = 943, 1682  # of MovieLens-100K
 
 NCF_FACTORS = 64
 NCF_MLP = (256, 256, 128, 64)
-DIGITS_MLP = (64, 128, 10)
+
+PERCEPTRONS = {"mlp": (64, 128, 10), "mlp_784": (784, 512, 10)}  # inputs, hidden, outputs
+
+DATA = {"ncf": ("movielens-100k",), "mlp": ("digits",), "mlp_784": ("digits", "mnist-5k")}
+"""Names of the data sets that a model can be trained on; without a choice it is the first."""
 
 
 def ncf_tensors(users: int, items: int) -> tuple[Tensor, ...]:
@@ -33,10 +37,10 @@ def ncf_tensors(users: int, items: int) -> tuple[Tensor, ...]:
     return placed([*_dense("output", NCF_FACTORS + NCF_MLP[-1], 1), *hidden, *tables])
 
 
-def digits_tensors() -> tuple[Tensor, ...]:
-    """The weights of the small perceptron, in gradient-ready order; every other module is a ReLU."""
-    layers = reversed(list(enumerate(pairwise(DIGITS_MLP))))
-    return placed(tensor for index, sizes in layers for tensor in _dense(str(2 * index), *sizes))
+def perceptron_tensors(sizes: tuple[int, ...]) -> tuple[Tensor, ...]:
+    """The weights of a perceptron, in gradient-ready order; every other module is a ReLU."""
+    layers = reversed(list(enumerate(pairwise(sizes))))
+    return placed(tensor for index, pair in layers for tensor in _dense(str(2 * index), *pair))
 
 
 def _dense(layer: str, inputs: int, outputs: int) -> tuple[Tensor, Tensor]:

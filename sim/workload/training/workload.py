@@ -26,16 +26,26 @@ from netfold.sim.workload.layers import layers_of, placed
 from netfold.sim.workload.training.probe import probe
 from netfold.sim.workload.training.tasks import Task
 from netfold.sim.workload.training.weights import Weights
-from netfold.sim.workload.workload import ALL_FACTS, StepCost
+from netfold.sim.workload.workload import ALL_FACTS, Score, StepCost
 
 
 class TrainingWorkload:
     """A `Workload` that trains a task's model with plain SGD.
 
     The same task and seed give the same bits on any number of cores. PyTorch's global generator is unchanged.
+    With `test_every` the model is tested on the task's held-out data after every so many steps and the last.
     """
 
-    def __init__(self, task: Task, workers: int, learning_rate: float, fusion: Fusion, seed: int) -> None:
+    def __init__(
+        self,
+        task: Task,
+        workers: int,
+        learning_rate: float,
+        fusion: Fusion,
+        seed: int,
+        test_every: int | None = None,
+    ) -> None:
+        self._test_every = test_every
         self._task = task
         self._workers = workers
         self._learning_rate = learning_rate
@@ -147,6 +157,13 @@ class TrainingWorkload:
             ]
         )
         self._next_step = step + 1
+
+    def score(self, step: int, is_last: bool) -> Score | None:
+        """Test the weights on held-out data, in one thread; None if no test is due or nothing is held out."""
+        if not self._test_every or not (is_last or (step + 1) % self._test_every == 0):
+            return None
+        with one_thread(), torch.no_grad():
+            return self._task.score(self._model)
 
     def state(self) -> State:
         """Weights, those that workers keep, the norm of the last update, and the number of the next step."""

@@ -16,6 +16,12 @@ MUTANTS: list[Mutant] = [
                 'chosen = keyed(self._seed, "batch", step, worker).choice(self._shards[worker], self._batch)',
                 'chosen = keyed(self._seed, "batch", step, 0).choice(self._shards[0], self._batch)',
             ),
+        ],
+    ),
+    *faults(
+        "sim/workload/training/recommender.py",
+        [W + "test_shards.py", W + "training/test_training.py", W + "training/test_recommender.py"],
+        [
             (
                 "all workers draw from the shard of worker 0",
                 "base = generator.choice(self._shards[worker], groups)",

@@ -83,6 +83,8 @@ def test_metrics_by_hand() -> None:
         "codec_choice": None,
         "loss_first": None,
         "loss": None,
+        "test_metric": None,
+        "test_score": None,
     }
 
 

@@ -1,6 +1,7 @@
 import pytest
 
-from netfold.sim.workload.training.data import Digits, Ratings, load_digits, load_movielens
+from netfold.sim.workload.training.images import Digits, load_digits, load_large_digits, load_mnist
+from netfold.sim.workload.training.ratings import Ratings, load_movielens
 
 
 @pytest.fixture(scope="session")
@@ -13,3 +14,15 @@ def movielens() -> Ratings:
 def digits() -> Digits:
     """The real images, likewise."""
     return load_digits()
+
+
+@pytest.fixture(scope="session")
+def large_digits() -> Digits:
+    """The real images at 28 by 28 pixels, likewise."""
+    return load_large_digits()
+
+
+@pytest.fixture(scope="session")
+def mnist() -> Digits:
+    """The real part of MNIST, likewise."""
+    return load_mnist()

@@ -7,8 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from netfold.sim.workload.training.data import Digits, Ratings
-from netfold.sim.workload.training.tasks import DigitsTask, RecommenderTask
+from netfold.sim.workload.training.images import Digits
+from netfold.sim.workload.training.ratings import Ratings
+from netfold.sim.workload.training.recommender import RecommenderTask
+from netfold.sim.workload.training.sizes import PERCEPTRONS
+from netfold.sim.workload.training.tasks import DigitsTask
 
 WORKERS, SAMPLES, BATCH, STEPS = 3, 60, 20, 40
 
@@ -17,14 +20,14 @@ def digits_seen() -> Callable[[int, int], list[int]]:
     """Images whose first pixel is their number."""
     images = np.zeros((SAMPLES, 64), np.float32)
     images[:, 0] = np.arange(SAMPLES)
-    task = DigitsTask(Digits(images, np.zeros(SAMPLES, np.int64)), BATCH, WORKERS, 1)
+    task = DigitsTask(Digits(images, np.zeros(SAMPLES, np.int64)), PERCEPTRONS["mlp"], BATCH, WORKERS, 1)
     return lambda step, worker: [int(one) for one in task.samples(step, worker)[0][0][:, 0]]
 
 
 def ratings_seen() -> Callable[[int, int], list[int]]:
     """Every user has rated one item, that of its own number."""
     numbers = np.arange(SAMPLES)
-    task = RecommenderTask(Ratings(numbers, numbers, SAMPLES, SAMPLES), (1, 1), BATCH, WORKERS, 1)
+    task = RecommenderTask(Ratings(numbers, numbers, numbers, SAMPLES, SAMPLES), (1, 1), BATCH, WORKERS, 1)
     return lambda step, worker: [int(one) for one in task.samples(step, worker)[0][0]]
 
 

@@ -14,7 +14,9 @@ import pytest
 
 from netfold.sim.errors import DataError
 from netfold.sim.workload.training import data
-from netfold.sim.workload.training.data import DataSet, Digits, Ratings
+from netfold.sim.workload.training.data import DataSet
+from netfold.sim.workload.training.images import Digits
+from netfold.sim.workload.training.ratings import Ratings
 
 CONTENT = b"1,2,3\n"
 TOY = DataSet(

@@ -15,8 +15,9 @@ from netfold.sim.workload.fusion.layer import ByLayer
 from netfold.sim.workload.fusion.one import ONE_BUCKET
 from netfold.sim.workload.fusion.partition import AsGiven
 from netfold.sim.workload.fusion.rule import Fusion
-from netfold.sim.workload.training.data import Digits
-from netfold.sim.workload.training.models import DigitsMLP
+from netfold.sim.workload.training.images import Digits
+from netfold.sim.workload.training.models import Perceptron
+from netfold.sim.workload.training.sizes import PERCEPTRONS
 from netfold.sim.workload.training.tasks import DigitsTask
 from netfold.sim.workload.training.workload import TrainingWorkload
 
@@ -24,7 +25,9 @@ RATE, WORKERS = 0.3, 3
 
 
 def made(digits: Digits, fusion: Fusion = ByLayer(), seed: int = 7) -> TrainingWorkload:
-    return TrainingWorkload(DigitsTask(digits, 16, WORKERS, seed), WORKERS, RATE, fusion, seed)
+    return TrainingWorkload(
+        DigitsTask(digits, PERCEPTRONS["mlp"], 16, WORKERS, seed), WORKERS, RATE, fusion, seed
+    )
 
 
 def totals(workload: Workload, step: int) -> list[NDArray[np.float32]]:
@@ -44,8 +47,8 @@ def gradient_at(
     digits: Digits, weights: dict[str, NDArray[np.float32]], step: int, worker: int
 ) -> dict[str, NDArray[np.float32]]:
     """A worker's gradient at these weights, of a model that is built for it."""
-    task = DigitsTask(digits, 16, WORKERS, seed=7)
-    model = DigitsMLP()
+    task = DigitsTask(digits, PERCEPTRONS["mlp"], 16, WORKERS, seed=7)
+    model = Perceptron((64, 128, 10))
     model.load_state_dict({name: torch.from_numpy(one) for name, one in weights.items()})
     (images,), labels = task.samples(step, worker)
     torch.nn.functional.cross_entropy(model(images), labels).backward()  # type: ignore[no-untyped-call]

@@ -6,7 +6,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from netfold.sim.workload.training.models import DigitsMLP, NeuMF
+from netfold.sim.workload.training.models import NeuMF, Perceptron
+from netfold.sim.workload.training.sizes import PERCEPTRONS
 
 
 def weights(model: nn.Module, name: str) -> NDArray[np.float64]:
@@ -44,5 +45,13 @@ def test_embeddings_start_small() -> None:
     assert table.std() == pytest.approx(0.01, rel=0.02)
 
 
-def test_digits_mlp_size() -> None:
-    assert sum(parameter.numel() for parameter in DigitsMLP().parameters()) == 64 * 128 + 128 + 128 * 10 + 10
+@pytest.mark.parametrize(
+    ("model", "layers", "parameters"),
+    [("mlp", [64, 128, 10], 64 * 128 + 128 + 128 * 10 + 10), ("mlp_784", [784, 512, 10], 407_050)],
+)
+def test_perceptron_size(model: str, layers: list[int], parameters: int) -> None:
+    built = Perceptron(PERCEPTRONS[model])
+    modules = [module for module in built if isinstance(module, nn.Linear)]
+
+    assert layers == [modules[0].in_features, *(module.out_features for module in modules)]
+    assert parameters == sum(parameter.numel() for parameter in built.parameters())

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from netfold.sim.workload.draws import shards
-from netfold.sim.workload.training.data import Ratings
-from netfold.sim.workload.training.tasks import RecommenderTask
+from netfold.sim.workload.training.ratings import Ratings
+from netfold.sim.workload.training.recommender import RecommenderTask
 from tests.examples import examples
 
 
@@ -24,7 +24,7 @@ def small_ratings(draw: st.DrawFn) -> Ratings:
         ).filter(any)
     )
     pairs = np.array([(user, item) for user, items in enumerate(chosen) for item in sorted(items)])
-    return Ratings(pairs[:, 0], pairs[:, 1], users_count, items_count)
+    return Ratings(pairs[:, 0], pairs[:, 1], np.arange(len(pairs)), users_count, items_count)
 
 
 def expanded(ratings: Ratings, copies: tuple[int, int]) -> NDArray[np.bool_]:

@@ -10,8 +10,11 @@ from numpy.typing import NDArray
 from netfold.sim.workload import TrainingSpec, Workload, training_workload
 from netfold.sim.workload.fusion.layer import ByLayer
 from netfold.sim.workload.fusion.size import BySize
-from netfold.sim.workload.training.data import Digits, Ratings
-from netfold.sim.workload.training.tasks import DigitsTask, RecommenderTask, Task
+from netfold.sim.workload.training.images import Digits
+from netfold.sim.workload.training.ratings import Ratings
+from netfold.sim.workload.training.recommender import RecommenderTask
+from netfold.sim.workload.training.sizes import PERCEPTRONS
+from netfold.sim.workload.training.tasks import DigitsTask, Task
 from netfold.sim.workload.training.workload import TrainingWorkload
 
 MLP = TrainingSpec("mlp", batch=16, learning_rate=0.1)
@@ -44,7 +47,7 @@ def mlp_gradient(
 
 
 def test_one_step_of_sgd_by_hand(digits: Digits) -> None:
-    task = DigitsTask(digits, batch=16, workers=3, seed=7)
+    task = DigitsTask(digits, PERCEPTRONS["mlp"], batch=16, workers=3, seed=7)
     workload = TrainingWorkload(task, 3, learning_rate=0.5, fusion=BySize(2**20), seed=7)
     before = {
         name: value.detach().numpy().astype(np.float64) for name, value in workload.model.named_parameters()
@@ -131,7 +134,7 @@ def test_training_learns() -> None:
 
 
 def test_loss_is_the_mean_over_workers(digits: Digits) -> None:
-    task = DigitsTask(digits, batch=16, workers=3, seed=7)
+    task = DigitsTask(digits, PERCEPTRONS["mlp"], batch=16, workers=3, seed=7)
     workload = TrainingWorkload(task, 3, learning_rate=0.5, fusion=BySize(2**20), seed=7)
     assert workload.loss is None
     workload.gradients(0)

@@ -1,0 +1,238 @@
+"""The figure of training: loss and held-out score against steps, bytes and simulated time."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from netfold.sim.report import style, words
+from netfold.sim.results.reader import Run
+from netfold.sim.units import PS_PER_US
+
+_COLOURS = (
+    *(style.BLUE, style.VERMILION, style.GREEN, style.ORANGE),
+    *(style.PURPLE, style.SKY, style.BLACK),
+)
+_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
+_MARKS = "os^Dv"
+_MARKS_COUNT = 5  # on a line
+_THIN, _BROADER = 1.1, 1.5  # line width in points, and how much broader the first line is
+_ROW_INCHES = 1.95
+_SMOOTHED_SHARE = 25  # a loss is the mean over so great a part of the steps
+_FAR = 4.0  # ratio of values that need a logarithmic axis
+_OFF = 1.3  # times the greatest first loss: what is higher is off the figure
+
+
+class _Row(NamedTuple):
+    """Panels of one quantity of one task."""
+
+    title: str
+    column: str  # loss or test_score
+    curves: pl.DataFrame
+
+
+_Line = tuple[pl.Series, pl.Series]  # across and up
+
+
+class _Axis(NamedTuple):
+    """What a column of panels is drawn against: columns of `curves`."""
+
+    before: str  # the step: where its loss belongs
+    after: str  # where the test that follows it belongs
+
+
+_STEPS = _Axis("step", "steps")
+_BYTES = _Axis("bytes_before", "bytes")
+_TIME = _Axis("time_before_us", "time_us")
+
+
+def curves(run: Run) -> pl.DataFrame:
+    """One row per step of every variant and job that is trained, with totals since its first step.
+
+    `steps`, `bytes` and `time_us` count up to the end of the step, `bytes_before` and `time_before_us` up to
+    its beginning. Bytes are those on the wire, up and down, mean over workers. A `loss` belongs to the
+    beginning of its step, a `test_score` to its end.
+    """
+    workers = {entry["name"]: entry["metrics"]["workers"] for entry in run.summary["variants"]}
+    wire_bytes = run.rounds.group_by("variant", "step").agg(
+        (pl.col("wire_bytes_up") + pl.col("wire_bytes_down")).sum().alias("wire_bytes")
+    )
+    start_ps = pl.col("start_ps").first().over("variant")
+    of_step = pl.col("wire_bytes") / pl.col("variant").replace_strict(workers, return_dtype=pl.Int64)
+    return (
+        run.steps.filter(pl.col("loss").is_not_null())
+        .join(wire_bytes, on=["variant", "step"], how="left", maintain_order="left")
+        .with_columns(of_step.cum_sum().over("variant").alias("bytes"))
+        .select(
+            "variant",
+            "step",
+            "loss",
+            "test_metric",
+            "test_score",
+            (pl.col("step") + 1).alias("steps"),
+            "bytes",
+            (pl.col("bytes") - of_step).alias("bytes_before"),
+            ((pl.col("end_ps") - start_ps) / PS_PER_US).alias("time_us"),
+            ((pl.col("start_ps") - start_ps) / PS_PER_US).alias("time_before_us"),
+        )
+    )
+
+
+def learning(run: Run) -> Figure | None:
+    """Lines of all variants: a row per task and quantity, against steps, bytes and simulated time.
+
+    None if no variant was trained for at least two steps.
+    """
+    found = curves(run)
+    if found["step"].n_unique() < 2:
+        return None
+    rows = _rows(run, found)
+    names = list(dict.fromkeys(_line(label) for label in found["variant"].to_list()))
+    bytes_factor, bytes_prefix = words.prefix(_largest(found["bytes"]))
+    time_factor, time_unit = words.time_unit(_largest(found["time_us"]))
+    columns = (
+        (_STEPS, 1.0, "steps"),
+        (_BYTES, bytes_factor, f"{bytes_prefix}B sent and received by a worker"),
+        (_TIME, time_factor, f"simulated {time_unit}"),
+    )
+    figure = style.new_figure(0.75 + _ROW_INCHES * len(rows))
+    grid = figure.subplots(len(rows), len(columns), sharey="row", squeeze=False)
+    for row, panels in zip(rows, grid, strict=True):
+        for (axis, factor, label), axes in zip(columns, panels, strict=True):
+            lines = {label: _points(row, axis, label) for label in _labels(row)}
+            _draw(axes, lines, factor, names)
+            axes.set_xlabel(label)
+            axes.grid(color=style.LIGHT_GREY, linewidth=0.6)
+            if axis is _STEPS:
+                axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+                axes.set_xlim(left=0)
+            elif _is_far(float(across[-1]) for across, _ in lines.values()):
+                _logarithmic(axes, "x")
+            else:
+                axes.set_xlim(left=0)
+        panels[0].set_title(row.title)
+        _scale(panels[0], row)
+    handles = [Line2D([], [], **_line_style(number, len(names))) for number in range(len(names))]
+    style.legend_below(figure, handles, names)
+    return figure
+
+
+def _rows(run: Run, found: pl.DataFrame) -> list[_Row]:
+    """Rows of the figure: of each task its loss, and its score if it was tested."""
+    tasks: dict[tuple[str, str], list[str]] = {}
+    for entry in run.summary["variants"]:
+        own = found.filter(variant=entry["name"])
+        if not own.is_empty():
+            job = entry["name"].partition("/")[2]
+            tasks.setdefault((job, _task(entry)), []).append(entry["name"])
+    rows = []
+    for (job, task), labels in tasks.items():
+        own = found.filter(pl.col("variant").is_in(labels))
+        which = f"{task or job}: " if len(tasks) > 1 and (task or job) else ""
+        smoothed = _smoothed_steps(own)
+        mean = f", mean of {smoothed} steps" if smoothed > 1 else ""
+        rows.append(_Row(f"{which}training loss{mean}", "loss", own))
+        tested = own.filter(pl.col("test_score").is_not_null())
+        if not tested.is_empty():
+            rows.append(_Row(f"{which}{tested['test_metric'][0]} on held-out data", "test_score", tested))
+    return rows
+
+
+def _task(entry: dict[str, Any]) -> str:
+    """What is trained on what, as a scenario says it."""
+    workload = entry.get("setup", {}).get("workload", {})
+    return " on ".join(str(workload[key]) for key in ("model", "data") if key in workload)
+
+
+def _draw(axes: Axes, lines: dict[str, _Line], factor: float, names: list[str]) -> None:
+    """Draw the lines of a panel, by label."""
+    for label, (across, up) in lines.items():
+        number = names.index(_line(label))
+        distance = max(1, len(across) // _MARKS_COUNT)
+        places = (number * distance // len(names), distance)  # no two marks coincide
+        axes.plot(across / factor, up, markevery=places, **_line_style(number, len(names)))
+
+
+def _labels(row: _Row) -> list[str]:
+    labels: list[str] = row.curves["variant"].unique(maintain_order=True).to_list()
+    return labels
+
+
+def _points(row: _Row, axis: _Axis, label: str) -> _Line:
+    """Where a line goes: a loss lies at the beginning of its step, a score at its end."""
+    own = row.curves.filter(variant=label)
+    if row.column == "test_score":
+        return own[axis.after], own["test_score"]
+    smoothed = _smoothed_steps(row.curves)
+    return own[axis.before], own["loss"].rolling_mean(smoothed, min_samples=1)
+
+
+def _smoothed_steps(own: pl.DataFrame) -> int:
+    """How many steps, up to and with its own, a point of a line of losses is the mean of."""
+    return max(1, own["step"].n_unique() // _SMOOTHED_SHARE)
+
+
+def _scale(axes: Axes, row: _Row) -> None:
+    """Scale the upright axis of a row; losses that grow without limit leave it."""
+    if row.column == "test_score":
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
+        axes.set_ylim(bottom=0)
+        return
+    lines = [_points(row, _STEPS, label)[1].to_list() for label in _labels(row)]
+    losses = [loss for line in lines for loss in line if 0 < loss < float("inf")]
+    first = row.curves.filter(pl.col("step") == 0)["loss"].max()
+    if not losses or not isinstance(first, float) or not 0 < first < float("inf"):
+        return
+    if _is_far(losses):
+        _logarithmic(axes, "y")
+        axes.set_ylim(0.9 * min(losses), _OFF * first)
+    else:
+        axes.set_ylim(top=min(max(losses), _OFF * first) * 1.03)
+
+
+def _logarithmic(axes: Axes, which: str) -> None:
+    """A logarithmic axis with plain numbers at 1, 2 and 5."""
+    (axes.set_xscale if which == "x" else axes.set_yscale)("log")
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=6))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def _line_style(number: int, count: int) -> dict[str, Any]:
+    """Style of the line of a variant by its number.
+
+    Lines of variants that agree coincide: broad lines go below thin dashed ones.
+    """
+    cycles = zip(itertools.cycle(_COLOURS), itertools.cycle(_DASHES), itertools.cycle(_MARKS))
+    colour, dashes, mark = next(itertools.islice(cycles, number, None))
+    return {
+        "color": colour,
+        "linestyle": dashes,
+        "linewidth": _THIN + _BROADER * (count - 1 - number) / max(1, count - 1),
+        "marker": mark,
+        "markersize": 4,
+    }
+
+
+def _line(label: str) -> str:
+    """What a label has in the legend: jobs of one variant have rows of their own."""
+    return label.partition("/")[0]
+
+
+def _is_far(values: Iterable[float]) -> bool:
+    """Whether positive values are too far apart for a linear axis."""
+    found = [value for value in values if value > 0]
+    return bool(found) and max(found) > _FAR * min(found)
+
+
+def _largest(column: pl.Series) -> float:
+    largest = column.max()
+    return float(largest) if isinstance(largest, int | float) else 0.0
