@@ -5,6 +5,7 @@ from netfold.homomorphic.codec import codec_kinds
 from netfold.homomorphic.codecs import fp16
 from netfold.homomorphic.codecs.auto import codec as auto
 from netfold.homomorphic.codecs.dense import kinds
+from netfold.homomorphic.codecs.sasg import lists, summed
 from netfold.homomorphic.codecs.signs import majority
 from netfold.homomorphic.codecs.sketched import lossless
 from netfold.homomorphic.codecs.sparse import block_sparse, packed, random_k, topk
@@ -15,9 +16,11 @@ __all__ = [
     "codec_kinds",
     "fp16",
     "kinds",
+    "lists",
     "lossless",
     "majority",
     "packed",
     "random_k",
+    "summed",
     "topk",
 ]

@@ -26,6 +26,7 @@ from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.oracle.promises import Drift, count_inexact, largest_bias
 from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.testing.cases import LawCase, law_cases
+from netfold.testing.steps import Steps
 
 _ROUNDS = 3  # that follow each other
 _DRAWS = 40  # of an unbiased codec's random numbers
@@ -127,7 +128,7 @@ def _check_rounds(codec: Codec, first: Sequence[Gradient], seed: int) -> None:
 
 def _resumed(codec: Codec, team: _Team) -> _Team:
     """A new one that continues from the states of another, which pass through a file."""
-    resumed = _Team.of(codec, len(team.encoders))
+    resumed = _Team.of(codec, len(team.encoders))._replace(steps=team.steps.copied())
     for old, new in zip(team.parts, resumed.parts, strict=True):
         file = BytesIO()
         np.savez(file, **old.state())  # type: ignore[arg-type]
@@ -185,16 +186,17 @@ def _check_contract(codec: Codec) -> None:
 
 
 class _Team(NamedTuple):
-    """A codec's encoders, and its part where messages meet, if it has one."""
+    """A codec's encoders, its part where messages meet, if it has one, and what they know of steps."""
 
     encoders: list[Encoder]
     server: Server | None
+    steps: Steps
 
     @classmethod
     def of(cls, codec: Codec, workers: int) -> _Team:
         """A new one."""
         encoders = [codec.worker(rank, workers, 1) for rank in range(workers)]
-        return cls(encoders, codec.server(workers, 1))
+        return cls(encoders, codec.server(workers, 1), Steps(workers))
 
     @property
     def parts(self) -> list[Encoder | Server]:
@@ -224,11 +226,13 @@ def _folded(
     """Run one round, whose workers must decode the same bits; return it and its notes."""
     notes: list[Note] = []
     given = [gradient.copy() for gradient in gradients]
+    team.steps.begin(team.encoders, given, round.step)
     try:
         encoders = [_Checked(encoder, codec) for encoder in team.encoders]
         folded = fold(encoders, given, replace(round, report=notes.append), order, team.server)
     except (LockStepError, ContractError) as error:
         raise AssertionError(str(error)) from error
+    team.steps.end(folded.results[0])
     for rank, (before, after) in enumerate(zip(gradients, given, strict=True)):
         _require(before.tobytes() == after.tobytes(), f"the encoder of worker {rank} wrote into its gradient")
     for rank, one in enumerate(folded.results):

@@ -13,6 +13,7 @@ from netfold.homomorphic.fold import Folded, fold
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import Round
 from netfold.testing import PATTERNS, VALUES, support, values
+from netfold.testing.steps import Steps
 
 
 class Sample(NamedTuple):
@@ -62,7 +63,8 @@ def drawn(kind: Kind, workers: int, elements: int, seed: int) -> list[Gradient]:
 def folded(codec: Codec, gradients: list[Gradient], order: list[int] | None = None, step: int = 0) -> Folded:
     workers = len(gradients)
     encoders = [codec.worker(rank, workers, 0) for rank in range(workers)]
-    return fold(encoders, gradients, Round(step, 0, workers, 7), order)
+    Steps(workers).begin(encoders, gradients, step)
+    return fold(encoders, gradients, Round(step, 0, workers, 7), order, codec.server(workers, 0))
 
 
 def bound_of(codec: Any, gradients: list[Gradient], **more: bool) -> np.ndarray:

@@ -1,0 +1,187 @@
+"""Where uploads meet: last uploads, running sums, answers, and damaged lists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netfold.homomorphic.codec import DecodeError, Request, Server
+from netfold.homomorphic.codecs.sasg.lists import Sasg
+from netfold.homomorphic.codecs.sasg.summed import SasgSummed
+from netfold.homomorphic.fold import fold
+from netfold.homomorphic.message import Merged, Words
+from netfold.homomorphic.round import Round, Step
+from tests.homomorphic.codecs.sasg.tiny import ELEMENTS, Tiny, Trained, Training
+
+RATE, WORKERS = 0.5, 5
+OPTIONS: dict[str, Any] = {"share": 0.1, "staleness": 4}
+REQUEST = Request(0, 0, 0, "upload")
+
+
+def words_of(elements: list[int], values: list[float], dtype: type[Any] = np.float32) -> Words:
+    bits: Words = np.array(values, dtype).view(np.uint32)
+    return np.concatenate([np.array(elements, np.uint32), bits])
+
+
+def server_of(**options: Any) -> Server:
+    found = Sasg(**options).server(3, 0)
+    assert found is not None
+    return found
+
+
+NOTHING = np.empty(0, np.uint32)
+
+
+def trained(codec: Any, steps: int = 40) -> Trained:
+    return Training(codec, Tiny(), WORKERS, RATE).run(steps)
+
+
+def test_a_worker_that_skips_counts_with_its_last_upload() -> None:
+    server = server_of(share=0.1)
+    first = server.merge([words_of([0, 2], [1, 2]), NOTHING, words_of([2, 3], [4, 8])], REQUEST)
+    second = server.merge([NOTHING, words_of([1, 2], [16, 32]), NOTHING], REQUEST)
+    third = server.merge([words_of([0, 1], [64, 128]), NOTHING, NOTHING], REQUEST)
+    fourth = server.merge([NOTHING] * 3, REQUEST)
+
+    assert first.view(np.float32).tolist() == [1, 0, 6, 8]
+    assert second.view(np.float32).tolist() == [1, 16, 38, 8]
+    assert third.view(np.float32).tolist() == [64, 144, 36, 8]
+    assert fourth.tobytes() == third.tobytes()
+
+
+def test_buckets_are_apart() -> None:
+    server = server_of(share=0.1)
+    server.merge([words_of([0], [1])], REQUEST)
+
+    other = server.merge([words_of([1], [2])], REQUEST._replace(bucket=1))
+    assert other.view(np.float32).tolist() == [0, 2]
+
+
+def test_a_running_sum_adds_differences() -> None:
+    server = server_of(share=0.1, aggregation="incremental")
+    server.merge([words_of([0, 2], [5, 7], np.int32), NOTHING], REQUEST)
+    answer = server.merge([NOTHING, words_of([0, 1], [-5, 3], np.int32)], REQUEST)
+
+    assert answer.view(np.int32).tolist() == [0, 3, 7]
+
+
+@pytest.mark.parametrize("aggregation", ["last", "incremental"])
+def test_a_union_has_the_elements_of_some_last_upload(aggregation: str) -> None:
+    dtype = np.float32 if aggregation == "last" else np.int32
+    server = server_of(share=0.1, aggregation=aggregation, down="union")
+    answer = server.merge([words_of([1, 9], [1, 2], dtype), words_of([4], [3], dtype)], REQUEST)
+
+    assert answer.tolist() == words_of([1, 4, 9], [1, 3, 2], dtype).tolist()
+    assert server.merge([NOTHING] * 2, REQUEST).tobytes() == answer.tobytes()
+
+
+@pytest.mark.parametrize("aggregation", ["last", "incremental"])
+def test_dense_and_union_train_alike(aggregation: Any) -> None:
+    one, other = (trained(Sasg(aggregation=aggregation, down=down, **OPTIONS)) for down in ("dense", "union"))
+
+    assert [own.tobytes() for own in one.weights] == [own.tobytes() for own in other.weights]
+
+
+@pytest.mark.parametrize("index", ["flat", "none"])
+@pytest.mark.parametrize("down", ["dense", "union"])
+def test_a_running_sum_is_the_sum_of_last_uploads_in_integers(index: Any, down: Any) -> None:
+    """At a server and at every worker, with nothing rounded: the same weights bit for bit in 40 steps."""
+    bits = 20
+    at_server = trained(Sasg(aggregation="incremental", down=down, fraction_bits=bits, **OPTIONS))
+    at_workers = trained(SasgSummed(index=index, fraction_bits=bits, **OPTIONS))
+
+    assert 0 < at_server.upload_share < 1
+    assert at_server.uploads == at_workers.uploads
+    assert [own.tobytes() for own in at_server.weights] == [own.tobytes() for own in at_workers.weights]
+    for folded in at_server.rounds:
+        multiples = np.array(folded.contributions, np.float64) * 2.0**bits
+        assert (multiples == np.rint(multiples)).all()
+        total = (multiples.sum(axis=0) / 2.0**bits).astype(np.float32)
+        assert folded.decoded[0].tobytes() == total.tobytes()
+
+
+def test_a_running_sum_trains_as_last_uploads_within_the_grid() -> None:
+    """Half a step of 2**−24 in every upload, fed back: weights hardly differ after 10 steps."""
+    floats = trained(Sasg(alpha=0.0, **OPTIONS))
+    integers = trained(Sasg(alpha=0.0, aggregation="incremental", **OPTIONS))
+
+    largest = max(
+        float(np.abs(one - other).max())
+        for one, other in zip(floats.weights[:10], integers.weights[:10], strict=True)
+    )
+    assert 0 < largest < 1e-5
+
+
+@pytest.mark.parametrize(
+    "codec",
+    [
+        Sasg(alpha=1e300, **OPTIONS),
+        Sasg(alpha=1e300, down="union", **OPTIONS),
+        Sasg(alpha=1e300, aggregation="incremental", **OPTIONS),
+        SasgSummed(alpha=1e300, **OPTIONS),
+        SasgSummed(alpha=1e300, index="none", **OPTIONS),
+    ],
+    ids=repr,
+)
+def test_a_round_completes_if_all_skip(codec: Any) -> None:
+    run = trained(codec, 6)
+
+    assert [sum(own) for own in run.uploads] == [WORKERS] * 4 + [0, 0]
+    assert run.rounds[4].decoded[0].tobytes() == run.rounds[3].decoded[0].tobytes() != b""
+    assert np.any(run.rounds[4].decoded[0])
+    assert run.rounds[5].announced_bytes(0) == 0
+
+
+def test_a_server_does_what_it_charges_for() -> None:
+    """It reads all last uploads, 2 · 16 bytes, and writes the sum, 4 · 4 bytes, and the answer."""
+    parts = [words_of([0, 3], [1, 2]), words_of([1, 2], [4, 8])]
+    for down, answer_bytes in (("dense", 16), ("union", 32)):
+        server = server_of(share=0.1, down=down)
+        server.merge(parts, REQUEST)
+        answer = server.merge([parts[0], NOTHING], REQUEST)
+        work = server.work([parts[0], NOTHING], answer)
+        assert answer.nbytes == answer_bytes
+        assert (work.read_bytes, work.written_bytes) == (32, 16 + answer_bytes)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([1, 2, 3], "worker 1 sends 3 words: elements and values need an even number"),
+        ([2, 2, 0, 0], "worker 1 sends elements that are not in ascending order"),
+    ],
+)
+@pytest.mark.parametrize("aggregation", ["last", "incremental"])
+def test_words_that_are_no_upload_are_refused(aggregation: str, words: list[int], message: str) -> None:
+    server = server_of(share=0.1, aggregation=aggregation)
+    with pytest.raises(DecodeError, match=message):
+        server.merge([NOTHING, np.array(words, np.uint32)], REQUEST)
+
+
+@pytest.mark.parametrize(
+    ("down", "answer", "message"),
+    [
+        ("union", [1], "the server sends 1 words: elements and values need an even number"),
+        ("union", [ELEMENTS, 0], "the server's sum has element 52 of a bucket of 52"),
+        ("dense", [0] * (ELEMENTS + 1), "the server's sum has element 52 of a bucket of 52"),
+    ],
+)
+def test_answers_that_do_not_fit_are_refused(down: Any, answer: list[int], message: str) -> None:
+    encoder = Sasg(share=0.1, down=down).worker(0, 1, 0)
+    gradient = np.ones(ELEMENTS, np.float32)
+    encoder.begin(Step(0, 0.1, None, (gradient,)))
+    exchange = encoder.exchange(gradient, Round(0, 0, 1, 0))
+    next(exchange)
+    with pytest.raises(DecodeError, match=message):
+        exchange.send((Merged(np.array(answer, np.uint32), 1),))
+
+
+def test_a_driver_without_server_parts_is_refused() -> None:
+    codec, gradient = Sasg(share=0.1), np.ones(ELEMENTS, np.float32)
+    encoders = [codec.worker(rank, 2, 0) for rank in range(2)]
+    for encoder in encoders:
+        encoder.begin(Step(0, 0.1, None, (gradient,)))
+    with pytest.raises(DecodeError, match="sasg needs a driver that runs its server part"):
+        fold(encoders, [gradient] * 2, Round(0, 0, 2, 0))
