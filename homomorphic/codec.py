@@ -42,7 +42,7 @@ from netfold.homomorphic.message import (
     Words,
     Work,
 )
-from netfold.homomorphic.round import Round, Step, StepFact
+from netfold.homomorphic.round import Round, Step, StepFact, Tensor
 
 State = dict[str, NDArray[Any]]  # arrays by name
 
@@ -132,6 +132,7 @@ class Request(NamedTuple):
     bucket: int
     operation: int  # of the round
     label: str  # of the message
+    tensors: tuple[Tensor, ...] = ()  # of the bucket, as `Round.tensors`
 
 
 class Server(ABC):

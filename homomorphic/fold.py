@@ -97,7 +97,7 @@ def fold(
             if server is not None and message.merge is Merge.GATHER
             else merged([messages[part] for messages in operation], order, mix_plain(key, part))
             for part, message in enumerate(operation[0])
-            for request in [Request(round.step, round.bucket, number, message.label)]
+            for request in [Request(round.step, round.bucket, number, message.label, round.tensors)]
         )
 
 

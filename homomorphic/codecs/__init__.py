@@ -4,6 +4,9 @@
 from netfold.homomorphic.codec import codec_kinds
 from netfold.homomorphic.codecs import fp16
 from netfold.homomorphic.codecs.auto import codec as auto
+from netfold.homomorphic.codecs.bird import plus as bird_plus
+from netfold.homomorphic.codecs.bird import published as bird
+from netfold.homomorphic.codecs.bird import shared as bird_shared
 from netfold.homomorphic.codecs.dense import kinds
 from netfold.homomorphic.codecs.sasg import lists, summed
 from netfold.homomorphic.codecs.signs import majority
@@ -12,6 +15,9 @@ from netfold.homomorphic.codecs.sparse import block_sparse, packed, random_k, to
 
 __all__ = [
     "auto",
+    "bird",
+    "bird_plus",
+    "bird_shared",
     "block_sparse",
     "codec_kinds",
     "fp16",

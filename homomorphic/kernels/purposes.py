@@ -28,6 +28,9 @@ FIRST_ENTRY = 14  # ATP: entry of a position in a worker's window
 PROPOSED_ENTRY = 15  # ATP: entry that the server proposes after a collision
 BURST_CHAIN = 19  # steps of a link's chain
 RANDOM_K = 26  # elements that codec random_k sends
+BIRD = 29  # rows that codecs bird and bird_plus keep
+BIRD_SECOND = 30  # and of those, the rows that they send; also of bird_shared
+BIRD_SHARED = 31  # rows that codec bird_shared keeps, and how norms are rounded for it
 
 # After a packet's key.
 FATE = 32  # + the fate; LOSS has none

@@ -11,6 +11,7 @@ import simpy
 from netfold.homomorphic.codec import Server
 from netfold.homomorphic.host_merge import HostHop
 from netfold.homomorphic.message import Merged, Message
+from netfold.homomorphic.round import Tensor
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.network.fabric import Fabric
 from netfold.sim.network.host_time import HostTimes
@@ -55,6 +56,7 @@ class RunContext:
     seed: int
     job: int = 0  # its number in the variant
     make_server: Callable[[], Server | None] = _no_server  # the codec's part where messages meet
+    tensors: Sequence[tuple[Tensor, ...]] = ()  # of each bucket; empty: unknown
 
 
 class Collective(Protocol):

@@ -200,7 +200,8 @@ class HostCollective(ABC):
             self._open[key] = _Open(self._begun, Finished(self.workers))
             self._begun += 1
         number, finished = self._open[key]
-        request = Request(*operation, message.label)
+        tensors = self._context.tensors
+        request = Request(*operation, message.label, tensors[operation.bucket] if tensors else ())
         own = MessageExchange(number, message, finished, request)
         if is_first:
             self.begin(own)

@@ -40,7 +40,8 @@ class TrainingJob:
         self._environment, self._parts = environment, parts
         self._activities = Activities(parts.hosts, parts.workers, parts.set_activity)
         self._rounds = Rounds(environment, parts, engine.sent_bytes, self._activities, self.journal)
-        self._replay = HostReplay(parts.codec.server(parts.workers, parts.seed))
+        server = parts.codec.server(parts.workers, parts.seed)
+        self._replay = HostReplay(server, [bucket.tensors for bucket in parts.workload.buckets])
         self._places = Turns(environment, parts.workers, parts.overlap.buckets_in_flight)
         self._open: dict[tuple[int, int], RoundLog] = {}  # rounds begun and not closed, by step and bucket
         self._closed = 0  # rounds

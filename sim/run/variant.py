@@ -33,6 +33,7 @@ from netfold.sim.run.outcome import JobResult, VariantResult, link_records
 from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.step.parts import JobParts
 from netfold.sim.units import PS_PER_MS
+from netfold.sim.workload import Workload
 from netfold.sim.workload.pool import Key, Workloads
 
 
@@ -177,11 +178,12 @@ class _Simulation:
         """Start a job by its number; its first step begins at the time in its plan."""
         job = self.variant.jobs[index]
         hosts = HostTimes(self.environment, self.variant.faults.conditions(index, len(job.hosts)))
-        collective = self._collective(index, hosts)
+        workload = self.workloads.get((index, job.workload, len(job.hosts)))
+        collective = self._collective(index, hosts, workload)
         parts = JobParts(
             label=job.label,
             seed=self.seed,
-            workload=self.workloads.get((index, job.workload, len(job.hosts))),
+            workload=workload,
             codec=job.codec,
             collective=collective,
             device=job.device,
@@ -195,7 +197,7 @@ class _Simulation:
         process = self.environment.process(training.steps(job.steps, job.start_ps))
         return _Running(training, collective, process)
 
-    def _collective(self, index: int, hosts: HostTimes) -> Collective:
+    def _collective(self, index: int, hosts: HostTimes, workload: Workload) -> Collective:
         job = self.variant.jobs[index]
         context = RunContext(
             self.environment,
@@ -206,6 +208,7 @@ class _Simulation:
             self.seed,
             index,
             partial(job.codec.server, len(job.hosts), self.seed),
+            [bucket.tensors for bucket in workload.buckets],
         )
         return COLLECTIVES[job.collective.kind].start(job.collective, context)
 

@@ -16,6 +16,7 @@ from netfold.homomorphic.codec import Request, Server
 from netfold.homomorphic.host_merge import HostHop, replay
 from netfold.homomorphic.kernels.comparison import count_differing
 from netfold.homomorphic.message import Merge, Message, Words
+from netfold.homomorphic.round import Tensor
 from netfold.sim.checks.rounds.findings import AtHosts, Operation
 from netfold.sim.checks.rounds.results import Result, distinct
 
@@ -50,9 +51,12 @@ class _Place(NamedTuple):
 class HostReplay:
     """Replays the host merges and server answers of one job, round by round."""
 
-    def __init__(self, server: Server | None = None) -> None:
-        """Check the answers of a codec's server part with this replica; None: the codec has none."""
-        self.server = server
+    def __init__(self, server: Server | None = None, tensors: Sequence[tuple[Tensor, ...]] = ()) -> None:
+        """Check the answers of a codec's server part with this replica; None: the codec has none.
+
+        `tensors` are those of each bucket; empty: unknown.
+        """
+        self.server, self._tensors = server, tensors
 
     def examine(self, place: tuple[int, int], operations: Sequence[Operation], orders: Orders) -> AtHosts:
         """Compare the HOST and GATHER messages of a finished round; `place` is its step and bucket.
@@ -71,7 +75,8 @@ class HostReplay:
                 if message.merge is Merge.HOST:
                     _check_merged(tally, at, sent, orders.get((index, part)), results)
                 elif self.server is not None:
-                    request = Request(*place, index, message.label)
+                    tensors = self._tensors[place[1]] if self._tensors else ()
+                    request = Request(*place, index, message.label, tensors)
                     answer = self.server.merge([one.words for one in sent], request)
                     _compare(tally, f"the answer to {at}", answer, results)
                 else:
