@@ -180,7 +180,7 @@ class Schedule:
             ack_every=section.ack_every,
         )
         carriers = [carrier_of(network, traffic, frame, job.device, one) for one, traffic in stages]
-        return Resolved(plan, fitted(job.codec, _in_turn(carriers)))
+        return Resolved(plan, fitted(job.codec, in_turn(carriers)))
 
     def _check(self, section: HostSection, job: JobContext) -> None:
         """Check workers and window, which need no network."""
@@ -261,7 +261,7 @@ class HostCarrier(Carrier):
         return sum(self.latency_ps + self.words_ps(words) for words in messages if words)
 
 
-def _in_turn(carriers: Sequence[HostCarrier]) -> HostCarrier:
+def in_turn(carriers: Sequence[HostCarrier]) -> HostCarrier:
     """The carrier of words that several carry one after the other."""
     if len(carriers) == 1:
         return carriers[0]

@@ -75,7 +75,7 @@ def _resolve(section: Torus2dSection, job: JobContext) -> Resolved:
     plan = replace(
         found.plan,
         held_bytes=found.plan.held_bytes + _IN_FLIGHT_BYTES * (grid.rows - 1),
-        settled={**found.plan.settled, "rows": str(grid.rows), "columns": str(grid.columns)},
+        settled={**found.plan.settled, "rows": grid.rows, "columns": grid.columns},
     )
     return found._replace(plan=plan)
 

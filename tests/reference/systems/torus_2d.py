@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,7 +55,7 @@ def parts_of(lengths: Sequence[int], host: bool = False) -> list[Part]:
     else:
         cuts = sorted({Fraction(number, length) for length in lengths for number in range(length + 1)})
     rows, found = len(lengths), []
-    for start, end in zip(cuts[:-1], cuts[1:], strict=True):
+    for start, end in pairwise(cuts):
         for row in range(rows):
             share = (end - start) / rows
             found.append(Part(start + row * share, start + (row + 1) * share, row))
@@ -86,19 +87,17 @@ def transfers(lengths: Sequence[int], host: bool = False) -> list[Transfer]:
     for number, part in enumerate(parts_of(lengths, host)):
         in_rows, down = chains(part, lengths)
         for chain in in_rows:
-            for step, (sender, receiver) in enumerate(zip(chain[:-1], chain[1:], strict=True)):
+            for step, (sender, receiver) in enumerate(pairwise(chain)):
                 found.append(Transfer(0, step, number, sender, receiver, step + 1))
         owners = [in_rows[row][-1] for row in down]
         for step in range(len(down) - 1):
             held = sum(lengths[row] for row in down[: step + 1])
             found.append(Transfer(1, step, number, owners[step], owners[step + 1], held))
         around = ring_from(owners, len(owners) - 1)  # from the owner of the whole part on
-        for step in range(len(around) - 1):
-            found.append(Transfer(2, step, number, around[step], around[step + 1], everyone))
-        for chain in in_rows:
-            back = ring_from(chain, len(chain) - 1)
-            for step in range(len(back) - 1):
-                found.append(Transfer(3, step, number, back[step], back[step + 1], everyone))
+        backs = [ring_from(chain, len(chain) - 1) for chain in in_rows]
+        for stage, ring in [(2, around), *((3, back) for back in backs)]:
+            for step, (sender, receiver) in enumerate(pairwise(ring)):
+                found.append(Transfer(stage, step, number, sender, receiver, everyone))
     return sorted(found)
 
 
