@@ -7,8 +7,8 @@ Such a collective is a schedule: which worker sends which chunk to which other, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, ClassVar, NamedTuple
 
@@ -116,6 +116,14 @@ class Steps(NamedTuple):
     chunks: int  # parts that the words are divided into
     merges: int  # hops at which a chunk is merged
     trips: int = 0  # paths that a word takes one after the other; 0: as many as hops
+    then: Steps | None = None  # what comes after these steps, between other pairs
+
+    @property
+    def stages(self) -> Iterator[Steps]:
+        """These steps, and those that come after them."""
+        yield self
+        if self.then is not None:
+            yield from self.then.stages
 
 
 @dataclass(frozen=True)
@@ -152,8 +160,12 @@ class Schedule:
         if job.codec.may_be_absent:
             frame = with_members(frame, len(job.hosts), per_packet=False)
         steps, seed = self.steps(len(job.nodes)), job.location.scenario.seed
-        traffic = traffic_of(network, nodes, steps.pairs, partial(host_route, seed, job.index))
-        trip_ps = full_window_trip_ps(network, traffic, Window(frame, section.window, frame.ack_bytes))
+        route_of, window = (
+            partial(host_route, seed, job.index),
+            Window(frame, section.window, frame.ack_bytes),
+        )
+        stages = [(one, traffic_of(network, nodes, one.pairs, route_of)) for one in steps.stages]
+        trip_ps = max(full_window_trip_ps(network, traffic, window) for _, traffic in stages)
         timeout_ps = max(TIMEOUT_PS, 2 * trip_ps) if section.timeout is None else section.timeout
         check_timeout(job.location, "timeout", timeout_ps, trip_ps, "window")
         plan = make_plan(
@@ -167,8 +179,8 @@ class Schedule:
             settled={"timeout": TIME.format(timeout_ps)},
             ack_every=section.ack_every,
         )
-        carrier = carrier_of(network, traffic, frame, job.device, steps)
-        return Resolved(plan, fitted(job.codec, carrier))
+        carriers = [carrier_of(network, traffic, frame, job.device, one) for one, traffic in stages]
+        return Resolved(plan, fitted(job.codec, in_turn(carriers)))
 
     def _check(self, section: HostSection, job: JobContext) -> None:
         """Check workers and window, which need no network."""
@@ -191,6 +203,18 @@ def pace_of(
     network: Network, nodes: Sequence[int], steps: Steps, route_of: Callable[[int], int], frame: Frame
 ) -> Pace:
     """Closed form of a schedule for dense words on an idle network."""
+    paces = [_stage_pace(network, nodes, stage, route_of, frame) for stage in steps.stages]
+    if len(paces) == 1:
+        return paces[0]
+    slowest = min(paces, key=lambda pace: pace.elements_per_s)
+    elements_per_s = 1 / sum(1 / pace.elements_per_s for pace in paces)
+    return Pace(elements_per_s, sum(pace.latency_ps for pace in paces), slowest.busiest)
+
+
+def _stage_pace(
+    network: Network, nodes: Sequence[int], steps: Steps, route_of: Callable[[int], int], frame: Frame
+) -> Pace:
+    """The same of one stage."""
     traffic = traffic_of(network, nodes, steps.pairs, route_of)
     busiest = busiest_link(network, traffic.load)
     packet_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
@@ -211,8 +235,8 @@ def traffic_of(
     return Traffic(tuple(paths), Counter(link for worker_path in paths for link in worker_path.there))
 
 
-def carrier_of(network: Network, traffic: Traffic, frame: Frame, device: Device, steps: Steps) -> Carrier:
-    """The network as codecs that choose by it see it."""
+def carrier_of(network: Network, traffic: Traffic, frame: Frame, device: Device, steps: Steps) -> HostCarrier:
+    """The network as codecs that choose by it see it, for one stage of a schedule."""
     packet_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
     links = [(link, count) for link, count in traffic.load.items() if count]
     rates_bps = (int(network.rate_bps[link]) / count for link, count in links)
@@ -235,6 +259,15 @@ class HostCarrier(Carrier):
     def plain_ps(self, messages: Sequence[int]) -> int:
         """The time of messages with these numbers of words."""
         return sum(self.latency_ps + self.words_ps(words) for words in messages if words)
+
+
+def in_turn(carriers: Sequence[HostCarrier]) -> HostCarrier:
+    """The carrier of words that several carry one after the other."""
+    if len(carriers) == 1:
+        return carriers[0]
+    rate_bps = 1 / sum(1 / one.rate_bps for one in carriers)
+    latency_ps = sum(one.latency_ps for one in carriers)
+    return replace(carriers[0], latency_ps=latency_ps, rate_bps=max(1, round(rate_bps)))
 
 
 def host_route(seed: int, job: int, worker: int) -> int:

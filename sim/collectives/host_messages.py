@@ -36,7 +36,7 @@ class Finished:
 
     def __init__(self, workers: int) -> None:
         self.workers, self.served = workers, 0  # workers that have their result
-        self.received = 0  # chunks
+        self.received, self.expected = 0, 0  # chunks; 0 expected: as many as of every message
         self.hops: defaultdict[int, list[HostHop]] = defaultdict(list)  # HOST, of each part
         self._first: dict[Hashable, Words] = {}  # the first chunk's words for each index
         self._made: dict[str, Any] = {}  # of these chunks
@@ -84,17 +84,23 @@ class Finished:
         return made
 
     def joined(
-        self, chunks: Mapping[Any, Merged], join: Callable[[list[Words]], Words] = np.concatenate
+        self,
+        chunks: Mapping[Any, Merged],
+        join: Callable[[list[Words]], Words] = np.concatenate,
+        name: str = "joined",
     ) -> Merged:
         """A worker's chunks joined, in their order; the same words for workers with the same chunks.
+
+        `name` tells apart what is joined of different chunks.
 
         All have the same contributors; `is_mixed` if not.
         """
         words = {index: chunk.words for index, chunk in chunks.items()}
-        joined = self.made("joined", words, lambda: join(list(words.values())))
+        joined = self.made(name, words, lambda: join(list(words.values())))
         first, *others = chunks.values()
-        is_mixed = any(
-            one.workers != first.workers or not _are_same(one.present, first.present) for one in others
+        is_mixed = first.is_mixed or any(
+            one.is_mixed or one.workers != first.workers or not _are_same(one.present, first.present)
+            for one in others
         )
         is_all = first.workers == self.workers and not is_mixed
         return Merged(joined, first.workers, present=None if is_all else first.present, is_mixed=is_mixed)
@@ -273,7 +279,7 @@ class HostCollective(ABC):
 
     def share(self) -> float:
         """Share of the chunks of the messages in flight that have arrived."""
-        wanted = len(self._open) * self.chunks_count
+        wanted = sum(one.finished.expected or self.chunks_count for one in self._open.values())
         return sum(one.finished.received for one in self._open.values()) / wanted if wanted else 0.0
 
     def retransmitted_packets(self) -> int:

@@ -11,9 +11,10 @@ from netfold.sim.collectives.in_network.spec import IN_NETWORK
 from netfold.sim.collectives.parameter_server.spec import PARAMETER_SERVER
 from netfold.sim.collectives.ring.spec import RING
 from netfold.sim.collectives.spec import CollectiveSection, CollectiveSpec, JobContext, Resolved
+from netfold.sim.collectives.torus_2d.spec import TORUS_2D
 
 COLLECTIVES: dict[str, CollectiveSpec] = {
-    spec.kind: spec for spec in (RING, IN_NETWORK, ALL_GATHER, PARAMETER_SERVER)
+    spec.kind: spec for spec in (RING, TORUS_2D, IN_NETWORK, ALL_GATHER, PARAMETER_SERVER)
 }
 
 

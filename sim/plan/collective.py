@@ -27,7 +27,7 @@ class CollectivePlan:
     timeout_max_ps: int  # the longest timeout of its traffic
     is_timeout_default: bool
     held_bytes: int  # of memory in a run, per element, for all workers together
-    settled: Mapping[str, str]  # resolved values of keys with computed defaults, as scenario text
+    settled: Mapping[str, str | int]  # resolved values of keys with computed defaults, as in a scenario
     aggregation: Job | None = None  # what it needs of switches; None without switches
     passes: Passes = Passes()
     has_exponents_ahead: bool = False  # it agrees on block exponents while it sends the words

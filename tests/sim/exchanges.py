@@ -21,6 +21,9 @@ from netfold.sim.collectives.in_network.run import InNetwork
 from netfold.sim.collectives.parameter_server.plan import ServerPlan
 from netfold.sim.collectives.parameter_server.run import ParameterServer
 from netfold.sim.collectives.ring.run import Ring
+from netfold.sim.collectives.torus_2d.grid import Grid, squarest
+from netfold.sim.collectives.torus_2d.plan import TorusPlan
+from netfold.sim.collectives.torus_2d.run import Torus2d
 from netfold.sim.engine.interface import BACKOFF_MAX, Frame, Job
 from netfold.sim.network.fabric import Fabric
 from netfold.sim.network.host_time import HostTimes
@@ -68,6 +71,13 @@ def ring(workers: int, frame: Frame = frame_of("udp-256"), device: Any = None, *
     options, seed = _options(frame, changes)
     plan = HostPlan(kind="ring", **options)
     return lambda environment, fabric: Ring(plan, _context(environment, fabric, workers, device, seed))
+
+
+def torus(workers: int, rows: int = 0, frame: Frame = FRAME, device: Any = None, **changes: int) -> Started:
+    """Workers 0 … n − 1 in rows; by default nearly a square."""
+    options, seed = _options(frame, changes)
+    plan = TorusPlan(kind="torus_2d", grid=Grid.of(workers, rows or squarest(workers)), **options)
+    return lambda environment, fabric: Torus2d(plan, _context(environment, fabric, workers, device, seed))
 
 
 def gathering(

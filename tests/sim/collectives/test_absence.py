@@ -25,6 +25,7 @@ from tests.sim.exchanges import (
     scaled_messages,
     serving,
     switch,
+    torus,
 )
 from tests.sim.scenes import BYTE_PS, LINK, Exchanged, Started, small_star
 
@@ -83,6 +84,7 @@ def assert_right(messages: Sequence[Message], merged: Merged) -> None:
 
 STARTS = {
     "ring": lambda workers: ring(workers, FRAME),
+    "torus": torus,
     "switch": lambda workers: switch(workers, FRAME, slots=4, unit_packets=1),
     "messages": lambda workers: switch(workers, FRAME, slots=4, unit_packets=2),
     "all_gather": gathering,

@@ -30,6 +30,7 @@ from tests.sim.exchanges import (
     gathering,
     ring,
     serving,
+    torus,
     words_of,
 )
 from tests.sim.host_codecs import Cascade, Memory, Union, cascade_encoded, from_list, to_list
@@ -42,12 +43,10 @@ SERVERS = 3
 def carriers(workers: int, **changes: Any) -> dict[str, Started]:
     """Collectives between hosts on a star with hosts for three servers."""
     beside = partial(serving, beside=True)
+    of_rings = {name: one for name, one in changes.items() if name not in ("server", "chunk_words")}
     return {
-        "ring": ring(
-            workers,
-            FRAME,
-            **{name: one for name, one in changes.items() if name not in ("server", "chunk_words")},
-        ),
+        "ring": ring(workers, FRAME, **of_rings),
+        "torus": torus(workers, **of_rings),
         "all_gather": gathering(workers, **changes),
         "one server": serving(workers, 1, **changes),
         "servers": serving(workers, SERVERS, **changes),
@@ -57,7 +56,8 @@ def carriers(workers: int, **changes: Any) -> dict[str, Started]:
 
 
 GATHERING = ("all_gather", "one server", "servers", "beside", "beside some")
-NAMES = ("ring", *GATHERING)
+RINGS = ("ring", "torus")
+NAMES = (*RINGS, *GATHERING)
 
 
 def exchanged(
@@ -180,7 +180,7 @@ def chained(merge: Any, parts: Sequence[Any], keys: Sequence[int]) -> Any:
     return words
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "torus"])  # see its own tests
 @pytest.mark.parametrize("workers", [2, 3, 7])
 def test_cascaded_signs_are_merged_in_the_order_of_the_hops(name: str, workers: int) -> None:
     """Round the ring from each segment's worker on; by rank where all gather; by arrival at servers."""
@@ -304,7 +304,7 @@ def test_absent_workers_add_nothing_and_are_named(name: str, merge: Merge, absen
 def test_all_of_it_survives_loss_duplicates_and_reordering(data: st.DataObject) -> None:
     workers = data.draw(st.integers(1, 9), label="workers")
     name = data.draw(st.sampled_from(NAMES), label="collective")
-    kinds = [merge for merge in Merge if name != "ring" or merge is not Merge.GATHER]
+    kinds = [merge for merge in Merge if name not in RINGS or merge is not Merge.GATHER]
     operations = data.draw(
         st.lists(
             st.lists(st.tuples(st.sampled_from(kinds), st.integers(0, 70)), min_size=1, max_size=3),
@@ -377,7 +377,7 @@ def _assert_right(column: Sequence[Message], merged: Merged) -> None:
 def test_nothing_is_kept_of_messages_that_all_have(name: str) -> None:
     workers = 4
     columns = [_messages(merge, workers, 40, 1) for merge in (Merge.ADD, Merge.HOST, Merge.SIGN)]
-    columns += [_messages(Merge.GATHER, workers, 40, 1)] if name != "ring" else []
+    columns += [_messages(Merge.GATHER, workers, 40, 1)] if name not in RINGS else []
     done = Exchanged(small_star(workers + SERVERS), carriers(workers)[name])
     done.run([[tuple(column[rank] for column in columns)] * 2 for rank in range(workers)])
 

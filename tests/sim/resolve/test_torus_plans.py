@@ -1,0 +1,148 @@
+"""Plans of the 2-D torus: its grid, what a run records of it, and refusals in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from netfold.homomorphic.codec import Codec
+from netfold.sim.collectives.torus_2d.plan import TorusPlan
+from netfold.sim.run.settings import setups
+from tests.sim.scenes import TINY, job_plan, only, plan, refused
+
+TEXT = TINY.replace("hosts: 4", "hosts: 16").replace(
+    "  kind: in_network\n  frame: udp-256\n", "  kind: torus_2d\n"
+)
+
+
+def lengths(folder: Path, workers: int, **keys: int) -> tuple[int, ...]:
+    sets = [f"workers={workers}", *(f"collective.{key}={value}" for key, value in keys.items())]
+    plan = job_plan(only(folder, *sets, text=TEXT)).collective
+    assert isinstance(plan, TorusPlan)
+    return plan.grid.lengths
+
+
+@pytest.mark.parametrize(
+    ("workers", "keys", "found"),
+    [
+        (1, {}, (1,)),
+        (2, {}, (2,)),
+        (3, {}, (3,)),
+        (4, {}, (2, 2)),
+        (5, {}, (3, 2)),
+        (6, {}, (3, 3)),
+        (7, {}, (4, 3)),
+        (8, {}, (4, 4)),
+        (11, {}, (4, 4, 3)),
+        (12, {}, (4, 4, 4)),
+        (13, {}, (5, 4, 4)),
+        (16, {}, (4,) * 4),
+        (16, {"rows": 2}, (8, 8)),
+        (16, {"rows": 1}, (16,)),
+        (16, {"rows": 16}, (1,) * 16),
+        (16, {"rows": 3}, (6, 5, 5)),
+        (11, {"columns": 4}, (4, 4, 3)),
+        (10, {"columns": 4}, (4, 3, 3)),
+        (11, {"columns": 11}, (11,)),
+        (11, {"columns": 1}, (1,) * 11),
+        (11, {"rows": 3, "columns": 4}, (4, 4, 3)),
+        (5, {"rows": 2}, (3, 2)),
+    ],
+)
+def test_the_grid(tmp_path: Path, workers: int, keys: dict[str, int], found: tuple[int, ...]) -> None:
+    assert lengths(tmp_path, workers, **keys) == found
+    # Rows and columns that a run records give the same grid again.
+    assert lengths(tmp_path, workers, rows=len(found), columns=max(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("workers", "keys", "told"),
+    [
+        (4, "rows: 5", "collective.rows: 4 workers cannot stand in 5 rows\n  use at most 4"),
+        (1, "columns: 2", "collective.columns: 1 worker cannot stand in 2 columns\n  use at most 1"),
+        (
+            9,
+            "columns: 4",
+            "collective.columns: 9 workers in 3 rows are 3 + 3 + 3, 4 columns do not fit them\n"
+            "  use collective.columns: 3",
+        ),
+        (
+            11,
+            "{rows: 2, columns: 4}",
+            "collective.columns: 11 workers in 2 rows are 6 + 5, 4 columns do not fit them\n"
+            "  use collective.columns: 6, or only rows",
+        ),
+        (
+            4,
+            "{rows: 4, columns: 4}",
+            "collective.columns: 4 workers in 4 rows are 1 + 1 + 1 + 1, 4 columns do not fit them\n"
+            "  use collective.columns: 1, or only rows",
+        ),
+        (4, "rows: 0", "collective.rows: must be at least 1, found 0"),
+        (4, "rows: 1.5", "collective.rows: must be a whole number, found 1.5"),
+    ],
+)
+def test_a_grid_that_does_not_fit_says_why(tmp_path: Path, workers: int, keys: str, told: str) -> None:
+    collective = f"collective={{kind: torus_2d, {keys.strip('{}')}}}"
+    assert refused(tmp_path, f"workers={workers}", collective, text=TEXT) == f"--set: {told}"
+
+
+def test_what_a_run_records(tmp_path: Path) -> None:
+    (setup,) = setups(plan(tmp_path, "workers=11", text=TEXT)).values()
+    assert setup["collective"] == {
+        "kind": "torus_2d",
+        "frame": "roce-1024",
+        "window": 512,
+        "timeout": "1ms",
+        "rows": 3,
+        "columns": 4,
+    }
+
+
+def test_memory_for_chunks_on_their_way_grows_with_the_rows(tmp_path: Path) -> None:
+    """Each row has a message under way, sent and arriving; a ring has one together."""
+    held = [
+        job_plan(only(tmp_path, "workers=16", collective, text=TEXT)).collective.held_bytes
+        for collective in (
+            "collective={kind: ring}",
+            "collective={kind: torus_2d, rows: 1}",
+            "collective={kind: torus_2d, rows: 4}",
+        )
+    ]
+    assert held == [12, 12, 36]
+
+
+def test_the_timeout_covers_columns_that_share_an_uplink(tmp_path: Path) -> None:
+    """2 × 8 on two racks: eight windows cross one uplink, and in rows none."""
+    racks = "topology={kind: leaf_spine, leaves: 2, spines: 1, hosts_per_leaf: 8, switch: plain}"
+    sets = ("workers=16", racks, "codec={kind: none}")
+    told = refused(tmp_path, *sets, "collective={kind: torus_2d, rows: 2, timeout: 200us}", text=TEXT)
+    assert "200us is too short: a full window's round trip takes" in told
+    only(tmp_path, *sets, "collective={kind: torus_2d, rows: 1, timeout: 200us}", text=TEXT)
+
+
+@pytest.mark.parametrize(("rows", "ways"), [(1, 30), (2, 16), (4, 12), (16, 30)])
+def test_codecs_learn_of_its_ways(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, ways: int
+) -> None:
+    """2 (C + R − 2) ways of a header between two hosts of a star."""
+    seen: list[Any] = []
+
+    def carried_by(self: Codec, carrier: Any) -> Codec:
+        seen.append(carrier)
+        return self
+
+    monkeypatch.setattr(Codec, "carried_by", carried_by)
+    star = "topology={kind: star, hosts: 16, rate: 100Gbps, delay: 1us, switch: plain}"
+    only(
+        tmp_path,
+        "workers=16",
+        star,
+        "codec={kind: none}",
+        f"collective={{kind: torus_2d, rows: {rows}}}",
+        text=TEXT,
+    )
+    header_ps = 82 * 80  # of RoCE, at 100 Gbps
+    assert seen[-1].latency_ps == ways * 2 * (10**6 + header_ps)
