@@ -66,7 +66,7 @@ def make_matrix(wanted: Wanted, progress: Progress) -> Matrix:
     DataError
         The training data is not available.
     """
-    rows, columns = _rows(wanted.codecs), _columns(wanted.collectives)
+    rows, columns = rows_of(wanted.codecs), columns_of(wanted.collectives)
     bench = Bench(wanted.workers, _switches(wanted.switch), _loss(wanted.loss), wanted.seed)
     if is_cold():
         progress("compiling kernels (once, about a minute)", 0, len(rows))
@@ -79,7 +79,7 @@ def make_matrix(wanted: Wanted, progress: Progress) -> Matrix:
     return Matrix(replace(wanted, loss=bench.loss), *names, tuple(cells))
 
 
-def _rows(texts: Sequence[str]) -> list[Row]:
+def rows_of(texts: Sequence[str] = ()) -> list[Row]:
     """The codecs that are named; without names all, with all settings that they declare."""
     if texts:
         return [Row(*named) for named in read_codecs(texts)]
@@ -94,7 +94,7 @@ def _rows(texts: Sequence[str]) -> list[Row]:
     return found
 
 
-def _columns(kinds: Collection[str]) -> list[Column]:
+def columns_of(kinds: Collection[str] = ()) -> list[Column]:
     """The collectives that are named, or all, each with all its choices."""
     for name in kinds:
         if name not in COLLECTIVES:
