@@ -49,6 +49,8 @@ def codecs_matrix(  # noqa: PLR0913  one argument an option
     Each cell trains a small model for a few steps on a star. The exit status is 1 if a cell that ran did not
     pass all checks. Nothing is written.
     """
+    if as_json and as_page:
+        raise typer.BadParameter("--json and --markdown are both given; leave out one")
     from netfold.sim.matrix.make import Wanted, make_matrix
     from netfold.sim.matrix.table import matrix_page, matrix_table
 

@@ -177,7 +177,7 @@ def _outcome(entry: Mapping[str, Any]) -> dict[str, Any]:
     workers = metrics["workers"]
     return {
         "verdict": entry["verdict"],
-        "reason": f"{failed[0]['name']}: {failed[0]['detail']}" if failed else "",
+        "reason": f"{failed[0]['name']}: {failed[0]['detail'].splitlines()[0]}" if failed else "",
         "wire_bytes_up": metrics["wire_bytes_up_per_worker"],
         "wire_bytes_down": None
         if metrics["wire_bytes_down"] is None

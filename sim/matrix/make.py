@@ -8,12 +8,12 @@ from typing import Any
 
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.sim.collectives.registry import COLLECTIVES
-from netfold.sim.errors import NetfoldError, ScenarioError
+from netfold.sim.errors import MissingKeyError, NetfoldError, ScenarioError
 from netfold.sim.matrix.cells import REFUSED, STEPS, Bench, Cell, Column, Row
 from netfold.sim.results.verdicts import GOOD, kind
 from netfold.sim.run.warm_up import compile_engine, is_cold
 from netfold.sim.study.options import read_codec, read_codecs
-from netfold.sim.units import format_fraction, parse_fraction
+from netfold.sim.units import UnitError, format_fraction, parse_fraction
 from netfold.spelling import names_hint
 from netfold.switch.profiles import PROFILES, Profile
 
@@ -90,7 +90,10 @@ def rows_of(texts: Sequence[str] = ()) -> list[Row]:
             try:
                 found.append(Row(*read_codec(text)))
             except ScenarioError as error:
-                found.append(Row(text, None, (str(error.message), error.hint)))
+                hint = error.hint
+                if isinstance(error, MissingKeyError):
+                    hint = f"name it with its options, {name}:OPTION=VALUE, or give its class `settings`"
+                found.append(Row(text, None, (f"{text}: {error.message}", hint)))
     return found
 
 
@@ -120,7 +123,11 @@ def _ability(profile: Profile) -> tuple[int, bool, bool]:
 
 def _loss(text: str) -> str:
     """The share as scenarios write it; empty if nothing is lost."""
-    return format_fraction(parse_fraction(text)) if parse_fraction(text) else ""
+    try:
+        share = parse_fraction(text)
+    except UnitError as error:
+        raise NetfoldError(f"loss: {error.message}", error.hint) from None
+    return format_fraction(share) if share else ""
 
 
 def _with_others(cells: Sequence[Cell]) -> list[Cell]:
