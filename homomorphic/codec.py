@@ -210,6 +210,8 @@ class Codec(ABC):
 
     kind: ClassVar[str]
     origin: ClassVar[Origin] = Origin("ours", "")
+    settings: ClassVar[tuple[str, ...]] = ("",)
+    """Options, as "OPTION=VALUE,…", whose networks differ: each is a row of the matrix; "": the default."""
 
     @property
     @abstractmethod

@@ -11,6 +11,7 @@
     netfold.compare(run, netfold.load("runs/latest"))
     netfold.study(["packed", "lossless:load=0.7"], gradients)    # codecs without a network
     netfold.fold("packed", gradients).decoded[0]                 # one sum, as a worker decodes it
+    netfold.matrix(["packed", "topk"])                           # which collectives carry them, how fast
 
 `register` adds your own codec, and `netfold.testing` checks that it obeys the law of all codecs. Errors are
 `NetfoldError`s: each says where the mistake is, what was found, and how to fix it.
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from netfold.homomorphic.codec import register
     from netfold.homomorphic.codecs import codec_kinds as codecs
     from netfold.sim.api.codecs import Studied, fold, study
+    from netfold.sim.api.matrix import Matrixed, matrix
     from netfold.sim.api.plans import validate
     from netfold.sim.api.runs import Run, compare, load, run
     from netfold.sim.errors import DataError, InvariantError, NetfoldError, RunError, ScenarioError
@@ -37,6 +39,7 @@ __all__ = [
     "Comparison",
     "DataError",
     "InvariantError",
+    "Matrixed",
     "NetfoldError",
     "Run",
     "RunError",
@@ -46,6 +49,7 @@ __all__ = [
     "compare",
     "fold",
     "load",
+    "matrix",
     "register",
     "run",
     "study",
@@ -57,6 +61,7 @@ _LOCATIONS = {
     "Comparison": "netfold.sim.report.compare:Comparison",
     "DataError": "netfold.sim.errors:DataError",
     "InvariantError": "netfold.sim.errors:InvariantError",
+    "Matrixed": "netfold.sim.api.matrix:Matrixed",
     "NetfoldError": "netfold.sim.errors:NetfoldError",
     "Run": "netfold.sim.api.runs:Run",
     "RunError": "netfold.sim.errors:RunError",
@@ -66,6 +71,7 @@ _LOCATIONS = {
     "compare": "netfold.sim.api.runs:compare",
     "fold": "netfold.sim.api.codecs:fold",
     "load": "netfold.sim.api.runs:load",
+    "matrix": "netfold.sim.api.matrix:matrix",
     "register": "netfold.homomorphic.codec:register",
     "run": "netfold.sim.api.runs:run",
     "study": "netfold.sim.api.codecs:study",

@@ -170,7 +170,8 @@ class Option:
     kind: Literal["time", "size", "count", "flag", "text"]
     default: str | int | bool | None  # as written in a scenario; None: no default
     meaning: str
-    missing: str = ""  # where it is required: the error if it is missing and, on the next line, a hint
+    missing: str = ""  # where it is required: the error if it is missing
+    example: str = ""  # where it is required: a value
     zero: str = ""  # where it may not be 0: error and hint
 
 

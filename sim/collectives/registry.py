@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from netfold.homomorphic.message import Merge
 from netfold.sim.collectives.all_gather.spec import ALL_GATHER
-from netfold.sim.collectives.codec_fit import check_absence
+from netfold.sim.collectives.codec_fit import check_absence, check_workers
 from netfold.sim.collectives.in_network.spec import IN_NETWORK
 from netfold.sim.collectives.parameter_server.spec import PARAMETER_SERVER
 from netfold.sim.collectives.ring.spec import RING
@@ -24,10 +24,11 @@ def resolve(section: CollectiveSection, job: JobContext) -> Resolved:
     Raises
     ------
     ScenarioError
-        It does not carry the codec's merges or absent workers (the hint names collectives that do), or a key
-        is unusable.
+        The codec has no room for so many workers on any network; the collective does not carry its merges or
+        absent workers (the hint names collectives that do); or a key is unusable.
     """
     spec, codec = COLLECTIVES[section.kind], job.codec
+    check_workers(job.location, codec, len(job.hosts), "wrap")
     if refused := codec.merges - spec.merges:
         names = ", ".join(sorted(merge.value for merge in refused))
         message = f"codec {codec.kind!r} needs {names}, which collective {spec.kind} cannot carry"

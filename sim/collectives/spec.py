@@ -6,7 +6,7 @@ specification and knows no collective by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -77,6 +77,14 @@ class Resolved(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
+Keys = Mapping[str, Any]
+
+
+def _no_choice() -> Mapping[str, Keys]:
+    """Default: no key decides which codecs a collective carries."""
+    return {"": {}}
+
+
 @dataclass(frozen=True)
 class CollectiveSpec:
     """One collective. `start` imports what a run needs, so that resolving a scenario imports no engine."""
@@ -88,3 +96,6 @@ class CollectiveSpec:
     start: Callable[[Any, RunContext], Collective]  # of its plan
     works_anywhere: bool = True  # whether all its merges work on every network
     carries_absence: bool = False  # it counts workers that contribute nothing to a message that merges
+    choices: Callable[[], Mapping[str, Keys]] = (
+        _no_choice  # keys that decide which codecs it carries, by a name: each is a column of the matrix
+    )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from netfold.sim.commands.matrix import codecs_matrix
 from netfold.sim.commands.terminal import folder, print_json, print_line, print_table, progress_bar
 from netfold.sim.errors import NetfoldError
 from netfold.sim.study.defaults import MADE_UP, ROUNDS, WORKERS
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
 EXIT_FAULT = 1
 _LISTING_COLUMNS = 100
 codecs = typer.Typer(
-    help="List the codecs for scenarios and their options, or measure some on gradients.",
+    help="List the codecs for scenarios and their options, measure some on gradients, or run them on all "
+    "collectives.",
     rich_markup_mode=None,
 )
+codecs.command("matrix")(codecs_matrix)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
@@ -34,7 +37,7 @@ def _synthetic(metavar: str, name: str, text: str) -> Any:
 
 @codecs.callback(invoke_without_command=True)
 def codecs_list(context: typer.Context, as_json: Json = False) -> None:
-    """List the codecs for scenarios and their options, or measure some on gradients."""
+    """List the codecs for scenarios, measure some on gradients, or run them on all collectives."""
     if context.invoked_subcommand is not None:
         return
     import json

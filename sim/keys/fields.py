@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import is_dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -14,6 +15,7 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     PlainSerializer,
+    PydanticSchemaGenerationError,
     TypeAdapter,
     WithJsonSchema,
 )
@@ -155,7 +157,19 @@ class OneOf:
 
 
 def _adapter(codec: Any) -> TypeAdapter[Codec]:
-    return TypeAdapter(codec)
+    """What reads a codec's options; a class that has none that a scenario can set is a ValueError."""
+    if not is_dataclass(codec):
+        name = getattr(codec, "__name__", codec)
+        raise ValueError(
+            f"is registered by {name}, which is no dataclass\ndecorate the class with @dataclass(frozen=True)"
+        )
+    try:
+        return TypeAdapter(codec)
+    except PydanticSchemaGenerationError as error:
+        reason = str(error).partition(". ")[0]
+        raise ValueError(
+            f"has a field that no scenario can set: {reason}\nuse numbers, text, booleans, and lists of these"
+        ) from None
 
 
 class _RegisteredCodec:

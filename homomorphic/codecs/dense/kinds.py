@@ -164,6 +164,7 @@ class FixedPoint(Family):
     origin: ClassVar[Origin] = Origin(
         "published", "SwitchML: Sapio et al., NSDI 2021; with a factor, ATP: Lao et al., NSDI 2021"
     )
+    settings: ClassVar[tuple[str, ...]] = ("", "factor=1e6")
 
     block_elements: int | None = None
     factor: float | None = None

@@ -63,6 +63,7 @@ class RandomK(Codec):
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
     kind: ClassVar[str] = "random_k"
     origin: ClassVar[Origin] = Origin("published", "Stich et al., NeurIPS 2018; Wangni et al., NeurIPS 2018")
+    settings: ClassVar[tuple[str, ...]] = ("", "unbiased=true,values=block_exponent")
 
     share: float = 0.01
     feedback: bool | None = None

@@ -72,6 +72,7 @@ def examine(
         first_wrong=tallies.wrong.first,
         clipped_words=tallies.clipped.count,
         first_clipped=tallies.clipped.first,
+        integer_words=tallies.integer_words,
         float_words=tallies.float_words,
         wrong_floats=tallies.wrong_floats.count,
         first_wrong_float=tallies.wrong_floats.first,

@@ -94,6 +94,7 @@ class Findings:
     first_wrong: WrongWord | None = None
     clipped_words: int = 0  # integer words (or lanes) that differ from their sum as overflow allows
     first_clipped: WrongWord | None = None
+    integer_words: int = 0  # merged words, over all workers, that were compared with integers
     float_words: int = 0  # merged words, over all workers, that were added as float32
     wrong_floats: int = 0  # those farther from the sum than float32 additions can be
     first_wrong_float: WrongWord | None = None

@@ -45,6 +45,7 @@ class Tallies:
     wrong: Tally = field(default_factory=Tally)
     clipped: Tally = field(default_factory=Tally)
     wrong_floats: Tally = field(default_factory=Tally)
+    integer_words: int = 0
     float_words: int = 0
     is_integer: bool = True
 

@@ -36,6 +36,14 @@ def _differing(usual: object, value_of: Callable[[ProgramSpec], object]) -> str:
     return "".join(f", {value} for {name}" for name, value in values.items() if value not in (usual, None))
 
 
+def program_choices() -> dict[str, dict[str, str]]:
+    """Keys of a collective for every program, by the program's name, with those that it requires."""
+    return {
+        name: {"program": name, **{option.name: option.example for option in spec.options if option.missing}}
+        for name, spec in runnable().items()
+    }
+
+
 def listed(names: list[str]) -> str:
     """ "a, b and c"."""
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]

@@ -83,7 +83,8 @@ class SwitchKeys(CollectiveSection):
         option, names = options().get(key), owners(key)
         if option and option.missing and value is None:  # left out
             if program in names:
-                raise ValueError(f"program {program} {option.missing}")
+                example = f"for example {option.name}: {option.example}"
+                raise ValueError(f"program {program} {option.missing}\n{example}")
             return value
         if option and option.zero and value == 0:
             raise ValueError(option.zero)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from netfold.homomorphic.message import MERGEABLE
 from netfold.sim.collectives.in_network.placement.resolve import InNetworkResolver, PlacedJob
 from netfold.sim.collectives.in_network.placement.switches import Switches
+from netfold.sim.collectives.in_network.program_keys import program_choices
 from netfold.sim.collectives.in_network.section import InNetworkSection
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
 from netfold.sim.plan.collective import CollectivePlan
@@ -76,4 +77,5 @@ IN_NETWORK = CollectiveSpec(
     _start,
     works_anywhere=False,
     carries_absence=True,  # not with all programs
+    choices=program_choices,
 )

@@ -34,6 +34,7 @@ COMMANDS = [
     ["data", "list"],
     ["data", "fetch"],
     ["codecs"],
+    ["codecs", "matrix"],
     ["codecs", "study"],
     ["switch"],
     ["switch", "profiles"],

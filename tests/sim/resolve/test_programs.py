@@ -88,18 +88,21 @@ REFUSED = [
         ("collective.program=atp",),
         "tiny.yaml:8: codec: codec 'fixed_point' cannot decode the sum of only some workers' messages, "
         "which program atp may deliver\n"
-        "  use codec fixed_point with a factor, for example {kind: fixed_point, factor: 1e6}",
+        "  use program switchml or tree, or codec fixed_point with a factor, for example "
+        "{kind: fixed_point, factor: 1e6}",
     ),
     (
         (TIMED[0], "codec={kind: lossless}"),
         "--set: codec: codec 'lossless' cannot decode the sum of only some workers' messages, "
         "which program timed may deliver\n"
-        "  use codec fixed_point with a factor, for example {kind: fixed_point, factor: 1e6}",
+        "  use program switchml or tree, or codec fixed_point with a factor, for example "
+        "{kind: fixed_point, factor: 1e6}",
     ),
     (
         ("collective.program=atp", "codec={kind: none}", "topology.switch=ideal"),
         "--set: codec: codec 'none' needs float_add, which program atp cannot do (it does add)\n"
-        "  use codec fixed_point with a factor, another program, or a collective between hosts",
+        "  use program switchml or tree or timed, or codec fixed_point with a factor, for example "
+        "{kind: fixed_point, factor: 1e6}",
     ),
     (
         (*ATP, "collective.timeout=1us"),

@@ -49,6 +49,7 @@ def check_message(
         tallies.is_integer = False
     else:
         check_integers(place, present, results, overflow)
+        tallies.integer_words += len(received) * sent[0].merged_size
         mixed = [result for result in results if _has_floats(result.merged)]
         for result in mixed:
             assert result.merged.is_float is not None

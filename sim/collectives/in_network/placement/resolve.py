@@ -35,6 +35,7 @@ from netfold.sim.plan.idle_network import (
 from netfold.sim.plan.placement import HostAllocation
 from netfold.sim.units import TIME
 from netfold.sim.workload.device import Device
+from netfold.switch.program import names_of
 
 RING_FRAME = "roce-1024"  # default frame of a ring, for the comparison
 
@@ -162,7 +163,8 @@ class InNetworkResolver:
                 "codec",
                 f"codec {codec.kind!r} cannot decode the sum of only some workers' messages, "
                 f"which program {program.name} may deliver",
-                "use codec fixed_point with a factor, for example {kind: fixed_point, factor: 1e6}",
+                f"{_other_programs(codec)}, or codec fixed_point with a factor, for example "
+                "{kind: fixed_point, factor: 1e6}",
             )
         check_absence(self.location, codec, f"program {program.name}", program.carries_absence)
         able = codec.merges if program.merges is None else program.merges
@@ -171,7 +173,8 @@ class InNetworkResolver:
                 "codec",
                 f"codec {codec.kind!r} needs {', '.join(refused)}, which program {program.name} cannot do "
                 f"(it does {', '.join(sorted(merge.value for merge in able))})",
-                "use codec fixed_point with a factor, another program, or a collective between hosts",
+                f"{_other_programs(codec)}, or codec fixed_point with a factor, for example "
+                "{kind: fixed_point, factor: 1e6}",
             )
 
     def _route(self, worker: int) -> int:
@@ -260,3 +263,15 @@ class InNetworkResolver:
             f"{found} is less than timeout, {timeout}{origin}",
             f"use {timeout} or more, or a timeout of {found} at most",
         )
+
+
+def _other_programs(codec: Codec) -> str:
+    """The programs that carry a codec where the switch does its merges, as a hint."""
+    names = names_of(
+        lambda spec: (
+            (spec.is_all_or_nothing or codec.is_linear)
+            and (spec.merges is None or codec.merges <= spec.merges)
+            and (spec.carries_absence or not codec.may_be_absent)
+        )
+    )
+    return f"use program {' or '.join(names)}" if names else "use a collective between hosts"

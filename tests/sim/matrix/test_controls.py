@@ -1,0 +1,173 @@
+"""What must not pass does not: totals that are wrong, codecs that cannot be used, commands with mistakes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+import netfold
+from netfold.homomorphic.codecs import codec_kinds
+from netfold.sim.commands.main import app
+from netfold.sim.errors import NetfoldError
+from netfold.sim.matrix.cells import REFUSED
+from netfold.sim.matrix.make import Wanted, make_matrix, rows_of
+from tests import ROOT
+from tests.sim.matrix.toys import HasSetting, NeedsScale, damaged
+from tests.sim.toys import registered
+
+TOY_COLLECTIVE = [sys.executable, "-m", "tests.sim.collectives.test_toy_collective"]
+
+
+@pytest.mark.parametrize("kind", sorted(codec_kinds()))
+def test_a_wrong_total_breaks_the_promise_of_every_codec(kind: str) -> None:
+    twin = damaged(codec_kinds()[kind])
+    with registered(twin):
+        found = make_matrix(Wanted((twin.kind,), ("parameter_server",), loss="0%"), lambda *_: None)
+
+    (cell,) = found.cells
+    assert (cell.verdict, cell.reason.partition(":")[0]) == ("fail", "sum_is_right")
+    assert found.failed == [cell]
+
+
+def test_a_codec_that_needs_an_option_is_a_row() -> None:
+    with registered(NeedsScale, HasSetting):
+        rows = {row.name: row for row in rows_of()}
+        refused = make_matrix(Wanted((), ("ring",), loss="0%"), lambda *_: None).cells
+        given = netfold.matrix("needs_scale:scale=4", collectives=["ring", "in_network"], loss="0%")
+    cells = {cell.codec: cell for cell in refused}
+
+    assert rows["has_setting:scale=2"].section == {"kind": "has_setting", "scale": 2.0}
+    assert cells["has_setting:scale=2"].verdict == "pass"
+    assert (cells["needs_scale"].verdict, cells["needs_scale"].reason, cells["needs_scale"].hint) == (
+        REFUSED,
+        "needs_scale: the key 'scale' is missing",
+        "name it with its options, needs_scale:OPTION=VALUE, or give its class `settings`",
+    )
+    ran = given.cells.filter(pl.col("verdict") == "pass")
+    assert ran.select("collective", "choice", "switch").rows() == [
+        ("ring", "", "plain"),
+        ("in_network", "switchml", "fpga"),
+        ("in_network", "tree", "sharp"),
+    ]
+    assert given.passes
+
+
+def test_a_class_without_options_is_told_in_words() -> None:
+    bare = type("Bare", (), {"kind": "bare"})
+    with registered(bare), pytest.raises(netfold.ScenarioError) as caught:
+        netfold.matrix("bare")
+
+    assert str(caught.value) == (
+        "bare: is registered by Bare, which is no dataclass\n"
+        "  decorate the class with @dataclass(frozen=True)"
+    )
+
+
+def test_a_collective_of_ones_own_is_a_column() -> None:
+    words = ["codecs", "matrix", "fixed_point", "none", "--collective", "gather", "--json"]
+    done = subprocess.run(
+        [*TOY_COLLECTIVE, *words], cwd=ROOT, capture_output=True, text=True, check=True, timeout=300
+    )
+    cells = json.loads(done.stdout)["cells"]
+
+    assert [(cell["codec"], cell["loss"], cell["verdict"]) for cell in cells] == [
+        ("fixed_point", "", "pass"),
+        ("fixed_point", "1%", "pass"),
+        ("none", "", REFUSED),
+        ("none", "1%", REFUSED),
+    ]
+    assert cells[1]["packets_lost"] > 0
+    assert cells[2]["hint"] == "use collective.kind: ring, all_gather or parameter_server"
+
+
+def test_the_switch_is_the_one_that_can_do_least() -> None:
+    found = netfold.matrix(["none", "majority"], collectives="in_network", loss="0%").cells
+    ran = found.filter(pl.col("verdict") == "pass").select("codec", "choice", "switch")
+
+    assert ran.rows() == [
+        ("none", "switchml", "fpga"),  # the first that adds floats and runs the program
+        ("none", "tree", "sharp"),
+        ("none", "timed", "ideal"),
+        ("majority", "switchml", "tofino1"),
+        ("majority", "tree", "sharp"),
+    ]
+
+
+def test_a_named_switch_is_used_for_all_cells() -> None:
+    found = netfold.matrix("none", collectives="in_network", switch="tofino1", loss="0%").cells
+
+    assert set(found["switch"]) == {"tofino1"}
+    assert set(found["verdict"]) == {REFUSED}
+    assert found["hint"][0] == (
+        "use a switch that can (ideal, sharp, fpga), or a codec that needs no more than it can"
+    )
+
+
+def test_more_workers_than_lanes_are_told_first() -> None:
+    found = netfold.matrix("majority", workers=16, loss="0%").cells
+
+    assert set(found["reason"]) == {"majority has room for 15 workers, found 16"}
+    assert set(found["hint"]) == {"use at most 15 workers, or another codec"}
+
+
+def test_a_cell_that_gets_stuck_fails() -> None:
+    result = CliRunner().invoke(
+        app, ["codecs", "matrix", "topk", "--collective", "all_gather", "--loss", "100%"]
+    )
+
+    assert result.exit_code == 1
+    assert "stuck [1]" in result.output
+    assert "[1] finishes: likely cause: link h0->s0 loses every packet" in result.output
+
+
+def test_table_json_and_page_have_the_same_cells() -> None:
+    words = ["codecs", "matrix", "topk", "--collective", "ring", "--collective", "all_gather"]
+    table, page, text = (
+        CliRunner().invoke(app, [*words, *more]).stdout for more in ([], ["--markdown"], ["--json"])
+    )
+    told = json.loads(text)
+    refused, clean, lossy = told["cells"][0], *told["cells"][2:]
+
+    assert (told["workers"], told["steps"], told["seed"]) == (4, 3, 1)
+    assert (clean["verdict"], lossy["verdict"], lossy["loss"]) == ("pass", "pass", "1%")
+    assert lossy["packets_retransmitted"] > clean["packets_retransmitted"] == 0
+    for shown in (table, page):
+        assert f"{clean['aggregation_time_us']:.2f} µs, {lossy['aggregation_time_us']:.0f} µs" in shown
+        assert f"[1] {refused['reason']}; {refused['hint']}" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["topkk"], "topkk: cannot use 'topkk' as a kind\n  did you mean 'topk'? allowed: auto, "),
+        (["topk", "topk"], "topk: appears twice\n  name each codec once"),
+        (["topk:share=2"], "topk:share=2: share is 2.0: must be above 0 and at most 1, "),
+        (["--collective", "rng"], "there is no collective 'rng'\n  did you mean 'ring'? known: ring, "),
+        (["--switch", "tofino3"], "there is no switch profile 'tofino3'\n  did you mean 'tofino2'? known: "),
+        (["--loss", "2"], "loss: cannot read '2' as a fraction\n  use a number from 0 to 1 or a percentage"),
+        (["--json", "--markdown"], "--json and --markdown are both given; leave out one"),
+        (["--workers", "0"], "Invalid value for '--workers'"),
+    ],
+)
+def test_mistakes_are_told_before_anything_runs(words: list[str], told: str) -> None:
+    result = CliRunner().invoke(app, ["codecs", "matrix", *words])
+
+    assert result.exit_code == 2
+    assert told in result.stderr
+
+
+def test_the_api_refuses_what_the_command_refuses() -> None:
+    with pytest.raises(NetfoldError, match="there is no collective 'rng'"):
+        netfold.matrix("topk", collectives="rng")
+
+
+def test_a_matrix_shows_itself() -> None:
+    found = netfold.matrix("topk", collectives="all_gather", loss="0%")
+
+    assert repr(found) == "<netfold matrix: 1 of 1 cells ran, 0 failed>"
+    assert "│ topk  │ bounded │ 6.44 µs          │" in str(found)
