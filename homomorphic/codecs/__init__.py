@@ -5,18 +5,20 @@ from netfold.homomorphic.codec import codec_kinds
 from netfold.homomorphic.codecs import fp16
 from netfold.homomorphic.codecs.auto import codec as auto
 from netfold.homomorphic.codecs.dense import kinds
-from netfold.homomorphic.codecs.signs import majority
+from netfold.homomorphic.codecs.signs import cascaded_sign, majority, marsit
 from netfold.homomorphic.codecs.sketched import lossless
 from netfold.homomorphic.codecs.sparse import block_sparse, packed, random_k, topk
 
 __all__ = [
     "auto",
     "block_sparse",
+    "cascaded_sign",
     "codec_kinds",
     "fp16",
     "kinds",
     "lossless",
     "majority",
+    "marsit",
     "packed",
     "random_k",
     "topk",

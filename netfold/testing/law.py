@@ -24,11 +24,12 @@ from netfold.homomorphic.fold import Folded, LockStepError, Order, fold
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.oracle.promises import Drift, count_inexact, largest_bias
-from netfold.homomorphic.round import Note, NoteKind, Round
+from netfold.homomorphic.round import Note, NoteKind, Round, Step
 from netfold.testing.cases import LawCase, law_cases
 
 _ROUNDS = 3  # that follow each other
 _DRAWS = 40  # of an unbiased codec's random numbers
+_LEARNING_RATE = 0.1
 
 
 def check_codec(codec: Codec, cases: int = 60, seed: int = 1) -> None:
@@ -224,6 +225,8 @@ def _folded(
     """Run one round, whose workers must decode the same bits; return it and its notes."""
     notes: list[Note] = []
     given = [gradient.copy() for gradient in gradients]
+    for encoder, gradient in zip(team.encoders, given, strict=True):
+        encoder.begin(_step_of(round, gradient))
     try:
         encoders = [_Checked(encoder, codec) for encoder in team.encoders]
         folded = fold(encoders, given, replace(round, report=notes.append), order, team.server)
@@ -238,6 +241,11 @@ def _folded(
         _require(one.is_update == folded.results[0].is_update, f"worker {rank} differs in `is_update`")
         _require_same(one.total, folded.decoded[0], f"worker {rank}")
     return folded, notes
+
+
+def _step_of(round: Round, gradient: Gradient) -> Step:
+    """All facts of a step with one bucket, whose weights do not move."""
+    return Step(round.step, _LEARNING_RATE, 1.0, [gradient], lambda: [gradient])
 
 
 def _require_same(found: Gradient, expected: Gradient, where: str) -> None:
@@ -259,6 +267,7 @@ def _require_gradient(found: Any, gradient: Gradient, what: str) -> None:
 def _check_total(codec: Codec, folded: Folded, notes: Sequence[Note]) -> None:
     """Check a total against the ideal of the contributions, and the promise."""
     contributions, total = folded.contributions, folded.decoded[0]
+    codec = codec.judged_by(folded.results[0].is_update)
     together = np.asarray(contributions, np.float64)
     ideal = codec.ideal(Sums(0, together.sum(axis=0), np.abs(together).sum(axis=0)))
     bound = whole_bound(codec.error_bound(contributions), contributions)
@@ -289,9 +298,12 @@ def _check_bias(codec: Codec, gradients: Sequence[Gradient], round: Round) -> No
     for draw in range(_DRAWS):
         seed = mix_plain(round.seed, draw) >> 1
         one, _ = _folded(codec, _Team.of(codec, len(gradients)), gradients, replace(round, seed=seed))
-        bound, variance = codec.error_bound(one.contributions), codec.variance(one.contributions)
+        judge = codec.judged_by(one.results[0].is_update)
+        if judge.promise is not Promise.UNBIASED:
+            return
+        bound, variance = judge.error_bound(one.contributions), judge.variance(one.contributions)
         for sums in sums_of_parts(one.contributions):
-            ideal = codec.ideal(sums)
+            ideal = judge.ideal(sums)
             errors = one.decoded[0][sums.first : sums.first + sums.total.size] - ideal
             spread = variance.together * variance.of(sums), variance.together * bound.of(sums)
             drift.add(sums.first, errors, ideal, *spread)
