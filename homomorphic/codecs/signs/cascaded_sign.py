@@ -75,8 +75,8 @@ class CascadedSign(Codec):
 class CascadeBound:
     """Bound of n − 1 hops.
 
-    A contribution is ± its worker's scale, so Σ|x| is the sum of the scales. A merged scale is at most the sum
-    of both, rounded, and so the total and the sum of the contributions are both within Σ|x|.
+    A contribution is ± its worker's scale, so Σ|x| is the sum of the scales. A merged scale is at most the
+    sum of both, rounded, and so the total and the sum of the contributions are both within Σ|x|.
     """
 
     workers: int
@@ -128,7 +128,9 @@ class Cascade:
         ends = [whole.bits.size * index // count for index in range(count + 1)]
         return [
             Part(
-                min(WORD_BITS * last, whole.elements) - WORD_BITS * first, whole.scale, whole.bits[first:last]
+                min(WORD_BITS * last, whole.elements) - WORD_BITS * first,
+                whole.scale if first < last else np.float32(0),
+                whole.bits[first:last],
             ).words
             for first, last in pairwise(ends)
         ]

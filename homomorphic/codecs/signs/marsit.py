@@ -44,6 +44,7 @@ from netfold.homomorphic.round import Round, Step, StepFact
 STATE_BYTES = 4  # per element: what a worker holds back
 _MANTISSA_BITS = 24  # of float32
 _STEP_MAX = 1e30  # far below the largest float32
+_MEANS = 2  # in a default step: ours, see docs/systems/marsit.md
 
 
 @register
@@ -53,8 +54,8 @@ class Marsit(Codec):
 
     every: K, from one step in full precision to the next, the first is step 0; 100 is Marsit-100. With 1 all
         are, with 0 none is, but for a first one that finds eta_s if that is left out.
-    eta_s: how far a sign moves a weight; left out, the mean |learning rate · gradient| of all elements and
-        workers in the bucket's last round in full precision.
+    eta_s: how far a sign moves a weight; left out, twice the mean |learning rate · gradient| of all elements
+        and workers in the bucket's last round in full precision.
     compensation: whether a worker adds to its next gradient by how much the last update was wrong for it.
     values: how values become words in full precision, as in dense: float32, block_exponent, exact, factor.
     block_elements: as in dense.
@@ -80,7 +81,7 @@ class Marsit(Codec):
         if self.eta_s is not None and not 0 < self.eta_s <= _STEP_MAX:
             raise ValueError(
                 f"eta_s is {self.eta_s}: must be more than 0 and at most {_STEP_MAX:g}, for example 0.001; "
-                "leave it out for the mean magnitude of a step"
+                "leave it out for twice the mean magnitude of a step"
             )
         if self.eta_s is not None and self.every == 1:
             raise ValueError("every is 1: no round sends signs, and eta_s has no use; remove it")
@@ -281,7 +282,7 @@ class MarsitEncoder(Encoder):
         """How far a sign moves a weight in this round, and a worker's part of that."""
         size = self.codec.eta_s
         if size is None:
-            size = self._learning_rate * self._means[round.bucket]
+            size = _MEANS * self._learning_rate * self._means[round.bucket]
         return step_of(min(size, _STEP_MAX), round.workers)
 
     def state(self) -> State:
