@@ -212,6 +212,7 @@ class Codec(ABC):
     origin: ClassVar[Origin] = Origin("ours", "")
     settings: ClassVar[tuple[str, ...]] = ("",)
     """Options, as "OPTION=VALUE,…", whose networks differ: each is a row of the matrix; "": the default."""
+    instead: ClassVar[str] = ""  # the kind of a codec like it, for switches that cannot merge its words
 
     @property
     @abstractmethod
@@ -230,6 +231,13 @@ class Codec(ABC):
     def promise(self) -> Promise:
         """What holds for its totals."""
         return Promise.BOUNDED
+
+    def judged_by(self, is_update: bool) -> Codec:
+        """The codec whose promise, bound and ideal a round is held to, by `Decoded.is_update` of its total.
+
+        Itself, unless it sends its sums, or its updates, as another codec does.
+        """
+        return self
 
     @property
     def is_order_free(self) -> bool:

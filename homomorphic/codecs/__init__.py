@@ -9,7 +9,7 @@ from netfold.homomorphic.codecs.bird import published as bird
 from netfold.homomorphic.codecs.bird import shared as bird_shared
 from netfold.homomorphic.codecs.dense import kinds
 from netfold.homomorphic.codecs.sasg import lists, summed
-from netfold.homomorphic.codecs.signs import majority
+from netfold.homomorphic.codecs.signs import cascaded_sign, majority, marsit
 from netfold.homomorphic.codecs.sketched import lossless
 from netfold.homomorphic.codecs.sparse import block_sparse, packed, random_k, topk
 
@@ -19,12 +19,14 @@ __all__ = [
     "bird_plus",
     "bird_shared",
     "block_sparse",
+    "cascaded_sign",
     "codec_kinds",
     "fp16",
     "kinds",
     "lists",
     "lossless",
     "majority",
+    "marsit",
     "packed",
     "random_k",
     "summed",

@@ -263,6 +263,7 @@ def _require_gradient(found: Any, gradient: Gradient, what: str) -> None:
 def _check_total(codec: Codec, folded: Folded, notes: Sequence[Note]) -> None:
     """Check a total against the ideal of the contributions, and the promise."""
     contributions, total = folded.contributions, folded.decoded[0]
+    codec = codec.judged_by(folded.results[0].is_update)
     together = np.asarray(contributions, np.float64)
     ideal = codec.ideal(Sums(0, together.sum(axis=0), np.abs(together).sum(axis=0)))
     bound = whole_bound(codec.error_bound(contributions), contributions)
@@ -293,9 +294,12 @@ def _check_bias(codec: Codec, gradients: Sequence[Gradient], round: Round) -> No
     for draw in range(_DRAWS):
         seed = mix_plain(round.seed, draw) >> 1
         one, _ = _folded(codec, _Team.of(codec, len(gradients)), gradients, replace(round, seed=seed))
-        bound, variance = codec.error_bound(one.contributions), codec.variance(one.contributions)
+        judge = codec.judged_by(one.results[0].is_update)
+        if judge.promise is not Promise.UNBIASED:
+            return
+        bound, variance = judge.error_bound(one.contributions), judge.variance(one.contributions)
         for sums in sums_of_parts(one.contributions):
-            ideal = codec.ideal(sums)
+            ideal = judge.ideal(sums)
             errors = one.decoded[0][sums.first : sums.first + sums.total.size] - ideal
             spread = variance.together * variance.of(sums), variance.together * bound.of(sums)
             drift.add(sums.first, errors, ideal, *spread)

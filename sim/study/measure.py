@@ -195,7 +195,8 @@ class _Case:
         is_estimate: NDArray[np.bool_],
     ) -> None:
         """Compare worker 0's total with the sum of all gradients, and with the ideal of the contributions."""
-        decoded, contributions, codec = folded.decoded[0], folded.contributions, self._named.codec
+        decoded, contributions = folded.decoded[0], folded.contributions
+        codec = self._named.codec.judged_by(folded.results[0].is_update)
         self._holds_back |= any(a is not b for a, b in zip(contributions, gradients, strict=True))
         kernels.add_likeness(decoded, sums.totals, self._likeness.sums)
         self._inexact += int(np.count_nonzero(decoded != sums.rounded))

@@ -50,7 +50,8 @@ def examine(
     differs = [not same_bits(totals[0], other) for other in totals[1:]]
     contributions = [one.contribution for one in decoded]
     distinct = _to_compare(totals, operations, differs)
-    found = compare(codec, Totals(gradients, contributions, distinct), exempt)
+    judge = codec.judged_by(decoded[0].is_update)
+    found = compare(judge, Totals(gradients, contributions, distinct), exempt)
     errors, loss = found.errors, found.loss
     held = _held(operations, len(gradients))
     return Findings(

@@ -1,0 +1,217 @@
+"""Codec `cascaded_sign`: scaled signs that every hop decompresses, adds, and compresses again.
+
+What one-bit compression does without a merge of its own on a ring ("cascading compression" in Wu et al., DAC
+2022, which shows that its error grows with every hop): here to compare with. A part of a message is a scale,
+the mean magnitude, and a bit for each element, as in Karimireddy et al., "Error feedback fixes SignSGD and
+other gradient compression schemes", ICML 2019; so is its error feedback. That hops compress as workers do is
+reconstructed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netfold.homomorphic.bounds import FLOAT_MAX, TINY, Doubles, ErrorBound, Sums
+from netfold.homomorphic.codec import (
+    BitsPerElement,
+    Codec,
+    Decoded,
+    EncodeError,
+    Encoder,
+    Exchange,
+    Origin,
+    register,
+)
+from netfold.homomorphic.codecs.signs.bits import Bits, pack_signs, unpack_signs, words_of
+from netfold.homomorphic.codecs.signs.majority import Majority
+from netfold.homomorphic.feedback import STATE_BYTES, FeedbackEncoder
+from netfold.homomorphic.message import WORD_BITS, Gradient, Hop, Merge, Message, Words, Work
+from netfold.homomorphic.round import Round
+
+_HEADER_WORDS = 2  # of a part: its number of elements, and the bits of its scale
+
+
+@register
+@dataclass(frozen=True)
+class CascadedSign(Codec):
+    """Signs and their mean magnitude; every hop adds what it decodes and encodes the sum again.
+
+    feedback: whether a worker adds what it did not send to its next gradient. What hops lose stays lost.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
+    kind: ClassVar[str] = "cascaded_sign"
+    origin: ClassVar[Origin] = Origin("reconstructed", "the baseline of Wu et al., DAC 2022")
+    instead: ClassVar[str] = Majority.kind
+    merges: ClassVar[frozenset[Merge]] = frozenset({Merge.HOST})
+
+    feedback: bool = False
+
+    def worker(self, rank: int, workers: int, seed: int) -> Encoder:
+        """Encoder of one worker."""
+        return RoundedFeedback(CascadedSignEncoder()) if self.feedback else CascadedSignEncoder()
+
+    def error_bound(self, contributions: Sequence[Gradient]) -> ErrorBound:
+        """The bound of a total that may have nothing in common with the sum."""
+        return CascadeBound(len(contributions))
+
+    def bits_per_element(self, workers: int) -> BitsPerElement:
+        """A bit up, a bit down."""
+        return BitsPerElement(1, 1)
+
+    @property
+    def state_bytes(self) -> int:
+        """The residual."""
+        return STATE_BYTES if self.feedback else 0
+
+
+@dataclass(frozen=True)
+class CascadeBound:
+    """Bound of n − 1 hops.
+
+    A contribution is ± its worker's scale, so Σ|x| is the sum of the scales. A merged scale is at most the
+    sum of both, rounded, and so the total and the sum of the contributions are both within Σ|x|.
+    """
+
+    workers: int
+
+    def of(self, sums: Sums) -> Doubles:
+        """Σ|x| + |Σx|, and the rounding of n − 1 scales."""
+        rounding = (self.workers - 1) * (2.0**-24 * (1 + 2.0**-20) * sums.magnitude + TINY)
+        return np.asarray(sums.magnitude * (1 + 2.0**-40) + np.abs(sums.total) + rounding)
+
+
+class RoundedFeedback(FeedbackEncoder):
+    """Error feedback of a codec whose contributions do not add up with residuals in float32.
+
+    A value far below its contribution is rounded away there, and `residual`, which is exact, is None.
+    """
+
+    def residual(self, bucket: int) -> None:
+        """None: what it holds back is rounded."""
+        return
+
+
+class Part(NamedTuple):
+    """What the words of a part say."""
+
+    elements: int
+    scale: np.float32
+    bits: Bits  # (words_of(elements),)
+
+    @classmethod
+    def of(cls, words: Words) -> Part:
+        """Read the part that begins with the first of some words."""
+        elements = int(words[0])
+        end = _HEADER_WORDS + words_of(elements)
+        return cls(elements, words[1:2].view(np.float32)[0], words[_HEADER_WORDS:end])
+
+    @property
+    def words(self) -> Words:
+        """The words that say it."""
+        header = np.array([self.elements, np.float32(self.scale).view(np.uint32)], np.uint32)
+        return np.concatenate([header, self.bits])
+
+
+class Cascade:
+    """Decodes two parts, adds them, and encodes the sum."""
+
+    def split(self, words: Words, count: int) -> list[Words]:
+        """Ranges of whole words of bits, of nearly equal length, all with the scale of the message."""
+        whole = Part.of(words)
+        ends = [whole.bits.size * index // count for index in range(count + 1)]
+        return [
+            Part(
+                min(WORD_BITS * last, whole.elements) - WORD_BITS * first,
+                whole.scale if first < last else np.float32(0),
+                whole.bits[first:last],
+            ).words
+            for first, last in pairwise(ends)
+        ]
+
+    def merge(self, accumulated: Words, arriving: Words, hop: Hop) -> Words:
+        """The signs and the mean magnitude of the sums.
+
+        Where the signs are equal, the sum is that sign times the sum of the scales. Elsewhere it has the sign
+        of the larger scale, times their difference; +0 if they are equal.
+        """
+        one, other = Part.of(accumulated), Part.of(arriving)
+        if not one.elements:
+            return one.words
+        differing = one.bits ^ other.bits
+        count = int(np.bitwise_count(differing).sum())
+        large, small = max(float(one.scale), float(other.scale)), min(float(one.scale), float(other.scale))
+        scale = ((one.elements - count) * (large + small) + count * (large - small)) / one.elements
+        if one.scale == other.scale:
+            bits = one.bits | other.bits
+        else:
+            bits = one.bits if one.scale > other.scale else other.bits
+        return Part(one.elements, np.float32(scale), bits).words
+
+    def join(self, parts: Sequence[Words]) -> Words:
+        """All parts, one after the other, each with its scale."""
+        return np.concatenate(parts)
+
+    def work(self, accumulated: Words, arriving: Words) -> Work:
+        """Both are read and one is written; an element takes an addition, a magnitude and a sign."""
+        return Work(
+            accumulated.nbytes + arriving.nbytes, accumulated.nbytes, flops=3 * WORD_BITS * accumulated.size
+        )
+
+
+class CascadedSignEncoder(Encoder):
+    """One worker's side; it keeps nothing."""
+
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        """Send signs and their scale; decode the parts that come back.
+
+        Raises
+        ------
+        EncodeError
+            An element is not finite, or the sum of all workers' scales may leave float32.
+        """
+        if not gradient.size:
+            return Decoded(gradient.copy(), gradient)
+        scale = _scale_of(gradient, round.workers)
+        bits = np.empty(words_of(gradient.size), np.uint32)
+        pack_signs(gradient, bits)
+        words = Part(gradient.size, scale, bits).words
+        work = Work(2 * gradient.nbytes, words.nbytes, flops=2 * gradient.size)  # read again for the signs
+        decode_work = Work(words.nbytes, gradient.nbytes)
+        (merged,) = yield (
+            Message(words, Merge.HOST, "signs", work, decode_work=decode_work, host_merge=Cascade()),
+        )
+        total, contribution = np.empty((2, gradient.size), np.float32)
+        unpack_signs(bits, scale, contribution)
+        _decode(merged.words, total)
+        return Decoded(total, contribution)
+
+
+def _scale_of(gradient: Gradient, workers: int) -> np.float32:
+    """The mean magnitude of a gradient."""
+    mean = float(np.abs(gradient).mean(dtype=np.float64))
+    if not mean * workers < FLOAT_MAX / 2:
+        element = (
+            int(np.argmin(np.isfinite(gradient))) if not np.isfinite(mean) else int(np.abs(gradient).argmax())
+        )
+        raise EncodeError(
+            f"gradient[{element}] is {gradient[element]}: the scales of {workers} workers may leave float32; "
+            "lower the learning rate"
+        )
+    return np.float32(mean)
+
+
+def _decode(words: NDArray[np.uint32], total: Gradient) -> None:
+    """Write ± the scale of each part."""
+    first = 0
+    while words.size:
+        part = Part.of(words)
+        unpack_signs(part.bits, part.scale, total[first : first + part.elements])
+        first += part.elements
+        words = words[_HEADER_WORDS + part.bits.size :]

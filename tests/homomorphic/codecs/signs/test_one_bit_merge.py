@@ -1,0 +1,152 @@
+"""Marsit's merge in the shapes of networks: exact probabilities, and the compiled kernel's draws."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from netfold.homomorphic.kernels.keyed import mix_plain
+from netfold.homomorphic.merge import combine, keep_threshold
+from netfold.homomorphic.message import Merge, Merged
+from tests.reference.systems import marsit as twin
+
+Weights = Callable[[int, int], Fraction]
+TORI = [(2, 2), (4,) * 4, (5,) * 3, (3, 2), (4, 3, 1), (1, 5, 2, 2), (2, 7)]
+
+
+def kernel_weights(received: int, local: int) -> Fraction:
+    """The probability that the product's kernels compare 32 random bits with."""
+    return Fraction(keep_threshold(received, local), 2**32)
+
+
+def trees() -> Iterator[tuple[object, int]]:
+    """Every segment of rings up to 16, of tori with even and uneven rows, and random trees."""
+    for workers in range(2, 17):
+        ranks = list(range(workers))
+        yield from ((twin.ring_tree(ranks, segment), workers) for segment in (0, 1, workers - 1))
+        shape = random.Random(workers)
+        yield from ((twin.random_tree(shape.sample(ranks, workers), shape), workers) for _ in range(4))
+    for rows in TORI:
+        for row_segment, column_segment in itertools.product(range(max(rows)), range(len(rows))):
+            yield twin.torus_tree(rows, row_segment, column_segment), sum(rows)
+
+
+def unfair(keep: Weights, all_trees: Iterator[tuple[object, int]], allowed: Fraction) -> int:
+    """Trees in which some bits' merged mean is farther than allowed from their mean."""
+    wrong = 0
+    for tree, workers in all_trees:
+        shape = random.Random(7)
+        draws = [[int(shape.random() < 0.5) for _ in range(workers)] for _ in range(3)]
+        first = [[int(rank == one) for rank in range(workers)] for one in (0, workers - 1)]
+        wrong += any(
+            abs(twin.probability(tree, bits, keep)[0] - Fraction(sum(bits), workers)) > allowed
+            for bits in [*draws, *first, [0] * workers, [1] * workers]
+        )
+    return wrong
+
+
+def test_the_operator_s_truth_table() -> None:
+    for received, local, drawn in itertools.product((0, 1), repeat=3):
+        expected = received if received == local else drawn
+        assert twin.merged_bit(received, local, drawn) == expected
+
+
+def test_the_published_bits_are_the_general_weights() -> None:
+    """In a chain, w is "the output where they differ": r = 1 and l = 0, or the reverse."""
+    for worker in range(2, 33):
+        keep = twin.by_weight(worker - 1, 1)
+        assert twin.drawn_is_one(0, worker) == keep
+        assert 1 - twin.drawn_is_one(1, worker) == keep
+
+
+def test_exact_probabilities_are_the_mean_bit() -> None:
+    assert unfair(twin.by_weight, trees(), Fraction(0)) == 0
+
+
+def test_the_kernel_s_probabilities_are_within_their_rounding() -> None:
+    """32 bits: at most 16 merges, each off by half of 2⁻³²."""
+    assert unfair(kernel_weights, trees(), Fraction(16, 2**33)) == 0
+
+
+def test_probabilities_have_at_least_sixteen_bits() -> None:
+    """The worst weight up to 64 workers; with 8 bits it would be 0.002."""
+    errors = [abs(kernel_weights(a, b) - Fraction(a, a + b)) for a in range(1, 64) for b in range(1, 65 - a)]
+    assert max(errors) <= Fraction(1, 2**33)
+
+
+def test_every_order_of_a_chain_is_fair() -> None:
+    chains = (
+        (twin.chain(order), workers)
+        for workers in range(2, 6)
+        for order in itertools.permutations(range(workers))
+    )
+    assert unfair(twin.by_weight, chains, Fraction(0)) == 0
+
+
+def test_controls_without_weights_are_found() -> None:
+    """Always one half; and in a torus the number of the hop, which is right only if all rows are equal."""
+    total = sum(1 for _ in trees())
+    assert unfair(twin.one_half, trees(), Fraction(1, 1000)) > total / 2
+
+    def by_hop(received: int, local: int) -> Fraction:
+        return Fraction(received, received + 1)
+
+    even = ((twin.chain([(0, 1), 2]), 3) for _ in range(1))
+    assert unfair(by_hop, even, Fraction(0)) == 0
+    uneven = ((twin.torus_tree((3, 2), 0, segment), 5) for segment in (0, 1))
+    assert unfair(by_hop, uneven, Fraction(1, 1000)) > 0
+
+
+def merged_of(tree: object, own: list[np.ndarray], numbers: Iterator[int], key: int = 5) -> Merged:
+    """The product's merges along a tree, each with a key of its own."""
+    if isinstance(tree, int):
+        return Merged(own[tree], 1)
+    received, local = tree  # type: ignore[misc]
+    one, other = (merged_of(part, own, numbers, key) for part in (received, local))
+    return combine(Merge.SIGN, one, other, mix_plain(key, next(numbers)))
+
+
+@pytest.mark.parametrize("rows", TORI, ids=str)
+def test_packed_words_survive_as_often_as_their_workers_are_many(rows: tuple[int, ...]) -> None:
+    """One worker's bits are set: an n-th of 64 000 survives, within 5.5 deviations; seeds are fixed."""
+    workers, words = sum(rows), 2000
+    tree = twin.torus_tree(rows, 0, 1)
+    for rank in (0, workers - 1):
+        own = [np.full(words, 0xFFFFFFFF if one == rank else 0, np.uint32) for one in range(workers)]
+        merged = merged_of(tree, own, itertools.count())
+        p, bits = 1 / workers, 32 * words
+        share = int(np.bitwise_count(merged.words).sum()) / bits
+
+        assert merged.workers == workers
+        assert abs(share - p) < 5.5 * (p * (1 - p) / bits) ** 0.5
+
+
+def test_variance_is_that_of_one_worker_and_positions_are_independent() -> None:
+    """Of 500 merges of the same bits: p (1 − p) at each position, no correlation, unanimous bits certain."""
+    random_bits = np.random.default_rng(3)
+    own = [random_bits.integers(0, 2**32, 4, dtype=np.uint32) for _ in range(7)]
+    own = [np.append(words, np.array([0xFFFFFFFF, 0], np.uint32)) for words in own]
+    shape = random.Random(2)
+    draws = []
+    for draw in range(500):
+        tree = twin.random_tree(shape.sample(range(7), 7), shape)
+        merged = merged_of(tree, own, itertools.count(), key=draw)
+        draws.append(np.unpackbits(merged.words.view(np.uint8), bitorder="little"))
+    found = np.array(draws, np.float64)
+    p = np.mean([np.unpackbits(words.view(np.uint8), bitorder="little") for words in own], axis=0)
+
+    assert (found[:, -64:-32] == 1).all()
+    assert (found[:, -32:] == 0).all()
+    is_random = (p > 0) & (p < 1)
+    assert is_random.sum() > 100
+    off_by = np.abs(found.mean(axis=0) - p)[is_random] / np.sqrt(p * (1 - p) / 500)[is_random]
+    assert off_by.max() < 5.5
+    ratio = found.var(axis=0)[is_random].sum() / (p * (1 - p))[is_random].sum()
+    assert abs(ratio - 1) < 0.02
+    correlations = np.corrcoef(found[:, is_random].T) - np.eye(is_random.sum())
+    assert np.abs(correlations).max() < 6 / np.sqrt(500)
