@@ -7,12 +7,14 @@ from netfold.homomorphic.codecs.auto import codec as auto
 from netfold.homomorphic.codecs.dense import kinds
 from netfold.homomorphic.codecs.signs import majority
 from netfold.homomorphic.codecs.sketched import lossless
+from netfold.homomorphic.codecs.sketched.count_sketch import codec as count_sketch
 from netfold.homomorphic.codecs.sparse import block_sparse, packed, random_k, topk
 
 __all__ = [
     "auto",
     "block_sparse",
     "codec_kinds",
+    "count_sketch",
     "fp16",
     "kinds",
     "lossless",

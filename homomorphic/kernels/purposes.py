@@ -28,6 +28,7 @@ FIRST_ENTRY = 14  # ATP: entry of a position in a worker's window
 PROPOSED_ENTRY = 15  # ATP: entry that the server proposes after a collision
 BURST_CHAIN = 19  # steps of a link's chain
 RANDOM_K = 26  # elements that codec random_k sends
+COUNT_SKETCH = 48  # counters and signs of codec count_sketch
 
 # After a packet's key.
 FATE = 32  # + the fate; LOSS has none
