@@ -54,7 +54,9 @@ class FeedbackEncoder(Encoder):
                 f"bucket {round.bucket} has {gradient.size} elements, its residual has {held.size}: a bucket "
                 "with error feedback keeps its length"
             )
-        decoded = yield from _charged(self.encoder.exchange(owed, round), gradient.nbytes)
+        # Two additions: of the residual, and of the contribution taken away.
+        additions = Work(4 * gradient.nbytes, 2 * gradient.nbytes, 2 * gradient.size)
+        decoded = yield from charged(self.encoder.exchange(owed, round), additions)
         self._residuals[round.bucket] = owed - decoded.contribution
         return decoded
 
@@ -79,8 +81,8 @@ def with_feedback(encoder: Encoder, has_feedback: bool) -> Encoder:
     return FeedbackEncoder(encoder) if has_feedback else encoder
 
 
-def _charged(exchange: Exchange, size_bytes: int) -> Exchange:
-    """Charge the first message for two additions: of the residual, and of the contribution taken away."""
+def charged(exchange: Exchange, more: Work) -> Exchange:
+    """Charge the first message of an exchange for more work; it starts no more kernels."""
     answers: tuple[Merged, ...] | None = None
     while True:
         sent = advance(exchange, answers)
@@ -88,7 +90,7 @@ def _charged(exchange: Exchange, size_bytes: int) -> Exchange:
             return sent
         if answers is None and sent:
             work = sent[0].work
-            more = Work(work.read_bytes + 4 * size_bytes, work.written_bytes + 2 * size_bytes)
-            more = replace(more, flops=work.flops + 2 * (size_bytes // 4), launches=work.launches)
-            sent = (replace(sent[0], work=more), *sent[1:])
+            both = Work(work.read_bytes + more.read_bytes, work.written_bytes + more.written_bytes)
+            both = replace(both, flops=work.flops + more.flops, launches=work.launches)
+            sent = (replace(sent[0], work=both), *sent[1:])
         answers = yield sent

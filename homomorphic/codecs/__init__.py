@@ -11,6 +11,7 @@ from netfold.homomorphic.codecs.dense import kinds
 from netfold.homomorphic.codecs.sasg import lists, summed
 from netfold.homomorphic.codecs.signs import cascaded_sign, majority, marsit
 from netfold.homomorphic.codecs.sketched import lossless
+from netfold.homomorphic.codecs.sketched.count_sketch import codec as count_sketch
 from netfold.homomorphic.codecs.sparse import block_sparse, packed, random_k, topk
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "block_sparse",
     "cascaded_sign",
     "codec_kinds",
+    "count_sketch",
     "fp16",
     "kinds",
     "lists",

@@ -110,7 +110,7 @@ def _rotated(bits: Integer, by: int) -> np.uint32:
 
 
 @inlined
-def _scaled(bits: np.uint64, size: np.uint64) -> np.uint64:
+def scaled(bits: np.uint64, size: np.uint64) -> np.uint64:
     """A number below `size` from the low 32 bits of a hash, without a division."""
     return ((bits & _LOW) * size) >> _HALF
 
@@ -124,9 +124,9 @@ def _starts(hashing: Hashing, block: np.uint64) -> tuple[np.uint64, np.uint64, n
         bits = splitmix64(hashing.key + block)
         size = rows * lanes
         return (
-            _scaled(bits >> _HALF, size),
-            _scaled(bits, size),
-            _scaled((bits * _THIRD) >> _HALF, size),
+            scaled(bits >> _HALF, size),
+            scaled(bits, size),
+            scaled((bits * _THIRD) >> _HALF, size),
         )
     if hashing.setting == ROTATED:
         return (
@@ -164,9 +164,9 @@ def _place_elements(hashing: Hashing, positions: Positions, counters: Counters) 
     size = np.uint64(hashing.rows)
     for k in range(positions.size):
         bits = splitmix64(hashing.key + np.uint64(positions[k]))
-        counters.first[k] = np.uint32(_scaled(bits >> _HALF, size))
-        counters.second[k] = np.uint32(size + _scaled(bits, size))
-        counters.third[k] = np.uint32(size + size + _scaled((bits * _THIRD) >> _HALF, size))
+        counters.first[k] = np.uint32(scaled(bits >> _HALF, size))
+        counters.second[k] = np.uint32(size + scaled(bits, size))
+        counters.third[k] = np.uint32(size + size + scaled((bits * _THIRD) >> _HALF, size))
 
 
 @kernel

@@ -29,6 +29,7 @@ from netfold.homomorphic.codec import (
     register,
 )
 from netfold.homomorphic.feedback import STATE_BYTES, with_feedback
+from netfold.homomorphic.kernels.largest import largest
 from netfold.homomorphic.message import Gradient, Merge, Message, Words, Work
 from netfold.homomorphic.numbers.refusals import not_finite
 from netfold.homomorphic.round import Round
@@ -135,16 +136,6 @@ class TopKEncoder(Encoder):
             for tensor in round.tensors_of(gradient)
         ]
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
-
-
-def largest(values: Gradient, count: int) -> NDArray[np.int64]:
-    """The `count` elements of the largest magnitude, in ascending order; the first of equal ones."""
-    if count == 0:
-        return np.empty(0, np.int64)
-    magnitudes = np.abs(values)
-    least = np.partition(magnitudes, values.size - count)[values.size - count]
-    above, equal = np.flatnonzero(magnitudes > least), np.flatnonzero(magnitudes == least)
-    return np.sort(np.concatenate([above, equal[: count - above.size]]))
 
 
 def _add_entries(part: Words, rank: int, total: Gradient) -> None:

@@ -71,7 +71,7 @@ MUTANTS: list[Mutant] = [
             ("a residual is not sent", "owed = gradient + held", "owed = gradient"),
             (
                 "the additions are not charged",
-                "work.read_bytes + 4 * size_bytes, work.written_bytes + 2 * size_bytes",
+                "work.read_bytes + more.read_bytes, work.written_bytes + more.written_bytes",
                 "work.read_bytes, work.written_bytes",
             ),
         ],
