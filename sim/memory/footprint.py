@@ -30,7 +30,9 @@ _FEW, _MORE = 2, 5  # workers of the two samples
 
 def sample_of(spec: SyntheticSpec) -> list[Gradient]:
     """Small gradients of some workers, of the kind that a spec describes."""
-    small = replace(spec, elements=min(spec.elements, _SAMPLE_ELEMENTS), shapes=(), fusion=ONE_BUCKET)
+    small = replace(
+        spec, elements=min(spec.elements, _SAMPLE_ELEMENTS), shapes=(), ready_shares=(), fusion=ONE_BUCKET
+    )
     return [buckets[0] for buckets in synthetic_workload(small, _MORE, 0).gradients(0)]
 
 

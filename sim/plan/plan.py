@@ -11,6 +11,7 @@ from netfold.sim.plan.overlap import Overlap
 from netfold.sim.plan.reference import Reference
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 from netfold.sim.workload.device import Device
+from netfold.sim.workload.fusion.costs import Costs
 from netfold.topologies.routing import Network
 
 
@@ -35,6 +36,7 @@ class JobPlan:
     start_ps: int = 0
     warnings: tuple[str, ...] = ()
     overlap: Overlap = field(default_factory=Overlap)
+    costs: Costs | None = None  # of its buckets, where a rule of fusion asks for them; a run measures them
 
 
 @dataclass(frozen=True)

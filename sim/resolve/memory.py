@@ -52,13 +52,13 @@ class JobSize:
     @property
     def at_once(self) -> int:
         """Elements of the buckets in flight, and of one that some workers have begun and others not."""
-        largest = self.workload.fusion.full_elements(layers_of(self._tensors))
+        largest = self.workload.fusion.outline.full_elements(layers_of(self._tensors))
         return min(self.elements, (self.buckets_in_flight + 1) * largest)
 
     @property
     def records_bytes(self) -> int:
         """Memory of the records of all steps, such as workers' phases."""
-        buckets = bucket_count(self._tensors, self.workload.fusion)
+        buckets = bucket_count(self._tensors, self.workload.fusion.outline)
         return self.steps * self.workers * (_STEP_BYTES + buckets * _ROUND_BYTES)
 
     @property
@@ -67,7 +67,7 @@ class JobSize:
         gradients = FLOAT_BYTES * self.elements * self.workers
         tensors, kept = self.workload.tensors, 0
         if not isinstance(self.workload, TrainingSpec) and not is_vector(tensors):
-            kept += Cutter(tensors, fused(tensors, self.workload.fusion).members).copies
+            kept += Cutter(tensors, fused(tensors, self.workload.fusion.outline).members).copies
         if StepFact.KEPT_WEIGHTS in self.codec.needs:
             kept += 2  # weights, and gradients at them
         return gradients * (1 + kept)
@@ -143,7 +143,8 @@ def _refusal(job: JobSize, codec: Footprint, taken: float, there_is: int) -> Exc
         return job.location.job_error("workload.path", message, _at_most(most, "workers"))
     most = _largest(job.elements, lambda elements: replace(job, size=elements).bytes(codec), free)
     if isinstance(job.workload, SyntheticSpec):
-        key = "workload.tensors" if job.workload.shapes else "workload.elements"
+        listed = "workload.profile" if job.workload.ready_shares else "workload.tensors"
+        key = listed if job.workload.shapes else "workload.elements"
         return job.location.job_error(key, message, _at_most(most, "elements"))
     key = "workload.expand" if job.workload.model == "ncf" else "workload.model"
     return job.location.job_error(key, message, _at_most(most, "weights", "a model of "))

@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from netfold.homomorphic.codec import Codec
-from netfold.sim.errors import DataError
+from netfold.sim.errors import DataError, shown
+from netfold.sim.files.foreign import UnreadableError, read_text
 from netfold.sim.keys.location import Location
 from netfold.sim.plan.overlap import Overlap
 from netfold.sim.scenario import models
@@ -14,7 +15,10 @@ from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 from netfold.sim.workload.device import DEVICES, Device, FixedDevice, NoDevice
 from netfold.sim.workload.facts import refusal_of_needs
 from netfold.sim.workload.fusion.rule import FusionError
-from netfold.sim.workload.layers import elements_of, layers_of, read_tensors
+from netfold.sim.workload.layers import elements_of, read_tensors
+from netfold.sim.workload.profile import LayerProfile, read_profile
+
+PROFILE_BYTES_MAX = 2**22
 
 
 def workload_of(
@@ -29,7 +33,7 @@ def workload_of(
     """
     found = _spec_of(section, workers, location)
     try:
-        found.fusion.partition(layers_of(found.tensors))
+        found.fusion.outline.partition(found.layers)
     except FusionError as error:
         raise location.job_error(f"workload.fusion.{error.key}", error.message, error.hint) from None
     return found
@@ -57,22 +61,40 @@ def _spec_of(
             section.data,
             section.evaluate.every if section.evaluate else None,
         )
-    tensors = read_tensors(section.tensors or ())
+    if section.profile is not None:
+        profile = _profile_of(section.profile, section.shrink, location)
+    else:
+        profile = LayerProfile(read_tensors(section.tensors or ()), ())
     return SyntheticSpec(
-        section.elements or elements_of(tensors),
+        section.elements or elements_of(profile.tensors),
         section.density,
         section.pattern,
         section.row_elements,
         section.overlap,
         section.distribution,
-        tensors,
+        *profile,
         fusion,
     )
 
 
+def _profile_of(given: str, shrink: int, location: Location) -> LayerProfile:
+    """The profile in a file, whose path is relative to the scenario."""
+    hint = "give the path of a JSON file of layers, relative to the scenario file"
+    try:
+        text = read_text(Path(location.scenario.file).parent / given, PROFILE_BYTES_MAX)
+    except UnreadableError as error:
+        message = f"cannot read {shown(given)}: {error.message}"
+        raise location.job_error("workload.profile", message, hint) from None
+    try:
+        return read_profile(text, shrink)
+    except ValueError as error:
+        message, _, hint = str(error).partition("\n")
+        raise location.job_error("workload.profile", f"{given}: {message}", hint) from None
+
+
 def summed_at_once(workload: TrainingSpec | SyntheticSpec | FileSpec) -> int:
     """Elements that one operation sums: those of a full bucket or of the whole gradient."""
-    return workload.fusion.full_elements(layers_of(workload.tensors))
+    return workload.fusion.outline.full_elements(workload.layers)
 
 
 def check_needs(
@@ -102,7 +124,13 @@ def device_of(
 
 def overlap_of(section: models.OverlapSection) -> Overlap:
     """What a worker does at the same time."""
-    return Overlap(section.buckets_in_flight, section.order, section.encode == "on_device")
+    return Overlap(
+        section.buckets_in_flight,
+        section.order,
+        section.encode == "on_device",
+        section.decode == "last",
+        section.network == "in_turn",
+    )
 
 
 def steps_of(

@@ -50,6 +50,8 @@ class _Metrics(_Form):
     aggregation_time_us: Number | None
     aggregation_elements_per_s: Number | None
     iteration_time_us: Number | None
+    predicted_iteration_time_us: Number | None = None
+    buckets: Count | None = None
     breakdown: list[_Part] | None
     payload_bytes_up: Number | None
     wire_bytes_up: Number | None
@@ -149,6 +151,43 @@ class _Diagnosis(_Form):
     idle: list[str]
 
 
+class _Stage(_Form):
+    """The cost of a stage of a bucket."""
+
+    start_us: Number
+    element_us: Number
+    sort_us: Number
+
+
+class _Costs(_Form):
+    """What the rules of fusion weighed."""
+
+    forward_us: Number
+    backward_us: Number
+    samples: Count
+    fit_error: Number | None
+    stages: dict[str, _Stage]
+
+
+class _Fused(_Form):
+    """A bucket, and when it was predicted to be encoded and to have arrived."""
+
+    layers: list[str]
+    elements: Count
+    encoded_us: Number
+    arrived_us: Number
+
+
+class _Fusion(_Form):
+    """Which layers were fused, and why."""
+
+    rule: str
+    layers: Count
+    predicted_iteration_time_us: Number
+    costs: _Costs
+    buckets: list[_Fused]
+
+
 class _Variant(_Form):
     """A variant, or one job of it."""
 
@@ -161,6 +200,7 @@ class _Variant(_Form):
     setup: dict[str, dict[str, Any] | list[dict[str, Any]]] = {}
     diagnosis: _Diagnosis = Field(default_factory=dict)  # type: ignore[assignment]  # left out: not stuck
     trace: str = ""  # of a codec that raised
+    fusion: _Fusion = Field(default_factory=dict)  # type: ignore[assignment]  # left out: nobody asked
 
 
 class _Injected(_Form):

@@ -34,6 +34,7 @@ class VariantFacts:
     duration_ps: int = 0  # of the whole variant
     diagnosis: Mapping[str, Any] | None = None  # why it is stuck
     trace: str = ""  # Python's traceback, if its codec raised something
+    fusion: Mapping[str, Any] | None = None  # its buckets, their costs, and the predicted time of a step
 
 
 def summarize(facts: Mapping[str, VariantFacts], records: Records) -> dict[str, Any]:
@@ -89,6 +90,8 @@ def _summarize_variant(name: str, fact: VariantFacts, own: Records) -> dict[str,
         "steps": len(steps),
         "workers": fact.workers,
         **_time_metrics(steps),
+        "predicted_iteration_time_us": fact.fusion["predicted_iteration_time_us"] if fact.fusion else None,
+        "buckets": _mean(len(finished), len(steps)),
         "breakdown": breakdown(finished, own.phases, sum(step.aggregation_ps for step in steps)),
         **_traffic_metrics(len(steps), fact.workers, finished),
         "packets": fact.packets_sent,
@@ -113,6 +116,8 @@ def _summarize_variant(name: str, fact: VariantFacts, own: Records) -> dict[str,
         "references": [asdict(reference) for reference in fact.references],
         "switches": [dict(switch) for switch in fact.switches],
     }
+    if fact.fusion is not None:
+        entry["fusion"] = dict(fact.fusion)
     if fact.diagnosis is not None:
         entry["diagnosis"] = dict(fact.diagnosis)
     return entry | {"trace": fact.trace} if fact.trace else entry

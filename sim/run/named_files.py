@@ -14,7 +14,7 @@ from netfold.sim.files.foreign import UnreadableError, open_regular
 from netfold.sim.resolve.plan import Plan
 from netfold.sim.results.writer import is_free_name
 from netfold.sim.scenario import Scenario
-from netfold.sim.scenario.models import GradientFile
+from netfold.sim.scenario.models import GradientFile, Synthetic
 from netfold.sim.scenario.node import COMMAND_LINE
 
 KEPT_BYTES_MAX = 16 << 20  # of a gradient file: of larger ones only the digest is recorded
@@ -25,7 +25,7 @@ _State = tuple[int, ...]  # differs when a file was written or replaced
 
 @dataclass(frozen=True)
 class NamedFiles:
-    """The graph, profile and gradient files of a plan, as they were before its first variant."""
+    """The graph, profile, layer and gradient files of a plan, as they were before its first variant."""
 
     kept: Mapping[str, bytes]  # for the run folder, by their path in it
     inputs: list[dict[str, Any]]  # for the summary: path, whether it is kept, size and SHA-256 of every file
@@ -67,7 +67,8 @@ def read_named(plan: Plan) -> NamedFiles:
     kept: dict[str, bytes] = {}
     inputs: list[dict[str, Any]] = []
     states: dict[Path, _State] = {}
-    for given in sorted(gradients | _graph_paths(plan.scenario) | _profile_paths(plan.scenario, folder)):
+    others = _layer_paths(plan.scenario) | _graph_paths(plan.scenario) | _profile_paths(plan.scenario, folder)
+    for given in sorted(gradients | others):
         path, is_gradient = folder / given, given in gradients
         is_kept, digest, size_bytes = is_free_name(given), hashlib.sha256(), 0
         try:
@@ -102,6 +103,12 @@ def _plain(path: str) -> str:
 def _gradient_paths(scenario: Scenario) -> set[str]:
     sections = [job.workload for one in scenario.variants for job in one.jobs or (one,)]
     return {_plain(one.path) for one in sections if isinstance(one, GradientFile)}
+
+
+def _layer_paths(scenario: Scenario) -> set[str]:
+    sections = [job.workload for one in scenario.variants for job in one.jobs or (one,)]
+    profiles = [one.profile for one in sections if isinstance(one, Synthetic)]
+    return {_plain(one) for one in profiles if one is not None}
 
 
 def _graph_paths(scenario: Scenario) -> set[str]:

@@ -15,6 +15,7 @@ from netfold.sim.resolve import resolve
 from netfold.sim.resolve.plan import Plan
 from netfold.sim.results import Run, RunData, write_run
 from netfold.sim.results.unfinished import Unfinished
+from netfold.sim.run.costs.measure import WarmUps
 from netfold.sim.run.named_files import read_named
 from netfold.sim.run.outcome import Outcome, VariantResult, engine_of, records_of, summary_of
 from netfold.sim.run.progress import Progress, ProgressReporter
@@ -108,10 +109,11 @@ class _Run:
             progress(COMPILING, 0, total)
             compile_engine()
         workloads = Workloads([workload_keys(variant) for variant in variants], self.plan.scenario.seed)
+        warm_ups = WarmUps(self.plan)
         for variant in variants:
             workloads.begin_variant()
             reporter = ProgressReporter(progress, variant.name, done, total)
-            result = run_variant(self.plan, variant, reporter, workloads)
+            result = run_variant(self.plan, variant, reporter, workloads, warm_ups)
             workloads.end_variant()
             self._files.require_unchanged()
             self.results.append(result)

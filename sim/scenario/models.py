@@ -140,10 +140,16 @@ class Synthetic(Section):
 
     kind: Literal["synthetic"]
     elements: Count | None = None
-    """Elements of the gradient. Without them it needs tensors."""
+    """Elements of the gradient. Without them it needs tensors or a profile."""
     tensors: TensorShapes | None = None
     """Tensors of the gradient, which otherwise is one vector: in gradient-ready order, such as 128x64, or
     with a name fc1.weight=128x64."""
+    profile: str | None = None
+    """A JSON file with a model's layers, and when each was ready in a backward pass, instead of tensors; its
+    path is relative to the scenario file."""
+    shrink: Count = 1
+    """The elements of each layer of the profile are divided by this, and rounded up. If rates of links and
+    memory are divided by it too, times stay as they are."""
     steps: Count = 1
     """Optimizer steps."""
     density: Share = 1.0
@@ -164,6 +170,15 @@ class Synthetic(Section):
 
     @model_validator(mode="after")
     def _elements_or_tensors(self) -> Synthetic:
+        if self.profile is not None:
+            if self.elements is not None or self.tensors is not None:
+                other = "elements" if self.elements is not None else "tensors"
+                raise ValueError(
+                    f"{other} and profile are both given\nthe profile has the layers: leave out {other}"
+                )
+            return self
+        if self.shrink != 1:
+            raise ValueError("shrink is given without a profile\nit makes the layers of a profile smaller")
         if self.elements is None and self.tensors is None:
             raise ValueError("the key 'elements' is missing\nelements: of the gradient; or give its tensors")
         if self.elements is not None and self.tensors is not None:
@@ -242,6 +257,10 @@ class OverlapSection(Section):
     """Which waiting bucket goes first: the first that was ready, or the one nearest to the first layer."""
     encode: Literal["beside", "on_device"] = "beside"
     """Where encoding and decoding run: beside the device, on one of their own, or in turn with its passes."""
+    decode: Literal["at_once", "last"] = "at_once"
+    """When a bucket that has arrived is decoded: before other waiting work, or when nothing else is to do."""
+    network: Literal["shared", "in_turn"] = "shared"
+    """How a collective between hosts carries several buckets: at the same time, or one after the other."""
 
 
 if TYPE_CHECKING:

@@ -3,7 +3,8 @@
     spec ─ training_workload or synthetic_workload → Workload:
         gradients(step) → [worker][bucket];  apply(step, totals)
 
-`layers` finds the layers of tensors, `fusion` divides layers into buckets, and `buckets` cuts gradients.
+`layers` finds the layers of tensors, `profile` reads those that were measured, `fusion` divides layers into
+buckets, and `buckets` cuts gradients.
 `data` holds the data sets, `device` the device models. PyTorch is imported only when something is trained.
 """
 
@@ -17,7 +18,7 @@ from netfold.sim.workload.buckets import Bucket
 from netfold.sim.workload.files.workload import FileSpec, FileWorkload
 from netfold.sim.workload.fusion.rule import Fusion
 from netfold.sim.workload.fusion.size import DDP_BYTES, BySize
-from netfold.sim.workload.layers import elements_of
+from netfold.sim.workload.layers import Layer, elements_of, layers_of
 from netfold.sim.workload.synthetic import SyntheticSpec, SyntheticWorkload
 from netfold.sim.workload.training.sizes import (
     DATA,
@@ -70,6 +71,11 @@ class TrainingSpec:
     def elements(self) -> int:
         """Number of weights."""
         return elements_of(self.tensors)
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """Its layers, in gradient-ready order; their operations are counted when it is built."""
+        return layers_of(self.tensors)
 
     @property
     def facts(self) -> frozenset[StepFact]:

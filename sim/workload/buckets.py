@@ -94,8 +94,10 @@ def fuse(tensors: Sequence[Tensor], layers: Sequence[Layer], partition: Partitio
     return Fused(tuple(buckets), tuple(members))
 
 
-def fused(tensors: tuple[Tensor, ...], fusion: Fusion) -> Fused:
+def fused(tensors: tuple[Tensor, ...], fusion: Fusion, ready_shares: Sequence[float] = ()) -> Fused:
     """Buckets of tensors by a rule; a single vector is cut into the rule's pieces.
+
+    `ready_shares` of the tensors are as for `layers_of`.
 
     Raises
     ------
@@ -103,7 +105,7 @@ def fused(tensors: tuple[Tensor, ...], fusion: Fusion) -> Fused:
         The rule's options do not fit these layers.
     """
     tensors = pieces_of(tensors, fusion)
-    layers = layers_of(tensors)
+    layers = layers_of(tensors, ready_shares=ready_shares)
     return fuse(tensors, layers, fusion.partition(layers))
 
 

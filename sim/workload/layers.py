@@ -47,12 +47,14 @@ def placed(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
     return tuple(tensor._replace(start=start) for tensor, start in zip(found, starts, strict=False))
 
 
-def layers_of(tensors: Sequence[Tensor], flops: Sequence[int] = ()) -> tuple[Layer, ...]:
+def layers_of(
+    tensors: Sequence[Tensor], flops: Sequence[int] = (), ready_shares: Sequence[float] = ()
+) -> tuple[Layer, ...]:
     """The layers of tensors, in the order in which their last gradient is ready.
 
-    `ready_share` is the share of gradient elements up to a layer's last tensor. It approximates the backward
-    pass by a constant rate of gradient bytes (embedding tables really take less time per byte, convolutions
-    more). A tensor without a layer is one of its own.
+    Where it is not known, `ready_share` is the share of gradient elements up to a layer's last tensor. It
+    approximates the backward pass by a constant rate of gradient bytes (embedding tables really take less
+    time per byte, convolutions more). A tensor without a layer is one of its own.
 
     Parameters
     ----------
@@ -60,6 +62,8 @@ def layers_of(tensors: Sequence[Tensor], flops: Sequence[int] = ()) -> tuple[Lay
         In gradient-ready order.
     flops
         Operations of the backward pass until each of them is ready; empty: not counted.
+    ready_shares
+        Share of the backward pass after which each of them is ready, as measured; empty: not known.
     """
     members: dict[str, list[int]] = {}
     for index, tensor in enumerate(tensors):
@@ -69,7 +73,8 @@ def layers_of(tensors: Sequence[Tensor], flops: Sequence[int] = ()) -> tuple[Lay
     for name, own in sorted(members.items(), key=lambda item: item[1][-1]):
         elements = sum(tensors[index].elements for index in own)
         until = flops[own[-1]] if flops else 0
-        layers.append(Layer(name, elements, stops[own[-1]] / stops[-1], until - done, tuple(own)))
+        share = ready_shares[own[-1]] if ready_shares else stops[own[-1]] / stops[-1]
+        layers.append(Layer(name, elements, share, until - done, tuple(own)))
         done = until
     return tuple(layers)
 

@@ -14,6 +14,7 @@ from netfold.homomorphic.round import StepFact, Tensor
 from netfold.sim.workload.draws import keyed
 from netfold.sim.workload.fusion.one import ONE_BUCKET
 from netfold.sim.workload.fusion.rule import Fusion
+from netfold.sim.workload.layers import Layer, layers_of
 from netfold.sim.workload.normals import fill_normal
 from netfold.sim.workload.workload import FACTS_WITHOUT_TRAINING, Untrained
 
@@ -42,12 +43,18 @@ class SyntheticSpec:
     overlap: float = 0.0  # share of a worker's non-zero units common to all workers; the rest is independent
     distribution: Distribution = "normal"
     shapes: tuple[Tensor, ...] = ()  # its tensors, one after another; empty: one vector
+    ready_shares: tuple[float, ...] = ()  # of backward, after which each tensor is ready; empty: not known
     fusion: Fusion = ONE_BUCKET
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """The tensors of the gradient, in gradient-ready order."""
         return self.shapes or (Tensor("part0", (self.elements,), ""),)
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """Its layers, in gradient-ready order."""
+        return layers_of(self.tensors, ready_shares=self.ready_shares)
 
     @property
     def facts(self) -> frozenset[StepFact]:
@@ -65,7 +72,7 @@ class SyntheticWorkload(Untrained):
     """
 
     def __init__(self, spec: SyntheticSpec, workers: int, seed: int) -> None:
-        super().__init__(spec.tensors, spec.fusion, workers)
+        super().__init__(spec.tensors, spec.fusion, workers, spec.ready_shares)
         self._spec, self._seed = spec, seed
         self._flat = np.empty((workers, spec.elements), np.float32)
         self._drawn: int | None = None  # the step whose gradients `_flat` holds

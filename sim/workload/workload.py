@@ -151,6 +151,8 @@ class Untrained:
         What divides their layers into buckets.
     workers
         How many take part.
+    ready_shares
+        Share of the backward pass after which each tensor is ready; empty: not known.
 
     Raises
     ------
@@ -158,9 +160,11 @@ class Untrained:
         The rule's options do not fit these layers.
     """
 
-    def __init__(self, tensors: tuple[Tensor, ...], fusion: Fusion, workers: int) -> None:
+    def __init__(
+        self, tensors: tuple[Tensor, ...], fusion: Fusion, workers: int, ready_shares: Sequence[float] = ()
+    ) -> None:
         self._workers = workers
-        self._buckets, members = fused(tensors, fusion)
+        self._buckets, members = fused(tensors, fusion, ready_shares)
         self._cutter = Cutter(pieces_of(tensors, fusion), members)
         self._next_step = 0
 

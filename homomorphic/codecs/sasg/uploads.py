@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import DecodeError, EncodeError, State
 from netfold.homomorphic.codecs.sasg.rule import UploadRule
-from netfold.homomorphic.codecs.sparse.topk import largest
+from netfold.homomorphic.kernels.largest import largest
 from netfold.homomorphic.message import WORD_MAX, Gradient, Words, Work
 from netfold.homomorphic.numbers.refusals import not_finite
 from netfold.homomorphic.round import Round, Tensor

@@ -21,7 +21,7 @@ from netfold.sim.run.step.facts import StepView
 from netfold.sim.run.step.lock_step import MessageAgreement
 from netfold.sim.run.step.parts import JobParts
 from netfold.sim.run.step.turns import Turns
-from netfold.sim.run.step.unit import SerialUnit
+from netfold.sim.run.step.unit import LAST, SerialUnit
 from netfold.sim.run.step.wire import WireBytes
 from netfold.sim.workload.device import charge_ps, step_times
 
@@ -37,7 +37,8 @@ class Rounds:
     """Runs every worker's side of the rounds of a job, several at a time.
 
     An operation is identified by step, bucket and its number in the round. A worker encodes and decodes one
-    message after the other. If its collective carries one operation at a time, its operations take turns.
+    message after the other. If its collective carries one operation at a time, or its overlap says so, its
+    operations take turns.
     """
 
     def __init__(
@@ -142,7 +143,9 @@ class Rounds:
         parts, unit, asked_ps = self._parts, self.units[side.worker].codec, self._now_ps
         work_ps = sum(charge_ps(parts.device, work) for work in works)
         self._show(side, f"waits to {phase}", asked_ps)
-        yield unit.take(parts.overlap.rank(side.place.bucket))
+        bucket, overlap = side.place.bucket, parts.overlap
+        rank = overlap.decode_rank(bucket, LAST) if phase == "decode" else overlap.rank(bucket)
+        yield unit.take(rank)
         start_ps = self._now_ps
         self._wait(side, "device", asked_ps)
         end_ps = parts.hosts.end_ps(side.worker, start_ps, work_ps)
@@ -157,7 +160,8 @@ class Rounds:
         """Send messages and receive them merged, when the collective is free for them."""
         parts, asked_ps = self._parts, self._now_ps
         collective = parts.collective
-        if collective.is_serial:
+        is_serial = collective.is_serial or parts.overlap.sends_in_turn
+        if is_serial:
             self._show(side, "waits to send", asked_ps)
             yield self._turns.take(side.worker, side.place, parts.overlap.rank(side.place.bucket))
             self._wait(side, "network", asked_ps)
@@ -166,7 +170,7 @@ class Rounds:
         self._show(side, "waits for", start_ps)
         merged = yield from collective.exchange(side.worker, messages, side.place)
         self._wire.end(side.worker, log)
-        if collective.is_serial:
+        if is_serial:
             self._turns.release(side.worker)
         self._record(side, ("network", side.label, size_bytes), start_ps)
         return merged

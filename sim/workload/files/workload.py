@@ -16,7 +16,7 @@ from netfold.sim.workload.files.gradient_file import FLOATS, conversion, read_ar
 from netfold.sim.workload.files.stored import StoredArray
 from netfold.sim.workload.fusion.one import ONE_BUCKET
 from netfold.sim.workload.fusion.rule import Fusion
-from netfold.sim.workload.layers import elements_of, placed, tensor_of
+from netfold.sim.workload.layers import Layer, elements_of, layers_of, placed, tensor_of
 from netfold.sim.workload.workload import FACTS_WITHOUT_TRAINING, Untrained
 
 WORKERS_MAX = 4096
@@ -42,6 +42,11 @@ class FileSpec:
     def elements(self) -> int:
         """Number of elements of a gradient."""
         return elements_of(self.tensors)
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """Its layers, in gradient-ready order."""
+        return layers_of(self.tensors)
 
     @property
     def facts(self) -> frozenset[StepFact]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from netfold.sim.workload.fusion.rule import Fusion, FusionSection, Partition
 from netfold.sim.workload.layers import Layer
@@ -13,6 +13,8 @@ from netfold.sim.workload.layers import Layer
 @dataclass(frozen=True)
 class OneBucket(Fusion):
     """All layers in one bucket."""
+
+    title: ClassVar[str] = "one bucket"
 
     def partition(self, layers: Sequence[Layer]) -> Partition:
         """All layers together."""

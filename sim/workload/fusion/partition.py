@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -21,6 +21,7 @@ _SHOWN = 8  # layers in an error
 class AsGiven(Fusion):
     """The buckets that a user wrote down."""
 
+    title: ClassVar[str] = "as listed"
     buckets: tuple[tuple[str | int, ...], ...]  # layers by name, or by number in gradient-ready order
 
     def partition(self, layers: Sequence[Layer]) -> Partition:

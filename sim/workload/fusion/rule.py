@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 from netfold.sim.errors import NetfoldError
 from netfold.sim.keys.section import Section
@@ -24,8 +25,10 @@ class FusionError(NetfoldError):
 class Fusion(ABC):
     """A rule that divides layers into buckets: a frozen dataclass whose fields are its options.
 
-    Times and rates that a rule weighs, such as a network's start-up time, are options of that rule.
+    A rule that weighs the costs of encoding and sending is a `Weighing` (`weighing.py`).
     """
+
+    title: ClassVar[str]  # what the report calls it
 
     @abstractmethod
     def partition(self, layers: Sequence[Layer]) -> Partition:
@@ -36,8 +39,13 @@ class Fusion(ABC):
         Raises
         ------
         FusionError
-            The rule's options do not fit these layers.
+            The rule's options do not fit these layers, or it has not got what it weighs.
         """
+
+    @property
+    def outline(self) -> Fusion:
+        """A rule with as many buckets as this one may make, and a full one as large, for estimates."""
+        return self
 
     def piece_elements(self, elements: int) -> int:
         """Elements of the equal pieces of a gradient that is one vector, of whose layers nothing is known."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from netfold.sim.keys.fields import Size
 from netfold.sim.workload.fusion.rule import Fusion, FusionSection, Partition
@@ -23,6 +23,7 @@ class BySize(Fusion):
     """
 
     bytes: int
+    title: ClassVar[str] = "by size"
 
     def partition(self, layers: Sequence[Layer]) -> Partition:
         """Neighbouring layers together."""

@@ -79,7 +79,7 @@ def weights_of(workload: Workload) -> dict[str, NDArray[np.float32]]:
 
 
 def test_encoders_see_the_tensors_of_their_bucket(tmp_path: Path) -> None:
-    simulate(tmp_path, MLP.format("{kind: layer}"), RING, "codec={kind: looking}", "workload.steps=2")
+    simulate(tmp_path, MLP.format("{kind: none}"), RING, "codec={kind: looking}", "workload.steps=2")
 
     assert {bucket: [tuple(tensor) for tensor in tensors] for bucket, tensors in SEEN} == {
         0: [("2.bias", (10,), "2", 0), ("2.weight", (10, 128), "2", 10)],
@@ -91,7 +91,7 @@ def test_encoders_see_the_tensors_of_their_bucket(tmp_path: Path) -> None:
 @pytest.mark.parametrize("updated", [-1, 0, 1])
 def test_an_update_is_subtracted_as_it_is(tmp_path: Path, trained: list[Workload], updated: int) -> None:
     codec = f"codec={{kind: looking, values: float32, updated: {updated}}}"
-    simulate(tmp_path, MLP.format("{kind: layer}"), RING, codec)
+    simulate(tmp_path, MLP.format("{kind: none}"), RING, codec)
     (workload,) = trained
     after = weights_of(workload)
     workload.restart()

@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 from netfold.sim.errors import ScenarioError
 from netfold.sim.scenario import load, schema
 from netfold.sim.scenario.models import GradientFile, Synthetic, Training
-from netfold.sim.workload.fusion.layer import ByLayer
+from netfold.sim.workload.fusion.none import NoFusion
 from netfold.sim.workload.fusion.one import ONE_BUCKET
 from netfold.sim.workload.fusion.partition import AsGiven
 from netfold.sim.workload.fusion.rule import Fusion
@@ -44,7 +44,7 @@ def rules(folder: Path, text: str, *sets: str) -> list[Fusion]:
         ("kind: file\npath: g.npy\nbucket: 8KiB", BySize(8192)),
         ("kind: synthetic\nelements: 10\nbucket:", ONE_BUCKET),
         ("kind: synthetic\nelements: 10\nfusion: {kind: size, bytes: 8KiB}", BySize(8192)),
-        ("kind: synthetic\nelements: 10\nfusion: {kind: layer}", ByLayer()),
+        ("kind: synthetic\nelements: 10\nfusion: {kind: none}", NoFusion()),
         ("kind: training\nmodel: mlp\nfusion: {kind: one}", ONE_BUCKET),
         (
             "kind: training\nmodel: mlp\nfusion: {kind: partition, buckets: [['2'], [1]]}",
@@ -68,12 +68,12 @@ def test_the_schema_refuses_what_is_no_tensor(item: str) -> None:
 def test_the_short_form_merges_as_the_long_one(tmp_path: Path) -> None:
     """A variant or the command line may say the other than the file."""
     short = workload("kind: synthetic\nelements: 10\nbucket: 8KiB")
-    variant = short.replace("  - name: ring", "  - name: ring\n    workload: {fusion: {kind: layer}}")
+    variant = short.replace("  - name: ring", "  - name: ring\n    workload: {fusion: {kind: none}}")
     back = variant.replace("bucket: 8KiB", "fusion: {kind: one}").replace(
-        "{fusion: {kind: layer}}", "{bucket: 2B}"
+        "{fusion: {kind: none}}", "{bucket: 2B}"
     )
 
-    assert rules(tmp_path, variant) == [BySize(8192), ByLayer()]
+    assert rules(tmp_path, variant) == [BySize(8192), NoFusion()]
     assert rules(tmp_path, back) == [ONE_BUCKET, BySize(2)]
     assert rules(tmp_path, variant, "workload.bucket=1KiB") == [BySize(1024)] * 2
     assert rules(tmp_path, variant, "workload.fusion={kind: one}") == [ONE_BUCKET] * 2
@@ -99,7 +99,7 @@ def test_a_change_to_tensors_drops_the_elements_and_back(tmp_path: Path) -> None
     ("text", "message"),
     [
         (
-            "kind: synthetic\nelements: 10\nbucket: 8KiB\nfusion: {kind: layer}",
+            "kind: synthetic\nelements: 10\nbucket: 8KiB\nfusion: {kind: none}",
             "12: workload.bucket: bucket and fusion are both given\n"
             "  bucket: 8KiB is short for fusion: {kind: size, bytes: 8KiB}: leave out one",
         ),
@@ -109,7 +109,7 @@ def test_a_change_to_tensors_drops_the_elements_and_back(tmp_path: Path) -> None
         (
             "kind: synthetic\nelements: 10\nfusion: {kind: layers}",
             "workload.fusion.kind: cannot use 'layers' as a kind\n"
-            "  did you mean 'layer'? allowed: size, layer, one, partition",
+            "  did you mean 'layer_fusion'? allowed: none, one, size, partition, mg_wfbp, omgs, layer_fusion",
         ),
         (
             "kind: synthetic\nelements: 10\nfusion: {kind: size}",

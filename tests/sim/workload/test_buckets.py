@@ -11,7 +11,7 @@ from netfold.homomorphic.round import Tensor
 from netfold.sim.errors import DataError
 from netfold.sim.workload.buckets import Cutter, bucket_count, fuse, fused, pieces_of
 from netfold.sim.workload.draws import keyed, shards
-from netfold.sim.workload.fusion.layer import ByLayer
+from netfold.sim.workload.fusion.none import NoFusion
 from netfold.sim.workload.fusion.partition import AsGiven
 from netfold.sim.workload.fusion.rule import Partition
 from netfold.sim.workload.fusion.size import BySize
@@ -131,7 +131,7 @@ def test_a_table_is_never_cut(tensor: Tensor) -> None:
 def test_a_vector_without_a_rule_by_size_is_whole() -> None:
     vector = (Tensor("gradient", (30,), ""),)
 
-    assert fused(vector, ByLayer()).members == fused(vector, AsGiven(((0,),))).members == ((0,),)
+    assert fused(vector, NoFusion()).members == fused(vector, AsGiven(((0,),))).members == ((0,),)
 
 
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(0, 2**70))

@@ -11,7 +11,7 @@ import pytest
 from netfold.homomorphic.round import StepFact, Tensor
 from netfold.sim.workload import SyntheticSpec, synthetic_workload
 from netfold.sim.workload.facts import refusal_of_needs
-from netfold.sim.workload.fusion.layer import ByLayer
+from netfold.sim.workload.fusion.none import NoFusion
 from netfold.sim.workload.fusion.partition import AsGiven
 from netfold.sim.workload.layers import read_tensors
 
@@ -76,7 +76,7 @@ def test_synthetic_tensors_are_views_of_the_same_gradient() -> None:
     tensors = read_tensors(["a.weight=4x3", "a.bias=4", "b.weight=2x4", "c=5"])
     whole = np.concatenate(synthetic_workload(SyntheticSpec(29), 2, seed=1).gradients(3)[1])
     for fusion, buckets in (
-        (ByLayer(), [["a.weight", "a.bias"], ["b.weight"], ["c"]]),
+        (NoFusion(), [["a.weight", "a.bias"], ["b.weight"], ["c"]]),
         (AsGiven((("c", "a"), ("b",))), [["b.weight"], ["a.weight", "a.bias", "c"]]),
     ):
         workload = synthetic_workload(SyntheticSpec(29, shapes=tensors, fusion=fusion), 2, seed=1)

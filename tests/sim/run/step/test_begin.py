@@ -73,7 +73,7 @@ def run(folder: Path, *facts: str, **more: Any) -> netfold.Run:
         "workers": 2,
         "workload": {
             **{"kind": "training", "model": "mlp", "batch": 4, "learning_rate": 0.5, "steps": 3},
-            "fusion": {"kind": "layer"},
+            "fusion": {"kind": "none"},
         },
         "device": {"kind": "fixed", "forward": "20us", "backward": "30us"},
         "codec": {"kind": "looking", "facts": list(facts), **more},

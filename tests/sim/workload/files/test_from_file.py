@@ -16,7 +16,7 @@ from safetensors.torch import save_file as save_torch_file
 from netfold.sim.errors import DataError
 from netfold.sim.workload import FileSpec, file_workload
 from netfold.sim.workload.files.workload import file_spec
-from netfold.sim.workload.fusion.layer import ByLayer
+from netfold.sim.workload.fusion.none import NoFusion
 from netfold.sim.workload.fusion.size import BySize
 
 WORKERS, ELEMENTS = 3, 10
@@ -335,7 +335,7 @@ def test_the_file_says_shapes_and_its_names_say_layers(tmp_path: Path) -> None:
         for index, (name, shape) in enumerate(names.items())
     }
     np.savez(tmp_path / "g.npz", **arrays)
-    workload = file_workload(spec(tmp_path / "g.npz", fusion=ByLayer()), WORKERS)
+    workload = file_workload(spec(tmp_path / "g.npz", fusion=NoFusion()), WORKERS)
 
     assert [[(one.name, one.shape, one.layer) for one in bucket.tensors] for bucket in workload.buckets] == [
         [("fc2.weight", (1, 3), "fc2")],

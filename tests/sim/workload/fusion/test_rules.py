@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.sim.workload.fusion.layer import ByLayer
+from netfold.sim.workload.fusion.none import NoFusion
 from netfold.sim.workload.fusion.one import ONE_BUCKET
 from netfold.sim.workload.fusion.partition import AsGiven
 from netfold.sim.workload.fusion.rule import FusionError
@@ -55,8 +55,8 @@ def test_just_inside_and_just_outside_a_size(bucket_bytes: int, buckets: int) ->
 def test_by_layer_and_all_at_once(elements: list[int]) -> None:
     layers = layers_of(elements)
 
-    assert ByLayer().partition(layers) == tuple((index,) for index in range(len(elements)))
-    assert ByLayer().full_elements(layers) == max(elements)
+    assert NoFusion().partition(layers) == tuple((index,) for index in range(len(elements)))
+    assert NoFusion().full_elements(layers) == max(elements)
     assert ONE_BUCKET.partition(layers) == (tuple(range(len(elements))),)
     assert ONE_BUCKET.full_elements(layers) == sum(elements)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.round import StepFact
 from netfold.sim.workload import TrainingSpec, Workload, training_workload
-from netfold.sim.workload.fusion.layer import ByLayer
+from netfold.sim.workload.fusion.none import NoFusion
 from netfold.sim.workload.fusion.one import ONE_BUCKET
 from netfold.sim.workload.fusion.partition import AsGiven
 from netfold.sim.workload.fusion.rule import Fusion
@@ -24,7 +24,7 @@ from netfold.sim.workload.training.workload import TrainingWorkload
 RATE, WORKERS = 0.3, 3
 
 
-def made(digits: Digits, fusion: Fusion = ByLayer(), seed: int = 7) -> TrainingWorkload:
+def made(digits: Digits, fusion: Fusion = NoFusion(), seed: int = 7) -> TrainingWorkload:
     return TrainingWorkload(
         DigitsTask(digits, PERCEPTRONS["mlp"], 16, WORKERS, seed), WORKERS, RATE, fusion, seed
     )
@@ -55,7 +55,7 @@ def gradient_at(
     return {name: one.grad.numpy() for name, one in model.named_parameters() if one.grad is not None}
 
 
-@pytest.mark.parametrize("fusion", [ByLayer(), ONE_BUCKET])
+@pytest.mark.parametrize("fusion", [NoFusion(), ONE_BUCKET])
 def test_gradients_at_kept_weights_are_those_of_a_model_with_these_weights(
     digits: Digits, fusion: Fusion
 ) -> None:
@@ -121,7 +121,7 @@ def test_the_norm_of_an_update_is_the_distance_that_weights_move(digits: Digits)
 
 def test_the_norm_does_not_depend_on_buckets(digits: Digits) -> None:
     found = []
-    for fusion in (ByLayer(), ONE_BUCKET):
+    for fusion in (NoFusion(), ONE_BUCKET):
         workload = made(digits, fusion)
         train(workload, [0])
         found.append(workload.update_norm)
@@ -160,7 +160,7 @@ def test_sums_move_weights_by_the_same_bits_as_float32_arithmetic(digits: Digits
             assert weights_of(workload)[tensor.name].tobytes() == (before[tensor.name] - moved).tobytes()
 
 
-@pytest.mark.parametrize("fusion", [ByLayer(), AsGiven((("2", "0"),))])
+@pytest.mark.parametrize("fusion", [NoFusion(), AsGiven((("2", "0"),))])
 def test_five_steps_stopped_and_five_more_are_ten(digits: Digits, fusion: Fusion) -> None:
     """Into a new workload, which may even have other buckets, with weights that workers kept before."""
 

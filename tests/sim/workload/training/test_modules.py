@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from netfold.sim.workload import TrainingSpec, training_workload
-from netfold.sim.workload.fusion.layer import ByLayer
+from netfold.sim.workload.fusion.none import NoFusion
 from netfold.sim.workload.layers import layers_of, placed, tensor_of
 from netfold.sim.workload.training.probe import probe
 
@@ -183,7 +183,7 @@ def test_operations_of_the_backward_pass_by_layer() -> None:
 )
 def test_models_have_the_tensors_that_are_listed_for_them(spec: TrainingSpec) -> None:
     """The resolver checks fusion by this list, without building the model."""
-    buckets = training_workload(TrainingSpec(spec.model, 4, 0.1, ByLayer(), spec.expand), 1, 1).buckets
+    buckets = training_workload(TrainingSpec(spec.model, 4, 0.1, NoFusion(), spec.expand), 1, 1).buckets
 
     assert placed(tensor for bucket in buckets for tensor in bucket.tensors) == spec.tensors
     assert [bucket.tensors[0].layer for bucket in buckets] == [

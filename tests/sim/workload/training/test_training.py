@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from netfold.sim.workload import TrainingSpec, Workload, training_workload
-from netfold.sim.workload.fusion.layer import ByLayer
+from netfold.sim.workload.fusion.none import NoFusion
 from netfold.sim.workload.fusion.size import BySize
 from netfold.sim.workload.training.images import Digits
 from netfold.sim.workload.training.ratings import Ratings
@@ -81,7 +81,7 @@ def by_autograd(workload: TrainingWorkload, task: Task, step: int, worker: int) 
 
 def test_every_worker_has_its_own_gradient_and_buffer(movielens: Ratings) -> None:
     task = RecommenderTask(movielens, (2, 1), batch=64, workers=3, seed=1)
-    workload = TrainingWorkload(task, 3, learning_rate=0.1, fusion=ByLayer(), seed=1)
+    workload = TrainingWorkload(task, 3, learning_rate=0.1, fusion=NoFusion(), seed=1)
     for step in (0, 1):
         gradients = workload.gradients(step)
         expected = [by_autograd(workload, task, step, worker) for worker in range(3)]
@@ -95,7 +95,7 @@ def test_every_worker_has_its_own_gradient_and_buffer(movielens: Ratings) -> Non
 
 def test_buckets_follow_the_backward_pass(movielens: Ratings) -> None:
     task = RecommenderTask(movielens, (1, 1), batch=8, workers=1, seed=1)
-    buckets = TrainingWorkload(task, 1, 0.1, ByLayer(), seed=1).buckets
+    buckets = TrainingWorkload(task, 1, 0.1, NoFusion(), seed=1).buckets
     names = [tensor.name for bucket in buckets for tensor in bucket.tensors]
 
     assert names[:2] == ["output.bias", "output.weight"]

@@ -1,0 +1,203 @@
+"""Measures what a job's buckets cost: a warm-up of the job alone, with buckets of several sizes.
+
+The warm-up is a simulation as any other, of the job's first step on its own network, without faults and
+without other jobs. One bucket is under way at a time, and is encoded beside the device, so what it takes is
+its own time. That holds for every codec and collective: nothing is assumed about either.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import simpy
+
+from netfold.sim.checks.journal import Journal
+from netfold.sim.diagnosis.report import StuckError
+from netfold.sim.engine.engine import Engine
+from netfold.sim.errors import RunError
+from netfold.sim.network.fabric import Fabric
+from netfold.sim.plan.faults import FaultPlan
+from netfold.sim.plan.overlap import Overlap
+from netfold.sim.plan.plan import JobPlan, VariantPlan
+from netfold.sim.resolve.plan import Plan
+from netfold.sim.run.costs.fit import fitted
+from netfold.sim.run.progress import ProgressReporter
+from netfold.sim.run.simulation import Simulation
+from netfold.sim.workload.fusion.costs import Costs, Sample, Stages
+from netfold.sim.workload.fusion.none import NoFusion
+from netfold.sim.workload.fusion.one import ONE_BUCKET
+from netfold.sim.workload.fusion.rule import Fusion
+from netfold.sim.workload.fusion.size import BySize
+from netfold.sim.workload.fusion.weighing import Weighing
+from netfold.sim.workload.layers import FLOAT_BYTES
+from netfold.sim.workload.pool import Workloads
+
+_PARTS = 8  # medium buckets of a warm-up: this share of the gradient, besides single layers and all of it
+_STAGES = ("encode", "network", "decode")
+_ASSUMED = Overlap(encodes_on_device=True, decodes_last=True, sends_in_turn=True)
+
+
+class WarmUps:
+    """The costs of the jobs of a plan, each measured once.
+
+    Jobs that differ in nothing but the fusion of their layers and their overlap share a measurement, so a
+    variant whose rule weighs nothing gets a prediction too if such a job is beside it.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._known: list[tuple[VariantPlan, JobPlan, Costs]] = []
+
+    def settled(self, variant: VariantPlan, reporter: ProgressReporter) -> VariantPlan:
+        """The variant with the costs of its jobs, where some rule asks for them, and with rules that have them.
+
+        Raises
+        ------
+        RunError
+            A warm-up does not come to its end.
+        """
+        if not any(_weighs(job) for other in self._plan.variants for job in other.jobs):
+            return variant
+        return replace(variant, jobs=tuple(self._settled(variant, job, reporter) for job in variant.jobs))
+
+    def _settled(self, variant: VariantPlan, job: JobPlan, reporter: ProgressReporter) -> JobPlan:
+        fusion = job.workload.fusion
+        given = fusion.given if isinstance(fusion, Weighing) else None
+        costs = self._costs(variant, job, given, reporter)
+        if costs is None:
+            return job
+        if isinstance(fusion, Weighing):
+            fusion = fusion.with_costs(costs)
+        workload = replace(job.workload, fusion=fusion)
+        buckets = len(fusion.partition(workload.layers))
+        return replace(
+            job, costs=costs, workload=workload, warnings=(*job.warnings, *_warnings(job.overlap, buckets))
+        )
+
+    def _costs(
+        self, variant: VariantPlan, job: JobPlan, given: Stages | None, reporter: ProgressReporter
+    ) -> Costs | None:
+        """Costs of a job; None if no rule asks for those of such a job."""
+        for network, known, costs in self._known:
+            if _are_alike(variant, job, network, known) and given in (None, _given(known)):
+                return costs
+        peers = [
+            one
+            for other in self._plan.variants
+            for one in other.jobs
+            if _weighs(one) and _are_alike(variant, job, other, one)
+        ]
+        if not peers:
+            return None
+        reporter.report("measures what its buckets cost")
+        if not _weighs(job):
+            given = _given(peers[0])
+            job = replace(job, workload=replace(job.workload, fusion=peers[0].workload.fusion))
+        costs = measured(self._plan, variant, job, given)
+        self._known.append((variant, job, costs))
+        return costs
+
+
+def measured(plan: Plan, variant: VariantPlan, job: JobPlan, given: Stages | None = None) -> Costs:
+    """The costs of a job of a variant: of its passes, and of its buckets unless these are given.
+
+    Raises
+    ------
+    RunError
+        The warm-up does not come to its end.
+    """
+    rules: tuple[Fusion, ...] = (ONE_BUCKET,)
+    if given is None:
+        medium = BySize(-(-job.workload.elements * FLOAT_BYTES // _PARTS))
+        rules = (NoFusion(), medium, ONE_BUCKET)
+    journals = [_warm_up(plan, variant, job, rule) for rule in rules]
+    step = journals[-1].steps[0]
+    samples = () if given is not None else tuple(one for own in journals for one in _samples(own))
+    return Costs(
+        forward_ps=step.forward_end_ps - step.start_ps,
+        backward_ps=step.backward_end_ps - step.forward_end_ps,
+        stages=fitted(samples) if given is None else given,
+        samples=samples,
+    )
+
+
+def _warm_up(plan: Plan, variant: VariantPlan, job: JobPlan, rule: Fusion) -> Journal:
+    """The journal of a job's first step, alone on its network."""
+    alone = replace(job, start_ps=0, steps=1, overlap=Overlap(), workload=replace(job.workload, fusion=rule))
+    variant = replace(variant, faults=FaultPlan(), jobs=(alone,))
+    environment = simpy.Environment()
+    engine = Engine(variant.network, plan.scenario.seed, ())
+    fabric = Fabric(environment, engine, variant.timeout_max_ps)
+    seed = plan.scenario.seed
+    running = Simulation(environment, fabric, variant, seed, ProgressReporter(), Workloads([], seed)).start(0)
+    why = ""
+    try:
+        fabric.run_until(running.process)
+    except StuckError as error:
+        why = str(error.diagnosis)
+    if failure := running.training.failure:
+        why = str(failure)
+    if why:
+        raise RunError(
+            f"{plan.scenario.file}: {job.label}: what its buckets cost cannot be measured: {why}",
+            "give the costs (workload.fusion.costs), or use a rule that weighs none: size, one or none",
+        )
+    return running.training.journal
+
+
+def _samples(journal: Journal) -> Iterator[Sample]:
+    """What each bucket of a step took, at the worker who took the longest."""
+    times: dict[tuple[int, str], dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for phase in journal.phases:
+        times[phase.bucket, phase.phase][phase.worker] += phase.end_ps - phase.start_ps
+    for bucket in journal.rounds:
+        own = [max(times[bucket.bucket, stage].values(), default=0) for stage in _STAGES]
+        yield Sample(bucket.elements, *own)
+
+
+def _weighs(job: JobPlan) -> bool:
+    return isinstance(job.workload.fusion, Weighing)
+
+
+def _given(job: JobPlan) -> Stages | None:
+    fusion = job.workload.fusion
+    return fusion.given if isinstance(fusion, Weighing) else None
+
+
+def _are_alike(variant: VariantPlan, job: JobPlan, other: VariantPlan, peer: JobPlan) -> bool:
+    """Whether the buckets of two jobs cost the same, however their layers are divided."""
+    return _alone(job) == _alone(peer) and all(
+        _is_same(getattr(variant.network, one.name), getattr(other.network, one.name))
+        for one in fields(variant.network)
+    )
+
+
+def _alone(job: JobPlan) -> JobPlan:
+    """A job without what makes no difference to a warm-up."""
+    workload = replace(job.workload, fusion=ONE_BUCKET)
+    return replace(
+        job, label="", workload=workload, steps=1, references=(), start_ps=0, warnings=(), overlap=Overlap()
+    )
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
+    if isinstance(one, np.ndarray):
+        return bool(np.array_equal(one, other))
+    return bool(one == other)
+
+
+def _warnings(overlap: Overlap, buckets: int) -> tuple[str, ...]:
+    """A warning if a job does not overlap as predictions of its steps assume."""
+    is_as_assumed = replace(overlap, buckets_in_flight=1) == _ASSUMED
+    if is_as_assumed and overlap.buckets_in_flight >= buckets:
+        return ()
+    return (
+        "fusion is weighed, and steps are predicted, for overlap: {buckets_in_flight: as many as there are "
+        f"({buckets}), encode: on_device, decode: last, network: in_turn}}; this job overlaps otherwise",
+    )

@@ -1,0 +1,129 @@
+"""The jobs of a variant on its network, in simulated time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import simpy
+
+from netfold.sim.checks import Ending, leak_warnings
+from netfold.sim.collectives.collective import Collective, RunContext
+from netfold.sim.collectives.registry import COLLECTIVES
+from netfold.sim.network.fabric import Fabric
+from netfold.sim.network.host_time import HostTimes
+from netfold.sim.plan.plan import JobPlan, VariantPlan
+from netfold.sim.plan.warnings import overflow_warnings
+from netfold.sim.results.passes import passes_count, results_count
+from netfold.sim.results.records import LinkRecord
+from netfold.sim.results.summary import VariantFacts
+from netfold.sim.run.costs.facts import fusion_facts
+from netfold.sim.run.job import TrainingJob
+from netfold.sim.run.progress import ProgressReporter
+from netfold.sim.run.step.parts import JobParts
+from netfold.sim.workload import Workload
+from netfold.sim.workload.pool import Workloads
+
+
+@dataclass(frozen=True)
+class Running:
+    """A running job."""
+
+    training: TrainingJob
+    collective: Collective
+    process: simpy.Process
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What the jobs of a variant share while they run."""
+
+    environment: simpy.Environment
+    fabric: Fabric
+    variant: VariantPlan
+    seed: int
+    reporter: ProgressReporter
+    workloads: Workloads
+
+    def start(self, index: int) -> Running:
+        """Start a job by its number; its first step begins at the time in its plan."""
+        job = self.variant.jobs[index]
+        hosts = HostTimes(self.environment, self.variant.faults.conditions(index, len(job.hosts)))
+        workload = self.workloads.get((index, job.workload, len(job.hosts)))
+        collective = self._collective(index, hosts, workload)
+        parts = JobParts(
+            label=job.label,
+            seed=self.seed,
+            workload=workload,
+            codec=job.codec,
+            collective=collective,
+            device=job.device,
+            hosts=hosts,
+            host_links=host_links(self.variant, job),
+            reporter=self.reporter,
+            set_activity=partial(self.fabric.set_activity, index),
+            overlap=job.overlap,
+        )
+        training = TrainingJob(self.environment, self.fabric.engine, parts)
+        process = self.environment.process(training.steps(job.steps, job.start_ps))
+        return Running(training, collective, process)
+
+    def _collective(self, index: int, hosts: HostTimes, workload: Workload) -> Collective:
+        job = self.variant.jobs[index]
+        context = RunContext(
+            self.environment,
+            self.fabric,
+            hosts,
+            job.hosts,
+            job.device,
+            self.seed,
+            index,
+            partial(job.codec.server, len(job.hosts), self.seed),
+            [bucket.tensors for bucket in workload.buckets],
+        )
+        return COLLECTIVES[job.collective.kind].start(job.collective, context)
+
+    def _switch_names(self, job: JobPlan) -> list[str]:
+        """The switches of its tree, the root first."""
+        plan = job.collective.aggregation
+        if plan is None:
+            return []
+        switches = (plan.switch, *(branch.switch for branch in plan.branches))
+        return [self.variant.network.nodes[switch] for switch in switches]
+
+    def facts(
+        self, job: JobPlan, collective: Collective, links: list[LinkRecord], ending: Ending
+    ) -> VariantFacts:
+        """Facts for the summary of a job, after the end of the simulation."""
+        points = collective.switch_counters()
+        return VariantFacts(
+            workers=len(job.hosts),
+            packets_sent=sum(links[up].packets for up, _ in host_links(self.variant, job)),
+            packets_retransmitted=collective.retransmitted_packets(),
+            references=job.references,
+            variant=self.variant.name,
+            warnings=(*job.warnings, *overflow_warnings(job, points), *leak_warnings(ending)),
+            passes=passes_count(job.collective.passes, points) if points else None,
+            results=results_count(points[0]) if points else 0,
+            switches=tuple(
+                {"switch": name, **counters}
+                for name, counters in zip(self._switch_names(job), points, strict=True)
+            ),
+            duration_ps=int(self.environment.now),
+            diagnosis=ending.diagnosis,
+            trace=ending.trace,
+            fusion=fusion_facts(job),
+        )
+
+
+def host_links(variant: VariantPlan, job: JobPlan) -> list[tuple[int, int]]:
+    """Link rows out of and into each worker's host, which has one link."""
+    network = variant.network
+    return [
+        (
+            int(np.flatnonzero(network.link_source == host)[0]),
+            int(np.flatnonzero(network.link_target == host)[0]),
+        )
+        for host in job.hosts
+    ]
