@@ -74,6 +74,7 @@ def smaller(file: Path) -> list[str]:
         else:
             sets.append(f"{where}.batch=16")
             sets += [f"{where}.expand=[1, 1]"] if variant.workload.model == "ncf" else []
+            sets += [f"{where}.steps=2"] if variant.workload.evaluate else []
     return sets
 
 
