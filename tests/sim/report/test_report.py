@@ -148,7 +148,7 @@ def test_training_is_drawn_where_something_was_trained(tmp_path: Path) -> None:
     assert "lossless" not in svg_text((folder / "figures" / "training.svg").read_bytes())
 
 
-def test_tests_are_in_the_report_where_there_were_some(tmp_path: Path) -> None:
+def test_tests_are_in_the_report_where_there_were_some(report: Callable[..., str]) -> None:
     tested = replace(RING, losses=(0.7, 0.6), accuracies=(None, 0.9123))
     found = report(tested, LOSSLESS)
 
