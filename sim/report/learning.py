@@ -141,7 +141,9 @@ def _rows(run: Run, found: pl.DataFrame) -> list[_Row]:
     rows = []
     for (job, task), labels in tasks.items():
         own = found.filter(pl.col("variant").is_in(labels))
-        which = f"{task or job}: " if len(tasks) > 1 and (task or job) else ""
+        is_only = [one for _, one in tasks].count(task) == 1
+        name = task if task and is_only else ", ".join(part for part in (job, task) if part)
+        which = f"{name}: " if len(tasks) > 1 else ""
         smoothed = _smoothed_steps(own)
         mean = f", mean of {smoothed} steps" if smoothed > 1 else ""
         metrics = own["test_metric"].drop_nulls()
@@ -192,7 +194,7 @@ def _scale_across(axes: Axes, row: _Row, axis: _Axis) -> None:
     if axis is not _STEPS and _is_far(ends):
         first = row.curves.filter(step=row.curves["step"].min())[axis.after]
         axes.set_xscale("log", nonpositive="mask")
-        axes.set_xlim(min(value for value in first if value > 0), 1.1 * max(ends))
+        axes.set_xlim(min((value for value in first if value > 0), default=min(ends)), 1.1 * max(ends))
         _plain_ticks(axes.xaxis, axes.get_xlim())
     else:
         axes.set_xlim(0, max(1.02 * max(ends), 1e-6))

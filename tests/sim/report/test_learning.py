@@ -137,6 +137,15 @@ def test_jobs_have_rows_of_their_own_and_variants_one_line_in_the_legend(tmp_pat
     ]
 
 
+def test_jobs_of_one_task_are_told_apart(tmp_path: Path) -> None:
+    data = run_data(*(replace(TRAINED, name=f"ring/{job}") for job in ("one", "two")), draw=lambda _: None)
+    for entry in data.summary["variants"]:
+        entry["setup"] = {"workload": {"kind": "training", "model": "mlp"}}
+    rows = panels(drawn(load(write_run(tmp_path, data))))
+
+    assert [row[0].get_title(loc="left").partition(":")[0] for row in rows[::2]] == ["one, mlp", "two, mlp"]
+
+
 def test_tasks_are_named_as_the_scenario_names_them(tmp_path: Path) -> None:
     data = run_data(TRAINED, SPARSE, draw=lambda _: None)
     for entry, model in zip(data.summary["variants"], ("mlp", "ncf"), strict=True):
