@@ -32,6 +32,7 @@ BEGIN, END = "<!-- all keys: written by `python -m tests.test_readme` -->", "<!-
 SLOW = (
     "01-quickstart.yaml",
     "07-lossless.yaml",
+    "08-five-systems.yaml",
     "switchml-rate.yaml",
 )  # many seconds: `make docs` runs them
 PATTERNS = {

@@ -74,6 +74,7 @@ def smaller(file: Path) -> list[str]:
         else:
             sets.append(f"{where}.batch=16")
             sets += [f"{where}.expand=[1, 1]"] if variant.workload.model == "ncf" else []
+            sets += [f"{where}.steps=2"] if variant.workload.evaluate else []
     return sets
 
 
@@ -161,6 +162,22 @@ def test_overlap_takes_as_long_as_the_busiest_machine() -> None:
     (fused,) = (row["time_us"] for row in found["fused"].metrics["breakdown"] if row["phase"] == "network")
     assert iteration_us["fused"] == pytest.approx(100 + 400 + 2 * 330 + fused)
     assert iteration_us["beside"] < iteration_us["on-device"] < iteration_us["layer-wise"]
+
+
+def test_two_models_train_alike_whatever_exact_codec_carries_their_gradients() -> None:
+    found = {
+        name: one.metrics
+        for name, one in shown(SCENARIOS / "08-five-systems.yaml", "workload.steps=12").items()
+    }
+
+    assert {one["test_metric"] for name, one in found.items() if name.endswith("/digits")} == {"accuracy"}
+    assert {one["test_metric"] for name, one in found.items() if name.endswith("/films")} == {"HR@10"}
+    for task, elements in (("digits", 407_050), ("films", 611_073)):
+        dense, top, lossless = (found[f"{name}/{task}"] for name in ("dense", "top", "lossless"))
+        assert {one["elements"] for one in (dense, top, lossless)} == {elements}
+        assert lossless["loss"] == pytest.approx(dense["loss"], rel=1e-4)
+        assert dense["loss"] < 0.8 * dense["loss_first"]
+        assert top["wire_bytes_up"] < 0.1 * dense["wire_bytes_up"]
 
 
 def test_what_is_held_back_comes_later() -> None:

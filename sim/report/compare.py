@@ -84,12 +84,17 @@ class Comparison(Shown):
         """A table that fits the terminal: runs by number, their names and the notes below."""
         names = list(dict.fromkeys(row.run for row in self.rows))
         trained = any(words.has_trained(row.metrics) for row in self.rows)
+        tested = any(words.is_tested(row.metrics) for row in self.rows)
         table = FittingTable("", self._legend(names), _KEYS_COUNT, _RATIO_COLUMNS)
         table.add_column("run", justify="right")
         table.add_column("variant")
         for heading in ("elements/s", "× base", "iteration", "× base", "wire/worker", "× base"):
             table.add_column(heading, justify="right")
-        for heading in (*(["training loss"] if trained else []), "verdict"):
+        for heading in (
+            *(["training loss"] if trained else []),
+            *(["held-out data"] if tested else []),
+            "verdict",
+        ):
             table.add_column(heading)
         for row in self.rows:
             metrics, ratios = row.metrics, row.ratios
@@ -103,6 +108,7 @@ class Comparison(Shown):
                 words.scaled(metrics["wire_bytes_up_per_worker"], "B"),
                 words.times(ratios["wire_bytes_up_per_worker"]),
                 *([words.training_loss(metrics)] if trained else []),
+                *([words.held_out_score(metrics)] if tested else []),
                 verdict_text(row.verdict),
             )
         return table

@@ -86,6 +86,7 @@ def render(run: Run, drawn: dict[str, bytes]) -> str:
         notes_max=NOTES_MAX,
         first=variants[0]["metrics"],
         trained=any(words.has_trained(variant["metrics"]) for variant in variants),
+        tested=any(words.is_tested(variant["metrics"]) for variant in variants),
         steps=words.span(variant["metrics"]["steps"] for variant in variants),
         workers=words.span(variant["metrics"]["workers"] for variant in variants),
         fastest=_fastest(variants),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import polars as pl
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
@@ -27,6 +29,7 @@ _THIN, _BROADER = 1.1, 1.5  # line width in points, and how much broader the fir
 _ROW_INCHES = 1.95
 _SMOOTHED_SHARE = 25  # a loss is the mean over so great a part of the steps
 _FAR = 4.0  # ratio of values that need a logarithmic axis
+_DECADES_CLOSE = 1.7  # of a logarithmic axis with more than powers of ten on it
 _OFF = 1.3  # times the greatest first loss: what is higher is off the figure
 
 
@@ -35,22 +38,38 @@ class _Row(NamedTuple):
 
     title: str
     column: str  # loss or test_score
-    curves: pl.DataFrame
+    curves: pl.DataFrame  # the task's, all steps
+    is_last: bool  # of its task
 
 
 _Line = tuple[pl.Series, pl.Series]  # across and up
 
 
+def _bytes_text(value: float) -> str:
+    factor, prefix = words.prefix(value)
+    return f"{value / factor:g} {prefix}B"
+
+
+def _time_text(value_us: float) -> str:
+    factor, unit = words.time_unit(value_us)
+    return f"{value_us / factor:g} {unit}"
+
+
 class _Axis(NamedTuple):
-    """What a column of panels is drawn against: columns of `curves`."""
+    """What a column of panels is drawn against."""
 
-    before: str  # the step: where its loss belongs
-    after: str  # where the test that follows it belongs
+    label: str
+    before: str  # column of `curves`, where a step's loss belongs
+    after: str  # where the test that follows the step belongs
+    text: Callable[[float], str]  # of a value
 
 
-_STEPS = _Axis("step", "steps")
-_BYTES = _Axis("bytes_before", "bytes")
-_TIME = _Axis("time_before_us", "time_us")
+_STEPS = _Axis("steps", "step", "steps", lambda value: f"{value:.0f}")
+_AXES = (
+    _STEPS,
+    _Axis("sent and received by a worker", "bytes_before", "bytes", _bytes_text),
+    _Axis("simulated time", "time_before_us", "time_us", _time_text),
+)
 
 
 def curves(run: Run) -> pl.DataFrame:
@@ -95,28 +114,15 @@ def learning(run: Run) -> Figure | None:
         return None
     rows = _rows(run, found)
     names = list(dict.fromkeys(_line(label) for label in found["variant"].to_list()))
-    bytes_factor, bytes_prefix = words.prefix(_largest(found["bytes"]))
-    time_factor, time_unit = words.time_unit(_largest(found["time_us"]))
-    columns = (
-        (_STEPS, 1.0, "steps"),
-        (_BYTES, bytes_factor, f"{bytes_prefix}B sent and received by a worker"),
-        (_TIME, time_factor, f"simulated {time_unit}"),
-    )
     figure = style.new_figure(0.75 + _ROW_INCHES * len(rows))
-    grid = figure.subplots(len(rows), len(columns), sharey="row", squeeze=False)
+    grid = figure.subplots(len(rows), len(_AXES), sharey="row", squeeze=False)
     for row, panels in zip(rows, grid, strict=True):
-        for (axis, factor, label), axes in zip(columns, panels, strict=True):
-            lines = {label: _points(row, axis, label) for label in _labels(row)}
-            _draw(axes, lines, factor, names)
-            axes.set_xlabel(label)
+        for axis, axes in zip(_AXES, panels, strict=True):
+            _draw(axes, {label: _points(row, axis, label) for label in _labels(row)}, names)
             axes.grid(color=style.LIGHT_GREY, linewidth=0.6)
-            if axis is _STEPS:
-                axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-                axes.set_xlim(left=0)
-            elif _is_far(float(across[-1]) for across, _ in lines.values()):
-                _logarithmic(axes, "x")
-            else:
-                axes.set_xlim(left=0)
+            _scale_across(axes, row, axis)
+            if row.is_last:
+                axes.set_xlabel(axis.label)
         panels[0].set_title(row.title)
         _scale(panels[0], row)
     handles = [Line2D([], [], **_line_style(number, len(names))) for number in range(len(names))]
@@ -135,13 +141,15 @@ def _rows(run: Run, found: pl.DataFrame) -> list[_Row]:
     rows = []
     for (job, task), labels in tasks.items():
         own = found.filter(pl.col("variant").is_in(labels))
-        which = f"{task or job}: " if len(tasks) > 1 and (task or job) else ""
+        is_only = [one for _, one in tasks].count(task) == 1
+        name = task if task and is_only else ", ".join(part for part in (job, task) if part)
+        which = f"{name}: " if len(tasks) > 1 else ""
         smoothed = _smoothed_steps(own)
         mean = f", mean of {smoothed} steps" if smoothed > 1 else ""
-        rows.append(_Row(f"{which}training loss{mean}", "loss", own))
-        tested = own.filter(pl.col("test_score").is_not_null())
-        if not tested.is_empty():
-            rows.append(_Row(f"{which}{tested['test_metric'][0]} on held-out data", "test_score", tested))
+        metrics = own["test_metric"].drop_nulls()
+        rows.append(_Row(f"{which}training loss{mean}", "loss", own, metrics.is_empty()))
+        if not metrics.is_empty():
+            rows.append(_Row(f"{which}{metrics[0]} on held-out data", "test_score", own, True))
     return rows
 
 
@@ -151,13 +159,13 @@ def _task(entry: dict[str, Any]) -> str:
     return " on ".join(str(workload[key]) for key in ("model", "data") if key in workload)
 
 
-def _draw(axes: Axes, lines: dict[str, _Line], factor: float, names: list[str]) -> None:
+def _draw(axes: Axes, lines: dict[str, _Line], names: list[str]) -> None:
     """Draw the lines of a panel, by label."""
     for label, (across, up) in lines.items():
         number = names.index(_line(label))
         distance = max(1, len(across) // _MARKS_COUNT)
         places = (number * distance // len(names), distance)  # no two marks coincide
-        axes.plot(across / factor, up, markevery=places, **_line_style(number, len(names)))
+        axes.plot(across, up, markevery=places, **_line_style(number, len(names)))
 
 
 def _labels(row: _Row) -> list[str]:
@@ -169,6 +177,7 @@ def _points(row: _Row, axis: _Axis, label: str) -> _Line:
     """Where a line goes: a loss lies at the beginning of its step, a score at its end."""
     own = row.curves.filter(variant=label)
     if row.column == "test_score":
+        own = own.filter(pl.col("test_score").is_not_null())
         return own[axis.after], own["test_score"]
     smoothed = _smoothed_steps(row.curves)
     return own[axis.before], own["loss"].rolling_mean(smoothed, min_samples=1)
@@ -179,29 +188,48 @@ def _smoothed_steps(own: pl.DataFrame) -> int:
     return max(1, own["step"].n_unique() // _SMOOTHED_SHARE)
 
 
+def _scale_across(axes: Axes, row: _Row, axis: _Axis) -> None:
+    """Scale the level axis of a panel, alike in all rows of a task: logarithmic if lines end far apart."""
+    ends = row.curves.group_by("variant").agg(pl.col(axis.after).max())[axis.after].to_list()
+    if axis is not _STEPS and _is_far(ends):
+        first = row.curves.filter(step=row.curves["step"].min())[axis.after]
+        axes.set_xscale("log", nonpositive="mask")
+        axes.set_xlim(min((value for value in first if value > 0), default=min(ends)), 1.1 * max(ends))
+        _plain_ticks(axes.xaxis, axes.get_xlim())
+    else:
+        axes.set_xlim(0, max(1.02 * max(ends), 1e-6))
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=axis is _STEPS))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: axis.text(value)))
+
+
 def _scale(axes: Axes, row: _Row) -> None:
     """Scale the upright axis of a row; losses that grow without limit leave it."""
     if row.column == "test_score":
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
-        axes.set_ylim(bottom=0)
+        scores = row.curves["test_score"].drop_nulls().to_list()
+        margin = max(0.08 * (max(scores) - min(scores)), 0.005)
+        axes.set_ylim(min(scores) - margin, max(scores) + margin)
         return
     lines = [_points(row, _STEPS, label)[1].to_list() for label in _labels(row)]
-    losses = [loss for line in lines for loss in line if 0 < loss < float("inf")]
-    first = row.curves.filter(pl.col("step") == 0)["loss"].max()
-    if not losses or not isinstance(first, float) or not 0 < first < float("inf"):
+    most = _OFF * max((line[0] for line in lines if math.isfinite(line[0])), default=0.0)
+    losses = [loss for line in lines for loss in line if 0 < loss <= most]
+    if not losses:
         return
+    low, high = min(losses), max(losses)
     if _is_far(losses):
-        _logarithmic(axes, "y")
-        axes.set_ylim(0.9 * min(losses), _OFF * first)
+        axes.set_yscale("log", nonpositive="mask")
+        axes.set_ylim(0.9 * low, 1.1 * high)
+        _plain_ticks(axes.yaxis, (low, high))
     else:
-        axes.set_ylim(top=min(max(losses), _OFF * first) * 1.03)
+        margin = max(0.08 * (high - low), 0.001 * high)
+        axes.set_ylim(low - margin, high + margin)
 
 
-def _logarithmic(axes: Axes, which: str) -> None:
-    """A logarithmic axis with plain numbers at 1, 2 and 5."""
-    (axes.set_xscale if which == "x" else axes.set_yscale)("log")
-    axis = axes.xaxis if which == "x" else axes.yaxis
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=6))
+def _plain_ticks(axis: Axis, limits: tuple[float, float]) -> None:
+    """Plain numbers on a logarithmic axis: 1, 2, 5, 10 …, or powers of ten, or of a thousand."""
+    decades = math.log10(limits[1] / limits[0])
+    subs = (1.0, 2.0, 5.0) if decades < _DECADES_CLOSE else (1.0,)
+    axis.set_major_locator(LogLocator(subs=subs, numticks=6 if decades < _DECADES_CLOSE else 5))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
@@ -231,8 +259,3 @@ def _is_far(values: Iterable[float]) -> bool:
     """Whether positive values are too far apart for a linear axis."""
     found = [value for value in values if value > 0]
     return bool(found) and max(found) > _FAR * min(found)
-
-
-def _largest(column: pl.Series) -> float:
-    largest = column.max()
-    return float(largest) if isinstance(largest, int | float) else 0.0

@@ -22,6 +22,7 @@ def results_table(summary: Mapping[str, Any]) -> Table:
     variants = summary["variants"]
     first_rate = variants[0]["metrics"]["aggregation_elements_per_s"]
     trained = any(words.has_trained(variant["metrics"]) for variant in variants)
+    tested = any(words.is_tested(variant["metrics"]) for variant in variants)
     notes = [
         f"aggregation: mean per step; × first: elements/s over that of {variants[0]['name']}; wire/worker: "
         "sent by one worker, mean per step; compression: dense float32 bytes over the payload of one worker",
@@ -36,7 +37,12 @@ def results_table(summary: Mapping[str, Any]) -> Table:
     table.add_column("variant")
     for heading in ("aggregation", "elements/s", "× first", "wire/worker", "compression"):
         table.add_column(heading, justify="right")
-    for heading in ("exact", *(["training loss"] if trained else []), "verdict"):
+    for heading in (
+        "exact",
+        *(["training loss"] if trained else []),
+        *(["held-out data"] if tested else []),
+        "verdict",
+    ):
         table.add_column(heading)
     for variant in variants:
         metrics = variant["metrics"]
@@ -50,6 +56,7 @@ def results_table(summary: Mapping[str, Any]) -> Table:
             words.times(metrics["compression_ratio"]),
             words.exact(metrics),
             *([words.training_loss(metrics)] if trained else []),
+            *([words.held_out_score(metrics)] if tested else []),
             verdict_text(variant["verdict"]),
         )
     return table

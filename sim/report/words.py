@@ -140,3 +140,13 @@ def has_trained(metrics: Mapping[str, Any]) -> bool:
 def training_loss(metrics: Mapping[str, Any]) -> str:
     """The loss of the first and the last step: "2.30 → 1.87"."""
     return f"{digits(metrics['loss_first'])} → {digits(metrics['loss'])}" if has_trained(metrics) else NOTHING
+
+
+def is_tested(metrics: Mapping[str, Any]) -> bool:
+    """Whether a variant's model was tested on held-out data."""
+    return metrics.get("test_score") is not None
+
+
+def held_out_score(metrics: Mapping[str, Any]) -> str:
+    """The last test on held-out data: "accuracy 94.2 %"."""
+    return f"{metrics['test_metric']} {percent(metrics['test_score'])}" if is_tested(metrics) else NOTHING

@@ -101,8 +101,9 @@ class Training(Section):
     learning_rate: Annotated[float, Field(gt=0)] = 0.01
     """Step size of plain gradient descent."""
     evaluate: Evaluate | None = None
-    """Tests on held-out data: a fifth of the images (accuracy), or each user's last rating (HR@10). No worker
-    is trained on these, and the tests take no simulated time. Without it, nothing is held out."""
+    """Tests on held-out data, {every: 10}: after every ten steps and the last. Held out are a fifth of the
+    images (accuracy), or each user's last rating (HR@10): no worker is trained on these. Tests take no
+    simulated time. Without this key nothing is held out."""
     fusion: AnyFusion = SizeSection.model_construct(kind="size", bytes=DDP_BYTES)
     """Which layers are sent together, as one bucket."""
     bucket: ShortFusion = None

@@ -1,7 +1,7 @@
 """Sources of gradients (training, synthetic tensors, files), and devices, which say how long compute takes.
 
     spec ─ training_workload or synthetic_workload → Workload:
-        gradients(step) → [worker][bucket];  apply(step, totals)
+        gradients(step) → [worker][bucket];  apply(step, totals);  score(step, is_last) on held-out data
 
 `layers` finds the layers of tensors, `profile` reads those that were measured, `fusion` divides layers into
 buckets, and `buckets` cuts gradients.

@@ -141,11 +141,20 @@ def test_a_report_of_what_is_no_run_is_refused(tmp_path: Path) -> None:
         build_report(tmp_path)
 
 
-def test_loss_is_drawn_where_something_was_trained(tmp_path: Path) -> None:
+def test_training_is_drawn_where_something_was_trained(tmp_path: Path) -> None:
     folder = write_run(tmp_path, run_data(replace(RING, losses=(0.7, 0.6)), LOSSLESS))
 
-    assert "ring" in svg_text((folder / "figures" / "loss.svg").read_bytes())
-    assert "lossless" not in svg_text((folder / "figures" / "loss.svg").read_bytes())
+    assert "ring" in svg_text((folder / "figures" / "training.svg").read_bytes())
+    assert "lossless" not in svg_text((folder / "figures" / "training.svg").read_bytes())
+
+
+def test_tests_are_in_the_report_where_there_were_some(report: Callable[..., str]) -> None:
+    tested = replace(RING, losses=(0.7, 0.6), accuracies=(None, 0.9123))
+    found = report(tested, LOSSLESS)
+
+    assert '<td class="n">accuracy 91.2 %</td>' in found
+    assert "Held-out data: of the last test" in found
+    assert "Held-out data" not in report(replace(tested, accuracies=()), LOSSLESS)
 
 
 def test_figures_say_how_much(tmp_path: Path) -> None:
@@ -316,7 +325,7 @@ def test_a_long_name_is_broken_into_lines(tmp_path: Path) -> None:
 
 def test_variants_of_equal_loss_can_be_told_apart(tmp_path: Path) -> None:
     same = [replace(RING, name=name, losses=(0.7, 0.6)) for name in ("one", "two", "three")]
-    svg = (write_run(tmp_path, run_data(*same)) / "figures" / "loss.svg").read_text("utf-8")
+    svg = (write_run(tmp_path, run_data(*same)) / "figures" / "training.svg").read_text("utf-8")
 
     assert len(set(re.findall(r"stroke-dasharray: ([^;\"]+)", svg))) >= 2
 

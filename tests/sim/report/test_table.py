@@ -110,6 +110,13 @@ def test_the_table_says_what_it_divides_by() -> None:
     ) in printed(300, RING, LOSSLESS)
 
 
+def test_held_out_data_has_a_column_where_there_were_tests() -> None:
+    lines = printed(200, replace(RING, losses=(2.3, 1.87), accuracies=(0.5, 0.942)), LOSSLESS)
+
+    assert headings(lines)[-3:] == ["training loss", "held-out data", "verdict"]
+    assert sum("accuracy 94.2 %" in line for line in lines) == 1
+
+
 def test_training_loss_has_a_column_where_something_was_trained() -> None:
     lines = printed(200, replace(RING, losses=(2.3, 1.87)), LOSSLESS)
 

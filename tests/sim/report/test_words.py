@@ -63,6 +63,13 @@ def test_reading_a_number_back_loses_less_than_half_a_percent(value: float) -> N
     assert float(number) * letter_factors[letter] == pytest.approx(value, rel=0.005001)
 
 
+def test_score_of_the_last_test() -> None:
+    assert words.held_out_score({"test_metric": "HR@10", "test_score": 0.3436}) == "HR@10 34.4 %"
+    assert words.held_out_score({"test_metric": "accuracy", "test_score": 0.0}) == "accuracy 0 %"
+    assert words.held_out_score({"test_metric": None, "test_score": None}) == "–"
+    assert words.held_out_score({}) == "–"  # a folder of an earlier version
+
+
 def test_training_loss() -> None:
     assert words.training_loss({"steps": 9, "loss_first": 2.302, "loss": 1.87}) == "2.30 → 1.87"
     assert words.training_loss({"steps": 1, "loss_first": 2.302, "loss": 2.302}) == "–"

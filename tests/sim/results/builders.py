@@ -40,6 +40,7 @@ class Fake:
     encode_us: int = 3
     decode_us: int = 5
     losses: tuple[float, ...] = ()
+    accuracies: tuple[float | None, ...] = ()  # after each step
     references: tuple[Reference, ...] = ()
     estimates: int = 0  # elements of the sum of a step's bucket 0
     choices: tuple[str, ...] = ()  # of encodings, by bucket
@@ -81,6 +82,8 @@ def steps(fake: Fake) -> list[StepRecord]:
             end_ps=fake.start_us(step + 1) * US,
             elements=fake.elements * fake.buckets,
             loss=fake.losses[step] if fake.losses else None,
+            test_metric="accuracy" if fake.accuracies and fake.accuracies[step] is not None else None,
+            test_score=fake.accuracies[step] if fake.accuracies else None,
         )
         for step in range(fake.steps)
     ]

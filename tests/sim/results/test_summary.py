@@ -100,6 +100,13 @@ def test_loss_is_that_of_the_first_and_of_the_last_step() -> None:
     assert (metrics["loss_first"], metrics["loss"]) == (0.7, 0.6)
 
 
+def test_the_last_test_counts() -> None:
+    metrics = summary(replace(RING, steps=3, losses=(3, 2, 1), accuracies=(0.2, 0.0, None)))
+    found = metrics["variants"][0]["metrics"]
+
+    assert (found["test_metric"], found["test_score"]) == ("accuracy", 0.0)
+
+
 def test_what_is_counted_is_an_int_where_it_is_whole() -> None:
     metrics = summary(RING)["variants"][0]["metrics"]
     counted = ("elements", "payload_bytes_up", "wire_bytes_up", "wire_bytes_up_per_worker", "wire_bytes_down")

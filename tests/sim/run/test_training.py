@@ -13,6 +13,7 @@ import netfold.sim.workload.pool
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.round import Round
 from netfold.sim.plan.plan import JobPlan
+from netfold.sim.results import summarize
 from netfold.sim.run.run import run_variant
 from netfold.sim.workload import TrainingSpec, Workload, training_workload
 from netfold.sim.workload.training.workload import TrainingWorkload
@@ -79,6 +80,26 @@ def test_training_over_the_network_is_training_without(
     losses = [record.loss for record in result.steps if record.loss is not None]
     assert len(losses) == 6
     assert losses[-1] < 0.9 * losses[0]
+
+
+def test_tests_are_recorded_and_take_no_simulated_time(tmp_path: Path, trained: list[Workload]) -> None:
+    untested, tested = [
+        run_variant(resolved, resolved.variants[0])
+        for resolved in (
+            plan(tmp_path, MLP, RING, DENSE),
+            plan(tmp_path, MLP, RING, DENSE, "workload.evaluate={every: 4}"),
+        )
+    ]
+    metrics = summarize(tested.facts, tested.records)["variants"][0]["metrics"]
+    last = trained[1].score(5, is_last=True)
+
+    assert last is not None
+    assert [one.test_score for one in untested.steps] == [None] * 6
+    assert [one.test_metric for one in tested.steps] == [None, None, None, "accuracy", None, "accuracy"]
+    assert [one.test_score is not None for one in tested.steps] == [False, False, False, True, False, True]
+    assert (metrics["test_metric"], metrics["test_score"]) == last
+    assert tested.steps[-1].test_score == last.value
+    assert [one.end_ps for one in tested.steps] == [one.end_ps for one in untested.steps]
 
 
 @pytest.mark.parametrize("sets", [("codec={kind: fixed_point}",), (DENSE, RING)])
