@@ -15,6 +15,8 @@ from netfold.sim.run.outcome import VariantResult
 from netfold.sim.workload import TrainingSpec
 from netfold.sim.workload.fusion.size import BySize
 from tests.sim.local_training import LocalTraining, train
+from tests.sim.mnist_sasg import WORKERS as WORKERS_ON_MNIST
+from tests.sim.mnist_sasg import trained
 from tests.sim.scenes import refused, simulate
 
 STEPS, WORKERS, SEED, ELEMENTS = 24, 4, 7, 9610
@@ -79,24 +81,18 @@ def assert_same(result: VariantResult, local: LocalTraining, buckets: int = 1) -
     assert min(local.uploads) < WORKERS == max(local.uploads)
 
 
-@pytest.mark.parametrize("sets", LISTS)
-@pytest.mark.parametrize("faults", [(), (LOSS,)], ids=["", "loss"])
+@pytest.mark.parametrize("sets", [*LISTS, (*LISTS[0], LOSS), (*LISTS[1], LOSS), (*LISTS[3], LOSS)])
 def test_lists_train_alike_over_every_collective_that_delivers_them(
-    tmp_path: Path, sets: tuple[str, ...], faults: tuple[str, ...]
+    tmp_path: Path, sets: tuple[str, ...]
 ) -> None:
-    assert_same(simulate(tmp_path, *sets, *faults, text=TEXT), locally("lists"))
+    assert_same(simulate(tmp_path, *sets, text=TEXT), locally("lists"))
 
 
-@pytest.mark.parametrize("sets", SUMS)
-@pytest.mark.parametrize("faults", [(), (LOSS,)], ids=["", "loss"])
-def test_sums_train_alike_over_every_collective(
-    tmp_path: Path, sets: tuple[str, ...], faults: tuple[str, ...]
-) -> None:
-    """Switches, trees and hosts; a tree of SHARP loses nothing."""
-    if faults and "program: tree" in sets[-1]:
-        faults = ()
+@pytest.mark.parametrize("sets", [*SUMS, (*SUMS[0], LOSS), (*SUMS[2], LOSS), (*SUMS[5], LOSS)])
+def test_sums_train_alike_over_every_collective(tmp_path: Path, sets: tuple[str, ...]) -> None:
+    """Switches, trees and hosts; with 1 % loss where packets can be lost."""
     buckets = 2 if "workload.bucket=4KB" in sets else 1
-    result = simulate(tmp_path, SUMMED, *sets, *faults, text=TEXT)
+    result = simulate(tmp_path, SUMMED, *sets, text=TEXT)
 
     assert all(record.exact for record in result.records.rounds)
     assert_same(result, locally("summed", 4000 if buckets > 1 else 25_000_000), buckets)
@@ -237,3 +233,14 @@ def test_without_a_training_it_is_refused(kind: str) -> None:
         netfold.fold(kind, gradients)
     with pytest.raises(netfold.NetfoldError, match=needs + ".*a study does not know"):
         netfold.study([kind], elements=1000)
+
+
+@pytest.mark.slow
+def test_mnist_is_learned_with_half_of_the_uploads() -> None:
+    """docs/systems/sasg.md has five seeds and 400 steps; in 100 steps, SASG still lags a little."""
+    sgd, sasg = (trained(name, 1, 100) for name in ("SGD", "SASG"))
+
+    assert sgd.uploads_count == 100 * WORKERS_ON_MNIST
+    assert sasg.uploads_count <= 0.6 * sgd.uploads_count
+    assert sasg.scores[100] > sgd.scores[100] - 0.04 > 0.7
+    assert sasg.payload_bytes == 8 * 4071 * sasg.uploads_count
