@@ -22,6 +22,7 @@ FOLDERS = (
     "collectives",
     "contributions",
     "training",
+    "sasg",
 )
 
 

@@ -1,0 +1,61 @@
+"""Trains a model with a codec in one process, without a network: real gradients, all facts of a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.fold import Folded, fold
+from netfold.homomorphic.round import Round, Step, StepFact
+from netfold.sim.workload import TrainingSpec, training_workload
+
+
+@dataclass
+class LocalTraining:
+    """What a training came to."""
+
+    losses: list[float] = field(default_factory=list)  # before each step
+    scores: dict[int, float] = field(default_factory=dict)  # on held-out data, by steps done
+    uploads: list[int] = field(default_factory=list)  # workers that sent words, in each step
+    payload_bytes: int = 0  # of all workers, up
+
+    @property
+    def uploads_count(self) -> int:
+        return sum(self.uploads)
+
+
+def train(spec: TrainingSpec, codec: Codec, workers: int, seed: int, steps: int) -> LocalTraining:
+    """Train for some steps; every bucket is folded by rank."""
+    workload, done = training_workload(spec, workers, seed), LocalTraining()
+    encoders = [codec.worker(rank, workers, seed) for rank in range(workers)]
+    server = codec.server(workers, seed)
+    for step in range(steps):
+        gradients = workload.gradients(step)
+        for rank, encoder in enumerate(encoders):
+            encoder.begin(
+                Step(
+                    step,
+                    workload.learning_rate,
+                    workload.update_norm,
+                    gradients[rank] if StepFact.ALL_BUCKETS in codec.needs else (),
+                    partial(workload.kept_gradients, step, rank),
+                    partial(workload.keep_weights, rank),
+                )
+            )
+        folded: list[Folded] = []
+        for bucket in workload.buckets:
+            round = Round(step, bucket.index, workers, seed, tensors=bucket.tensors)
+            own = [one[bucket.index] for one in gradients]
+            folded.append(fold(encoders, own, round, server=server))
+        assert workload.loss is not None
+        done.losses.append(workload.loss)
+        sent = np.array([[one.announced_bytes(rank) for one in folded] for rank in range(workers)])
+        done.uploads.append(int((sent.sum(axis=1) > 0).sum()))
+        done.payload_bytes += int(sent.sum())
+        workload.apply(step, [one.decoded[0] for one in folded], [one.results[0].is_update for one in folded])
+        if (score := workload.score(step, is_last=step + 1 == steps)) is not None:
+            done.scores[step + 1] = score.value
+    return done
