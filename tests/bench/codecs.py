@@ -215,7 +215,7 @@ def loads_of_rows(elements: int) -> list[Load]:
     """BIRD's message, beside the prototype's steps in PyTorch, sorting, and reading the gradient once."""
     rows = max(1, elements // ROW_ELEMENTS)
     gradient = np.random.default_rng(3).standard_normal(rows * ROW_ELEMENTS, np.float32)
-    tensors, bits = torch.from_numpy(gradient).view(rows, ROW_ELEMENTS), gradient.view(np.int32)
+    tensors = torch.from_numpy(gradient).view(rows, ROW_ELEMENTS)
     one_layer = (Tensor("weight", (rows, ROW_ELEMENTS), "layer"),)
     encoder = Bird(ROWS_SHARE).worker(0, 1, 0)
     round = Round(0, 0, 1, 1, tensors=one_layer)
@@ -228,7 +228,7 @@ def loads_of_rows(elements: int) -> list[Load]:
         return torch.sort(tensors.abs().view(-1), descending=True).indices[: int(ROWS_SHARE * elements)]
 
     return [
-        Load("read once", lambda a, b: np.bitwise_or.reduce(bits), False),
+        Load("read once", lambda a, b: gradient.max(), False),
         Load("top-k by sorting all", sort, False, 8 * int(ROWS_SHARE * elements)),
         Load("bird in PyTorch", lambda a, b: _bird_in_torch(tensors), False),
         Load("bird: encode", encode, False, encode(0, elements)),
