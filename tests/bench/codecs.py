@@ -19,10 +19,12 @@ import zstandard
 from rich.table import Table
 
 from netfold.homomorphic import merge
+from netfold.homomorphic.codecs.bird.published import Bird
 from netfold.homomorphic.index import bits, bloom, members
 from netfold.homomorphic.numbers.block_exponent import AgreedExponents
 from netfold.homomorphic.numbers.compact import Compact, all_of
 from netfold.homomorphic.numbers.exponents import announced_exponents
+from netfold.homomorphic.round import Round, Tensor
 from netfold.homomorphic.sketch import tables
 from netfold.homomorphic.sketch.forecast import Seen
 from netfold.homomorphic.sketch.sketch import REPAIRED_TILING
@@ -33,6 +35,8 @@ DENSITIES = (0.01, 0.05)
 BLOCK_ELEMENTS = 4096
 REPEATS = 5
 TOP_SHARE = 0.01
+ROW_ELEMENTS = 2500  # of a layer of BIRD, as long as the rows of a ResNet-18 are on average
+ROWS_SHARE = 0.1
 LOAD = 0.77
 
 Work = Callable[[int, int], object]
@@ -207,6 +211,41 @@ def loads_of_words(elements: int) -> list[Load]:
     ]
 
 
+def loads_of_rows(elements: int) -> list[Load]:
+    """BIRD's message, beside the prototype's steps in PyTorch, sorting, and reading the gradient once."""
+    rows = max(1, elements // ROW_ELEMENTS)
+    gradient = np.random.default_rng(3).standard_normal(rows * ROW_ELEMENTS, np.float32)
+    tensors = torch.from_numpy(gradient).view(rows, ROW_ELEMENTS)
+    one_layer = (Tensor("weight", (rows, ROW_ELEMENTS), "layer"),)
+    encoder = Bird(ROWS_SHARE).worker(0, 1, 0)
+    round = Round(0, 0, 1, 1, tensors=one_layer)
+
+    def encode(begin: int, end: int) -> int:
+        (message,) = next(encoder.exchange(gradient, round))
+        return message.size_bytes
+
+    def sort(begin: int, end: int) -> object:
+        return torch.sort(tensors.abs().view(-1), descending=True).indices[: int(ROWS_SHARE * elements)]
+
+    return [
+        Load("read once", lambda a, b: gradient.max(), False),
+        Load("top-k by sorting all", sort, False, 8 * int(ROWS_SHARE * elements)),
+        Load("bird in PyTorch", lambda a, b: _bird_in_torch(tensors), False),
+        Load("bird: encode", encode, False, encode(0, elements)),
+    ]
+
+
+def _bird_in_torch(tensors: torch.Tensor) -> tuple[torch.Tensor, np.ndarray, torch.Tensor]:
+    """Scale, sign bits and indices: norms, two samplings, signs of the rows that are left."""
+    norms = tensors.abs().sum(dim=1)
+    kept = torch.bernoulli(norms / norms.max()).nonzero().view(-1)
+    count = -(-len(norms) // round(1 / ROWS_SHARE))
+    factor = max(1.0, len(kept) / count)
+    kept = kept[torch.randperm(len(kept))[:count]].sort().values
+    signs = np.packbits((tensors[kept] < 0).numpy())
+    return norms.max() / tensors.shape[1] * factor, signs, kept
+
+
 def _compressor(name: str, compress: Callable[[memoryview], bytes], gradient: np.ndarray) -> Load:
     """A general-purpose compressor of bytes."""
     return Load(name, lambda a, b: compress(gradient.data), False, len(compress(gradient.data)))
@@ -243,7 +282,7 @@ def table(elements: int = ELEMENTS) -> Table:
             size = f"{4 * elements / load.compressed_bytes:.1f}" if load.compressed_bytes else ""
             rows.add_row(load.name, density, f"{alone / 1e9:.2f}", f"{alone / copied:.3f}", shared, size)
 
-        for load in [copy, *loads_of_words(elements)]:
+        for load in [copy, *loads_of_words(elements), *loads_of_rows(elements)]:
             measure(load, "")
         for density in DENSITIES:
             for load in loads_of(Sparse(elements, density)):

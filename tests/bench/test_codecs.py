@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from netfold.homomorphic.index import bits
 from tests.bench import codecs
@@ -51,4 +52,14 @@ def test_indexes_are_right() -> None:
 def test_every_load_has_a_row() -> None:
     rows = codecs.table(ELEMENTS)
 
-    assert rows.row_count == 5 + 2 * 11
+    assert rows.row_count == 5 + 4 + 2 * 11
+
+
+def test_the_formulation_in_pytorch_keeps_as_many_rows() -> None:
+    tensors = torch.from_numpy(np.random.default_rng(1).standard_normal((500, 64), np.float32))
+
+    scale, signs, kept = codecs._bird_in_torch(tensors)
+
+    assert len(kept) == 50
+    assert signs.size == 50 * 64 // 8
+    assert scale > tensors.abs().sum(dim=1).max() / 64

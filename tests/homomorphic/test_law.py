@@ -24,6 +24,11 @@ from tests.reference.codecs.sums import right_merge
 
 NARROW = {"fp16", "sasg_summed"}  # kinds that refuse values which others carry
 VARIANTS = [
+    'bird {"share": 1.0, "norm": "l2", "down": "rows"}',
+    'bird_plus {"gamma": 0.5, "scales": "row"}',
+    'bird_plus {"gamma": 2.0, "of": "values", "share": 0.5}',
+    'bird_shared {"share": 1.0, "lanes": 4}',
+    'bird_shared {"lanes": 16}',
     'random_k {"share": 0.3, "unbiased": true, "values": "block_exponent"}',
     'random_k {"share": 0.5, "values": "exact", "block_elements": 64}',
     'random_k {"unbiased": true}',
@@ -91,7 +96,8 @@ def assert_the_law(codec: Codec, sample: Sample) -> None:
     for operation in by_rank.messages:
         for part in zip(*operation, strict=True):
             if part[0].merge in ORDER_FREE:
-                merged = merge_all(part[0].merge, [message.words for message in part])
+                words = [message.words for message in part]
+                merged = merge_all(part[0].merge, words, lane_bits=part[0].lane_bits)
 
                 assert merged.dtype == (np.uint32 if part[0].merge is Merge.OR else np.int32)
                 assert right_merge(part).words == merged.tolist()
@@ -160,6 +166,9 @@ def test_the_readme_s_example_prints_what_it_says(capsys: pytest.CaptureFixture[
 def test_the_registry_lists_all_codecs() -> None:
     assert sorted(codec_kinds()) == [
         "auto",
+        "bird",
+        "bird_plus",
+        "bird_shared",
         "block_sparse",
         "count_sketch",
         "dense",

@@ -23,7 +23,7 @@ Norms = NDArray[np.float64]  # (rows,)
 Rows = NDArray[np.int64]  # ascending
 Bits = NDArray[np.uint32]  # bit 31 of word 0 is the first: in big-endian bytes, MSB first
 
-_LANES = 32
+_LANES = 64
 _LONG = 128  # elements of a row that are summed in lanes; shorter rows one after the other
 
 
@@ -122,7 +122,7 @@ def _sum_magnitudes(values: Gradient, row_elements: int, lanes: Norms, norms: No
             done = own.size // _LANES * _LANES
             for block in range(own.size // _LANES):
                 part = own[block * _LANES : block * _LANES + _LANES]
-                for i in range(lanes.size):
+                for i in range(_LANES):
                     lanes[i] += abs(part[i])
             for i in range(lanes.size):
                 total += lanes[i]
@@ -144,7 +144,7 @@ def _sum_squares(values: Gradient, row_elements: int, lanes: Norms, norms: Norms
             done = own.size // _LANES * _LANES
             for block in range(own.size // _LANES):
                 part = own[block * _LANES : block * _LANES + _LANES]
-                for i in range(lanes.size):
+                for i in range(_LANES):
                     lanes[i] += np.float64(part[i]) * np.float64(part[i])
             for i in range(lanes.size):
                 total += lanes[i]

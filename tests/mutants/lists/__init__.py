@@ -23,6 +23,7 @@ FOLDERS = (
     "contributions",
     "training",
     "sasg",
+    "bird",
 )
 
 

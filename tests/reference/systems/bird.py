@@ -113,7 +113,8 @@ def decoded(layer: Layer, sent: Sent) -> Layer:
 def message(layers: list[Layer], sent: list[Sent], tensors: list[list[int]]) -> bytes:
     """The bytes of a message with scales for layers.
 
-    `tensors[layer]`: places of the rows' tensor, then of the riders'. Scales, number of signs, signs MSB first (padded to 4 bytes), indices, rows of each layer.
+    `tensors[layer]`: places of the rows' tensor, then of the riders'. Scales in their order, the number of
+    signs, signs MSB first (padded to 4 bytes), indices, rows of each layer.
     """
     scales = {place: one.layer_scale for one, places in zip(sent, tensors, strict=True) for place in places}
     signs = ""

@@ -35,7 +35,7 @@ from tests.reference.systems import bird as twin
 SHAPES: Shapes = [(12, 40, 1), (5, 27, 2), (30, 8, 0)]
 
 
-@examples(60)
+@examples(40)
 @given(bucket=buckets(), share=st.sampled_from([0.01, 0.1, 0.34, 1.0]), norm=st.sampled_from(["l1", "l2"]))
 def test_a_round_by_the_plain_twin(bucket: tuple[Shapes, int], share: float, norm: str) -> None:
     shapes, seed = bucket
@@ -475,7 +475,7 @@ def damaged(change: str) -> np.ndarray:
 def test_damaged_messages(change: str, reason: str) -> None:
     request = Request(0, 0, 0, "rows", tensors_of([(8, 4, 0)]))
 
-    with pytest.raises(DecodeError, match=f"worker 1's message of rows is damaged: it?.*{reason}"):
+    with pytest.raises(DecodeError, match=f"worker 1's message of rows is damaged: .*{reason}"):
         RowsServer(False).merge([damaged(""), damaged(change)], request)
 
 

@@ -34,7 +34,7 @@ from tests.reference.systems import bird as twin
 WIDE: Shapes = [(200, 5, 1)]
 
 
-@examples(60)
+@examples(40)
 @given(bucket=buckets(), gamma=st.sampled_from([0.0, 0.5, 1.0, 3.0]), by_row=st.booleans())
 def test_a_round_by_the_plain_twin(bucket: tuple[Shapes, int], gamma: float, by_row: bool) -> None:
     shapes, seed = bucket
