@@ -94,7 +94,7 @@ def counter_and_sign(elements: int, columns: int, key: int) -> tuple[np.ndarray,
 
 
 def test_two_elements_meet_as_often_as_theory_says() -> None:
-    """Of different blocks with a probability of 1 / columns, whatever their lanes; of the same block never."""
+    """Of different blocks with a probability of 1 / columns, whatever their lanes; of the same never."""
     columns, keys = 40, 1500
     found = [counter_and_sign(2 * LANES, columns, key) for key in range(keys)]
     counters, signs = (np.array([one[part] for one in found]) for part in (0, 1))

@@ -1,7 +1,7 @@
 """Count-Sketch SGD in plain Python: hashes, sketch, medians, and the steps of all workers, in float64.
 
-Written from the description: `h` and `s` of row j and element i; S[j, h(i)] += s(i) · v[i]; the estimate is the
-median over rows; u = μ · u + g, v = v + u; both are zeroed where an element was chosen.
+Written from the description: `h` and `s` of row j and element i; S[j, h(i)] += s(i) · v[i]; the estimate is
+the median over rows; u = μ · u + g, v = v + u; both are zeroed where an element was chosen.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def mixed(first: int, *others: int) -> int:
 
 @dataclass(frozen=True)
 class Hashes:
-    """Blocks of `lanes` elements share a hash: its high half is where they begin, its low half their signs."""
+    """Blocks of `lanes` elements share a hash: the high half is where they begin, the low one their signs."""
 
     rows: int
     columns: int

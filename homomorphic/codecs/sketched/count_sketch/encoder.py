@@ -136,7 +136,9 @@ class CountSketchEncoder(Encoder):
         try:
             own = block_exponents(values, block, round.workers)
         except EncodeError as error:
-            raise EncodeError(f"the words of {message.label!r}, as if they were a gradient: {error}") from error
+            raise EncodeError(
+                f"the words of {message.label!r}, as if they were a gradient: {error}"
+            ) from error
         work, decode_work = message.work, message.decode_work
         (merged,) = yield (
             Message(
