@@ -22,7 +22,7 @@ from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.message import Merge, Merged
 from netfold.homomorphic.round import Note, NoteKind, Round
 from tests.examples import examples
-from tests.homomorphic.gradients import labels
+from tests.homomorphic.gradients import bound_of, labels
 from tests.reference.systems.count_sketch import Hashes, Workers, largest, mixed
 
 SEED, BUCKET = 7, 3
@@ -328,6 +328,15 @@ def test_what_rounding_takes_is_held_back() -> None:
     step = 2.0 ** (8 + 1 - 31)
     assert found.decoded[0][:5].tolist() == [0, 0, 0, 200, 1]
     assert encoder.residual(0)[4] == values[4] - 1 == 2.0**-23 < step
+
+
+def test_the_bound_is_near_what_can_happen() -> None:
+    """Totals are off by rounding alone: by a quarter of the bound or more somewhere, and nowhere by more."""
+    found = once(CountSketch(ratio=1.0, share=1.0), normal(20_000, 3))
+    off_by = np.abs(found.decoded[0] - np.sum(found.contributions, axis=0, dtype=float))
+    relative = off_by / bound_of(CountSketch(), found.contributions)
+
+    assert 0.25 < relative.max() <= 1
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
