@@ -17,9 +17,7 @@ from netfold.homomorphic.kernels.keyed import splitmix64
 
 _SAMPLE = 1 << 16
 _ELEMENTS_MIN = 4 * _SAMPLE  # below, the sample costs more than it saves
-_DEVIATIONS = (
-    5  # of the sample's count; more elements than wanted are collected with a probability of 1 − 3e-7
-)
+_DEVIATIONS = 5  # of the sample's count: too few elements are collected once in three million calls
 _MAGNITUDE = np.int32(0x7FFFFFFF)  # the bits of a float32 without its sign
 _CHUNK = 32
 

@@ -66,7 +66,8 @@ def count(rows: Rows, values: Gradient) -> Gradient:
     in_parallel(add, rows.keys.size)
     # Blocks that begin in the last counters have run over the end: those lanes belong to the first counters.
     beyond = sketch[:, rows.columns :]
-    sketch[:, : rows.lanes - 1] += beyond
+    with np.errstate(over="ignore", invalid="ignore"):  # as in the kernel; the caller looks at the counters
+        sketch[:, : rows.lanes - 1] += beyond
     return np.ascontiguousarray(sketch[:, : rows.columns]).reshape(-1)
 
 

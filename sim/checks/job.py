@@ -24,7 +24,7 @@ ADDITIONS = "(n − 1) · 2⁻²⁴ · Σ|x|"  # the largest error of n − 1 fl
 _NOT_AT_ONCE = (
     (NoteKind.REDO, REDONE),
     (NoteKind.FORECAST, MISSED_FORECASTS),
-    (NoteKind.ESTIMATE, "elements did not decode and are estimates"),
+    (NoteKind.ESTIMATE, "elements are estimates"),
 )
 
 

@@ -29,6 +29,7 @@ from netfold.homomorphic.sketch import tables
 from netfold.homomorphic.sketch.forecast import Seen
 from netfold.homomorphic.sketch.sketch import REPAIRED_TILING
 from netfold.homomorphic.sketch.tiled import layout_of
+from tests.bench import sketches
 
 ELEMENTS = 25_000_000  # 100 MB of float32
 DENSITIES = (0.01, 0.05)
@@ -195,19 +196,26 @@ def loads_of(sparse: Sparse) -> list[Load]:
 
 
 def loads_of_words(elements: int) -> list[Load]:
-    """Loads that depend only on the number of words: merging them, and choosing the largest."""
+    """Loads that depend only on the number of words: merging them."""
     words, sums = np.arange(elements, dtype=np.int32), np.ones(elements, np.int32)
-    values = torch.from_numpy(np.random.default_rng(2).standard_normal(elements, np.float32))
     return [
         Load("numpy add, in place", lambda a, b: np.add(sums[a:b], words[a:b], out=sums[a:b])),
         Load("merge of counters, ADD", lambda a, b: merge.add_words(sums[a:b], words[a:b])),
         Load("merge of indexes, OR", lambda a, b: merge.or_words(sums[a:b], words[a:b])),
-        Load(
-            f"torch.topk(|x|, {TOP_SHARE:.0%})",
-            lambda a, b: torch.topk(values.abs(), int(TOP_SHARE * elements), sorted=False),
-            False,
-            8 * int(TOP_SHARE * elements),
-        ),
+    ]
+
+
+def loads_of_sketches(elements: int) -> list[Load]:
+    """Count sketches, and selecting the largest elements; each beside PyTorch."""
+    both = sketches.Sketches(elements)
+    sketch_bytes, chosen_bytes = both.sketch.nbytes, 8 * both.chosen
+    return [
+        Load(f"count sketch, {sketches.ROWS} rows", both.count, False, sketch_bytes),
+        Load("  in PyTorch, tables and scatter", both.scatter, False, sketch_bytes),
+        Load("count sketch: estimates of all", both.estimate, False),
+        Load("  in PyTorch, gather and median", both.gather, False),
+        Load(f"the largest {sketches.SHARE:.0%}", both.select, False, chosen_bytes),
+        Load(f"  torch.topk(|x|, {sketches.SHARE:.0%})", both.topk, False, chosen_bytes),
     ]
 
 
@@ -282,7 +290,7 @@ def table(elements: int = ELEMENTS) -> Table:
             size = f"{4 * elements / load.compressed_bytes:.1f}" if load.compressed_bytes else ""
             rows.add_row(load.name, density, f"{alone / 1e9:.2f}", f"{alone / copied:.3f}", shared, size)
 
-        for load in [copy, *loads_of_words(elements), *loads_of_rows(elements)]:
+        for load in [copy, *loads_of_words(elements), *loads_of_rows(elements), *loads_of_sketches(elements)]:
             measure(load, "")
         for density in DENSITIES:
             for load in loads_of(Sparse(elements, density)):

@@ -7,7 +7,10 @@ import pytest
 import torch
 
 from netfold.homomorphic.index import bits
-from tests.bench import codecs
+from netfold.homomorphic.kernels.largest import largest
+from netfold.homomorphic.sketch.counts import estimate
+from tests.bench import codecs, sketches
+from tests.reference.systems.count_sketch import Hashes
 
 ELEMENTS = 3 * codecs.BLOCK_ELEMENTS + 100
 
@@ -52,7 +55,7 @@ def test_indexes_are_right() -> None:
 def test_every_load_has_a_row() -> None:
     rows = codecs.table(ELEMENTS)
 
-    assert rows.row_count == 5 + 4 + 2 * 11
+    assert rows.row_count == 5 + 6 + 2 * 11
 
 
 def test_the_formulation_in_pytorch_keeps_as_many_rows() -> None:
@@ -63,3 +66,19 @@ def test_the_formulation_in_pytorch_keeps_as_many_rows() -> None:
     assert len(kept) == 50
     assert signs.size == 50 * 64 // 8
     assert scale > tensors.abs().sum(dim=1).max() / 64
+
+
+def test_sketches_are_those_of_the_formulation_beside_them() -> None:
+    """With our buckets and signs, PyTorch's tables, estimates and choice are the same."""
+    load = sketches.Sketches(ELEMENTS)
+    hashes = Hashes(sketches.ROWS, load.columns, 32, 1)
+    places = [[hashes.of(row, element) for element in range(ELEMENTS)] for row in range(sketches.ROWS)]
+    load.buckets[:], load.signs[:] = torch.tensor(places).permute(2, 0, 1)
+    load.scatter(0, ELEMENTS)
+    gathered = torch.median(torch.gather(load.table, 1, load.buckets) * load.signs, dim=0).values
+    estimates = estimate(load.rows, load.sketch, ELEMENTS)
+    chosen = torch.topk(load.tensor.abs(), load.chosen).indices
+
+    assert np.abs(load.table.numpy().ravel() - load.sketch).max() < 1e-5
+    assert np.abs(gathered.numpy() - estimates).max() < 1e-5
+    assert largest(load.values, load.chosen).tolist() == sorted(chosen.tolist())

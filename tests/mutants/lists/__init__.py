@@ -24,6 +24,7 @@ FOLDERS = (
     "training",
     "sasg",
     "bird",
+    "count_sketch",
 )
 
 

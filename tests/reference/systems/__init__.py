@@ -1,0 +1,1 @@
+"""The published systems, each from its description, in plain Python."""

@@ -133,7 +133,12 @@ class CountSketchEncoder(Encoder):
         if block is None:
             (merged,) = yield (message,)
             return Added(merged.words, values)
-        own = block_exponents(values, block, round.workers)
+        try:
+            own = block_exponents(values, block, round.workers)
+        except EncodeError as error:
+            raise EncodeError(
+                f"the words of {message.label!r}, as if they were a gradient: {error}"
+            ) from error
         work, decode_work = message.work, message.decode_work
         (merged,) = yield (
             Message(

@@ -1,0 +1,398 @@
+"""Codec `count_sketch` against plain Python, and what holds for its rounds and its options."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netfold.homomorphic.carrier import Carrier
+from netfold.homomorphic.codec import Decoded, DecodeError, EncodeError, Encoder
+from netfold.homomorphic.codecs.sketched.count_sketch.codec import CountSketch
+from netfold.homomorphic.codecs.sketched.count_sketch.encoder import Layout, Selected
+from netfold.homomorphic.codecs.sketched.count_sketch.momentum import MomentumEncoder
+from netfold.homomorphic.feedback import FeedbackEncoder
+from netfold.homomorphic.fold import Folded, LockStepError, check_lock_step, fold
+from netfold.homomorphic.kernels import purposes
+from netfold.homomorphic.message import Merge, Merged
+from netfold.homomorphic.round import Note, NoteKind, Round
+from tests.examples import examples
+from tests.homomorphic.gradients import bound_of, labels
+from tests.reference.systems.count_sketch import Hashes, Workers, largest, mixed
+
+SEED, BUCKET = 7, 3
+
+
+def normal(elements: int, workers: int, seed: int = 1) -> list[np.ndarray]:
+    random = np.random.default_rng([seed, workers])
+    return [random.standard_normal(elements, np.float32) for _ in range(workers)]
+
+
+def encoders_of(codec: CountSketch, workers: int) -> list[Encoder]:
+    return [codec.worker(rank, workers, 0) for rank in range(workers)]
+
+
+def stepped(
+    encoders: list[Encoder], gradients: list[np.ndarray], step: int = 0, bucket: int = BUCKET, **more: Any
+) -> Folded:
+    return fold(encoders, gradients, Round(step, bucket, len(gradients), SEED), **more)
+
+
+def once(codec: CountSketch, gradients: list[np.ndarray], **more: Any) -> Folded:
+    return stepped(encoders_of(codec, len(gradients)), gradients, **more)
+
+
+def hashes_of(codec: CountSketch, elements: int) -> Hashes | None:
+    layout = codec.layout(elements)
+    key = mixed(SEED, purposes.COUNT_SKETCH, BUCKET)
+    lanes = 32 if layout.columns >= 32 else 1
+    return Hashes(layout.rows, layout.columns, lanes, key) if layout.rows else None
+
+
+@examples(60)
+@given(
+    elements=st.integers(1, 300),
+    codec=st.builds(
+        CountSketch,
+        rows=st.sampled_from([1, 3, 5]),
+        ratio=st.sampled_from([0.05, 0.2, 0.6, 1.0]),
+        share=st.sampled_from([0.01, 0.05, 0.3]),
+        candidates=st.sampled_from([0, 1, 4]),
+        feedback=st.booleans(),
+        momentum=st.sampled_from([0.0, 0.5]),
+        masking=st.booleans(),
+        values=st.sampled_from(["float32", "block_exponent"]),
+        block_elements=st.none(),
+    ),
+    seed=st.integers(0, 2**32),
+)
+def test_steps_by_plain_python(elements: int, codec: CountSketch, seed: int) -> None:
+    """Integers, a momentum of 1/2 and four workers: no sum, product or quantum is rounded."""
+    random = np.random.default_rng(seed)
+    layout = codec.layout(elements)
+    expected = Workers(
+        4,
+        elements,
+        hashes_of(codec, elements),
+        layout.chosen,
+        layout.candidates if layout.rows else elements,
+        codec.momentum,
+        codec.feedback,
+        codec.masking,
+    )
+    encoders = encoders_of(codec, 4)
+    for step in range(4):
+        rows = random.integers(-50, 51, (4, elements))
+        gradients = list(rows.astype(np.float32))
+
+        right = expected.step(rows.tolist())
+        found = stepped(encoders, gradients, step)
+
+        assert found.decoded[0].tolist() == right.total
+        assert [one.tolist() for one in found.contributions] == right.contributions
+        assert [one.elements.tolist() for one in found.results] == [right.chosen] * 4
+        for encoder, residual, velocity in zip(
+            encoders, expected.residuals, expected.velocities, strict=True
+        ):
+            inner = encoder
+            if isinstance(inner, MomentumEncoder):
+                assert inner.velocity(BUCKET).tolist() == velocity
+                inner = inner.encoder
+            if isinstance(inner, FeedbackEncoder):
+                assert inner.residual(BUCKET).tolist() == residual
+
+
+@pytest.mark.parametrize("rows", [0, 2, 4, -1])
+def test_even_rows_are_refused(rows: int) -> None:
+    with pytest.raises(ValueError, match=rf"rows is {rows}: must be an odd number"):
+        CountSketch(rows=rows)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"ratio": 0.0}, "ratio is 0.0: must be above 0 and at most 1"),
+        ({"ratio": 1.01}, "ratio is 1.01"),
+        ({"ratio": math.nan}, "ratio is nan"),
+        ({"share": 0.0}, "share is 0.0"),
+        ({"candidates": -1}, "candidates is -1: must be at least 1"),
+        ({"momentum": 1.0}, "momentum is 1.0: must be at least 0 and below 1"),
+        ({"momentum": -0.1}, "momentum is -0.1"),
+        ({"momentum": math.nan}, "momentum is nan"),
+        ({"block_elements": 0}, "block_elements is 0: a block needs at least 1 word"),
+        ({"block_elements": 64, "values": "float32"}, "block_elements belongs to values block_exponent"),
+    ],
+)
+def test_options_out_of_range_are_refused(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        CountSketch(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "elements", "layout"),
+    [
+        ({}, 10_000, Layout(5, 200, 400, 100)),
+        ({"rows": 3}, 10_001, Layout(3, 334, 404, 101)),
+        ({"candidates": 0}, 10_000, Layout(5, 200, 0, 100)),
+        ({"ratio": 1.0}, 10_000, Layout(0, 0, 10_000, 100)),  # as large as the bucket: sent whole
+        ({"ratio": 0.95, "candidates": 5}, 10_000, Layout(0, 0, 10_000, 100)),
+        ({"ratio": 0.95, "candidates": 4}, 10_000, Layout(5, 1900, 400, 100)),
+        ({}, 8, Layout(5, 1, 4, 1)._replace(rows=0, columns=0, candidates=8)),
+        ({}, 10, Layout(5, 1, 4, 1)),
+        ({"share": 1.0}, 100, Layout(0, 0, 100, 100)),
+    ],
+)
+def test_what_is_sent_of_a_bucket(options: dict[str, Any], elements: int, layout: Layout) -> None:
+    assert CountSketch(**options).layout(elements) == layout
+
+
+@pytest.mark.parametrize(("values", "extra"), [("float32", 0), ("block_exponent", 1)])
+def test_bytes_on_the_wire(values: Any, extra: int) -> None:
+    codec = CountSketch(values=values)
+    found = once(codec, normal(10_000, 2))
+    one_round = once(replace(codec, candidates=0), normal(10_000, 2))
+
+    # An exponent for each 256 words of the 1000 counters, and of the 400 candidates; here they are words.
+    assert found.announced_bytes(0) == 4 * 1000 + 4 * 400 + extra * 4 * (4 + 2)
+    assert labels(one_round)[-1] == "sketch"
+    assert one_round.announced_bytes(0) == 4 * 1000 + extra * 4 * 4
+    bits = codec.bits_per_element(2)
+    assert bits.up == bits.down == 0.14 * (32 + extra * 8 / 256)
+
+
+def test_in_integers_any_order_gives_the_same_bits() -> None:
+    gradients = normal(5000, 5)
+    codec = CountSketch(ratio=0.3)
+    by_rank = once(codec, gradients)
+    for order in ([4, 2, 0, 1, 3], [[3, 1], [[0, 4], 2]]):
+        other = once(codec, gradients, order=order)
+
+        assert other.decoded[0].tobytes() == by_rank.decoded[0].tobytes()
+    assert codec.is_order_free
+    assert not CountSketch(values="float32").is_order_free
+
+
+def test_all_workers_hash_alike_in_every_step_and_buckets_differ() -> None:
+    same = [np.ones(3000, np.float32)] * 2
+    codec = CountSketch(feedback=False, values="float32")
+
+    def sent(step: int, bucket: int) -> list[list[float]]:
+        ((first, *_), (second, *_)), *_ = stepped(encoders_of(codec, 2), same, step, bucket).messages
+        return [first.words.tolist(), second.words.tolist()]
+
+    first, second = sent(0, 0)
+    assert first == second
+    assert sent(5, 0)[0] == first
+    assert sent(0, 1)[0] != first  # a bucket of the same size
+
+
+@pytest.mark.parametrize("candidates", [0, 4])
+@pytest.mark.parametrize("values", ["float32", "block_exponent"])
+def test_all_workers_choose_the_same_elements(candidates: int, values: Any) -> None:
+    gradients = [np.round(3 * one) for one in normal(4000, 6)]  # many ties
+    encoders = encoders_of(CountSketch(candidates=candidates, values=values), 6)
+    for step in range(3):
+        results = stepped(encoders, gradients, step).results
+
+        assert len({one.elements.tobytes() for one in results}) == 1
+        assert len({one.total.tobytes() for one in results}) == 1
+        assert (np.diff(results[0].elements) > 0).all()
+
+
+def test_workers_that_choose_differently_are_noticed() -> None:
+    """Equal lengths, but other elements: without the digest, unlike values would be added up."""
+    codec = CountSketch(values="float32", feedback=False)
+    gradients = normal(3000, 2)
+    exchanges = [
+        one.exchange(own, Round(0, 0, 2, SEED))
+        for one, own in zip(encoders_of(codec, 2), gradients, strict=True)
+    ]
+    sketches = [next(one)[0].words for one in exchanges]
+    right = Merged(sketches[0] + sketches[1], 2)
+    damaged = replace(right, words=np.roll(right.words, 1))
+
+    messages = [one.send((merged,)) for one, merged in zip(exchanges, (right, damaged), strict=True)]
+
+    assert messages[0][0].size == messages[1][0].size
+    with pytest.raises(LockStepError, match="digest"):
+        check_lock_step(messages)
+
+
+@pytest.mark.parametrize(("candidates", "values"), [(4, "block_exponent"), (4, "float32"), (0, "float32")])
+def test_nothing_is_lost_over_steps(candidates: int, values: Any) -> None:
+    """Of every worker: contributions + residual = gradients. Two rounds: the totals are the contributions."""
+    encoders = encoders_of(CountSketch(candidates=candidates, values=values, ratio=0.3), 3)
+    gradients, contributions, totals = np.zeros((3, 3, 2000))
+    for step in range(12):
+        own = normal(2000, 3, seed=step)
+        found = stepped(encoders, own, step)
+        gradients += own
+        contributions += found.contributions
+        totals += found.decoded[0]
+    residuals = np.array([one.residual(BUCKET) for one in encoders])
+
+    assert np.abs(contributions + residuals - gradients).max() < 1e-5
+    off_by = np.abs(totals[0] - contributions.sum(axis=0))
+    assert off_by.max() < 1e-4 if candidates else off_by.max() > 1
+    assert (np.count_nonzero(residuals, axis=1) < 2000).all()
+
+
+def test_with_momentum_a_worker_owes_its_velocity() -> None:
+    """contribution + residual = velocity before masking + residual before, in float32; masked is masked."""
+    encoder = CountSketch(momentum=0.9, values="block_exponent").worker(0, 1, 0)
+    velocity, held = np.zeros((2, 3000), np.float32)
+    for step in range(5):
+        (gradient,) = normal(3000, 1, seed=step)
+        found = stepped([encoder], [gradient], step)
+        velocity = np.float32(0.9) * velocity + gradient
+        after = encoder.encoder.residual(BUCKET)
+
+        assert (found.contributions[0] + after).tolist() == (velocity + held).tolist()
+        (result,) = found.results
+        assert encoder.velocity(BUCKET)[result.elements].tolist() == [0] * 30
+        velocity[result.elements] = 0
+        assert encoder.velocity(BUCKET).tolist() == velocity.tolist()
+        held = after
+    assert encoder.residual(BUCKET) is None
+
+
+def test_a_sketch_as_large_as_the_bucket_is_true_top_k() -> None:
+    """Without collisions: the largest elements of the sum of all residuals and gradients, and their sums."""
+    codec = CountSketch(ratio=1.0, candidates=0, share=0.05)
+    encoders = encoders_of(codec, 4)
+    held = np.zeros((4, 500))
+    for step in range(6):
+        gradients = [np.round(100 * one) for one in normal(500, 4, seed=step)]
+        owed = held + gradients
+        sums = owed.sum(axis=0)
+        chosen = largest(sums.tolist(), 25)
+        found = stepped(encoders, gradients, step)
+
+        assert np.flatnonzero(found.decoded[0]).tolist() == chosen
+        assert found.decoded[0][chosen].tolist() == sums[chosen].tolist()
+        held = owed.copy()
+        held[:, chosen] = 0
+    assert labels(found)[-1] == "values"
+
+
+def test_few_large_elements_are_found_and_their_sums_are_exact() -> None:
+    large = np.where(np.arange(20_000) % 1000 == 0, np.float32(5), np.float32(0))
+    gradients = [np.float32(0.01) * own + large for own in normal(20_000, 4)]
+    found = once(CountSketch(share=0.001, values="float32"), gradients)
+
+    assert np.flatnonzero(found.decoded[0]).tolist() == list(range(0, 20_000, 1000))
+    exact = np.sum(gradients, axis=0, dtype=float)[::1000]
+    assert np.abs(found.decoded[0][::1000] - exact).max() < 1e-5
+    estimates = once(CountSketch(share=0.001, candidates=0, ratio=0.5), gradients).decoded[0]
+    assert np.flatnonzero(estimates).tolist() == list(range(0, 20_000, 1000))
+    assert 1e-4 < np.abs(estimates[::1000] - exact).max() < 1
+
+
+def test_one_round_names_its_estimates() -> None:
+    notes: list[Note] = []
+    codec = CountSketch(candidates=0)
+    round = Round(0, 0, 1, SEED, report=notes.append)
+    found = fold(encoders_of(codec, 1), normal(3000, 1), round)
+    two = fold(encoders_of(CountSketch(), 1), normal(3000, 1), replace(round, report=notes.append))
+
+    (note,) = notes
+    assert note.kind is NoteKind.ESTIMATE
+    assert (note.count, note.total) == (30, 3000)
+    assert note.elements.tolist() == np.flatnonzero(found.decoded[0]).tolist()
+    assert np.count_nonzero(two.decoded[0]) == 30
+
+
+def test_what_is_estimated_to_be_zero_stays_with_its_worker() -> None:
+    gradients = [np.zeros(3000, np.float32) for _ in range(2)]
+    gradients[0][5], gradients[1][5] = 2, -2
+    gradients[0][7] = 1
+    found = once(CountSketch(candidates=0), gradients)
+
+    assert np.flatnonzero(found.decoded[0]).tolist() == [7]
+    assert [np.flatnonzero(one).tolist() for one in found.contributions] == [[7], []]
+
+
+def test_what_rounding_takes_is_held_back() -> None:
+    """A value far below the largest of its block is rounded to a multiple of 2^(7 + 1 − 31 + 1)."""
+    values = np.zeros(40, np.float32)
+    values[3], values[4] = 200, 1 + 2.0**-23
+    encoder = CountSketch(ratio=1.0, share=0.05).worker(0, 2, 0)
+    other = CountSketch(ratio=1.0, share=0.05).worker(1, 2, 0)
+    found = fold([encoder, other], [values, 0 * values], Round(0, 0, 2, 1))
+
+    step = 2.0 ** (8 + 1 - 31)
+    assert found.decoded[0][:5].tolist() == [0, 0, 0, 200, 1]
+    assert encoder.residual(0)[4] == values[4] - 1 == 2.0**-23 < step
+
+
+def test_the_bound_is_near_what_can_happen() -> None:
+    """Totals are off by rounding alone: by a quarter of the bound or more somewhere, and nowhere by more."""
+    found = once(CountSketch(ratio=1.0, share=1.0), normal(20_000, 3))
+    off_by = np.abs(found.decoded[0] - np.sum(found.contributions, axis=0, dtype=float))
+    relative = off_by / bound_of(CountSketch(), found.contributions)
+
+    assert 0.25 < relative.max() <= 1
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("options", [{}, {"ratio": 1.0}, {"values": "float32", "candidates": 0}])
+def test_what_is_not_finite_is_refused(value: float, options: dict[str, Any]) -> None:
+    gradient = np.ones(1000, np.float32)
+    gradient[1] = value
+    with pytest.raises(EncodeError, match=r"gradient\[1\] is"):
+        once(CountSketch(**options), [gradient])
+
+
+def test_counters_beyond_float32_are_refused() -> None:
+    huge = np.full(10_000, 3e38, np.float32)
+    with pytest.raises(EncodeError, match=r"counter \d+ of the sketch is -?inf: sums of this worker's"):
+        once(CountSketch(values="float32"), [huge])
+    with pytest.raises(EncodeError, match=r"the words of 'sketch', .* is .*fixed point carries"):
+        once(CountSketch(), [huge / 40] * 4)
+    one = np.zeros(10_000, np.float32)
+    one[0] = 3e38
+    with pytest.raises(
+        DecodeError, match=r"counter \d+ of the added sketches is -?inf: sums of the workers'"
+    ):
+        once(CountSketch(values="float32"), [one, one])
+
+
+def test_buckets_keep_their_length() -> None:
+    for codec in (CountSketch(momentum=0.5, feedback=False), CountSketch()):
+        encoder = codec.worker(0, 1, 0)
+        stepped([encoder], normal(100, 1))
+        with pytest.raises(ValueError, match="keeps its length"):
+            stepped([encoder], normal(101, 1))
+
+
+def test_momentum_is_charged_for() -> None:
+    def work(codec: CountSketch) -> tuple[int, int]:
+        ((message,), *_), *_ = once(codec, normal(1000, 1)).messages
+        return message.work.read_bytes, message.work.written_bytes
+
+    plain = CountSketch(feedback=False, values="float32", rows=3)
+    assert work(plain) == (4 * (1000 + 3000), 4 * 3000)
+    more = [work(replace(plain, momentum=0.9)), work(replace(plain, feedback=True))]
+    assert more == [(4 * (4000 + 2000), 4 * 4000), (4 * (4000 + 4000), 4 * 5000)]
+
+
+def test_what_it_declares() -> None:
+    assert CountSketch().merges == {Merge.ADD}
+    assert CountSketch(values="float32").merges == {Merge.FLOAT_ADD}
+    assert CountSketch().carried_by(Carrier(unit_elements=64)).block_elements == 64
+    assert CountSketch(block_elements=32).carried_by(Carrier()).block_elements == 32
+    assert CountSketch(values="float32").carried_by(Carrier()).block_elements is None
+    remembered = [
+        CountSketch(feedback=kept, momentum=momentum).state_bytes
+        for kept in (False, True)
+        for momentum in (0.0, 0.9)
+    ]
+    assert remembered == [0, 4, 4, 8]
+    assert CountSketch(ratio=1.0).bits_per_element(4).up == 32 + 8 / 256
+    assert CountSketch.origin.status == "reconstructed"
+    assert issubclass(Selected, Decoded)
