@@ -193,17 +193,19 @@ class _Drawing:
 
     def collective(self, switch: str = "") -> Mapping:
         """A program, a switch that can run it (mostly), and a codec that it can carry (mostly)."""
-        program = self.one("switchml", "switchml", "switchml", "atp", "timed", "tree", "tree", "ring", "ring")
+        program = self.one(
+            "switchml", "switchml", "switchml", "atp", "timed", "tree", "tree", "ring", "torus_2d"
+        )
         profiles: list[Mapping] = []
         factor = {"kind": "fixed_point", "factor": self.one(1e3, 1e6)}
         waits = {"timeout": self.one("300us", "2ms"), "first_timeout": "2ms"}
         common: Mapping = {"kind": "in_network", "program": program, "slots": self.one(4, 8, 64)}
         match program:
-            case "ring":
+            case "ring" | "torus_2d":
                 own = self.one("tofino1", "plain", "ideal")
                 window = self.one(1, 4, 32, 512)
                 written: Mapping = {
-                    "kind": "ring",
+                    "kind": program,
                     "window": window,
                     "ack_every": self.one(1, min(4, window)),
                 }

@@ -56,11 +56,12 @@ def test_the_same_number_is_the_same_scenario() -> None:
 def test_scenarios_are_wide() -> None:
     """All kinds of everything come up within a thousand; a third has several faults or several jobs."""
     drawn = [draw(1, number) for number in range(1000)]
-    programs = Counter(one.scenario["collective"].get("program", "ring") for one in drawn)
+    collectives = [one.scenario["collective"] for one in drawn]
+    programs = Counter(one.get("program", one["kind"]) for one in collectives)
     kinds = Counter(fault["kind"] for one in drawn for fault in one.faults)
     codecs = Counter(one.scenario["codec"]["kind"] for one in drawn)
 
-    assert set(programs) == {"ring", "switchml", "atp", "timed", "tree"}
+    assert set(programs) == {"ring", "torus_2d", "switchml", "atp", "timed", "tree"}
     assert len(kinds) >= 11
     assert set(codecs) == {"none", "fixed_point", "exact", "packed", "block_sparse", "lossless", "auto"}
     assert Counter(one.scenario["topology"]["kind"] for one in drawn).keys() == {"star", "leaf_spine", "file"}

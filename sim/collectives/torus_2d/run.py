@@ -127,27 +127,26 @@ class Torus2d(HostCollective):
     def _side(self, worker: int, operation: MessageExchange) -> Side:
         """How a worker sees a message."""
         grid, message = self.grid, operation.message
-        cut = grid.equal if message.merge is Merge.HOST else grid.words
-        ends: list[int] = []
-        if message.merge is not Merge.HOST:
-            ends = operation.finished.made("ends", {}, lambda: cut.ends(message.size))
+        is_host = message.merge is Merge.HOST
+        cut = grid.equal if is_host else grid.words
+        ends = [] if is_host else operation.finished.made("ends", {}, lambda: cut.ends(message.size))
         row, position = grid.spots[worker]
         length = grid.lengths[row]
         members = tuple(grid.worker(row, one) for one in range(length))
         own = cut.groups[length][position] if grid.rows > 1 else ()
         columns = tuple(_column(cut, segment, row) for segment in own)
-        return Side(operation, cut, ends, Ring(members, position, self._chunks(row, cut), members), columns)
+        blocks = self._chunks(length, cut, is_host)
+        return Side(operation, cut, ends, Ring(members, position, blocks, members), columns)
 
-    def _chunks(self, row: int, cut: Cut) -> list[list[range]]:
-        """The chunks of each group of a row: one of words, every part of HOST."""
-        rows, length = self.grid.rows, self.grid.lengths[row]
-        if (length, cut is self.grid.equal) not in self._blocks:
+    def _chunks(self, length: int, cut: Cut, is_host: bool) -> list[list[range]]:
+        """The chunks of each group of rows of some length: one of words, every part of HOST."""
+        if (length, is_host) not in self._blocks:
+            rows = self.grid.rows
             groups = [range(one.start * rows, one.stop * rows) for one in cut.groups[length]]
-            is_host = cut is self.grid.equal
             self._blocks[length, is_host] = [
                 [range(part, part + 1) for part in group] if is_host else [group] for group in groups
             ]
-        return self._blocks[length, cut is self.grid.equal]
+        return self._blocks[length, is_host]
 
     def _reduce(self, worker: int, side: Side, stage: Stage, rings: Sequence[Ring], held: Held) -> Wait:
         """Reduce-scatters in rings of equal length: in the end a member holds what it owns, of all.

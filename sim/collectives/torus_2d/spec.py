@@ -35,8 +35,8 @@ class Torus2dSection(HostSection):
 
     kind: Literal["torus_2d"]
     rows: Count | None = None
-    """Rows that the workers stand in, in rank order; their lengths differ by one at most. By default the grid
-    nearest to a square: the largest divisor of the workers up to their root, or of a prime the root."""
+    """Rows of workers, in rank order, equally long or some longer by one; by default the largest divisor of
+    the workers up to their square root, and of a prime the root."""
     columns: Count | None = None
     """Workers of the longest row; by default as many as `rows` need."""
 

@@ -25,6 +25,7 @@ FOLDERS = (
     "sasg",
     "bird",
     "count_sketch",
+    "torus",
 )
 
 

@@ -35,6 +35,7 @@ faults: [{kind: loss, rate: 1%}]
 """
 COLLECTIVES = {
     "ring": "{kind: ring}",
+    "torus": "{kind: torus_2d, rows: 3}",
     "all_gather": "{kind: all_gather, chunk: 400B}",
     "one": "{kind: parameter_server}",
     "two": "{kind: parameter_server, servers: 2, chunk: 400B}",
@@ -57,7 +58,7 @@ def checks(folder: Path, how: str, collective: str, *sets: str) -> dict[str, tup
 @pytest.mark.parametrize("collective", COLLECTIVES)
 @pytest.mark.parametrize("how", ["union", "cascade", "gather", "memory"])
 def test_sound_runs_pass(tmp_path: Path, how: str, collective: str) -> None:
-    if collective == "ring" and how in ("gather", "memory"):
+    if collective in ("ring", "torus") and how in ("gather", "memory"):
         return
     found = checks(tmp_path, how, collective)
 
@@ -106,8 +107,9 @@ def test_a_damaged_packet_on_one_link_fails(
 
 
 @pytest.mark.parametrize("how", ["union", "cascade"])
+@pytest.mark.parametrize("collective", ["ring", "torus"])
 def test_a_damaged_packet_on_the_ring_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, collective: str
 ) -> None:
     receive, struck = HostCollective.receive, list[int]()
     bit = np.uint32(1 if how == "cascade" else 1 << 22)  # of a value: lower ones may be rounded away
@@ -120,7 +122,7 @@ def test_a_damaged_packet_on_the_ring_fails(
         return chunk
 
     monkeypatch.setattr(HostCollective, "receive", damaged)
-    found = checks(tmp_path, how, "ring")
+    found = checks(tmp_path, how, collective)
 
     assert struck
     assert found["hosts_merge_right"][0] == "fail"
@@ -135,7 +137,9 @@ def backwards(self: HostCollective, worker: int, operation: MessageExchange, *re
     if False:
         yield
     present = arriving.present | own.present
-    return Merged(merge.merge(own.words, arriving.words, hop), arriving.workers + 1, present=present)
+    return Merged(
+        merge.merge(own.words, arriving.words, hop), arriving.workers + own.workers, present=present
+    )
 
 
 def weightless(self: HostCollective, worker: int, operation: MessageExchange, *rest: Any) -> Any:
@@ -147,15 +151,18 @@ def weightless(self: HostCollective, worker: int, operation: MessageExchange, *r
     if False:
         yield
     present = arriving.present | own.present
-    return Merged(merge.merge(arriving.words, own.words, hop), arriving.workers + 1, present=present)
+    return Merged(
+        merge.merge(arriving.words, own.words, hop), arriving.workers + own.workers, present=present
+    )
 
 
 @pytest.mark.parametrize("wrong", [backwards, weightless])
+@pytest.mark.parametrize("collective", ["ring", "torus"])
 def test_a_hop_that_merges_the_wrong_way_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: Callable[..., Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: Callable[..., Any], collective: str
 ) -> None:
     monkeypatch.setattr(HostCollective, "merge", wrong)
-    found = checks(tmp_path, "cascade", "ring")
+    found = checks(tmp_path, "cascade", collective)
 
     verdict, detail = found["hosts_merge_right"]
     assert verdict == "fail"

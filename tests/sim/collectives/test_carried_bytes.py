@@ -70,10 +70,11 @@ def test_switches(tmp_path: Path, carried: dict[str, int], codec: str) -> None:
     assert announced > 0
 
 
+@pytest.mark.parametrize("kind", ["ring", "torus_2d"])
 @pytest.mark.parametrize("codec", carriers(between_hosts=True))
-def test_a_ring(tmp_path: Path, carried: dict[str, int], codec: str) -> None:
+def test_a_ring(tmp_path: Path, carried: dict[str, int], codec: str, kind: str) -> None:
     """All workers together pass on every word 2 (n − 1) times, where one worker has it once."""
-    announced = payload_bytes(tmp_path, codec, {"kind": "ring"})
+    announced = payload_bytes(tmp_path, codec, {"kind": kind})
 
     assert WORKERS * carried["flows"] == 2 * (WORKERS - 1) * announced
     assert announced > 0

@@ -117,7 +117,7 @@ def test_a_collective_of_ones_own_runs_beside_a_ring(tmp_path: Path) -> None:
         (
             "codec={kind: none}",
             "--set: variants.gather.codec: codec 'none' needs float_add, which collective gather "
-            "cannot carry\n  use collective.kind: ring, all_gather or parameter_server",
+            "cannot carry\n  use collective.kind: ring, torus_2d, all_gather or parameter_server",
         ),
         (
             "collective.windw=5",

@@ -121,6 +121,7 @@ def test_the_timeout_covers_the_waiting_at_a_server(tmp_path: Path) -> None:
     ("how", "collective", "told"),
     [
         ("gather", "ring", "needs gather, which collective ring cannot carry"),
+        ("gather", "torus_2d", "needs gather, which collective torus_2d cannot carry"),
         ("gather", "in_network", "needs gather, which collective in_network cannot carry"),
         ("memory", "ring", "needs gather, which collective ring cannot carry"),
         ("union", "in_network", "needs host, which collective in_network cannot carry"),
@@ -136,6 +137,6 @@ def test_refusals_name_a_collective_that_works(
     message, hint = found.split("\n")
     assert message == f"--set: codec: codec 'host_codec' {told}"
     able = hint.removeprefix("  use collective.kind: ").replace(" or ", ", ").split(", ")
-    assert able == [*(["ring"] if how == "union" else []), "all_gather", "parameter_server"]
+    assert able == [*(["ring", "torus_2d"] if how == "union" else []), "all_gather", "parameter_server"]
     for one in able:
         only(tmp_path, codec, f"collective={{kind: {one}}}", text=TEXT)

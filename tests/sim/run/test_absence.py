@@ -36,6 +36,7 @@ SCENARIO: dict[str, Any] = {
 }
 COLLECTIVES: dict[str, dict[str, Any]] = {
     "ring": {"collective": {"kind": "ring"}},
+    "torus": {"collective": {"kind": "torus_2d", "rows": 3}},
     "switchml": {},
     "roce": {"collective": {"kind": "in_network", "slots": 8}},
     "tree": {"collective": {"kind": "in_network", "program": "tree"}},
@@ -194,7 +195,7 @@ def test_one_alone_or_nobody(tmp_path: Path, name: str, who: str) -> None:
 
 
 @pytest.mark.parametrize("who", ["some", "all", "others"])
-@pytest.mark.parametrize("name", ["ring", "switchml", "roce", "two racks"])
+@pytest.mark.parametrize("name", ["ring", "torus", "switchml", "roce", "two racks"])
 @pytest.mark.parametrize("fault", ["loss", "copies"])
 def test_headers_are_lost_and_come_twice_like_any_packet(
     tmp_path: Path, name: str, who: str, fault: str
@@ -276,7 +277,7 @@ def test_what_cannot_carry_it_refuses_in_words() -> None:
     with pytest.raises(
         netfold.ScenarioError,
         match=r"codec: workers of codec 'skipper' may have nothing to contribute to a merge, and program atp "
-        r"cannot carry the header that says so\n  use one of the collectives ring, in_network, "
+        r"cannot carry the header that says so\n  use one of the collectives ring, torus_2d, in_network, "
         r"all_gather, parameter_server; of the switch programs, switchml, tree, timed can",
     ):
         netfold.validate({**SCENARIO, "topology": {**SCENARIO["topology"], "hosts": 9}, "collective": atp})
@@ -314,7 +315,10 @@ def test_switch_results_that_claim_another_worker_fail(
         assert "(it claims words of workers 0, 1, 2, 3, 4, 5, 6; they were sent by" in details[check]
 
 
-def test_a_ring_that_counts_absent_workers_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["ring", "torus"])
+def test_a_ring_that_counts_absent_workers_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     """What an absent worker forwards claims to be its own as well."""
     right = HostCollective.merge
 
@@ -328,7 +332,7 @@ def test_a_ring_that_counts_absent_workers_fails(tmp_path: Path, monkeypatch: py
         return replace(merged, workers=int(present.sum()), present=present)
 
     monkeypatch.setattr(HostCollective, "merge", counting)
-    found = run(tmp_path, **COLLECTIVES["ring"], codec={"kind": "skipper", "words": "floats"})
+    found = run(tmp_path, **COLLECTIVES[name], codec={"kind": "skipper", "words": "floats"})
     details = {one["name"]: one["detail"] for one in found.summary["variants"][0]["checks"]}
     assert found.verdict == "fail"
     assert "(parts of it claim different contributors)" in details["merges_are_right"]

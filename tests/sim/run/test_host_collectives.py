@@ -20,6 +20,8 @@ collective: {kind: ring}
 faults: [{kind: loss, rate: 1%}, {kind: reorder, rate: 1%, delay: 2us}]
 """
 COLLECTIVES = (
+    "{kind: torus_2d}",
+    "{kind: torus_2d, rows: 3}",
     "{kind: all_gather, chunk: 1KiB}",
     "{kind: parameter_server}",
     "{kind: parameter_server, servers: 3, placement: spread, chunk: 1KiB}",

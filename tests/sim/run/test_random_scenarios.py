@@ -111,7 +111,9 @@ def collectives(draw: st.DrawFn) -> dict[str, Any]:
     factor = {"kind": "fixed_point", "factor": 1e6}
     waits = {"timeout": "2ms", "first_timeout": "2ms"}
     common = {"kind": "in_network", "slots": draw(st.sampled_from([4, 8]))}
-    program = draw(st.sampled_from(["switchml", "switchml", "racks", "atp", "timed", "tree", "ring"]))
+    program = draw(
+        st.sampled_from(["switchml", "switchml", "racks", "atp", "timed", "tree", "ring", "torus_2d"])
+    )
     switch, codec, collective = "tofino1", {"kind": "fixed_point"}, {**common, "program": program, **waits}
     match program:
         case "switchml" | "racks":
@@ -128,9 +130,9 @@ def collectives(draw: st.DrawFn) -> dict[str, Any]:
         case "tree":
             switch, codec = "sharp", draw(st.one_of(st.just({"kind": "none"}), sparse_codecs(VALUES)))
             collective = {**common, "program": "tree"}
-        case "ring":
+        case "ring" | "torus_2d":
             codec = draw(st.one_of(st.sampled_from([{"kind": "none"}, codec]), sparse_codecs(VALUES)))
-            collective = {"kind": "ring", "window": 32, "ack_every": 4}
+            collective = {"kind": program, "window": 32, "ack_every": 4}
     return {"switch": switch, "codec": codec, "collective": collective}
 
 
@@ -261,7 +263,7 @@ def test_every_scenario_ends_exact_or_with_a_reason(
 ) -> None:
     job, witness = play(scenario, tmp_path_factory.getbasetemp() / "soak.yaml")
     found = {check.name: check for check in job.checks}
-    program = scenario["collective"].get("program", "ring")
+    program = scenario["collective"].get("program")
 
     assert found["conservation"].verdict == "pass", found["conservation"].detail
     assert found["switches_add_up"].verdict == "pass", found["switches_add_up"].detail

@@ -86,7 +86,7 @@ def test_the_grid(tmp_path: Path, workers: int, keys: dict[str, int], found: tup
 )
 def test_a_grid_that_does_not_fit_says_why(tmp_path: Path, workers: int, keys: str, told: str) -> None:
     collective = f"collective={{kind: torus_2d, {keys.strip('{}')}}}"
-    assert refused(tmp_path, f"workers={workers}", collective, text=TEXT) == f"--set: {told}"
+    assert refused(tmp_path, f"workers={workers}", collective, text=TEXT).startswith(f"--set: {told}")
 
 
 def test_what_a_run_records(tmp_path: Path) -> None:

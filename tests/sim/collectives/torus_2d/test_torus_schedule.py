@@ -1,0 +1,166 @@
+"""The 2-D torus against its twin in plain Python: who sends what to whom, and how it is merged."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from math import lcm
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netfold.homomorphic.merge import merge_all
+from netfold.homomorphic.message import Merge, Merged, Message
+from netfold.sim.collectives.host_messages import HostCollective, MessageExchange
+from netfold.sim.collectives.torus_2d.grid import Grid, squarest
+from tests.examples import examples
+from tests.reference.systems import torus_2d as twin
+from tests.sim.collectives.torus_2d.grids import GRIDS, carried
+from tests.sim.exchanges import (
+    INTEGER_MERGES,
+    Network,
+    assert_all_right,
+    draw_pauses,
+    exchange_all,
+    messages_of,
+    torus,
+)
+
+
+@pytest.mark.parametrize("lengths", GRIDS)
+def test_workers_stand_in_rows_whose_lengths_differ_by_one_at_most(lengths: tuple[int, ...]) -> None:
+    grid = Grid.of(sum(lengths), len(lengths))
+
+    assert grid.lengths == lengths
+    assert [grid.worker(*spot) for spot in grid.spots] == list(range(sum(lengths)))
+    assert [list(map(grid.spots.__getitem__, row)) for row in twin.ranks(lengths)] == [
+        [(row, position) for position in range(length)] for row, length in enumerate(lengths)
+    ]
+
+
+def test_the_squarest_grid() -> None:
+    """Rows of equal length if there is a divisor; a prime is cut by its root."""
+    rows = {1: 1, 2: 1, 3: 1, 4: 2, 5: 2, 6: 2, 7: 2, 8: 2, 9: 3, 11: 3, 12: 3, 13: 3, 16: 4, 64: 8, 512: 16}
+    assert {workers: squarest(workers) for workers in rows} == rows
+
+
+@pytest.mark.parametrize("host", [False, True])
+@pytest.mark.parametrize("lengths", GRIDS)
+def test_parts_are_those_of_the_definition(lengths: tuple[int, ...], host: bool) -> None:
+    grid, parts = Grid.of(sum(lengths), len(lengths)), twin.parts_of(lengths, host)
+    cut = grid.equal if host else grid.words
+
+    assert cut.parts == len(parts)
+    size = 840 * len(lengths)
+    assert cut.ends(size) == [*(part.start * size for part in parts), size]
+    for number, part in enumerate(parts):
+        segment, row = divmod(number, len(lengths))
+        in_rows, down = twin.chains(part, lengths)
+        assert row == part.number == down[-1]
+        assert [chain[-1] for chain in in_rows] == cut.column(segment)
+        assert [chain[0] for chain in in_rows] == cut.roots(segment)
+
+
+class Sent:
+    """Notes every chunk that workers send of messages whose words are the numbers of their places."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.chunks: list[tuple[int, int, tuple[int, ...], int]] = []
+        send = HostCollective.send
+
+        def noted(
+            collective: HostCollective,
+            worker: int,
+            to: int,
+            operation: MessageExchange,
+            step: int,
+            chunk: Merged,
+        ) -> None:
+            self.chunks.append((worker, to, tuple(chunk.words.tolist()), chunk.workers))
+            send(collective, worker, to, operation, step, chunk)
+
+        monkeypatch.setattr(HostCollective, "send", noted)
+
+
+@pytest.mark.parametrize("lengths", [lengths for lengths in GRIDS if sum(lengths) > 1])
+def test_every_transfer_is_that_of_the_twin(
+    monkeypatch: pytest.MonkeyPatch, lengths: tuple[int, ...]
+) -> None:
+    """MAX of equal words leaves them as they are, so a chunk's words say which parts it carries."""
+    workers, rows = sum(lengths), len(lengths)
+    size = lcm(*lengths) * rows * 2
+    places = np.arange(size, dtype=np.int32)
+    sent = Sent(monkeypatch)
+    carried([Message(places, Merge.MAX, "x") for _ in range(workers)], rows)
+
+    parts = twin.parts_of(lengths)
+    first = {int(part.start * size): number for number, part in enumerate(parts)}
+    ends = [int(part.end * size) for part in parts]
+    found: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    for sender, receiver, words, held in sent.chunks:
+        assert list(words) == list(range(words[0], words[-1] + 1))
+        at = words[0]
+        while at <= words[-1]:
+            part = first[at]
+            found[sender].append((receiver, part, held))
+            at = ends[part]
+        assert at == words[-1] + 1  # whole parts
+    expected: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    for one in twin.transfers(lengths):
+        expected[one.sender].append((one.receiver, one.part, one.workers))
+    assert found == expected  # in the order of the steps
+
+
+@pytest.mark.parametrize("lengths", [lengths for lengths in GRIDS if sum(lengths) > 1])
+def test_every_word_is_sent_as_often_as_on_a_ring(
+    monkeypatch: pytest.MonkeyPatch, lengths: tuple[int, ...]
+) -> None:
+    workers, size = sum(lengths), 97
+    sent = Sent(monkeypatch)
+    carried(messages_of(Merge.ADD, workers, size), len(lengths))
+
+    assert sum(len(words) for _, _, words, _ in sent.chunks) == 2 * (workers - 1) * size
+    assert len(twin.transfers(lengths)) == 2 * (workers - 1) * len(twin.parts_of(lengths))
+
+
+@pytest.mark.parametrize("merge", [*INTEGER_MERGES, Merge.TABLE_ADD])
+@pytest.mark.parametrize("lengths", GRIDS)
+def test_every_worker_gets_the_merge_of_all(lengths: tuple[int, ...], merge: Merge) -> None:
+    workers = sum(lengths)
+    for size in (0, 1, workers - 1, workers, 500):
+        messages = messages_of(merge, workers, size, seed=size)
+        expected = merge_all(merge, [one.words for one in messages], table=messages[0].table)
+        for ((merged,),) in carried(messages, len(lengths)).received:
+            assert expected.dtype == merged.words.dtype
+            assert expected.tolist() == merged.words.tolist()
+            assert (workers, None, False) == (merged.workers, merged.present, merged.is_mixed)
+
+
+@pytest.mark.parametrize("lengths", GRIDS)
+@pytest.mark.parametrize("size", [1, 101])
+def test_floats_are_added_in_the_order_of_the_schedule(lengths: tuple[int, ...], size: int) -> None:
+    messages = messages_of(Merge.FLOAT_ADD, sum(lengths), size)
+    expected = twin.float_sums([one.words for one in messages], lengths)
+
+    received = carried(messages, len(lengths)).received
+    for ((merged,),) in received:
+        assert expected.tobytes() == merged.words.tobytes()
+    assert len({id(merged.words) for ((merged,),) in received}) == 1  # one array for all
+
+
+@examples(25)
+@given(data=st.data())
+def test_it_survives_loss_and_stragglers(data: st.DataObject) -> None:
+    workers = data.draw(st.integers(1, 8), label="workers")
+    rows = data.draw(st.integers(1, workers), label="rows")
+    merges = st.sampled_from([*INTEGER_MERGES, Merge.TABLE_ADD])
+    sizes = st.sampled_from([0, 1, 3, 100, 400])
+    operations = data.draw(
+        st.lists(st.lists(st.tuples(merges, sizes), min_size=1, max_size=3), min_size=1, max_size=2)
+    )
+    window, ack_every = data.draw(st.sampled_from([(1, 1), (4, 2), (512, 16)]))
+    start = torus(workers, rows, window=window, ack_every=ack_every, timeout_ps=10**8)
+    network = Network(start, loss=0.03, seed=data.draw(st.integers(0, 1000)))
+
+    assert_all_right(exchange_all(workers, operations, network, draw_pauses(data)))
