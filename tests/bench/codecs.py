@@ -2,7 +2,8 @@
 
 Every load passes over the same buffers, already touched, on one thread; those that can be divided also on
 two. A rate is in bytes of the gradient, or of the merged words, regardless of the bytes that the load moves.
-Compare the ratio to `numpy.copyto`, which is measured in the same run.
+Compare the ratio to `numpy.copyto`, which is measured in the same run. Loads that only read are also compared
+with reading: the bytes that they read, per second, over those of adding up an array.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from rich.table import Table
 
 from netfold.homomorphic import merge
 from netfold.homomorphic.codecs.bird.published import Bird
+from netfold.homomorphic.codecs.signs.bits import pack_owed, words_of
 from netfold.homomorphic.index import bits, bloom, members
+from netfold.homomorphic.kernels.compiled import kernel
 from netfold.homomorphic.numbers.block_exponent import AgreedExponents
 from netfold.homomorphic.numbers.compact import Compact, all_of
 from netfold.homomorphic.numbers.exponents import announced_exponents
@@ -50,6 +53,7 @@ class Load(NamedTuple):
     work: Work
     is_divisible: bool = True  # into ranges of whole blocks, for threads
     compressed_bytes: int | None = None  # of the whole gradient
+    read_bytes: int = 0  # of an element, of a load that reads and writes next to nothing
 
 
 class Sparse:
@@ -254,6 +258,48 @@ def _bird_in_torch(tensors: torch.Tensor) -> tuple[torch.Tensor, np.ndarray, tor
     return norms.max() / tensors.shape[1] * factor, signs, kept
 
 
+@kernel
+def _read(words: np.ndarray) -> np.int64:
+    """Add up words."""
+    total = np.int64(0)
+    for i in range(words.size):
+        total += words[i]
+    return total
+
+
+class Signs:
+    """A gradient, what is held back, and room for their signs, already touched."""
+
+    def __init__(self, elements: int) -> None:
+        random = np.random.default_rng(3)
+        self.gradient, self.residual = random.standard_normal((2, elements), np.float32)
+        self.words = np.ones(words_of(elements), np.uint32)
+        whole = elements // 8 * 8
+        self._pair = [torch.from_numpy(one[:whole]) for one in (self.gradient, self.residual)]
+        self._places = torch.arange(8, dtype=torch.uint8)
+        self.bytes = torch.ones(whole // 8, dtype=torch.uint8)
+
+    def pack(self, begin: int, end: int) -> None:
+        """Write the signs of the sums."""
+        pack_owed(self.gradient[begin:end], self.residual[begin:end], self.words[begin // 32 : -(-end // 32)])
+
+    def pack_in_torch(self, begin: int, end: int) -> None:
+        """The same, as one writes it with tensors."""
+        gradient, residual = self._pair
+        positive = (gradient + residual >= 0).view(-1, 8).to(torch.uint8)
+        self.bytes = (positive << self._places).sum(1, dtype=torch.uint8)
+
+
+def loads_of_signs(signs: Signs) -> list[Load]:
+    """Packing signs with what is held back, which reads two arrays; beside reading one."""
+    words = signs.gradient.view(np.int32)
+    return [
+        Load("read", lambda a, b: _read(words[a:b]), read_bytes=4),
+        Load("marsit: encode (signs, residual)", signs.pack, True, signs.words.nbytes, 8),
+        Load("the same in torch", signs.pack_in_torch, False, signs.words.nbytes),
+    ]
+
+
 def _compressor(name: str, compress: Callable[[memoryview], bytes], gradient: np.ndarray) -> Load:
     """A general-purpose compressor of bytes."""
     return Load(name, lambda a, b: compress(gradient.data), False, len(compress(gradient.data)))
@@ -281,16 +327,23 @@ def table(elements: int = ELEMENTS) -> Table:
     source, target = np.ones(elements, np.float32), np.ones(elements, np.float32)
     copy = Load("numpy copyto", lambda a, b: np.copyto(target[a:b], source[a:b]))
     copied = rate(copy, elements)
-    rows = Table("load", "density", "GB/s", "× copyto", "× copyto, 2 threads", "times smaller")
+    signs = loads_of_signs(Signs(elements))
+    read = rate(signs[0], elements)
+    headings = "load", "density", "GB/s", "× copyto", "× copyto, 2 threads", "times smaller", "× read"
+    rows = Table(*headings)
     with ThreadPoolExecutor(2) as pool:
 
         def measure(load: Load, density: str) -> None:
             alone = copied if load is copy else rate(load, elements)
             shared = f"{rate(load, elements, pool) / copied:.2f}" if load.is_divisible else ""
             size = f"{4 * elements / load.compressed_bytes:.1f}" if load.compressed_bytes else ""
-            rows.add_row(load.name, density, f"{alone / 1e9:.2f}", f"{alone / copied:.3f}", shared, size)
+            reads = f"{alone * load.read_bytes / 4 / read:.2f}" if load.read_bytes else ""
+            rows.add_row(
+                load.name, density, f"{alone / 1e9:.2f}", f"{alone / copied:.3f}", shared, size, reads
+            )
 
-        for load in [copy, *loads_of_words(elements), *loads_of_rows(elements), *loads_of_sketches(elements)]:
+        more = [*signs, *loads_of_words(elements), *loads_of_rows(elements), *loads_of_sketches(elements)]
+        for load in [copy, *more]:
             measure(load, "")
         for density in DENSITIES:
             for load in loads_of(Sparse(elements, density)):

@@ -52,10 +52,23 @@ def test_indexes_are_right() -> None:
     assert bits.count_members(load.named) < 1.5 * np.count_nonzero(load.gradient)
 
 
+@pytest.mark.parametrize("middle", [0, 1024, ELEMENTS // 32 * 32])
+def test_signs_are_those_of_gradient_and_residual_and_torch_packs_the_same(middle: int) -> None:
+    load = codecs.Signs(ELEMENTS)
+    load.words[:] = 0
+    for begin, end in ((0, middle), (middle, ELEMENTS)):
+        load.pack(begin, end)
+    load.pack_in_torch(0, ELEMENTS)
+
+    right = np.packbits(load.gradient + load.residual >= 0, bitorder="little")
+    assert load.words.view(np.uint8)[: right.size].tolist() == right.tolist()
+    assert load.bytes.numpy().tolist() == right[: load.bytes.numel()].tolist()
+
+
 def test_every_load_has_a_row() -> None:
     rows = codecs.table(ELEMENTS)
 
-    assert rows.row_count == 5 + 6 + 2 * 11
+    assert rows.row_count == 4 + 4 + 6 + 3 + 2 * 11
 
 
 def test_the_formulation_in_pytorch_keeps_as_many_rows() -> None:

@@ -1,9 +1,10 @@
 """Codec `cascaded_sign`: scaled signs that every hop decompresses, adds, and compresses again.
 
 What one-bit compression does without a merge of its own on a ring ("cascading compression" in Wu et al., DAC
-2022, which shows that its error grows with every hop): here to compare with. A part of a message is a scale,
-the mean magnitude, and a bit for each element, as in Karimireddy et al., "Error feedback fixes SignSGD and
-other gradient compression schemes", ICML 2019; so is its error feedback. That hops compress as workers do is
+2022, which shows that its error grows with every hop): here to compare with. A message has a part for each
+worker, of nearly equal length, as a ring's segments. A part is its number of elements, a scale, which is the
+mean magnitude, and a bit for each element, as in Karimireddy et al., "Error feedback fixes SignSGD and other
+gradient compression schemes", ICML 2019; so is its error feedback. That hops compress as workers do is
 reconstructed.
 """
 
@@ -15,7 +16,6 @@ from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import FLOAT_MAX, TINY, Doubles, ErrorBound, Sums
 from netfold.homomorphic.codec import (
@@ -75,8 +75,8 @@ class CascadedSign(Codec):
 class CascadeBound:
     """Bound of n − 1 hops.
 
-    A contribution is ± its worker's scale, so Σ|x| is the sum of the scales. A merged scale is at most the
-    sum of both, rounded, and so the total and the sum of the contributions are both within Σ|x|.
+    A contribution is ± its part's scale, so Σ|x| is the sum of the scales. A merged scale is at most the sum
+    of both, rounded, and so the total and the sum of the contributions are both within Σ|x|.
     """
 
     workers: int
@@ -118,58 +118,65 @@ class Part(NamedTuple):
         header = np.array([self.elements, np.float32(self.scale).view(np.uint32)], np.uint32)
         return np.concatenate([header, self.bits])
 
-
-class Cascade:
-    """Decodes two parts, adds them, and encodes the sum."""
-
-    def split(self, words: Words, count: int) -> list[Words]:
-        """Ranges of whole words of bits, of nearly equal length, all with the scale of the message."""
-        whole = Part.of(words)
-        ends = [whole.bits.size * index // count for index in range(count + 1)]
-        return [
-            Part(
-                min(WORD_BITS * last, whole.elements) - WORD_BITS * first,
-                whole.scale if first < last else np.float32(0),
-                whole.bits[first:last],
-            ).words
-            for first, last in pairwise(ends)
-        ]
-
-    def merge(self, accumulated: Words, arriving: Words, hop: Hop) -> Words:
+    def merged(self, other: Part) -> Part:
         """The signs and the mean magnitude of the sums.
 
         Where the signs are equal, the sum is that sign times the sum of the scales. Elsewhere it has the sign
         of the larger scale, times their difference; +0 if they are equal.
         """
-        one, other = Part.of(accumulated), Part.of(arriving)
-        if not one.elements:
-            return one.words
-        differing = one.bits ^ other.bits
-        count = int(np.bitwise_count(differing).sum())
-        large, small = max(float(one.scale), float(other.scale)), min(float(one.scale), float(other.scale))
-        scale = ((one.elements - count) * (large + small) + count * (large - small)) / one.elements
-        if one.scale == other.scale:
-            bits = one.bits | other.bits
+        differing = int(np.bitwise_count(self.bits ^ other.bits).sum())
+        small, large = sorted((float(self.scale), float(other.scale)))
+        total = (self.elements - differing) * (large + small) + differing * (large - small)
+        if small == large:
+            bits = self.bits | other.bits
         else:
-            bits = one.bits if one.scale > other.scale else other.bits
-        return Part(one.elements, np.float32(scale), bits).words
+            bits = self.bits if self.scale > other.scale else other.bits
+        return Part(self.elements, np.float32(total / self.elements), bits)
+
+
+def parts_of(words: Words) -> list[Part]:
+    """The parts that some words say, one after the other."""
+    parts, first = [], 0
+    while first < words.size:
+        parts.append(Part.of(words[first:]))
+        first += _HEADER_WORDS + parts[-1].bits.size
+    return parts
+
+
+def words_of_parts(parts: Sequence[Part]) -> Words:
+    """The words that say them."""
+    return np.concatenate([np.empty(0, np.uint32), *(part.words for part in parts)])
+
+
+class Cascade:
+    """Decodes parts of two workers, adds them, and encodes the sums."""
+
+    def split(self, words: Words, count: int) -> list[Words]:
+        """Ranges of whole parts; of a ring one each."""
+        parts = parts_of(words)
+        ends = [len(parts) * index // count for index in range(count + 1)]
+        return [words_of_parts(parts[first:last]) for first, last in pairwise(ends)]
+
+    def merge(self, accumulated: Words, arriving: Words, hop: Hop) -> Words:
+        """Merge the parts of the same elements."""
+        pairs = zip(parts_of(accumulated), parts_of(arriving), strict=True)
+        return words_of_parts([one.merged(other) for one, other in pairs])
 
     def join(self, parts: Sequence[Words]) -> Words:
-        """All parts, one after the other, each with its scale."""
+        """All parts, one after the other."""
         return np.concatenate(parts)
 
     def work(self, accumulated: Words, arriving: Words) -> Work:
         """Both are read and one is written; an element takes an addition, a magnitude and a sign."""
-        return Work(
-            accumulated.nbytes + arriving.nbytes, accumulated.nbytes, flops=3 * WORD_BITS * accumulated.size
-        )
+        flops = 3 * WORD_BITS * accumulated.size
+        return Work(accumulated.nbytes + arriving.nbytes, accumulated.nbytes, flops)
 
 
 class CascadedSignEncoder(Encoder):
     """One worker's side; it keeps nothing."""
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        """Send signs and their scale; decode the parts that come back.
+        """Send signs and scales, a part for each worker; decode the parts that come back.
 
         Raises
         ------
@@ -178,40 +185,47 @@ class CascadedSignEncoder(Encoder):
         """
         if not gradient.size:
             return Decoded(gradient.copy(), gradient)
-        scale = _scale_of(gradient, round.workers)
-        bits = np.empty(words_of(gradient.size), np.uint32)
-        pack_signs(gradient, bits)
-        words = Part(gradient.size, scale, bits).words
+        parts = _encoded(gradient, round.workers)
+        words = words_of_parts(parts)
         work = Work(2 * gradient.nbytes, words.nbytes, flops=2 * gradient.size)  # read again for the signs
         decode_work = Work(words.nbytes, gradient.nbytes)
         (merged,) = yield (
             Message(words, Merge.HOST, "signs", work, decode_work=decode_work, host_merge=Cascade()),
         )
-        total, contribution = np.empty((2, gradient.size), np.float32)
-        unpack_signs(bits, scale, contribution)
-        _decode(merged.words, total)
-        return Decoded(total, contribution)
+        return Decoded(_decoded(parts_of(merged.words)), _decoded(parts))
 
 
-def _scale_of(gradient: Gradient, workers: int) -> np.float32:
-    """The mean magnitude of a gradient."""
-    mean = float(np.abs(gradient).mean(dtype=np.float64))
+def _encoded(gradient: Gradient, workers: int) -> list[Part]:
+    """A gradient in as many parts as there are workers, or words of bits, of nearly equal length."""
+    ends = [words_of(gradient.size) * index // workers for index in range(workers + 1)]
+    parts = []
+    for first, last in pairwise(ends):
+        if first == last:
+            continue
+        own = gradient[WORD_BITS * first : WORD_BITS * last]
+        bits = np.empty(last - first, np.uint32)
+        pack_signs(own, bits)
+        parts.append(Part(own.size, _scale_of(own, workers, WORD_BITS * first), bits))
+    return parts
+
+
+def _scale_of(values: Gradient, workers: int, first: int) -> np.float32:
+    """The mean magnitude of some values; the first of them is element `first` of the gradient."""
+    mean = float(np.abs(values).mean(dtype=np.float64))
     if not mean * workers < FLOAT_MAX / 2:
-        element = (
-            int(np.argmin(np.isfinite(gradient))) if not np.isfinite(mean) else int(np.abs(gradient).argmax())
-        )
+        element = int(np.argmax(np.where(np.isnan(values), np.inf, np.abs(values))))
         raise EncodeError(
-            f"gradient[{element}] is {gradient[element]}: the scales of {workers} workers may leave float32; "
-            "lower the learning rate"
+            f"gradient[{first + element}] is {values[element]}: the scales of {workers} workers may leave "
+            "float32; lower the learning rate"
         )
     return np.float32(mean)
 
 
-def _decode(words: NDArray[np.uint32], total: Gradient) -> None:
-    """Write ± the scale of each part."""
+def _decoded(parts: Sequence[Part]) -> Gradient:
+    """± the scale of each part."""
+    values = np.empty(sum(part.elements for part in parts), np.float32)
     first = 0
-    while words.size:
-        part = Part.of(words)
-        unpack_signs(part.bits, part.scale, total[first : first + part.elements])
+    for part in parts:
+        unpack_signs(part.bits, part.scale, values[first : first + part.elements])
         first += part.elements
-        words = words[_HEADER_WORDS + part.bits.size :]
+    return values

@@ -5,6 +5,7 @@ A compressed part is a scale and a list of signs: Karimireddy et al., ICML 2019,
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -23,11 +24,11 @@ class Compressed(NamedTuple):
         return [self.scale * sign for sign in self.signs]
 
 
-def compressed(values: Sequence[float], scale: float | None = None) -> Compressed:
-    """The mean magnitude, as float32 carries it, or a given scale; and signs, of which that of 0 is +1."""
+def compressed(values: Sequence[float]) -> Compressed:
+    """The mean magnitude, as float32 carries it, and signs, of which that of 0 is +1."""
     mean = sum(map(abs, values)) / len(values) if values else 0.0
     signs = [1 if value >= 0 else -1 for value in values]
-    return Compressed(float(np.float32(mean)) if scale is None else scale, signs)
+    return Compressed(float(np.float32(mean)), signs)
 
 
 def hop(held: Compressed, own: Compressed) -> Compressed:
@@ -35,21 +36,21 @@ def hop(held: Compressed, own: Compressed) -> Compressed:
     return compressed([a + b for a, b in zip(held.values, own.values, strict=True)])
 
 
-def ring(gradients: Sequence[Sequence[float]]) -> list[float]:
-    """All parts of a ring of as many segments as workers, cut at whole words of 32 elements.
-
-    Segment s begins at worker s and goes once round; a worker's segments have the scale of its whole vector.
-    """
-    workers, elements = len(gradients), len(gradients[0])
+def cuts(elements: int, workers: int) -> list[slice]:
+    """A part for each worker, cut at whole words of 32 elements; some may be empty."""
     words = -(-elements // 32)
-    whole = [compressed(gradient) for gradient in gradients]
+    ends = [min(32 * (words * index // workers), elements) for index in range(workers + 1)]
+    return [slice(first, last) for first, last in itertools.pairwise(ends)]
+
+
+def chains(gradients: Sequence[Sequence[float]], is_ring: bool) -> list[float]:
+    """Each part merged worker by worker: from worker 0, or in a ring from that of its number."""
+    workers = len(gradients)
     total: list[float] = []
-    for segment in range(workers):
-        cut = slice(*(min(32 * (words * (segment + more) // workers), elements) for more in (0, 1)))
-        parts = [Compressed(one.scale, one.signs[cut]) for one in whole]
-        held = parts[segment]
-        for step in range(1, workers):
-            if held.signs:
-                held = hop(held, parts[(segment + step) % workers])
+    for segment, cut in enumerate(cuts(len(gradients[0]), workers)):
+        order = [(segment + step if is_ring else step) % workers for step in range(workers)]
+        held, *others = [compressed(gradients[rank][cut]) for rank in order]
+        for one in others:
+            held = hop(held, one)
         total += held.values
     return total

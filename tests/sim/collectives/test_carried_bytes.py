@@ -12,7 +12,9 @@ from netfold.homomorphic.codecs import codec_kinds
 from netfold.sim.engine.interface import Flow
 from netfold.sim.network.fabric import Fabric
 
-WORKERS, ELEMENTS, STEPS = 4, 3000, 2
+WORKERS, STEPS = 4, 2
+SYNTHETIC = {"kind": "synthetic", "elements": 3000, "density": "30%", "bucket": "8KB", "steps": STEPS}
+TRAINED = {"kind": "training", "model": "mlp", "batch": 1, "learning_rate": 0.1, "steps": STEPS}
 
 
 @pytest.fixture
@@ -42,10 +44,7 @@ def payload_bytes(folder: Path, codec: str, collective: dict[str, Any]) -> int:
             "name": "carried",
             "topology": {"kind": "star", "hosts": WORKERS + 1, "switch": "ideal"},
             "workers": WORKERS,
-            "workload": {
-                **{"kind": "synthetic", "elements": ELEMENTS, "density": "30%"},
-                **{"bucket": "8KB", "steps": STEPS},
-            },
+            "workload": TRAINED if codec_kinds()[codec]().needs else SYNTHETIC,
             "codec": {"kind": codec},
             "collective": collective,
         },

@@ -73,6 +73,8 @@ def test_every_codec_is_recorded_by_its_kind(tmp_path: Path, kind: str) -> None:
     merges = codec_kinds()[kind]().merges
     carrier = "in_network" if merges <= MERGEABLE else "all_gather"
     sets = f"codec={{kind: {kind}}}", f"collective={{kind: {carrier}}}", ideal
+    if codec_kinds()[kind]().needs:
+        sets = (*sets, "workload={kind: training, model: mlp, batch: 1, learning_rate: 0.1}")
     (found,) = setups(plan(tmp_path, *sets)).values()
 
     assert found["codec"]["kind"] == kind

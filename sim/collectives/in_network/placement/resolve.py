@@ -146,6 +146,7 @@ class InNetworkResolver:
             custom_header_bytes(section.frame),
             self.codec.lane_bits,
             self.codec.may_be_absent,
+            self.codec.instead,
         )
         allocation = self.switches.reserve(request, tree)
         job = dataclasses.replace(

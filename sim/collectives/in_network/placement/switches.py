@@ -49,6 +49,7 @@ class Request:
     header_bytes: int | None = None  # of a custom frame
     lane_bits: int = WORD_BITS  # of sums
     may_be_absent: bool = False  # workers, from messages that merge
+    instead: str = ""  # a codec for switches that cannot merge this one's words
 
     @property
     def lanes(self) -> Lanes:
@@ -193,6 +194,8 @@ class Switches:
         """The error, at the key to change."""
         section, location, message = request.section, request.location, where + error.message
         hint = error.hint if error.about == "words" else _with_frame(error.hint, section.spec)
+        if error.about == "merges" and request.instead:
+            hint += f", such as {request.instead}"
         if error.about == "profile" and section.switch == "auto":
             return location.error(self.profile_key, message, hint)
         if error.about == "jobs":

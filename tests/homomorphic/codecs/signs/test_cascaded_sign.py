@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.bounds import whole_bound
 from netfold.homomorphic.codec import EncodeError
-from netfold.homomorphic.codecs.signs.cascaded_sign import Cascade, CascadedSign, Part
+from netfold.homomorphic.codecs.signs.cascaded_sign import Cascade, CascadedSign, parts_of
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.host_merge import HostHop, replay
 from netfold.homomorphic.message import Gradient, Hop, Merge
@@ -39,16 +39,14 @@ def rows(draw: st.DrawFn) -> list[list[float]]:
     )
 )
 def test_a_chain_of_merges_by_plain_python(given_rows: list[list[float]]) -> None:
-    held = twin.compressed(given_rows[0])
-    for row in given_rows[1:]:
-        held = twin.hop(held, twin.compressed(row))
-
     found = check_round(CascadedSign(), [np.array(row, np.float32) for row in given_rows])
 
-    assert found.decoded[0].tolist() == pytest.approx(held.values, rel=1e-6, abs=1e-30)
-    assert [one.tolist() for one in found.contributions] == [
-        twin.compressed(row).values for row in given_rows
-    ]
+    assert found.decoded[0].tolist() == pytest.approx(
+        twin.chains(given_rows, is_ring=False), rel=1e-6, abs=1e-30
+    )
+    for row, one in zip(given_rows, found.contributions, strict=True):
+        parts = [twin.compressed(row[cut]).values for cut in twin.cuts(len(row), len(given_rows))]
+        assert one.tolist() == [value for part in parts for value in part]
 
 
 def around_a_ring(words: list[np.ndarray]) -> np.ndarray:
@@ -78,20 +76,18 @@ def test_a_ring_of_parts_by_plain_python(gradients: list[list[float]]) -> None:
     for rank, gradient in enumerate(own):
         exchange = CascadedSign().worker(rank, len(own), 1).exchange(gradient, Round(0, 0, len(own), 1))
         sent.append(next(exchange)[0].words)
-    merged = around_a_ring(sent)
     decoded: list[float] = []
-    while merged.size:
-        part = Part.of(merged)
+    for part in parts_of(around_a_ring(sent)):
         bits = np.unpackbits(part.bits.view(np.uint8), bitorder="little", count=part.elements)
         decoded += [float(part.scale) if bit else -float(part.scale) for bit in bits]
-        merged = merged[part.words.size :]
 
-    assert decoded == pytest.approx(twin.ring(gradients), rel=1e-5)
+    assert decoded == pytest.approx(twin.chains(gradients, is_ring=True), rel=1e-5)
 
 
-def test_an_element_costs_one_bit_and_a_message_two_words() -> None:
-    done = check_round(CascadedSign(), [np.ones(6400, np.float32)] * 3)
-    assert done.announced_bytes(0) == 6400 // 8 + 8
+@pytest.mark.parametrize(("elements", "parts"), [(6400, 3), (33, 2), (5, 1)])
+def test_an_element_costs_one_bit_and_a_part_two_words(elements: int, parts: int) -> None:
+    done = check_round(CascadedSign(), [np.ones(elements, np.float32)] * 3)
+    assert done.announced_bytes(0) == 4 * -(-elements // 32) + 8 * parts
     assert done.messages[0][0][0].merge is Merge.HOST
     assert CascadedSign().bits_per_element(3) == (1, 1)
 

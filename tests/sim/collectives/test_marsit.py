@@ -1,0 +1,220 @@
+"""Marsit from scenario to verdict: every collective, the bytes on the links, K = 1, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netfold.homomorphic import merge
+from netfold.homomorphic.codecs import codec_kinds
+from netfold.homomorphic.codecs.signs.marsit import Marsit
+from netfold.homomorphic.message import Gradient, Merge
+from netfold.sim.run.outcome import VariantResult
+from netfold.sim.workload.training.workload import TrainingWorkload
+from netfold.switch.profiles import PROFILES
+from tests.sim.scenes import refused, simulate
+
+ELEMENTS = 9610  # of the digits model, in one bucket
+TEXT = """\
+name: marsit
+seed: 5
+topology: {kind: star, hosts: 8, rate: 100Gbps, delay: 1us, switch: ideal}
+workers: 8
+workload: {kind: training, model: mlp, batch: 2, learning_rate: 0.01, steps: 5}
+codec: {kind: marsit, every: 3}
+collective: {kind: ring}
+"""
+IN_NETWORK = "collective={kind: in_network, program: switchml}"
+RACKS = "topology={kind: leaf_spine, leaves: 3, spines: 2, hosts_per_leaf: 5, switch: ideal}"  # 5, 5 and 1
+FAULTS = "faults=[{kind: loss, rate: 2%}, {kind: duplicate, rate: 20%}]"
+
+
+def checks(result: VariantResult) -> dict[str, str]:
+    (job,) = result.jobs
+    return {check.name: check.verdict for check in job.checks}
+
+
+def detail(result: VariantResult, name: str) -> str:
+    (job,) = result.jobs
+    (found,) = (check.detail for check in job.checks if check.name == name)
+    return found
+
+
+@pytest.mark.parametrize(
+    "sets",
+    [
+        (),
+        (FAULTS,),
+        (IN_NETWORK,),
+        (IN_NETWORK, "topology.switch=fpga", "codec={kind: marsit, every: 3, values: block_exponent}"),
+        ("collective={kind: in_network, program: switchml, timeout: 100us}", FAULTS),
+        ("collective={kind: in_network, program: tree, slots: 16}",),
+        (RACKS, "workers=11", "collective={kind: in_network, program: switchml, aggregators: tree}"),
+        (RACKS, "workers=11", "collective={kind: in_network, program: tree, aggregators: tree, slots: 16}"),
+        ("collective={kind: all_gather}",),
+        ("collective={kind: parameter_server, placement: beside_workers}",),
+        ("codec={kind: marsit, every: 3, values: exact}",),
+        ("codec={kind: marsit, every: 0, eta_s: 0.001, compensation: false}",),
+    ],
+    ids=" ".join,
+)
+def test_every_collective_keeps_the_promise(tmp_path: Path, sets: tuple[str, ...]) -> None:
+    result = simulate(tmp_path, *sets, text=TEXT)
+
+    assert set(checks(result).values()) == {"pass"}
+    assert "around the sum of the contributions; no bias: " in detail(result, "sum_is_right")
+    assert "each worker's as often as is fair" in detail(result, "merges_are_right")
+
+
+def test_a_merge_without_weights_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Always one half, as if every partial aggregate were one worker."""
+    monkeypatch.setattr(merge, "keep_threshold", lambda held, arriving: 2**31)
+    result = simulate(tmp_path, text=TEXT)
+
+    failed = {name for name, verdict in checks(result).items() if verdict != "pass"}
+    assert failed == {"merges_are_right"}
+    assert "bits survive" in detail(result, "merges_are_right")
+
+
+def weights_after(folder: Path, monkeypatch: pytest.MonkeyPatch, *sets: str) -> tuple[dict[str, Any], str]:
+    """The weights at the end of a run, and the verdicts."""
+    seen: list[TrainingWorkload] = []
+    apply = TrainingWorkload.apply
+
+    def kept(
+        self: TrainingWorkload, step: int, totals: Sequence[Gradient], are_updates: Sequence[bool] = ()
+    ) -> None:
+        seen.append(self)
+        apply(self, step, totals, are_updates)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingWorkload, "apply", kept)
+        result = simulate(folder, *sets, text=TEXT)
+    state = {name: one for name, one in seen[-1].state().items() if name.startswith("weights.")}
+    return state, " ".join(sorted(set(checks(result).values())))
+
+
+@pytest.mark.parametrize(
+    ("collective", "values", "plain"),
+    [
+        ("collective={kind: ring}", "float32", "none"),
+        (IN_NETWORK, "float32", "none"),
+        ("collective={kind: parameter_server, placement: beside_workers}", "float32", "none"),
+        (IN_NETWORK, "block_exponent", "fixed_point"),
+        (IN_NETWORK, "exact", "exact"),
+    ],
+)
+def test_k_of_one_gives_the_weights_of_the_dense_codec(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collective: str, values: str, plain: str
+) -> None:
+    """Bit for bit at a learning rate of 0.01, which is no power of two."""
+    own, passed = weights_after(
+        tmp_path, monkeypatch, collective, f"codec={{kind: marsit, every: 1, values: {values}}}"
+    )
+    dense, also = weights_after(tmp_path, monkeypatch, collective, f"codec={{kind: {plain}}}")
+    signs, _ = weights_after(tmp_path, monkeypatch, collective, f"codec={{kind: marsit, values: {values}}}")
+
+    assert passed == also == "pass"
+    assert own.keys() == dense.keys()
+    assert all(own[name].tobytes() == dense[name].tobytes() for name in own)
+    assert any(signs[name].tobytes() != dense[name].tobytes() for name in own)  # what it could miss
+
+
+def payload_of(result: VariantResult, workers: int, overhead_bytes: int) -> int:
+    """Bytes that hosts put on their uplinks, without the headers of their packets."""
+    links = [link for link in result.records.links if re.fullmatch(r"h\d+->s0", link.link)]
+    assert len(links) == workers
+    return sum(link.bytes - overhead_bytes * link.packets for link in links)
+
+
+def test_the_links_carry_a_32nd_of_the_bytes_of_a_ring_of_floats(tmp_path: Path) -> None:
+    """2 (M − 1) / M of the packed words for each worker, in a run of one step; headers are left out.
+
+    9610 bits are 301 words: 1/32 but for the padding of the last. An acknowledgement has no payload.
+    """
+    sets = ("workload.steps=1", "collective={kind: ring, frame: {words: 256, overhead: 100B, ack: 100B}}")
+    signs, floats = (
+        payload_of(simulate(tmp_path, codec, *sets, text=TEXT), 8, 100)
+        for codec in ("codec={kind: marsit, every: 0, eta_s: 0.001}", "codec={kind: none}")
+    )
+    words = -(-ELEMENTS // 32)
+
+    assert floats == 8 * 2 * 7 * 4 * ELEMENTS // 8
+    assert signs == 8 * 2 * 7 * 4 * words // 8
+    assert abs(floats / signs / 32 - 1) < 32 / ELEMENTS
+
+
+def test_k_steps_announce_the_bits_of_the_paper(tmp_path: Path) -> None:
+    """(K − 1 + 32) / K bits for each element, but for the padding and the mean of full rounds."""
+    result = simulate(tmp_path, "workload.steps=10", "codec={kind: marsit, every: 5}", text=TEXT)
+    announced = sum(record.payload_bytes_up for record in result.records.rounds) / 8
+    right = 2 * (4 * 4 * 301 + 4 * (ELEMENTS + 1))
+    assert announced == right
+    assert 8 * announced / 10 / ELEMENTS == pytest.approx((5 - 1 + 32) / 5, rel=1e-3)
+
+
+def test_only_some_switches_merge_signs_and_the_others_name_the_vote(tmp_path: Path) -> None:
+    able = {name for name, profile in PROFILES.items() if Merge.SIGN in profile.merges}
+    assert able == {"ideal", "fpga"}
+    assert all(PROFILES[name].sources["merges"] for name in able)
+    assert Marsit.instead in codec_kinds()
+    hint = "use a switch that can (ideal, fpga), or a codec that needs no more than it can, such as majority"
+    for name, program in (
+        ("tofino1", "switchml"),
+        ("tofino2", "switchml"),
+        ("trio", "switchml"),
+        ("sharp", "tree, slots: 16"),
+    ):
+        sets = f"topology.switch={name}", f"collective={{kind: in_network, program: {program}}}"
+        found, _, said = refused(tmp_path, *sets, text=TEXT).partition("\n  ")
+        assert f"switch profile {name!r} cannot merge words by" in found
+        assert re.search(r"cannot merge words by .*\bsign\b", found)
+        assert said == hint
+        majority = simulate(tmp_path, "workload.steps=1", "codec={kind: majority}", *sets, text=TEXT)
+        assert set(checks(majority).values()) == {"pass"}
+
+
+@pytest.mark.parametrize(
+    ("sets", "text"),
+    [
+        (
+            ("collective={kind: in_network, program: timed, slot_timer: 1ms}",),
+            "codec 'marsit' cannot decode the sum of only some workers' messages, which program timed",
+        ),
+        (
+            ("collective={kind: in_network, program: atp}",),
+            "codec 'marsit' cannot decode the sum of only some workers' messages, which program atp",
+        ),
+        (
+            ("workload={kind: synthetic, elements: 1000}",),
+            "marsit needs the learning rate, a workload of the kind synthetic does not know it",
+        ),
+        (
+            ("codec={kind: cascaded_sign}", IN_NETWORK),
+            "codec 'cascaded_sign' needs host, which collective in_network cannot carry",
+        ),
+    ],
+)
+def test_what_cannot_carry_it_says_so(tmp_path: Path, sets: tuple[str, ...], text: str) -> None:
+    assert text in refused(tmp_path, *sets, text=TEXT)
+
+
+@pytest.mark.parametrize(
+    "collective",
+    ["{kind: ring}", "{kind: all_gather}", "{kind: parameter_server, placement: beside_workers}"],
+)
+@pytest.mark.parametrize("feedback", ["true", "false"])
+def test_cascaded_signs_equal_their_replay(tmp_path: Path, collective: str, feedback: str) -> None:
+    codec = f"codec={{kind: cascaded_sign, feedback: {feedback}}}"
+    result = simulate(tmp_path, codec, f"collective={collective}", FAULTS, text=TEXT)
+
+    assert set(checks(result).values()) == {"pass"}
+    assert detail(result, "hosts_merge_right").endswith(
+        "words that hosts merged or passed on equal their replay"
+    )
+    assert np.all([record.max_error_over_bound <= 1 for record in result.records.rounds])
