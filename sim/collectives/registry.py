@@ -1,4 +1,7 @@
-"""All collectives by kind. A new collective is a file or folder and an entry here."""
+"""All collectives by kind. A new collective is a file or folder and an entry here.
+
+Scenarios know what is here when the first of them is read: a collective from elsewhere is added before that.
+"""
 
 from __future__ import annotations
 

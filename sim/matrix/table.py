@@ -82,7 +82,8 @@ def _legend(matrix: Matrix) -> list[str]:
     )
     return [
         f"first line: time of a step's aggregation{with_loss}; second line: bytes on a worker's link, up and "
-        "down, per step, without loss; third line: the switch, of those that can, the one that can do least",
+        "down, per step, without loss; third line: the switch, of those that can, the one that can do least "
+        "(without a third line: it only forwards)",
         "a time means that all checks hold: every merged word is right, and every total keeps the codec's "
         "promise; ≈: some elements are estimates, which have no bound; [n]: refused or failed, see below",
     ]

@@ -27,6 +27,7 @@ FOLDERS = (
     "count_sketch",
     "torus",
     "marsit",
+    "matrix",
 )
 
 

@@ -14,13 +14,18 @@ from netfold.sim.matrix.cells import REFUSED, STEPS, Cell
 from netfold.sim.matrix.make import Matrix, Wanted, columns_of, make_matrix, rows_of
 from netfold.sim.matrix.table import PAGE_COMMAND, matrix_page
 from netfold.sim.results.verdicts import GOOD, kind
-from netfold.sim.workload.training.sizes import digits_tensors
 from tests import ROOT
 from tests.sim.matrix.advice import ignored
 
 PAGE = ROOT / "docs" / "matrix.md"
 ROWS = [row.name for row in rows_of()]
-ELEMENTS = sum(tensor.elements for tensor in digits_tensors())
+ELEMENTS = 64 * 128 + 128 + 128 * 10 + 10  # of the classifier: two layers, each with a bias
+
+
+@pytest.fixture(scope="module", params=ROWS)
+def row(request: pytest.FixtureRequest) -> Matrix:
+    """One codec's cells; all tests of a codec run one after the other, so it is made once."""
+    return matrix_of(request.param)
 
 
 @functools.cache
@@ -44,9 +49,8 @@ def told(page: str) -> dict[str, list[str]]:
     }
 
 
-@pytest.mark.parametrize("codec", ROWS)
-def test_a_codec_on_every_collective(codec: str) -> None:
-    cells = matrix_of(codec).cells
+def test_a_codec_on_every_collective(row: Matrix) -> None:
+    cells = row.cells
 
     assert [(cell.column, cell.loss) for cell in cells] == [
         (column.name, loss) for column in columns_of() for loss in ("", "1%")
@@ -73,19 +77,20 @@ def assert_was_checked(cell: Cell) -> None:
         assert (cell.packets_lost, cell.packets_retransmitted) == (0, 0), cell
 
 
-@pytest.mark.parametrize("codec", ROWS)
-def test_the_page_says_what_runs(codec: str) -> None:
+def test_the_page_says_what_runs(row: Matrix) -> None:
     """Which cells run and which are refused, and why: the page without its numbers."""
-    shown, found = (told(page)[codec] for page in (PAGE.read_text("utf-8"), matrix_page(matrix_of(codec))))
+    (codec,) = row.rows
+    shown, found = (told(page)[codec] for page in (PAGE.read_text("utf-8"), matrix_page(row)))
 
     assert [without_numbers(cell) for cell in shown] == [without_numbers(cell) for cell in found], (
         PAGE_COMMAND
     )
 
 
-@pytest.mark.parametrize("codec", ROWS)
-def test_the_page_has_the_numbers(codec: str) -> None:
-    assert told(PAGE.read_text("utf-8"))[codec] == told(matrix_page(matrix_of(codec)))[codec], PAGE_COMMAND
+def test_the_page_has_the_numbers(row: Matrix) -> None:
+    (codec,) = row.rows
+
+    assert told(PAGE.read_text("utf-8"))[codec] == told(matrix_page(row))[codec], PAGE_COMMAND
 
 
 def without_numbers(cell: str) -> str:
