@@ -73,7 +73,9 @@ def _layer(index: int, row: Any) -> tuple[str, int, float]:
     if is_layer:
         name, elements, ready_ms = row
         is_layer = isinstance(name, str) and name != "" and isinstance(elements, int) and elements > 0
-        is_layer = is_layer and isinstance(ready_ms, int | float) and math.isfinite(ready_ms) and ready_ms >= 0
+        is_layer = (
+            is_layer and isinstance(ready_ms, int | float) and math.isfinite(ready_ms) and ready_ms >= 0
+        )
     if not is_layer:
         raise ValueError(f"layer {index}: cannot read {shown(row)}\n{_EXAMPLE}")
     return name, elements, float(ready_ms)
