@@ -70,10 +70,11 @@ def _published(variants: list[dict[str, Any]]) -> list[str]:
 def _fused(variants: list[dict[str, Any]]) -> list[str]:
     """A line for every variant whose step was predicted from the buckets that its layers are in."""
     return [
-        f"fusion of {variant['name']} ({variant['fusion']['rule']}): {variant['fusion']['layers']} layers in "
-        f"{len(variant['fusion']['buckets'])} buckets; a step of "
-        f"{words.time(metrics['predicted_iteration_time_us'])} was predicted, "
-        f"{words.time(metrics['iteration_time_us'])} was simulated"
+        f"fusion of {variant['name']} ({variant['fusion']['rule']}): "
+        f"{words.counted(variant['fusion']['layers'], 'layer')} in "
+        f"{words.counted(len(variant['fusion']['buckets']), 'bucket')}; a step was predicted to take "
+        f"{words.time(metrics['predicted_iteration_time_us'])}, and takes "
+        f"{words.time(metrics['iteration_time_us'])}"
         for variant in variants
         if "fusion" in variant
         for metrics in [variant["metrics"]]

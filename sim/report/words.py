@@ -72,6 +72,11 @@ def ratio(value: float | None, base: float | None) -> float | None:
     return value / base if value is not None and base else None
 
 
+def counted(count: int, what: str) -> str:
+    """A number of things: "1 bucket", "4 buckets"."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def off_by(predicted: float | None, found: float | None) -> str:
     """What a prediction lacks, as a share of what was found: "+1.20 %"."""
     if predicted is None or not found:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import numpy as np
+from fractions import Fraction
 
 from netfold.sim.workload.fusion.costs import Cost, Sample, Stages
 
@@ -19,18 +18,19 @@ def fitted_cost(elements: Sequence[int], times_ps: Sequence[int]) -> Cost:
     """The cost start + element · n with the least sum of squared deviations; neither is negative.
 
     The deviations of such a line add up to 0, so it is right for many buckets together, even where that of a
-    single small one is not on a line, as in a network of packets.
+    single small one is not on a line, as in a network of packets. Computed exactly, so it is the same on
+    every machine.
     """
-    sizes, times = np.asarray(elements, np.float64), np.asarray(times_ps, np.float64)
-    columns = {"start_ps": np.ones(sizes.size), "element_ps": sizes}
-    if np.unique(sizes).size == 1:
-        del columns["start_ps"]  # one size does not tell them apart
-    while columns:
-        matrix = np.stack(list(columns.values()), axis=1)
-        scale = np.linalg.norm(matrix, axis=0)
-        found = np.linalg.lstsq(matrix / scale, times, rcond=None)[0] / scale
-        least = min(zip(found, columns, strict=True))
-        if least[0] >= 0:
-            return Cost(**{name: float(value) for name, value in zip(columns, found, strict=True)})
-        del columns[least[1]]
-    return Cost()
+    count, total, total_ps = len(elements), sum(elements), sum(times_ps)
+    squares = sum(size * size for size in elements)
+    products = sum(size * time_ps for size, time_ps in zip(elements, times_ps, strict=True))
+    spread = count * squares - total * total
+    if spread == 0:  # one size does not tell a start from a rate
+        return Cost(element_ps=float(Fraction(total_ps, total)))
+    slope = Fraction(count * products - total * total_ps, spread)
+    start = (total_ps - slope * total) / count
+    if slope < 0:
+        return Cost(start_ps=float(Fraction(total_ps, count)))
+    if start < 0:
+        return Cost(element_ps=float(Fraction(products, squares)))
+    return Cost(float(start), float(slope))
