@@ -21,6 +21,7 @@ FOLDERS = (
     "topologies",
     "collectives",
     "contributions",
+    "fusion",
 )
 
 
