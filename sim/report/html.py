@@ -20,6 +20,7 @@ from netfold.sim.results.verdicts import GOOD, kind
 ROWS_MAX = 16  # slots, and messages, shown per stuck variant
 NOTES_MAX = 6  # different notes shown per variant
 LINKS_MAX = 3  # busiest links shown per variant
+BUCKETS_MAX = 12  # shown per variant
 
 _CAPTIONS = {
     "throughput.svg": "Dense gradient elements summed at every worker, per second of simulated aggregation. "
@@ -90,6 +91,9 @@ def render(run: Run, drawn: dict[str, bytes]) -> str:
         steps=words.span(variant["metrics"]["steps"] for variant in variants),
         workers=words.span(variant["metrics"]["workers"] for variant in variants),
         fastest=_fastest(variants),
+        fused=[variant for variant in variants if "fusion" in variant],
+        weighed=_weighed(variants),
+        buckets_max=BUCKETS_MAX,
         on_switches=[variant for variant in variants if variant["metrics"]["passes"] is not None],
         references=[(variant["name"], entry) for variant in variants for entry in variant["references"]],
         figures=[{"alt": _CAPTIONS[name], "address": _data_address(svg)} for name, svg in drawn.items()],
@@ -113,6 +117,20 @@ def _fastest(variants: list[dict[str, Any]]) -> dict[str, Any] | None:
     if len(variants) < 2 or not sound:
         return None
     return max(sound, key=lambda variant: variant["metrics"]["aggregation_elements_per_s"])
+
+
+def _weighed(variants: list[dict[str, Any]]) -> list[tuple[list[str], dict[str, Any]]]:
+    """What rules of fusion weighed, once for all variants with the same costs."""
+    found: list[tuple[list[str], dict[str, Any]]] = []
+    for variant in variants:
+        if "fusion" in variant:
+            costs = variant["fusion"]["costs"]
+            names = next((names for names, known in found if known == costs), None)
+            if names is None:
+                names = []
+                found.append((names, costs))
+            names.append(variant["name"])
+    return found
 
 
 def _notes(run: Run) -> list[dict[str, Any]]:

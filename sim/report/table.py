@@ -29,6 +29,7 @@ def results_table(summary: Mapping[str, Any]) -> Table:
         *_time_shares(variants),
         *_codec_events(variants),
         *_published(variants),
+        *_fused(variants),
         *_workers_held(variants),
         *_injected(summary["injected"]),
         *(f"note: {text}" for text in summary["warnings"]),
@@ -70,6 +71,20 @@ def _published(variants: list[dict[str, Any]]) -> list[str]:
         for variant in variants
         for entry in variant["references"]
         if not entry["label"].startswith(BOUND_LABEL)
+    ]
+
+
+def _fused(variants: list[dict[str, Any]]) -> list[str]:
+    """A line for every variant whose step was predicted from the buckets that its layers are in."""
+    return [
+        f"fusion of {variant['name']} ({variant['fusion']['rule']}): "
+        f"{words.counted(variant['fusion']['layers'], 'layer')} in "
+        f"{words.counted(len(variant['fusion']['buckets']), 'bucket')}; a step was predicted to take "
+        f"{words.time(metrics['predicted_iteration_time_us'])}, and takes "
+        f"{words.time(metrics['iteration_time_us'])}"
+        for variant in variants
+        if "fusion" in variant
+        for metrics in [variant["metrics"]]
     ]
 
 

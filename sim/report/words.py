@@ -8,6 +8,7 @@ from typing import Any
 from netfold.sim.units import PS_PER_US
 
 NOTHING = "–"
+STAGES = ("encode", "network", "decode")  # of a bucket
 NETWORK = "network: "  # before a label
 REDONE = "parts did not decode and were sent again"
 MISSED_FORECASTS = "parts did not match their forecast and were sent again"
@@ -69,6 +70,32 @@ def percent(value: float | None) -> str:
 def ratio(value: float | None, base: float | None) -> float | None:
     """Value over base; None if either is missing or the base is 0."""
     return value / base if value is not None and base else None
+
+
+def counted(count: int, what: str) -> str:
+    """A number of things: "1 bucket", "4 buckets"."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def off_by(predicted: float | None, found: float | None) -> str:
+    """What a prediction lacks, as a share of what was found: "+1.20 %"."""
+    if predicted is None or not found:
+        return NOTHING
+    share = 100 * (found - predicted) / found
+    return f"{share:+.2f} %"
+
+
+def per_megabyte(cost: Mapping[str, float]) -> str:
+    """Time for each 10^6 bytes of float32 of a bucket; "and sorting" where that is not all."""
+    text = time(cost["element_us"] * 1e6 / 4)
+    return f"{text} and sorting" if cost["sort_us"] else text
+
+
+def layers(names: list[str]) -> str:
+    """The layers of a bucket: the first and the last, and how many there are."""
+    if len(names) == 1:
+        return names[0]
+    return f"{names[0]} … {names[-1]} ({len(names)})" if len(names) > 2 else f"{names[0]}, {names[1]}"
 
 
 def error(value: float | None) -> str:

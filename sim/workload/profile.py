@@ -16,11 +16,11 @@ import math
 from typing import Any, NamedTuple
 
 from netfold.homomorphic.round import Tensor
-from netfold.sim.errors import shown
 from netfold.sim.workload.layers import ELEMENTS_MAX, placed
 
 _EXAMPLE = 'a layer is written ["fc", 2049000, 1.902]: name, elements, milliseconds until it was ready'
 LAYERS_MAX = 10_000
+_SHOWN = 60  # characters of a wrong layer, in an error
 
 
 class LayerProfile(NamedTuple):
@@ -77,5 +77,5 @@ def _layer(index: int, row: Any) -> tuple[str, int, float]:
             is_layer and isinstance(ready_ms, int | float) and math.isfinite(ready_ms) and ready_ms >= 0
         )
     if not is_layer:
-        raise ValueError(f"layer {index}: cannot read {shown(row)}\n{_EXAMPLE}")
+        raise ValueError(f"layer {index}: cannot read {json.dumps(row)[:_SHOWN]}\n{_EXAMPLE}")
     return name, elements, float(ready_ms)

@@ -53,7 +53,7 @@ class WarmUps:
         self._known: list[tuple[VariantPlan, JobPlan, Costs]] = []
 
     def settled(self, variant: VariantPlan, reporter: ProgressReporter) -> VariantPlan:
-        """The variant with the costs of its jobs, where some rule asks for them, and with rules that have them.
+        """The variant with the costs of its jobs where some rule asks for them; rules that weigh have them.
 
         Raises
         ------
@@ -83,7 +83,8 @@ class WarmUps:
     ) -> Costs | None:
         """Costs of a job; None if no rule asks for those of such a job."""
         for network, known, costs in self._known:
-            if _are_alike(variant, job, network, known) and given in (None, _given(known)):
+            has_such = not _weighs(job) or given == _given(known)
+            if has_such and _are_alike(variant, job, network, known):
                 return costs
         peers = [
             one

@@ -74,10 +74,11 @@ class Costs:
 
     @property
     def fit_error(self) -> float | None:
-        """The largest deviation of a sample's three stages together from the fit, as a share of the sample."""
+        """How far samples are from the costs, as a share of their time; all, and their stages, together."""
         if not self.samples:
             return None
-        return max(abs(self.together_ps(one.elements) / max(1, sum(one[1:])) - 1) for one in self.samples)
+        deviations = [abs(self.together_ps(one.elements) - sum(one[1:])) for one in self.samples]
+        return sum(deviations) / max(1, sum(sum(one[1:]) for one in self.samples))
 
     def together_ps(self, elements: float) -> float:
         """Time of the three stages of a bucket, one after the other."""

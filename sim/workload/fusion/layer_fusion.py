@@ -90,9 +90,9 @@ class _Rest(NamedTuple):
 def _best(layers: Sequence[Layer], costs: Costs) -> Partition:
     """The division whose step is predicted to be the shortest; of equal ones, one with few buckets.
 
-    A prefix of the layers may be divided in many ways. What matters of one for the layers after it is when the
-    device and the network are free, and what is left to decode: a way that is no better in any of these is
-    dropped (Pareto set). With linear costs of encoding, the device's time depends only on the number of
+    A prefix of the layers may be divided in many ways. What matters of one for the layers after it is when
+    the device and the network are free, and what is left to decode: a way that is no better in any of these
+    is dropped (Pareto set). With linear costs of encoding, the device's time depends only on the number of
     buckets, and the sets stay small: at most one plan for each number where decoding takes no time. A plan
     that cannot lead to a step as short as a known one is dropped too; a first search that keeps the most
     promising plans of each prefix finds that step.

@@ -21,9 +21,9 @@ from netfold.sim.workload.layers import Layer
 class Omgs(Weighing):
     """Greedy, from the first gradient that is ready to the last. It knows backward, encoding and network.
 
-    A bucket that is encoded at R and whose message would begin at S takes in the next layer if the extra wait,
-    its backward + encode(both) − encode(one) − encode(other) − (S − R), is less than what the network saves,
-    network(one) + network(other) − network(both).
+    A bucket that is encoded at R and whose message would begin at S takes in the next layer if the extra
+    wait, its backward + encode(both) − encode(one) − encode(other) − (S − R), is less than what the network
+    saves, network(one) + network(other) − network(both).
     """
 
     title: ClassVar[str] = "OMGS-SGD"

@@ -28,6 +28,7 @@ FOLDERS = (
     "torus",
     "marsit",
     "matrix",
+    "fusion",
 )
 
 

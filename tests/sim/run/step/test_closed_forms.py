@@ -168,6 +168,48 @@ def test_layer_by_layer_against_fused(launch: int, is_slower: bool) -> None:
     assert (layerwise > fused) is is_slower
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_device_that_decodes_last_follows_the_model_of_fusion(seed: int) -> None:
+    """The device computes and encodes without a stop, and decodes what has arrived after that."""
+    given = drawn(seed)
+    device, network = given.forward, 0
+    arrived = []
+    for backward, (times,) in zip(given.backward, given.operations, strict=True):
+        device += backward + times.encode
+        network = max(device, network) + times.network
+        arrived.append(network)
+    for arrival, (times,) in zip(arrived, given.operations, strict=True):
+        device = max(device, arrival) + times.decode
+
+    played = play(given, replace(ON_DEVICE, decodes_last=True))
+
+    assert played.end_ps == device
+    assert played.spans(0, "decode")[0][0] >= played.spans(0, "encode")[-1][1]
+
+
+@pytest.mark.parametrize("order", ["ready", "first_layer"])
+def test_what_waits_to_be_decoded_keeps_its_order(order: BucketOrder) -> None:
+    """Three buckets arrive while the device is busy, and the last one while it decodes the first of them."""
+    given = Given(0, [10, 10, 10, 1000], [[Times(1, 1, 50)]] * 4)
+
+    played = play(given, Overlap(4, order, encodes_on_device=True, decodes_last=True))
+
+    decoded = [one for one in played.journal.phases if one.phase == "decode" and one.worker == 0]
+    first = [one.bucket for one in sorted(decoded, key=lambda one: one.start_ps)]
+    assert first == ([0, 1, 2, 3] if order == "ready" else [2, 3, 1, 0])
+
+
+@pytest.mark.parametrize("in_turn", [True, False])
+def test_a_network_that_could_carry_several_carries_them_in_turn(in_turn: bool) -> None:
+    given = Given(0, [10] * 5, [[Times(1, 100, 1)]] * 5)
+
+    played = play(given, replace(ON_DEVICE, sends_in_turn=in_turn), is_serial=False)
+
+    spans = sorted(played.line.spans[0])
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans)) is in_turn
+    assert played.end_ps == (11 + 5 * 100 + 1 if in_turn else 5 * 11 + 100 + 1)
+
+
 def test_an_idle_start_launches_nothing() -> None:
     """Decoding of no bytes starts no kernel; encoding of one byte starts as many as it says."""
     device = replace(Given(0, [10], [[]]).device, launch_ps=1000)

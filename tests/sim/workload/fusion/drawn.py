@@ -1,0 +1,83 @@
+"""Layers and costs that are drawn, and the same as the plain reference takes them."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from itertools import pairwise
+
+from netfold.sim.workload.fusion.costs import Cost, Costs, Stages
+from netfold.sim.workload.fusion.rule import Partition
+from netfold.sim.workload.layers import Layer, layers_of
+from netfold.sim.workload.profile import read_profile
+from tests import ROOT
+from tests.reference.systems.layer_fusion import Time
+
+PROFILES = ("resnet50", "vgg19", "bert-qa")
+PROFILES_FOLDER = ROOT / "scenarios" / "systems" / "profiles"
+
+
+def layers(draw: random.Random, count: int) -> list[Layer]:
+    """Sizes over four decades, and backward times of any kind, some of them 0."""
+    shares = sorted(draw.choice([draw.random(), 0.5]) for _ in range(count - 1))
+    return [
+        Layer(f"l{index}", draw.choice([1, 10, 100, 1000]) * draw.randint(1, 9), share)
+        for index, share in enumerate([*shares, 1.0])
+    ]
+
+
+def cost(draw: random.Random, sorts: bool = False) -> Cost:
+    """A cost that may be 0, mostly a start, or mostly in proportion."""
+    return Cost(
+        draw.choice([0.0, 1e3, 1e4, 1e5]),
+        draw.choice([0.0, 1.0, 10.0, 100.0]),
+        draw.choice([1.0, 10.0]) if sorts else 0.0,
+    )
+
+
+def costs(draw: random.Random, *, sorts: bool = False, decodes: bool = True) -> Costs:
+    """Costs of passes and stages; with `sorts`, that of encoding is not linear."""
+    stages = Stages(cost(draw, sorts), cost(draw), cost(draw) if decodes else Cost())
+    return Costs(draw.randint(0, 1000), draw.choice([0, 10**5, 10**6]), stages)
+
+
+def measured(name: str) -> list[Layer]:
+    """The layers of a profile that comes with netfold."""
+    found = read_profile((PROFILES_FOLDER / f"{name}.json").read_text("utf-8"))
+    return list(layers_of(found.tensors, ready_shares=found.ready_shares))
+
+
+def passed_ms(name: str) -> float:
+    """The backward pass of a profile, milliseconds."""
+    rows = json.loads((PROFILES_FOLDER / f"{name}.json").read_text("utf-8"))["layers"]
+    return float(rows[-1][2])
+
+
+def backward(found: list[Layer], given: Costs) -> list[float]:
+    """Backward time of each layer."""
+    shares = [0.0, *(layer.ready_share for layer in found)]
+    return [(after - before) * given.backward_ps for before, after in pairwise(shares)]
+
+
+def sizes(found: list[Layer]) -> list[int]:
+    return [layer.elements for layer in found]
+
+
+def plain(one: Cost) -> Time:
+    """A cost as a plain function, written down again."""
+    return lambda n: one.start_ps + one.element_ps * n + one.sort_ps * n * math.log2(n)
+
+
+def plain_stages(given: Costs) -> tuple[Time, Time, Time]:
+    stages = given.stages
+    return plain(stages.encode), plain(stages.network), plain(stages.decode)
+
+
+def ends(partition: Partition) -> list[int]:
+    """The last layers of the groups, from 1 on."""
+    return [group[-1] + 1 for group in partition]
+
+
+def partition_of(found: list[int]) -> Partition:
+    return tuple(tuple(range(first, last)) for first, last in pairwise([0, *found]))
