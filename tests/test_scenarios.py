@@ -192,3 +192,13 @@ def test_what_is_held_back_comes_later() -> None:
     assert metrics["top"]["loss"] == metrics["top-server"]["loss"] < 1.3 * metrics["dense"]["loss"]
     assert metrics["top-forgets"]["loss"] > 3 * metrics["top"]["loss"]
     assert metrics["halves"]["nmse"] < 1e-6 < 0.1 < metrics["top"]["nmse"]
+
+
+def test_heavy_hitters_of_a_sketch_train_if_the_rest_is_held_back() -> None:
+    file = SCENARIOS / "systems" / "sketch-fusion.yaml"
+    metrics = {name: shown(file, only=name)[name].metrics for name in ("dense", "two-rounds", "forgets")}
+
+    assert metrics["two-rounds"]["loss"] < 1.7 * metrics["dense"]["loss"]
+    assert metrics["forgets"]["loss"] > 2.5 * metrics["two-rounds"]["loss"]
+    assert metrics["two-rounds"]["compression_ratio"] > 5.5
+    assert metrics["two-rounds"]["exact"]

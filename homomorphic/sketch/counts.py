@@ -7,11 +7,11 @@ Charikar, Chen, Farach-Colton, "Finding frequent items in data streams", ICALP 2
 An estimate of element i is the median over rows of sign_j(i) times its counter. With an odd number of rows it
 is right on average. In each row its variance is at most (‖v‖² − v_i²) / columns.
 
-`lanes` neighbours share a start, so they have neighbouring counters: one hash serves all of them, and memory
-is read by lines. Two elements of different blocks share a counter with a probability of 1 / columns, as with
-independent hashes, because a start may be any counter; two of the same block never do. Every element has its
-own sign in every row. So means and variances are those of independent hashes. What differs: where two blocks
-meet, many of their elements do.
+What is ours: `lanes` neighbours share a start, so they have neighbouring counters. One hash serves them
+all, and memory is read by lines. Two elements of different blocks share a counter with a probability of 1 /
+columns, as with independent hashes, because a start may be any counter; two of the same block never do.
+Every element has its own sign in every row. So means and variances are those of independent hashes. What
+differs: where two blocks meet, many of their elements do.
 
 A start and the signs are the two halves of one SplitMix64, a bijection that mixes all bits.
 """

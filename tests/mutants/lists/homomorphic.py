@@ -320,8 +320,8 @@ MUTANTS: list[Mutant] = [
             ("MurmurHash has another last multiplier", "np.uint32(0xC2B2AE35)", "np.uint32(0xC2B2AE3D)"),
             (
                 "second and third segment coincide",
-                "np.uint32(size + size + _scaled",
-                "np.uint32(size + _scaled",
+                "np.uint32(size + size + scaled",
+                "np.uint32(size + scaled",
             ),
             ("lanes do not turn", "_TURN_SEED) + number", "_TURN_SEED) + np.uint64(0) * number"),
             (
