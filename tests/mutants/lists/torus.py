@@ -47,11 +47,6 @@ MUTANTS: list[Mutant] = [
         SCHEDULE,
         [
             (
-                "steps of rows and columns have the same numbers",
-                "return stage * side.cut.parts + chunk.start",
-                "return stage // 2 * side.cut.parts + chunk.start",
-            ),
-            (
                 "lanes are cut as the codes that they were",
                 "((bound - bounds[0]) * times for bound in ends)",
                 "(bound - bounds[0] for bound in ends)",
