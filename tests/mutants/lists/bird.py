@@ -113,7 +113,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         ROOM + "payload.py",
-        [BIRD + "::test_damaged_messages"],
+        [TESTS + "test_messages.py"],
         [
             (
                 "indices may come twice",
