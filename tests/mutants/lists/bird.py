@@ -87,12 +87,12 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         ROOM + "gathered.py",
-        ["tests/sim/run/test_bird.py::test_a_server_s_sum_is_that_of_every_worker"],
+        [ROUND],
         [
             (
                 "the server leaves out a worker",
                 "    for rank, part in enumerate(parts):\n",
-                "    for rank, part in enumerate(parts[: max(1, 3)]):\n",
+                "    for rank, part in enumerate(parts[1:] or parts):\n",
             )
         ],
     ),
@@ -113,7 +113,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         ROOM + "payload.py",
-        [BIRD + "::test_damaged_messages"],
+        [TESTS + "test_messages.py"],
         [
             (
                 "indices may come twice",

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.codec import DecodeError, EncodeError, Promise, Request
+from netfold.homomorphic.codec import EncodeError, Promise
 from netfold.homomorphic.codecs.bird import payload
-from netfold.homomorphic.codecs.bird.gathered import RowsEncoder, RowsServer
 from netfold.homomorphic.codecs.bird.published import Bird
 from netfold.homomorphic.codecs.bird.rows import Group, Rider, groups_of
-from netfold.homomorphic.message import Merge, Merged
+from netfold.homomorphic.message import Merge
 from netfold.homomorphic.round import Round, Tensor
 from netfold.testing import check_round
 from tests.examples import examples
+from tests.homomorphic.codecs.bird.expectation import SMALL, expected_norms, farthest, row_norms, uneven
 from tests.homomorphic.codecs.bird.layers import (
     Shapes,
     buckets,
@@ -71,41 +71,7 @@ def test_the_law_for_layers(bucket: tuple[Shapes, int], down: str, share: float)
     check_round(Bird(share, down=down), gradients, round_of(shapes, 4))
 
 
-def row_norms(codec: Bird, gradient: np.ndarray, shapes: Shapes, draws: int) -> np.ndarray:
-    """L1 norms of the rows that are received, `(draws, rows)`, of all layers."""
-    found = []
-    for step in range(draws):
-        (own,) = folded(codec, [gradient], round_of(shapes, step=step)).contributions
-        layers = layers_of(np.abs(own), shapes)
-        found.append([sum(row) for layer in layers for row in layer.rows])
-    return np.array(found)
-
-
-def farthest(found: np.ndarray, expected: np.ndarray) -> float:
-    """The largest distance of a mean from what is expected, in standard errors."""
-    found = found.astype(np.float64)
-    off = np.abs(found.mean(axis=0) - expected)
-    errors = found.std(axis=0) / math.sqrt(len(found)) + 1e-6 * np.abs(expected) + 1e-30
-    return float((off / errors).max())
-
-
 DRAWS = 4000
-SMALL: Shapes = [(12, 9, 1), (3, 140, 0)]
-
-
-def expected_norms(shapes: Shapes, gradient: np.ndarray) -> np.ndarray:
-    return np.array([twin.l1(row) for layer in layers_of(gradient, shapes) for row in layer.rows])
-
-
-def uneven(shapes: Shapes, seed: int = 3) -> np.ndarray:
-    """Rows whose norms differ by up to 10, so that all are seen often."""
-    random = np.random.default_rng(seed)
-    gradient = drawn(shapes, seed)
-    for tensor in tensors_of(shapes):
-        rows = tensor.shape[0]
-        values = random.standard_normal((rows, tensor.elements // rows)) * random.uniform(0.1, 1, (rows, 1))
-        gradient[tensor.place] = values.ravel()
-    return gradient
 
 
 @pytest.mark.parametrize("share", [1.0, 0.25])
@@ -281,64 +247,6 @@ def test_tensors_that_have_no_elements() -> None:
     assert found.decoded[0].tolist() == [1.0] * 4
 
 
-RESNET = [(64, 3 * 49, 2)]  # rows, elements of a row, vectors that ride along
-for before, after, blocks in ((64, 64, 2), (64, 128, 2), (128, 256, 2), (256, 512, 2)):
-    for block in range(blocks):
-        RESNET += [(after, 9 * (before if block == 0 else after), 2), (after, 9 * after, 2)]
-        if block == 0 and before != after:
-            RESNET.append((after, before, 2))
-RESNET += [(256, 512, 1), (10, 256, 1)]
-BIAS = 64  # of the first convolution: the prototype sends it whole
-COUNTERS = 20  # of batches, one for each norm: the prototype sends a scale for each, and nothing else
-ELEMENTS = 11_310_474
-
-
-@pytest.mark.parametrize(
-    ("share", "size_bytes", "ratio"),
-    [(1.0, 1_434_419, 31.5), (0.1, 146_164, 309.5), (0.05, 73_707, 613.8), (0.01, 17_539, 2579)],
-)
-def test_the_sizes_of_the_prototype(share: float, size_bytes: int, ratio: float) -> None:
-    """Its ResNet-18: a convolution of 7 × 7 with a bias at first, two linear layers at the end."""
-    assert sum(rows * (n + riders) for rows, n, riders in RESNET) + BIAS == ELEMENTS
-
-    found = twin.published_bytes(RESNET, share, BIAS, COUNTERS)
-
-    assert found == size_bytes
-    assert 4 * ELEMENTS / found == pytest.approx(
-        ratio, rel=2e-4 if ratio > 1000 else 2e-3 if ratio < 100 else 1e-4
-    )
-
-
-def resnet_tensors() -> tuple[Tensor, ...]:
-    """The bias of the first convolution rides along here."""
-    return tensors_of([(64, 147, 3), *RESNET[1:]])
-
-
-def test_the_size_of_a_real_message_for_resnet() -> None:
-    """All rows have the same norm, so that every layer sends its share."""
-    round = Round(0, 0, 1, 1, tensors=resnet_tensors())
-    gradient = np.ones(ELEMENTS, np.float32)
-    exchange = Bird(0.1).worker(0, 1, 0).exchange(gradient, round)
-
-    (message,) = next(exchange)
-
-    assert message.size_bytes == pytest.approx(146_164, rel=0.005)
-    assert 4 * ELEMENTS / message.size_bytes == pytest.approx(309.5, rel=0.005)
-    indices = sum(math.ceil(0.1 * rows) for rows, _, _ in RESNET)
-    assert 4 * indices / message.size_bytes == pytest.approx(0.014, abs=0.001)
-
-
-def test_top_k_at_the_same_density() -> None:
-    """32.6 and 39.5 times are of a density of 10.2 %; that of the sizes above is 10.17 %: 32.5 and 39.3."""
-    sent = sum(math.ceil(0.1 * rows) * (n + riders) for rows, n, riders in RESNET) + BIAS
-    size_bytes = twin.published_bytes(RESNET, 0.1, BIAS, COUNTERS)
-
-    assert sent / ELEMENTS == pytest.approx(0.1017, abs=5e-5)
-    for density, one_bit, five_bytes in ((0.102, 32.6, 39.5), (sent / ELEMENTS, 32.5, 39.3)):
-        assert density * ELEMENTS * 33 / 8 / size_bytes == pytest.approx(one_bit, abs=0.05)
-        assert density * ELEMENTS * 5 / size_bytes == pytest.approx(five_bytes, abs=0.05)
-
-
 def test_the_same_seed_gives_the_same_bits_and_others_differ() -> None:
     gradient = drawn([(64, 16, 1)], 5)
 
@@ -439,52 +347,6 @@ def test_sums_beyond_float32_are_refused() -> None:
 
     with pytest.raises(EncodeError, match=r"sums of 2 workers may leave float32, up to 8\.5"):
         folded(Bird(1.0), [gradient] * 2, round_of([(2, 2, 0)], 2))
-
-
-def damaged(change: str) -> np.ndarray:
-    shapes: Shapes = [(8, 4, 0)]
-    words = folded(Bird(0.5), [np.ones(32, np.float32)], round_of(shapes)).messages[0][0][0].words.copy()
-    assert words.size == 1 + 1 + 1 + 4 + 1  # scale, count, signs, indices, rows of the layer
-    match change:
-        case "short":
-            return words[:2]
-        case "longer":
-            return np.append(words, np.uint32(4))
-        case "signs":
-            words[1] = 17
-        case "rows":
-            words[-1] = 9
-        case "index":
-            words[-2] = 8
-        case "order":
-            words[3] = words[4]
-    return words
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ("short", "has 2 words, too few for 1 scales"),
-        ("longer", "has 9 words and 16 signs, its rows need 8 and 16"),
-        ("signs", "has 8 words and 17 signs, its rows need 8 and 16"),
-        ("rows", "has more rows than their layer"),
-        ("index", "its indices are not ascending rows of 8"),
-        ("order", "its indices are not ascending rows of 8"),
-    ],
-)
-def test_damaged_messages(change: str, reason: str) -> None:
-    request = Request(0, 0, 0, "rows", tensors_of([(8, 4, 0)]))
-
-    with pytest.raises(DecodeError, match=f"worker 1's message of rows is damaged: .*{reason}"):
-        RowsServer(False).merge([damaged(""), damaged(change)], request)
-
-
-def test_a_sum_of_another_length() -> None:
-    exchange = RowsEncoder(Bird(), 0).exchange(np.ones(4, np.float32), Round(0, 0, 1, 1))
-    next(exchange)
-
-    with pytest.raises(DecodeError, match="has 3 elements, not 4"):
-        exchange.send((Merged(np.ones(3, np.float32), 1),))
 
 
 def test_the_server_s_sum_is_that_of_the_messages() -> None:

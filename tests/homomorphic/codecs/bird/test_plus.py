@@ -17,6 +17,7 @@ from netfold.homomorphic.codecs.bird.rows import groups_of, norms_of
 from netfold.homomorphic.codecs.bird.sampling import GAMMA_MAX, corrected, gamma_for, relative
 from netfold.testing import check_round
 from tests.examples import examples
+from tests.homomorphic.codecs.bird.expectation import SMALL, expected_norms, farthest, row_norms, uneven
 from tests.homomorphic.codecs.bird.layers import (
     Shapes,
     buckets,
@@ -28,7 +29,6 @@ from tests.homomorphic.codecs.bird.layers import (
     round_of,
     tensors_of,
 )
-from tests.homomorphic.codecs.bird.test_bird import SMALL, expected_norms, farthest, row_norms, uneven
 from tests.reference.systems import bird as twin
 
 WIDE: Shapes = [(200, 5, 1)]

@@ -17,6 +17,7 @@ from netfold.homomorphic.fold import Folded, LockStepError
 from netfold.homomorphic.message import Merge, Merged
 from netfold.testing import check_round
 from tests.examples import examples
+from tests.homomorphic.codecs.bird.expectation import SMALL, expected_norms, farthest, uneven
 from tests.homomorphic.codecs.bird.layers import (
     Shapes,
     buckets,
@@ -27,7 +28,6 @@ from tests.homomorphic.codecs.bird.layers import (
     round_of,
     tensors_of,
 )
-from tests.homomorphic.codecs.bird.test_bird import SMALL, expected_norms, farthest, uneven
 from tests.reference.systems import bird as twin
 
 LANES = st.sampled_from([4, 8, 16, 32])
