@@ -19,12 +19,13 @@ from netfold.sim.results import summarize
 from netfold.sim.run.outcome import VariantResult
 from netfold.sim.run.run import run_variant
 from netfold.sim.scenario import load
-from netfold.sim.scenario.models import Training
+from netfold.sim.scenario.models import Synthetic, Training
 from tests import ROOT
 
 SCENARIOS = ROOT / "scenarios"
 FILES = sorted(SCENARIOS.rglob("*.yaml"))
 SMALL = 20_000  # elements
+SHRINK = 2000  # of layers of a profile
 NOT_FINISHED = {
     "04-switch-reboot.yaml": {"switchml-loss-1": {"finishes", "decodes", "sum_is_right", "nothing_lost"}}
 }
@@ -69,6 +70,9 @@ def smaller(file: Path) -> list[str]:
     sets = []
     for variant in load(file).variants:
         where = f"variants.{variant.name}.workload"
+        if isinstance(variant.workload, Synthetic) and variant.workload.profile is not None:
+            sets.append(f"{where}.shrink={SHRINK}")
+            continue
         if not isinstance(variant.workload, Training):
             sets.append(f"{where}.elements={SMALL}")
         else:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from netfold.sim.errors import DataError, shown
+from netfold.sim.results.forms import Count, Finite, Form, Fusion, Number
 from netfold.sim.results.verdicts import PATTERN
 
 FORMAT = 1
@@ -19,19 +20,10 @@ _FOUND_CHARACTERS = 60  # of a wrong value, in an error
 _DEPTH_MAX = 64  # of nested mappings and lists; netfold writes about ten
 _DAMAGED = "the folder is damaged or was changed: run the scenario again"
 
-Count = Annotated[int, Field(ge=0, lt=2**63)]
-Finite = Annotated[float, Field(ge=-1e300, le=1e300)]
-Number = Annotated[float, Field(ge=0, le=1e300)]
 Verdict = Annotated[str, Field(pattern=PATTERN)]
 
 
-class _Form(BaseModel):
-    """A mapping whose keys have these types; other keys are ignored."""
-
-    model_config = ConfigDict(strict=True, allow_inf_nan=False)
-
-
-class _Part(_Form):
+class _Part(Form):
     """A row of the breakdown."""
 
     phase: str
@@ -41,7 +33,7 @@ class _Part(_Form):
     payload_bytes: Number
 
 
-class _Metrics(_Form):
+class _Metrics(Form):
     """The metrics of a variant."""
 
     steps: Count
@@ -93,7 +85,7 @@ class _Metrics(_Form):
     test_score: Number | None = None
 
 
-class _NamedCheck(_Form):
+class _NamedCheck(Form):
     """A check of a variant of the summary."""
 
     name: str
@@ -107,7 +99,7 @@ class _Check(_NamedCheck):
     variant: str
 
 
-class _Reference(_Form):
+class _Reference(Form):
     """A figure to show beside the results."""
 
     label: str
@@ -115,7 +107,7 @@ class _Reference(_Form):
     source: str
 
 
-class _Slot(_Form):
+class _Slot(Form):
     """A slot that a stuck variant waits for."""
 
     switch: str
@@ -131,7 +123,7 @@ class _Slot(_Form):
     advice: str
 
 
-class _Message(_Form):
+class _Message(Form):
     """A message that a stuck variant waits for."""
 
     source: str
@@ -141,7 +133,7 @@ class _Message(_Form):
     advice: str
 
 
-class _Diagnosis(_Form):
+class _Diagnosis(Form):
     """Why a variant is stuck."""
 
     slots: list[_Slot]
@@ -151,44 +143,7 @@ class _Diagnosis(_Form):
     idle: list[str]
 
 
-class _Stage(_Form):
-    """The cost of a stage of a bucket."""
-
-    start_us: Number
-    element_us: Number
-    sort_us: Number
-
-
-class _Costs(_Form):
-    """What the rules of fusion weighed."""
-
-    forward_us: Number
-    backward_us: Number
-    samples: Count
-    fit_error: Number | None
-    stages: dict[str, _Stage]
-
-
-class _Fused(_Form):
-    """A bucket, and when it was predicted to be encoded and to have arrived."""
-
-    layers: list[str]
-    elements: Count
-    encoded_us: Number
-    arrived_us: Number
-
-
-class _Fusion(_Form):
-    """Which layers were fused, and why."""
-
-    rule: str
-    layers: Count
-    predicted_iteration_time_us: Number
-    costs: _Costs
-    buckets: list[_Fused]
-
-
-class _Variant(_Form):
+class _Variant(Form):
     """A variant, or one job of it."""
 
     name: str
@@ -197,13 +152,13 @@ class _Variant(_Form):
     metrics: _Metrics
     references: list[_Reference]
     switches: list[dict[str, Any]]
-    setup: dict[str, dict[str, Any] | list[dict[str, Any]]] = {}
+    setup: dict[str, dict[str, Any] | list[dict[str, Any]]] = Field(default_factory=dict)
     diagnosis: _Diagnosis = Field(default_factory=dict)  # type: ignore[assignment]  # left out: not stuck
     trace: str = ""  # of a codec that raised
-    fusion: _Fusion = Field(default_factory=dict)  # type: ignore[assignment]  # left out: nobody asked
+    fusion: Fusion = Field(default_factory=dict)  # type: ignore[assignment]  # left out: nobody asked
 
 
-class _Injected(_Form):
+class _Injected(Form):
     """The effect of a fault."""
 
     variant: str
@@ -216,7 +171,7 @@ class _Injected(_Form):
     first_ps: Count | None
 
 
-class _Input(_Form):
+class _Input(Form):
     """A file that the scenario names."""
 
     path: str
@@ -225,14 +180,14 @@ class _Input(_Form):
     sha256: str
 
 
-class _Summary(_Form):
+class _Summary(Form):
     """summary.json."""
 
     scenario: str
     description: str = ""
-    chosen: list[str] = []
-    unfinished: list[str] = []  # variants that were not run to their end
-    inputs: list[_Input] = []
+    chosen: list[str] = Field(default_factory=list)
+    unfinished: list[str] = Field(default_factory=list)  # variants that were not run to their end
+    inputs: list[_Input] = Field(default_factory=list)
     seed: Count
     sets: list[str]
     verdict: Verdict
@@ -243,7 +198,7 @@ class _Summary(_Form):
     tables: dict[str, str]  # SHA-256 of each, by the file's name
 
 
-class _Circumstances(_Form):
+class _Circumstances(Form):
     """run.json."""
 
     version: str

@@ -20,8 +20,9 @@ from netfold.sim.workload.layers import Layer
 class MgWfbp(Weighing):
     """Greedy, from the first gradient that is ready to the last. It knows backward and network alone.
 
-    A bucket whose message would begin at S and end at E takes in the next layer, ready at R, if R < E and
-    either R < S, so that the message has to wait anyway, or R − S is less than the start of a message.
+    A bucket whose message would begin at S takes in the next layer, ready at R, if R < S, so that the message
+    has to wait anyway, or if R − S is less than the start of a message. Then R is before the message's end,
+    for which the authors' code asks too.
     """
 
     title: ClassVar[str] = "MG-WFBP"
@@ -34,14 +35,13 @@ class MgWfbp(Weighing):
         ready_ps = layers[0].ready_share * costs.backward_ps
         for index, layer in enumerate(layers[1:], start=1):
             start_ps = max(free_ps, ready_ps)
-            end_ps = start_ps + network.ps(elements)
             ready_ps = layer.ready_share * costs.backward_ps
-            if ready_ps < end_ps and ready_ps - start_ps < network.start_ps:
+            if ready_ps - start_ps < network.start_ps:
                 groups[-1].append(index)
                 elements += layer.elements
             else:
                 groups.append([index])
-                free_ps, elements = end_ps, layer.elements
+                free_ps, elements = start_ps + network.ps(elements), layer.elements
         return tuple(map(tuple, groups))
 
 

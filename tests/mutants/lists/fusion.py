@@ -65,7 +65,11 @@ MUTANTS: list[Mutant] = [
         "sim/workload/fusion/mg_wfbp.py",
         [F + "test_layer_fusion.py"],
         [
-            ("a layer that is ready too late is waited for", "if ready_ps < end_ps and ", "if "),
+            (
+                "the start of a message is not saved",
+                "if ready_ps - start_ps < network.start_ps:",
+                "if ready_ps < start_ps:",
+            ),
             (
                 "the network is free before each bucket",
                 "start_ps = max(free_ps, ready_ps)",

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import netfold
 from netfold.sim.errors import NetfoldError, RunError
+from netfold.sim.report.table import results_table
 from netfold.sim.resolve import resolve
 from netfold.sim.run.costs import measure
 from netfold.sim.run.costs.measure import WarmUps, measured
@@ -20,6 +22,7 @@ from netfold.sim.workload import SyntheticSpec, synthetic_workload
 from netfold.sim.workload.fusion.costs import Cost
 from netfold.sim.workload.fusion.layer_fusion import LayerFusion
 from netfold.sim.workload.fusion.rule import FusionError
+from tests.sim.report.test_report import Balance
 from tests.sim.run.costs.scene import RING, RULES, TOPK, profile, run_all, scenario
 
 US = 10**6
@@ -169,7 +172,8 @@ def test_a_warm_up_that_does_not_end_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("plain")
-def test_a_run_records_which_layers_were_fused(tmp_path: Path) -> None:
+def test_a_run_records_which_layers_were_fused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("netfold.sim.report.html.BUCKETS_MAX", 3)
     file = scenario(tmp_path, RING)
 
     run = netfold.run(file, out=tmp_path / "runs")
@@ -188,6 +192,14 @@ def test_a_run_records_which_layers_were_fused(tmp_path: Path) -> None:
     assert "Fusion of layers" in report
     assert "LayerFusion, reconstructed" in report
     assert "a … d (4)" in report
+    assert "1 more" in report
+    page = Balance()
+    page.feed(report)
+    assert page.open == []
+    console = Console(width=200, color_system=None)
+    with console.capture() as capture:
+        console.print(results_table(run.summary))
+    assert "fusion of one (one bucket): 4 layers in 1 bucket;" in capture.get()
 
 
 @pytest.mark.usefixtures("plain")
