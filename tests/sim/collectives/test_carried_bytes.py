@@ -13,6 +13,7 @@ from netfold.sim.engine.interface import Flow
 from netfold.sim.network.fabric import Fabric
 
 WORKERS, ELEMENTS, STEPS = 4, 3000, 2
+KINDS = [kind for kind, codec in codec_kinds().items() if not codec().needs]  # others need a training
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def payload_bytes(folder: Path, codec: str, collective: dict[str, Any]) -> int:
 
 def carriers(*, between_hosts: bool) -> list[str]:
     """Kinds of codecs that a ring, or else a switch, carries."""
-    merged = {kind: codec().merges for kind, codec in codec_kinds().items()}
+    merged = {kind: codec_kinds()[kind]().merges for kind in KINDS}
     refused = {"gather"} if between_hosts else {"gather", "host"}
     return [kind for kind, merges in merged.items() if not refused & {one.value for one in merges}]
 
@@ -79,7 +80,7 @@ def test_a_ring(tmp_path: Path, carried: dict[str, int], codec: str) -> None:
     assert announced > 0
 
 
-@pytest.mark.parametrize("codec", sorted(codec_kinds()))
+@pytest.mark.parametrize("codec", KINDS)
 def test_an_all_gather(tmp_path: Path, carried: dict[str, int], codec: str) -> None:
     """Every word goes to the n − 1 others."""
     announced = payload_bytes(tmp_path, codec, {"kind": "all_gather"})
@@ -88,7 +89,7 @@ def test_an_all_gather(tmp_path: Path, carried: dict[str, int], codec: str) -> N
     assert announced > 0
 
 
-@pytest.mark.parametrize("codec", sorted(codec_kinds()))
+@pytest.mark.parametrize("codec", KINDS)
 def test_one_server(tmp_path: Path, carried: dict[str, int], codec: str) -> None:
     """Every word goes up once. A merged one comes down to n workers, a gathered one to the n − 1 others."""
     announced = payload_bytes(tmp_path, codec, {"kind": "parameter_server"})
