@@ -1,4 +1,4 @@
-"""SASG on MNIST-5k with the authors' settings, beside SGD, LASG and sparse SGD, in one process.
+"""SASG on MNIST-5k with the authors' settings, beside SGD, in one process.
 
     python -m tests.sim.mnist_sasg [STEPS] [SEEDS]
 
@@ -19,12 +19,7 @@ from tests.sim.local_training import LocalTraining, train
 
 WORKERS, BATCH, GAMMA = 10, 10, 0.005
 ALPHA = 1 / (2 * GAMMA)
-CODECS: dict[str, Codec] = {
-    "SGD": Uncompressed(),
-    "sparse": Sasg(alpha=0.0),
-    "LASG": Sasg(share=1.0, alpha=ALPHA),
-    "SASG": Sasg(alpha=ALPHA),
-}
+CODECS: dict[str, Codec] = {"SGD": Uncompressed(), "SASG": Sasg(alpha=ALPHA)}
 
 
 def trained(name: str, seed: int, steps: int) -> LocalTraining:

@@ -70,11 +70,10 @@ def test_jobs_have_settings_of_their_own(tmp_path: Path) -> None:
 def test_every_codec_is_recorded_by_its_kind(tmp_path: Path, kind: str) -> None:
     """Some are other objects once a network carries them."""
     ideal = "topology={kind: star, hosts: 4, switch: ideal}"
-    merges = codec_kinds()[kind]().merges
-    carrier = "in_network" if merges <= MERGEABLE else "all_gather"
-    sets = f"codec={{kind: {kind}}}", f"collective={{kind: {carrier}}}", ideal
-    if codec_kinds()[kind]().needs:
-        sets = (*sets, "workload={kind: training, model: mlp, batch: 1, learning_rate: 0.1}")
+    codec = codec_kinds()[kind]()
+    carrier = "in_network" if codec.merges <= MERGEABLE else "all_gather"
+    workload = "workload={kind: training, model: mlp}" if codec.needs else "name=tiny"
+    sets = f"codec={{kind: {kind}}}", f"collective={{kind: {carrier}}}", ideal, workload
     (found,) = setups(plan(tmp_path, *sets)).values()
 
     assert found["codec"]["kind"] == kind

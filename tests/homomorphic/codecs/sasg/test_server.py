@@ -51,6 +51,18 @@ def test_a_worker_that_skips_counts_with_its_last_upload() -> None:
     assert fourth.tobytes() == third.tobytes()
 
 
+@pytest.mark.parametrize("options", [{"share": 0.1}, {"share": 1.0}])
+def test_what_is_kept_is_not_in_the_memory_of_the_sender(options: dict[str, Any]) -> None:
+    server, words = server_of(**options), words_of([0, 1], [1, 2])
+    first = server.merge([words], REQUEST).copy()
+    words[:] = 7
+    answer = server.merge([NOTHING], REQUEST)
+    assert answer.tobytes() == first.tobytes()
+
+    answer[:] = 7
+    assert server.merge([NOTHING], REQUEST).tobytes() == first.tobytes()
+
+
 def test_buckets_are_apart() -> None:
     server = server_of(share=0.1)
     server.merge([words_of([0], [1])], REQUEST)
