@@ -2,10 +2,10 @@
 
 Wu, He, Guo, Qu, Wang, Zhuang and Zhang, "Sign bit is enough: a learning synchronization framework for
 multi-hop all-reduce with ultimate compression", DAC 2022 (arXiv 2204.06787). The merge is `Merge.SIGN`: a
-merged bit is that of a uniformly random worker, so on average it is the mean of the signs. Published: the
-merge, the compensation against the global update, a round in full precision every K steps. Reconstructed: the
-signs of the formulas, and that full precision includes what workers hold back. Ours: the default step per
-sign, and weights of partial aggregates that are not equal.
+merged bit is that of a uniformly random worker, so on average it is the mean of the signs. Published, as the
+abstract and a reading note tell it: the merge, the compensation against the global update, a round in full
+precision every K steps. Reconstructed: the signs of the formulas, and that full precision includes what
+workers hold back. Ours: the default step per sign, and weights of partial aggregates that are not equal.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Marsit(Codec):
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
     kind: ClassVar[str] = "marsit"
-    origin: ClassVar[Origin] = Origin("published", "Marsit: Wu et al., DAC 2022, arXiv 2204.06787")
+    origin: ClassVar[Origin] = Origin("reconstructed", "Marsit: Wu et al., DAC 2022, arXiv 2204.06787")
     instead: ClassVar[str] = Majority.kind
     needs: ClassVar[frozenset[StepFact]] = frozenset({StepFact.LEARNING_RATE})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant, faults
 
 SIGNS = "tests/homomorphic/codecs/signs/"
-MARSIT = [SIGNS + "test_marsit.py"]
+MARSIT = [SIGNS + "test_marsit.py", SIGNS + "test_virtual_iterate.py"]
 CASCADED = [SIGNS + "test_cascaded_sign.py"]
 COLLECTIVES = ["tests/sim/collectives/test_marsit.py"]
 DUPLICATES = ["tests/sim/engine/test_sign_duplicates.py"]
@@ -100,6 +100,17 @@ MUTANTS: list[Mutant] = [
                 "Part(self.elements, np.float32(large + small), bits)",
             ),
             ("a tie is negative", "bits = self.bits | other.bits", "bits = self.bits & other.bits"),
+        ],
+    ),
+    *faults(
+        "sim/checks/rounds/examine.py",
+        COLLECTIVES,
+        [
+            (
+                "all rounds of a codec keep its own promise",
+                "judge = codec.judged_by(decoded[0].is_update)",
+                "judge = codec",
+            ),
         ],
     ),
     *faults(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,12 @@ import numpy as np
 import pytest
 
 from netfold.homomorphic import merge
+from netfold.homomorphic.codec import Exchange
 from netfold.homomorphic.codecs import codec_kinds
+from netfold.homomorphic.codecs.dense.encoders import AgreedEncoder
 from netfold.homomorphic.codecs.signs.marsit import Marsit
 from netfold.homomorphic.message import Gradient, Merge
+from netfold.homomorphic.round import Round
 from netfold.sim.run.outcome import VariantResult
 from netfold.sim.workload.training.workload import TrainingWorkload
 from netfold.switch.profiles import PROFILES
@@ -79,6 +83,26 @@ def test_a_merge_without_weights_fails(tmp_path: Path, monkeypatch: pytest.Monke
     failed = {name for name, verdict in checks(result).items() if verdict != "pass"}
     assert failed == {"merges_are_right"}
     assert "bits survive" in detail(result, "merges_are_right")
+
+
+def test_full_precision_is_held_to_the_promise_of_its_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sum of digits that is off by the last bit is within any bound of signs."""
+    exact = AgreedEncoder.exchange
+
+    def off_by_a_bit(self: AgreedEncoder, gradient: Gradient, round: Round) -> Exchange:
+        decoded = yield from exact(self, gradient, round)
+        return replace(decoded, total=np.nextafter(decoded.total, np.float32(np.inf)))
+
+    monkeypatch.setattr(AgreedEncoder, "exchange", off_by_a_bit)
+    result = simulate(tmp_path, "codec={kind: marsit, every: 3, values: exact}", text=TEXT)
+
+    failed = {name for name, verdict in checks(result).items() if verdict != "pass"}
+    assert failed == {"sum_is_right"}
+    assert re.search(
+        "are not the exact sum of the contributions|of the codec's bound", detail(result, *failed)
+    )
 
 
 def weights_after(folder: Path, monkeypatch: pytest.MonkeyPatch, *sets: str) -> tuple[dict[str, Any], str]:

@@ -102,6 +102,13 @@ def test_controls_without_weights_are_found() -> None:
     assert unfair(by_hop, uneven, Fraction(1, 1000)) > 0
 
 
+def test_the_control_a_packet_that_is_merged_twice() -> None:
+    """Its worker has two lots of four, and the others lose by it."""
+    bits = [0, 1, 0]
+    assert twin.probability(twin.chain([0, 1, 2]), bits)[0] == Fraction(1, 3)
+    assert twin.probability(twin.chain([0, 1, 1, 2]), bits) == (Fraction(1, 2), 4)
+
+
 def merged_of(tree: object, own: list[np.ndarray], numbers: Iterator[int], key: int = 5) -> Merged:
     """The product's merges along a tree, each with a key of its own."""
     if isinstance(tree, int):
