@@ -114,17 +114,6 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "homomorphic/merge.py",
-        COLLECTIVES,
-        [
-            (
-                "hosts merge signs without weights",
-                "threshold = keep_threshold(accumulated_workers, arriving_workers)",
-                "threshold = keep_threshold(1, 1)",
-            ),
-        ],
-    ),
-    *faults(
         "switch/programs/switchml.py",
         DUPLICATES,
         [
