@@ -18,8 +18,8 @@ The law:
 * `merges` names the merges of all messages, `lane_bits` the width of their lanes.
 * Encoders do not write to gradients.
 
-Before a round, encoders see a step (`begin`) with all facts that they may need, made up in `steps.Steps`. A round
-is held to the promise of `Codec.judged_by`.
+Before a round, encoders see a step (`begin`) with all facts that they may need, made up in `steps.Steps`. A
+round is held to the promise of `Codec.judged_by`.
 
 A codec may reject gradients by an `EncodeError`.
 """
