@@ -18,8 +18,8 @@ The law:
 * `merges` names the merges of all messages, `lane_bits` the width of their lanes.
 * Encoders do not write to gradients.
 
-A codec may reject gradients by an `EncodeError`. One that looks at steps (`begin`) sees made-up ones, with all
-facts (`steps.Steps`).
+A codec may reject gradients by an `EncodeError`. One that looks at steps (`begin`) sees made-up ones, with
+all facts (`steps.Steps`).
 """
 
 from netfold.testing.cases import PATTERNS, VALUES, support, values
