@@ -11,7 +11,7 @@ demo: .venv/installed
 	$(BIN)/netfold switch fit switchml --profile tofino1 --workers 8
 	$(BIN)/netfold run scenarios/06-two-racks.yaml
 	$(BIN)/python -c "import netfold; run = netfold.load('runs/latest'); print(run.variants.select('name', 'verdict', 'aggregation_time_us'))"
-	$(BIN)/netfold run scenarios/10-held-back.yaml
+	$(BIN)/netfold run scenarios/08-five-systems.yaml --set workload.steps=40
 	@echo "The last one gets stuck on purpose, and reports the cause:"
 	-$(BIN)/netfold run scenarios/04-switch-reboot.yaml
 
