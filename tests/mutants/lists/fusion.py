@@ -126,7 +126,7 @@ MUTANTS: list[Mutant] = [
                 "if True:",
             ),
             (
-                "jobs on other networks share costs",
+                "any jobs on a network share costs",
                 "return _alone(job) == _alone(peer) and all(",
                 "return _alone(job) == _alone(peer) or all(",
             ),

@@ -84,6 +84,7 @@ def test_jobs_that_differ_in_fusion_alone_share_a_warm_up(
     assert counted == ["none"]
     assert slower["one"] is None  # nobody weighs costs on that network
     assert slower["size"] == found["size"]
+    assert costs_of(file, "variants.one.device.launch=21us")["one"] is None  # nor on that device
 
 
 def test_nothing_is_measured_where_no_rule_weighs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
