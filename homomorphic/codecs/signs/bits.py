@@ -6,10 +6,12 @@ counts as positive.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.kernels.compiled import kernel
+from netfold.homomorphic.kernels.compiled import intrinsic, kernel
 from netfold.homomorphic.message import WORD_BITS, Gradient
 
 Bits = NDArray[np.uint32]  # (words_of(elements),)
@@ -31,12 +33,43 @@ def pack_signs(values: Gradient, words: Bits) -> None:
         words[w] = word
 
 
+@intrinsic
+def _signs_of_sums(typing_context: Any, gradient: Any, residual: Any, first: Any) -> Any:
+    """The signs of 32 sums that begin with element `first` of two contiguous arrays, as the bits of a uint32.
+
+    One comparison of 32 floats: LLVM packs its outcomes into a word by instructions that it does not find
+    for a loop of shifts, which takes a quarter longer than reading.
+    """
+    from llvmlite import ir
+    from numba import types
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        floats = ir.VectorType(ir.FloatType(), WORD_BITS)
+
+        def loaded(index: int) -> Any:
+            array = context.make_array(signature.args[index])(context, builder, arguments[index])
+            begin = builder.gep(array.data, [arguments[2]])
+            return builder.load(builder.bitcast(begin, floats.as_pointer()), align=4)
+
+        total = builder.fadd(loaded(0), loaded(1))
+        is_positive = builder.fcmp_ordered(">=", total, ir.Constant(floats, [0.0] * WORD_BITS))
+        return builder.bitcast(is_positive, ir.IntType(WORD_BITS))
+
+    return types.uint32(gradient, residual, types.int64), generate
+
+
 @kernel
 def pack_owed(gradient: Gradient, residual: Gradient, words: Bits) -> None:
-    """Write the signs of gradient + residual, without writing the sum; limited by reading the two."""
-    for w in range(words.size):
-        own = gradient[32 * w : 32 * w + 32]
-        held = residual[32 * w : 32 * w + 32]
+    """Write the signs of gradient + residual, without writing the sum; limited by reading the two.
+
+    Both are contiguous.
+    """
+    whole = gradient.size // 32
+    for w in range(whole):
+        words[w] = _signs_of_sums(gradient, residual, 32 * w)
+    for w in range(whole, words.size):
+        own = gradient[32 * w :]
+        held = residual[32 * w :]
         word = np.uint32(0)
         for j in range(own.size):
             word |= np.uint32(own[j] + held[j] >= np.float32(0)) << np.uint32(j)

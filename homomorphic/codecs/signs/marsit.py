@@ -255,7 +255,7 @@ class MarsitEncoder(Encoder):
         if held is None:
             pack_signs(gradient, words)
         else:
-            pack_owed(gradient, held, words)
+            pack_owed(np.ascontiguousarray(gradient), held, words)
         # The gradient and what is held back are read twice: for the signs, and for what they got wrong.
         state_bytes = gradient.nbytes if self.codec.compensation else 0
         work = Work(gradient.nbytes + state_bytes, words.nbytes, flops=state_bytes // 4)

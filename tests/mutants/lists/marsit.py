@@ -32,7 +32,7 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "what is held back is not in the signs",
-                "            pack_owed(gradient, held, words)",
+                "            pack_owed(np.ascontiguousarray(gradient), held, words)",
                 "            pack_signs(gradient, words)",
             ),
             (
@@ -69,7 +69,7 @@ MUTANTS: list[Mutant] = [
         MARSIT,
         [
             (
-                "the sum's sign is the gradient's",
+                "the sign of the last sums is the gradient's",
                 "np.uint32(own[j] + held[j] >= np.float32(0))",
                 "np.uint32(own[j] >= np.float32(0))",
             ),

@@ -53,6 +53,21 @@ def test_bits_are_signs_and_zero_is_positive(values: list[float], seed: int) -> 
     assert rest.tolist() == ((own + held) - total).tolist()
 
 
+def test_signs_of_sums_at_any_place_and_of_any_value() -> None:
+    """Vector instructions pack whole words: unaligned parts, sums of zero, values that are no numbers."""
+    random = np.random.default_rng(8)
+    own = np.ldexp(random.standard_normal(3000), random.integers(-160, 120, 3000)).astype(np.float32)
+    held = np.where(random.random(3000) < 0.3, -own, random.permutation(own)).astype(np.float32)
+    own[[5, 77, 900]] = np.nan, np.inf, -np.inf
+    for first, last in ((0, 3000), (1, 2999), (3, 68), (7, 39), (9, 40), (11, 12)):
+        words = np.full(words_of(last - first), 0xFFFFFFFF, np.uint32)
+        pack_owed(own[first:last], held[first:last], words)
+        with np.errstate(invalid="ignore"):
+            right = np.packbits(own[first:last] + held[first:last] >= 0, bitorder="little")
+        assert words.view(np.uint8)[: right.size].tolist() == right.tolist()
+        assert not words.view(np.uint8)[right.size :].any()
+
+
 @pytest.mark.parametrize("workers", [1, 2, 3, 5, 8, 11, 24, 31, 32, 64])
 @pytest.mark.parametrize("size", [1e-3, 0.1, 7.7, 3e-44, 1e29])
 def test_a_step_is_exactly_the_workers_shares(workers: int, size: float) -> None:
@@ -96,6 +111,17 @@ def test_a_round_of_signs(workers: int, elements: int) -> None:
             assert np.abs(held - owed[rank]).max() < 1e-5
         if workers == 1:
             assert np.array_equal(total, done.contributions[0])
+
+
+def test_a_gradient_may_be_every_other_element_of_an_array() -> None:
+    random = np.random.default_rng(2)
+    rows = random.standard_normal((2, 3, 400)).astype(np.float32)
+    for codec in (Marsit(every=0, eta_s=0.01), Marsit(every=0, eta_s=0.01, compensation=False)):
+        one, other = team(codec, 3), team(codec, 3)
+        for step in range(2):
+            strided = stepped(one, [row[::2] for row in rows[step]], step).decoded[0]
+            plain = stepped(other, [row[::2].copy() for row in rows[step]], step).decoded[0]
+            assert strided.tobytes() == plain.tobytes()
 
 
 def test_where_all_agree_nothing_is_random() -> None:
