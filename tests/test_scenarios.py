@@ -19,7 +19,7 @@ from netfold.sim.results import summarize
 from netfold.sim.run.outcome import VariantResult
 from netfold.sim.run.run import run_variant
 from netfold.sim.scenario import load
-from netfold.sim.scenario.models import Synthetic, Training
+from netfold.sim.workload.sections import Synthetic, Training
 from tests import ROOT
 
 SCENARIOS = ROOT / "scenarios"

@@ -11,7 +11,7 @@ from netfold.sim.files.foreign import UnreadableError, read_text
 from netfold.sim.keys.location import Location
 from netfold.sim.plan.overlap import Overlap
 from netfold.sim.scenario import models
-from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
+from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec, sections
 from netfold.sim.workload.device import DEVICES, Device, FixedDevice, NoDevice
 from netfold.sim.workload.facts import refusal_of_needs
 from netfold.sim.workload.fusion.rule import FusionError
@@ -22,7 +22,7 @@ PROFILE_BYTES_MAX = 2**22
 
 
 def workload_of(
-    section: models.Training | models.Synthetic | models.GradientFile, workers: int, location: Location
+    section: sections.Training | sections.Synthetic | sections.GradientFile, workers: int, location: Location
 ) -> TrainingSpec | SyntheticSpec | FileSpec:
     """The source of gradients.
 
@@ -40,10 +40,10 @@ def workload_of(
 
 
 def _spec_of(
-    section: models.Training | models.Synthetic | models.GradientFile, workers: int, location: Location
+    section: sections.Training | sections.Synthetic | sections.GradientFile, workers: int, location: Location
 ) -> TrainingSpec | SyntheticSpec | FileSpec:
     fusion = section.fusion.rule()
-    if isinstance(section, models.GradientFile):
+    if isinstance(section, sections.GradientFile):
         from netfold.sim.workload.files.workload import file_spec
 
         path = Path(location.scenario.file).parent / section.path
@@ -51,7 +51,7 @@ def _spec_of(
             return file_spec(path, section.path, workers, section.per_step, fusion)
         except DataError as error:
             raise location.job_error("workload.path", error.message, error.hint) from None
-    if isinstance(section, models.Training):
+    if isinstance(section, sections.Training):
         return TrainingSpec(
             section.model,
             section.batch,
@@ -134,7 +134,7 @@ def overlap_of(section: models.OverlapSection) -> Overlap:
 
 
 def steps_of(
-    section: models.Training | models.Synthetic | models.GradientFile,
+    section: sections.Training | sections.Synthetic | sections.GradientFile,
     workload: TrainingSpec | SyntheticSpec | FileSpec,
 ) -> int:
     """Optimizer steps: the configured number, or that of the file."""

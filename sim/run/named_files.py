@@ -14,8 +14,8 @@ from netfold.sim.files.foreign import UnreadableError, open_regular
 from netfold.sim.resolve.plan import Plan
 from netfold.sim.results.writer import is_free_name
 from netfold.sim.scenario import Scenario
-from netfold.sim.scenario.models import GradientFile, Synthetic
 from netfold.sim.scenario.node import COMMAND_LINE
+from netfold.sim.workload.sections import GradientFile, Synthetic
 
 KEPT_BYTES_MAX = 16 << 20  # of a gradient file: of larger ones only the digest is recorded
 _BLOCK_BYTES = 1 << 22

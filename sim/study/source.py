@@ -17,7 +17,6 @@ from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import Tensor
 from netfold.sim.errors import DataError
 from netfold.sim.scenario.explain import explain
-from netfold.sim.scenario.models import Synthetic
 from netfold.sim.scenario.node import Node
 from netfold.sim.study.defaults import MADE_UP, WORKERS
 from netfold.sim.study.memory import refuse_unread
@@ -33,6 +32,7 @@ from netfold.sim.workload.files.workload import (
     first_not_finite,
 )
 from netfold.sim.workload.layers import Shape, elements_of, given_tensors
+from netfold.sim.workload.sections import Synthetic
 
 ARRAY = "the array"  # the name of gradients that come from no file
 INPUT_PATTERN = "input"  # the pattern's name for gradients from a file

@@ -10,12 +10,12 @@ from ruamel.yaml import YAML
 
 from netfold.sim.errors import ScenarioError
 from netfold.sim.scenario import load, schema
-from netfold.sim.scenario.models import GradientFile, Synthetic, Training
 from netfold.sim.workload.fusion.none import NoFusion
 from netfold.sim.workload.fusion.one import ONE_BUCKET
 from netfold.sim.workload.fusion.partition import AsGiven
 from netfold.sim.workload.fusion.rule import Fusion
 from netfold.sim.workload.fusion.size import BySize
+from netfold.sim.workload.sections import GradientFile, Synthetic, Training
 from tests.sim.scenario.files import changed, write
 
 ELEMENTS = "kind: synthetic\n  elements: 1000\n  density: 5%"

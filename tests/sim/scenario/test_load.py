@@ -13,9 +13,10 @@ from netfold.sim.collectives.ring.spec import RingSection
 from netfold.sim.errors import ScenarioError
 from netfold.sim.scenario import load
 from netfold.sim.scenario.merge import merge
-from netfold.sim.scenario.models import NoDeviceSection, Synthetic, Training
+from netfold.sim.scenario.models import NoDeviceSection
 from netfold.sim.scenario.node import Node
 from netfold.sim.workload.fusion.size import SizeSection
+from netfold.sim.workload.sections import Synthetic, Training
 from tests.sim.scenario.files import GOOD, changed, write
 
 MINIMAL = """\
