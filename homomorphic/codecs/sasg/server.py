@@ -1,7 +1,7 @@
 """Where uploads meet: the sum of what every worker sent last, kept worker by worker or as one sum.
 
-A server does not know how long a bucket is, so a dense answer ends with the last element that any worker has
-sent so far; the elements after it are zero.
+A dense answer has all elements of the bucket. Where the bucket's tensors are unknown, it ends with the last
+element that any worker has sent so far; the elements after it are zero.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class LastUploads(_Summing):
         """Replace the uploads of those who sent one; add up all."""
         last = self._last.setdefault(request.bucket, {})
         last |= {rank: _copied(own) for rank, own in self.read(parts, np.float32).items()}
-        end = max((own.end for own in last.values()), default=0)
+        end = max(_elements(request), 0, *(own.end for own in last.values()))
         total, members = np.zeros(end, np.float32), np.zeros(end, np.bool_)
         for rank in sorted(last):
             total[last[rank].place] += last[rank].values
@@ -114,8 +114,8 @@ class RunningSum(_Summing):
         """Add the differences of those who sent one."""
         changes = self.read(parts, np.int32)
         held = self._sums.get(request.bucket, np.zeros(0, np.int32))
-        end = max((own.end for own in changes.values()), default=0)
-        total = np.zeros(max(end, held.size), np.int32)
+        end = max(_elements(request), held.size, *(own.end for own in changes.values()))
+        total = np.zeros(end, np.int32)
         total[: held.size] = held
         for own in changes.values():
             total[own.place] += own.values
@@ -130,6 +130,11 @@ class RunningSum(_Summing):
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a state."""
         self._sums = {int(bucket): own.copy() for bucket, own in part_of(state, "sum").items()}
+
+
+def _elements(request: Request) -> int:
+    """Elements of the bucket; 0 if its tensors are unknown."""
+    return sum(tensor.elements for tensor in request.tensors)
 
 
 def _copied(entries: Entries) -> Entries:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import numba
 import pytest
 
+from netfold.homomorphic.kernels.cache import folder_of
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Fate, Rule
 from netfold.sim.engine.loop.cold_handlers import rare_handler
@@ -35,6 +33,6 @@ def test_handlers_are_cached_with_the_kernels() -> None:
     """Beside its source Numba would notice changes of that file alone, not of the kernels that it calls."""
     assert rare_handler() != 0
 
-    folder = Path(numba.config.CACHE_DIR)
-    assert folder.name.startswith("netfold-")
+    folder = folder_of("netfold.sim.engine.loop.cold_handlers")
+    assert folder is not None
     assert list(folder.rglob("cold_handlers._rare-*.nbi"))

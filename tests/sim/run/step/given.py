@@ -82,6 +82,9 @@ class Steady:
     def apply(self, step: int, sums: Sequence[Gradient], are_updates: Sequence[bool] = ()) -> None:
         self.applied.append([one.copy() for one in sums])
 
+    def score(self, step: int, is_last: bool) -> None:
+        return None
+
 
 def _share(reached: int, total: int) -> float:
     """A share of the total that rounds down to what was reached."""
