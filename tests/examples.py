@@ -2,7 +2,7 @@
 
 CI tries as many as a test names: always the same ones, but new ones in every run where a law is `drawn_anew`.
 The seed of these is printed by pytest, and NETFOLD_TEST_SEED repeats a run. HYPOTHESIS_PROFILE=nightly tries
-20 times as many of everything, all of them new.
+20 times as many of everything, all of them new, and runs `nightly` tests, which take minutes each.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from secrets import randbits
 
+import pytest
 from hypothesis import seed, settings
 
 FACTORS = {"ci": 1, "nightly": 20, "mutants": 1}
@@ -19,6 +20,7 @@ PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
 SEED = int(os.environ.setdefault("NETFOLD_TEST_SEED", str(randbits(32))))
 
 drawn_anew = seed(SEED)
+nightly = pytest.mark.skipif(PROFILE != "nightly", reason="takes minutes: `make nightly` runs it")
 
 
 def examples(count: int) -> settings:

@@ -11,6 +11,6 @@ def not_finite(gradient: Gradient) -> str:
     """Error text for the first element that is NaN or infinite."""
     index = int(np.flatnonzero(~np.isfinite(gradient))[0])
     return (
-        f"gradient[{index}] is {gradient[index]}: fixed point carries finite values only; "
+        f"gradient[{index}] is {gradient[index]}: only finite values can be carried; "
         "lower the learning rate, or skip such steps"
     )

@@ -189,9 +189,9 @@ class Uploads:
                 f"bucket {bucket} has {gradient.size} elements and had {held.size}: a bucket with error "
                 "feedback keeps its length"
             )
-        owed = gradient * rate
-        if held is not None:
-            with np.errstate(over="ignore"):
+        with np.errstate(over="ignore"):
+            owed: Gradient = gradient * rate
+            if held is not None:
                 owed += held
         return owed
 

@@ -205,7 +205,7 @@ class MarsitEncoder(Encoder):
         Raises
         ------
         EncodeError
-            An element is not finite.
+            An element is not finite, or a step is too long to be made up for.
         ValueError
             The bucket had another length before.
         """
@@ -251,6 +251,7 @@ class MarsitEncoder(Encoder):
     def _exchange_signs(self, gradient: Gradient, held: Gradient | None, round: Round) -> Exchange:
         """Exchange signs; hold back what the update of all workers got wrong."""
         step, share = self._step(round)
+        in_gradients = self._in_gradients(step)
         words = np.empty(words_of(gradient.size), np.uint32)
         if held is None:
             pack_signs(gradient, words)
@@ -269,7 +270,7 @@ class MarsitEncoder(Encoder):
         if self.codec.compensation:
             if held is None:
                 held = self._residuals[round.bucket] = np.zeros(gradient.size, np.float32)
-            keep_rest(merged.words, np.float32(float(step) / self._learning_rate), gradient, held)
+            keep_rest(merged.words, in_gradients, gradient, held)
         return Decoded(total, contribution, is_update=True)
 
     @property
@@ -277,6 +278,16 @@ class MarsitEncoder(Encoder):
         if not self._rate:
             raise ValueError("codec marsit needs the learning rate: call `begin` with a step that has it")
         return self._rate
+
+    def _in_gradients(self, step: np.float32) -> np.float32:
+        """A step in units of the gradient."""
+        size = float(step) / self._learning_rate
+        if not size <= _STEP_MAX:
+            raise EncodeError(
+                f"a step of {step:g} per sign is {size:g} in units of the gradient: at most {_STEP_MAX:g} "
+                "can be made up for; raise the learning rate, or set a smaller eta_s"
+            )
+        return np.float32(size)
 
     def _step(self, round: Round) -> tuple[np.float32, np.float32]:
         """How far a sign moves a weight in this round, and a worker's part of that."""

@@ -84,7 +84,7 @@ def test_floats_replace_words_whose_sum_overflows(largest: float) -> None:
         ),
         (
             float("nan"),
-            "gradient[1] is nan: fixed point carries finite values only; "
+            "gradient[1] is nan: only finite values can be carried; "
             "lower the learning rate, or skip such steps",
         ),
     ],

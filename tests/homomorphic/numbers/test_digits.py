@@ -229,7 +229,7 @@ def test_what_exact_numbers_cannot_carry(value: float) -> None:
     gradient = np.ones(400, np.float32)
     gradient[300] = value
     text = (
-        f"gradient[300] is {value}: fixed point carries finite values only; "
+        f"gradient[300] is {value}: only finite values can be carried; "
         "lower the learning rate, or skip such steps"
     )
     with pytest.raises(EncodeError, match=f"^{re.escape(text)}$"):

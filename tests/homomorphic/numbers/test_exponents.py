@@ -119,13 +119,13 @@ def test_quantize_uses_each_block_s_exponent_and_dequantize_undoes_it() -> None:
         (
             np.nan,
             1,
-            "gradient[300] is nan: fixed point carries finite values only; "
+            "gradient[300] is nan: only finite values can be carried; "
             "lower the learning rate, or skip such steps",
         ),
         (
             -np.inf,
             4,
-            "gradient[300] is -inf: fixed point carries finite values only; "
+            "gradient[300] is -inf: only finite values can be carried; "
             "lower the learning rate, or skip such steps",
         ),
         (

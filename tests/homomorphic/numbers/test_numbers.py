@@ -252,8 +252,7 @@ def test_impossible_merged_exponents_are_refused(merged: list[int], least: int) 
 def test_what_block_exponents_cannot_carry() -> None:
     gradient = np.array([0, np.nan], np.float32)
     text = (
-        "gradient[1] is nan: fixed point carries finite values only; "
-        "lower the learning rate, or skip such steps"
+        "gradient[1] is nan: only finite values can be carried; lower the learning rate, or skip such steps"
     )
     with pytest.raises(EncodeError, match=f"^{re.escape(text)}$"):
         number_format("block_exponent", 64).announce(all_of(gradient, 64), Round(0, 0, 2, 0))

@@ -132,7 +132,7 @@ def test_gradients_that_explode_fail_in_words(tmp_path: Path, codec: str) -> Non
     assert variant["checks"][0] == {
         "name": "finishes",
         "verdict": "fail",
-        "detail": "gradient[0] is nan: fixed point carries finite values only; "
+        "detail": "gradient[0] is nan: only finite values can be carried; "
         "lower the learning rate, or skip such steps (worker 0, step 1, bucket 0, operation 0)",
     }
     assert (outcome.summary["verdict"], variant["metrics"]["steps"]) == ("fail", 1)
