@@ -81,7 +81,10 @@ def main() -> None:
     )
     console.print(f"measured elsewhere: SwitchML-omnetpp {SWITCHML_OMNETPP / 1e6:g} M on W4, without values;")
     console.print(f"    htsim {HTSIM / 1e6:g} M on W1")
-    console.print(codecs.table())
+    measured, bars = codecs.measure_all()
+    console.print(measured)
+    console.print("What netfold is held to, one thread, from the rates above:")
+    console.print(bars)
 
 
 if __name__ == "__main__":

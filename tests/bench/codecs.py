@@ -1,17 +1,16 @@
 """Speed of codecs on 100 MB of gradient, relative to copying it, beside sorting and general compression.
 
-Every load passes over the same buffers, already touched, on one thread; those that can be divided also on
-two. A rate is in bytes of the gradient, or of the merged words, regardless of the bytes that the load moves.
-Compare the ratio to `numpy.copyto`, which is measured in the same run. Loads that only read are also compared
-with reading: the bytes that they read, per second, over those of adding up an array.
+Every load passes over the same buffers, already touched, on one thread: NETFOLD_THREADS is 1, and PyTorch has
+one. Those that can be divided run on two as well. A rate is in bytes of the gradient, or of the merged words,
+regardless of the bytes that the load moves. Compare the ratio to `numpy.copyto`, which is measured in the
+same run. Loads that only read are also compared with reading: the bytes that they read, per second, over
+those of adding up an array.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
 import lz4.frame
 import numpy as np
@@ -20,40 +19,20 @@ import zstandard
 from rich.table import Table
 
 from netfold.homomorphic import merge
-from netfold.homomorphic.codecs.bird.published import Bird
-from netfold.homomorphic.codecs.signs.bits import pack_owed, words_of
 from netfold.homomorphic.index import bits, bloom, members
-from netfold.homomorphic.kernels.compiled import kernel
 from netfold.homomorphic.numbers.block_exponent import AgreedExponents
 from netfold.homomorphic.numbers.compact import Compact, all_of
 from netfold.homomorphic.numbers.exponents import announced_exponents
-from netfold.homomorphic.round import Round, Tensor
 from netfold.homomorphic.sketch import tables
 from netfold.homomorphic.sketch.forecast import Seen
 from netfold.homomorphic.sketch.sketch import REPAIRED_TILING
 from netfold.homomorphic.sketch.tiled import layout_of
-from tests.bench import sketches
+from tests.bench import rows, signs, sketches
+from tests.bench.rates import BLOCK_ELEMENTS, Load, held, rate
 
 ELEMENTS = 25_000_000  # 100 MB of float32
 DENSITIES = (0.01, 0.05)
-BLOCK_ELEMENTS = 4096
-REPEATS = 5
-TOP_SHARE = 0.01
-ROW_ELEMENTS = 2500  # of a layer of BIRD, as long as the rows of a ResNet-18 are on average
-ROWS_SHARE = 0.1
 LOAD = 0.77
-
-Work = Callable[[int, int], object]
-
-
-class Load(NamedTuple):
-    """A pass over the elements from `begin` to `end` of a gradient."""
-
-    name: str
-    work: Work
-    is_divisible: bool = True  # into ranges of whole blocks, for threads
-    compressed_bytes: int | None = None  # of the whole gradient
-    read_bytes: int = 0  # of an element, of a load that reads and writes next to nothing
 
 
 class Sparse:
@@ -209,143 +188,40 @@ def loads_of_words(elements: int) -> list[Load]:
     ]
 
 
-def loads_of_sketches(elements: int) -> list[Load]:
-    """Count sketches, and selecting the largest elements; each beside PyTorch."""
-    both = sketches.Sketches(elements)
-    sketch_bytes, chosen_bytes = both.sketch.nbytes, 8 * both.chosen
-    return [
-        Load(f"count sketch, {sketches.ROWS} rows", both.count, False, sketch_bytes),
-        Load("  in PyTorch, tables and scatter", both.scatter, False, sketch_bytes),
-        Load("count sketch: estimates of all", both.estimate, False),
-        Load("  in PyTorch, gather and median", both.gather, False),
-        Load(f"the largest {sketches.SHARE:.0%}", both.select, False, chosen_bytes),
-        Load(f"  torch.topk(|x|, {sketches.SHARE:.0%})", both.topk, False, chosen_bytes),
-    ]
-
-
-def loads_of_rows(elements: int) -> list[Load]:
-    """BIRD's message, beside the prototype's steps in PyTorch, sorting, and reading the gradient once."""
-    rows = max(1, elements // ROW_ELEMENTS)
-    gradient = np.random.default_rng(3).standard_normal(rows * ROW_ELEMENTS, np.float32)
-    tensors = torch.from_numpy(gradient).view(rows, ROW_ELEMENTS)
-    one_layer = (Tensor("weight", (rows, ROW_ELEMENTS), "layer"),)
-    encoder = Bird(ROWS_SHARE).worker(0, 1, 0)
-    round = Round(0, 0, 1, 1, tensors=one_layer)
-
-    def encode(begin: int, end: int) -> int:
-        (message,) = next(encoder.exchange(gradient, round))
-        return message.size_bytes
-
-    def sort(begin: int, end: int) -> object:
-        return torch.sort(tensors.abs().view(-1), descending=True).indices[: int(ROWS_SHARE * elements)]
-
-    return [
-        Load("read once", lambda a, b: gradient.max(), False),
-        Load("top-k by sorting all", sort, False, 8 * int(ROWS_SHARE * elements)),
-        Load("bird in PyTorch", lambda a, b: _bird_in_torch(tensors), False),
-        Load("bird: encode", encode, False, encode(0, elements)),
-    ]
-
-
-def _bird_in_torch(tensors: torch.Tensor) -> tuple[torch.Tensor, np.ndarray, torch.Tensor]:
-    """Scale, sign bits and indices: norms, two samplings, signs of the rows that are left."""
-    norms = tensors.abs().sum(dim=1)
-    kept = torch.bernoulli(norms / norms.max()).nonzero().view(-1)
-    count = -(-len(norms) // round(1 / ROWS_SHARE))
-    factor = max(1.0, len(kept) / count)
-    kept = kept[torch.randperm(len(kept))[:count]].sort().values
-    signs = np.packbits((tensors[kept] < 0).numpy())
-    return norms.max() / tensors.shape[1] * factor, signs, kept
-
-
-@kernel
-def _read(words: np.ndarray) -> np.int64:
-    """Add up words."""
-    total = np.int64(0)
-    for i in range(words.size):
-        total += words[i]
-    return total
-
-
-class Signs:
-    """A gradient, what is held back, and room for their signs, already touched."""
-
-    def __init__(self, elements: int) -> None:
-        random = np.random.default_rng(3)
-        self.gradient, self.residual = random.standard_normal((2, elements), np.float32)
-        self.words = np.ones(words_of(elements), np.uint32)
-        whole = elements // 8 * 8
-        self._pair = [torch.from_numpy(one[:whole]) for one in (self.gradient, self.residual)]
-        self._places = torch.arange(8, dtype=torch.uint8)
-        self.bytes = torch.ones(whole // 8, dtype=torch.uint8)
-
-    def pack(self, begin: int, end: int) -> None:
-        """Write the signs of the sums."""
-        pack_owed(self.gradient[begin:end], self.residual[begin:end], self.words[begin // 32 : -(-end // 32)])
-
-    def pack_in_torch(self, begin: int, end: int) -> None:
-        """The same, as one writes it with tensors."""
-        gradient, residual = self._pair
-        positive = (gradient + residual >= 0).view(-1, 8).to(torch.uint8)
-        self.bytes = (positive << self._places).sum(1, dtype=torch.uint8)
-
-
-def loads_of_signs(signs: Signs) -> list[Load]:
-    """Packing signs with what is held back, which reads two arrays; beside reading one."""
-    words = signs.gradient.view(np.int32)
-    return [
-        Load("read", lambda a, b: _read(words[a:b]), read_bytes=4),
-        Load("marsit: encode (signs, residual)", signs.pack, True, signs.words.nbytes, 8),
-        Load("the same in torch", signs.pack_in_torch, False, signs.words.nbytes),
-    ]
-
-
 def _compressor(name: str, compress: Callable[[memoryview], bytes], gradient: np.ndarray) -> Load:
     """A general-purpose compressor of bytes."""
     return Load(name, lambda a, b: compress(gradient.data), False, len(compress(gradient.data)))
 
 
-def rate(load: Load, elements: int, pool: ThreadPoolExecutor | None = None) -> float:
-    """Bytes of float32 per second, the best of some runs; on two threads if there is a pool."""
-    middle = elements // 2 // BLOCK_ELEMENTS * BLOCK_ELEMENTS
-    ranges = [(0, middle), (middle, elements)] if pool else [(0, elements)]
-    load.work(0, elements)  # compiles
-    seconds = []
-    for _ in range(REPEATS):
-        started = time.perf_counter()
-        if pool is None:
-            load.work(0, elements)
-        else:
-            list(pool.map(lambda one: load.work(*one), ranges))
-        seconds.append(time.perf_counter() - started)
-    return 4 * elements / min(seconds)
-
-
-def table(elements: int = ELEMENTS) -> Table:
-    """Measure everything."""
+def measure_all(elements: int = ELEMENTS) -> tuple[Table, Table]:
+    """Measure everything; the second table is of the ratios that netfold is held to."""
     torch.set_num_threads(1)
     source, target = np.ones(elements, np.float32), np.ones(elements, np.float32)
     copy = Load("numpy copyto", lambda a, b: np.copyto(target[a:b], source[a:b]))
-    copied = rate(copy, elements)
-    signs = loads_of_signs(Signs(elements))
-    read = rate(signs[0], elements)
+    of_signs = signs.loads(elements)
+    reading = of_signs[0]
+    rates = {load.name: rate(load, elements) for load in (copy, reading)}
+    copied, read = rates.values()
     headings = "load", "density", "GB/s", "× copyto", "× copyto, 2 threads", "times smaller", "× read"
-    rows = Table(*headings)
+    measured, bars = Table(*headings), Table("load", "beside", "held to", "measured", "")
     with ThreadPoolExecutor(2) as pool:
 
-        def measure(load: Load, density: str) -> None:
-            alone = copied if load is copy else rate(load, elements)
-            shared = f"{rate(load, elements, pool) / copied:.2f}" if load.is_divisible else ""
+        def measure(load: Load, density: str) -> float:
+            alone = rates[load.name] if load in (copy, reading) else rate(load, elements)
+            is_shared = load.is_divisible or load.divides_itself
+            shared = f"{rate(load, elements, pool) / copied:.2f}" if is_shared else ""
             size = f"{4 * elements / load.compressed_bytes:.1f}" if load.compressed_bytes else ""
-            reads = f"{alone * load.read_bytes / 4 / read:.2f}" if load.read_bytes else ""
-            rows.add_row(
-                load.name, density, f"{alone / 1e9:.2f}", f"{alone / copied:.3f}", shared, size, reads
-            )
+            reads = f"{load.speed(alone) / read:.2f}" if load.read_bytes else ""
+            in_gigabytes, ratio = f"{alone / 1e9:.2f}", f"{alone / copied:.3f}"
+            measured.add_row(load.name, density, in_gigabytes, ratio, shared, size, reads)
+            return alone
 
-        more = [*signs, *loads_of_words(elements), *loads_of_rows(elements), *loads_of_sketches(elements)]
-        for load in [copy, *more]:
-            measure(load, "")
+        of_all = [*of_signs, *loads_of_words(elements), *rows.loads(elements), *sketches.loads(elements)]
+        for load in [copy, *of_all]:
+            rates[load.name] = measure(load, "")
         for density in DENSITIES:
             for load in loads_of(Sparse(elements, density)):
                 measure(load, f"{density:.0%}")
-    return rows
+    for row in held(of_all, rates):
+        bars.add_row(*row)
+    return measured, bars

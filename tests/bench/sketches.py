@@ -1,7 +1,7 @@
 """Speed of count sketches and of selecting the largest elements, beside the usual formulations in PyTorch.
 
-The sketch's is that of csvec (nikitaivkin/csh): tables of all buckets and signs, made in advance, and a
-scatter for each row; its estimates gather by the same tables.
+The sketch's is that of csvec (nikitaivkin/csh, `accumulateVec`): tables of all buckets and signs, made in
+advance, and a weighted `bincount` for each row; its estimates gather by the same tables.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import torch
 
 from netfold.homomorphic.kernels.largest import largest
 from netfold.homomorphic.sketch.counts import count, estimate, make_rows
+from tests.bench.rates import Bar, Load
 
 ROWS, RATIO, SHARE = 3, 0.1, 0.01
 
@@ -38,11 +39,12 @@ class Sketches:
         """Sketch."""
         count(self.rows, self.values)
 
-    def scatter(self, begin: int, end: int) -> None:
+    def bincount(self, begin: int, end: int) -> None:
         """Sketch, in PyTorch."""
         self.table.zero_()
         for row in range(ROWS):
-            self.table[row].scatter_add_(0, self.buckets[row], self.signs[row] * self.tensor)
+            weights = self.signs[row] * self.tensor
+            self.table[row] += torch.bincount(self.buckets[row], weights=weights, minlength=self.columns)
 
     def estimate(self, begin: int, end: int) -> None:
         """Estimate all elements."""
@@ -59,3 +61,20 @@ class Sketches:
     def topk(self, begin: int, end: int) -> None:
         """Select the largest, in PyTorch."""
         torch.topk(self.tensor.abs(), self.chosen, sorted=False)
+
+
+def loads(elements: int) -> list[Load]:
+    """Sketching, estimating and selecting, each beside PyTorch."""
+    both = Sketches(elements)
+    sketch_bytes, chosen_bytes = both.sketch.nbytes, 8 * both.chosen
+    csvec, topk = "  in PyTorch, as csvec: bincount", f"  torch.topk(|x|, {SHARE:.0%})"
+    counting = Load(f"count sketch, {ROWS} rows", both.count, False, sketch_bytes, bar=Bar(csvec, 5))
+    estimating = Load("count sketch: estimates of all", both.estimate, False)
+    return [
+        counting._replace(divides_itself=True),
+        Load(csvec, both.bincount, False, sketch_bytes),
+        estimating._replace(divides_itself=True),
+        Load("  in PyTorch, gather and median", both.gather, False),
+        Load(f"the largest {SHARE:.0%}", both.select, False, chosen_bytes, bar=Bar(topk, 15)),
+        Load(topk, both.topk, False, chosen_bytes),
+    ]

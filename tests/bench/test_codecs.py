@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
 
 from netfold.homomorphic.index import bits
 from netfold.homomorphic.kernels.largest import largest
+from netfold.homomorphic.kernels.threads import VARIABLE, in_parallel
 from netfold.homomorphic.sketch.counts import estimate
-from tests.bench import codecs, sketches
+from tests.bench import codecs, rates, rows, signs, sketches
 from tests.reference.systems.count_sketch import Hashes
 
-ELEMENTS = 3 * codecs.BLOCK_ELEMENTS + 100
+ELEMENTS = 3 * rates.BLOCK_ELEMENTS + 100
 
 
-@pytest.mark.parametrize("middle", [0, codecs.BLOCK_ELEMENTS, 3 * codecs.BLOCK_ELEMENTS])
+@pytest.mark.parametrize("middle", [0, rates.BLOCK_ELEMENTS, 3 * rates.BLOCK_ELEMENTS])
 def test_packing_gives_the_gradient_back(middle: int) -> None:
     load = codecs.Sparse(ELEMENTS, 0.05)
     load.index[:] = 0
@@ -54,7 +59,7 @@ def test_indexes_are_right() -> None:
 
 @pytest.mark.parametrize("middle", [0, 1024, ELEMENTS // 32 * 32])
 def test_signs_are_those_of_gradient_and_residual_and_torch_packs_the_same(middle: int) -> None:
-    load = codecs.Signs(ELEMENTS)
+    load = signs.Signs(ELEMENTS)
     load.words[:] = 0
     for begin, end in ((0, middle), (middle, ELEMENTS)):
         load.pack(begin, end)
@@ -65,16 +70,84 @@ def test_signs_are_those_of_gradient_and_residual_and_torch_packs_the_same(middl
     assert load.bytes.numpy().tolist() == right[: load.bytes.numel()].tolist()
 
 
-def test_every_load_has_a_row() -> None:
-    rows = codecs.table(ELEMENTS)
+def test_every_load_has_a_row_and_every_bar() -> None:
+    measured, bars = codecs.measure_all(ELEMENTS)
 
-    assert rows.row_count == 4 + 4 + 6 + 3 + 2 * 11
+    assert measured.row_count == 4 + 4 + 6 + 3 + 2 * 11
+    assert list(zip(*(column.cells for column in bars.columns[:3]), strict=True)) == [
+        ("marsit: encode (signs, residual)", "read", "0.8 ×"),
+        ("bird: encode", "top-k by sorting all", "10 ×"),
+        ("count sketch, 3 rows", "in PyTorch, as csvec: bincount", "5 ×"),
+        ("the largest 1%", "torch.topk(|x|, 1%)", "15 ×"),
+    ]
+
+
+def test_a_ratio_is_held_to_its_bar() -> None:
+    """Bars of 3; a load that reads 8 bytes of an element reads at twice its rate."""
+
+    def idle(begin: int, end: int) -> None:
+        """Do nothing."""
+
+    bar = rates.Bar("other", 3)
+    loads = [
+        rates.Load("at", idle, bar=bar),
+        rates.Load("under", idle, bar=bar),
+        rates.Load("reads", idle, read_bytes=8, bar=bar),
+        rates.Load("other", idle),
+    ]
+
+    rows = rates.held(loads, {"at": 6e9, "under": 5.9e9, "reads": 4e9, "other": 2e9, "of none": 1.0})
+
+    assert rows == [
+        ("at", "other", "3 ×", "3.00 ×", "ok"),
+        ("under", "other", "3 ×", "2.95 ×", "below"),
+        ("reads", "other", "3 ×", "4.00 ×", "ok"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("divides_itself", "is_pooled", "threads"),
+    [(True, False, 1), (False, False, 1), (True, True, 2), (False, True, 1)],
+)
+def test_a_load_keeps_to_its_threads(
+    divides_itself: bool, is_pooled: bool, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NETFOLD_THREADS says otherwise, before and after."""
+    monkeypatch.setenv(VARIABLE, "5")
+    seen, calls = set(), []
+
+    def work(begin: int, end: int) -> None:
+        calls.append((begin, end))
+        in_parallel(lambda first, last: seen.add((threading.get_ident(), first, last)), 10)
+
+    load = rates.Load("any", work, False, divides_itself=divides_itself)
+    with ThreadPoolExecutor(2) as pool:
+        rates.rate(load, ELEMENTS, pool if is_pooled else None)
+
+    assert {(first, last) for _, first, last in seen} == ({(0, 10)} if threads == 1 else {(0, 5), (5, 10)})
+    assert len({thread for thread, _, _ in seen}) == threads
+    assert set(calls) == {(0, ELEMENTS)}
+    assert os.environ[VARIABLE] == "5"
+
+
+def test_two_threads_divide_a_divisible_load() -> None:
+    calls = []
+    load = rates.Load("any", lambda begin, end: calls.append((begin, end)))
+    with ThreadPoolExecutor(2) as pool:
+        rates.rate(load, ELEMENTS, pool)
+
+    middle = rates.BLOCK_ELEMENTS
+    assert sorted(calls) == [
+        *[(0, middle)] * rates.REPEATS,
+        (0, ELEMENTS),
+        *[(middle, ELEMENTS)] * rates.REPEATS,
+    ]
 
 
 def test_the_formulation_in_pytorch_keeps_as_many_rows() -> None:
     tensors = torch.from_numpy(np.random.default_rng(1).standard_normal((500, 64), np.float32))
 
-    scale, signs, kept = codecs._bird_in_torch(tensors)
+    scale, signs, kept = rows.in_torch(tensors)
 
     assert len(kept) == 50
     assert signs.size == 50 * 64 // 8
@@ -87,7 +160,7 @@ def test_sketches_are_those_of_the_formulation_beside_them() -> None:
     hashes = Hashes(sketches.ROWS, load.columns, 32, 1)
     places = [[hashes.of(row, element) for element in range(ELEMENTS)] for row in range(sketches.ROWS)]
     load.buckets[:], load.signs[:] = torch.tensor(places).permute(2, 0, 1)
-    load.scatter(0, ELEMENTS)
+    load.bincount(0, ELEMENTS)
     gathered = torch.median(torch.gather(load.table, 1, load.buckets) * load.signs, dim=0).values
     estimates = estimate(load.rows, load.sketch, ELEMENTS)
     chosen = torch.topk(load.tensor.abs(), load.chosen).indices

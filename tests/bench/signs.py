@@ -1,0 +1,54 @@
+"""Packing signs with what is held back, beside reading memory and PyTorch."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from netfold.homomorphic.codecs.signs.bits import pack_owed, words_of
+from netfold.homomorphic.kernels.compiled import kernel
+from tests.bench.rates import Bar, Load
+
+
+@kernel
+def _read(words: np.ndarray) -> np.int64:
+    """Add up words."""
+    total = np.int64(0)
+    for i in range(words.size):
+        total += words[i]
+    return total
+
+
+class Signs:
+    """A gradient, what is held back, and room for their signs, already touched."""
+
+    def __init__(self, elements: int) -> None:
+        random = np.random.default_rng(3)
+        self.gradient, self.residual = random.standard_normal((2, elements), np.float32)
+        self.words = np.ones(words_of(elements), np.uint32)
+        whole = elements // 8 * 8
+        self._pair = [torch.from_numpy(one[:whole]) for one in (self.gradient, self.residual)]
+        self._places = torch.arange(8, dtype=torch.uint8)
+        self.bytes = torch.ones(whole // 8, dtype=torch.uint8)
+
+    def pack(self, begin: int, end: int) -> None:
+        """Write the signs of the sums."""
+        pack_owed(self.gradient[begin:end], self.residual[begin:end], self.words[begin // 32 : -(-end // 32)])
+
+    def pack_in_torch(self, begin: int, end: int) -> None:
+        """The same, as one writes it with tensors."""
+        gradient, residual = self._pair
+        positive = (gradient + residual >= 0).view(-1, 8).to(torch.uint8)
+        self.bytes = (positive << self._places).sum(1, dtype=torch.uint8)
+
+
+def loads(elements: int) -> list[Load]:
+    """Reading one array, and packing, which reads two."""
+    signs = Signs(elements)
+    words = signs.gradient.view(np.int32)
+    packed = signs.words.nbytes
+    return [
+        Load("read", lambda a, b: _read(words[a:b]), read_bytes=4),
+        Load("marsit: encode (signs, residual)", signs.pack, True, packed, 8, Bar("read", 0.8)),
+        Load("  in PyTorch", signs.pack_in_torch, False, packed),
+    ]
