@@ -251,7 +251,7 @@ def test_mnist_is_learned_with_half_of_the_uploads() -> None:
 def test_mnist_is_learned_as_well_with_six_tenths_of_the_uploads() -> None:
     """Means of five seeds, 400 steps: half a point of accuracy."""
     found = {name: [trained(name, seed, 400) for seed in range(1, 6)] for name in ("SGD", "SASG")}
-    accuracy = {name: np.mean([one.scores[400] for one in own]) for name, own in found.items()}
+    accuracy = {name: sum(one.scores[400] for one in own) / len(own) for name, own in found.items()}
     uploads = {name: sum(one.uploads_count for one in own) for name, own in found.items()}
 
     assert accuracy["SASG"] >= accuracy["SGD"] - 0.005
