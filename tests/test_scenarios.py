@@ -21,6 +21,7 @@ from netfold.sim.run.run import run_variant
 from netfold.sim.scenario import load
 from netfold.sim.workload.sections import Synthetic, Training
 from tests import ROOT
+from tests.examples import nightly
 
 SCENARIOS = ROOT / "scenarios"
 FILES = sorted(SCENARIOS.rglob("*.yaml"))
@@ -182,6 +183,23 @@ def test_two_models_train_alike_whatever_exact_codec_carries_their_gradients() -
         assert lossless["loss"] == pytest.approx(dense["loss"], rel=1e-4)
         assert dense["loss"] < 0.8 * dense["loss_first"]
         assert top["wire_bytes_up"] < 0.1 * dense["wire_bytes_up"]
+
+
+@nightly
+def test_every_system_trains_two_models() -> None:
+    """The whole of the scenario: 200 steps, in which residuals and uploads of long ago have come back."""
+    run = shown(SCENARIOS / "08-five-systems.yaml")
+    found = {name: one.metrics for name, one in run.items()}
+    assert {verdict for one in run.values() for verdict in one.verdicts.values()} == {"pass"}
+    systems = {name.partition("/")[0] for name in found}
+
+    assert len(systems) == 10
+    for system in systems:
+        digits, films = found[f"{system}/digits"], found[f"{system}/films"]
+        assert digits["test_score"] > 0.85
+        assert digits["loss"] < 0.35 * digits["loss_first"]
+        assert films["test_score"] > 0.2
+        assert films["loss"] < 0.51 < films["loss_first"]
 
 
 def test_what_is_held_back_comes_later() -> None:
