@@ -122,13 +122,32 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "any overlap is as predicted",
-                "if is_as_assumed and overlap.buckets_in_flight >= buckets:",
-                "if True:",
+                "if not is_as_assumed or overlap.buckets_in_flight < buckets:",
+                "if False:",
             ),
+            (
+                "codecs that look at all buckets first are as predicted",
+                "if job.codec.needs & AFTER_BACKWARD:",
+                "if False:",
+            ),
+            ("each step of a warm-up is a sample", "if bucket.step == last:", "if True:"),
             (
                 "any jobs on a network share costs",
                 "return _alone(job) == _alone(peer) and all(",
                 "return _alone(job) == _alone(peer) or all(",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/run/costs/measure.py",
+        [C + "test_predicted.py"],
+        [
+            ("the first step is usual", "_STEPS = 2 ", "_STEPS = 1 "),
+            ("all steps of a warm-up count", "if phase.step == last:", "if True:"),
+            (
+                "jobs of one step share costs with longer ones",
+                "steps=_steps(job),\n        references",
+                "steps=1,\n        references",
             ),
         ],
     ),

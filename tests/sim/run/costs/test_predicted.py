@@ -1,4 +1,4 @@
-"""Predicted steps against simulated ones, on layers that were measured."""
+"""Predicted steps against simulated ones, on layers that were measured, and of a codec whose steps differ."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.run.costs.scene import RING, TOPK, profile, run_all, scenario
+from tests.sim.run.costs.scene import RING, RULES, TOPK, profile, run_all, scenario
 from tests.sim.workload.fusion.drawn import measured
 
 # A sixty-fourth of ResNet-50, a 256th of the others; a device and links slower by about as much.
@@ -40,3 +40,24 @@ def test_steps_are_as_predicted_and_none_is_shorter_than_layer_fusion(
     assert found["none"].entry["metrics"]["buckets"] == len(measured(name))
     assert found["one"].entry["metrics"]["buckets"] == 1
     assert best.simulated_us < 0.97 * max(found[rule].simulated_us for rule in ("none", "one"))
+
+
+def test_steps_of_signs_are_as_predicted_though_the_first_is_in_full_precision(tmp_path: Path) -> None:
+    """Within 1 % for every step of signs. A job of one step is predicted for that one, in full precision."""
+    file = scenario(
+        tmp_path,
+        "codec: {kind: marsit}\ncollective: {kind: ring}",
+        workload="kind: training, model: mlp_784, data: digits, batch: 2, learning_rate: 0.01, steps: 4",
+        rules={"one": RULES["one"], "layer-fusion": RULES["layer-fusion"], "short": RULES["layer-fusion"]},
+        topology="{kind: star, hosts: 4, rate: 300Mbps, delay: 10us}",
+    )
+
+    found = run_all(file, "variants.short.workload.steps=1")
+
+    for name in ("one", "layer-fusion"):
+        steps = found[name].result.jobs[0].journal.steps
+        first, *signs = ((step.end_ps - step.start_ps) / 1e6 for step in steps)
+        assert signs == pytest.approx([found[name].predicted_us] * 3, rel=0.01)
+        assert first > 5 * max(signs)
+    assert found["short"].simulated_us == pytest.approx(found["short"].predicted_us, rel=0.01)
+    assert found["short"].simulated_us > 5 * found["layer-fusion"].predicted_us

@@ -137,6 +137,28 @@ def test_another_overlap_is_warned_of(tmp_path: Path) -> None:
     assert any("(4)" in text for text in run_all(three)["none"].result.jobs[0].facts.warnings)
 
 
+@pytest.mark.parametrize("sends", [RING, TOPK], ids=["none around a ring", "topk by all_gather"])
+def test_where_steps_are_alike_the_first_costs_what_the_others_do(tmp_path: Path, sends: str) -> None:
+    """The second step is measured, and of a job of one step that one: to the picosecond the same."""
+    file = scenario(tmp_path, sends, rules=RINGS)
+
+    assert costs_of(file) == costs_of(file, "workload.steps=2") == costs_of(file, "workload.steps=5")
+
+
+def test_a_codec_that_looks_at_all_gradients_first_is_warned_of(tmp_path: Path) -> None:
+    """SASG compares gradients of a whole step; with alpha 0 it compares nothing."""
+    training = "kind: training, model: mlp, batch: 8, steps: 2, learning_rate: 0.1"
+    rules = {"layer-fusion": RULES["layer-fusion"]}
+
+    def warned(alpha: int) -> bool:
+        sends = f"codec: {{kind: sasg_summed, alpha: {alpha}}}\ncollective: {{kind: ring}}"
+        (shown,) = run_all(scenario(tmp_path, sends, workload=training, rules=rules)).values()
+        return any("all of a step's gradients" in text for text in shown.result.jobs[0].facts.warnings)
+
+    assert warned(10)
+    assert not warned(0)
+
+
 def test_a_rule_without_a_network_says_what_it_lacks() -> None:
     spec = SyntheticSpec(100, fusion=LayerFusion())
 
