@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -23,11 +24,12 @@ _MARKS = ("|", "D", "s", "^")
 
 def figures(run: Run) -> dict[str, bytes]:
     """SVG of each figure that has something to show, by file name, in reading order."""
+    labels = style.label_colours(run.phases.filter(pl.col("phase") == "network")["label"])
     draw: dict[str, Callable[[Run], Figure | None]] = {
         "throughput.svg": throughput,
-        "breakdown.svg": time_spent,
-        "bytes.svg": bytes_sent,
-        "timeline.svg": timeline,
+        "breakdown.svg": partial(time_spent, labels=labels),
+        "bytes.svg": partial(bytes_sent, labels=labels),
+        "timeline.svg": partial(timeline, labels=labels),
         "training.svg": learning,
     }
     drawn = {}
@@ -88,26 +90,32 @@ def _mark_references(axes: Axes, variants: list[dict[str, Any]], factor: float) 
         axes.figure.legend(loc="outside lower left", ncols=4, markerscale=0.6)
 
 
-def time_spent(run: Run) -> Figure | None:
-    """Bars: mean time of a round by phase; None if nothing took time."""
+def time_spent(run: Run, labels: Mapping[str, str]) -> Figure | None:
+    """Bars: mean aggregation time of a step by phase; None if nothing took time.
+
+    `labels` are the colours of the messages.
+    """
     variants = [variant for variant in run.summary["variants"] if variant["metrics"]["aggregation_time_us"]]
     if not variants:
         return None
-    rows = [variant["metrics"]["breakdown"] for variant in variants]
+    rows = [words.parts(variant["metrics"]) for variant in variants]
     fullest_first = sorted(rows, key=len, reverse=True)  # it has most of the order in which a round goes
     names = [words.phase_name(part) for parts in fullest_first for part in parts if part["time_us"]]
-    colours = style.phase_colours(names) | ({UNEXPLAINED: None} if UNEXPLAINED in names else {})
+    colours = style.phase_colours(names, labels) | ({UNEXPLAINED: None} if UNEXPLAINED in names else {})
     totals_us = [sum(part["time_us"] for part in parts) for parts in rows]
     factor_us, unit = words.time_unit(max(totals_us))
     figure = style.new_figure(1.25 + 0.42 * len(variants))
     axes = figure.add_subplot(xlabel=unit)
-    style.bars_axes(axes, [variant["name"] for variant in variants], "Where the time of a round goes")
+    style.bars_axes(
+        axes, [variant["name"] for variant in variants], "Where the aggregation time of a step goes"
+    )
     for row, (parts, total_us) in enumerate(zip(rows, totals_us, strict=True)):
         left = 0.0
-        for name, colour in colours.items():
-            time = sum(part["time_us"] for part in parts if words.phase_name(part) == name) / factor_us
-            axes.barh(row, time, left=left, height=0.62, **_filled(colour))
-            left += time
+        for part in parts:
+            name, time = words.phase_name(part), part["time_us"] / factor_us
+            if time and name in colours:
+                axes.barh(row, time, left=left, height=0.62, **_filled(colours[name]))
+                left += time
         style.beside(axes, row, words.time(total_us))
     axes.set_xlim(left=0)
     style.legend_below(figure, [Patch(**_filled(colour)) for colour in colours.values()], list(colours))
@@ -121,15 +129,17 @@ def _filled(colour: str | None) -> dict[str, Any]:
     return {"facecolor": colour}
 
 
-def bytes_sent(run: Run) -> Figure | None:
-    """Bars: bytes that one worker sends per step, by message, beside those of the dense gradient."""
+def bytes_sent(run: Run, labels: Mapping[str, str]) -> Figure | None:
+    """Bars: bytes that one worker sends per step, by message, beside those of the dense gradient.
+
+    `labels` are the colours of the messages.
+    """
     variants = run.summary["variants"]
     if run.steps.is_empty():
         return None
     parts = _payload_parts(run)
-    colours = style.label_colours(parts["label"])
-    dense_bytes = max(4.0 * (variant["metrics"]["elements"] or 0.0) for variant in variants)
-    factor, prefix = words.prefix(dense_bytes)
+    dense_bytes = [4.0 * (variant["metrics"]["elements"] or 0.0) for variant in variants]
+    factor, prefix = words.prefix(max(dense_bytes))
     figure = style.new_figure(1.25 + 0.42 * len(variants))
     axes = figure.add_subplot(xlabel=f"{prefix}B")
     style.bars_axes(axes, [variant["name"] for variant in variants], "Bytes that one worker sends per step")
@@ -142,7 +152,7 @@ def bytes_sent(run: Run) -> Figure | None:
             continue
         for label, size_bytes in parts.filter(variant=variant["name"]).select("label", "bytes").rows():
             size = size_bytes / metrics["steps"] / factor
-            legend[label] = axes.barh(row, size, left=left, height=0.62, color=colours[label])
+            legend[label] = axes.barh(row, size, left=left, height=0.62, color=labels[label])
             left += size
         rest = max(0.0, metrics["wire_bytes_up"] / metrics["workers"] / factor - left)
         hatched = axes.barh(
@@ -153,7 +163,13 @@ def bytes_sent(run: Run) -> Figure | None:
             axes, row, f"{words.scaled(metrics['payload_bytes_up'], 'B')} payload · compression {compression}"
         )
     legend["headers, exponents ahead, forwarding, retransmissions"] = hatched
-    legend["dense float32 gradient"] = axes.axvline(dense_bytes / factor, color=style.BLACK, linestyle="--")
+    legend["dense float32 gradient"] = axes.vlines(
+        [size / factor for size in dense_bytes],
+        [row - 0.5 for row in range(len(variants))],
+        [row + 0.5 for row in range(len(variants))],
+        color=style.BLACK,
+        linestyle="--",
+    )
     axes.set_xlim(left=0)
     style.legend_below(figure, list(legend.values()), list(legend))
     return figure

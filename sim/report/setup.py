@@ -53,7 +53,8 @@ def _value(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{key} {_value(one)}' for key, one in value.items())}}}"
+        kind_first = sorted(value, key=lambda key: key != "kind")
+        return f"{{{', '.join(f'{key} {_value(value[key])}' for key in kind_first)}}}"
     if isinstance(value, float):
         return f"{value:g}"
     return str(value)

@@ -8,7 +8,7 @@ import itertools
 import math
 import textwrap
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,8 +26,8 @@ PHASE_COLOURS = {
     "forward": LIGHT_GREY,
     "backward": MIDDLE_GREY,
     "more passes": DARK_GREY,
-    "wait": "#e7d4e8",
     "encode": ORANGE,
+    "wait": "#e7d4e8",
     "decode": GREEN,
 }
 _KNOWN_LABELS = {
@@ -107,13 +107,15 @@ def _more_colours() -> Iterator[str]:
         yield f"#{round(255 * red):02x}{round(255 * green):02x}{round(255 * blue):02x}"
 
 
-def phase_colours(names: Iterable[str]) -> dict[str, str]:
-    """Colour of each phase by its name in a legend, in the order in which a step goes through them."""
+def phase_colours(names: Iterable[str], labels: Mapping[str, str]) -> dict[str, str]:
+    """Colour of each phase by its name in a legend, in the order in which a step goes through them.
+
+    `labels` are the colours of the messages.
+    """
     present = dict.fromkeys(names)
     network = [name for name in present if name.startswith("network: ")]
-    labels = label_colours(name.removeprefix("network: ") for name in network)
     order = [*PHASE_COLOURS, *network]
-    order += [order.pop(order.index("decode"))]
+    order += [order.pop(order.index(name)) for name in ("wait", "decode")]
     colours = PHASE_COLOURS | {f"network: {label}": colour for label, colour in labels.items()}
     return {name: colours[name] for name in order if name in present}
 

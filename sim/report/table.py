@@ -112,12 +112,12 @@ def _time_shares(variants: list[dict[str, Any]]) -> list[str]:
     lines = []
     for variant in variants:
         shares: dict[str, float] = {}
-        for row in variant["metrics"]["breakdown"] or ():
+        for row in words.parts(variant["metrics"]):
             name = row["label"] if row["phase"] == "network" else row["phase"]
             shares[name] = shares.get(name, 0.0) + (row["share"] or 0.0)
-        parts = [name for name, share in shares.items() if share >= SHARE_MIN]
-        if len(parts) > 1:
-            text = ", ".join(f"{name} {100 * shares[name]:.0f} %" for name in parts)
+        shown = [name for name, share in shares.items() if share >= SHARE_MIN]
+        if len(shown) > 1:
+            text = ", ".join(f"{name} {100 * shares[name]:.0f} %" for name in shown)
             lines.append(f"time of {variant['name']}: {text}")
     return lines
 

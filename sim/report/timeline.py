@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import polars as pl
@@ -44,12 +44,15 @@ class Panel(NamedTuple):
     bars: list[Bar]
 
 
-def timeline(run: Run) -> Figure | None:
-    """Gantt chart of every variant's last finished step, workers as lanes; None if nothing took time."""
+def timeline(run: Run, labels: Mapping[str, str]) -> Figure | None:
+    """Gantt chart of every variant's last finished step, workers as lanes; None if nothing took time.
+
+    `labels` are the colours of the messages.
+    """
     panels = [
         _panel(run, variant["name"]) for variant in run.summary["variants"] if variant["metrics"]["steps"]
     ]
-    colours = style.phase_colours(bar.name for panel in panels for bar in panel.bars)
+    colours = style.phase_colours((bar.name for panel in panels for bar in panel.bars), labels)
     if not colours:
         return None
     lanes = max(len({bar.worker for bar in panel.bars}) for panel in panels)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from netfold.sim.results.breakdown import UNEXPLAINED
 from netfold.sim.units import PS_PER_US
 
 NOTHING = "–"
 STAGES = ("encode", "network", "decode")  # of a bucket
 NETWORK = "network: "  # before a label
+_PLACES = {phase: place for place, phase in enumerate(("encode", "network", "wait", "decode", UNEXPLAINED))}
 REDONE = "parts did not decode and were sent again"
 MISSED_FORECASTS = "parts did not match their forecast and were sent again"
+_LOSS_LARGE = 1e6  # a model that diverges reaches any number of digits
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _TIMES_US = ((1e6, "s"), (1e3, "ms"), (1.0, "µs"), (1e-3, "ns"))
 
@@ -132,6 +135,19 @@ def phase_name(phase: Mapping[str, Any]) -> str:
     return f"{NETWORK}{phase['label']}" if phase["phase"] == "network" else str(phase["phase"])
 
 
+def parts(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Parts of a variant's aggregation time per step, in the order in which a round goes through them.
+
+    Messages keep their own order.
+    """
+    rounds = metrics.get("buckets") or 1
+    rows = [
+        {**part, "time_us": part["time_us"] * rounds, "payload_bytes": part["payload_bytes"] * rounds}
+        for part in metrics["breakdown"] or ()
+    ]
+    return sorted(rows, key=lambda part: _PLACES.get(part["phase"], len(_PLACES)))
+
+
 def lacks_workers(metrics: Mapping[str, Any]) -> bool:
     """Whether some result of a variant lacks a worker."""
     held = metrics["workers_held_min"]
@@ -166,7 +182,15 @@ def has_trained(metrics: Mapping[str, Any]) -> bool:
 
 def training_loss(metrics: Mapping[str, Any]) -> str:
     """The loss of the first and the last step: "2.30 → 1.87"."""
-    return f"{digits(metrics['loss_first'])} → {digits(metrics['loss'])}" if has_trained(metrics) else NOTHING
+    return f"{_loss(metrics['loss_first'])} → {_loss(metrics['loss'])}" if has_trained(metrics) else NOTHING
+
+
+def _loss(value: float) -> str:
+    """Three significant digits, with an exponent from a million on: "2.18e36"."""
+    if abs(value) < _LOSS_LARGE:
+        return digits(value)
+    number, _, exponent = f"{value:.2e}".partition("e+")
+    return f"{number}e{int(exponent)}"
 
 
 def is_tested(metrics: Mapping[str, Any]) -> bool:

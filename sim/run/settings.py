@@ -62,12 +62,20 @@ def _setup(written: models.Variant, variant: VariantPlan, index: int) -> dict[st
 
 
 def _section(section: Section, recorded_always: Sequence[str] = ()) -> dict[str, Any]:
-    """The settings of a section that differ from its defaults, `kind` first."""
-    said = section.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    """The settings of a section that differ from its defaults, `kind` first; a section in it is whole."""
     whole = section.model_dump(mode="json", by_alias=True)
+    differs = section.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    said = {key: _given(whole[key]) if isinstance(value, dict) else value for key, value in differs.items()}
     always = {key: whole[key] for key in recorded_always if whole.get(key) is not None}
     kind = {"kind": whole["kind"]} if "kind" in whole else {}
     return {**kind, **always, **said}
+
+
+def _given(value: Any) -> Any:
+    """A value, a mapping without the keys that it leaves open."""
+    if not isinstance(value, dict):
+        return value
+    return {key: _given(one) for key, one in value.items() if one is not None}
 
 
 def _codec(codec: Codec) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def _run_variant(
     running = [simulation.start(index) for index in range(len(variant.jobs))]
     fabric.on_packets(_packets_reporter(reporter, running))
     diagnosis = _finish(environment, fabric, running)
-    reporter.report("is being checked")
+    reporter.report("results are being checked")
     links, faults = link_records(variant, engine), driver.records(variant.name)
     counters = [one.collective.switch_counters() for one in running]
     results = []

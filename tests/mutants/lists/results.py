@@ -78,6 +78,55 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
+        "sim/report/figures.py",
+        ["tests/sim/report/test_figures.py"],
+        [
+            (
+                "all variants have the largest dense gradient",
+                "        [size / factor for size in dense_bytes],\n",
+                "        [max(dense_bytes) / factor for size in dense_bytes],\n",
+            ),
+            (
+                "messages without bytes have no say in colours",
+                'run.phases.filter(pl.col("phase") == "network")["label"]',
+                '_payload_parts(run)["label"]',
+            ),
+        ],
+    ),
+    *faults(
+        "sim/report/html.py",
+        ["tests/sim/report/test_report.py"],
+        [
+            (
+                "aggregation alone is compared",
+                "    of_steps = len({_cut(variant) for variant in sound}) > 1\n",
+                "    of_steps = False\n",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/report/words.py",
+        ["tests/sim/report/test_words.py"],
+        [
+            (
+                "parts are in the order of the records",
+                'return sorted(rows, key=lambda part: _PLACES.get(part["phase"], len(_PLACES)))',
+                "return rows",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/run/settings.py",
+        ["tests/sim/run/test_settings.py"],
+        [
+            (
+                "a section in a section lacks its defaults",
+                "_given(whole[key]) if isinstance(value, dict) else value",
+                "value",
+            ),
+        ],
+    ),
+    *faults(
         "sim/report/compare.py",
         ["tests/sim/report/test_compare.py"],
         [

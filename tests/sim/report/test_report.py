@@ -92,6 +92,32 @@ def test_the_fastest_sound_variant_is_named(report: Callable[..., str]) -> None:
     assert "2.67 × the rate of ring" in found
 
 
+def test_whole_steps_are_compared_where_buckets_differ(report: Callable[..., str]) -> None:
+    """One bucket takes 48 µs after backward; two take 58 from its middle on, and end 10 µs earlier."""
+    late = replace(RING, name="late", buckets=1, elements=2000, messages=(("values", 40, 8000),))
+    early = replace(RING, name="early", messages=(("values", 30, 4000),))
+    found = " ".join(report(late, early).split())
+
+    assert "<b>early</b> has the fastest steps of the variants whose checks hold:" in found
+    # 98 and 108 µs
+    assert "20.4 M gradient elements per second of a whole step, 1.10 × the rate of late." in found
+    assert "Variants differ in their buckets, so whole steps are compared" in found
+    same = " ".join(report(replace(late, buckets=2, elements=1000), early).split())
+    assert "aggregates fastest" in same
+    assert "whole steps are compared" not in same
+
+
+def test_steps_are_compared_where_rules_of_fusion_differ(report: Callable[..., str]) -> None:
+    rules = [SETUP | {"workload": {"fusion": {"kind": kind}}} for kind in ("omgs", "mg_wfbp")]
+
+    def text(*setups: dict[str, Any]) -> str:
+        return report(RING, LOSSLESS, summary=summary_with(run_data(RING, LOSSLESS), *setups))
+
+    assert "<b>lossless</b> has the fastest steps" in text(*rules)
+    assert "<b>lossless</b> aggregates fastest" in text(rules[0], rules[0])
+    assert "omgs}" in text(*rules)
+
+
 def test_markup_in_a_record_is_text(report: Callable[..., str]) -> None:
     evil = "<script>alert(1)</script>"
     text = report(RING, checks=[CheckRecord("ring", evil, "fail", evil)], approximations=(evil,))

@@ -76,6 +76,38 @@ def test_training_loss() -> None:
     assert words.training_loss({"steps": 9, "loss_first": None, "loss": None}) == "–"
 
 
+@pytest.mark.parametrize(
+    ("loss", "text"),
+    [
+        (999_999.0, "999999"),
+        (1e6, "1.00e6"),
+        (2177610092451878397985115015573886976.0, "2.18e36"),
+        (-5e7, "-5.00e7"),
+    ],
+)
+def test_a_loss_that_diverges_has_an_exponent(loss: float, text: str) -> None:
+    assert words.training_loss({"steps": 9, "loss_first": 2.302, "loss": loss}) == f"2.30 → {text}"
+
+
+def test_parts_of_a_step_are_in_the_order_of_a_round_and_messages_in_their_own() -> None:
+    names = [
+        *(("network", "values"), ("decode", ""), ("wait", ""), ("encode", "")),
+        *(("network", "index"), ("unexplained", ""), ("network", "dense")),
+    ]
+    rows = [
+        {"phase": phase, "label": label, "time_us": 2.0, "share": 0.1, "payload_bytes": 30.0}
+        for phase, label in names
+    ]
+    found = words.parts({"buckets": 4, "breakdown": rows})
+
+    assert [(part["phase"], part["label"]) for part in found] == [
+        *(("encode", ""), ("network", "values"), ("network", "index"), ("network", "dense")),
+        *(("wait", ""), ("decode", ""), ("unexplained", "")),
+    ]
+    assert {(part["time_us"], part["share"], part["payload_bytes"]) for part in found} == {(8.0, 0.1, 120.0)}
+    assert words.parts({"buckets": None, "breakdown": None}) == []
+
+
 def test_span() -> None:
     assert words.span([4, 4]) == "4"
     assert words.span([16, 4, 8]) == "4 to 16"

@@ -108,11 +108,13 @@ def test_the_figure_and_the_report_show_it(tmp_path: Path) -> None:
     texts = svg_text((folder / "figures" / "breakdown.svg").read_bytes())
     report = " ".join((folder / "report.html").read_text("utf-8").split())
 
-    assert {"Where the time of a round goes", "ring", "lossless", "64.0 µs"} <= set(texts)
+    assert {"Where the aggregation time of a step goes", "ring", "lossless", "128 µs", "48.0 µs"} <= set(
+        texts
+    )
     legend = ("encode", "network: values", "network: index", "decode", "unexplained")
     assert set(legend) <= set(texts)
     assert (
-        '<tr><td>ring</td><td>encode</td><td></td><td class="n">1.50 µs</td> <td class="n">2.34 %</td>'
-        '<td class="n"></td></tr> <tr><td></td><td>network</td><td>values</td><td class="n">58.0 µs</td> '
-        '<td class="n">90.6 %</td><td class="n">4.00 kB</td></tr>'
+        '<tr><td>ring</td><td>encode</td><td></td><td class="n">3.00 µs</td> <td class="n">2.34 %</td>'
+        '<td class="n"></td></tr> <tr><td></td><td>network</td><td>values</td><td class="n">116 µs</td> '
+        '<td class="n">90.6 %</td><td class="n">8.00 kB</td></tr>'
     ) in report

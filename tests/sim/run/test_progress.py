@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
 from netfold.sim.commands.terminal import progress_bar
+from netfold.sim.run import progress as module
 from netfold.sim.run.progress import ProgressReporter
+from netfold.sim.run.variant import run_variant
+from tests.sim.scenes import plan
 
 
 class Clock:
@@ -62,3 +66,12 @@ def test_a_long_step_reports_while_it_runs(clock: Clock) -> None:
     reporter.report("half", 0.5)
 
     assert reports == [("b", 2), ("b: half", 2.5)]
+
+
+def test_it_is_said_what_is_being_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_EVERY_S", 0.0)
+    told: list[str] = []
+    whole = plan(tmp_path)
+    run_variant(whole, whole.variants[0], ProgressReporter(lambda what, *_: told.append(what), "tiny"))
+
+    assert told[-2:] == ["tiny: bucket 0 of step 0 is being checked", "tiny: results are being checked"]
