@@ -165,6 +165,12 @@ def test_all_keys_are_in_the_guide() -> None:
     assert text[text.index(BEGIN) : text.index(END)] == f"{BEGIN}\n\n{all_keys()}\n\n"
 
 
+def test_bars_do_not_end_a_cell_of_the_reference() -> None:
+    keys = {"of": {"type": "number", "description": "The mean\n    |gradient|."}}
+
+    assert _member({"properties": keys}).splitlines()[-1] == r"| `of` | number | – | The mean \|gradient\|. |"
+
+
 def all_keys() -> str:
     """The reference of all keys, from the descriptions in the models."""
     variant = Variant.model_json_schema(mode="serialization")
@@ -186,6 +192,10 @@ def all_keys() -> str:
             fusion = _resolved(_members(section)[0], variant["$defs"])["properties"]["fusion"]
             rules = [_resolved(member, variant["$defs"]) for member in _members(fusion)]
             parts.append(_section("`workload.fusion`", fusion["description"], rules))
+            given, stage = variant["$defs"]["GivenCosts"], variant["$defs"]["StageCost"]
+            parts.append(_section("`workload.fusion.costs`", "", [given]))
+            parts.append(_section("`encode`, `network` and `decode` of `workload.fusion.costs`", "", [stage]))
+            parts.append(_section("`workload.evaluate`", "", [variant["$defs"]["Evaluate"]]))
         if name == "collective":
             custom_frame = variant["$defs"]["CustomFrame"]
             parts.append(_section("`collective.frame`, if it is your own", "", [custom_frame]))
@@ -214,12 +224,17 @@ def _member(member: Any) -> str:
     sentence, meanings = _docstring(member.get("description", ""))
     rows = [
         f"| `{key}` | {_value(option)} | {_default(key, option, member)} "
-        f"| {' '.join((option.get('description') or meanings.get(key, '')).split())} |"
+        f"| {_in_a_cell(option.get('description') or meanings.get(key, ''))} |"
         for key, option in options.items()
     ]
     table = "\n".join(["| key | value | default | meaning |", "|---|---|---|---|", *rows])
     heading = f"`kind: {kind}`: {sentence}" if kind else sentence
     return "\n\n".join(part for part in (heading, table if rows else "") if part)
+
+
+def _in_a_cell(text: str) -> str:
+    """Text on one line, whose bars do not end the cell of a table."""
+    return " ".join(text.split()).replace("|", r"\|")
 
 
 def _docstring(text: str) -> tuple[str, dict[str, str]]:

@@ -70,8 +70,8 @@ def _row(cells: tuple[str, ...]) -> str:
 def _title(matrix: Matrix) -> str:
     wanted = matrix.wanted
     return (
-        f"{wanted.workers} workers on a star, 100 Gbps, 1 µs links; {STEPS} steps of the small classifier of "
-        f"digits, 16 samples per worker; seed {wanted.seed}"
+        f"{words.counted(wanted.workers, 'worker')} on a star, 100 Gbps, 1 µs links; {STEPS} steps of the "
+        f"small classifier of digits, 16 samples per worker; seed {wanted.seed}"
     )
 
 
@@ -82,8 +82,8 @@ def _legend(matrix: Matrix) -> list[str]:
     )
     return [
         f"first line: time of a step's aggregation{with_loss}; second line: bytes on a worker's link, up and "
-        "down, per step, without loss; third line: the switch, of those that can, the one that can do least "
-        "(without a third line: it only forwards)",
+        "down, per step, without loss; third line: the switch profile, the least capable one that can run "
+        "the cell; without it, the switch only forwards",
         "a time means that all checks hold: every merged word is right, and every total keeps the codec's "
         "promise; ≈: some elements are estimates, which have no bound; [n]: refused or failed, see below",
     ]
@@ -101,8 +101,14 @@ def _rows(matrix: Matrix) -> list[tuple[str, str, list[list[Cell]]]]:
 
 def _reasons(matrix: Matrix) -> dict[tuple[str, str], int]:
     """Every reason and hint once, numbered from 1."""
-    found = dict.fromkeys((cell.reason, cell.hint) for cell in matrix.cells if not _is_good(cell))
+    found = dict.fromkeys(map(_why, (cell for cell in matrix.cells if not _is_good(cell))))
     return {why: number for number, why in enumerate(found, start=1)}
+
+
+def _why(cell: Cell) -> tuple[str, str]:
+    """Reason and hint of a cell without the name of its codec, so that codecs share them."""
+    kind_of_codec = cell.codec.partition(":")[0]
+    return cell.reason.replace(f"codec {kind_of_codec!r}", "the codec"), cell.hint
 
 
 def _sentence(reason: str, hint: str) -> str:
@@ -129,4 +135,4 @@ def _time(cell: Cell, reasons: Reasons) -> str:
     if _is_good(cell):
         return ("≈ " if kind(cell.verdict) != "pass" else "") + words.time(cell.aggregation_time_us)
     what = REFUSED if cell.verdict == REFUSED else kind(cell.verdict)
-    return f"{what} [{reasons[cell.reason, cell.hint]}]"
+    return f"{what} [{reasons[_why(cell)]}]"

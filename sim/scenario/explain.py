@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Annotated, Any, get_origin
 
 from pydantic import ValidationError
@@ -230,6 +231,8 @@ def _mistake(details: ErrorDetails, position: _Position) -> ScenarioError:
 
 def _repair(rule: str, found: object, position: _Position) -> str:
     """The nearest fix of a value with the wrong syntax."""
+    if rule == "a number" and isinstance(found, str) and found.endswith("%"):
+        return _of_percentage(found)
     if rule.endswith("number") and isinstance(found, str):
         return _number(found)
     if rule == "a mapping" and found in _kinds_of(position.annotation):
@@ -237,6 +240,12 @@ def _repair(rule: str, found: object, position: _Position) -> str:
     if rule == "a list":
         return "a list is written [a, b], or with one item a line after '- '"
     return ""
+
+
+def _of_percentage(found: str) -> str:
+    """The nearest fix of a percentage where only numbers are allowed."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", found, re.A)
+    return "" if match is None else f"write {Decimal(match[1]) / 100:f}"
 
 
 def _number(found: str) -> str:

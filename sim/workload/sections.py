@@ -114,8 +114,10 @@ class Training(Section):
     def _data_fits_model(cls, data: str | None, info: ValidationInfo) -> str | None:
         model = info.data.get("model")
         if model and data and data not in DATA[model]:
+            others = " or ".join(other for other, known in DATA.items() if data in known)
             raise ValueError(
-                f"model {model} is not trained on {data}\nmodel {model}: {' or '.join(DATA[model])}"
+                f"model {model} is not trained on {data}\nuse {' or '.join(DATA[model])}, or a model that is "
+                f"trained on {data}: {others}"
             )
         return data
 
@@ -165,7 +167,10 @@ class Synthetic(Section):
         if self.shrink != 1:
             raise ValueError("shrink is given without a profile\nit makes the layers of a profile smaller")
         if self.elements is None and self.tensors is None:
-            raise ValueError("the key 'elements' is missing\nelements: of the gradient; or give its tensors")
+            raise ValueError(
+                "the key 'elements' is missing\ngive the elements of the gradient, or its tensors, or a "
+                "profile of layers"
+            )
         if self.elements is not None and self.tensors is not None:
             raise ValueError(
                 "elements and tensors are both given\nthe tensors say how many: leave out elements"

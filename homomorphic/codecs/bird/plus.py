@@ -36,7 +36,7 @@ _RATIO = 0.1
 @register
 @dataclass(frozen=True)
 class BirdPlus(GatheredRows):
-    """Random rows of each layer by a Gamma curve of their norms, without a second sampling. Reconstructed.
+    """Random rows of each layer by a Gamma curve of their norms, without a second sampling.
 
     ratio: expected rows that a worker sends, of each layer's; left out, 0.1, unless gamma is given. A gamma
         for each layer is found by bisection.
@@ -68,7 +68,7 @@ class BirdPlus(GatheredRows):
         if self.of == "values" and self.gamma is None:
             raise ValueError("of is 'values': it needs a gamma, for example 2")
         if self.share is not None:
-            check_share(self.share)
+            check_share(self.share, usual=0.1)
 
     @property
     def has_row_scales(self) -> bool:

@@ -42,7 +42,7 @@ class Bird(GatheredRows):
     down: Down = "sum"
 
     def __post_init__(self) -> None:
-        check_share(self.share)
+        check_share(self.share, usual=0.1)
 
     def choose(self, gradient: Gradient, group: Group, workers: int, draws: Draws) -> Kept:
         """Keep each row with its norm over the largest; of those, at most a share of all."""

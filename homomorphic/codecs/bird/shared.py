@@ -52,7 +52,7 @@ _SHARED, _ROUNDING = 0, 1  # in keys: draws that all workers share, and each wor
 @register
 @dataclass(frozen=True)
 class BirdShared(Codec):
-    """The same random rows of all workers, by the sum of their norms, as signs summed on the way. Ours.
+    """The same random rows of all workers, by the sum of their norms, as signs summed on the way.
 
     share: rows that are sent at most, of each layer; at least one.
     lanes: width of the sums that adders keep apart: 32 (any adder, any number of workers; as many signs in a
@@ -70,7 +70,7 @@ class BirdShared(Codec):
     lanes: Literal[4, 8, 16, 32] = 32
 
     def __post_init__(self) -> None:
-        check_share(self.share)
+        check_share(self.share, usual=0.1)
 
     @property
     def lane_bits(self) -> int:

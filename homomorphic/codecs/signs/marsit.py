@@ -54,8 +54,8 @@ class Marsit(Codec):
 
     every: K, from one step in full precision to the next, the first is step 0; 100 is Marsit-100. With 1 all
         are, with 0 none is, but for a first one that finds eta_s if that is left out.
-    eta_s: how far a sign moves a weight; left out, twice the mean |learning rate · gradient| of all elements
-        and workers in the bucket's last round in full precision.
+    eta_s: how far a sign moves a weight; left out, twice the mean magnitude of learning rate · gradient, over
+        all elements and workers in the bucket's last round in full precision.
     compensation: whether a worker adds to its next gradient by how much the last update was wrong for it.
     values: how values become words in full precision, as in dense: float32, block_exponent, exact, factor.
     block_elements: as in dense.

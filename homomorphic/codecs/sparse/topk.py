@@ -37,8 +37,8 @@ from netfold.homomorphic.round import Round
 ENTRY_BYTES = 8  # an index and a value
 
 
-def check_share(share: float) -> None:
-    """Reject a share of elements that is not above 0 and at most 1.
+def check_share(share: float, usual: float = 0.01) -> None:
+    """Reject a share of elements or rows that is not above 0 and at most 1; the error names a usual one.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def check_share(share: float) -> None:
         It is not.
     """
     if not 0 < share <= 1:
-        raise ValueError(f"share is {share}: must be above 0 and at most 1, 0.01 is usual")
+        raise ValueError(f"share is {share}: must be above 0 and at most 1, {usual} is usual")
 
 
 def count_of(share: float, elements: int) -> int:

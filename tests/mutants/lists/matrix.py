@@ -85,6 +85,18 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
+        "sim/matrix/table.py",
+        CONTROLS,
+        [
+            ("every codec has notes of its own", '.replace(f"codec {kind_of_codec!r}", "the codec")', ""),
+            (
+                "one worker is several",
+                "words.counted(wanted.workers, 'worker')",
+                "f'{wanted.workers} workers'",
+            ),
+        ],
+    ),
+    *faults(
         "sim/collectives/registry.py",
         CONTROLS,
         [

@@ -139,9 +139,29 @@ def test_table_json_and_page_have_the_same_cells() -> None:
     assert (told["workers"], told["steps"], told["seed"]) == (4, 3, 1)
     assert (clean["verdict"], lossy["verdict"], lossy["loss"]) == ("pass", "pass", "1%")
     assert lossy["packets_retransmitted"] > clean["packets_retransmitted"] == 0
+    reason = refused["reason"].replace("codec 'topk'", "the codec")
     for shown in (table, page):
         assert f"{clean['aggregation_time_us']:.2f} µs, {lossy['aggregation_time_us']:.0f} µs" in shown
-        assert f"[1] {refused['reason']}; {refused['hint']}" in shown
+        assert f"[1] {reason}; {refused['hint']}" in shown
+
+
+def test_codecs_that_are_refused_alike_share_a_note() -> None:
+    words = ["codecs", "matrix", "topk", "sasg", "fp16", "--collective", "in_network", "--loss", "0%"]
+
+    page = CliRunner().invoke(app, [*words, "--markdown"]).stdout
+
+    assert [line.partition(", ")[0] for line in page.splitlines() if line.startswith("* [")] == [
+        "* [1] the codec needs gather",
+        "* [2] the codec needs host",
+    ]
+    assert page.count("refused [1]") == 2 * page.count("refused [2]") > 0
+
+
+@pytest.mark.parametrize(("workers", "told"), [(1, "1 worker on a star"), (2, "2 workers on a star")])
+def test_the_title_counts_workers(workers: int, told: str) -> None:
+    words = ["codecs", "matrix", "topk", "--collective", "ring", "--workers", str(workers), "--markdown"]
+
+    assert f"* {told}, 100 Gbps" in CliRunner().invoke(app, words).stdout
 
 
 @pytest.mark.parametrize(

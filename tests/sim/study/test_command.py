@@ -72,6 +72,11 @@ def test_codecs_are_listed_with_meanings_and_defaults() -> None:
     assert max(map(len, text.splitlines())) <= 100
 
 
+def test_the_origin_of_a_codec_is_said_once() -> None:
+    for codec in json.loads(run_netfold("codecs", "--json").stdout)["codecs"]:
+        assert codec["status"] not in codec["meaning"].lower().rstrip(".").split(), codec["kind"]
+
+
 def test_codecs_are_listed_as_json() -> None:
     listed = {codec["kind"]: codec for codec in json.loads(run_netfold("codecs", "--json").stdout)["codecs"]}
 

@@ -325,7 +325,7 @@ def test_what_it_declares() -> None:
 
 @pytest.mark.parametrize("share", [0.0, -0.1, 1.1, math.nan])
 def test_shares_that_are_none(share: float) -> None:
-    with pytest.raises(ValueError, match="must be above 0 and at most 1"):
+    with pytest.raises(ValueError, match=r"must be above 0 and at most 1, 0\.1 is usual"):
         Bird(share)
 
 

@@ -280,7 +280,6 @@ def test_what_it_declares() -> None:
     assert codec.origin.status == "ours"
     assert codec.is_order_free
     assert codec.state_bytes == 0
-    assert "Ours" in str(BirdShared.__doc__)
 
 
 def test_elements_that_are_not_finite_or_too_large() -> None:
