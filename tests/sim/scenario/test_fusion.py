@@ -134,7 +134,7 @@ def test_a_change_to_tensors_drops_the_elements_and_back(tmp_path: Path) -> None
         ),
         (
             "kind: synthetic\ndensity: 1%",
-            "workload: the key 'elements' is missing\n  elements: of the gradient",
+            "workload: the key 'elements' is missing\n  give the elements of the gradient",
         ),
         (
             "kind: synthetic\nelements: 10\ntensors: [10]",
