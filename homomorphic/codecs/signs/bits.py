@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from netfold.homomorphic.kernels.compiled import intrinsic, kernel
 from netfold.homomorphic.message import WORD_BITS, Gradient
 
+_AHEAD = 6144  # bytes that are requested before they are read
 Bits = NDArray[np.uint32]  # (words_of(elements),)
 
 
@@ -38,17 +39,27 @@ def _signs_of_sums(typing_context: Any, gradient: Any, residual: Any, first: Any
     """The signs of 32 sums that begin with element `first` of two contiguous arrays, as the bits of a uint32.
 
     One comparison of 32 floats: LLVM packs its outcomes into a word by instructions that it does not find
-    for a loop of shifts, which takes a quarter longer than reading.
+    for a loop of shifts, which takes a quarter longer than reading. Both arrays are prefetched, which never
+    faults: it saves another tenth.
     """
     from llvmlite import ir
     from numba import types
+    from numba.core import cgutils
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         floats = ir.VectorType(ir.FloatType(), WORD_BITS)
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
 
         def loaded(index: int) -> Any:
             array = context.make_array(signature.args[index])(context, builder, arguments[index])
             begin = builder.gep(array.data, [arguments[2]])
+            for line in (0, 64):
+                ahead = builder.gep(
+                    builder.bitcast(begin, byte), [ir.Constant(ir.IntType(64), _AHEAD + line)]
+                )
+                builder.call(prefetch, [ahead, number(0), number(3), number(1)])
             return builder.load(builder.bitcast(begin, floats.as_pointer()), align=4)
 
         total = builder.fadd(loaded(0), loaded(1))
