@@ -12,7 +12,7 @@ from unittest import mock
 from netfold.homomorphic.kernels.threads import VARIABLE
 
 BLOCK_ELEMENTS = 4096
-REPEATS = 5
+REPEATS = 9
 
 Work = Callable[[int, int], object]
 
