@@ -201,7 +201,7 @@ def measure_all(elements: int = ELEMENTS) -> tuple[Table, Table]:
     of_signs = signs.loads(elements)
     reading = of_signs[0]
     rates = {load.name: rate(load, elements) for load in (copy, reading)}
-    copied, read = rates.values()
+    copied, read = rates[copy.name], reading.speed(rates[reading.name])
     headings = "load", "density", "GB/s", "× copyto", "× copyto, 2 threads", "times smaller", "× read"
     measured, bars = Table(*headings), Table("load", "beside", "held to", "measured", "")
     with ThreadPoolExecutor(2) as pool:
