@@ -19,7 +19,7 @@ from netfold.sim.files.foreign import UnreadableError, text_of
 from netfold.sim.keys.fields import is_name
 from netfold.sim.keys.section import Section
 from netfold.sim.scenario.explain import explain, missing_key, unknown_key, without_consequences
-from netfold.sim.scenario.merge import merge, merge_settings, override_at, parse_set, with_child
+from netfold.sim.scenario.merge import combinations, merge, merge_settings, override_at, parse_set, with_child
 from netfold.sim.scenario.models import Header, JobSections, Settings, Variant
 from netfold.sim.scenario.node import COMMAND_LINE, Node, duplicate_hint, parse
 from netfold.sim.scenario.profiles import custom_profiles, with_profile_files
@@ -160,6 +160,10 @@ def _items(document: Node, mistakes: Mistakes) -> dict[str, Node]:
                 f"must be a list of variants, found {shown(variants.plain)}", _EACH_HAS.format("variant")
             )
         )
+    if variants.value and isinstance(variants.value, Mapping):
+        with mistakes.collecting():
+            return _by_name(combinations(variants, _SETTINGS), "variant", _SETTINGS, mistakes)
+        return {}
     return _by_name(variants, "variant", _SETTINGS, mistakes)
 
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from netfold.sim.errors import ScenarioError, shown
+from netfold.sim.keys.fields import is_name
+from netfold.sim.scenario.explain import unknown_key
 from netfold.sim.scenario.node import COMMAND_LINE, EXTENSION, Node, parse
 
 _EITHER = {"elements": "tensors", "tensors": "elements"}  # of a workload
@@ -66,6 +68,39 @@ def _expand(settings: Node) -> Node:
 def with_child(mapping: Node, key: str, child: Node) -> Node:
     """The mapping with another value of a key."""
     return replace(mapping, value={**mapping.children, key: child})
+
+
+def combinations(axes: Node, keys: Sequence[str]) -> Node:
+    """Variants written as a grid, as a list: each combination of one named value of every key.
+
+    The first key varies slowest; a variant's name joins those of its values by "-".
+
+    Raises
+    ------
+    ScenarioError
+        A key that variants do not have, or without a mapping of named values; a name that variants cannot have.
+    """
+    variants = [replace(axes, value={"name": replace(axes, value="")})]
+    for key, named in axes.children.items():
+        if key not in keys:
+            raise unknown_key(named, key, keys)
+        if not isinstance(named.value, Mapping) or not named.value:
+            hint = f"for example {key}: {{first: …, second: …}}"
+            raise named.error(f"must have its values by name, found {shown(named.plain)}", hint)
+        values = named.value.items()
+        for name, value in values:
+            if not is_name(name):
+                hint = "use lower-case letters, digits and '-'"
+                raise value.error(f"{shown(name)} cannot be part of a variant's name", hint)
+        variants = [_combined(one, key, name, value) for one in variants for name, value in values]
+    return replace(axes, value=tuple(variants))
+
+
+def _combined(variant: Node, key: str, name: str, value: Node) -> Node:
+    before = str(variant.children["name"].value)
+    whole = f"{before}-{name}" if before else name
+    named = with_child(variant, "name", replace(value, value=whole))
+    return with_child(replace(named, line=value.line, path=f"variants.{whole}"), key, value)
 
 
 def parse_set(text: str) -> tuple[tuple[str, ...], Node]:

@@ -23,13 +23,23 @@ def schema() -> dict[str, Any]:
     definitions = {**header["$defs"], **variant.pop("$defs")}
     definitions["Workers"] = {"anyOf": [definitions["Workers"], {"type": "integer", "minimum": 1}]}
     definitions["SwitchProfile"] = {"anyOf": [definitions["SwitchProfile"], {"type": "string"}]}
-    variants = {
-        "description": "Alternatives to compare, each with a name and the keys it changes.",
-        "type": "array",
-        "minItems": 1,
-        "items": _partial(variant) | {"required": ["name"]},
-    }
     properties = {**header["properties"], **settings["properties"]}
+    variants = {
+        "description": "Alternatives to compare: a list, each with a name and the keys it changes; "
+        "or a grid, each key with its values by name.",
+        "anyOf": [
+            {"type": "array", "minItems": 1, "items": _partial(variant) | {"required": ["name"]}},
+            {
+                "type": "object",
+                "minProperties": 1,
+                "properties": {
+                    key: {"type": "object", "minProperties": 1, "additionalProperties": value}
+                    for key, value in _partial(settings["properties"]).items()
+                },
+                "additionalProperties": False,
+            },
+        ],
+    }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "netfold scenario",

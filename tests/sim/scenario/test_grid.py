@@ -1,0 +1,99 @@
+"""Variants written as a grid."""
+
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+from ruamel.yaml import YAML
+
+from netfold.sim.errors import ScenarioError
+from netfold.sim.scenario import load, schema
+from tests.sim.scenario.files import write
+
+GRID = """\
+name: grid
+workers: 4
+workload: {kind: synthetic, elements: 1000}
+collective: {kind: ring, window: 64}
+variants:
+  topology:
+    star: {kind: star, hosts: 4}
+    racks: {kind: leaf_spine, leaves: 2, spines: 1, hosts_per_leaf: 2}
+  codec:
+    floats: {kind: none}
+    integers: {kind: fixed_point}
+  collective:
+    ring: {ack_every: 8}
+    gather: {kind: all_gather}
+"""
+
+
+def test_every_combination_is_a_variant_and_merges_like_one_of_a_list(tmp_path: Path) -> None:
+    variants = load(write(tmp_path, GRID)).variants
+
+    assert [one.name for one in variants] == [
+        f"{topology}-{codec}-{collective}"
+        for topology in ("star", "racks")
+        for codec in ("floats", "integers")
+        for collective in ("ring", "gather")
+    ]
+    found = [(one.topology.kind, one.collective.kind) for one in variants]
+    assert found == [(kind, one) for kind in ("star", "leaf_spine") for one in ("ring", "all_gather") * 2]
+    assert variants[0].codec == variants[4].codec != variants[2].codec == variants[6].codec
+    ring, gather = (one.collective.model_dump() for one in variants[:2])
+    assert (ring["window"], ring["ack_every"]) == (64, 8)
+    assert gather["window"] == 512  # another kind replaces the mapping
+
+
+def test_the_schema_takes_a_grid() -> None:
+    validator = Draft202012Validator(schema())
+    read = YAML(typ="safe", pure=True).load
+
+    assert validator.is_valid(read(GRID))
+    assert not validator.is_valid(read(GRID.replace("codec:", "codecs:")))
+
+
+def test_the_command_line_changes_one_combination(tmp_path: Path) -> None:
+    sets = ["variants.racks-floats-ring.collective.window=32"]
+    windows = [one.collective.window for one in load(write(tmp_path, GRID), sets).variants]
+
+    assert windows == [64, 512, 64, 512, 32, 512, 64, 512]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ("  codec:\n", "  codecs:\n", ":9: variants.codecs: unknown key 'codecs'\n  did you mean 'codec'?"),
+        (
+            "    star: {kind: star, hosts: 4}\n",
+            "    star: {kind: star, host: 4}\n",
+            ":7: variants.topology.star.host: unknown key 'host'\n  did you mean 'hosts'?",
+        ),
+        (
+            "    ring: {ack_every: 8}",
+            "    a b: {ack_every: 8}",
+            ":13: variants.collective.a b: 'a b' cannot be part of a variant's name",
+        ),
+    ],
+)
+def test_mistakes_name_their_place(tmp_path: Path, old: str, new: str, error: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        load(write(tmp_path, GRID.replace(old, new)))
+
+    assert error in str(caught.value)
+
+
+@pytest.mark.parametrize("values", ["4", "[]", "{}", "[{kind: none}]"])
+def test_a_key_needs_values_by_name(tmp_path: Path, values: str) -> None:
+    text = GRID.replace("    floats: {kind: none}\n    integers: {kind: fixed_point}\n", "")
+
+    with pytest.raises(ScenarioError, match=r":9: variants\.codec: must have its values by name"):
+        load(write(tmp_path, text.replace("  codec:", f"  codec: {values}")))
+
+
+def test_two_combinations_of_one_name_are_refused(tmp_path: Path) -> None:
+    text = GRID.replace("    star: ", "    a: ").replace("    racks: ", "    a-b: ")
+    text = text.replace("    floats: ", "    c: ").replace("    integers: ", "    b-c: ")
+
+    with pytest.raises(ScenarioError, match="the name 'a-b-c-ring' appears twice"):
+        load(write(tmp_path, text))
