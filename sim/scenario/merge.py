@@ -78,7 +78,7 @@ def combinations(axes: Node, keys: Sequence[str]) -> Node:
     Raises
     ------
     ScenarioError
-        A key that variants do not have, or without a mapping of named values; a name that variants cannot have.
+        A key that variants do not have, or without named values; a name that variants cannot have.
     """
     variants = [replace(axes, value={"name": replace(axes, value="")})]
     for key, named in axes.children.items():
