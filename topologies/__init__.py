@@ -4,9 +4,23 @@ A topology is a `networkx.Graph` that passes `topologies.graph.validate`. What a
 registered by its kind: see `topologies.kind`.
 """
 
+from netfold.topologies.files.topohub import TopoHub
 from netfold.topologies.kind import register
-from netfold.topologies.leaf_spine import LeafSpine
-from netfold.topologies.star import Star
+from netfold.topologies.kinds.bcube import BCube
+from netfold.topologies.kinds.dragonfly import Dragonfly
+from netfold.topologies.kinds.dumbbell import Dumbbell
+from netfold.topologies.kinds.fat_tree import FatTree
+from netfold.topologies.kinds.hypercube import Hypercube
+from netfold.topologies.kinds.jellyfish import Jellyfish
+from netfold.topologies.kinds.leaf_spine import LeafSpine
+from netfold.topologies.kinds.rail_optimized import RailOptimized
+from netfold.topologies.kinds.ring import Ring
+from netfold.topologies.kinds.star import Star
+from netfold.topologies.kinds.torus import Torus
 
-for _topology in (Star, LeafSpine):  # the order in which they are listed
+# The order in which they are listed.
+for _topology in (
+    *(Star, LeafSpine, FatTree, Dumbbell, Ring, Torus, Hypercube, Dragonfly, Jellyfish, BCube, RailOptimized),
+    TopoHub,
+):
     register(_topology)

@@ -4,6 +4,9 @@ Nodes carry `kind` ("host" or "switch"), `tier` (0 for hosts, 1 for their switch
 (the capabilities of a switch; "" for hosts). Each edge stands for two links, one per direction, with the
 edge's `rate_bps`, `delay_ps` and `buffer_bytes`. `validate` checks the full contract. Hosts and switches are
 in the order of insertion everywhere else.
+
+Nodes of some generated graphs also carry `PLACES`, and tori and hypercubes their `dimensions`, a tuple of
+ints, as an attribute of the graph.
 """
 
 from __future__ import annotations
@@ -19,6 +22,14 @@ SWITCH = "switch"
 _NAME_MAX = 100  # characters of a node's name
 _SHOWN_CHARACTERS = 120
 HOST_ATTRIBUTES = {"kind": HOST, "tier": 0, "profile": ""}
+
+# Where a node is in a regular graph: attributes that it may have.
+PLACES = {
+    "coordinates": "a tuple of ints",  # of a switch in a torus or hypercube
+    "group": "an int",  # of a dragonfly; a pod of a fat tree or of rails
+    "island": "an int",  # of GPUs that share NVLink switches
+    "rail": "an int",  # of GPUs that have the same place in their island
+}
 
 # Allowed values of an edge's attributes, limits included. A thousand of the longest delays fit int64.
 LINK_RANGES = {
@@ -61,19 +72,33 @@ class LinkSpec:
     buffer_bytes: int
 
 
+# Between a server and a switch that stands for its ports: it takes no time.
+PORT_LINK = LinkSpec(rate_bps=LINK_RANGES["rate_bps"][1], delay_ps=0, buffer_bytes=2**40)
+
+
 def new_graph(name: str) -> nx.Graph:
     """Empty topology; errors and reports use the name."""
     return nx.Graph(name=name)
 
 
-def add_host(graph: nx.Graph, name: str) -> None:
-    """Add a host: a machine that sends and receives and never forwards."""
-    _add_node(graph, name, **HOST_ATTRIBUTES)
+def add_host(graph: nx.Graph, name: str, **places: Any) -> None:
+    """Add a host: a machine that sends and receives and never forwards. It may have some of `PLACES`."""
+    _add_node(graph, name, **HOST_ATTRIBUTES, **places)
 
 
-def add_switch(graph: nx.Graph, name: str, tier: int, profile: str) -> None:
-    """Add a switch with a tier (1 is next to the hosts) and the name of a profile."""
-    _add_node(graph, name, kind=SWITCH, tier=tier, profile=profile)
+def add_switch(graph: nx.Graph, name: str, tier: int, profile: str, **places: Any) -> None:
+    """Add a switch with a tier (1 is next to the hosts), the name of a profile, and some of `PLACES`."""
+    _add_node(graph, name, kind=SWITCH, tier=tier, profile=profile, **places)
+
+
+def add_server(graph: nx.Graph, host: str, port: str, **places: Any) -> None:
+    """Add a server with several ports, or one that forwards: a host, and a switch that stands for its ports.
+
+    The switch is plain and in tier 1. The link between them has the highest rate and no delay.
+    """
+    add_host(graph, host, **places)
+    add_switch(graph, port, tier=1, profile="plain", **places)
+    add_link(graph, host, port, PORT_LINK)
 
 
 def _add_node(graph: nx.Graph, name: str, **attributes: Any) -> None:
@@ -131,6 +156,7 @@ def validate(graph: nx.Graph) -> None:
     - every node has a `kind`, which is "host" or "switch";
     - every node has a `tier`, an int: 0 for hosts, 1 or more for switches;
     - every node has a `profile`, a str: "" for hosts, not "" for switches;
+    - where a node has some of `PLACES`, they are ints, or a tuple of ints;
     - every edge has `rate_bps`, `delay_ps` and `buffer_bytes`, ints within `LINK_RANGES`;
     - there is a host;
     - every host has exactly one edge;
@@ -204,6 +230,15 @@ def node_mistakes(name: object, attributes: Mapping[str, Any]) -> Iterator[str]:
     if not isinstance(profile, str) or (profile == "") != (kind == HOST):
         allowed = "'' for a host" if kind == HOST else "the name of a switch profile, such as 'plain'"
         yield f"node {name!r}: {_found(attributes, 'profile')}, must be {allowed}"
+    for key, allowed in PLACES.items():
+        if key in attributes and not _is_place(attributes[key], is_tuple="tuple" in allowed):
+            yield f"node {name!r}: {_found(attributes, key)}, must be {allowed}"
+
+
+def _is_place(value: object, is_tuple: bool) -> bool:
+    if is_tuple:
+        return isinstance(value, tuple) and all(type(one) is int for one in value)
+    return type(value) is int
 
 
 def edge_mistakes(attributes: Mapping[str, Any], without: Collection[str] = ()) -> Iterator[str]:

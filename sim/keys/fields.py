@@ -98,6 +98,11 @@ def is_name(value: object) -> bool:
     return isinstance(value, str) and re.fullmatch(NAME_PATTERN, value) is not None
 
 
+def count_of(least: int) -> Any:
+    """The type of whole numbers of at least this."""
+    return Annotated[int, Field(ge=least), BeforeValidator(_whole)]
+
+
 Count = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 

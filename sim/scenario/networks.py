@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, fields, replace
 from functools import cache
 from inspect import get_annotations
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union
@@ -13,11 +13,39 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 import netfold.topologies  # noqa: F401  # which registers those there are
-from netfold.sim.keys.fields import Count, Rate, Size, Time
+from netfold.sim.keys.fields import Count, Rate, Size, Time, count_of
 from netfold.sim.keys.section import Section
-from netfold.topologies.kind import Topology, topology_kinds
+from netfold.topologies.files import Defaults
+from netfold.topologies.kind import Links, Topology, topology_kinds, type_of
+from netfold.topologies.overrides import LinkChange, ProfileChange
 
 _UNITS: dict[str, Any] = {"_bps": Rate, "_ps": Time, "_bytes": Size}
+
+
+class LinkOverride(Section):
+    """Changes of the links that a pattern matches."""
+
+    match: str
+    """Pattern of a link's ends, such as leaf*-spine0, in either order: * is any text, ? a character."""
+    rate: Rate | None = None
+    """Their rate, in each direction."""
+    delay: Time | None = None
+    """Their propagation delay."""
+    buffer: Size | None = None
+    """Buffer of the switch ports at their ends."""
+
+
+class ProfileOverride(Section):
+    """The profile of the switches that a pattern matches."""
+
+    match: str
+    """Pattern of a switch's name, such as spine*."""
+    profile: str
+    """Their profile."""
+
+
+_LINKS = "Changes of single links, each {match, rate, delay, buffer}; later ones win."
+_PROFILES = "Profiles of single switches, each {match, profile}; later ones win."
 
 
 class TopologySection(Section):
@@ -25,6 +53,8 @@ class TopologySection(Section):
 
     if TYPE_CHECKING:
         kind: str
+        links: tuple[LinkOverride, ...]
+        switch_profiles: tuple[ProfileOverride, ...]
     made_by: ClassVar[type[Topology]]
 
     @property
@@ -32,27 +62,31 @@ class TopologySection(Section):
         """The file that it names, relative to the scenario's."""
         return None
 
+    def defaults(self) -> Defaults:
+        """What the graph in its file is given where it leaves something out."""
+        raise TypeError(f"{self.kind} is not a file")
+
     def topology(self) -> Topology:
         """The topology that it describes."""
-        given = {one.name: getattr(self, _split(one.name)[0]) for one in fields(_dataclass(self.made_by))}
+        given = {one.name: getattr(self, key_of(one.name)) for one in fields(_dataclass(self.made_by))}
         return self.made_by(**given)
 
     def key(self, name: str) -> str:
         """Where a scenario says something of links or switches: at a key of its own, or in the file."""
         return "topology.path" if self.file is not None else f"topology.{name}"
 
+    def link_changes(self) -> tuple[LinkChange, ...]:
+        """What `links` says."""
+        return tuple(LinkChange(one.match, one.rate, one.delay, one.buffer) for one in self.links)
 
-class TopologyFile(TopologySection):
-    """A graph from a file."""
+    def profile_changes(self) -> tuple[ProfileChange, ...]:
+        """What `switch_profiles` says."""
+        return tuple(ProfileChange(one.match, one.profile) for one in self.switch_profiles)
 
-    kind: Literal["file"]
-    path: str
-    """Node-link JSON, relative to the scenario file."""
 
-    @property
-    def file(self) -> str | None:
-        """The graph."""
-        return self.path
+def key_of(name: str) -> str:
+    """The key of a field: "rate" of "rate_bps"."""
+    return _split(name)[0]
 
 
 def _split(name: str) -> tuple[str, Any]:
@@ -75,6 +109,7 @@ def _section(topology: type[Topology]) -> type[TopologySection]:
         **{_split(one.name)[0]: _key(one) for one in found if one.name not in own},
         "kind": (kind[topology.kind], ...),
         **{_split(one.name)[0]: _key(one) for one in found if one.name in own},
+        **_OVERRIDES,
     }
     made = create_model(topology.__name__, __base__=TopologySection, __doc__=topology.__doc__, **keys)
     made.made_by = topology
@@ -84,12 +119,58 @@ def _section(topology: type[Topology]) -> type[TopologySection]:
 def _key(field: Field[Any]) -> tuple[Any, Any]:
     """Type and default of a key, as pydantic takes them."""
     _, quantity = _split(field.name)
+    written = type_of(field)
     about = {"description": field.metadata["meaning"]}
-    value_type = quantity or (Count if field.type in (int, "int") else str)
+    counted = count_of(field.metadata.get("least", 1))
+    value_type: Any = quantity or (counted if written in ("int", "int | None") else str)
+    if written.startswith("tuple"):
+        value_type = Annotated[tuple.__class_getitem__((counted, ...)), pydantic.Field(min_length=1)]
+    elif written.endswith("| None"):
+        value_type = value_type | None
     if "like" in field.metadata:
         like, _ = _split(field.metadata["like"])
         return value_type, pydantic.Field(default_factory=lambda read: read.get(like, 0), **about)
     return value_type, pydantic.Field(... if field.default is MISSING else field.default, **about)
+
+
+_OVERRIDES: dict[str, Any] = {
+    "links": (tuple[LinkOverride, ...], pydantic.Field((), description=_LINKS)),
+    "switch_profiles": (tuple[ProfileOverride, ...], pydantic.Field((), description=_PROFILES)),
+}
+
+
+_LINK = Links()  # what is left out in a file is as in generated topologies
+
+
+class TopologyFile(TopologySection):
+    """A graph from a file."""
+
+    kind: Literal["file"]
+    path: str
+    """Node-link JSON, or GraphML or GML (.graphml, .gml), relative to the scenario file."""
+    hosts_per_switch: Count | None = None
+    """Hosts to add to each switch of a file that has no hosts, as those of the Topology Zoo."""
+    rate: Rate | None = None
+    """Rate of added hosts' links, and in GraphML and GML of links that have none; by default 100Gbps."""
+    delay: Time | None = None
+    """Delay of added hosts' links, and of those whose file has neither delay nor places; by default 1us."""
+    buffer: Size | None = None
+    """Buffer of switch ports for which the file has none; by default 16MiB."""
+    switch: str | None = None
+    """Profile of switches that have none in GraphML or GML; by default tofino1."""
+    links: tuple[LinkOverride, ...] = pydantic.Field((), description=_LINKS)
+    switch_profiles: tuple[ProfileOverride, ...] = pydantic.Field((), description=_PROFILES)
+
+    @property
+    def file(self) -> str | None:
+        """The graph."""
+        return self.path
+
+    def defaults(self) -> Defaults:
+        """What the file leaves out."""
+        link = _LINK.link(self.rate, self.delay)
+        link = link if self.buffer is None else replace(link, buffer_bytes=self.buffer)
+        return Defaults(link, self.switch or _LINK.switch, self.hosts_per_switch)
 
 
 def topology_sections() -> tuple[type[TopologySection], ...]:

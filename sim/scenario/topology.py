@@ -11,9 +11,14 @@ from netfold.sim.errors import ScenarioError, as_one_error, shown
 from netfold.sim.files.foreign import UnreadableError, read_text
 from netfold.sim.scenario.load import Scenario
 from netfold.sim.scenario.models import Variant
+from netfold.sim.scenario.networks import key_of
 from netfold.sim.units import RATE, SIZE, TIME, Quantity, UnitError
-from netfold.topologies.exchange import from_json
+from netfold.spelling import names_hint
+from netfold.switch.profiles import PROFILES
+from netfold.topologies.files import FORMATS, read_graph
 from netfold.topologies.graph import LINKS_MAX, NODES_MAX, TopologyError
+from netfold.topologies.kind import ParameterError
+from netfold.topologies.overrides import NoMatchError, change_links, change_profiles
 
 GRAPH_BYTES_MAX = 2**26  # of a file: some 400 bytes for each of the most links
 
@@ -24,26 +29,55 @@ def build_topology(scenario: Scenario, variant: Variant) -> nx.Graph:
     Raises
     ------
     ScenarioError
-        The file cannot be read, or the graph is too large or breaks the contract of
-        `topologies.graph.validate`.
+        The file cannot be read; the graph is too large, which is known before it is made, or breaks the
+        contract of `topologies.graph.validate`; or a pattern of `links` or `switch_profiles` matches nothing.
     """
     section = variant.topology
     path, prefix = "topology", ""
     try:
-        if section.file is not None:
+        if section.file is None:
+            graph = _generated(scenario, variant)
+        else:
             path, prefix = "topology.path", f"{section.file}: "
-            return from_json(_read(section.file, scenario, variant), _UNITS)
-        topology = section.topology()
-        size = topology.size()
-        for count, most, what in ((size.nodes, NODES_MAX, "nodes"), (size.links, LINKS_MAX, "links")):
-            if count > most:
-                message = f"{count} {what} are too many: the packet engine takes up to {most}"
-                raise scenario.error(f"topology.{size.key}", message, size.hint, variant.name)
-        return topology.graph()
+            text = _read(section.file, scenario, variant)
+            graph = read_graph(section.file, text, section.defaults(), _UNITS)
+    except ParameterError as error:
+        raise _refused(scenario, variant, f"topology.{key_of(error.key)}", str(error)) from None
     except TopologyError as error:
         raise as_one_error(
             _refused(scenario, variant, path, prefix + mistake) for mistake in error.mistakes
         ) from None
+    _change(graph, scenario, variant)
+    return graph
+
+
+def _generated(scenario: Scenario, variant: Variant) -> nx.Graph:
+    """The graph of a registered topology, if its size fits."""
+    topology = variant.topology.topology()
+    size = topology.size()
+    for count, most, what in ((size.nodes, NODES_MAX, "nodes"), (size.links, LINKS_MAX, "links")):
+        if count > most:
+            message = f"{count} {what} are too many: the packet engine takes up to {most}"
+            raise scenario.error(f"topology.{key_of(size.key)}", message, size.hint, variant.name)
+    return topology.graph()
+
+
+def _change(graph: nx.Graph, scenario: Scenario, variant: Variant) -> None:
+    """Make the changes that patterns select."""
+    known = {**PROFILES, **scenario.profiles}
+    section = variant.topology
+    for index, change in enumerate(section.profile_changes()):
+        if change.profile not in known:
+            message = f"there is no switch profile {change.profile!r}"
+            at = f"topology.switch_profiles.{index}.profile"
+            raise scenario.error(at, message, names_hint(change.profile, known), variant.name)
+    try:
+        key = "links"
+        change_links(graph, section.link_changes())
+        key = "switch_profiles"
+        change_profiles(graph, section.profile_changes())
+    except NoMatchError as error:
+        raise _refused(scenario, variant, f"topology.{key}.{error.index}.match", str(error)) from None
 
 
 def _refused(scenario: Scenario, variant: Variant, path: str, text: str) -> ScenarioError:
@@ -69,6 +103,7 @@ def _read(file: str, scenario: Scenario, variant: Variant) -> str:
     try:
         return read_text(Path(scenario.file).parent / file, GRAPH_BYTES_MAX)
     except UnreadableError as error:
-        hint = "give the path of a node-link JSON file, relative to the scenario file"
+        formats = "node-link JSON, GraphML or GML"
+        hint = f"give the path of a file of {formats} ({', '.join(FORMATS)}), relative to the scenario file"
         message = f"cannot read {shown(file)}: {error.message}"
         raise scenario.error("topology.path", message, hint, variant.name) from None

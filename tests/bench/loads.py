@@ -16,8 +16,8 @@ from netfold.homomorphic.message import Merge
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Flow, Frame, Job, Segment
 from netfold.topologies.graph import LinkSpec
+from netfold.topologies.kinds.star import star
 from netfold.topologies.routing import Network, compile_network
-from netfold.topologies.star import star
 
 HOSTS = 8
 FAR_PS = 10**15

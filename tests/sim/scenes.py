@@ -23,8 +23,8 @@ from netfold.sim.run.outcome import Outcome, VariantResult
 from netfold.sim.run.run import run_scenario, run_variant
 from netfold.sim.scenario import load
 from netfold.topologies.graph import LinkSpec
+from netfold.topologies.kinds.star import star
 from netfold.topologies.routing import Network, compile_network
-from netfold.topologies.star import star
 
 TINY = """\
 name: tiny

@@ -13,7 +13,7 @@ from typing import Any, get_args
 import networkx as nx
 
 import netfold.sim.scenario.faults
-from netfold.topologies.exchange import to_json
+from netfold.topologies.files.node_link import to_json
 from netfold.topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
 
 Mapping = dict[str, Any]

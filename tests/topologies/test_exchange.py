@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from netfold.topologies.exchange import from_json, to_graphml, to_json
+from netfold.topologies.files.graphml import to_graphml
+from netfold.topologies.files.node_link import from_json, to_json
 from netfold.topologies.graph import TooLargeError, TopologyError
 from netfold.topologies.routing import compile_network
 from tests.topologies.graphs import pair, topologies

@@ -10,16 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.topologies.graph import LinkSpec, TopologyError, hosts, racks, switches
-from netfold.topologies.kind import Topology, topology_kinds
-from netfold.topologies.leaf_spine import LeafSpine, leaf_spine
+from netfold.topologies.kind import Topology
+from netfold.topologies.kinds.leaf_spine import LeafSpine, leaf_spine
+from netfold.topologies.kinds.star import Star, star
 from netfold.topologies.measures import measure
 from netfold.topologies.routing import compile_network
-from netfold.topologies.star import Star, star
 from tests.topologies.graphs import LINK, UPLINK
-
-
-def test_topologies_are_found_by_kind() -> None:
-    assert topology_kinds() == {"star": Star, "leaf_spine": LeafSpine}
 
 
 @given(st.integers(1, 40))

@@ -8,9 +8,9 @@ import networkx as nx
 from hypothesis import given
 
 from netfold.topologies.graph import add_link, add_switch, hosts
-from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.kinds.leaf_spine import leaf_spine
+from netfold.topologies.kinds.star import star
 from netfold.topologies.measures import bisection_bps, measure
-from netfold.topologies.star import star
 from tests.examples import examples
 from tests.topologies.graphs import GBPS, LINK, UPLINK, topologies
 

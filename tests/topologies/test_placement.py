@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.topologies.graph import TopologyError, hosts, racks, switches
-from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.kinds.leaf_spine import leaf_spine
+from netfold.topologies.kinds.star import star
 from netfold.topologies.placement import place_aggregators, place_workers
-from netfold.topologies.star import star
 from tests.topologies.graphs import LINK, UPLINK, topologies
 
 

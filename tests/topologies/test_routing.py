@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.topologies.graph import TopologyError, hosts, switches
-from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.routing import compile_network, path
 from tests.topologies.graphs import LINK, UPLINK, pair, topologies
 

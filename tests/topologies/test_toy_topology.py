@@ -15,7 +15,7 @@ import netfold
 from netfold.sim.scenario import schema
 from netfold.topologies import kind as registry
 from netfold.topologies.graph import NODES_MAX, add_host, add_link, add_switch, new_graph, validate
-from netfold.topologies.kind import Links, Size, register
+from netfold.topologies.kind import Facts, Links, Size, register
 
 SCENARIO: dict[str, Any] = {
     "name": "toy",
@@ -39,6 +39,9 @@ class Row(Links):
 
     def size(self) -> Size:
         return Size(2 * self.switches, 4 * self.switches - 2, "switches", f"use {NODES_MAX // 2} at most")
+
+    def facts(self) -> Facts:
+        return Facts(self.switches, self.switches, 4 * self.switches - 2, self.switches + 1, None, 1)
 
     def graph(self) -> nx.Graph:
         graph = new_graph("row")
@@ -96,10 +99,10 @@ def test_what_is_left_out_is_like_another_key(tmp_path: Path) -> None:
         ({"kind": "row", "switches": "3"}, "topology.switches: must be a whole number, found '3'"),
         ({"kind": "row", "switches": 3, "middle_rat": "1Gbps"}, "did you mean 'middle_rate'?"),
         ({"kind": "row", "switches": 3, "middle_rate": 7}, "topology.middle_rate: cannot read 7 as a rate"),
-        ({"kind": "rows", "switches": 3}, "did you mean 'row'? allowed: star, leaf_spine, row, file"),
+        ({"kind": "rows", "switches": 3}, "did you mean 'row'? allowed: star, leaf_spine, fat_tree"),
         ({"kind": "row", "switches": 4000}, "topology.switches: 8000 nodes are too many"),
         ({"kind": "row", "switches": 3, "switch": "tofino"}, "topology.switch: there is no switch profile"),
-        ({"switches": 3}, "topology: the key 'kind' is missing\n  use one of star, leaf_spine, row, file"),
+        ({"switches": 3}, "topology: the key 'kind' is missing\n  use one of star, leaf_spine"),
         ("row", "write it as {kind: row}"),
     ],
 )
@@ -120,6 +123,7 @@ def test_its_keys_are_in_the_schema() -> None:
         "switch",
         "kind",
         *("switches", "middle_rate", "prefix"),
+        *("links", "switch_profiles"),
     ]
     assert row["properties"]["middle_rate"]["description"] == "Rate between switches."
     assert {"$ref": "#/$defs/Row"} in schema()["properties"]["topology"]["anyOf"]

@@ -14,8 +14,8 @@ from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Frame, Job, Overflow, Segment
 from netfold.sim.workload import synthetic
 from netfold.topologies.graph import LinkSpec
+from netfold.topologies.kinds.star import star
 from netfold.topologies.routing import compile_network
-from netfold.topologies.star import star
 from tests.sim.scenes import TINY, run, simulate
 
 INT32_MAX = 2**31 - 1

@@ -19,8 +19,8 @@ from netfold.sim.engine.interface import Completion, Flow, Frame, Job, Rule, Sca
 from netfold.sim.plan.frames import frame_of
 from netfold.switch.programs.atp import ATP
 from netfold.topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
+from netfold.topologies.kinds.star import star
 from netfold.topologies.routing import Network, compile_network
-from netfold.topologies.star import star
 from tests.reference.engine.engine import ReferenceEngine
 
 Words = NDArray[np.int32]

@@ -16,7 +16,7 @@ from netfold.sim.engine.interface import Branch, Segment, all_members
 from netfold.switch.programs import runnable
 from netfold.switch.programs.timed import TIMED
 from netfold.switch.programs.tree import TREE
-from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.routing import compile_network
 from tests.examples import examples
 from tests.reference.switch.merging import lanes_of, lifted, packed, signed, words_per_word

@@ -15,7 +15,7 @@ from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Frame, Scaled, Segment
 from netfold.sim.engine.setup import allocate as tables
 from netfold.sim.plan.frames import frame_of
-from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.routing import compile_network
 from tests.examples import examples
 from tests.reference.codecs.quantise import scale_of

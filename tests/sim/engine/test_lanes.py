@@ -15,7 +15,7 @@ from netfold.switch.program import ProgramSpec
 from netfold.switch.programs.switchml import SWITCHML
 from netfold.switch.programs.timed import TIMED
 from netfold.switch.programs.tree import TREE
-from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.routing import compile_network
 from tests.reference.switch.merging import lanes_of, words_per_word
 from tests.sim.engine.small import (

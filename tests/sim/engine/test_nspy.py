@@ -27,9 +27,9 @@ from ns.port.wire import Wire
 
 from netfold.sim.engine.interface import Flow, Frame
 from netfold.topologies.graph import LinkSpec
-from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.kinds.leaf_spine import leaf_spine
+from netfold.topologies.kinds.star import star
 from netfold.topologies.routing import Network, compile_network, path
-from netfold.topologies.star import star
 from tests.sim.engine.small import compiled, flow, run_dry
 
 FRAME = Frame("test", elements=240, overhead_bytes=40)  # 1000 B when full

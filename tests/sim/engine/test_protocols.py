@@ -15,7 +15,7 @@ from netfold.sim.engine.interface import Branch, Frame, Job, Overflow, Segment, 
 from netfold.sim.engine.setup.jobs import first_entries
 from netfold.sim.plan.frames import frame_of
 from netfold.switch.programs.atp import ATP
-from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.routing import Network, compile_network
 from tests.reference.atp import atp_packet
 from tests.reference.engine.chunk import JobNumber

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from netfold.homomorphic.message import Merge
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Fate, Rule, Segment
+from netfold.topologies.kinds.star import star
 from netfold.topologies.routing import compile_network
-from netfold.topologies.star import star
 from tests.reference.switch.merging import Operand, Register
 from tests.sim.engine.small import DELAY_PS, FAST, FRAME, job
 

@@ -14,9 +14,9 @@ import pytest
 from netfold.sim.collectives.in_network.placement import candidates
 from netfold.sim.plan.idle_network import Pace, job_pace
 from netfold.topologies import graph as graphs
-from netfold.topologies.exchange import to_json
+from netfold.topologies.files.node_link import to_json
 from netfold.topologies.graph import LinkSpec
-from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.kinds.leaf_spine import leaf_spine
 from tests.sim.scenes import job_of, job_plan, measure, only, plan, refused, run, simulate
 
 # The link between a leaf and the spine carries four streams as fast as its hosts send, and has eight.

@@ -13,8 +13,8 @@ from netfold.homomorphic.codecs.dense.kinds import FixedPoint
 from netfold.homomorphic.codecs.sketched.lossless import Lossless
 from netfold.sim.plan.faults import FaultPlan
 from netfold.switch.profiles import PROFILES
-from netfold.topologies.exchange import to_json
-from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.files.node_link import to_json
+from netfold.topologies.kinds.leaf_spine import leaf_spine
 from tests.sim.scenes import DENSE, LINK, RING, TINY, job_of, job_plan, only, plan, refused
 
 LEAF_SPINE = "topology={kind: leaf_spine, leaves: 2, spines: 2, hosts_per_leaf: 2}"

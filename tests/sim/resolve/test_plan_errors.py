@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from netfold.sim.units import TIME
-from netfold.topologies.exchange import to_json
-from netfold.topologies.star import star
+from netfold.topologies.files.node_link import to_json
+from netfold.topologies.kinds.star import star
 from tests.sim.scenes import DENSE, LINK, RING, TINY, job_of, job_plan, only, plan, refused
 
 FROM_FILE = "topology={kind: file, path: net.json}"

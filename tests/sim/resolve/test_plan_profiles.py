@@ -16,9 +16,9 @@ from netfold.switch.fit import fit
 from netfold.switch.profiles import PROFILES
 from netfold.switch.program import Demand
 from netfold.switch.programs import programs
-from netfold.topologies.exchange import to_json
+from netfold.topologies.files.node_link import to_json
 from netfold.topologies.graph import LinkSpec
-from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.kinds.leaf_spine import leaf_spine
 from tests.sim.scenes import TINY, job_of, job_plan, only, refused
 
 BARE = TINY.replace("  frame: udp-256\n", "")

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from netfold.sim.collectives.in_network.placement.tree import Tree, build_tree, one_switch
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.plan.idle_network import NO_LIMIT_BYTES, job_traffic
-from netfold.topologies.exchange import to_json
-from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.files.node_link import to_json
+from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.routing import Network, compile_network
 from tests.examples import examples
 from tests.sim.scenes import LINK, TINY, job_of, job_plan, only, refused

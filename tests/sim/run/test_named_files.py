@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 import netfold.sim.run.run
 from netfold.sim.commands.main import app
 from netfold.sim.results import load
-from netfold.topologies.exchange import to_json
+from netfold.topologies.files.node_link import to_json
 from netfold.topologies.graph import LinkSpec
-from netfold.topologies.star import star
+from netfold.topologies.kinds.star import star
 
 SCENARIO = """\
 name: named

@@ -42,6 +42,8 @@ def test_a_file_without_variants_has_one_of_its_name_and_all_defaults(tmp_path: 
         "delay": "1us",
         "buffer": "16MiB",
         "switch": "tofino1",
+        "links": (),
+        "switch_profiles": (),
     }
     assert (variant.workers.count, variant.workers.placement) == (2, "pack")
     assert variant.workload == Synthetic(kind="synthetic", elements=10)

@@ -15,6 +15,7 @@ from netfold.homomorphic.codec import codec_kinds
 from netfold.sim.errors import ScenarioError
 from netfold.sim.scenario import load
 from netfold.sim.scenario.source import SCENARIO_BYTES_MAX
+from netfold.topologies.kind import topology_kinds
 from tests.sim.scenario.files import GOOD, changed, write
 
 MISTAKES: list[dict[str, Any]] = YAML(typ="safe", pure=True).load(Path(__file__).with_name("mistakes.yaml"))
@@ -25,7 +26,8 @@ def told(path: Path, *sets: str) -> str:
         load(path, sets)
 
     assert caught.value.exit_code == 2
-    return str(caught.value).replace(str(path), "FILE").replace(", ".join(codec_kinds()), "CODECS")
+    text = str(caught.value).replace(str(path), "FILE").replace(", ".join(codec_kinds()), "CODECS")
+    return text.replace(", ".join(topology_kinds()), "TOPOLOGIES")
 
 
 @pytest.mark.parametrize("case", MISTAKES, ids=[case["mistake"] for case in MISTAKES])

@@ -8,7 +8,7 @@ from netfold.sim.errors import ScenarioError
 from netfold.sim.resolve import resolve
 from netfold.sim.scenario import load
 from netfold.sim.scenario.topology import build_topology
-from netfold.topologies.exchange import from_json, to_json
+from netfold.topologies.files.node_link import from_json, to_json
 from tests import ROOT
 from tests.sim.scenario.files import GOOD, changed, write
 
@@ -48,7 +48,8 @@ def test_a_file_that_is_missing_or_breaks_the_contract(tmp_path: Path) -> None:
         build_topology(scenario, scenario.variants[0])
     assert str(caught.value) == (
         f"{path}:5: topology.path: cannot read 'net.json': there is no such file\n"
-        "  give the path of a node-link JSON file, relative to the scenario file"
+        "  give the path of a file of node-link JSON, GraphML or GML (.json, .graphml, .gml), "
+        "relative to the scenario file"
     )
 
     (tmp_path / "net.json").write_text("{}")

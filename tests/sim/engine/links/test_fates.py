@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Burst, Fate, Flow, Frame, Rule
 from netfold.topologies.graph import LinkSpec
+from netfold.topologies.kinds.star import star
 from netfold.topologies.routing import compile_network
-from netfold.topologies.star import star
 from tests.reference.engine.engine import ReferenceEngine
 
 FRAME = Frame("one", elements=1, overhead_bytes=84)

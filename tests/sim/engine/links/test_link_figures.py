@@ -13,8 +13,8 @@ import pytest
 from netfold.homomorphic.message import Merge
 from netfold.sim.engine.interface import Segment
 from netfold.sim.plan.frames import frame_of
+from netfold.topologies.kinds.star import star
 from netfold.topologies.routing import compile_network
-from netfold.topologies.star import star
 from tests.sim.engine.small import (
     DELAY_PS,
     FAST,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Flow, Frame
 from netfold.topologies.graph import LinkSpec
+from netfold.topologies.kinds.star import star
 from netfold.topologies.routing import Network, compile_network
-from netfold.topologies.star import star
 from tests.reference.engine.engine import ReferenceEngine
 from tests.sim.engine.links.physics import (
     BACK_DOWN,

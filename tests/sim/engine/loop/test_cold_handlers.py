@@ -9,8 +9,8 @@ from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Fate, Rule
 from netfold.sim.engine.loop.cold_handlers import rare_handler
 from netfold.topologies.graph import LinkSpec
+from netfold.topologies.kinds.star import star
 from netfold.topologies.routing import compile_network
-from netfold.topologies.star import star
 from tests.sim.engine.small import MIDDLE, flow, gradients
 
 

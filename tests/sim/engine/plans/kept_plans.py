@@ -11,9 +11,9 @@ from netfold.sim.engine.interface import Branch, Fate, Frame, Job, Overflow, Rul
 from netfold.switch.programs.atp import ATP
 from netfold.switch.programs.timed import TIMED
 from netfold.topologies.graph import LinkSpec
-from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.kinds.leaf_spine import leaf_spine
+from netfold.topologies.kinds.star import star
 from netfold.topologies.routing import Network, compile_network
-from netfold.topologies.star import star
 from tests.sim.engine.plans.plans import FRAME, Change, Exchange, Plan, Words, with_loopbacks
 
 LINK = LinkSpec(rate_bps=10**9, delay_ps=50_000, buffer_bytes=1 << 20)

@@ -29,9 +29,9 @@ from netfold.switch.programs.atp import ATP
 from netfold.switch.programs.switchml import SWITCHML
 from netfold.switch.programs.timed import TIMED
 from netfold.topologies.graph import LinkSpec
-from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.kinds.leaf_spine import leaf_spine
+from netfold.topologies.kinds.star import star
 from netfold.topologies.routing import Network, compile_network
-from netfold.topologies.star import star
 
 RATES = st.sampled_from([10**9, 3 * 10**9, 10**10, 7 * 10**9])
 DELAYS = st.sampled_from([0, 1, 50_000, 1_000_000])

@@ -13,8 +13,8 @@ from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.collectives.in_network.results import Results
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Fate, Job, Rule, Scaled, Segment
+from netfold.topologies.kinds.star import star
 from netfold.topologies.routing import Network, compile_network
-from netfold.topologies.star import star
 from tests.sim.engine.small import FAST, FRAME, job, run
 
 MESSAGE = OperationPlace(0, 0, 0), 0

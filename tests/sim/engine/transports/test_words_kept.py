@@ -12,8 +12,8 @@ from netfold.homomorphic.message import Merge
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Fate, Job, Overflow, Rule, Segment
 from netfold.switch.programs.timed import TIMED
+from netfold.topologies.kinds.star import star
 from netfold.topologies.routing import Network, compile_network
-from netfold.topologies.star import star
 from tests.sim.engine.small import DELAY_PS, FAST, FRAME, atp_job, job, run, run_dry
 
 ELEMENTS = FRAME.elements

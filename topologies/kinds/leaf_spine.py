@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import networkx as nx
 
 from netfold.topologies.graph import (
-    LINKS_MAX,
-    NODES_MAX,
     LinkSpec,
     add_host,
     add_link,
@@ -18,38 +16,45 @@ from netfold.topologies.graph import (
     new_graph,
     validate,
 )
-from netfold.topologies.kind import Links, Size
+from netfold.topologies.kind import Counts, Facts, Generated, count, like, optional
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeafSpine(Links):
+class LeafSpine(Generated):
     """Two tiers of switches; every leaf is linked to every spine."""
 
     kind: ClassVar[str] = "leaf_spine"
+    growing: ClassVar[tuple[str, ...]] = ("hosts_per_leaf", "leaves", "spines")
 
-    leaves: int = field(metadata={"meaning": "Number of leaf switches."})
-    spines: int = field(metadata={"meaning": "Number of spine switches."})
-    hosts_per_leaf: int = field(metadata={"meaning": "Number of hosts on each leaf."})
-    uplink_rate_bps: int = field(
-        metadata={
-            "meaning": "Rate of the links between leaves and spines; by default that of the host links.",
-            "like": "rate_bps",
-        }
+    leaves: int = count("Number of leaf switches.")
+    spines: int = count("Number of spine switches.")
+    hosts_per_leaf: int = count("Number of hosts on each leaf.")
+    uplink_rate_bps: int = like(
+        "rate_bps", "Rate of the links between leaves and spines; by default that of the host links."
+    )
+    uplink_delay_ps: int | None = optional(
+        "Delay of the links between leaves and spines; by default `delay`."
     )
 
-    def size(self) -> Size:
-        """L·(H + 1) + S nodes and 2·L·(H + S) links, see `leaf_spine`."""
+    def counts(self) -> Counts:
+        """L·H hosts, L + S switches and 2·L·(H + S) links."""
         leaves, spines, hosts = self.leaves, self.spines, self.hosts_per_leaf
-        most = min((NODES_MAX - spines) // leaves - 1, LINKS_MAX // (2 * leaves) - spines)
-        key, hint = "leaves", "use fewer leaves or spines"
-        if most >= 1:
-            key, hint = "hosts_per_leaf", f"use {most} hosts_per_leaf at most, or fewer leaves"
-        return Size(leaves * (hosts + 1) + spines, 2 * leaves * (hosts + spines), key, hint)
+        return Counts(leaves * hosts, leaves + spines, 2 * leaves * (hosts + spines))
+
+    def facts(self) -> Facts:
+        """The closed forms of `leaf_spine`."""
+        leaves, hosts, rate = self.leaves, self.hosts_per_leaf, self.rate_bps
+        split_leaf_bps = leaves % 2 * (hosts // 2) * rate
+        uplinks_bps = leaves // 2 * self.spines * self.uplink_rate_bps
+        bisection = min(leaves * hosts // 2 * rate, uplinks_bps + split_leaf_bps)
+        within = 2 if hosts > 1 else 0
+        return Facts(*self.counts(), 4 if leaves > 1 else within, bisection, self.spines if leaves > 1 else 1)
 
     def graph(self) -> nx.Graph:
         """The graph, with leaves and spines named in order."""
         counts = self.leaves, self.spines, self.hosts_per_leaf
-        return leaf_spine(*counts, self.link(), self.link(self.uplink_rate_bps), self.switch)
+        uplink = self.link(self.uplink_rate_bps, self.uplink_delay_ps)
+        return leaf_spine(*counts, self.link(), uplink, self.switch)
 
 
 def leaf_spine(
@@ -62,7 +67,8 @@ def leaf_spine(
     - hosts L·H, switches L + S, links 2·L·(H + S) (both directions counted);
     - diameter 4 hops if L ≥ 2, with S equal-cost paths between hosts of different leaves;
     - oversubscription (H·r) / (S·u): what the hosts of a leaf can send over what its uplinks can carry;
-    - bisection ½·L · min(H·r, S·u) if L is even: what half of the leaves can send, or their uplinks carry.
+    - bisection ½·L · min(H·r, S·u) if L is even: what half of the leaves can send, or their uplinks carry;
+      if L is odd, the smaller of ⌊½·L·H⌋·r and ⌊½·L⌋·S·u + ⌊½·H⌋·r, as halves then divide a leaf.
 
     Raises
     ------

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import networkx as nx
 
 from netfold.topologies.graph import (
-    NODES_MAX,
     LinkSpec,
     add_host,
     add_link,
@@ -17,20 +16,26 @@ from netfold.topologies.graph import (
     new_graph,
     validate,
 )
-from netfold.topologies.kind import Links, Size
+from netfold.topologies.kind import Counts, Facts, Generated, count
 
 
 @dataclass(frozen=True, kw_only=True)
-class Star(Links):
+class Star(Generated):
     """All hosts on one switch."""
 
     kind: ClassVar[str] = "star"
+    growing: ClassVar[tuple[str, ...]] = ("hosts",)
 
-    hosts: int = field(metadata={"meaning": "Number of hosts: h0, h1, …"})
+    hosts: int = count("Number of hosts: h0, h1, …")
 
-    def size(self) -> Size:
-        """One node more than hosts, a link each way for each of them."""
-        return Size(self.hosts + 1, 2 * self.hosts, "hosts", f"use {NODES_MAX - 1} hosts at most")
+    def counts(self) -> Counts:
+        """One switch, a link each way for each host."""
+        return Counts(self.hosts, 1, 2 * self.hosts)
+
+    def facts(self) -> Facts:
+        """The closed forms of `star`."""
+        diameter = 2 if self.hosts > 1 else 0
+        return Facts(*self.counts(), diameter, self.hosts // 2 * self.rate_bps, 1)
 
     def graph(self) -> nx.Graph:
         """The graph, with its one switch s0."""

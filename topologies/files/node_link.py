@@ -1,4 +1,4 @@
-"""Topologies as files: node-link JSON both ways, GraphML out.
+"""Topologies as node-link JSON, both ways: netfold's own format.
 
 {"directed": false, "multigraph": false, "graph": {"name": "star"},
  "nodes": [{"id": "h0", "kind": "host", "tier": 0, "profile": ""}, …],
@@ -7,7 +7,8 @@
 
 A file to be read may leave out what has one value: `directed`, `multigraph`, a host's `tier` and `profile`.
 Where the reader brings units, a link may have "rate": "100Gbps", "delay": "1us" and "buffer": "16MiB"
-instead. What else is written is kept and not looked at.
+instead. What else is written is kept and not looked at; lists of ints under `coordinates` (of a node) and
+`dimensions` (of the graph) are tuples again.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ def to_json(graph: nx.Graph) -> str:
     return json.dumps(nx.node_link_data(graph, edges="edges"), indent=1, ensure_ascii=False) + "\n"
 
 
-def from_json(text: str, units: Units | None = None) -> nx.Graph:
+def from_json(
+    text: str, units: Units | None = None, complete: Callable[[nx.Graph], None] | None = None
+) -> nx.Graph:
     """Topology from node-link JSON, checked.
 
     Parameters
@@ -59,6 +62,8 @@ def from_json(text: str, units: Units | None = None) -> nx.Graph:
     units
         Readers of text, by edge attribute ("rate_bps"), that raise ValueError; without them links have whole
         numbers only.
+    complete
+        What adds to the graph before it is checked.
 
     Raises
     ------
@@ -73,20 +78,10 @@ def from_json(text: str, units: Units | None = None) -> nx.Graph:
     mistakes = [*_add_nodes(graph, nodes), *_add_edges(graph, edges, units or {})]
     if mistakes:
         raise TopologyError(*mistakes)
+    if complete is not None:
+        complete(graph)
     validate(graph)
     return graph
-
-
-def to_graphml(graph: nx.Graph) -> str:
-    """GraphML of a topology, for drawing programs such as yEd and Gephi.
-
-    Raises
-    ------
-    TopologyError
-        The graph breaks the contract (see `topologies.graph.validate`).
-    """
-    validate(graph)
-    return "\n".join(nx.generate_graphml(graph)) + "\n"
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -126,6 +121,7 @@ def _empty(data: dict[str, Any]) -> nx.Graph:
         raise TopologyError(f"node-link JSON: the graph's name is {attributes['name']!r}, must be text")
     graph = nx.Graph()
     graph.graph.update(attributes)
+    _as_tuple(graph.graph, "dimensions")
     for key, meaning in (
         ("directed", "one edge already stands for a link each way"),
         ("multigraph", "two nodes have one link each way, for more capacity raise its rate_bps"),
@@ -158,6 +154,7 @@ def _add_nodes(graph: nx.Graph, entries: Sequence[dict[str, Any]]) -> Iterator[s
     yield from _repeated("node", Counter(entry["id"] for entry in entries))
     for entry in entries:
         attributes = {key: value for key, value in entry.items() if key != "id"}
+        _as_tuple(attributes, "coordinates")
         if attributes.get("kind") == HOST:
             attributes = {
                 **attributes,
@@ -165,6 +162,12 @@ def _add_nodes(graph: nx.Graph, entries: Sequence[dict[str, Any]]) -> Iterator[s
             }
         graph.add_node(entry["id"], **attributes)
         yield from (f"{where(graph)}{mistake}" for mistake in node_mistakes(entry["id"], attributes))
+
+
+def _as_tuple(attributes: dict[str, Any], key: str) -> None:
+    """JSON has no tuples."""
+    if isinstance(attributes.get(key), list):
+        attributes[key] = tuple(attributes[key])
 
 
 def _add_edges(graph: nx.Graph, entries: Sequence[dict[str, Any]], units: Units) -> Iterator[str]:

@@ -1,0 +1,316 @@
+"""The closed forms of every kind against networkx: sizes, diameter, path diversity, bisection."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import networkx as nx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netfold.topologies.files.topohub import TopoHub
+from netfold.topologies.graph import LINKS_MAX, NODES_MAX, hosts, switches, validate
+from netfold.topologies.kind import Facts, Topology, topology_kinds
+from netfold.topologies.kinds.bcube import BCube
+from netfold.topologies.kinds.dragonfly import Dragonfly
+from netfold.topologies.kinds.dumbbell import Dumbbell
+from netfold.topologies.kinds.fat_tree import FatTree
+from netfold.topologies.kinds.hypercube import Hypercube
+from netfold.topologies.kinds.jellyfish import Jellyfish
+from netfold.topologies.kinds.leaf_spine import LeafSpine
+from netfold.topologies.kinds.rail_optimized import RailOptimized
+from netfold.topologies.kinds.ring import Ring
+from netfold.topologies.kinds.star import Star
+from netfold.topologies.kinds.torus import Torus
+from netfold.topologies.measures import DIVISIONS_MAX, bisection_bps
+from tests.examples import examples
+from tests.topologies.kinds.oracles import bisection_by_splits, diameter_and_paths, flow_bps
+
+GBPS = 10**9
+rates = st.sampled_from([10, 25, 30, 50, 100, 170, 400]).map(lambda number: number * GBPS)
+delays = st.none() | st.integers(0, 10**6)
+few = st.integers(1, 3)
+
+
+def sizes(least: int, most: int) -> st.SearchStrategy[int]:
+    return st.integers(least, most)
+
+
+@st.composite
+def fat_trees(draw: st.DrawFn) -> FatTree:
+    k = draw(st.sampled_from([2, 4, 6]))
+    aggregations = draw(st.none() | st.integers(1, k - 1))
+    most = k - (k // 2 if aggregations is None else aggregations)
+    hosts_per_edge = draw(st.integers(1, most)) if most < k // 2 else draw(st.none() | st.integers(1, most))
+    return FatTree(
+        k=k,
+        hosts_per_edge=hosts_per_edge,
+        aggregations=aggregations,
+        core_links=draw(st.none() | st.integers(1, k // 2)),
+        rate_bps=draw(rates),
+        uplink_rate_bps=draw(rates),
+        core_rate_bps=draw(rates),
+        uplink_delay_ps=draw(delays),
+        core_delay_ps=draw(delays),
+    )
+
+
+@st.composite
+def dragonflies(draw: st.DrawFn) -> Dragonfly:
+    routers, links = draw(sizes(1, 4)), draw(few)
+    return Dragonfly(
+        groups=draw(sizes(links + 1, routers * links + 1)),
+        routers_per_group=routers,
+        global_links=links,
+        hosts_per_router=draw(sizes(1, 2)),
+        rate_bps=draw(rates),
+        local_rate_bps=draw(rates),
+        global_rate_bps=draw(rates),
+        global_delay_ps=draw(delays),
+    )
+
+
+@st.composite
+def jellyfish(draw: st.DrawFn) -> Jellyfish:
+    count = draw(sizes(3, 12))
+    degrees = [degree for degree in range(2, count) if count * degree % 2 == 0]
+    seed = draw(sizes(0, 99))
+    return Jellyfish(switches=count, degree=draw(st.sampled_from(degrees)), seed=seed, hosts_per_switch=draw(few))
+
+
+@st.composite
+def rails(draw: st.DrawFn) -> RailOptimized:
+    pods = draw(few)
+    return RailOptimized(
+        pods=pods,
+        islands_per_pod=draw(sizes(1, 4)),
+        gpus_per_island=draw(sizes(2, 4)),
+        spines=draw(sizes(0 if pods == 1 else 1, 3)),
+        rate_bps=draw(rates),
+        nvlink_rate_bps=draw(rates),
+        uplink_rate_bps=draw(rates),
+    )
+
+
+TOPOLOGIES: dict[type[Any], st.SearchStrategy[Any]] = {
+    Star: st.builds(Star, hosts=sizes(1, 40), rate_bps=rates),
+    LeafSpine: st.builds(
+        LeafSpine, leaves=sizes(1, 6), spines=sizes(1, 4), hosts_per_leaf=sizes(1, 5), uplink_rate_bps=rates
+    ),
+    FatTree: fat_trees(),
+    Dumbbell: st.builds(Dumbbell, hosts_per_side=sizes(1, 9), bottleneck_rate_bps=rates, rate_bps=rates),
+    Ring: st.builds(Ring, switches=sizes(3, 12), hosts_per_switch=few, fabric_rate_bps=rates),
+    Torus: st.builds(
+        Torus,
+        dimensions=st.lists(sizes(2, 5), min_size=1, max_size=3).map(tuple),
+        hosts_per_switch=sizes(1, 2),
+        fabric_rate_bps=rates,
+        fabric_delay_ps=delays,
+    ),
+    Hypercube: st.builds(Hypercube, dimension=sizes(1, 6), hosts_per_switch=few, fabric_rate_bps=rates),
+    Dragonfly: dragonflies(),
+    Jellyfish: jellyfish(),
+    BCube: st.sampled_from([(n, k) for n in range(2, 6) for k in range(4) if n ** (k + 1) <= 64]).map(
+        lambda counts: BCube(n=counts[0], k=counts[1])
+    ),
+    RailOptimized: rails(),
+}
+any_topology = st.one_of(*TOPOLOGIES.values())
+
+
+def test_every_kind_is_drawn() -> None:
+    assert set(topology_kinds().values()) == {*TOPOLOGIES, TopoHub}
+    assert all(made.kind == kind for kind, made in topology_kinds().items())
+
+
+@examples(150)
+@given(any_topology)
+def test_sizes_diameter_and_paths(topology: Topology) -> None:
+    graph, facts, size = topology.graph(), topology.facts(), topology.size()
+    validate(graph)
+    diameter, paths = diameter_and_paths(graph)
+
+    assert facts[:3] == (len(hosts(graph)), len(switches(graph)), 2 * graph.number_of_edges())
+    assert (size.nodes, size.links) == (len(graph), facts.links)
+    assert facts.diameter_hops in (None, diameter)
+    assert facts.paths in (None, paths)
+
+
+KNOWN: list[tuple[Topology, tuple[int | None, ...]]] = [  # in full, worked out by hand
+    (Star(hosts=5), (5, 1, 10, 2, 200, 1)),
+    (LeafSpine(leaves=2, spines=3, hosts_per_leaf=4), (8, 5, 28, 4, 300, 3)),
+    (FatTree(k=4), (16, 20, 96, 6, 800, 4)),
+    (FatTree(k=8), (128, 80, 768, 6, 6400, 16)),
+    (FatTree(k=4, hosts_per_edge=3, aggregations=1, core_links=1), (24, 13, 72, 6, 200, 1)),
+    (Dumbbell(hosts_per_side=3), (6, 2, 14, 3, 100, 1)),
+    (Ring(switches=6, hosts_per_switch=4), (24, 6, 60, 5, 200, 2)),
+    (Torus(dimensions=(4, 4)), (16, 16, 96, 6, 800, 24)),  # 4!/(2!·2!) · 2 · 2 paths
+    (Torus(dimensions=(4, 4, 2)), (32, 32, 224, 7, 1600, 120)),  # 5!/(2!·2!·1!) · 2 · 2
+    (Torus(dimensions=(8, 4), hosts_per_switch=4), (128, 32, 384, 8, 800, 60)),  # 6!/(4!·2!) · 2 · 2
+    (Hypercube(dimension=4), (16, 16, 96, 6, 800, 24)),
+    (
+        Dragonfly(groups=9, routers_per_group=4, hosts_per_router=2, global_links=2),
+        (72, 36, 2 * (72 + 54 + 36), 5, None, None),
+    ),
+    (Jellyfish(switches=10, degree=3), (10, 10, 50, None, None, None)),
+    (BCube(n=4, k=1), (16, 24, 96, 6, None, 2)),
+    (
+        RailOptimized(islands_per_pod=4, gpus_per_island=8, spines=2),
+        (32, 32 + 4 + 8 + 2, 2 * (96 + 16), 6, 1600, 4),
+    ),
+]
+
+
+@pytest.mark.parametrize(("topology", "expected"), KNOWN, ids=lambda value: getattr(value, "kind", ""))
+def test_closed_forms_in_full(topology: Topology, expected: tuple[int | None, ...]) -> None:
+    found = topology.facts()
+    bisection = None if found.bisection_bps is None else found.bisection_bps // GBPS
+
+    assert (*found[:4], bisection, found.paths) == expected
+
+
+# Networks of up to 12 hosts, where all splits can be tried.
+SMALL = [
+    *(Star(hosts=hosts) for hosts in (1, 4, 7)),
+    *(
+        LeafSpine(leaves=leaves, spines=spines, hosts_per_leaf=hosts, uplink_rate_bps=rate * GBPS)
+        for leaves, spines, hosts in ((1, 2, 3), (2, 1, 3), (3, 2, 2), (3, 1, 3), (5, 1, 2))
+        for rate in (10, 50, 100, 300)
+    ),
+    *(Dumbbell(hosts_per_side=3, bottleneck_rate_bps=rate * GBPS) for rate in (299, 301)),
+    *(
+        Ring(switches=switches, hosts_per_switch=hosts, fabric_rate_bps=rate * GBPS)
+        for switches, hosts in ((3, 1), (3, 2), (3, 3), (4, 2), (5, 2), (6, 1))
+        for rate in (10, 90, 170)
+    ),
+    *(
+        Torus(dimensions=dimensions, fabric_rate_bps=rate * GBPS)
+        for dimensions in ((2,), (4,), (2, 2), (3, 2), (4, 3), (2, 3, 2), (4, 2))
+        for rate in (20, 60, 100)
+    ),
+    Hypercube(dimension=3, fabric_rate_bps=60 * GBPS),
+    Hypercube(dimension=2, hosts_per_switch=2, fabric_rate_bps=150 * GBPS),
+    FatTree(k=2, uplink_rate_bps=50 * GBPS, core_rate_bps=30 * GBPS),
+    FatTree(k=4, hosts_per_edge=1),
+    FatTree(k=4, hosts_per_edge=1, core_links=1, core_rate_bps=30 * GBPS),
+    FatTree(k=4, hosts_per_edge=1, aggregations=1, uplink_rate_bps=30 * GBPS),
+    *(
+        Dragonfly(
+            groups=groups,
+            routers_per_group=routers,
+            hosts_per_router=1,
+            global_links=links,
+            global_rate_bps=rate * GBPS,
+        )
+        for routers, links, groups in ((1, 3, 4), (3, 1, 4), (3, 1, 2), (4, 1, 2), (5, 1, 2))
+        for rate in (15, 30, 100)
+    ),
+    *(BCube(n=n, k=k) for n, k in ((3, 0), (5, 0), (2, 1), (2, 2))),
+    *(
+        RailOptimized(
+            pods=pods,
+            islands_per_pod=islands,
+            gpus_per_island=gpus,
+            spines=spines,
+            nvlink_rate_bps=nvlink * GBPS,
+            uplink_rate_bps=rate * GBPS,
+        )
+        for pods, islands, gpus, spines in ((1, 2, 3, 0), (1, 2, 2, 2), (2, 1, 4, 3), (2, 2, 2, 1), (1, 4, 2, 1))
+        for nvlink, rate in ((200, 30), (201, 100), (900, 220))
+    ),
+]
+
+
+@pytest.mark.parametrize("topology", SMALL, ids=lambda topology: topology.kind)
+def test_bisections_are_the_least_flow_over_all_splits(topology: Topology) -> None:
+    assert topology.facts().bisection_bps in (None, bisection_by_splits(topology.graph()))
+
+
+def test_most_small_bisections_have_a_closed_form() -> None:
+    known = [topology.facts().bisection_bps is not None for topology in SMALL]
+
+    assert sum(known) > 0.9 * len(known)
+
+
+@examples(60)
+@given(any_topology)
+def test_bisections_are_measured_the_same(topology: Topology) -> None:
+    """The exact search over divisions of switches agrees, where it is not too long."""
+    facts, measured = topology.facts(), None
+    if facts.bisection_bps is not None and 2**facts.switches <= DIVISIONS_MAX:
+        measured = bisection_bps(topology.graph())
+
+    assert measured in (None, facts.bisection_bps)
+
+
+def test_large_bisections_between_named_halves() -> None:
+    """The halves of the docstrings have as much between them as the formula says, on networks of usual sizes."""
+    cases: list[tuple[Topology, list[int]]] = [
+        (FatTree(k=6, uplink_rate_bps=40 * GBPS), [*range(27)]),
+        (Torus(dimensions=(6, 4)), [*range(12)]),
+        (Torus(dimensions=(4, 4, 4)), [*range(32)]),
+        (Hypercube(dimension=6), [*range(32)]),
+        (RailOptimized(pods=2, islands_per_pod=4, spines=2), [*range(32)]),
+        (BCube(n=4, k=2), [*range(32)]),
+    ]
+    for topology, half in cases:
+        names = [f"h{index}" for index in half]
+        forms = topology.facts()
+        standard = forms.bisection_bps or forms.hosts // 2 * 100 * GBPS  # of BCube: N/2 · r
+        assert flow_bps(topology.graph(), names) == standard
+
+
+def test_bcube_has_less_between_other_halves() -> None:
+    """The claim of its docstring: two rows, one column and one more server of BCube(6, 1), 18 of 36."""
+    place = {6 * row + column for row in range(6) for column in range(6) if row < 2 or column == 0}
+    half = [f"h{index}" for index in {*place, 6 * 2 + 1, 6 * 3 + 1}]
+    graph = BCube(n=6, k=1).graph()
+
+    assert len(half) == 18
+    assert flow_bps(graph, half) == 16 * 100 * GBPS
+
+
+def test_dragonfly_bisection_needs_slow_global_links() -> None:
+    """With fast ones there are halves with less than the g²/4 global links between halves of the groups."""
+    shape = {"groups": 4, "routers_per_group": 3, "hosts_per_router": 1, "global_links": 1}
+    slow = Dragonfly(**shape, rate_bps=400 * GBPS, local_rate_bps=70 * GBPS, global_rate_bps=90 * GBPS)
+    fast = Dragonfly(**shape, rate_bps=400 * GBPS, local_rate_bps=69 * GBPS, global_rate_bps=90 * GBPS)
+
+    assert slow.facts().bisection_bps == 4 * 90 * GBPS == bisection_by_splits(slow.graph())
+    assert fast.facts().bisection_bps is None
+
+
+@examples(40)
+@given(jellyfish())
+def test_jellyfish_is_regular_connected_and_within_moores_bound(topology: Jellyfish) -> None:
+    graph = topology.graph()
+    fabric = graph.subgraph(switches(graph))
+    degree, hops = topology.degree, nx.diameter(fabric)
+
+    assert set(dict(fabric.degree).values()) == {degree}
+    assert topology.switches <= 1 + degree * sum((degree - 1) ** index for index in range(hops))
+    assert dict(topology.graph().edges) == dict(graph.edges)
+
+
+def test_jellyfish_depends_on_its_seed() -> None:
+    one, other = (Jellyfish(switches=20, degree=4, seed=seed).graph() for seed in (1, 2))
+
+    assert set(one.edges) != set(other.edges)
+
+
+def test_facts_are_of_every_size_that_fits() -> None:
+    """Closed forms take no time that grows with the graph: the largest of each kind are told at once."""
+    largest: list[Topology] = [
+        Torus(dimensions=(2,) * 11),
+        Torus(dimensions=(2048,)),
+        Hypercube(dimension=11),
+        BCube(n=2, k=8),
+        FatTree(k=22),
+        Star(hosts=NODES_MAX - 1),
+    ]
+    for topology in largest:
+        size, facts = topology.size(), topology.facts()
+        assert size.nodes <= NODES_MAX
+        assert size.links == facts.links <= LINKS_MAX
+        assert isinstance(facts, Facts)
