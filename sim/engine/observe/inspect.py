@@ -16,6 +16,7 @@ from netfold.switch.registers import VERDICTS
 
 _LINK_COUNTERS = [name for name in rows.LINK.names or () if name.endswith(("_packets", "_bytes"))]
 _LINK_COUNTERS += ["busy_ps"]
+FLOW_COUNTERS = ("timeouts", "retransmitted_packets", "reordered_packets", "spurious_retransmissions")
 
 
 def link_counters(world: World) -> list[dict[str, int]]:
@@ -45,7 +46,7 @@ def flow_counters(world: World, number: int) -> dict[str, int]:
     if found.size == 0:
         raise KeyError(f"flow {number} has been closed and forgotten")
     flow = world.flows[found[0]]
-    return {name: int(flow[name]) for name in ("timeouts", "retransmitted_packets")}
+    return {name: int(flow[name]) for name in FLOW_COUNTERS}
 
 
 def point_counters(world: World, job: int) -> list[dict[str, int]]:

@@ -26,11 +26,25 @@ CLOCK = np.dtype(
         ("atp", "i8"),
         ("unfinished", "i8"),  # calls of these that have begun and not ended
         ("overflowed_link", "i8"),  # + 1: a link whose backlog overflows the clock; 0: none
+        ("policy", "i8"),  # `world.PLAIN` and so on
+        ("groups_count", "i8"),  # of switches, for detours
+        ("hosts_count", "i8"),
     ],
     align=True,
 )
 
 HEAP = np.dtype([("time_ps", "i8"), ("order", "i8"), ("what", "i8")], align=True)
+
+# One row per node. A packet of a host leaves on the link with the host's number.
+NODE = np.dtype(
+    [
+        ("home", "i4"),  # switch of a host, itself of a switch; counted from the first switch
+        ("link", "i4"),  # host: the link to it; switch: its first link to another switch
+        ("degree", "i4"),  # switch: links to other switches
+        ("first_set", "i4"),  # switch: row of `sets`
+    ],
+    align=True,
+)
 
 # A link has two rows. The second is for its acknowledgements ("lane") and uses only the fields marked so.
 LINK = np.dtype(

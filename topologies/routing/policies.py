@@ -1,0 +1,48 @@
+"""The routing policies that a scenario can name: what each makes of a graph, and what it does to packets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import networkx as nx
+
+from netfold.topologies.routing.dimension_order import dimension_order_tables
+from netfold.topologies.routing.shortest import shortest_tables
+from netfold.topologies.routing.tables import Fabric, Tables
+from netfold.topologies.routing.valiant import Detours, find_detours
+
+
+def _shortest(_: nx.Graph, fabric: Fabric) -> Tables:
+    return shortest_tables(fabric)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How packets between hosts choose among paths. Packets from or to a switch keep one path a flow."""
+
+    kind: str
+    meaning: str  # a sentence, after the kind
+    make_tables: Callable[[nx.Graph, Fabric], Tables] = _shortest
+    is_sprayed: bool = False  # every packet chooses anew at every node, so packets overtake each other
+    find_detours: Callable[[nx.Graph, Tables], Detours] | None = None
+
+    @property
+    def is_minimal(self) -> bool:
+        """Whether every packet takes a shortest path."""
+        return self.find_detours is None
+
+
+ECMP = Policy("ecmp", "one of the shortest paths for each flow, by a hash of its key")
+SPRAY = Policy("spray", "one of the shortest paths for each packet, by a hash of its key", is_sprayed=True)
+VALIANT = Policy(
+    "valiant",
+    "minimally to a random group (of a dragonfly; elsewhere: switch) for each flow, and on from there",
+    find_detours=find_detours,
+)
+DIMENSION_ORDER = Policy(
+    "dimension_order",
+    "all hops of the first dimension of a torus or hypercube, then of the next",
+    make_tables=dimension_order_tables,
+)
+POLICIES = {policy.kind: policy for policy in (ECMP, SPRAY, VALIANT, DIMENSION_ORDER)}
