@@ -8,11 +8,13 @@ the packet engine reads them.
 from netfold.topologies.routing.network import Network, compile_network
 from netfold.topologies.routing.paths import detour_of, next_links, path, shares
 from netfold.topologies.routing.policies import POLICIES, Policy
+from netfold.topologies.routing.tables import PolicyError
 
 __all__ = [
     "POLICIES",
     "Network",
     "Policy",
+    "PolicyError",
     "compile_network",
     "detour_of",
     "next_links",

@@ -14,8 +14,8 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.topologies.graph import TopologyError, switches, where
-from netfold.topologies.routing.tables import Fabric, Tables, TablesBuilder
+from netfold.topologies.graph import switches, where
+from netfold.topologies.routing.tables import Fabric, PolicyError, Tables, TablesBuilder
 
 _HINT = "use routing: ecmp, or a torus or a hypercube"
 
@@ -27,7 +27,7 @@ def dimension_order_tables(graph: nx.Graph, fabric: Fabric) -> Tables:
 
     Raises
     ------
-    TopologyError
+    PolicyError
         Without those, or if a switch lacks a link to the next of a ring, or has one to elsewhere.
     """
     dimensions, place = _places(graph)
@@ -54,7 +54,7 @@ def _places(graph: nx.Graph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The sizes of the rings, and (switches, dimensions) coordinates."""
     sizes = graph.graph.get("dimensions")
     if not _are_ints(sizes) or not sizes or min(sizes) < 1:
-        raise TopologyError(
+        raise PolicyError(
             f"{where(graph)}routing dimension_order needs the sizes of the dimensions, "
             f"and this topology has none; {_HINT}"
         )
@@ -62,12 +62,12 @@ def _places(graph: nx.Graph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     for name in switches(graph):
         own = graph.nodes[name].get("coordinates")
         if not _are_ints(own) or len(own) != len(sizes):
-            raise TopologyError(
+            raise PolicyError(
                 f"{where(graph)}routing dimension_order needs {len(sizes)} coordinates of every switch, "
                 f"switch {name!r} has {own!r}; {_HINT}"
             )
         if not all(0 <= one < size for one, size in zip(own, sizes, strict=True)):
-            raise TopologyError(
+            raise PolicyError(
                 f"{where(graph)}switch {name!r} has coordinates {tuple(own)}, "
                 f"must be within dimensions {tuple(sizes)}; {_HINT}"
             )
@@ -79,21 +79,19 @@ def _are_ints(value: object) -> bool:
     return isinstance(value, Sequence) and all(type(one) is int for one in value)
 
 
-def _numbering(
-    graph: nx.Graph, dimensions: NDArray[np.int64], place: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def _numbering(graph: nx.Graph, dimensions: NDArray[np.int64], place: NDArray[np.int64]) -> NDArray[np.int64]:
     """The number of each switch's place, in row-major order: every place is taken once."""
     names = switches(graph)
     expected = int(np.prod(dimensions, dtype=np.float64)) if dimensions.size else 0
     if len(names) != expected:
-        raise TopologyError(
+        raise PolicyError(
             f"{where(graph)}{len(names)} switches do not fill dimensions {tuple(dimensions.tolist())}; {_HINT}"
         )
     number = np.ravel_multi_index(tuple(place.T), tuple(dimensions))
     taken, first = np.unique(number, return_index=True)
     if taken.size < number.size:
         other = next(index for index in range(number.size) if index not in set(first.tolist()))
-        raise TopologyError(
+        raise PolicyError(
             f"{where(graph)}two switches have coordinates {tuple(place[other].tolist())}, "
             f"one of them {names[other]!r}; {_HINT}"
         )
@@ -115,12 +113,12 @@ def _port_of(
         is_one = (apart != 0).sum(axis=1) == 1
         if not (is_near & is_one).all():
             other = names[int(neighbours[int(np.flatnonzero(~(is_near & is_one))[0])])]
-            raise TopologyError(
+            raise PolicyError(
                 f"{where(graph)}switches {name!r} and {other!r} are linked "
                 f"and are not next to each other in one dimension; {_HINT}"
             )
         if neighbours.size != rings:
-            raise TopologyError(
+            raise PolicyError(
                 f"{where(graph)}switch {name!r} has {neighbours.size} links to switches, "
                 f"dimensions {tuple(dimensions.tolist())} need {rings}; {_HINT}"
             )

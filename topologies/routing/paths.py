@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 from netfold.homomorphic.kernels.keyed import splitmix64_plain
 from netfold.topologies.routing.network import Network
@@ -50,12 +50,12 @@ def path(network: Network, source: int, target: int, key: int) -> list[int]:
 
 
 def shares(network: Network, source: int, target: int, key: int) -> dict[int, float]:
-    """What share of a flow's packets each link carries: 1 for each link of its path if it has one path.
+    """How often each link carries a packet of a flow, in the mean: 1 for each link of its path if it has one.
 
     Sprayed packets divide evenly at every node, in expectation.
     """
     if not (network.policy.is_sprayed and _is_steered(network, source, target)):
-        return dict.fromkeys(path(network, source, target, key), 1)
+        return dict(Counter(path(network, source, target, key)))
     found: dict[int, float] = {}
     here: dict[int, float] = {source: 1}
     while target not in here:  # all paths are equally long

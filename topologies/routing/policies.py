@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import networkx as nx
 
 from netfold.topologies.routing.dimension_order import dimension_order_tables
+from netfold.topologies.routing.groups import port_costs
 from netfold.topologies.routing.shortest import shortest_tables
 from netfold.topologies.routing.tables import Fabric, Tables
 from netfold.topologies.routing.valiant import Detours, find_detours
 
 
-def _shortest(_: nx.Graph, fabric: Fabric) -> Tables:
-    return shortest_tables(fabric)
+def _minimal(graph: nx.Graph, fabric: Fabric) -> Tables:
+    return shortest_tables(fabric, port_costs(graph, fabric))
 
 
 @dataclass(frozen=True)
@@ -23,14 +24,14 @@ class Policy:
 
     kind: str
     meaning: str  # a sentence, after the kind
-    make_tables: Callable[[nx.Graph, Fabric], Tables] = _shortest
+    make_tables: Callable[[nx.Graph, Fabric], Tables] = _minimal
     is_sprayed: bool = False  # every packet chooses anew at every node, so packets overtake each other
     find_detours: Callable[[nx.Graph, Tables], Detours] | None = None
 
     @property
-    def is_minimal(self) -> bool:
-        """Whether every packet takes a shortest path."""
-        return self.find_detours is None
+    def is_for_hosts_alone(self) -> bool:
+        """Whether packets between hosts and switches take other paths than those between hosts."""
+        return self.is_sprayed or self.find_detours is not None
 
 
 ECMP = Policy("ecmp", "one of the shortest paths for each flow, by a hash of its key")

@@ -1,4 +1,4 @@
-"""All shortest paths (by hops), between all switches at once."""
+"""All cheapest paths between all switches at once; a path costs its hops, or what its links cost."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ _WORD = 64
 _LISTED_PORTS = 16  # sets of so few ports are found by a table, others by sorting
 
 
-def shortest_tables(fabric: Fabric) -> Tables:
-    """Tables with all links that are on a shortest path to their target.
+def shortest_tables(fabric: Fabric, costs: NDArray[np.int64] | None = None) -> Tables:
+    """Tables with all links that are on a cheapest path to their target; `costs` is by port.
 
     Breadth-first search from all targets at once, one bit a target (as the frontiers of multi-source search:
-    Then et al., VLDB 8(4), 2014): O(D · L · S / 64) for S switches, L links between them and D hops.
+    Then et al., VLDB 8(4), 2014): O(D · L · S / 64) for S switches, L links between them and a longest path of
+    cost D.
     """
-    nearer = ports_nearer(fabric)
+    nearer = ports_nearer(fabric, costs)
     builder = TablesBuilder(fabric)
     for switch in range(fabric.switches_count):
         begin, end = fabric.first_port[switch], fabric.first_port[switch + 1]
@@ -30,8 +31,8 @@ def shortest_tables(fabric: Fabric) -> Tables:
     return builder.tables()
 
 
-def ports_nearer(fabric: Fabric) -> NDArray[np.uint64]:
-    """(ports, words) whether a port leads nearer to each target: bit t mod 64 of word t div 64."""
+def ports_nearer(fabric: Fabric, costs: NDArray[np.int64] | None = None) -> NDArray[np.uint64]:
+    """(ports, words) whether a cheapest path takes a port, by target: bit t mod 64 of word t div 64."""
     count, far_end = fabric.switches_count, fabric.far_end
     words = -(-count // _WORD)
     owner = np.repeat(np.arange(count), fabric.degrees)
@@ -41,8 +42,10 @@ def ports_nearer(fabric: Fabric) -> NDArray[np.uint64]:
     frontier[every, every // _WORD] = np.uint64(1) << (every % _WORD).astype(np.uint64)
     unseen = ~frontier
     nearer = np.zeros((far_end.size, words), np.uint64)
-    while far_end.size and frontier.any():
-        beyond = frontier[far_end]
+    prices = [1] if costs is None else np.unique(costs).tolist()
+    reached = [frontier]  # at the last costs, the latest first
+    while far_end.size and any(one.any() for one in reached):
+        beyond = frontier[far_end] if costs is None else _beyond(reached, far_end, costs, prices)
         new = np.zeros_like(frontier)
         new[linked] = np.bitwise_or.reduceat(beyond, fabric.first_port[linked], axis=0)
         new &= unseen
@@ -50,7 +53,20 @@ def ports_nearer(fabric: Fabric) -> NDArray[np.uint64]:
         beyond &= new[owner]
         nearer |= beyond
         frontier = new
+        reached = [new, *reached][: prices[-1]]
     return nearer
+
+
+def _beyond(
+    reached: list[NDArray[np.uint64]], far_end: NDArray[np.int32], costs: NDArray[np.int64], prices: list[int]
+) -> NDArray[np.uint64]:
+    """(ports, words) targets that were reached at a port's far end as long ago as the port costs."""
+    beyond = np.zeros((far_end.size, reached[0].shape[1]), np.uint64)
+    for price in prices:
+        if price <= len(reached):
+            ports = np.flatnonzero(costs == price)
+            beyond[ports] = reached[price - 1][far_end[ports]]
+    return beyond
 
 
 def _distinct(flags: NDArray[np.uint8]) -> tuple[NDArray[np.bool_], NDArray[np.integer]]:

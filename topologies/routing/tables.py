@@ -21,6 +21,10 @@ _SET_BYTES = 8  # of a set, besides its ports
 _GIB = 2**30
 
 
+class PolicyError(TopologyError):
+    """A routing policy is not for such a topology."""
+
+
 class Fabric(NamedTuple):
     """The links between S switches; hosts come first among nodes and targets of links."""
 

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.keyed import mix_plain
-from netfold.topologies.graph import TopologyError, switches, where
-from netfold.topologies.routing.tables import Fabric, Tables
+from netfold.topologies.graph import switches, where
+from netfold.topologies.routing.groups import groups_of
+from netfold.topologies.routing.tables import Fabric, PolicyError, Tables
 
 
 class Detours(NamedTuple):
@@ -33,31 +34,29 @@ def find_detours(graph: nx.Graph, tables: Tables) -> Detours:
 
     Raises
     ------
-    TopologyError
+    PolicyError
         A group is no int.
     """
-    names = switches(graph)
-    groups = [graph.nodes[name].get("group") for name in names]
-    if None in groups:
+    names, group = switches(graph), groups_of(graph)
+    if group is None:
+        for name in names:
+            found = graph.nodes[name].get("group")
+            if not (found is None or type(found) is int):
+                raise PolicyError(f"{where(graph)}switch {name!r} has group {found!r}, must be an int")
         own = np.arange(len(names), dtype=np.int32)
         return Detours(own, len(names), np.zeros(1, np.int64), np.zeros(0, np.int32))
-    for name, group in zip(names, groups, strict=True):
-        if type(group) is not int:
-            raise TopologyError(f"{where(graph)}switch {name!r} has group {group!r}, must be an int")
-    found, group = np.unique(groups, return_inverse=True)
-    hops = hops_between(tables)
+    count, hops = int(group.max()) + 1, hops_between(tables)
     owners, members = [], []
-    for number in range(found.size):
+    for number in range(count):
         own = np.flatnonzero(group == number)
         distance = hops[:, own]
         switch, member = np.nonzero(distance == distance.min(axis=1, keepdims=True))
-        owners.append(switch * found.size + number)
+        owners.append(switch * count + number)
         members.append(own[member])
     owner = np.concatenate(owners)
     order = np.argsort(owner, kind="stable")
-    first_entry = np.searchsorted(owner[order], np.arange(len(names) * found.size + 1))
-    entries = np.concatenate(members)[order].astype(np.int32)
-    return Detours(group.astype(np.int32), int(found.size), first_entry.astype(np.int64), entries)
+    first_entry = np.searchsorted(owner[order], np.arange(len(names) * count + 1)).astype(np.int64)
+    return Detours(group, count, first_entry, np.concatenate(members)[order].astype(np.int32))
 
 
 def hops_between(tables: Tables) -> NDArray[np.int16]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.homomorphic.kernels.keyed import splitmix64
-from netfold.sim.engine.links.link import queue_or_drop, start_propagation
+from netfold.sim.engine.links.link import append_in_flight, queue_or_drop
 from netfold.sim.engine.tables.addresses import natural
 from netfold.sim.engine.tables.cold_calls import call_cold, world_at
 from netfold.sim.engine.tables.world import APPLY_FAULTS, World
@@ -25,17 +25,22 @@ def put(world: World, index: int, row: int) -> None:
     if world.links[index].rules != 0:
         call_cold(world.clock[0].rare, world.clock[0].at, APPLY_FAULTS, index, row, 0)
     else:
-        start_propagation(world, row)
+        append_in_flight(world, row)
 
 
 @inlined
 def send_towards(world: World, node: int, row: int) -> None:
     """Put a packet on the next link from a switch towards its target; hosts `put` it on their own link."""
+    put(world, natural(next_link(world, node, row)), row)
+
+
+@inlined
+def next_link(world: World, node: int, row: int) -> int:
+    """The link out of a switch that a packet to another node takes."""
     packet = world.packets[row]
     here, goal = world.nodes[natural(node)], world.nodes[natural(packet.target)]
     if goal.home == here.home:  # the target is a host of this switch
-        put(world, natural(goal.link), row)
-        return
+        return int(goal.link)
     port = int(world.choice[natural(here.home), natural(goal.home)])
     if port >= here.degree:
         number = natural(here.first_set + port - here.degree)
@@ -44,7 +49,7 @@ def send_towards(world: World, node: int, row: int) -> None:
         if packet.route < 0:
             way = sprayed_way(packet.route, node, ways)
         port = int(world.ports[natural(first + int(way))])
-    put(world, natural(here.link + port), row)
+    return int(here.link + port)
 
 
 @kernel

@@ -84,8 +84,6 @@ def count_arrival(world: World, row: int) -> None:
     """A link has delivered a packet."""
     clock, packet = world.clock[0], world.packets[row]
     link = world.links[natural(packet.link)]
-    link.in_flight_packets -= 1
-    link.in_flight_bytes -= packet.size_bytes
     link.delivered_packets += 1
     link.delivered_bytes += packet.size_bytes
     clock.packet_hops += 1

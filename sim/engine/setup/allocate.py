@@ -49,9 +49,7 @@ def _links(network: Network, rules: Sequence[Rule]) -> Table:
     count = len(network.link_names)
     links = records(2 * count, rows.LINK)  # the links, then their priority lanes
     buffer_bytes = np.where(network.is_host[network.link_source], 0, network.buffer_bytes)
-    kinds, which = np.unique(
-        np.stack([network.rate_bps, buffer_bytes], axis=1), axis=0, return_inverse=True
-    )
+    kinds, which = np.unique(np.stack([network.rate_bps, buffer_bytes], axis=1), axis=0, return_inverse=True)
     templates = records(kinds.shape[0], rows.LINK)
     for link, (rate_bps, size_bytes) in zip(templates, kinds.tolist(), strict=True):
         link.buffer_bytes, link.ecn_bytes = size_bytes, -1

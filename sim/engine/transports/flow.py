@@ -20,7 +20,6 @@ from netfold.sim.engine.tables.cold_calls import store_tables, world_at
 from netfold.sim.engine.tables.heap import push
 from netfold.sim.engine.tables.world import FLOW_ACK, FLOW_DATA, FLOW_TIMER, PLAIN, SPRAYED, World
 
-
 IS_DUPLICATE = 1  # in the flags of an acknowledgement: its cause had arrived before
 TOLERANCE_STEPS = 4  # a flow tolerates a quarter of its window at first, and three at most
 
@@ -230,7 +229,9 @@ def on_flow_ack(world: World, index: int) -> None:
         flow.armed_order = -1
         return
     if packet.flags == IS_DUPLICATE and packet.transmission >= flow.widens_from:
-        flow.tolerance = min(flow.tolerance + flow.tolerance_step, (TOLERANCE_STEPS - 1) * flow.tolerance_step)
+        flow.tolerance = min(
+            flow.tolerance + flow.tolerance_step, (TOLERANCE_STEPS - 1) * flow.tolerance_step
+        )
         flow.widens_from = flow.transmissions
     if cumulative <= sequence:
         send_again(world.clock[0].at, row, sequence, packet.transmission - flow.tolerance)

@@ -175,9 +175,7 @@ class Sender:
     def _steer(self, packet: Packet, source: int, kind: int, number: int) -> None:
         network = self.fabric.network
         packet.via = via(network, source, packet.target, packet.route)
-        packet.entropy = entropy(
-            network, self.fabric.seed, self.flow.key, kind, packet.label.unit, number
-        )
+        packet.entropy = entropy(network, self.fabric.seed, self.flow.key, kind, packet.label.unit, number)
 
     def _send_ack(self, cumulative: int, packet: int, transmission: int, copy: int, again: bool) -> None:
         flow = self.flow

@@ -36,21 +36,16 @@ def via(network: Network, source: int, target: int, route: int) -> int | None:
         return None
     draw = mix_plain(KEY_VALIANT, source, target, route)
     group = others[draw % len(others)]
-    hops = _hops_from(network, homes[0])
     members = sorted(node for node in groups if groups[node] == group)
-    nearest = min(hops[node] for node in members)
-    ends = [node for node in members if hops[node] == nearest]
+    hops = {node: _hops(network, homes[0], node) for node in members}
+    ends = [node for node in members if hops[node] == min(hops.values())]
     return ends[(draw >> 32) % len(ends)]
 
 
-def _hops_from(network: Network, start: int) -> dict[int, int]:
-    """Hops to every switch."""
-    hops, frontier = {start: 0}, [start]
-    while frontier:
-        reached = []
-        for source, target in zip(network.link_source.tolist(), network.link_target.tolist(), strict=True):
-            if source in frontier and target not in hops and not network.is_host[target]:
-                hops[target] = hops[source] + 1
-                reached.append(target)
-        frontier = reached
-    return hops
+def _hops(network: Network, node: int, target: int) -> int:
+    """Hops of the ways from a switch to another; all have the same number."""
+    count = 0
+    while node != target:
+        node = int(network.link_target[next_links(network, node, target)[0]])
+        count += 1
+    return count
