@@ -6,7 +6,7 @@ Such a collective is a schedule: which worker sends which chunk to which other, 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -38,7 +38,7 @@ from netfold.sim.plan.idle_network import (
 )
 from netfold.sim.units import PS_PER_S, SIZE, TIME
 from netfold.sim.workload.device import Device, memory_bps
-from netfold.topologies.routing import Network, path
+from netfold.topologies.routing import Network, path, shares
 
 
 def _holds_a_word(value: int) -> int:
@@ -227,12 +227,14 @@ def traffic_of(
     network: Network, nodes: Sequence[int], pairs: Sequence[tuple[int, int]], route_of: Callable[[int], int]
 ) -> Traffic:
     """Paths of messages that hosts send at the same time; acknowledgements delay no messages."""
-    paths = []
+    paths, load = [], defaultdict[int, float](int)
     for sender, receiver in pairs:
         source, target, route = nodes[sender], nodes[receiver], route_of(sender)
         there, back = path(network, source, target, route), path(network, target, source, route)
         paths.append(WorkerPath(tuple(there), (), tuple(back)))
-    return Traffic(tuple(paths), Counter(link for worker_path in paths for link in worker_path.there))
+        for link, share in shares(network, source, target, route).items():
+            load[link] += share
+    return Traffic(tuple(paths), dict(load))
 
 
 def carrier_of(network: Network, traffic: Traffic, frame: Frame, device: Device, steps: Steps) -> HostCarrier:

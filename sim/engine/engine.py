@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from netfold.sim.engine.interface import (
 )
 from netfold.sim.engine.links.link import PACKET_BYTES_MAX
 from netfold.sim.engine.loop.loop import run_until
+from netfold.sim.engine.observe import inspect
 from netfold.sim.engine.observe.views import EngineViews
 from netfold.sim.engine.setup import allocate, control, jobs
 from netfold.sim.engine.setup.keep_alive import KeepAlive
@@ -62,6 +64,7 @@ class Engine(EngineViews):
         self._closed_retransmissions: defaultdict[int, int] = defaultdict(
             int
         )  # retransmissions of flows, by job
+        self._closed_reordering = defaultdict(partial(np.zeros, 2, np.int64))
         self._reserve = 8  # packets that one event may take
         self._payload_reserve = 1
         self._make_room(64)
@@ -158,6 +161,7 @@ class Engine(EngineViews):
         number = self._flows_count
         last = self.world.flows[row]
         self._closed_retransmissions[int(last.job)] += int(last.retransmitted_packets)
+        self._closed_reordering[int(last.job)] += inspect.reordering(self.world.flows[row : row + 1])
         allocate.write_flow(self.world, row, number, flow)
         if flow.words is not None and flow.received is not None:
             allocate.check_words(flow.words, None, flow.words_count)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +31,7 @@ class Traffic(NamedTuple):
     """The path of every worker, and how many packets each link carries per packet of a window."""
 
     paths: tuple[WorkerPath, ...]
-    load: Counter[int]
+    load: Mapping[int, float]  # fractions where packets are sprayed over paths
 
 
 class Window(NamedTuple):
@@ -122,9 +124,9 @@ def full_window_trip_ps(network: Network, traffic: Traffic, window: Window) -> i
         times_ps = [(link, transmit_time_ps(size, int(network.rate_bps[link]))) for link, size in sizes]
         delay_ps = sum(int(network.delay_ps[link]) for link, _ in sizes)
         waits_ps = [
-            (window.packets * traffic.load[link] - 1) * time_ps
+            (math.ceil(window.packets * traffic.load[link]) - 1) * time_ps
             for link, time_ps in times_ps
-            if traffic.load[link]
+            if traffic.load.get(link)
         ]
         total_ps = sum(time_ps for _, time_ps in times_ps) + delay_ps + max(waits_ps, default=0)
         longest_ps = max(longest_ps, total_ps)
@@ -146,16 +148,16 @@ class Busiest(NamedTuple):
     """The link that limits a job, how many packets of every step of its workers it carries, and its rate."""
 
     link: int
-    streams: int
+    streams: float
     rate_bps: int
 
     @property
     def stream_bps(self) -> int:
         """The rate of each worker: none is ahead of another by more than a window."""
-        return self.rate_bps // self.streams
+        return int(self.rate_bps // self.streams)
 
 
-def busiest_link(network: Network, load: Counter[int]) -> Busiest:
+def busiest_link(network: Network, load: Mapping[int, float]) -> Busiest:
     """The link with the lowest rate per stream; the first of equal ones."""
     link = min(load, key=lambda one: int(network.rate_bps[one]) / load[one])
     return Busiest(link, load[link], int(network.rate_bps[link]))

@@ -9,6 +9,7 @@ from netfold.sim.engine.interface import Overflow
 from netfold.sim.plan.collective import CollectivePlan
 from netfold.sim.plan.plan import JobPlan
 from netfold.sim.units import TIME
+from netfold.topologies.routing import Policy
 
 _LIMITS = {32: "int32", 16: "int16", 8: "int8", 4: "their 4 bits"}  # of lanes of so many bits
 _DONE = {Overflow.WRAP: "wrapped", Overflow.SATURATE: "saturated", Overflow.STICKY: "stuck at the limit"}
@@ -22,6 +23,16 @@ def warnings_of(codec: Codec, collective: CollectivePlan) -> tuple[str, ...]:
         policy = collective.overflow.name.lower()
         return (f"codec {codec.kind} with overflow {policy}: {codec.wrap_reason}",)
     return ()
+
+
+def routing_warnings(policy: Policy, collective: CollectivePlan) -> tuple[str, ...]:
+    """A warning if a job's packets go to switches, which the routing of the network does not apply to."""
+    if collective.aggregation is None or not policy.is_for_hosts_alone:
+        return ()
+    return (
+        f"routing {policy.kind} is for packets between hosts: packets between workers and switches that add "
+        "them up keep one shortest path per worker, as the switches need them in order",
+    )
 
 
 def timer_warning(timeouts_ps: Mapping[str, int], defaults: Collection[str]) -> str:

@@ -17,7 +17,7 @@ from netfold.sim.plan.idle_network import with_pass_latency, without_drops
 from netfold.sim.plan.placement import HostAllocation, split_message_and_hint
 from netfold.sim.plan.plan import JobPlan, VariantPlan
 from netfold.sim.plan.reference import Reference
-from netfold.sim.plan.warnings import timer_warning, warnings_of
+from netfold.sim.plan.warnings import routing_warnings, timer_warning, warnings_of
 from netfold.sim.resolve.duration import check_duration, check_slowed
 from netfold.sim.resolve.faults import JobWorkers, plan_faults
 from netfold.sim.resolve.memory import JobSize, refuse_more_than_fits
@@ -38,7 +38,7 @@ from netfold.sim.units import RATE
 from netfold.spelling import names_hint
 from netfold.switch.profiles import PROFILES, Profile
 from netfold.topologies.graph import TopologyError, switches
-from netfold.topologies.routing import Network, compile_network
+from netfold.topologies.routing import POLICIES, Network, PolicyError, compile_network
 
 _LOSING = (Fate.LOSS, Fate.CORRUPTION, Fate.BURST_LOSS)
 
@@ -96,21 +96,23 @@ class _Networks:
     """Networks of a scenario's variants: equal topologies share one, whose routes may take gigabytes."""
 
     def __init__(self) -> None:
-        self._made: list[tuple[TopologySection, Network]] = []
+        self._made: list[tuple[TopologySection, str, Network]] = []
 
-    def get(self, section: TopologySection, graph: nx.Graph) -> Network:
-        """The network of a topology.
+    def get(self, section: TopologySection, routing: str, graph: nx.Graph) -> Network:
+        """The network of a topology with a routing policy.
 
         Raises
         ------
+        PolicyError
+            The policy is not for such a topology.
         TopologyError
-            Its routes take more memory than available or allowed.
+            Its routes take more memory than available.
         """
-        for known, network in self._made:
-            if known == section:
+        for known, policy, network in self._made:
+            if (known, policy) == (section, routing):
                 return network
-        network = compile_network(graph, available_bytes())
-        self._made.append((section, network))
+        network = compile_network(graph, available_bytes(), POLICIES[routing])
+        self._made.append((section, routing, network))
         return network
 
 
@@ -129,7 +131,9 @@ class _VariantResolver:
     def compile(self, networks: _Networks) -> None:
         """Find all routes, or take those of another variant."""
         try:
-            network = networks.get(self.variant.topology, self.graph)
+            network = networks.get(self.variant.topology, self.variant.routing, self.graph)
+        except PolicyError as error:
+            raise self.location.error("routing", *split_message_and_hint(self.graph, error)) from None
         except TopologyError as error:
             raise self.location.error("topology", *split_message_and_hint(self.graph, error)) from None
         self._network = with_pass_latency(network, self._profiles_found)
@@ -189,6 +193,7 @@ class _VariantResolver:
                 *found.warnings,
                 *warnings_of(found.codec, found.plan),
                 *workload_warnings(workload, len(names)),
+                *routing_warnings(site.network.policy, found.plan),
             ),
         )
 

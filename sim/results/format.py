@@ -60,6 +60,8 @@ class _Metrics(Form):
     packets_lost: Count
     packets_dropped: Count
     packets_retransmitted: Count
+    packets_reordered: Count | None = None
+    packets_retransmitted_in_vain: Count | None = None
     passes: Count | None
     passes_per_result: Number | None
     overflowed_words: Count

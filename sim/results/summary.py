@@ -25,6 +25,9 @@ class VariantFacts:
     workers: int
     packets_sent: int = 0  # by hosts
     packets_retransmitted: int = 0  # by hosts
+    reordering: tuple[int, int] | None = (
+        None  # packets that later ones overtook, and those sent again in vain
+    )
     references: tuple[Reference, ...] = ()
     variant: str = ""  # the variant of a job; empty if this is the variant
     warnings: tuple[str, ...] = ()  # for readers of its numbers
@@ -99,6 +102,7 @@ def _summarize_variant(name: str, fact: VariantFacts, own: Records) -> dict[str,
         "packets_lost": sum(link.lost_packets for link in links),
         "packets_dropped": sum(link.dropped_packets for link in links),
         "packets_retransmitted": fact.packets_retransmitted,
+        **_reordering_metrics(fact),
         **_switch_metrics(fact, links),
         **_number_metrics(rounds),
         **_note_metrics(rounds),
@@ -183,6 +187,13 @@ def _number_metrics(rounds: Sequence[RoundRecord]) -> dict[str, Any]:
             sum(record.workers_held_mean * record.elements for record in rounds), elements
         ),
     }
+
+
+def _reordering_metrics(fact: VariantFacts) -> dict[str, Any]:
+    """What spraying does to packets; nothing without it."""
+    if fact.reordering is None:
+        return {}
+    return dict(zip(("packets_reordered", "packets_retransmitted_in_vain"), fact.reordering, strict=True))
 
 
 def _test_metrics(steps: Sequence[StepRecord]) -> dict[str, Any]:

@@ -84,6 +84,13 @@ class Simulation:
         )
         return COLLECTIVES[job.collective.kind].start(job.collective, context)
 
+    def _reordering(self, job: JobPlan) -> tuple[int, int] | None:
+        """Of packets between hosts, where they are sprayed over paths."""
+        if not self.variant.network.policy.is_sprayed:
+            return None
+        index = next(index for index, one in enumerate(self.variant.jobs) if one is job)
+        return self.fabric.engine.flow_reordering(index)
+
     def _switch_names(self, job: JobPlan) -> list[str]:
         """The switches of its tree, the root first."""
         plan = job.collective.aggregation
@@ -101,6 +108,7 @@ class Simulation:
             workers=len(job.hosts),
             packets_sent=sum(links[up].packets for up, _ in host_links(self.variant, job)),
             packets_retransmitted=collective.retransmitted_packets(),
+            reordering=self._reordering(job),
             references=job.references,
             variant=self.variant.name,
             warnings=(*job.warnings, *overflow_warnings(job, points), *leak_warnings(ending)),

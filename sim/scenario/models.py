@@ -18,6 +18,8 @@ from netfold.sim.scenario.faults import Fault
 from netfold.sim.scenario.networks import AnyTopology
 from netfold.sim.scenario.profiles import SwitchProfile
 from netfold.sim.workload.sections import Workload
+from netfold.topologies.routing import POLICIES
+from netfold.topologies.routing.policies import ECMP
 
 
 class Workers(Section):
@@ -86,7 +88,9 @@ class OverlapSection(Section):
 
 if TYPE_CHECKING:
     AnyCollectiveSection = CollectiveSection
+    RoutingKind = str
 else:
+    RoutingKind = Literal[tuple(POLICIES)]
     _SECTIONS = tuple(spec.section for spec in COLLECTIVES.values())
     AnyCollectiveSection = Annotated[Union[_SECTIONS], Field(discriminator="kind")]  # noqa: UP007 (as many as there are)
 
@@ -135,6 +139,8 @@ class NetworkSections(Section):
 
     topology: AnyTopology
     """Hosts, switches and links."""
+    routing: RoutingKind = ECMP.kind
+    """How packets between hosts choose among paths; the guide says what each policy does."""
 
 
 class Settings(JobSections, NetworkSections):

@@ -1,6 +1,8 @@
 """The loads for comparing packet simulators, on netfold's engine and on ns.py.
 
 W1: 8 hosts on one switch, 100 Gbps, 1 us; host i sends to host i + 1 in packets of 1000 B, no payload.
+W2: a k-ary fat tree of such links, k³/4 hosts; host i sends to the host that a random permutation without
+    fixed points names, over one random shortest path, in the same packets.
 W4: SwitchML on one switch: 8 workers, 100 Gbps, 1 us, 512 slots of 256 values, frames of 1106 B; values
     are carried and summed.
 """
@@ -17,7 +19,9 @@ from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Flow, Frame, Job, Segment
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.star import star
-from netfold.topologies.routing import Network, compile_network
+from netfold.topologies.routing import Network, Policy, compile_network, path
+from netfold.topologies.routing.policies import ECMP
+from tests.topologies.fabrics import fat_tree
 
 HOSTS = 8
 FAR_PS = 10**15
@@ -53,6 +57,29 @@ def w1(packets: int) -> Measured:
         engine.open_flow(Flow(host, target, 250 * packets, None, None, frame, 512, LONG_PS, 64, 0, host))
     cpu_s, last_ps = _run(engine, HOSTS)
     return Measured(last_ps / 1e9, 2 * HOSTS * packets, engine.events, cpu_s)
+
+
+def permutation(hosts: int) -> list[int]:
+    """A random permutation in which no host sends to itself; the same every time."""
+    order = np.random.default_rng(2).permutation(hosts)
+    targets = np.empty(hosts, np.int64)
+    targets[order] = np.roll(order, 1)  # one cycle
+    return [int(target) for target in targets]
+
+
+def w2(packets: int, k: int = 8, policy: Policy = ECMP) -> Measured:
+    """W2 with `packets` packets per host; one acknowledgement of no bytes for 64 packets."""
+    fabric = compile_network(fat_tree(k, LinkSpec(100 * 10**9, 10**6, 64 << 20)), policy=policy)
+    engine = Engine(fabric, 1)
+    frame, targets = Frame("w2", elements=250, overhead_bytes=0, ack_bytes=0), permutation(k**3 // 4)
+    hops, random = 0, np.random.default_rng(3)
+    started = time.process_time()
+    for host, target in enumerate(targets):
+        route = int(random.integers(2**31))
+        hops += len(path(fabric, host, target, route)) * packets
+        engine.open_flow(Flow(host, target, 250 * packets, None, None, frame, 512, LONG_PS, 64, route, host))
+    cpu_s, last_ps = _run(engine, len(targets), started)
+    return Measured(last_ps / 1e9, hops, engine.events, cpu_s)
 
 
 def w4_words(elements: int) -> list[list[np.ndarray]]:

@@ -13,7 +13,6 @@ from netfold.sim.engine.links.link import (
     detach_words,
     free_packet,
     queue_or_drop,
-    start_propagation,
     take_packet,
     take_payload,
 )
@@ -34,7 +33,7 @@ def apply_faults(at: int, index: int, row: int) -> None:
     packet = world.packets[row]
     number = draw_rule(world, index, row)
     if number < 0:
-        start_propagation(world, row)
+        append_in_flight(world, row)
         return
     rule = world.rules[number]
     rule.struck += 1
@@ -43,14 +42,14 @@ def apply_faults(at: int, index: int, row: int) -> None:
         fate = LOSS
     if fate == DUPLICATE:
         copy = copy_packet(world, row)
-        start_propagation(world, row)
+        append_in_flight(world, row)
         if queue_or_drop(world, index, copy):
             delay(world, copy, number)
-            start_propagation(world, copy)
+            append_in_flight(world, copy)
     elif fate in (FLIP, REORDER):
         if fate == REORDER:
             delay(world, row, number)
-        start_propagation(world, row)
+        append_in_flight(world, row)
     else:
         world.links[index].lost_packets += 1
         world.links[index].lost_bytes += packet.size_bytes

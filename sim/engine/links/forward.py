@@ -6,8 +6,11 @@ Elsewhere it would only take long to compile: there `put_by_call` and `dispatch`
 
 from __future__ import annotations
 
+import numpy as np
+
 from netfold.homomorphic.kernels.compiled import inlined, kernel
-from netfold.sim.engine.links.link import queue_or_drop, start_propagation
+from netfold.homomorphic.kernels.keyed import splitmix64
+from netfold.sim.engine.links.link import append_in_flight, queue_or_drop
 from netfold.sim.engine.tables.addresses import natural
 from netfold.sim.engine.tables.cold_calls import call_cold, world_at
 from netfold.sim.engine.tables.world import APPLY_FAULTS, World
@@ -22,17 +25,37 @@ def put(world: World, index: int, row: int) -> None:
     if world.links[index].rules != 0:
         call_cold(world.clock[0].rare, world.clock[0].at, APPLY_FAULTS, index, row, 0)
     else:
-        start_propagation(world, row)
+        append_in_flight(world, row)
 
 
 @inlined
 def send_towards(world: World, node: int, row: int) -> None:
-    """Put a packet on the next link from `node` towards its target."""
+    """Put a packet on the next link from a switch towards its target; hosts `put` it on their own link."""
+    put(world, natural(next_link(world, node, row)), row)
+
+
+@inlined
+def next_link(world: World, node: int, row: int) -> int:
+    """The link out of a switch that a packet to another node takes."""
     packet = world.packets[row]
-    target = natural(packet.target)
-    ways = world.next_count[natural(node), target]
-    way = natural(packet.route % ways) if ways > 1 else 0
-    put(world, natural(world.next_link[natural(node), target, way]), row)
+    here, goal = world.nodes[natural(node)], world.nodes[natural(packet.target)]
+    if goal.home == here.home:  # the target is a host of this switch
+        return int(goal.link)
+    port = int(world.choice[natural(here.home), natural(goal.home)])
+    if port >= here.degree:
+        number = natural(here.first_set + port - here.degree)
+        first, ways = world.sets[number, 0], world.sets[number, 1]
+        way = np.uint32(packet.route) % np.uint32(ways)
+        if packet.route < 0:
+            way = sprayed_way(packet.route, node, ways)
+        port = int(world.ports[natural(first + int(way))])
+    return int(here.link + port)
+
+
+@kernel
+def sprayed_way(route: int, node: int, ways: int) -> np.uint32:
+    """Which of so many ways a sprayed packet takes at a node; its route is −1 − its entropy."""
+    return np.uint32(splitmix64(np.uint64(-1 - route) << np.uint64(32) | np.uint64(node)) % np.uint64(ways))
 
 
 @kernel

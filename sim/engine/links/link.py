@@ -180,16 +180,6 @@ def note_begun(world: World, index: int) -> None:
 
 
 @inlined
-def start_propagation(world: World, row: int) -> None:
-    """Count a packet as in flight, the last in line on its link."""
-    packet = world.packets[row]
-    link = world.links[natural(packet.link)]
-    link.in_flight_packets += 1
-    link.in_flight_bytes += packet.size_bytes
-    append_in_flight(world, row)
-
-
-@inlined
 def append_in_flight(world: World, row: int) -> None:
     """Append a packet to the line of its link, or of the link's lane; a line arrives in order."""
     clock, packet = world.clock[0], world.packets[row]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netfold.homomorphic.kernels.compiled import inlined, kernel
-from netfold.sim.engine.links.forward import send_towards
+from netfold.sim.engine.links.forward import dispatch, send_towards
 from netfold.sim.engine.links.link import free_packet, schedule
 from netfold.sim.engine.switches.aggregate import on_data
 from netfold.sim.engine.switches.egress import replicate
@@ -24,6 +24,7 @@ from netfold.sim.engine.tables.world import (
     PARENT_RESULT,
     RESULT,
     TO_POINT,
+    VIA,
     WRITE_LOG,
     World,
 )
@@ -45,7 +46,7 @@ def on_arrival(world: World, row: int, kind: int) -> None:
         send_towards(world, node, row)
     elif packet.kind == DATA:
         on_data(world, row)
-    elif packet.kind > LAST_HOT_KIND or packet.receiver == TO_POINT:
+    elif packet.kind > LAST_HOT_KIND or packet.receiver <= TO_POINT:
         on_rare_arrival(clock.at, row)
     elif not hold_or_drop_if_host_down(world, row):
         if packet.kind == RESULT:
@@ -63,7 +64,11 @@ def on_rare_arrival(at: int, row: int) -> None:
     """A packet of a kind off the hot path has arrived."""
     world = world_at(at)
     clock, packet = world.clock[0], world.packets[row]
-    if packet.kind == LOOP:
+    if packet.receiver == VIA:
+        node = packet.target
+        packet.target, packet.receiver = packet.slot, -1
+        dispatch(at, node, row)
+    elif packet.kind == LOOP:
         replicate(at, row)
     elif packet.kind == RESULT:
         call_cold(clock.rare, at, PARENT_RESULT, row, 0, 0)
@@ -79,8 +84,6 @@ def count_arrival(world: World, row: int) -> None:
     """A link has delivered a packet."""
     clock, packet = world.clock[0], world.packets[row]
     link = world.links[natural(packet.link)]
-    link.in_flight_packets -= 1
-    link.in_flight_bytes -= packet.size_bytes
     link.delivered_packets += 1
     link.delivered_bytes += packet.size_bytes
     clock.packet_hops += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.sim.engine.links.link import due_ps
+from netfold.sim.engine.loop.ahead import LARGE, look_ahead
 from netfold.sim.engine.loop.arrivals import on_arrival
 from netfold.sim.engine.tables.addresses import natural, prefetch, prefetch_row
 from netfold.sim.engine.tables.cold_calls import call_cold, store_tables
@@ -12,6 +13,7 @@ from netfold.sim.engine.tables.rows import PACKET
 from netfold.sim.engine.tables.world import (
     ARRIVAL,
     COMPLETED,
+    FLOW_DATA,
     GROW,
     LEAVE_LINE,
     PAUSED,
@@ -85,12 +87,17 @@ def take_first(world: World, what: int) -> int:
     lane.head = head
     if head >= 0:
         following = world.packets[natural(head)]
-        replace_top(world.heap, clock.heap_count, due_ps(lane, following), following.order, what)
-        prefetch_row(world.packets, following.next, PACKET_WORDS)
-        if following.words != 0:
-            prefetch(following.words, following.words_count)
-        elif following.payload >= 0:
-            prefetch_row(world.payloads, following.payload, following.words_count)
+        third = replace_top(world.heap, clock.heap_count, due_ps(lane, following), following.order, what)
+        if clock.heap_count > LARGE:
+            look_ahead(world, third)
+        if following.kind >= FLOW_DATA:
+            prefetch_row(world.packets, following.next, PACKET_WORDS // 2)
+        else:
+            prefetch_row(world.packets, following.next, PACKET_WORDS)
+            if following.words != 0:
+                prefetch(following.words, following.words_count)
+            elif following.payload >= 0:
+                prefetch_row(world.payloads, following.payload, following.words_count)
     else:
         drop_top(world.heap, clock.heap_count)
         clock.heap_count -= 1

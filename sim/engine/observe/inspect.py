@@ -5,25 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from netfold.sim.engine.interface import Disturbance, Fate, Outstanding, PointView, SlotState
 from netfold.sim.engine.links.link import PS_BYTES
+from netfold.sim.engine.observe.in_flight import in_flight
 from netfold.sim.engine.tables import rows
-from netfold.sim.engine.tables.world import DOWN, NEVER, World
+from netfold.sim.engine.tables.world import DOWN, NEVER, Table, World
 from netfold.switch.program import ProgramSpec
 from netfold.switch.programs.atp import FREE
 from netfold.switch.registers import VERDICTS
 
 _LINK_COUNTERS = [name for name in rows.LINK.names or () if name.endswith(("_packets", "_bytes"))]
 _LINK_COUNTERS += ["busy_ps"]
+FLOW_COUNTERS = ("timeouts", "retransmitted_packets", "reordered_packets", "spurious_retransmissions")
 
 
 def link_counters(world: World) -> list[dict[str, int]]:
     """Counters of every link, by name."""
     links = world.links[: world.clock[0].links_count]
     return [
-        {name: int(link[name]) for name in _LINK_COUNTERS} | {"backlog_bytes_max": backlog_bytes_max(link)}
-        for link in links
+        {name: int(link[name]) for name in _LINK_COUNTERS}
+        | {"in_flight_packets": packets, "in_flight_bytes": size_bytes}
+        | {"backlog_bytes_max": backlog_bytes_max(link)}
+        for link, (packets, size_bytes) in zip(links, in_flight(world).tolist(), strict=True)
     ]
 
 
@@ -45,7 +50,13 @@ def flow_counters(world: World, number: int) -> dict[str, int]:
     if found.size == 0:
         raise KeyError(f"flow {number} has been closed and forgotten")
     flow = world.flows[found[0]]
-    return {name: int(flow[name]) for name in ("timeouts", "retransmitted_packets")}
+    return {name: int(flow[name]) for name in FLOW_COUNTERS}
+
+
+def reordering(flows: Table) -> NDArray[np.int64]:
+    """Of rows of flows: packets that later ones had overtaken, and those sent again in vain."""
+    columns = (flows["reordered_packets"], flows["spurious_retransmissions"])
+    return np.array([column.sum() for column in columns], np.int64)
 
 
 def point_counters(world: World, job: int) -> list[dict[str, int]]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from netfold.sim.engine.interface import Disturbance, Job, Outstanding, PointView, SlotState
 from netfold.sim.engine.observe import inspect as inspection
 from netfold.sim.engine.tables import rows
@@ -16,6 +19,7 @@ class EngineViews:
     network: Network
     _jobs: list[Job]
     _closed_retransmissions: dict[int, int]  # of flows whose rows were reused, by job
+    _closed_reordering: dict[int, NDArray[np.int64]]  # `flow_reordering` of those
 
     @property
     def now_ps(self) -> int:
@@ -55,6 +59,12 @@ class EngineViews:
         return self._closed_retransmissions[job] + int(
             flows["retransmitted_packets"][flows["job"] == job].sum()
         )
+
+    def flow_reordering(self, job: int) -> tuple[int, int]:
+        """Packets of a job's flows that later ones had overtaken, and those sent again in vain."""
+        flows = self.world.flows[self.world.flows["job"] == job]
+        reordered, spurious = self._closed_reordering[job] + inspection.reordering(flows)
+        return int(reordered), int(spurious)
 
     @property
     def log(self) -> list[tuple[int, ...]]:

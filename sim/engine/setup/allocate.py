@@ -12,7 +12,16 @@ from netfold.sim.engine.interface import BACKLOG_MAX_PS, RULES_MAX, Flow, Rule
 from netfold.sim.engine.links.link import PS_BYTES
 from netfold.sim.engine.loop.cold_handlers import rare_handler
 from netfold.sim.engine.tables import flow_rows, rows
-from netfold.sim.engine.tables.world import NEVER, Table, World, empty_world, records
+from netfold.sim.engine.tables.world import (
+    DETOURED,
+    NEVER,
+    PLAIN,
+    SPRAYED,
+    Table,
+    World,
+    empty_world,
+    records,
+)
 from netfold.topologies.routing import Network
 
 
@@ -25,9 +34,8 @@ def new_world(network: Network, rules: Sequence[Rule], seed: int) -> World:
         rules=_rules(rules),
         chains=records((sum(rule.burst is not None for rule in rules), len(network.link_names)), rows.CHAIN),
         hosts=records(nodes, rows.HOST),
-        next_link=np.ascontiguousarray(network.next_link, np.int32),
-        next_count=np.ascontiguousarray(network.next_count, np.int32).reshape(nodes, nodes),
     )
+    world = with_routes(world, network)
     clock = world.clock[0]
     clock.seed = seed % 2**64
     clock.is_keyed = int(bool(rules))
@@ -40,18 +48,38 @@ def new_world(network: Network, rules: Sequence[Rule], seed: int) -> World:
 def _links(network: Network, rules: Sequence[Rule]) -> Table:
     count = len(network.link_names)
     links = records(2 * count, rows.LINK)  # the links, then their priority lanes
-    for row, link in enumerate(links):
-        index = row % count
-        is_limited = not network.is_host[network.link_source[index]]
-        link.buffer_bytes = int(network.buffer_bytes[index]) if is_limited else 0
-        link.delay_ps, link.ecn_bytes = int(network.delay_ps[index]), -1
-        link.target, link.head, link.tail = int(network.link_target[index]), -1, -1
-        link.begun, link.begun_order, link.wire_order = -1, -1, -1
-        set_rate(link, int(network.rate_bps[index]))
+    buffer_bytes = np.where(network.is_host[network.link_source], 0, network.buffer_bytes)
+    kinds, which = np.unique(np.stack([network.rate_bps, buffer_bytes], axis=1), axis=0, return_inverse=True)
+    templates = records(kinds.shape[0], rows.LINK)
+    for link, (rate_bps, size_bytes) in zip(templates, kinds.tolist(), strict=True):
+        link.buffer_bytes, link.ecn_bytes = size_bytes, -1
+        link.head = link.tail = link.begun = link.begun_order = link.wire_order = -1
+        set_rate(link, rate_bps)
+    for lane in (links[:count], links[count:]):
+        lane[:] = templates[which.reshape(-1)]
+        lane["delay_ps"], lane["target"] = network.delay_ps, network.link_target
     for number, rule in enumerate(rules):
-        for index in rule.links:
-            links[index].rules |= np.uint64(1 << number)
+        links["rules"][np.array(rule.links, np.int64)] |= np.uint64(1 << number)
     return links
+
+
+def with_routes(world: World, network: Network) -> World:
+    """World with a network's routes, and how they steer packets between hosts."""
+    tables, fabric, detours = network.tables, network.tables.fabric, network.detours
+    nodes = records(len(network.nodes), rows.NODE)
+    nodes["home"], nodes["link"] = fabric.home, fabric.down_link
+    switches = nodes[fabric.hosts_count :]
+    switches["link"], switches["degree"] = fabric.first_link, fabric.degrees
+    switches["first_set"] = tables.first_set
+    clock = world.clock[0]
+    clock.hosts_count, clock.policy = fabric.hosts_count, SPRAYED if network.policy.is_sprayed else PLAIN
+    world = world._replace(nodes=nodes, choice=tables.choice, sets=tables.sets, ports=tables.ports)
+    if detours is None:
+        return world
+    clock.policy, clock.groups_count = DETOURED, detours.groups_count
+    return world._replace(
+        groups=detours.group, first_entry=detours.first_entry, entries_of_groups=detours.entries
+    )
 
 
 def set_rate(link: Any, rate_bps: int) -> None:

@@ -108,8 +108,6 @@ def lose(world: World, packet: int) -> None:
     """Lose a packet that a link has taken, if it is not lost already."""
     if world.packets[packet].struck != LOST:
         row, size_bytes = world.links[world.packets[packet].link], world.packets[packet].size_bytes
-        row.in_flight_packets -= 1
-        row.in_flight_bytes -= size_bytes
         row.lost_packets += 1
         row.lost_bytes += size_bytes
     free_packet(world, packet)

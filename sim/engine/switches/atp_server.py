@@ -9,7 +9,7 @@ from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.homomorphic.kernels.keyed import mix
 from netfold.homomorphic.merge import float_add_words
 from netfold.homomorphic.message import WORD_MAX
-from netfold.sim.engine.links.forward import dispatch
+from netfold.sim.engine.links.forward import put_by_call
 from netfold.sim.engine.links.link import take_packet, take_payload
 from netfold.sim.engine.tables.addresses import bits_at, bytes_at, copy_words, words_at
 from netfold.sim.engine.tables.cold_calls import world_at
@@ -153,7 +153,7 @@ def reply(at: int, cause: int, row: int, is_request: bool) -> None:
     copy_words(world.payloads[answer.payload], total)
     if world.clock[0].is_keyed:
         answer.key = packet_key(world, index, purposes.SERVER_REPLY, lowest)
-    dispatch(world.clock[0].at, server.host, index)
+    put_by_call(world.clock[0].at, server.host, index)
 
 
 @inlined

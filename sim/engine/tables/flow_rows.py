@@ -36,7 +36,13 @@ FLOW = np.dtype(
         ("unacknowledged", "i4"),
         ("is_delivered", "i4"),
         ("job", "i4"),
+        ("tolerance", "i4"),  # transmissions by which others may overtake a packet that is not lost
+        ("tolerance_step", "i4"),  # 0: paths are FIFO
+        ("widens_from", "i4"),  # transmission from which on the tolerance may grow again
+        ("newest", "i4"),  # receiver: the latest transmission that has arrived
         ("pad", "i4"),
+        ("reordered_packets", "i8"),
+        ("spurious_retransmissions", "i8"),
     ],
     align=True,
 )

@@ -13,6 +13,8 @@ from netfold.homomorphic.kernels.compiled import inlined
 from netfold.sim.engine.tables.addresses import natural
 from netfold.sim.engine.tables.world import Table
 
+THIRD_END = 15  # places of the root and three levels
+
 
 @intrinsic
 def _is_before(_typing: Any, _time: Any, _order: Any, _other_time: Any, _other_order: Any) -> Any:
@@ -52,23 +54,26 @@ def push(heap: Table, count: int, time_ps: int, order: int, what: int) -> None:
 
 
 @inlined
-def replace_top(heap: Table, count: int, time_ps: int, order: int, what: int) -> None:
+def replace_top(heap: Table, count: int, time_ps: int, order: int, what: int) -> int:
     """Put an entry in the place of the first one of a heap of `count` entries.
 
     The hole goes down to the last level, and the entry up from there: a link's next event nearly always
-    belongs far below.
+    belongs far below. Returns the place of the third level that an entry has moved up to; with entries below
+    it, so have its ancestors been filled.
     """
-    hole, right = 0, 2
+    hole, right, third = 0, 2, 0
     while right < count:
         first, second = heap[natural(right - 1)], heap[natural(right)]
         is_second = is_before(second.time_ps, second.order, first.time_ps, first.order)
         child = right - 1 + is_second
         move(heap, child, hole)
         hole, right = child, 2 * child + 2
+        third = child if child < THIRD_END else third
     if right == count:
         move(heap, right - 1, hole)
         hole = right - 1
     push(heap, hole, time_ps, order, what)
+    return int(third)
 
 
 @inlined

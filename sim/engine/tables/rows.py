@@ -26,13 +26,28 @@ CLOCK = np.dtype(
         ("atp", "i8"),
         ("unfinished", "i8"),  # calls of these that have begun and not ended
         ("overflowed_link", "i8"),  # + 1: a link whose backlog overflows the clock; 0: none
+        ("policy", "i8"),  # `world.PLAIN` and so on
+        ("groups_count", "i8"),  # of switches, for detours
+        ("hosts_count", "i8"),
     ],
     align=True,
 )
 
 HEAP = np.dtype([("time_ps", "i8"), ("order", "i8"), ("what", "i8")], align=True)
 
-# A link has two rows. The second is for its acknowledgements ("lane") and uses only the fields marked so.
+# One row per node. A packet of a host leaves on the link with the host's number.
+NODE = np.dtype(
+    [
+        ("home", "i4"),  # switch of a host, itself of a switch; counted from the first switch
+        ("link", "i4"),  # host: the link to it; switch: its first link to another switch
+        ("degree", "i4"),  # switch: links to other switches
+        ("first_set", "i4"),  # switch: row of `sets`
+    ],
+    align=True,
+)
+
+# A link has two rows. The second is for its acknowledgements ("lane") and uses only the fields marked so. The
+# first two cache lines hold what a hop needs.
 LINK = np.dtype(
     [
         ("free_at_ps", "i8"),  # when all that is queued has left; lane: all acknowledgements
@@ -46,8 +61,7 @@ LINK = np.dtype(
         ("target", "i4"),  # lane too, and the two below
         ("head", "i4"),  # packets queued or in flight, oldest first
         ("tail", "i4"),
-        ("in_flight_packets", "i4"),
-        ("in_flight_bytes", "i8"),
+        ("wire", "i4"),  # packet that was on the wire when the rate changed last; see `wire_order`
         ("sent_packets", "i8"),
         ("sent_bytes", "i8"),
         ("delivered_packets", "i8"),
@@ -64,9 +78,9 @@ LINK = np.dtype(
         ("ecn_bytes", "i8"),  # −1: no marks
         ("queued_bytes", "i8"),  # while the link is down
         ("begun", "i4"),  # the last packet known to have begun, where it is still in line
-        ("wire", "i4"),  # packet that was on the wire when the rate changed last, and its order, …
+        ("pad", "i4"),
         ("begun_leaves_ps", "i8"),
-        ("wire_order", "i8"),  # … −1: none
+        ("wire_order", "i8"),  # of `wire`; −1: none
         ("wire_work", "i8"),  # what was left of it: bits · 10^12
         ("changed_ps", "i8"),
     ],
@@ -106,7 +120,7 @@ PACKET = np.dtype(
         ("link", "i4"),  # it is on, or was last
         ("size_bytes", "i4"),
         ("owner", "i4"),  # stream row or flow row
-        ("serial", "i4"),  # number of the stream or flow that owner row then held
+        ("route", "i4"),  # picks among equal ways; negative: see `forward.sprayed_way`
         ("unit", "i4"),  # unit of a stream; sequence number of a flow
         ("part", "i4"),  # packet within the unit; ACK: cumulative sequence
         ("transmission", "i4"),  # flows: transmission number; streams: PSN
@@ -115,7 +129,7 @@ PACKET = np.dtype(
         ("hop", "i2"),
         ("key", "u8"),
         ("table", "i8"),  # TABLE_ADD: address of the table that lifts its words, 0 if they are lanes
-        ("route", "i4"),
+        ("serial", "i4"),  # number of the stream or flow that owner row then held
         ("attempt", "i4"),
         ("payload", "i4"),  # row of the payload table holding its words, or −1
         ("words_count", "i4"),

@@ -30,6 +30,10 @@ ATP_FORWARD, ATP_RESULT = KINDS_AT_ATP_HOSTS = 8, 9
 
 # Receivers of a result other than one child: all children, the parent point; a result on its way to a point.
 ALL_CHILDREN, PARENT, TO_POINT = -1, -2, -3
+VIA = -4  # a flow's packet on its way to an intermediate switch; its slot is its target after that
+
+# How the network's policy steers packets between hosts.
+PLAIN, SPRAYED, DETOURED = 0, 1, 2
 
 # What a heap entry stands for: `what` is its kind and, in the low 32 bits, a row.
 ARRIVAL = 0  # a link or its priority lane
@@ -66,8 +70,13 @@ class World(NamedTuple):
     payloads: NDArray[np.int32]  # (rows, elements)
     payload_uses: NDArray[np.int32]  # (rows,) packets that refer to the row
     payload_free: NDArray[np.int32]  # stack of free rows
-    next_link: NDArray[np.int32]  # (nodes, nodes, ways)
-    next_count: NDArray[np.int32]  # (nodes, nodes)
+    nodes: Table
+    choice: NDArray[np.uint16]  # this and the next two: `topologies.routing.tables.Tables`
+    sets: NDArray[np.int32]
+    ports: NDArray[np.uint16]
+    groups: NDArray[np.int32]  # this and the next two: `topologies.routing.valiant.Detours`
+    first_entry: NDArray[np.int64]
+    entries_of_groups: NDArray[np.int32]
     jobs: Table
     points: Table
     children: Table
@@ -111,8 +120,13 @@ def empty_world() -> World:
         payloads=np.zeros((0, 1), np.int32),
         payload_uses=np.zeros(0, np.int32),
         payload_free=np.zeros(0, np.int32),
-        next_link=np.zeros((0, 0, 1), np.int32),
-        next_count=np.zeros((0, 0), np.int32),
+        nodes=records(0, rows.NODE),
+        choice=np.zeros((0, 0), np.uint16),
+        sets=np.zeros((0, 2), np.int32),
+        ports=np.zeros(0, np.uint16),
+        groups=np.zeros(0, np.int32),
+        first_entry=np.zeros(1, np.int64),
+        entries_of_groups=np.zeros(0, np.int32),
         jobs=records(0, rows.JOB),
         points=records(0, rows.POINT),
         children=records(0, rows.CHILD),

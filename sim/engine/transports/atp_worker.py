@@ -7,7 +7,7 @@ import numpy as np
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.homomorphic.kernels.keyed import mix
-from netfold.sim.engine.links.forward import dispatch
+from netfold.sim.engine.links.forward import put_by_call
 from netfold.sim.engine.links.link import take_packet
 from netfold.sim.engine.tables.addresses import bytes_at
 from netfold.sim.engine.tables.cold_calls import store_tables, world_at
@@ -130,7 +130,7 @@ def send(at: int, row: int, unit: int, flags: int) -> None:
         stream.retransmitted_packets += 1
     if world.clock[0].is_keyed:
         packet.key = packet_key(world, index, purposes.WORKER_PACKET, stream.worker)
-    dispatch(world.clock[0].at, stream.host, index)
+    put_by_call(world.clock[0].at, stream.host, index)
 
 
 @kernel

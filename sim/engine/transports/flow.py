@@ -1,7 +1,9 @@
 """Reliable unicast: a window of packets, selective acknowledgement, retransmission.
 
-Paths are FIFO, so an acknowledgement of a later transmission proves an earlier one lost (as RACK, RFC 8985,
-with the transmission number in place of the time); a timeout covers losses that no acknowledgement reveals.
+Where paths are FIFO, an acknowledgement of a later transmission proves an earlier one lost (as RACK, RFC 8985,
+with the transmission number in place of the time). Where packets are sprayed, that many later ones must have
+arrived as a flow tolerates, and it tolerates more once it has sent a packet again in vain. A timeout covers
+losses that no acknowledgement reveals.
 """
 
 from __future__ import annotations
@@ -10,12 +12,16 @@ from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.homomorphic.kernels.keyed import mix
 from netfold.sim.engine.interface import BACKOFF_MAX
-from netfold.sim.engine.links.forward import send_towards
+from netfold.sim.engine.links.forward import put
 from netfold.sim.engine.links.link import take_packet
+from netfold.sim.engine.links.steer import steer
 from netfold.sim.engine.tables.addresses import copy_words, natural, words_at
 from netfold.sim.engine.tables.cold_calls import store_tables, world_at
 from netfold.sim.engine.tables.heap import push
-from netfold.sim.engine.tables.world import FLOW_ACK, FLOW_DATA, FLOW_TIMER, World
+from netfold.sim.engine.tables.world import FLOW_ACK, FLOW_DATA, FLOW_TIMER, PLAIN, SPRAYED, World
+
+IS_DUPLICATE = 1  # in the flags of an acknowledgement: its cause had arrived before
+TOLERANCE_STEPS = 4  # a flow tolerates a quarter of its window at first, and three at most
 
 
 @kernel
@@ -24,6 +30,10 @@ def open_flow(world: World, row: int) -> None:
     world.clock[0].at = store_tables(world)
     flow = world.flows[row]
     flow.is_open = 1
+    flow.newest = -1
+    if world.clock[0].policy == SPRAYED:
+        flow.tolerance_step = max(1, min(flow.window, flow.packets_count) // TOLERANCE_STEPS)
+        flow.tolerance = flow.tolerance_step
     pump(world, row)
     flow.deadline_ps = world.clock[0].now_ps + flow.timeout_ps
     arm(world, row)
@@ -80,7 +90,9 @@ def send(world: World, row: int, sequence: int) -> None:
         flow.retransmitted_packets += 1
     flight.transmission = flow.transmissions
     flow.transmissions += 1
-    send_towards(world, flow.source, index)
+    if world.clock[0].policy != PLAIN:
+        steer(world.clock[0].at, index, flow.source)
+    put(world, natural(flow.source), index)
 
 
 @kernel
@@ -93,6 +105,8 @@ def send_again(at: int, row: int, stop: int, before: int) -> None:
         if flight.acknowledged == 0 and flight.transmission < before:
             flight.attempt += 1
             send(world, row, sequence)
+        elif flight.attempt == 0 and flight.transmission >= before:
+            return  # all behind it were sent later
 
 
 @inlined
@@ -103,9 +117,16 @@ def on_flow_data(world: World, index: int) -> None:
     flow = world.flows[row]
     if packet.serial != flow.serial or not flow.is_open:
         return
+    if packet.transmission < flow.newest:
+        flow.reordered_packets += 1
+    else:
+        flow.newest = packet.transmission
     place = natural(packet.unit % flow.window)
     received = world.flights[row, place].received
     is_new = packet.unit >= flow.expected and received != packet.unit + 1
+    if not is_new:
+        flow.spurious_retransmissions += packet.copy == 0
+        packet.flags = IS_DUPLICATE
     if not is_new or store_data(world, index, place):
         acknowledge(world, index)
     if flow.expected == flow.packets_count and not flow.is_delivered:
@@ -176,6 +197,7 @@ def acknowledge(world: World, cause: int) -> None:
     ack.unit = packet.unit
     ack.part = flow.expected
     ack.transmission = packet.transmission
+    ack.flags = packet.flags
     ack.size_bytes = flow.ack_bytes
     if world.clock[0].is_keyed:
         seed, transmission = world.clock[0].seed, packet.transmission
@@ -183,7 +205,9 @@ def acknowledge(world: World, cause: int) -> None:
         if packet.copy != 0:
             ack.key = mix(ack.key, packet.copy)
         ack.copy = packet.copy
-    send_towards(world, flow.target, index)
+    if world.clock[0].policy != PLAIN:
+        steer(world.clock[0].at, index, flow.target)
+    put(world, natural(flow.target), index)
 
 
 @inlined
@@ -204,8 +228,13 @@ def on_flow_ack(world: World, index: int) -> None:
         flow.is_open = 0
         flow.armed_order = -1
         return
+    if packet.flags == IS_DUPLICATE and packet.transmission >= flow.widens_from:
+        flow.tolerance = min(
+            flow.tolerance + flow.tolerance_step, (TOLERANCE_STEPS - 1) * flow.tolerance_step
+        )
+        flow.widens_from = flow.transmissions
     if cumulative <= sequence:
-        send_again(world.clock[0].at, row, sequence, packet.transmission)
+        send_again(world.clock[0].at, row, sequence, packet.transmission - flow.tolerance)
     pump(world, row)
 
 

@@ -13,9 +13,9 @@ import numpy as np
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.homomorphic.kernels.keyed import mix
-from netfold.sim.engine.links.forward import send_towards
+from netfold.sim.engine.links.forward import put
 from netfold.sim.engine.links.link import free_packet, take_packet
-from netfold.sim.engine.tables.addresses import bytes_at
+from netfold.sim.engine.tables.addresses import bytes_at, natural
 from netfold.sim.engine.tables.cold_calls import store_tables
 from netfold.sim.engine.tables.heap import push
 from netfold.sim.engine.tables.world import DATA, NEVER, STREAM_TIMER, World
@@ -113,7 +113,7 @@ def send_unit(world: World, row: int, slot: int, timeout_ps: int) -> None:
         window.psn += 1
         if window.attempt > 0:
             stream.retransmitted_packets += 1
-        send_towards(world, stream.host, index)
+        put(world, natural(stream.host), index)
 
 
 @inlined

@@ -16,6 +16,7 @@ from netfold.sim.engine.interface import Fate, Rule
 from netfold.topologies.routing import Network
 from tests.reference.engine.faults import Faults, copy_key, flipped
 from tests.reference.engine.link import Label, Link, Packet, Queued, Sending, make_link
+from tests.reference.engine.steering import choice
 
 ARRIVAL, STREAM_TIMER, FLOW_TIMER, HELD, SLOT_TIMER = range(5)  # the log's `what`
 LEAVES = 5  # a packet leaves the transmitter: not in the log
@@ -71,8 +72,8 @@ class Fabric:
 
     def forward(self, packet: Packet, node: int) -> None:
         """Put a packet on the next link from `node` towards its target."""
-        choices = int(self.network.next_count[node, packet.target])
-        self.put(packet, int(self.network.next_link[node, packet.target, packet.route % choices]))
+        goal = packet.target if packet.via is None else packet.via
+        self.put(packet, choice(self.network, node, goal, packet.route, packet.entropy))
 
     def put(self, packet: Packet, link_index: int) -> None:
         """Put a packet on a link: it is dropped, or sent and then lost, or it will arrive."""
@@ -202,6 +203,8 @@ class Fabric:
             packet.deliver(packet)
         else:
             assert not self.network.is_host[node], "no path passes through a host"
+            if node == packet.via:
+                packet.via = None
             self.forward(packet, node)
 
     def _accept(self, packet: Packet, link: Link) -> bool:

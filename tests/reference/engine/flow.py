@@ -9,19 +9,23 @@ import numpy as np
 from netfold.sim.engine.interface import Flow
 from tests.reference.engine.fabric import FLOW_TIMER, Fabric, Timer
 from tests.reference.engine.link import Label, Packet
+from tests.reference.engine.steering import ACK, DATA, entropy, via
 
 KEY_DATA, KEY_ACK = 3, 4
 BACKOFF_MAX = 6  # a timeout grows at most 64-fold
 
 
 class Receiver:
-    """The target's side of a flow; `acknowledge(expected, packet, transmission, copy)` sends an ACK."""
+    """The target's side of a flow; `acknowledge(expected, packet, transmission, copy, again)` sends an ACK.
+
+    `again` says that the packet had arrived before.
+    """
 
     def __init__(
         self,
         flow: Flow,
         packets: int,
-        acknowledge: Callable[[int, int, int, int], None],
+        acknowledge: Callable[[int, int, int, int, bool], None],
         delivered: Callable[[], None],
     ) -> None:
         self.flow = flow
@@ -31,11 +35,17 @@ class Receiver:
         self.arrived = [False] * packets
         self.expected = 0
         self.unacknowledged = 0
+        self.newest = -1  # the latest transmission that has arrived
+        self.reordered_packets = 0
+        self.spurious_retransmissions = 0
 
     def data(self, packet: int, transmission: int, copy: int) -> None:
         """Take in one packet; a duplicate is only acknowledged."""
+        self.reordered_packets += transmission < self.newest
+        self.newest = max(self.newest, transmission)
         if self.arrived[packet]:
-            self._acknowledge(packet, transmission, copy)
+            self.spurious_retransmissions += copy == 0
+            self._acknowledge(packet, transmission, copy, again=True)
             return
         self._store(packet)
         self.arrived[packet] = True
@@ -49,8 +59,8 @@ class Receiver:
         if complete:
             self.delivered()
 
-    def _acknowledge(self, packet: int, transmission: int, copy: int) -> None:
-        self.acknowledge(self.expected, packet, transmission, copy)
+    def _acknowledge(self, packet: int, transmission: int, copy: int, *, again: bool = False) -> None:
+        self.acknowledge(self.expected, packet, transmission, copy, again)
         self.unacknowledged = 0
 
     def _store(self, packet: int) -> None:
@@ -81,7 +91,21 @@ class Sender:
         self.deadline_ps = 0
         self.backoff = 0
         self.closed = False
-        self.counters = {"timeouts": 0, "retransmitted_packets": 0}
+        self.timeouts = 0
+        self.retransmitted_packets = 0
+        is_sprayed = fabric.network.policy.is_sprayed
+        self.quarter = max(1, min(flow.window, self.packets) // 4) if is_sprayed else 0
+        self.tolerance = self.quarter  # transmissions by which others may overtake one that is not lost
+        self.widens_from = 0  # transmission from which on the tolerance may grow again
+
+    @property
+    def counters(self) -> dict[str, int]:
+        return {
+            "timeouts": self.timeouts,
+            "retransmitted_packets": self.retransmitted_packets,
+            "reordered_packets": self.receiver.reordered_packets,
+            "spurious_retransmissions": self.receiver.spurious_retransmissions,
+        }
 
     def open(self) -> None:
         """Send the first window; a crashed source sends nothing, ever."""
@@ -91,7 +115,7 @@ class Sender:
         self.deadline_ps = self.fabric.now_ps + self.flow.timeout_ps
         self.fabric.arm(self.timer, self.deadline_ps)
 
-    def ack(self, cumulative: int, packet: int, transmission: int) -> None:
+    def ack(self, cumulative: int, packet: int, transmission: int, again: bool) -> None:
         """Take in an ACK: slide the window, and send again what an arrival that was sent later overtook."""
         if packet >= self.base:
             self.acknowledged[packet] = True
@@ -103,9 +127,12 @@ class Sender:
             self.closed = True
             self.fabric.disarm(self.timer)
             return
+        if again and transmission >= self.widens_from:
+            self.tolerance = min(self.tolerance + self.quarter, 3 * self.quarter)
+            self.widens_from = self.transmissions
         if cumulative <= packet:
             for earlier in range(self.base, packet):
-                if not self.acknowledged[earlier] and self.latest[earlier] < transmission:
+                if not self.acknowledged[earlier] and self.latest[earlier] < transmission - self.tolerance:
                     self._send(earlier)
         self._pump()
 
@@ -117,7 +144,7 @@ class Sender:
     def _time_out(self) -> None:
         if self.deadline_ps <= self.fabric.now_ps:
             self.backoff = min(self.backoff + 1, BACKOFF_MAX)
-            self.counters["timeouts"] += 1
+            self.timeouts += 1
             for packet in range(self.base, self.next):
                 if not self.acknowledged[packet]:
                     self._send(packet)
@@ -131,7 +158,7 @@ class Sender:
         self.latest[packet] = transmission
         attempt = self.attempts[packet]
         self.attempts[packet] += 1
-        self.counters["retransmitted_packets"] += attempt > 0
+        self.retransmitted_packets += attempt > 0
         count = min(frame.elements, flow.words_count - packet * frame.elements)
         size_bytes = frame.wire_bytes(count, first=packet == 0, last=packet == self.packets - 1)
         key = self.fabric.key(KEY_DATA, flow.key, packet, attempt)
@@ -141,17 +168,25 @@ class Sender:
             if not self.closed:
                 self.receiver.data(packet, transmission, arrived.copy)
 
-        self.fabric.forward(Packet(flow.target, flow.route, size_bytes, key, label, deliver), flow.source)
+        sent = Packet(flow.target, flow.route, size_bytes, key, label, deliver)
+        self._steer(sent, flow.source, DATA, attempt)
+        self.fabric.forward(sent, flow.source)
 
-    def _send_ack(self, cumulative: int, packet: int, transmission: int, copy: int) -> None:
+    def _steer(self, packet: Packet, source: int, kind: int, number: int) -> None:
+        network = self.fabric.network
+        packet.via = via(network, source, packet.target, packet.route)
+        packet.entropy = entropy(network, self.fabric.seed, self.flow.key, kind, packet.label.unit, number)
+
+    def _send_ack(self, cumulative: int, packet: int, transmission: int, copy: int, again: bool) -> None:
         flow = self.flow
         key = self.fabric.key(KEY_ACK, flow.key, packet, transmission, copy=copy)
         label = Label(self.number, packet, 1, transmission)
 
         def deliver(_: Packet) -> None:
             if not self.closed:
-                self.ack(cumulative, packet, transmission)
+                self.ack(cumulative, packet, transmission, again)
 
         size_bytes = flow.frame.ack_bytes
         ack = Packet(flow.source, flow.route, size_bytes, key, label, deliver, has_priority=True, copy=copy)
+        self._steer(ack, flow.target, ACK, transmission)
         self.fabric.forward(ack, flow.target)

@@ -36,6 +36,8 @@ class Packet:
     hops: int = 0  # links it was put on
     is_marked: bool = False  # found a long queue (ECN)
     copy: int = 0  # which copy of a packet it is or follows from; 0: of none
+    entropy: int | None = None  # of a sprayed packet
+    via: int | None = None  # the switch that it goes to first
 
 
 @dataclass

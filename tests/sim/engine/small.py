@@ -20,7 +20,7 @@ from netfold.sim.plan.frames import frame_of
 from netfold.switch.programs.atp import ATP
 from netfold.topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
 from netfold.topologies.kinds.star import star
-from netfold.topologies.routing import Network, compile_network
+from netfold.topologies.routing import Network, compile_network, next_links
 from tests.reference.engine.engine import ReferenceEngine
 
 Words = NDArray[np.int32]
@@ -132,7 +132,7 @@ def with_loopback(network: Network, node: int, link: LinkSpec) -> Network:
 
 def link_between(network: Network, a: int, b: int) -> int:
     """The first link on the way from one node to another."""
-    return int(network.next_link[a, b, 0])
+    return next_links(network, a, b)[0]
 
 
 def job(network: Network, slots: int, frame: Frame = FRAME, unit_packets: int = 1, **changes: Any) -> Job:

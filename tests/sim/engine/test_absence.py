@@ -250,10 +250,7 @@ def lanes_sum(rows: list[list[int]], merge: Merge, table: list[int], bits: int) 
 
 def tree_of(network: Any, hosts: tuple[int, ...]) -> tuple[int, int, int]:
     """Root, and the leaf of the first and of the last host."""
-    leaf = [
-        int(network.link_target[network.next_link[host, hosts[host - 1], 0]])
-        for host in (hosts[0], hosts[-1])
-    ]
+    leaf = [int(network.link_target[host]) for host in (hosts[0], hosts[-1])]
     others = [node for node in range(len(network.nodes)) if not network.is_host[node] and node not in leaf]
     return others[0], leaf[0], leaf[1]
 

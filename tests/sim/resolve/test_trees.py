@@ -14,7 +14,7 @@ from netfold.sim.engine.interface import Overflow
 from netfold.sim.plan.idle_network import NO_LIMIT_BYTES, job_traffic
 from netfold.topologies.files.node_link import to_json
 from netfold.topologies.kinds.leaf_spine import leaf_spine
-from netfold.topologies.routing import Network, compile_network
+from netfold.topologies.routing import Network, compile_network, next_links
 from tests.examples import examples
 from tests.sim.scenes import LINK, TINY, job_of, job_plan, only, refused
 from tests.topologies.graphs import topologies
@@ -139,8 +139,8 @@ def walk(network: Network, node: int, root: int, route: int) -> list[int]:
     """Switches on the way to the root, it included, that one key picks at every node."""
     nodes = []
     while node != root:
-        link = network.next_link[node, root, route % network.next_count[node, root]]
-        node = int(network.link_target[link])
+        links = next_links(network, node, root)
+        node = int(network.link_target[links[route % len(links)]])
         nodes.append(node)
     return nodes
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -66,16 +67,16 @@ def test_log_of_one_unit(engine: Make) -> None:
         sim.add_job(atp_job(network, 1))
     aggregate(sim, 1, gradients(2, ELEMENTS, margin=MARGIN))
 
-    links = network.next_link
+    links = partial(link_between, network)
     switch, server = 3, 2
     step = X + D
     assert sim.log == [
-        (step, 0, ARRIVAL, links[0, switch, 0], 65536, 0, 0, 0),
-        (step, 2, ARRIVAL, links[1, switch, 0], 65537, 0, 0, 0),
-        (2 * step, 4, ARRIVAL, links[switch, server, 0], 65537, 0, 0, 0),
-        (3 * step, 5, ARRIVAL, links[server, switch, 0], 65536, 0, 0, 0),
-        (4 * step, 6, ARRIVAL, links[switch, 0, 0], 65536, 0, 0, 0),
-        (4 * step, 7, ARRIVAL, links[switch, 1, 0], 65537, 0, 0, 0),
+        (step, 0, ARRIVAL, links(0, switch), 65536, 0, 0, 0),
+        (step, 2, ARRIVAL, links(1, switch), 65537, 0, 0, 0),
+        (2 * step, 4, ARRIVAL, links(switch, server), 65537, 0, 0, 0),
+        (3 * step, 5, ARRIVAL, links(server, switch), 65536, 0, 0, 0),
+        (4 * step, 6, ARRIVAL, links(switch, 0), 65536, 0, 0, 0),
+        (4 * step, 7, ARRIVAL, links(switch, 1), 65537, 0, 0, 0),
     ]
 
 

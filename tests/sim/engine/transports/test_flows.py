@@ -69,7 +69,7 @@ def test_a_message_without_words_is_a_header(engine: Make, links: int) -> None:
     assert run_dry(sim) == [Completion(links * (header_ps + D), "flow", -1, 0)]
     sent = [counters["sent_bytes"] for counters in sim.link_counters() if counters["sent_packets"]]
     assert sorted(sent) == [FRAME.ack_bytes] * links + [34] * links
-    assert sim.flow_counters(0) == {"timeouts": 0, "retransmitted_packets": 0}
+    assert set(sim.flow_counters(0).values()) == {0}
 
 
 def test_messages_without_words_are_sent_again_until_they_arrive(engine: Make) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import pairwise
 
 import networkx as nx
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 
 from netfold.topologies.graph import TopologyError, hosts, switches
 from netfold.topologies.kinds.leaf_spine import leaf_spine
-from netfold.topologies.routing import compile_network, path
+from netfold.topologies.routing import Network, compile_network, next_links, path
+from netfold.topologies.routing.tables import room_needed
+from tests.topologies.fabrics import KINDS, cost, on_switches, torus
 from tests.topologies.graphs import LINK, UPLINK, pair, topologies
 
 
@@ -25,8 +28,8 @@ def test_pair_in_full() -> None:
     assert network.link_names == ("h0->s0", "h1->s0", "s0->h0", "s0->h1")
     assert network.link_source.tolist() == [0, 1, 2, 2]
     assert network.link_target.tolist() == [2, 2, 0, 1]
-    assert network.next_link.tolist() == [[[-1], [0], [0]], [[1], [-1], [1]], [[2], [3], [-1]]]
-    assert network.next_count.tolist() == [[0, 1, 1], [1, 0, 1], [1, 1, 0]]
+    found = [[next_links(network, node, target) for target in range(3)] for node in range(3)]
+    assert found == [[[], [0], [0]], [[1], [], [1]], [[2], [3], []]]
 
 
 @given(topologies())
@@ -45,30 +48,37 @@ def test_arrays_equal_the_graph(graph: nx.Graph) -> None:
         assert network.rate_bps[link] == edge["rate_bps"]
         assert network.delay_ps[link] == edge["delay_ps"]
         assert network.buffer_bytes[link] == edge["buffer_bytes"]
-    int32 = (network.link_source, network.link_target, network.next_link, network.next_count)
+    int32 = (network.link_source, network.link_target, network.tables.sets, network.tables.first_set)
     int64 = (network.rate_bps, network.delay_ps, network.buffer_bytes)
+    uint16 = (network.tables.choice, network.tables.ports)
     assert {array.dtype for array in int32} == {np.dtype(np.int32)}
     assert {array.dtype for array in int64} == {np.dtype(np.int64)}
-    assert all(array.flags.c_contiguous for array in int32 + int64)
+    assert {array.dtype for array in uint16} == {np.dtype(np.uint16)}
+    assert all(array.flags.c_contiguous for array in int32 + int64 + uint16)
 
 
 @given(topologies())
 def test_choices_are_exactly_the_first_links_of_shortest_paths(graph: nx.Graph) -> None:
+    check_next_links(graph)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_choices_of_every_kind(kind: str) -> None:
+    check_next_links(KINDS[kind]())
+
+
+def check_next_links(graph: nx.Graph) -> None:
+    """What networkx says of the neighbours that are nearer to the target."""
     network = compile_network(graph)
     number = {name: link for link, name in enumerate(network.link_names)}
+    weigh = cost(graph)
+    costs = dict(nx.all_pairs_dijkstra_path_length(graph, weight=weigh))
     for node, source in enumerate(network.nodes):
         for other, target in enumerate(network.nodes):
-            count = network.next_count[node, other]
-            choices = network.next_link[node, other].tolist()
-            if node == other:
-                expected = set()
-            else:
-                expected = {
-                    number[f"{way[0]}->{way[1]}"] for way in nx.all_shortest_paths(graph, source, target)
-                }
+            left = {name: costs[source][target] - weigh(source, name, {}) for name in graph[source]}
+            nearer = [name for name in graph[source] if costs[name][target] == left[name]]
 
-            assert choices[:count] == sorted(expected)
-            assert set(choices[count:]) <= {-1}
+            assert next_links(network, node, other) == sorted(number[f"{source}->{name}"] for name in nearer)
 
 
 @given(topologies(), st.integers(0, 2**64 - 1))
@@ -85,6 +95,17 @@ def test_a_path_is_shortest_and_avoids_hosts(graph: nx.Graph, key: int) -> None:
             assert path(network, source, target, key) == links
 
 
+@given(topologies(), st.integers(0, 2**64 - 1))
+def test_a_path_takes_the_link_that_its_key_names_at_every_node(graph: nx.Graph, key: int) -> None:
+    network = compile_network(graph)
+    for source in range(len(network.nodes)):
+        for target in range(len(network.nodes)):
+            for link in path(network, source, target, key):
+                choices = next_links(network, int(network.link_source[link]), target)
+
+                assert link == choices[key % len(choices)]
+
+
 def test_keys_reach_every_spine() -> None:
     network = compile_network(leaf_spine(2, 4, 1, LINK, UPLINK))
     h0, h1 = network.nodes.index("h0"), network.nodes.index("h1")
@@ -99,7 +120,12 @@ def test_routes_do_not_depend_on_the_order_of_links() -> None:
     shuffled.add_nodes_from(graph.nodes(data=True))
     shuffled.add_edges_from(reversed(list(graph.edges(data=True))))
 
-    assert np.array_equal(compile_network(graph).next_link, compile_network(shuffled).next_link)
+    assert all_choices(compile_network(graph)) == all_choices(compile_network(shuffled))
+
+
+def all_choices(network: Network) -> list[list[int]]:
+    nodes = range(len(network.nodes))
+    return [next_links(network, node, target) for node in nodes for target in nodes]
 
 
 def test_a_broken_graph_is_not_compiled() -> None:
@@ -110,20 +136,49 @@ def test_a_broken_graph_is_not_compiled() -> None:
 
 
 def test_a_thousand_nodes() -> None:
-    """Size, not speed: hosts have one way, leaves one for each spine, spines one for each leaf."""
+    """Size, not speed: hosts take nothing; leaves have one way for each spine, spines one for each leaf."""
     network = compile_network(leaf_spine(16, 4, 64, LINK, UPLINK))
     leaf0, last_host = network.nodes.index("leaf0"), network.nodes.index("h1023")
 
-    assert network.next_link.shape == (1044, 1044, 16)
-    assert network.next_count[:1024].max() == 1
-    assert network.next_count[leaf0, last_host] == 4
+    assert network.tables.choice.shape == (20, 20)
+    assert network.tables.size_bytes < 5_000
+    assert len(next_links(network, leaf0, last_host)) == 4
 
 
-def test_routes_that_exceed_the_memory_are_refused_before_they_are_made() -> None:
-    """3 × 3 leaves and spines with 2 hosts a leaf: 12 nodes, 3 equal ways and their number, 4 bytes each."""
+def test_memory_grows_with_the_square_of_the_switches_and_not_with_the_hosts() -> None:
+    sizes = {
+        (switches, hosts): compile_network(torus((switches // 8, 8), hosts)).tables.size_bytes
+        for switches, hosts in ((64, 1), (64, 8), (512, 1))
+    }
+
+    assert sizes[64, 8] == sizes[64, 1]
+    assert 2 * 512**2 < sizes[512, 1] < 3 * 512**2
+
+
+def test_compiling_takes_no_more_than_was_estimated() -> None:
+    """Peak of what NumPy allocates for the tables, of sparse and of dense sets."""
+    for graph in (torus((16, 16)), on_switches(nx.random_regular_graph(12, 256, seed=1))):
+        fabric = compile_network(graph).tables.fabric
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        tables = compile_network(graph).policy.make_tables(graph, fabric)
+        peak = tracemalloc.get_traced_memory()[1] - before
+        tracemalloc.stop()
+
+        assert tables.size_bytes <= room_needed(fabric)
+        assert peak < 3 * room_needed(fabric) + 2**20  # graph and names among it
+
+
+def test_routes_that_exceed_the_memory_are_refused_before_they_are_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """3 × 3 leaves and spines: 6 switches of 3 ports each, so up to 6 sets each (2³ − 1 = 7 subsets)."""
     graph = leaf_spine(3, 3, 2, LINK, UPLINK)
-    needed = 4 * 12 * 12 * (3 + 1)
+    needed = 2 * 36 + 6 * 6 * (8 + 2 * 3) + 6 * (2 * 18 + 4 * 6) // 8
 
-    assert compile_network(graph, needed).next_link.shape == (12, 12, 3)
-    with pytest.raises(TopologyError, match="the routes of 12 nodes with up to 3 equal ways take"):
+    assert compile_network(graph, needed).tables.choice.shape == (6, 6)
+    monkeypatch.setattr(
+        "netfold.topologies.routing.shortest.ports_nearer", lambda fabric: pytest.fail("it was made")
+    )
+    with pytest.raises(TopologyError, match="the routes between 6 switches take up to .* GiB"):
         compile_network(graph, needed - 1)

@@ -1,0 +1,92 @@
+"""Paths of flows, for all who need to know them without sending packets."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+from netfold.homomorphic.kernels.keyed import splitmix64_plain
+from netfold.topologies.routing.network import Network
+from netfold.topologies.routing.valiant import detour
+
+ENTROPY = 2**31  # of a sprayed packet: so many values
+
+
+def next_links(network: Network, node: int, target: int) -> list[int]:
+    """Links out of a node on the ways to a target, in order of index; none where they are the same."""
+    tables, fabric = network.tables, network.tables.fabric
+    if node == target:
+        return []
+    switch = node - fabric.hosts_count
+    if switch < 0:
+        return [node]  # a host's only link has its number
+    home = int(fabric.home[target])
+    if home == switch:
+        return [int(fabric.down_link[target])]
+    first, number = int(fabric.first_link[switch]), int(tables.choice[switch, home])
+    several = number - int(fabric.degrees[switch])
+    if several < 0:
+        return [first + number]
+    begin, count = tables.sets[int(tables.first_set[switch]) + several].tolist()
+    return [first + port for port in tables.ports[begin : begin + count].tolist()]
+
+
+def path(network: Network, source: int, target: int, key: int) -> list[int]:
+    """Links that a flow takes from one node to another; empty if they are the same.
+
+    The choice at each node is number `key mod count` of `next_links`, where `key` is a hash of the flow
+    (equal-cost multi-path by modulo-N hash, RFC 2991). The same key serves every node, so where a path has
+    several choices in a row they are correlated, as they are among real switches that share one hash
+    function ("hash polarisation"). Where packets are sprayed over paths between hosts, this is the path of a
+    packet whose entropy is `key mod 2^31`; each node hashes it anew. See `policies.py` for the other policies.
+    """
+    if not _is_steered(network, source, target):
+        return _walk(network, source, target, key)
+    if network.policy.is_sprayed:
+        return _walk(network, source, target, key % ENTROPY, is_sprayed=True)
+    between = detour_of(network, source, target, key)
+    if between < 0:
+        return _walk(network, source, target, key)
+    return [*_walk(network, source, between, key), *_walk(network, between, target, key)]
+
+
+def shares(network: Network, source: int, target: int, key: int) -> dict[int, float]:
+    """How often each link carries a packet of a flow, in the mean: 1 for each link of its path if it has one.
+
+    Sprayed packets divide evenly at every node, in expectation.
+    """
+    if not (network.policy.is_sprayed and _is_steered(network, source, target)):
+        return dict(Counter(path(network, source, target, key)))
+    found: dict[int, float] = {}
+    here: dict[int, float] = {source: 1}
+    while target not in here:  # all paths are equally long
+        following: defaultdict[int, float] = defaultdict(float)
+        for node, share in here.items():
+            links = next_links(network, node, target)
+            for link in links:
+                found[link] = share / len(links)
+                following[int(network.link_target[link])] += share / len(links)
+        here = following
+    return found
+
+
+def detour_of(network: Network, source: int, target: int, key: int) -> int:
+    """The intermediate switch that a flow's policy sends it to; -1 if there is none."""
+    if network.detours is None or not _is_steered(network, source, target):
+        return -1
+    return detour(network.detours, network.tables.fabric, source, target, key)
+
+
+def _is_steered(network: Network, source: int, target: int) -> bool:
+    """Whether the policy applies: it is for traffic between hosts."""
+    return bool(network.is_host[source] and network.is_host[target])
+
+
+def _walk(network: Network, source: int, target: int, key: int, *, is_sprayed: bool = False) -> list[int]:
+    links: list[int] = []
+    node = source
+    while node != target:
+        choices = next_links(network, node, target)
+        number = splitmix64_plain(key << 32 | node) if is_sprayed else key
+        links.append(choices[number % len(choices)])
+        node = int(network.link_target[links[-1]])
+    return links
