@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,17 +11,6 @@ from numpy.typing import NDArray
 from netfold.sim.engine.schedule import NONE, Schedule
 
 Ints = NDArray[np.int64]
-Cells = tuple[Fraction, ...]  # (chunks + 1,) where chunks begin, as shares of a message, and 1
-
-
-def equal_cells(chunks: int) -> Cells:
-    """The cells of chunks that are equal shares of a message."""
-    return tuple(Fraction(chunk, chunks) for chunk in range(chunks + 1))
-
-
-def ends_of(cells: Cells, words: int) -> Ints:
-    """(chunks + 1,) where chunks begin in a message of `words`, rounded down, and where the last one ends."""
-    return np.array([words * edge.numerator // edge.denominator for edge in cells], np.int64)
 
 
 @dataclass

@@ -19,15 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from netfold.sim.collectives.transfers import Cells, Ints, Transfers
+from netfold.sim.collectives.composition import Cells, Cut
+from netfold.sim.collectives.transfers import Ints, Transfers
 from netfold.sim.engine.schedule import NONE, Schedule
-
-
-class Cut(NamedTuple):
-    """A schedule, and where its chunks begin as shares of a message."""
-
-    schedule: Schedule
-    cells: Cells
 
 
 Groups = Sequence[Sequence[int]]  # workers
@@ -42,14 +36,26 @@ class _Inner(NamedTuple):
     merged: Ints  # (segments,) the last transfer that merges into the owner's; NONE
 
 
-def composed(groups: Groups, inner: Callable[[int], Cut], outer: Cut, blocks: int = 1) -> Cut:
-    """The schedule of a hierarchy; `inner` gives that of a group of some size, `outer` is that across."""
+def owners_of(groups: Groups, inner: Callable[[int], Cut]) -> list[tuple[float, list[int]]]:
+    """The stretches of a message that cross groups as one: the share of each, and its owner in each group."""
+    edges, inners = _inners(groups, inner)
+    owners = [[group[at] for at in inners[len(group)].owners.tolist()] for group in groups]
+    shares = [float(end - start) for start, end in pairwise(edges)]
+    return [(share, list(own)) for share, own in zip(shares, zip(*owners, strict=True), strict=True)]
+
+
+def _inners(groups: Groups, inner: Callable[[int], Cut]) -> tuple[list[Fraction], dict[int, _Inner]]:
+    """Where the cells of any group begin, and the schedules of groups by their size."""
     cuts = {size: inner(size) for size in {len(group) for group in groups}}
     edges = sorted({edge for cut in cuts.values() for edge in cut.cells})
-    inners = {size: _on_edges(cut, edges) for size, cut in cuts.items()}
-    workers, across = sum(map(len, groups)), outer.schedule.chunks
-    segments = len(edges) - 1
-    block = Transfers(workers, segments * across)
+    return edges, {size: _on_edges(cut, edges) for size, cut in cuts.items()}
+
+
+def composed(groups: Groups, inner: Callable[[int], Cut], outer: Cut, blocks: int = 1) -> Cut:
+    """The schedule of a hierarchy; `inner` gives that of a group of some size, `outer` is that across."""
+    edges, inners = _inners(groups, inner)
+    across = outer.schedule.chunks
+    block = Transfers(sum(map(len, groups)), (len(edges) - 1) * across)
     parts = [inners[len(group)] for group in groups]
     members = [np.array(group, np.int64) for group in groups]
     numbers = [_add(block, part, who, across, merges=True) for part, who in zip(parts, members, strict=True)]
