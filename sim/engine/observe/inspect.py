@@ -6,7 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from netfold.sim.engine.interface import Disturbance, Fate, Outstanding, PointView, SlotState
+from netfold.sim.engine.interface import (
+    Disturbance,
+    Fate,
+    Outstanding,
+    PointView,
+    SlotState,
+    WaitingTransfer,
+)
 from netfold.sim.engine.links.link import PS_BYTES
 from netfold.sim.engine.tables import rows
 from netfold.sim.engine.tables.world import DOWN, NEVER, World
@@ -46,6 +53,32 @@ def flow_counters(world: World, number: int) -> dict[str, int]:
         raise KeyError(f"flow {number} has been closed and forgotten")
     flow = world.flows[found[0]]
     return {name: int(flow[name]) for name in ("timeouts", "retransmitted_packets")}
+
+
+def waiting_transfers(world: World) -> list[WaitingTransfer]:
+    """Transfers of schedules whose flow is not delivered, by flow."""
+    flows = world.flows
+    is_waiting = (flows["is_open"] != 0) & (flows["is_delivered"] == 0) & (flows["schedule"] >= 0)
+    found = []
+    for flow in flows[is_waiting]:
+        count = min(int(flow.words_count), int(flow.elements))
+        is_last = flow.packets_count == 1
+        size_bytes = int(flow.overhead_bytes + 4 * count + flow.first_bytes + is_last * flow.last_bytes)
+        schedule = int(world.schedules[int(flow.schedule)].number)
+        found.append(
+            WaitingTransfer(
+                schedule,
+                int(flow.transfer),
+                int(flow.serial),
+                int(flow.source),
+                int(flow.target),
+                int(flow.route),
+                int(flow.job),
+                size_bytes,
+                int(flow.opened_ps),
+            )
+        )
+    return sorted(found, key=lambda one: one.flow)
 
 
 def point_counters(world: World, job: int) -> list[dict[str, int]]:

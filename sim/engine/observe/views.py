@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netfold.sim.engine.interface import Disturbance, Job, Outstanding, PointView, SlotState
+from netfold.sim.engine.interface import Disturbance, Job, Outstanding, PointView, SlotState, WaitingTransfer
 from netfold.sim.engine.observe import inspect as inspection
 from netfold.sim.engine.tables import rows
 from netfold.sim.engine.tables.world import World
@@ -15,7 +15,6 @@ class EngineViews:
     world: World
     network: Network
     _jobs: list[Job]
-    _closed_retransmissions: dict[int, int]  # of flows whose rows were reused, by job
 
     @property
     def now_ps(self) -> int:
@@ -49,12 +48,28 @@ class EngineViews:
         units = int(open_streams["units_count"].sum())
         return int(open_streams["completed_count"].sum()) / units if units else 0.0
 
+    def schedules_share(self, job: int) -> float:
+        """Share of the transfers of a job's open schedules that are processed; 0 if none is open."""
+        found = self.world.schedules
+        found = found[(found["job"] == job) & (found["is_open"] != 0) & (found["unfinished"] > 0)]
+        transfers = int(found["transfers_count"].sum())
+        return int(found["processed"].sum()) / transfers if transfers else 0.0
+
+    def waiting_transfers(self) -> list[WaitingTransfer]:
+        """Transfers of schedules that are sent and not delivered, by flow."""
+        return inspection.waiting_transfers(self.world)
+
+    @property
+    def busy_until_ps(self) -> int:
+        """When the last merge of a schedule ends that has begun."""
+        return int(self.world.clock[0].busy_until_ps)
+
     def flow_retransmissions(self, job: int) -> int:
         """Packets that all flows of a job have sent again."""
         flows = self.world.flows
-        return self._closed_retransmissions[job] + int(
-            flows["retransmitted_packets"][flows["job"] == job].sum()
-        )
+        is_counted = (flows["is_open"] != 0) & (flows["job"] == job)
+        still_open = int(flows["retransmitted_packets"][is_counted].sum())
+        return still_open + (int(self.world.sent_again[job]) if job < self.world.sent_again.size else 0)
 
     @property
     def log(self) -> list[tuple[int, ...]]:

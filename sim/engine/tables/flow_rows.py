@@ -36,7 +36,10 @@ FLOW = np.dtype(
         ("unacknowledged", "i4"),
         ("is_delivered", "i4"),
         ("job", "i4"),
-        ("pad", "i4"),
+        ("schedule", "i4"),  # row of the schedule that it is of, and the transfer that it carries; −1: none
+        ("transfer", "i4"),
+        ("next_free", "i4"),  # row, of one that is closed
+        ("opened_ps", "i8"),
     ],
     align=True,
 )

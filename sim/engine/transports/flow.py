@@ -13,15 +13,22 @@ from netfold.sim.engine.interface import BACKOFF_MAX
 from netfold.sim.engine.links.forward import send_towards
 from netfold.sim.engine.links.link import take_packet
 from netfold.sim.engine.tables.addresses import copy_words, natural, words_at
-from netfold.sim.engine.tables.cold_calls import store_tables, world_at
+from netfold.sim.engine.tables.cold_calls import call_cold, store_tables, world_at
 from netfold.sim.engine.tables.heap import push
-from netfold.sim.engine.tables.world import FLOW_ACK, FLOW_DATA, FLOW_TIMER, World
+from netfold.sim.engine.tables.rows import DONE_FLOW
+from netfold.sim.engine.tables.world import DELIVERED, FLOW_ACK, FLOW_DATA, FLOW_TIMER, World
 
 
 @kernel
 def open_flow(world: World, row: int) -> None:
     """Start the flow that `Engine` has written into `row`."""
     world.clock[0].at = store_tables(world)
+    start_flow(world, row)
+
+
+@inlined
+def start_flow(world: World, row: int) -> None:
+    """Send the first window of the flow that is written into `row`."""
     flow = world.flows[row]
     flow.is_open = 1
     pump(world, row)
@@ -150,10 +157,14 @@ def first_missing(world: World, row: int, place: int) -> int:
 
 @inlined
 def report_delivery(world: World, row: int) -> None:
-    """Report a flow as delivered."""
+    """Report a flow as delivered, to its schedule if it is of one."""
     clock = world.clock[0]
+    clock.attention = 1
+    if world.flows[row].schedule >= 0:
+        call_cold(clock.schedules, clock.at, DELIVERED, row, 0, 0)
+        return
     done = world.done[clock.done_count]
-    done.is_flow = 1
+    done.kind = DONE_FLOW
     done.row = row
     done.serial = world.flows[row].serial
     clock.done_count += 1
@@ -203,6 +214,9 @@ def on_flow_ack(world: World, index: int) -> None:
     if flow.base == flow.packets_count:
         flow.is_open = 0
         flow.armed_order = -1
+        flow.next_free = world.clock[0].flow_free
+        world.clock[0].flow_free = row
+        world.sent_again[natural(flow.job)] += flow.retransmitted_packets
         return
     if cumulative <= sequence:
         send_again(world.clock[0].at, row, sequence, packet.transmission)
