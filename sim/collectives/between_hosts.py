@@ -27,6 +27,7 @@ from netfold.sim.keys.frame import HostFrame
 from netfold.sim.plan.collective import CollectivePlan
 from netfold.sim.plan.frames import frame_of, with_members
 from netfold.sim.plan.idle_network import (
+    Busiest,
     Pace,
     Traffic,
     Window,
@@ -117,6 +118,19 @@ class Steps(NamedTuple):
     merges: int  # hops at which a chunk is merged
     trips: int = 0  # paths that a word takes one after the other; 0: as many as hops
     then: Steps | None = None  # what comes after these steps, between other pairs
+    overlaps: bool = False  # of the first: all stages are under way at the same time, with other words each
+    passed_words: int = 0  # that have to arrive before any of them is passed on; 0: those of a packet
+
+    @classmethod
+    def chain(cls, stages: Sequence[Steps]) -> Steps:
+        """Stages one after the other."""
+        first, *others = stages
+        return first._replace(then=cls.chain(others) if others else None)
+
+    @property
+    def share(self) -> float:
+        """Share of the words that each pair carries."""
+        return self.hops / self.chunks
 
     @property
     def stages(self) -> Iterator[Steps]:
@@ -180,7 +194,11 @@ class Schedule:
             ack_every=section.ack_every,
         )
         carriers = [carrier_of(network, traffic, frame, job.device, one) for one, traffic in stages]
-        return Resolved(plan, fitted(job.codec, in_turn(carriers)))
+        carrier = in_turn(carriers)
+        if steps.overlaps:
+            words_s = pace_of(network, nodes, steps, route_of, frame).elements_per_s
+            carrier = replace(carrier, rate_bps=max(1, round(32 * words_s)))
+        return Resolved(plan, fitted(job.codec, carrier))
 
     def _check(self, section: HostSection, job: JobContext) -> None:
         """Check workers and window, which need no network."""
@@ -202,7 +220,13 @@ class Schedule:
 def pace_of(
     network: Network, nodes: Sequence[int], steps: Steps, route_of: Callable[[int], int], frame: Frame
 ) -> Pace:
-    """Closed form of a schedule for dense words on an idle network."""
+    """Closed form of a schedule for dense words on an idle network.
+
+    Stages take their times one after the other. If they overlap, the link on which they put the most, all
+    together, says how long they take.
+    """
+    if steps.overlaps:
+        return _overlapping_pace(network, nodes, steps, route_of, frame)
     paces = [_stage_pace(network, nodes, stage, route_of, frame) for stage in steps.stages]
     if len(paces) == 1:
         return paces[0]
@@ -220,7 +244,36 @@ def _stage_pace(
     packet_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
     on_the_wire = words_per_s(frame, busiest.rate_bps / busiest.streams)
     latency_ps = (steps.trips or steps.hops) * one_way_ps(network, traffic, packet_bytes)
+    latency_ps += _wait_ps(network, traffic, steps, frame)
     return Pace(on_the_wire * steps.chunks / steps.hops, latency_ps, busiest)
+
+
+def _overlapping_pace(
+    network: Network, nodes: Sequence[int], steps: Steps, route_of: Callable[[int], int], frame: Frame
+) -> Pace:
+    """The same of stages that are under way at the same time."""
+    packet_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
+    shares, streams, latency_ps = dict[int, float](), Counter[int](), 0
+    for stage in steps.stages:
+        traffic = traffic_of(network, nodes, stage.pairs, route_of)
+        latency_ps += (stage.trips or stage.hops) * one_way_ps(network, traffic, packet_bytes)
+        latency_ps += _wait_ps(network, traffic, stage, frame)
+        streams += traffic.load
+        for link, count in traffic.load.items():
+            shares[link] = shares.get(link, 0.0) + count * stage.share
+    slowest = max(shares, key=lambda link: shares[link] / int(network.rate_bps[link]))
+    rate_bps = int(network.rate_bps[slowest])
+    elements_per_s = words_per_s(frame, rate_bps) / shares[slowest]
+    return Pace(elements_per_s, latency_ps, Busiest(slowest, streams[slowest], rate_bps))
+
+
+def _wait_ps(network: Network, traffic: Traffic, steps: Steps, frame: Frame) -> int:
+    """How long those after the first wait for words that are passed on as one."""
+    if not steps.passed_words or not traffic.load:
+        return 0
+    slowest_bps = min(int(network.rate_bps[link]) for link in traffic.load)
+    trips = (steps.trips or steps.hops) - 1
+    return round(trips * steps.passed_words / words_per_s(frame, slowest_bps) * PS_PER_S)
 
 
 def traffic_of(

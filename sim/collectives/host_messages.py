@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Request, Server
 from netfold.homomorphic.host_merge import HostHop
-from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.comparison import same_bits
-from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.merge import combine, merged_message, unchanged_by
 from netfold.homomorphic.message import MERGEABLE, Merge, Merged, Message, Words, Work
 from netfold.sim.collectives.between_hosts import HostPlan
@@ -145,9 +143,7 @@ class _Open(NamedTuple):
 class HostCollective(ABC):
     """One job's messages between hosts. A collective adds its schedule, `carry`.
 
-    Messages of one operation are carried one after the other; several operations may be under way. Within
-    one, a step is a number that identifies a worker's sends, and its receipts. A chunk is a `Merged`: its
-    header says whose words it holds; a chunk of nobody is a header alone.
+    Messages of one operation are carried one after the other; several operations may be under way.
     """
 
     is_serial = False
@@ -161,7 +157,6 @@ class HostCollective(ABC):
         self.servers: list[Server] = []
         self.channels = Channels(plan, context, (*context.nodes, *servers))
         self._context = context
-        self._arrivals: dict[tuple[int, int, int], simpy.Event] = {}  # by worker, operation, step
         self._begun = 0  # messages
         self._open: dict[tuple[OperationPlace, int], _Open] = {}
         self._orders: dict[tuple[int, int], MergeOrders] = {}  # by step and bucket
@@ -220,47 +215,6 @@ class HostCollective(ABC):
                 self._orders.setdefault(operation[:2], {})[operation.operation, part] = order
         return merged
 
-    def send(self, worker: int, to: int, operation: MessageExchange, step: int, chunk: Merged) -> None:
-        """Start sending one chunk to another worker; a chunk of nobody travels without words."""
-        words = chunk.words if chunk.workers else chunk.words[:0]
-        key = mix_plain(purposes.RING_FLOW_SEED, self._context.job, operation.number, step, worker)
-        delivered, received = self.channels.open(worker, to, words, key)
-        arrival = self._arrival(to, operation.number, step)
-        self._context.environment.process(_pass_on(delivered, arrival, replace(chunk, words=received)))
-
-    def receive(
-        self, worker: int, operation: MessageExchange, step: int
-    ) -> Generator[simpy.Event, Any, Merged]:
-        """Wait for the chunk that was sent to a worker in a step, and return it."""
-        received: Merged = yield self._arrival(worker, operation.number, step)
-        del self._arrivals[worker, operation.number, step]
-        operation.finished.received += 1
-        return received
-
-    def merge(
-        self, worker: int, operation: MessageExchange, step: int, arriving: Merged, own: Merged
-    ) -> Generator[simpy.Event, Any, Merged]:
-        """Merge an arriving chunk with the worker's own, in the time that its device takes.
-
-        The arriving words may be overwritten. Where one of the two is nobody's, the other passes unchanged,
-        in no time.
-        """
-        if arriving.workers == 0 or own.workers == 0:
-            return arriving if own.workers == 0 else own
-        context, message = self._context, operation.message
-        yield context.hosts.work(worker, merge_ps(context.device, message, arriving.words, own.words))
-        key = self.merge_key(worker, operation, step)
-        return combine(message.merged_by, arriving, own, key, message.table, True, message.lane_bits)
-
-    def merge_key(self, worker: int, operation: MessageExchange, step: int) -> int:
-        """The key of a merge's random draws."""
-        context = self._context
-        return mix_plain(context.seed, purposes.RING_MERGE, context.job, operation.number, worker, step)
-
-    def _arrival(self, worker: int, operation: int, step: int) -> simpy.Event:
-        """The event that a step's chunk has arrived at a worker; with loss, later steps may arrive first."""
-        return self._arrivals.setdefault((worker, operation, step), self._context.environment.event())
-
     def merge_orders(self, step: int, bucket: int) -> MergeOrders:
         """The hops at which HOST messages of a finished round merged, by operation and message."""
         return self._orders.pop((step, bucket), {})
@@ -291,17 +245,14 @@ def merge_ps(device: Device, message: Message, accumulated: Words, arriving: Wor
     """Time of one merge of a message's words on a host."""
     if message.host_merge is not None:
         return charge_ps(device, message.host_merge.work(accumulated, arriving))
-    return charge_ps(device, Work(2 * accumulated.nbytes, accumulated.nbytes, flops=accumulated.size))
+    return merge_words_ps(device, accumulated.size)
+
+
+def merge_words_ps(device: Device, words: int) -> int:
+    """Time of one merge of so many words into others, which no codec does."""
+    return charge_ps(device, Work(2 * 4 * words, 4 * words, flops=words))
 
 
 def _are_same(present: NDArray[np.bool_] | None, other: NDArray[np.bool_] | None) -> bool:
     """Whether two chunks name the same contributors."""
     return present is other or (present is not None and other is not None and np.array_equal(present, other))
-
-
-def _pass_on(
-    delivered: simpy.Event, arrival: simpy.Event, received: Merged
-) -> Generator[simpy.Event, Any, None]:
-    """Succeed `arrival` with the chunk when it is delivered."""
-    yield delivered
-    arrival.succeed(received)

@@ -6,7 +6,7 @@ specification and knows no collective by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -24,7 +24,10 @@ from netfold.switch.profiles import Profile
 from netfold.topologies.routing import Network
 
 if TYPE_CHECKING:
+    from netfold.sim.collectives.best import Best
+
     from netfold.sim.collectives.collective import Collective, RunContext
+    from netfold.sim.collectives.composition import Composable
 
 
 class CollectiveSection(Section):
@@ -96,6 +99,10 @@ class CollectiveSpec:
     start: Callable[[Any, RunContext], Collective]  # of its plan
     works_anywhere: bool = True  # whether all its merges work on every network
     carries_absence: bool = False  # it counts workers that contribute nothing to a message that merges
+    composable: Composable | None = None  # what others need to be composed of it; None: they cannot be
+    best: Callable[[Any, Network, Sequence[int], int], Best] | None = (
+        None  # see `best.py`; of its section, on the nodes of workers, for words
+    )
     choices: Callable[[], Mapping[str, Keys]] = (
         _no_choice  # keys that decide which codecs it carries, by a name: each is a column of the matrix
     )

@@ -24,7 +24,9 @@ def stuck_message(snapshot: Snapshot, flow: WaitingFlow) -> StuckMessage:
     cause = cause or why_undelivered(snapshot.network, snapshot.outcomes, there + back, flow.packet_bytes)
     cause = cause or unknown_cause(f"from {nodes[flow.source]} to {nodes[flow.target]} and back")
     age_ps = snapshot.time_ps - flow.opened_ps
-    return StuckMessage(snapshot.names[flow.owner], nodes[flow.source], nodes[flow.target], age_ps, cause)
+    return StuckMessage(
+        snapshot.names[flow.owner], nodes[flow.source], nodes[flow.target], age_ps, cause, flow.what
+    )
 
 
 def has_crashed(snapshot: Snapshot, node: int) -> bool:

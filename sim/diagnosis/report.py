@@ -60,9 +60,11 @@ class StuckMessage:
     target: str
     age_ps: int  # since it was sent
     cause: Cause
+    what: str = ""  # of a schedule: the transfer, its operation and its flow
 
     def __str__(self) -> str:
-        return f"a message from {self.source} to {self.target}, sent {TIME.rough(self.age_ps)} ago"
+        what = f" ({self.what})" if self.what else ""
+        return f"a message from {self.source} to {self.target}{what}, sent {TIME.rough(self.age_ps)} ago"
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,8 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
     """A row as flat JSON data, with the fields of its cause."""
     flat = {**row, **row["cause"]}
     del flat["cause"], flat["is_unknown"]  # the text says so
+    if flat.get("what") == "":
+        del flat["what"]
     return {name: list(value) if isinstance(value, tuple) else value for name, value in flat.items()}
 
 

@@ -40,6 +40,7 @@ class WaitingFlow(NamedTuple):
     opened_ps: int
     packet_bytes: int
     owner: int = 0  # job of the variant
+    what: str = ""  # of a schedule: the transfer, its operation and its flow
 
 
 class JobOnSwitch(NamedTuple):

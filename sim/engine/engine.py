@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from netfold.sim.engine.interface import (
     BACKLOG_MAX_PS,
@@ -21,15 +20,17 @@ from netfold.sim.engine.interface import (
     Segment,
 )
 from netfold.sim.engine.links.link import PACKET_BYTES_MAX
-from netfold.sim.engine.loop.loop import run_until
-from netfold.sim.engine.observe import inspect
+from netfold.sim.engine.loop.loop import go_on_now, run_until, tell_schedule
 from netfold.sim.engine.observe.views import EngineViews
-from netfold.sim.engine.setup import allocate, control, jobs
+from netfold.sim.engine.schedules.operation import Operation
+from netfold.sim.engine.setup import allocate, control, jobs, schedules
 from netfold.sim.engine.setup.keep_alive import KeepAlive
 from netfold.sim.engine.setup.lock_step import LockStep, StreamLayout
+from netfold.sim.engine.setup.schedules import OpenSchedule
 from netfold.sim.engine.setup.segments import write_segments
 from netfold.sim.engine.tables import world as state
 from netfold.sim.engine.tables.addresses import address_of
+from netfold.sim.engine.tables.rows import DONE_FLOW, DONE_STREAM, DONE_WORKER
 from netfold.sim.engine.transports.atp_worker import open_atp_stream
 from netfold.sim.engine.transports.flow import open_flow
 from netfold.sim.engine.transports.stream import open_stream
@@ -59,12 +60,9 @@ class Engine(EngineViews):
         self.on_pause: Callable[[], None] = lambda: None  # called between batches of events in `run`
         self._keep_alive = KeepAlive()
         self._lock_step = LockStep()
-        self._flows_count = 0
         self._jobs: list[Job] = []
-        self._closed_retransmissions: defaultdict[int, int] = defaultdict(
-            int
-        )  # retransmissions of flows, by job
-        self._closed_reordering = defaultdict(partial(np.zeros, 2, np.int64))
+        self._schedules: dict[int, OpenSchedule] = {}  # by number
+        self._schedules_count = 0
         self._reserve = 8  # packets that one event may take
         self._payload_reserve = 1
         self._make_room(64)
@@ -76,7 +74,7 @@ class Engine(EngineViews):
     def next_event_ps(self) -> int | None:
         """Time of the next event, void timers included; None if no event is left."""
         clock = self.world.clock[0]
-        if clock.done_count:  # a stream that was complete as soon as it opened
+        if clock.attention:  # a stream that was complete as soon as it opened
             return int(clock.now_ps)
         return int(self.world.heap[0].time_ps) if clock.heap_count else None
 
@@ -154,21 +152,18 @@ class Engine(EngineViews):
         if not 1 <= flow.ack_every <= flow.window:
             raise ValueError(f"ack_every must be from 1 to the window, {flow.window}; found {flow.ack_every}")
         check_size(flow.frame)
-        is_open = self.world.flows["is_open"]
-        row = int(np.argmin(is_open)) if is_open.size and not is_open.all() else is_open.size
-        if row == is_open.size or flow.window > self.world.flights.shape[1]:
-            self.world = allocate.add_flows(self.world, max(8, row + 1, 2 * row), flow.window)
-        number = self._flows_count
-        last = self.world.flows[row]
-        self._closed_retransmissions[int(last.job)] += int(last.retransmitted_packets)
-        self._closed_reordering[int(last.job)] += inspect.reordering(self.world.flows[row : row + 1])
+        self._add_flows(flow.window)
+        self.world = allocate.add_job_counter(self.world, flow.job)
+        clock = self.world.clock[0]
+        row, number = int(clock.flow_free), int(clock.flows_count)
+        clock.flow_free = self.world.flows[row].next_free
+        clock.flows_count += 1
         allocate.write_flow(self.world, row, number, flow)
         if flow.words is not None and flow.received is not None:
             allocate.check_words(flow.words, None, flow.words_count)
             allocate.check_words(flow.received, None, flow.words_count)
             self.world.flows[row].words = address_of(flow.words)
             self.world.flows[row].received = address_of(flow.received)
-        self._flows_count += 1
         self._keep_alive.flow(row, flow)
         self._make_room(self._copies * (2 * flow.window + 8))
         if self.world.hosts[flow.source].away_until_ps == state.NEVER:
@@ -176,6 +171,102 @@ class Engine(EngineViews):
         else:
             open_flow(self.world, row)
         return number
+
+    def open_schedule(self, operation: Operation) -> int:
+        """Prepare to carry out a schedule; returns its number, which its completions carry as their job.
+
+        `run` returns one of kind "worker" for each worker, when all transfers to it are processed, and one of
+        kind "merge" for each merge that it asks for, with the number of the transfer: `end_merge` answers.
+
+        Raises
+        ------
+        ValueError
+            Arrays of another shape or type than `Operation` says, `ack_every` outside of the window, hosts
+            that are none or not different.
+        """
+        for host in operation.hosts:
+            self._check_host("host", host)
+        check_size(operation.frame)
+        self._add_flows(schedules.flow_window(operation))
+        self.world = allocate.add_job_counter(self.world, operation.job)
+        number = self._schedules_count
+        self.world, self._schedules[number] = schedules.open_schedule(self.world, number, operation)
+        self._schedules_count += 1
+        self._make_room(self._copies * (2 * operation.window + 8))
+        return number
+
+    def begin(
+        self,
+        number: int,
+        worker: int,
+        words: NDArray[Any] | None = None,
+        sizes: NDArray[np.int64] | None = None,
+        is_absent: bool = False,
+    ) -> None:
+        """Let a worker begin now, with its words, or (chunks,) how many it has of each where none are carried.
+
+        Raises
+        ------
+        ValueError
+            Words or sizes of another type or number than the operation's.
+        RuntimeError
+            It has begun already.
+        """
+        opened = self._schedules[number]
+        if opened.parties[worker].has_begun:
+            raise RuntimeError(f"worker {worker} of schedule {number} has begun already")
+        if is_absent:
+            schedules.write_absent(opened, worker)
+        else:
+            schedules.write_worker(opened, worker, words, sizes)
+        self._tell(state.BEGIN, opened.row, worker)
+
+    def end_merge(
+        self, number: int, transfer: int, end_ps: int, sizes: NDArray[np.int64] | None = None
+    ) -> None:
+        """Answer a completion of kind "merge": when it ends and, for HOST, how many words each cell then has."""
+        opened = self._schedules[number]
+        if sizes is not None:
+            planned = opened.derived.planned[transfer]
+            first = int(planned["first"])
+            opened.cells["words"][int(planned["source"]), first : first + int(planned["count"])] = sizes
+        self._tell(state.ANSWER, opened.row, transfer, end_ps)
+
+    def merge_time_ps(self, number: int, transfer: int) -> int:
+        """Time of a transfer's merge on an ordinary host, of what its cells now hold."""
+        opened = self._schedules[number]
+        times_ps, planned = opened.operation.merge_ps, opened.derived.planned[transfer]
+        if times_ps is None:
+            return 0
+        first = int(planned["first"])
+        cells = opened.cells[int(planned["source"]), first : first + int(planned["count"])]
+        return int(times_ps[transfer, int(cells["is_lifted"].any())])
+
+    def contributors(self, number: int, worker: int) -> NDArray[np.int32]:
+        """(chunks,) how many workers contributed to each chunk, as a worker that has finished was told."""
+        found: NDArray[np.int32] = self._schedules[number].cells["workers"][worker]
+        return found
+
+    def close_schedule(self, number: int) -> None:
+        """Forget a schedule, all of whose workers have finished.
+
+        Raises
+        ------
+        RuntimeError
+            Some have not.
+        """
+        row = self.world.schedules[self._schedules[number].row]
+        if row.unfinished:
+            raise RuntimeError(f"{row.unfinished} workers of schedule {number} have not finished")
+        row.is_open = 0
+        del self._schedules[number]
+
+    def _tell(self, what: int, row: int, first: int, second: int = 0) -> None:
+        """Tell a schedule something, and let it go on as far as it can now."""
+        self._make_room(self._reserve)
+        tell_schedule(self.world, what, row, first, second)
+        while go_on_now(self.world, self._reserve, self._payload_reserve) == state.GROW:
+            self._grow()
 
     def _check_host(self, name: str, node: int) -> None:
         is_host = self.network.is_host
@@ -196,7 +287,7 @@ class Engine(EngineViews):
         while stopped in (state.GROW, state.PAUSED):
             stopped = run_until(self.world, until_ps, EVENTS_MAX, self._reserve, self._payload_reserve)
             if stopped == state.GROW:
-                self._make_room(self._reserve)
+                self._grow()
             elif stopped == state.PAUSED:
                 self.on_pause()
         clock = self.world.clock[0]
@@ -209,12 +300,15 @@ class Engine(EngineViews):
                 "engine's clock"
             )
         completions = [self._completion(self.world.done[i]) for i in range(clock.done_count)]
-        clock.done_count = 0
+        clock.done_count, clock.attention = 0, int(clock.queue_head >= 0)
         return completions
 
     def _completion(self, done: Any) -> Completion:
-        if done.is_flow:
+        if done.kind == DONE_FLOW:
             return Completion(self.now_ps, "flow", -1, int(done.serial))
+        if done.kind != DONE_STREAM:
+            kind = "worker" if done.kind == DONE_WORKER else "merge"
+            return Completion(self.now_ps, kind, int(done.row), int(done.serial))
         stream = self.world.streams[int(done.row)]
         return Completion(self.now_ps, "stream", int(stream.job), int(stream.worker))
 
@@ -252,6 +346,28 @@ class Engine(EngineViews):
     def pause(self, host: int, until_ps: int) -> None:
         """Pause a host: its packets and timers wait until a time."""
         self.world.hosts[host].away_until_ps = max(until_ps, int(self.world.hosts[host].away_until_ps))
+
+    def _grow(self) -> None:
+        """Enlarge what the compiled loop was short of."""
+        clock = self.world.clock[0]
+        if clock.short_of < 0:
+            self._add_flows(0, self.world.flows.size)
+        elif clock.short_of > 0:
+            row = int(clock.short_of) - 1
+            opened = self._schedules[int(self.world.schedules[row].number)]
+            schedules.add_buffers(self.world, opened, int(opened.operation.schedule.count.max()))
+        clock.short_of = 0
+        self._make_room(self._reserve)
+
+    def _add_flows(self, window: int, count: int = 0) -> None:
+        """Have a free row for a flow with this window; add `count` rows at least if there is none."""
+        size = self.world.flows.size
+        if self.world.clock[0].flow_free >= 0:
+            count = 0
+        elif not count:
+            count = max(8, size)
+        if count or window > self.world.flights.shape[1]:
+            self.world = allocate.add_flows(self.world, size + count, window)
 
     def _make_room(self, reserve: int) -> None:
         """Enlarge the tables until each has room for one event."""

@@ -279,6 +279,20 @@ class Disturbance(NamedTuple):
     links: tuple[int, ...]  # on some of these
 
 
+class WaitingTransfer(NamedTuple):
+    """A transfer of a schedule that is sent and not delivered."""
+
+    schedule: int  # the engine's number
+    transfer: int
+    flow: int
+    source: int  # node
+    target: int
+    route: int
+    job: int
+    packet_bytes: int
+    opened_ps: int
+
+
 class PointView(NamedTuple):
     """One switch of a job's tree."""
 
@@ -288,9 +302,12 @@ class PointView(NamedTuple):
 
 @dataclass(frozen=True)
 class Completion:
-    """Something an engine finished: a worker's stream, or a delivered flow."""
+    """Something an engine finished: a worker's stream, a delivered flow, a worker's part of a schedule.
+
+    "merge": a schedule asks for the merge of a transfer that has arrived.
+    """
 
     time_ps: int
-    kind: str  # "stream" | "flow"
-    job: int  # stream: job index; flow: -1
-    worker: int  # stream: worker; flow: the number open_flow returned
+    kind: str  # "stream" | "flow" | "worker" | "merge"
+    job: int  # stream: job index; flow: -1; else the number that open_schedule returned
+    worker: int  # stream, worker: worker; flow: the number open_flow returned; merge: transfer

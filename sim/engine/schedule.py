@@ -17,7 +17,15 @@ words. A transfer carries a run of adjacent cells from its source to its target,
    or it replaces them: then it is final, and holds what all workers contributed.
 3. A worker is finished when all transfers to it are processed.
 
-A source does not use the cells of a transfer that merges again, before another transfer replaces them.
+A source gives away the cells of a transfer that merges: they are not sent, and nothing is merged into them,
+before a final transfer replaces them. So at any time every contribution to a chunk is in one cell, and the final
+words of a chunk are made by one merge, at one worker.
+
+At one instant: what a delivery, the beginning of a worker, or the end of a merge makes possible happens before
+anything else, in the order in which it became possible. A delivery first lets its lane go on, then is processed.
+A transfer that is processed first lets others be sent, in the order of their numbers, and then lets those be
+processed that follow it and have arrived. A worker that begins first sends, and then processes what has arrived,
+in the order of arrival.
 """
 
 from __future__ import annotations
@@ -45,7 +53,9 @@ class Schedule:
     first: NDArray[np.int32]  # (T,) the first chunk that it carries
     count: NDArray[np.int32]  # (T,) chunks that it carries, 1 or more
     merges: NDArray[np.bool_]  # (T,)
-    step: NDArray[np.int64]  # (T,) with the source, identifies the transfer in keyed draws
+    step: NDArray[
+        np.int64
+    ]  # (T,) with the source, and with the target, identifies the transfer in keyed draws
     follows: NDArray[np.int32]  # (T,) a transfer to the same target that is processed before; NONE
     lane: NDArray[np.int32]  # (T,) numbered from 0, of one source and target each; NONE
     waits_first: NDArray[np.int64]  # (T + 1,)
@@ -70,12 +80,13 @@ def check_schedule(schedule: Schedule) -> None:
     ------
     ValueError
         Says which transfer breaks which rule: an index outside, a transfer that waits for a later one or for
-        one that does not end at its source, a cell that is sent after it was merged away, contributions that
-        are merged twice, a final transfer of a cell that lacks a worker's contribution, two transfers of one
-        worker with the same step, a lane of several pairs, or a worker that lacks a final cell at the end.
+        one that does not end at its source, a cell that is sent or merged into after it was merged away,
+        contributions that are merged twice, a final transfer of a cell that lacks a worker's contribution, two transfers of one
+        or to one worker with the same step, a lane of several pairs, or a worker that lacks a final cell at the
+        end.
     """
     held = [[{worker} for _ in range(schedule.chunks)] for worker in range(schedule.workers)]
-    keys: set[tuple[int, int]] = set()
+    keys: set[tuple[str, int, int]] = set()
     lanes: dict[int, tuple[int, int]] = {}
     everyone = set(range(schedule.workers))
     for number in range(schedule.transfers):
@@ -84,9 +95,11 @@ def check_schedule(schedule: Schedule) -> None:
         if source == target or not {source, target} <= everyone:
             raise ValueError(f"{at}: there are workers 0 to {schedule.workers - 1}, and the two must differ")
         _check_order(schedule, number, at)
-        if (source, int(schedule.step[number])) in keys:
-            raise ValueError(f"{at}: worker {source} has two transfers with step {schedule.step[number]}")
-        keys.add((source, int(schedule.step[number])))
+        step = int(schedule.step[number])
+        for key in (("from", source, step), ("to", target, step)):
+            if key in keys:
+                raise ValueError(f"{at}: there are two transfers {key[0]} worker {key[1]} with step {step}")
+            keys.add(key)
         lane = int(schedule.lane[number])
         if lane != NONE and lanes.setdefault(lane, (source, target)) != (source, target):
             raise ValueError(f"{at}: lane {lane} is that of {lanes[lane]}")
@@ -103,6 +116,8 @@ def check_schedule(schedule: Schedule) -> None:
                 continue
             if held[source][chunk] & held[target][chunk]:
                 raise ValueError(f"{at}: chunk {chunk} would hold a contribution twice")
+            if not held[target][chunk]:
+                raise ValueError(f"{at}: worker {target} has merged chunk {chunk} away")
             held[target][chunk] = held[source][chunk] | held[target][chunk]
             held[source][chunk] = set()
     for worker in everyone:

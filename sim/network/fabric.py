@@ -8,22 +8,35 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 import simpy
+from numpy.typing import NDArray
 
+from netfold.homomorphic.message import Words
 from netfold.sim.diagnosis.links import link_outcomes
 from netfold.sim.diagnosis.report import Diagnosis, StuckError
 from netfold.sim.diagnosis.slots import diagnose
 from netfold.sim.diagnosis.snapshot import JobOnSwitch, NodeEvent, Opened, Snapshot, WaitingFlow
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import TIME_MAX_PS, Completion, Flow, Job, Scaled, Segment
+from netfold.sim.engine.schedule import Schedule
+from netfold.sim.engine.schedules.operation import Operation
 from netfold.sim.network.instants import EndOfInstant, Stage
 
 PATIENCE_TIMEOUTS = 100
 PATIENCE_MIN_PS = 10**12
 WATCHED_SHARE = 10  # a diagnosis looks at packet outcomes in the last tenth of the patience
+
+
+class _Schedule(NamedTuple):
+    """A schedule that the engine carries out."""
+
+    schedule: Schedule
+    name: str
+    answer: Callable[[int], None]
 
 
 class Fabric:
@@ -52,6 +65,7 @@ class Fabric:
         self._jobs: list[JobOnSwitch] = []
         self._opened: dict[tuple[int, int], Opened] = {}
         self._flows: dict[int, WaitingFlow] = {}
+        self._schedules: dict[int, _Schedule] = {}
         self._node_events: list[NodeEvent] = []
         self._activities: dict[tuple[int, int], str] = {}
         self._environment = environment
@@ -88,6 +102,35 @@ class Fabric:
         size_bytes = flow.frame.wire_bytes(min(flow.words_count, flow.frame.elements), first=True, last=True)
         self._flows[number] = WaitingFlow(flow.source, flow.target, flow.route, now_ps, size_bytes, flow.job)
         return self._expect("flow", -1, number)
+
+    def open_schedule(self, operation: Operation, name: str, answer: Callable[[int], None]) -> int:
+        """Prepare to carry out a schedule; returns the engine's number of it.
+
+        `name` is for a diagnosis; `answer` is called with the number of each transfer whose merge the engine
+        asks for.
+        """
+        self.engine.advance(int(self._environment.now))
+        number = self.engine.open_schedule(operation)
+        self._schedules[number] = _Schedule(operation.schedule, name, answer)
+        return number
+
+    def begin(
+        self,
+        number: int,
+        worker: int,
+        words: Words | None,
+        sizes: NDArray[np.int64] | None = None,
+        is_absent: bool = False,
+    ) -> simpy.Event:
+        """Let a worker of a schedule begin; the event fires when all transfers to it are processed."""
+        self.engine.advance(int(self._environment.now))
+        self.engine.begin(number, worker, words, sizes, is_absent)
+        return self._expect("worker", number, worker)
+
+    def close_schedule(self, number: int) -> None:
+        """Forget a schedule, all of whose workers have finished."""
+        self.engine.close_schedule(number)
+        del self._schedules[number]
 
     def expect_change(self, until_ps: int) -> None:
         """Announce a change of the network at a time: the patience restarts then."""
@@ -148,6 +191,9 @@ class Fabric:
             completions = self._advance(environment.peek())
             yield environment.timeout(engine.now_ps - environment.now)
             for completion in completions:
+                if completion.kind == "merge":
+                    self._schedules[completion.job].answer(completion.worker)
+                    continue
                 if completion.kind == "flow":
                     del self._flows[completion.worker]
                 self._waiting.pop((completion.kind, completion.job, completion.worker)).succeed()
@@ -174,7 +220,7 @@ class Fabric:
     def _next_check_ps(self) -> int:
         """Next time to check for a stall: when watching the links begins, and when the patience ends."""
         watched_ps = self._patience_ps // WATCHED_SHARE if self._watched is None else 0
-        return self._alive_ps + self._patience_ps - watched_ps
+        return max(self._alive_ps, self.engine.busy_until_ps) + self._patience_ps - watched_ps
 
     def _watch_or_give_up(self) -> None:
         """Begin to watch the links; raise `StuckError` if they are watched already."""
@@ -201,8 +247,21 @@ class Fabric:
             total_outcomes=link_outcomes(None, engine.link_counters(), engine.down_links()),
             disturbances=engine.disturbances(),
             opened=self._opened,
-            flows=list(self._flows.values()),
+            flows=[*self._flows.values(), *self._transfers()],
             node_events=self._node_events,
             activities=self._activities,
         )
         return diagnose(engine, snapshot)
+
+    def _transfers(self) -> Iterator[WaitingFlow]:
+        """The messages of schedules that are not delivered."""
+        for one in self.engine.waiting_transfers():
+            name, schedule = self._schedules[one.schedule].name, self._schedules[one.schedule].schedule
+            number, steps = one.transfer, schedule.step
+            what = (
+                f"transfer {number} from worker {schedule.source[number]} to worker "
+                f"{schedule.target[number]} (step {steps[number]}) of {name}, flow {one.flow}"
+            )
+            yield WaitingFlow(
+                one.source, one.target, one.route, one.opened_ps, one.packet_bytes, one.job, what
+            )

@@ -19,6 +19,10 @@ class HostTimes:
         """Time at which work ends that a worker begins at `start_ps`; ignores crashes."""
         return self._conditions[worker].end_ps(start_ps, work_ps)
 
+    def is_delayed(self, worker: int) -> bool:
+        """Whether a fault ever delays or ends a worker's work."""
+        return self._conditions[worker] != Condition()
+
     def crash_ps(self, worker: int) -> int:
         """Time at which a worker crashes."""
         return self._conditions[worker].crash_ps

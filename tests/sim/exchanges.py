@@ -15,11 +15,12 @@ from netfold.homomorphic.codec import Server
 from netfold.homomorphic.message import Merge, Message, Scaling
 from netfold.homomorphic.numbers.exponents import block_exponents
 from netfold.sim.collectives.all_gather.run import AllGather
-from netfold.sim.collectives.between_hosts import ChunkedPlan, HostPlan
+from netfold.sim.collectives.between_hosts import ChunkedPlan
 from netfold.sim.collectives.collective import Collective, RunContext
 from netfold.sim.collectives.in_network.run import InNetwork
 from netfold.sim.collectives.parameter_server.plan import ServerPlan
 from netfold.sim.collectives.parameter_server.run import ParameterServer
+from netfold.sim.collectives.ring.plan import RingPlan
 from netfold.sim.collectives.ring.run import Ring
 from netfold.sim.collectives.torus_2d.grid import Grid, squarest
 from netfold.sim.collectives.torus_2d.plan import TorusPlan
@@ -69,7 +70,7 @@ def messages_of(merge: Merge, workers: int, size: int, seed: int = 0) -> list[Me
 def ring(workers: int, frame: Frame = frame_of("udp-256"), device: Any = None, **changes: int) -> Started:
     """Workers 0 … n − 1 on the first nodes."""
     options, seed = _options(frame, changes)
-    plan = HostPlan(kind="ring", **options)
+    plan = RingPlan(kind="ring", **options)
     return lambda environment, fabric: Ring(plan, _context(environment, fabric, workers, device, seed))
 
 

@@ -1,36 +1,85 @@
-"""The ring: its keys and the numbers of its schedule."""
+"""The ring (Patarasuk and Yuan, JPDC 2009): its keys and closed form.
+
+With n workers, a message of M words takes 2 (n − 1) steps of M / n words. On an idle network with equal links
+that is
+
+    2 (1 − 1 / n) · M words at the rate of a link, and 2 (n − 1) ways from host to host.
+
+Each of k channels carries M / k words round a ring of its own. Chunks let a worker pass on the first words of
+a segment while the last are on their way: the same words at the rate of a link.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 from netfold.homomorphic.message import MERGEABLE, Merge
-from netfold.sim.collectives.between_hosts import HostPlan, HostSection, Schedule, Steps
-from netfold.sim.collectives.spec import CollectiveSpec
+from netfold.sim.collectives.between_hosts import WORD_BYTES, Chunk, HostPlan, HostSection, Schedule, Steps
+from netfold.sim.collectives.composition import Composable, Cut, equal_cells
+from netfold.sim.collectives.ring.plan import RingPlan
+from netfold.sim.collectives.ring.schedule import ring_schedule
+from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
+from netfold.sim.keys.fields import Count
 
 if TYPE_CHECKING:
     from netfold.sim.collectives.collective import Collective, RunContext
+
+KIND = "ring"
 
 
 class RingSection(HostSection):
     """Ring all-reduce between the hosts: reduce-scatter, then all-gather."""
 
     kind: Literal["ring"]
+    channels: Count = 1
+    """Rings that carry an equal share each; every other one goes backward, and each begins one worker on."""
+    chunk: Chunk | None = None
+    """Payload of a segment that a host receives before it merges or forwards it; by default all of it."""
 
 
-def _steps(workers: int) -> Steps:
+def steps_of(workers: int, channels: int = 1) -> Steps:
     """Every worker sends one n-th of the words to the next, 2 (n − 1) times; half of these are merged."""
-    following = [(worker, (worker + 1) % workers) for worker in range(workers)]
-    return Steps(following, hops=2 * (workers - 1), chunks=workers, merges=workers - 1)
+    pairs = [
+        (worker, (worker + (1 if channel % 2 == 0 else -1)) % workers)
+        for channel in range(channels)
+        for worker in range(workers)
+    ]
+    return Steps(pairs, hops=2 * (workers - 1), chunks=workers * channels, merges=workers - 1)
+
+
+def cut_of(section: Any, workers: int) -> Cut:
+    """Its schedule of whole segments."""
+    schedule = ring_schedule(workers, section.channels)
+    return Cut(schedule, equal_cells(schedule.chunks))
+
+
+def _resolve(section: RingSection, job: JobContext) -> Resolved:
+    """The plan of a job's rings; raises as `Schedule.resolve`."""
+    words = 0 if section.chunk is None else section.chunk // WORD_BYTES
+    make_plan = partial(RingPlan, channels=section.channels, chunk_words=words)
+    steps = partial(steps_of, channels=section.channels)
+    return Schedule(KIND, steps).resolve_on(section, job, job.nodes, make_plan)
 
 
 def _start(plan: HostPlan, context: RunContext) -> Collective:
     from netfold.sim.collectives.ring.run import Ring  # late: it needs the engine
 
+    assert isinstance(plan, RingPlan)
     return Ring(plan, context)
 
 
-SCHEDULE = Schedule("ring", _steps)
+def _steps(section: Any, workers: int) -> Steps:
+    return steps_of(workers, section.channels)
+
+
+SCHEDULE = Schedule(KIND, steps_of)
 RING = CollectiveSpec(
-    "ring", MERGEABLE | {Merge.HOST}, RingSection, SCHEDULE.resolve, _start, carries_absence=True
+    KIND,
+    MERGEABLE | {Merge.HOST},
+    RingSection,
+    _resolve,
+    _start,
+    carries_absence=True,
+    composable=Composable(cut_of, _steps),
 )

@@ -13,14 +13,19 @@ up to 2 (1 − 1 / C) · M at the rate of a link, and the columns up to 2 (R −
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal
 
 from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.collectives.between_hosts import HostPlan, HostSection, Schedule, Steps
+from netfold.sim.collectives.composition import Composable
+from netfold.sim.collectives.composition import Cut as Part
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
 from netfold.sim.collectives.torus_2d.grid import Grid, squarest
 from netfold.sim.collectives.torus_2d.plan import TorusPlan
+from netfold.sim.collectives.torus_2d.schedule import torus_schedule
 from netfold.sim.keys.fields import Count
 
 if TYPE_CHECKING:
@@ -87,9 +92,7 @@ def _grid(section: Torus2dSection, job: JobContext) -> Grid:
         if asked is not None and asked > workers:
             found = f"{workers} worker{'s' if workers > 1 else ''} cannot stand in {asked} {key}"
             raise job.location.job_error(f"collective.{key}", found, f"use at most {workers}")
-    if rows is None:
-        rows = squarest(workers) if columns is None else -(-workers // columns)
-    grid = Grid.of(workers, rows)
+    grid = _grid_of(section, workers)
     if columns is not None and columns != grid.columns:
         lengths = " + ".join(map(str, grid.lengths))
         raise job.location.job_error(
@@ -100,6 +103,27 @@ def _grid(section: Torus2dSection, job: JobContext) -> Grid:
     return grid
 
 
+def _grid_of(section: Any, workers: int) -> Grid:
+    """The grid that the keys ask for, whether the columns fit or not."""
+    rows, columns = section.rows, section.columns
+    if rows is None:
+        rows = squarest(workers) if columns is None else -(-workers // columns)
+    return Grid.of(workers, rows)
+
+
+def _part_of(section: Any, workers: int) -> Part:
+    """Its schedule, and where the parts of its segments begin."""
+    grid = _grid_of(section, workers)
+    edges, rows = [*grid.words.starts, Fraction(1)], grid.rows
+    cells = [start + (end - start) * row / rows for start, end in pairwise(edges) for row in range(rows)]
+    return Part(torus_schedule(grid, is_host=False), (*cells, Fraction(1)))
+
+
+def _check(section: Any, workers: int, job: JobContext) -> None:
+    """Raises as `_grid`."""
+    _grid(section, replace(job, hosts=job.hosts[:workers]))
+
+
 def _start(plan: HostPlan, context: RunContext) -> Collective:
     from netfold.sim.collectives.torus_2d.run import Torus2d  # late: it needs the engine
 
@@ -108,5 +132,11 @@ def _start(plan: HostPlan, context: RunContext) -> Collective:
 
 
 TORUS_2D = CollectiveSpec(
-    KIND, MERGEABLE | {Merge.HOST}, Torus2dSection, _resolve, _start, carries_absence=True
+    KIND,
+    MERGEABLE | {Merge.HOST},
+    Torus2dSection,
+    _resolve,
+    _start,
+    carries_absence=True,
+    composable=Composable(_part_of, lambda section, workers: steps_of(_grid_of(section, workers)), _check),
 )

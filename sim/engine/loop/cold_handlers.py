@@ -10,6 +10,7 @@ from netfold.homomorphic.kernels.compiled import address_of
 from netfold.sim.engine.links.faults import apply_faults, leave_line
 from netfold.sim.engine.loop.timers import on_single_event
 from netfold.sim.engine.observe.event_log import log_packet
+from netfold.sim.engine.schedules.progress import answer, begin, go_on, on_delivered, on_merge_end
 from netfold.sim.engine.switches.aggregate import add_narrow_lanes, on_parent_result, take_lifted
 from netfold.sim.engine.switches.atp_server import on_atp_forward
 from netfold.sim.engine.switches.atp_switch import on_atp_switch
@@ -17,10 +18,14 @@ from netfold.sim.engine.switches.slot_timer import send_empty_result, update_slo
 from netfold.sim.engine.tables.cold_calls import world_at
 from netfold.sim.engine.tables.world import (
     ADD_LANES,
+    ANSWER,
     APPLY_FAULTS,
     AT_SERVER,
     AT_SWITCH,
     AT_WORKER,
+    BEGIN,
+    DELIVERED,
+    GO_ON,
     LEAVE_LINE,
     LIFT,
     PARENT_RESULT,
@@ -69,6 +74,21 @@ def _atp(at: int, what: int, row: int, first: int, second: int) -> None:
     world_at(at).clock[0].unfinished -= 1
 
 
+def _schedules(at: int, what: int, row: int, first: int, second: int) -> None:
+    world_at(at).clock[0].unfinished += 1
+    if what == GO_ON:
+        go_on(at)
+    elif what == DELIVERED:
+        on_delivered(at, row)
+    elif what == BEGIN:
+        begin(at, row, first)
+    elif what == ANSWER:
+        answer(at, row, first, second)
+    else:
+        on_merge_end(at, row, first)
+    world_at(at).clock[0].unfinished -= 1
+
+
 @cache
 def rare_handler() -> int:
     """Address of the handler of faults, trees, timers and the log."""
@@ -79,3 +99,9 @@ def rare_handler() -> int:
 def atp_handler() -> int:
     """Address of the handler of ATP."""
     return address_of(_atp, _SIGNATURE)
+
+
+@cache
+def schedules_handler() -> int:
+    """Address of the handler of schedules."""
+    return address_of(_schedules, _SIGNATURE)

@@ -7,13 +7,14 @@ from netfold.sim.engine.links.link import due_ps
 from netfold.sim.engine.loop.ahead import LARGE, look_ahead
 from netfold.sim.engine.loop.arrivals import on_arrival
 from netfold.sim.engine.tables.addresses import natural, prefetch, prefetch_row
-from netfold.sim.engine.tables.cold_calls import call_cold, store_tables
+from netfold.sim.engine.tables.cold_calls import call_cold, store_tables, world_at
 from netfold.sim.engine.tables.heap import drop_top, replace_top
 from netfold.sim.engine.tables.rows import PACKET
 from netfold.sim.engine.tables.world import (
     ARRIVAL,
     COMPLETED,
     FLOW_DATA,
+    GO_ON,
     GROW,
     LEAVE_LINE,
     PAUSED,
@@ -36,10 +37,14 @@ def run_until(world: World, stop_ps: int, events_max: int, packets: int, payload
     """
     world.clock[0].at = store_tables(world)
     clock = world.clock[0]
-    if clock.done_count > 0:  # a stream may be complete as soon as it opens
-        return COMPLETED
     pause = clock.events + events_max
-    while clock.heap_count > 0 and world.heap[0].time_ps <= stop_ps:
+    while True:
+        if clock.attention > 0:  # also before the first event: a stream may be complete as soon as it opens
+            stopped = attend(clock.at, packets, payloads)
+            if stopped != REACHED:
+                return stopped
+        if clock.heap_count == 0 or world.heap[0].time_ps > stop_ps:
+            break
         if clock.events == pause:
             return PAUSED
         if not has_room(world, packets, payloads):
@@ -56,9 +61,38 @@ def run_until(world: World, stop_ps: int, events_max: int, packets: int, payload
             clock.heap_count -= 1
             call_cold(clock.rare, clock.at, SINGLE, what, order, 0)
         clock.events += 1
-        if clock.done_count > 0:
-            return COMPLETED
     clock.now_ps = max(clock.now_ps, stop_ps)
+    return REACHED
+
+
+@kernel
+def go_on_now(world: World, packets: int, payloads: int) -> int:
+    """Let transfers in the queue go on, now and not at an event; returns what `run_until` does."""
+    world.clock[0].at = store_tables(world)
+    return attend(world.clock[0].at, packets, payloads)
+
+
+@kernel
+def tell_schedule(world: World, what: int, row: int, first: int, second: int) -> None:
+    """Call the handler of schedules (`cold_handlers.py`) now."""
+    world.clock[0].at = store_tables(world)
+    call_cold(world.clock[0].schedules, world.clock[0].at, what, row, first, second)
+
+
+@kernel
+def attend(at: int, packets: int, payloads: int) -> int:
+    """Let transfers in the queue go on; returns COMPLETED if something is done, GROW if a table is short."""
+    world = world_at(at)
+    clock = world.clock[0]
+    while clock.queue_head >= 0:
+        if not has_room(world, packets, payloads) or clock.done_count + 8 > world.done.size:
+            return GROW
+        call_cold(clock.schedules, at, GO_ON, 0, 0, 0)
+        if clock.short_of != 0:
+            return GROW
+    if clock.done_count > 0:
+        return COMPLETED
+    clock.attention = 0
     return REACHED
 
 

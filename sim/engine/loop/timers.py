@@ -16,6 +16,8 @@ from netfold.sim.engine.tables.world import (
     DELAYED,
     FLOW_TIMER,
     HELD,
+    MERGE_ENDS,
+    MERGED,
     NEVER,
     ROW,
     STREAM_TIMER,
@@ -39,6 +41,8 @@ def on_single_event(at: int, what: int, order: int) -> None:
         on_stream_timer_event(at, row, order)
     elif kind == FLOW_TIMER:
         on_flow_timer_event(at, row, order)
+    elif what >= MERGED:
+        call_cold(world.clock[0].schedules, at, MERGE_ENDS, what, order, 0)
     elif order == world.registers.slots[row].timer_order:
         log_slot_timer(at, row, order)
         on_slot_timer(at, row)

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from netfold.sim.engine.interface import Disturbance, Fate, Outstanding, PointView, SlotState
+from netfold.sim.engine.interface import (
+    Disturbance,
+    Fate,
+    Outstanding,
+    PointView,
+    SlotState,
+    WaitingTransfer,
+)
 from netfold.sim.engine.links.link import PS_BYTES
 from netfold.sim.engine.observe.in_flight import in_flight
 from netfold.sim.engine.tables import rows
-from netfold.sim.engine.tables.world import DOWN, NEVER, Table, World
+from netfold.sim.engine.tables.world import DOWN, NEVER, World
 from netfold.switch.program import ProgramSpec
 from netfold.switch.programs.atp import FREE
 from netfold.switch.registers import VERDICTS
@@ -53,10 +59,42 @@ def flow_counters(world: World, number: int) -> dict[str, int]:
     return {name: int(flow[name]) for name in FLOW_COUNTERS}
 
 
-def reordering(flows: Table) -> NDArray[np.int64]:
-    """Of rows of flows: packets that later ones had overtaken, and those sent again in vain."""
-    columns = (flows["reordered_packets"], flows["spurious_retransmissions"])
-    return np.array([column.sum() for column in columns], np.int64)
+def flow_counts(world: World, job: int) -> tuple[int, int, int]:
+    """Packets of all flows of a job: sent again, overtaken by later ones, and sent again in vain."""
+    flows = world.flows
+    still_open = flows[(flows["is_open"] != 0) & (flows["job"] == job)]
+    closed = world.flow_counts[job] if job < len(world.flow_counts) else (0, 0, 0)
+    names = ("retransmitted_packets", "reordered_packets", "spurious_retransmissions")
+    again, reordered, in_vain = (
+        int(still_open[name].sum()) + int(before) for name, before in zip(names, closed, strict=True)
+    )
+    return again, reordered, in_vain
+
+
+def waiting_transfers(world: World) -> list[WaitingTransfer]:
+    """Transfers of schedules whose flow is not delivered, by flow."""
+    flows = world.flows
+    is_waiting = (flows["is_open"] != 0) & (flows["is_delivered"] == 0) & (flows["schedule"] >= 0)
+    found = []
+    for flow in flows[is_waiting]:
+        count = min(int(flow.words_count), int(flow.elements))
+        is_last = flow.packets_count == 1
+        size_bytes = int(flow.overhead_bytes + 4 * count + flow.first_bytes + is_last * flow.last_bytes)
+        schedule = int(world.schedules[int(flow.schedule)].number)
+        found.append(
+            WaitingTransfer(
+                schedule,
+                int(flow.transfer),
+                int(flow.serial),
+                int(flow.source),
+                int(flow.target),
+                int(flow.route),
+                int(flow.job),
+                size_bytes,
+                int(flow.opened_ps),
+            )
+        )
+    return sorted(found, key=lambda one: one.flow)
 
 
 def point_counters(world: World, job: int) -> list[dict[str, int]]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
-from netfold.sim.engine.interface import Disturbance, Job, Outstanding, PointView, SlotState
+from netfold.sim.engine.interface import Disturbance, Job, Outstanding, PointView, SlotState, WaitingTransfer
 from netfold.sim.engine.observe import inspect as inspection
 from netfold.sim.engine.tables import rows
 from netfold.sim.engine.tables.world import World
@@ -18,8 +15,6 @@ class EngineViews:
     world: World
     network: Network
     _jobs: list[Job]
-    _closed_retransmissions: dict[int, int]  # of flows whose rows were reused, by job
-    _closed_reordering: dict[int, NDArray[np.int64]]  # `flow_reordering` of those
 
     @property
     def now_ps(self) -> int:
@@ -53,18 +48,30 @@ class EngineViews:
         units = int(open_streams["units_count"].sum())
         return int(open_streams["completed_count"].sum()) / units if units else 0.0
 
+    def schedules_share(self, job: int) -> float:
+        """Share of the transfers of a job's open schedules that are processed; 0 if none is open."""
+        found = self.world.schedules
+        found = found[(found["job"] == job) & (found["is_open"] != 0) & (found["unfinished"] > 0)]
+        transfers = int(found["transfers_count"].sum())
+        return int(found["processed"].sum()) / transfers if transfers else 0.0
+
+    def waiting_transfers(self) -> list[WaitingTransfer]:
+        """Transfers of schedules that are sent and not delivered, by flow."""
+        return inspection.waiting_transfers(self.world)
+
+    @property
+    def busy_until_ps(self) -> int:
+        """When the last merge of a schedule ends that has begun."""
+        return int(self.world.clock[0].busy_until_ps)
+
     def flow_retransmissions(self, job: int) -> int:
         """Packets that all flows of a job have sent again."""
-        flows = self.world.flows
-        return self._closed_retransmissions[job] + int(
-            flows["retransmitted_packets"][flows["job"] == job].sum()
-        )
+        return inspection.flow_counts(self.world, job)[0]
 
     def flow_reordering(self, job: int) -> tuple[int, int]:
         """Packets of a job's flows that later ones had overtaken, and those sent again in vain."""
-        flows = self.world.flows[self.world.flows["job"] == job]
-        reordered, spurious = self._closed_reordering[job] + inspection.reordering(flows)
-        return int(reordered), int(spurious)
+        _, reordered, spurious = inspection.flow_counts(self.world, job)
+        return reordered, spurious
 
     @property
     def log(self) -> list[tuple[int, ...]]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from netfold.sim.engine.interface import BACKLOG_MAX_PS, RULES_MAX, Flow, Rule
 from netfold.sim.engine.links.link import PS_BYTES
-from netfold.sim.engine.loop.cold_handlers import rare_handler
+from netfold.sim.engine.loop.cold_handlers import rare_handler, schedules_handler
 from netfold.sim.engine.tables import flow_rows, rows
 from netfold.sim.engine.tables.world import (
     DETOURED,
@@ -41,7 +41,8 @@ def new_world(network: Network, rules: Sequence[Rule], seed: int) -> World:
     clock.is_keyed = int(bool(rules))
     clock.packet_free = -1
     clock.links_count = len(network.link_names)
-    clock.rare = rare_handler()
+    clock.rare, clock.schedules = rare_handler(), schedules_handler()
+    clock.queue_head = clock.queue_tail = clock.flow_free = -1
     return world
 
 
@@ -138,16 +139,29 @@ def write_flow(world: World, row: int, number: int, flow: Flow) -> None:
         entry[name] = getattr(flow.frame, name)
     entry.packets_count = max(1, -(-flow.words_count // flow.frame.elements))
     entry.serial = number
+    entry.schedule, entry.opened_ps = -1, world.clock[0].now_ps
 
 
 def add_flows(world: World, count: int, window: int) -> World:
     """World with at least `count` flows and windows of `window`; positions in windows do not change."""
-    count, columns = max(count, world.flows.size), max(window, world.flights.shape[1])
+    old, clock = world.flows.size, world.clock[0]
+    count, columns = max(count, old), max(window, world.flights.shape[1])
     flights = records((count, columns), flow_rows.FLIGHT)
-    flights[: world.flights.shape[0], : world.flights.shape[1]] = world.flights
+    flights[:old, : world.flights.shape[1]] = world.flights
     flows = enlarged(world.flows, count)
-    flows["serial"][world.flows.size :] = -1
+    flows["serial"][old:] = -1
+    if count > old:
+        flows["next_free"][old:] = np.append(np.arange(old + 1, count), clock.flow_free)
+        clock.flow_free = old
     return world._replace(flows=flows, flights=flights)
+
+
+def add_job_counter(world: World, job: int) -> World:
+    """World that counts what the flows of a job go through."""
+    counts = world.flow_counts
+    if job < len(counts):
+        return world
+    return world._replace(flow_counts=np.append(counts, np.zeros((job + 1, counts.shape[1]), np.int64), 0))
 
 
 def add_packets(world: World, count: int) -> World:

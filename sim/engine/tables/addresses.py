@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+import numpy as np
 from llvmlite import ir
-from numba import config, types
+from numba import config, from_dtype, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np import arrayobj
@@ -49,7 +50,13 @@ def _view(item: types.Type, item_bytes: int) -> Any:
     return view
 
 
+def view_of(rows: np.dtype[Any]) -> Any:
+    """Make an intrinsic (address, count) → table of rows that lies at an address; for compiled code only."""
+    return _view(from_dtype(rows), rows.itemsize)
+
+
 words_at = _view(types.int32, 4)
+longs_at = _view(types.int64, 8)
 floats_at = _view(types.float32, 4)
 bytes_at = _view(types.int8, 1)
 bits_at = _view(types.uint32, 4)

@@ -40,9 +40,12 @@ FLOW = np.dtype(
         ("tolerance_step", "i4"),  # 0: paths are FIFO
         ("widens_from", "i4"),  # transmission from which on the tolerance may grow again
         ("newest", "i4"),  # receiver: the latest transmission that has arrived
-        ("pad", "i4"),
         ("reordered_packets", "i8"),
         ("spurious_retransmissions", "i8"),
+        ("schedule", "i4"),  # row of the schedule that it is of, and the transfer that it carries; −1: none
+        ("transfer", "i4"),
+        ("next_free", "i4"),  # row, of one that is closed
+        ("opened_ps", "i8"),
     ],
     align=True,
 )

@@ -29,6 +29,15 @@ CLOCK = np.dtype(
         ("policy", "i8"),  # `world.PLAIN` and so on
         ("groups_count", "i8"),  # of switches, for detours
         ("hosts_count", "i8"),
+        ("attention", "i8"),  # whether something is done, or there are transfers in the queue
+        ("queue_head", "i8"),  # transfers that may go on: the row of their schedule, and their number
+        ("queue_tail", "i8"),
+        ("schedules", "i8"),  # address of a handler
+        # What a transfer lacks to go on: 0 nothing, −1 rows of flows, buffers of a row + 1.
+        ("short_of", "i8"),
+        ("busy_until_ps", "i8"),  # when the last merge ends that has begun
+        ("flows_count", "i8"),  # opened so far
+        ("flow_free", "i8"),  # head of the list of rows of closed flows
     ],
     align=True,
 )
@@ -309,4 +318,7 @@ LOG = np.dtype(
 
 HOST = np.dtype([("away_until_ps", "i8")], align=True)  # NEVER: it has crashed
 
-DONE = np.dtype([("is_flow", "i4"), ("row", "i4"), ("serial", "i4"), ("pad", "i4")], align=True)
+DONE = np.dtype([("kind", "i4"), ("row", "i4"), ("serial", "i4"), ("pad", "i4")], align=True)
+DONE_STREAM, DONE_FLOW, DONE_WORKER, DONE_ASKS = range(
+    4
+)  # what is done; the last: a merge is to be carried out

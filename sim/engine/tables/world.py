@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.sim.engine.tables import atp_rows, flow_rows, rows
+from netfold.sim.engine.tables import atp_rows, flow_rows, rows, schedule_rows
 from netfold.switch.programs.atp import Entries, new_entries
 from netfold.switch.registers import Registers, new_registers
 
@@ -42,13 +42,17 @@ FLOW_TIMER = 2 << 32
 HELD = 3 << 32  # a packet that waits for its host
 SLOT_TIMER = 4 << 32  # a row of the registers
 DELAYED = 5 << 32  # a packet that is not in line on its link
+MERGED = 6 << 32  # a transfer of a schedule; the schedule's row is in the bits above
 ROW = (1 << 32) - 1
+SCHEDULE_BITS = 40  # below the schedule's row
+LATE = 1 << 62  # added to the order of events that come after all others of their instant
 
 # Requests to the handlers that are compiled apart.
 APPLY_FAULTS, LIFT, UPDATE_SLOT_TIMER, SEND_EMPTY_RESULT = 0, 1, 2, 3
 PARENT_RESULT, SINGLE, WRITE_LOG, LEAVE_LINE = 4, 5, 6, 7
 ADD_LANES = 8
 AT_SWITCH, AT_SERVER, AT_WORKER, ATP_TIMER = 0, 1, 2, 3
+GO_ON, DELIVERED, MERGE_ENDS, BEGIN, ANSWER = 0, 1, 2, 3, 4
 
 DOWN = -1  # a buffer that nothing fits in
 LOST = -1  # struck: it keeps its place in line and is never delivered
@@ -91,6 +95,10 @@ class World(NamedTuple):
     places: Table  # (streams, window_max)
     flows: Table
     flights: Table  # (flows, window_max)
+    flow_counts: NDArray[
+        np.int64
+    ]  # (jobs, 3) of closed flows: packets sent again, overtaken, sent again in vain
+    schedules: Table
     done: Table
     log: Table
 
@@ -141,6 +149,8 @@ def empty_world() -> World:
         places=records((0, 1), atp_rows.PLACE),
         flows=records(0, flow_rows.FLOW),
         flights=records((0, 1), flow_rows.FLIGHT),
+        flow_counts=np.zeros((1, 3), np.int64),
+        schedules=records(0, schedule_rows.SCHEDULE),
         done=records(64, rows.DONE),
         log=records(0, rows.LOG),
     )

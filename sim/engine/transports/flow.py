@@ -16,9 +16,18 @@ from netfold.sim.engine.links.forward import put
 from netfold.sim.engine.links.link import take_packet
 from netfold.sim.engine.links.steer import steer
 from netfold.sim.engine.tables.addresses import copy_words, natural, words_at
-from netfold.sim.engine.tables.cold_calls import store_tables, world_at
+from netfold.sim.engine.tables.cold_calls import call_cold, store_tables, world_at
 from netfold.sim.engine.tables.heap import push
-from netfold.sim.engine.tables.world import FLOW_ACK, FLOW_DATA, FLOW_TIMER, PLAIN, SPRAYED, World
+from netfold.sim.engine.tables.rows import DONE_FLOW
+from netfold.sim.engine.tables.world import (
+    DELIVERED,
+    FLOW_ACK,
+    FLOW_DATA,
+    FLOW_TIMER,
+    PLAIN,
+    SPRAYED,
+    World,
+)
 
 IS_DUPLICATE = 1  # in the flags of an acknowledgement: its cause had arrived before
 TOLERANCE_STEPS = 4  # a flow tolerates a quarter of its window at first, and three at most
@@ -28,9 +37,16 @@ TOLERANCE_STEPS = 4  # a flow tolerates a quarter of its window at first, and th
 def open_flow(world: World, row: int) -> None:
     """Start the flow that `Engine` has written into `row`."""
     world.clock[0].at = store_tables(world)
+    start_flow(world, row)
+
+
+@inlined
+def start_flow(world: World, row: int) -> None:
+    """Send the first window of the flow that is written into `row`."""
     flow = world.flows[row]
     flow.is_open = 1
     flow.newest = -1
+    flow.widens_from = flow.reordered_packets = flow.spurious_retransmissions = 0
     if world.clock[0].policy == SPRAYED:
         flow.tolerance_step = max(1, min(flow.window, flow.packets_count) // TOLERANCE_STEPS)
         flow.tolerance = flow.tolerance_step
@@ -171,10 +187,14 @@ def first_missing(world: World, row: int, place: int) -> int:
 
 @inlined
 def report_delivery(world: World, row: int) -> None:
-    """Report a flow as delivered."""
+    """Report a flow as delivered, to its schedule if it is of one."""
     clock = world.clock[0]
+    clock.attention = 1
+    if world.flows[row].schedule >= 0:
+        call_cold(clock.schedules, clock.at, DELIVERED, row, 0, 0)
+        return
     done = world.done[clock.done_count]
-    done.is_flow = 1
+    done.kind = DONE_FLOW
     done.row = row
     done.serial = world.flows[row].serial
     clock.done_count += 1
@@ -227,6 +247,12 @@ def on_flow_ack(world: World, index: int) -> None:
     if flow.base == flow.packets_count:
         flow.is_open = 0
         flow.armed_order = -1
+        flow.next_free = world.clock[0].flow_free
+        world.clock[0].flow_free = row
+        counts = world.flow_counts[natural(flow.job)]
+        counts[0] += flow.retransmitted_packets
+        counts[1] += flow.reordered_packets
+        counts[2] += flow.spurious_retransmissions
         return
     if packet.flags == IS_DUPLICATE and packet.transmission >= flow.widens_from:
         flow.tolerance = min(

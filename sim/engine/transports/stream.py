@@ -18,6 +18,7 @@ from netfold.sim.engine.links.link import free_packet, take_packet
 from netfold.sim.engine.tables.addresses import bytes_at, natural
 from netfold.sim.engine.tables.cold_calls import store_tables
 from netfold.sim.engine.tables.heap import push
+from netfold.sim.engine.tables.rows import DONE_STREAM
 from netfold.sim.engine.tables.world import DATA, NEVER, STREAM_TIMER, World
 from netfold.sim.engine.transports.early_results import drop_stale_early, store_early, take_early
 from netfold.sim.engine.transports.payload import fill_words, store_result
@@ -210,10 +211,11 @@ def end_stream(world: World, row: int) -> None:
     stream.armed_ps = NEVER
     stream.armed_order = -1
     done = world.done[clock.done_count]
-    done.is_flow = 0
+    done.kind = DONE_STREAM
     done.row = row
     done.serial = stream.serial
     clock.done_count += 1
+    clock.attention = 1
 
 
 @inlined

@@ -1,0 +1,173 @@
+"""Hierarchies of collectives: keys and closed form (two levels as in NCCL, Horovod and BlueConnect).
+
+A message is reduced inside every group, all-reduced across groups by those who hold the same words, and
+distributed inside every group. With n = g · G workers in G groups of g, rings inside and across take on an idle
+network with equal links
+
+    2 (1 − 1 / g) · M words inside, 2 (1 − 1 / G) · M / g across, and 2 (g − 1) + 2 (G − 1) ways:
+
+as many words as one ring of all workers, of which (G − 1) / G · 2 M / g leave and enter each worker's group. A tree
+inside leaves all words at its root, so that 2 (1 − 1 / G) · M words cross there.
+
+Blocks of a message are carried side by side: of a message of many blocks, the inside and the outside of a
+group work at the same time, and the one that takes longer counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union
+
+from pydantic import Field, create_model
+
+from netfold.homomorphic.message import MERGEABLE, Merge
+from netfold.sim.collectives.between_hosts import Chunk, ChunkedSection, HostPlan, Schedule, Steps
+from netfold.sim.collectives.hierarchical.groups import Groups, groups_of
+from netfold.sim.collectives.hierarchical.plan import HierarchicalPlan
+from netfold.sim.collectives.hierarchical.schedule import owners_of
+from netfold.sim.collectives.spec import CollectiveSection, CollectiveSpec, JobContext, Resolved
+from netfold.sim.keys.fields import Count
+from netfold.sim.units import SIZE
+
+if TYPE_CHECKING:
+    from netfold.sim.collectives.collective import Collective, RunContext
+
+KIND = "hierarchical"
+_OF_THE_WHOLE = frozenset(ChunkedSection.model_fields) - {"kind"}  # keys that parts do not have
+
+
+class HierarchySection(ChunkedSection):
+    """All-reduce inside groups of workers, then across the groups, then back inside."""
+
+    recorded_always: ClassVar[tuple[str, ...]] = (*ChunkedSection.recorded_always, "groups", "inner", "outer")
+
+    kind: Literal["hierarchical"]
+    groups: Literal["rack", "island"] | Count = "rack"
+    """Which workers are a group: those on the same switch (rack), those of an island of the topology, or so
+    many in rank order."""
+    chunk: Chunk = SIZE.parse("4MiB")
+    """Payload of a block, of which several are under way at the same time."""
+
+
+def _resolve(section: Any, job: JobContext, parts: dict[str, CollectiveSpec]) -> Resolved:
+    """The plan of a job's hierarchy.
+
+    Raises
+    ------
+    ScenarioError
+        The workers do not form groups, a part does not fit the size of a group, or as for `Schedule.resolve`.
+    """
+    groups = groups_of(section.groups, job)
+    sizes = sorted({len(group) for group in groups})
+    kinds = parts[section.inner.kind].composable, parts[section.outer.kind].composable
+    assert kinds[0] is not None
+    assert kinds[1] is not None
+    for size in sizes:
+        kinds[0].check(section.inner, size, job)
+    kinds[1].check(section.outer, len(groups), job)
+    inner, outer = partial(kinds[0].cut, section.inner), kinds[1].cut(section.outer, len(groups))
+    owners = owners_of(groups, inner)
+    steps = _Closed(groups, owners, section.chunk_words).steps(
+        partial(kinds[0].steps, section.inner),
+        kinds[1].steps(section.outer, len(groups)),
+        is_cut=job.elements > section.chunk_words,
+    )
+    make_plan = partial(
+        HierarchicalPlan, chunk_words=section.chunk_words, groups=groups, inner=inner, outer=outer
+    )
+    return Schedule(KIND, lambda workers: steps).resolve_on(section, job, job.nodes, make_plan)
+
+
+class _Closed:
+    """The closed form of a hierarchy."""
+
+    def __init__(self, groups: Groups, owners: Sequence[tuple[float, Sequence[int]]], block: int) -> None:
+        """`owners` are, for each stretch of words, its share and its owner in each group."""
+        self._groups, self._owners, self._block = groups, owners, block
+
+    def steps(self, inner: Callable[[int], Steps], outer: Steps, *, is_cut: bool) -> Steps:
+        """Stages inside, of all groups at the same time, then those across, of all owners."""
+        stages = [*self._inside(inner), *self._across(outer)]
+        if not is_cut:
+            return Steps.chain(stages)
+        passed = [one._replace(passed_words=self._block // one.chunks) for one in stages]
+        return Steps.chain([passed[0]._replace(overlaps=True), *passed[1:]])
+
+    def _inside(self, inner: Callable[[int], Steps]) -> list[Steps]:
+        """The numbers are those of the largest group."""
+        by_size = {len(group): list(inner(len(group)).stages) for group in self._groups if len(group) > 1}
+        largest = by_size[max(by_size)]
+        found = []
+        for stage, same in zip_longest(largest, zip(*by_size.values(), strict=False)):
+            of_size = dict(zip(by_size, same, strict=True)) if same else {max(by_size): stage}
+            pairs = [
+                (group[source], group[target])
+                for group in self._groups
+                if len(group) in of_size
+                for source, target in of_size[len(group)].pairs
+            ]
+            found.append(stage._replace(pairs=pairs, then=None))
+        return found
+
+    def _across(self, outer: Steps) -> list[Steps]:
+        """Each stretch of words has an all-reduce of its own; the numbers are those of the longest."""
+        longest = max(share for share, _ in self._owners)
+        return [
+            stage._replace(
+                pairs=[(of[source], of[target]) for _, of in self._owners for source, target in stage.pairs],
+                chunks=max(1, int(stage.chunks / longest)),
+                then=None,
+            )
+            for stage in outer.stages
+        ]
+
+
+def _start(plan: HostPlan, context: RunContext) -> Collective:
+    from netfold.sim.collectives.hierarchical.run import Hierarchical  # late: it needs the engine
+
+    assert isinstance(plan, HierarchicalPlan)
+    return Hierarchical(plan, context)
+
+
+def hierarchical(specs: Sequence[CollectiveSpec]) -> CollectiveSpec:
+    """The hierarchy of these collectives, as far as they can be composed."""
+    parts = {spec.kind: spec for spec in specs if spec.composable is not None}
+    return CollectiveSpec(
+        KIND,
+        MERGEABLE | {Merge.HOST},
+        _section(list(parts.values())),
+        partial(_resolve, parts=parts),
+        _start,
+        carries_absence=True,
+        choices=lambda: {"": _example(list(parts))},
+    )
+
+
+def _example(kinds: Sequence[str]) -> dict[str, Any]:
+    """Keys of a hierarchy of the first two kinds."""
+    return {"groups": 2, "inner": {"kind": kinds[0]}, "outer": {"kind": kinds[1]}}
+
+
+def _section(parts: Sequence[CollectiveSpec]) -> type[CollectiveSection]:
+    """The keys, with those of the parts."""
+    sections = tuple(_part(spec.section) for spec in parts)
+    either = Annotated[Union[sections], Field(discriminator="kind")]  # noqa: UP007 (as many as there are)
+    return create_model(
+        "HierarchicalSection",
+        __base__=HierarchySection,
+        __doc__=HierarchySection.__doc__,
+        inner=(either, Field(description="The collective inside every group, without the keys above.")),
+        outer=(either, Field(description="The collective across groups, likewise.")),
+    )
+
+
+def _part(section: type[CollectiveSection]) -> type[CollectiveSection]:
+    """A section without the keys that are those of the whole."""
+    own: dict[str, Any] = {
+        name: (field.rebuild_annotation(), field)
+        for name, field in section.model_fields.items()
+        if name not in _OF_THE_WHOLE
+    }
+    return create_model(section.__name__, __base__=CollectiveSection, __doc__=section.__doc__, **own)

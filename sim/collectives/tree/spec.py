@@ -1,0 +1,88 @@
+"""Binary trees (Sanders, Speck and Träff, Parallel Computing 2009; NCCL since 2.4): keys and closed form.
+
+With n workers, d = ⌊log2 n⌋ and a message of M words in chunks of c, a worker with two children in the first
+tree and none in the second sends (1 + 2) · M / 2 + M / 2 words and receives as many. So on an idle network with
+equal links, long messages take
+
+    2 M words at the rate of a link, and 2 d ways from host to host, each of a chunk:
+
+as many words as a ring with n = ∞, over 2 log2 n ways instead of 2 (n − 1). With one tree they take 3 M words.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from netfold.homomorphic.message import MERGEABLE, Merge
+from netfold.sim.collectives.between_hosts import ChunkedSection, HostPlan, Schedule, Steps
+from netfold.sim.collectives.composition import Composable, Cut, equal_cells
+from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
+from netfold.sim.collectives.tree.plan import TreePlan
+from netfold.sim.collectives.tree.schedule import TREES, binary_tree, tree_schedule
+
+if TYPE_CHECKING:
+    from netfold.sim.collectives.collective import Collective, RunContext
+
+KIND = "tree"
+
+
+class TreeSection(ChunkedSection):
+    """All-reduce between the hosts on two binary trees, or one: up to the root and down, chunk by chunk."""
+
+    recorded_always: ClassVar[tuple[str, ...]] = (*ChunkedSection.recorded_always, "chunk")
+
+    kind: Literal["tree"]
+    trees: Literal[1, 2] = TREES
+    """2: each tree carries half of the words, and no worker has children in both; 1: one carries all."""
+
+
+def steps_of(workers: int, trees: int = TREES, chunk_words: int = 0) -> Steps:
+    """Everyone but the root sends up, and gets what comes down; a worker may merge two chunks a tree."""
+    pairs = []
+    for number in range(trees):
+        tree = binary_tree(workers, number)
+        up = [(rank, parent) for rank, parent in enumerate(tree.parents.tolist()) if parent >= 0]
+        pairs += up + [(parent, rank) for rank, parent in up]
+    depth = workers.bit_length() - 1
+    merges = min(2, workers - 1)
+    trips = 2 * depth
+    return Steps(
+        pairs or [(0, 0)], hops=1, chunks=trees, merges=merges, trips=trips, passed_words=chunk_words
+    )
+
+
+def cut_of(section: TreeSection, workers: int) -> Cut:
+    """Its schedule of a message in one chunk for each tree."""
+    schedule = tree_schedule(workers, section.trees)
+    return Cut(schedule, equal_cells(schedule.chunks))
+
+
+def _resolve(section: TreeSection, job: JobContext) -> Resolved:
+    """The plan of a job's trees; raises as `Schedule.resolve`."""
+    steps = partial(steps_of, trees=section.trees, chunk_words=section.chunk_words)
+    make_plan = partial(TreePlan, chunk_words=section.chunk_words, trees=section.trees)
+    found = Schedule(KIND, steps).resolve_on(section, job, job.nodes, make_plan)
+    return found._replace(warnings=section.warnings)
+
+
+def _start(plan: HostPlan, context: RunContext) -> Collective:
+    from netfold.sim.collectives.tree.run import Tree  # late: it needs the engine
+
+    assert isinstance(plan, TreePlan)
+    return Tree(plan, context)
+
+
+def _steps(section: Any, workers: int) -> Steps:
+    return steps_of(workers, section.trees)
+
+
+TREE = CollectiveSpec(
+    KIND,
+    MERGEABLE | {Merge.HOST},
+    TreeSection,
+    _resolve,
+    _start,
+    carries_absence=True,
+    composable=Composable(cut_of, _steps),
+)

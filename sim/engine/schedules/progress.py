@@ -1,0 +1,338 @@
+"""How a schedule goes on: a queue of transfers that may be sent or processed (README, Schedules).
+
+Each call carries out one of them, so that what one call needs is bounded: it opens one flow at most, and merges
+one transfer. Where rows of flows or buffers are short, it says so and leaves the transfer in the queue.
+"""
+
+from __future__ import annotations
+
+from netfold.homomorphic.kernels import purposes
+from netfold.homomorphic.kernels.compiled import inlined, kernel
+from netfold.homomorphic.kernels.keyed import mix
+from netfold.sim.engine.observe.event_log import log_timer
+from netfold.sim.engine.schedules.cells import any_merges, has_buffers, merge_cells, move, time_of_merge_ps
+from netfold.sim.engine.tables.addresses import natural, words_at
+from netfold.sim.engine.tables.cold_calls import world_at
+from netfold.sim.engine.tables.heap import push
+from netfold.sim.engine.tables.rows import DONE_ASKS, DONE_WORKER
+from netfold.sim.engine.tables.schedule_rows import (
+    ARRIVED,
+    ASKED,
+    DUE,
+    IN_LANE,
+    LANE_HEAD,
+    MERGING,
+    PROCESSED,
+    READY,
+    SENT,
+    cells_at,
+    lanes_at,
+    parties_at,
+    planned_at,
+    transfers_at,
+)
+from netfold.sim.engine.tables.world import LATE, MERGED, NEVER, ROW, SCHEDULE_BITS, World
+from netfold.sim.engine.transports.flow import start_flow
+
+QUEUE_BITS = 32  # of a transfer's number in the queue, below the row of its schedule
+
+
+@inlined
+def set_link(world: World, row: int, number: int, entry: int) -> None:
+    """Set what is behind a transfer in the queue."""
+    schedule = world.schedules[row]
+    transfers_at(schedule.transfers, schedule.transfers_count)[number].link = entry
+
+
+@inlined
+def enqueue(world: World, row: int, number: int, stage: int) -> None:
+    """Put a transfer at the end of the queue."""
+    clock, schedule = world.clock[0], world.schedules[row]
+    transfer = transfers_at(schedule.transfers, schedule.transfers_count)[natural(number)]
+    transfer.stage = stage
+    transfer.link = -1
+    entry = row << QUEUE_BITS | number
+    if clock.queue_head < 0:
+        clock.queue_head = entry
+    else:
+        last = clock.queue_tail
+        set_link(world, natural(last >> QUEUE_BITS), natural(last & ROW), entry)
+    clock.queue_tail = entry
+    clock.attention = 1
+
+
+@kernel
+def go_on(at: int) -> None:
+    """Carry out the first transfer in the queue, unless something is short."""
+    world = world_at(at)
+    clock = world.clock[0]
+    row, number = natural(clock.queue_head >> QUEUE_BITS), natural(clock.queue_head & ROW)
+    schedule = world.schedules[row]
+    transfer = transfers_at(schedule.transfers, schedule.transfers_count)[number]
+    stage = transfer.stage
+    clock.short_of = 0
+    if stage in (READY, LANE_HEAD) and clock.flow_free < 0:
+        clock.short_of = -1
+    if stage in (ARRIVED, DUE) and not has_buffers(
+        schedule, planned_at(schedule.planned, schedule.transfers_count)[natural(number)].count
+    ):
+        clock.short_of = row + 1
+    if clock.short_of != 0:
+        return
+    clock.queue_head = transfer.link
+    transfer.link = -1
+    if stage == ARRIVED:
+        take_in(world, row, number)
+    elif stage == DUE:
+        merge_cells(at, row, number)
+        finish(world, row, number)
+    else:
+        send_or_wait(world, row, number, stage)
+
+
+@inlined
+def words_of(world: World, row: int, number: int) -> int:
+    """Words that a transfer carries: those of cells that somebody contributed to."""
+    schedule = world.schedules[row]
+    planned = planned_at(schedule.planned, schedule.transfers_count)[natural(number)]
+    cells = cells_at(schedule.cells, schedule.workers_count * schedule.chunks)
+    first = planned.source * schedule.chunks + planned.first
+    total = 0
+    for cell in range(first, first + planned.count):
+        if cells[cell].workers > 0:
+            total += cells[cell].words
+    return total
+
+
+@inlined
+def send_or_wait(world: World, row: int, number: int, stage: int) -> None:
+    """Send a transfer, or let it wait until its lane has room for it."""
+    schedule = world.schedules[row]
+    planned = planned_at(schedule.planned, schedule.transfers_count)[natural(number)]
+    transfers = transfers_at(schedule.transfers, schedule.transfers_count)
+    transfer = transfers[number]
+    words = words_of(world, row, number)
+    transfer.packets = max(1, -(-words // schedule.elements))
+    if planned.lane >= 0:
+        lane = lanes_at(schedule.lanes, schedule.lanes_count)[planned.lane]
+        is_full = lane.outstanding > 0 and lane.outstanding + transfer.packets > schedule.window
+        if stage == READY and (is_full or lane.head >= 0):
+            transfer.behind = -1
+            if lane.head < 0:
+                lane.head = number
+            else:
+                transfers[lane.tail].behind = number
+            lane.tail = number
+        if is_full or (stage == READY and lane.head >= 0):
+            transfer.stage = IN_LANE
+            return
+        lane.outstanding += transfer.packets
+        if stage == LANE_HEAD:
+            lane.head = transfer.behind
+            let_lane_go_on(world, row, planned.lane)
+    transfer.stage = SENT
+    open_transfer(world, row, number, words)
+
+
+@inlined
+def let_lane_go_on(world: World, row: int, number: int) -> None:
+    """Look at the first transfer that waits in a lane, if there is one."""
+    schedule = world.schedules[row]
+    head = lanes_at(schedule.lanes, schedule.lanes_count)[number].head
+    if head >= 0 and transfers_at(schedule.transfers, schedule.transfers_count)[head].stage == IN_LANE:
+        enqueue(world, row, head, LANE_HEAD)
+
+
+@inlined
+def open_transfer(world: World, row: int, number: int, words: int) -> None:
+    """Send a transfer as a flow whose words are counted: its target reads them in the source's cells."""
+    clock = world.clock[0]
+    schedule = world.schedules[row]
+    planned = planned_at(schedule.planned, schedule.transfers_count)[natural(number)]
+    source = parties_at(schedule.parties, schedule.workers_count + 1)[natural(planned.source)]
+    target = parties_at(schedule.parties, schedule.workers_count + 1)[natural(planned.target)]
+    place = natural(clock.flow_free)
+    flow = world.flows[place]
+    clock.flow_free = flow.next_free
+    packets = transfers_at(schedule.transfers, schedule.transfers_count)[number].packets
+    flow.key = mix(purposes.RING_FLOW_SEED, schedule.job, schedule.operation, planned.step, planned.source)
+    flow.words = flow.received = flow.timeouts = flow.retransmitted_packets = 0
+    flow.words_count, flow.packets_count = words, packets
+    flow.timeout_ps = schedule.timeout_ps
+    flow.source, flow.target, flow.route = source.host, target.host, source.route
+    flow.window = min(schedule.window, max(schedule.ack_every, packets))
+    flow.ack_every = schedule.ack_every
+    flow.elements, flow.overhead_bytes = schedule.elements, schedule.overhead_bytes
+    flow.first_bytes, flow.last_bytes = schedule.first_bytes, schedule.last_bytes
+    flow.ack_bytes = schedule.ack_bytes
+    flow.base = flow.next = flow.transmissions = flow.backoff = 0
+    flow.expected = flow.unacknowledged = flow.is_delivered = 0
+    flow.armed_order = -1
+    flow.job, flow.schedule, flow.transfer = schedule.job, row, number
+    flow.opened_ps = clock.now_ps
+    flow.serial = clock.flows_count
+    clock.flows_count += 1
+    for i in range(flow.window):
+        world.flights[place, i].received = 0
+    if world.hosts[flow.source].away_until_ps == NEVER:
+        flow.is_open = 1  # it stays open: its source has crashed
+    else:
+        start_flow(world, place)
+
+
+@kernel
+def on_delivered(at: int, place: int) -> None:
+    """A transfer's flow has been delivered."""
+    world = world_at(at)
+    flow = world.flows[place]
+    row, number = flow.schedule, flow.transfer
+    schedule = world.schedules[row]
+    planned = planned_at(schedule.planned, schedule.transfers_count)[natural(number)]
+    if planned.lane >= 0:
+        lane = lanes_at(schedule.lanes, schedule.lanes_count)[planned.lane]
+        lane.outstanding -= transfers_at(
+            world.schedules[row].transfers, world.schedules[row].transfers_count
+        )[number].packets
+        let_lane_go_on(world, row, planned.lane)
+    enqueue(world, row, number, ARRIVED)
+
+
+@kernel
+def begin(at: int, row: int, worker: int) -> None:
+    """A worker has begun: it may send what waits for nothing, and take in what has arrived."""
+    world = world_at(at)
+    schedule = world.schedules[row]
+    party = parties_at(schedule.parties, schedule.workers_count + 1)[natural(worker)]
+    party.has_begun = 1
+    roots = words_at(schedule.roots, schedule.transfers_count)
+    for place in range(
+        party.first_root,
+        parties_at(schedule.parties, schedule.workers_count + 1)[natural(worker + 1)].first_root,
+    ):
+        enqueue(world, row, roots[place], READY)
+    entry = party.arrived_head
+    while entry >= 0:
+        following = transfers_at(schedule.transfers, schedule.transfers_count)[entry].link
+        enqueue(world, row, entry, ARRIVED)
+        entry = following
+    if party.left == 0:
+        report(world, row, worker, DONE_WORKER)
+        schedule.unfinished -= 1
+
+
+@inlined
+def take_in(world: World, row: int, number: int) -> None:
+    """Process a transfer that has arrived, or let it wait; if it is to be merged, begin with that."""
+    clock = world.clock[0]
+    schedule = world.schedules[row]
+    planned = planned_at(schedule.planned, schedule.transfers_count)[natural(number)]
+    transfers = transfers_at(schedule.transfers, schedule.transfers_count)
+    party = parties_at(schedule.parties, schedule.workers_count + 1)[natural(planned.target)]
+    if not party.has_begun:
+        if party.arrived_head < 0:
+            party.arrived_head = number
+        else:
+            transfers[natural(party.arrived_tail)].link = number
+        party.arrived_tail = number
+        return
+    if planned.follows >= 0 and transfers[planned.follows].stage != PROCESSED:
+        return
+    if not planned.merges:
+        cells = cells_at(schedule.cells, schedule.workers_count * schedule.chunks)
+        source, target = planned.source * schedule.chunks, planned.target * schedule.chunks
+        for chunk in range(planned.first, planned.first + planned.count):
+            move(cells, source + chunk, target + chunk)
+            cells[target + chunk].held = cells[source + chunk].held
+        finish(world, row, number)
+        return
+    if any_merges(world, row, number):
+        if party.asks or schedule.merge == ASKED:
+            transfers[number].stage = MERGING
+            report(world, row, number, DONE_ASKS)
+            return
+        time_ps = time_of_merge_ps(world, row, number)
+        if time_ps > 0:
+            end_merge_at(world, row, number, clock.now_ps + time_ps)
+            return
+    merge_cells(clock.at, row, number)
+    finish(world, row, number)
+
+
+@inlined
+def end_merge_at(world: World, row: int, number: int, time_ps: int) -> None:
+    """Let a merge end at a time, after the packets of that instant."""
+    clock, schedule = world.clock[0], world.schedules[row]
+    transfers_at(schedule.transfers, schedule.transfers_count)[number].stage = MERGING
+    push(world.heap, clock.heap_count, time_ps, clock.order + LATE, MERGED | row << SCHEDULE_BITS | number)
+    clock.heap_count += 1
+    clock.order += 1
+    clock.busy_until_ps = max(clock.busy_until_ps, time_ps)
+
+
+@kernel
+def answer(at: int, row: int, number: int, time_ps: int) -> None:
+    """Whoever opened the schedule says when a merge ends that it was asked for."""
+    world = world_at(at)
+    if time_ps > world.clock[0].now_ps:
+        end_merge_at(world, row, number, time_ps)
+    else:
+        enqueue(world, row, number, DUE)
+
+
+@kernel
+def on_merge_end(at: int, what: int, order: int) -> None:
+    """The time of a merge is over; in a pause it waits, after a crash it never ends."""
+    world = world_at(at)
+    row, number = natural(what >> SCHEDULE_BITS), natural(what & ROW)
+    schedule = world.schedules[row]
+    planned = planned_at(schedule.planned, schedule.transfers_count)[number]
+    party = parties_at(schedule.parties, schedule.workers_count + 1)[natural(planned.target)]
+    away_until_ps = world.hosts[party.host].away_until_ps
+    if away_until_ps == NEVER:
+        return
+    if world.clock[0].now_ps < away_until_ps:
+        end_merge_at(world, row, number, away_until_ps)
+        return
+    if world.clock[0].is_logging:
+        log_timer(at, order, MERGED, number)
+    enqueue(world, row, number, DUE)
+
+
+@inlined
+def finish(world: World, row: int, number: int) -> None:
+    """A transfer is processed: let those go on that wait for it."""
+    schedule = world.schedules[row]
+    planned = planned_at(schedule.planned, schedule.transfers_count)[natural(number)]
+    transfers = transfers_at(schedule.transfers, schedule.transfers_count)
+    transfers[number].stage = PROCESSED
+    schedule.processed += 1
+    world.clock[0].progress += 1
+    end = planned_at(schedule.planned, schedule.transfers_count + 1)[number + 1].first_waiter
+    waiters = words_at(schedule.waiters, end)
+    for place in range(planned.first_waiter, end):
+        waiter = waiters[place]
+        transfers[waiter].waits -= 1
+        if transfers[waiter].waits == 0:
+            enqueue(world, row, waiter, READY)
+    follower = planned.first_follower
+    while follower >= 0:
+        if transfers[follower].stage == ARRIVED:
+            enqueue(world, row, follower, ARRIVED)
+        follower = planned_at(schedule.planned, schedule.transfers_count)[natural(follower)].next_follower
+    party = parties_at(schedule.parties, schedule.workers_count + 1)[natural(planned.target)]
+    party.left -= 1
+    if party.left == 0:
+        schedule.unfinished -= 1
+        report(world, row, planned.target, DONE_WORKER)
+
+
+@inlined
+def report(world: World, row: int, number: int, kind: int) -> None:
+    """Tell whoever runs the engine that a worker has finished, or that a merge is to be carried out."""
+    clock = world.clock[0]
+    done = world.done[clock.done_count]
+    done.kind = kind
+    done.row = world.schedules[row].number
+    done.serial = number
+    clock.done_count += 1
+    clock.attention = 1

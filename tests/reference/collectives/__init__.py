@@ -1,0 +1,1 @@
+"""Collectives between hosts as an event simulation in plain Python, written from the papers."""
