@@ -40,7 +40,7 @@ are as busy; twice the slots; a device, timer or delay of half the time), or, of
 median. In a sample that a link bounds, the time cannot fall below the busy time of any other link; in
 one that the window bounds, not below that of any link. Other limits may come up, so it is an upper bound.
 
-Approximations: within a sample nothing is known of order; samples are at most 1/24 of the time that was
+Approximations: within a sample nothing is known of order; samples are at most 1/16 of the time that was
 waited until then; what senders wait for is the mean of what was found at the sample's ends.
 """
 

@@ -10,8 +10,9 @@ from netfold.sim.engine.observe.samples import LINKS_MAX, OUTSTANDING, STATES, S
 from netfold.sim.units import PS_PER_US
 
 LEAST_PS = PS_PER_US
-OF_PERIOD = 24  # a sample is this part of the time for which processes have waited …
+OF_PERIOD = 16  # a sample is this part of the time for which processes have waited …
 OF_RUN = 4096  # … and at least this part of all such time, so that their number stays small
+HOSTS_EVERY = 8  # samples: hosts on links are looked for
 HOSTS_MAX = 2**24  # marks of hosts on links, in bytes; larger networks go without
 
 
@@ -106,7 +107,8 @@ class Sampler:
         if self._seen.live.shape != shape:
             owners = np.array(self._owners, np.int64)
             self._seen = self._seen._replace(owners=owners, live=np.zeros(shape, np.uint8))
-        in_flight, signature = look(world, self._seen, engine.now_ps - self._last_ps)
+        with_hosts = len(self._spans) % HOSTS_EVERY == 0
+        in_flight, signature = look(world, self._seen, engine.now_ps - self._last_ps, with_hosts)
         self._state = self._seen.waiting.astype(np.float64), signature, in_flight
 
     def samples(self) -> Samples:

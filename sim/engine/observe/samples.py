@@ -80,17 +80,37 @@ class Seen(NamedTuple):
 
 
 @kernel
-def look(world: World, seen: Seen, elapsed_ps: int) -> tuple[int, int]:
+def look(world: World, seen: Seen, elapsed_ps: int, with_hosts: bool) -> tuple[int, int]:
     """Look at the tables now, `elapsed_ps` after the look before.
+
+    Walking through the packets takes most of the time, so it is only done to mark hosts, `with_hosts`, and
+    where something was lost: else every unit that a sender waits for has a packet.
 
     Returns the packets on their way, and a number that changes when a stream or flow begins or ends.
     """
     read_busy(world, seen, elapsed_ps)
     choose_busiest(seen)
     seen.waiting[:] = 0
-    seen.live[:] = 0
-    in_flight = mark_packets(world, seen)
-    return in_flight, count_streams(world, seen) + count_flows(world, seen)
+    in_flight, lost = count_packets(world)
+    if with_hosts or lost > 0:
+        seen.live[:] = 0
+        mark_packets(world, seen)
+    if lost == 0:
+        seen.live[:] = 1
+    return in_flight, count_streams(world, seen, lost == 0) + count_flows(world, seen)
+
+
+@kernel
+def count_packets(world: World) -> tuple[int, int]:
+    """Packets on their way, and packets that were lost so far."""
+    in_flight, lost = 0, 0
+    for index in range(world.clock[0].links_count):
+        link = world.links[index]
+        in_flight += link.in_flight_packets
+        lost += link.lost_packets + link.dropped_packets
+    for at in range(world.clock[0].heap_count):
+        in_flight += int(world.heap[at].what & ~ROW == HELD)
+    return in_flight, lost
 
 
 @kernel
@@ -144,26 +164,22 @@ def is_busier(seen: Seen, index: int, own_ps: int, place: int) -> bool:
 
 
 @kernel
-def mark_packets(world: World, seen: Seen) -> int:
-    """Mark the units and flows of which a packet is on its way; returns the number of such packets.
+def mark_packets(world: World, seen: Seen) -> None:
+    """Mark the units and flows of which a packet is on its way, and the hosts whose packets are on a link.
 
     Packets that will be lost are on their way until the time of their arrival: their senders cannot know.
     """
     links_count = world.clock[0].links_count
-    count = 0
     for lane in range(2 * links_count):
         row = world.links[lane].head
         while row >= 0:
             mark(world, seen, row)
             mark_host(world, seen, row, lane % links_count)
-            count += 1
             row = world.packets[row].next
     for at in range(world.clock[0].heap_count):  # packets that are not in line have events of their own
         what = world.heap[at].what
         if what & ~ROW == HELD or what & ~ROW == DELAYED:
             mark(world, seen, what & ROW)
-            count += 1
-    return count
 
 
 @inlined
@@ -192,7 +208,7 @@ def mark_host(world: World, seen: Seen, row: int, link: int) -> None:
 
 
 @kernel
-def count_streams(world: World, seen: Seen) -> int:
+def count_streams(world: World, seen: Seen, all_live: bool) -> int:
     """Count what the streams of each job wait for; returns a number that changes when one begins or ends."""
     signature = 0
     for row in range(world.streams.size):
@@ -207,6 +223,8 @@ def count_streams(world: World, seen: Seen) -> int:
                 if world.places[row, unit % world.places.shape[1]].acknowledged == 0:
                     outstanding += 1
                     dead += 1 - seen.live[stream.job, unit % seen.live.shape[1]]
+        elif all_live:  # a window is as full as it can be
+            outstanding = min(stream.window, stream.units_count - stream.completed_count)
         else:
             for slot in range(world.jobs[stream.job].window):
                 unit = world.windows[row, slot].unit
