@@ -49,6 +49,8 @@ class Part:
     share: float  # of the aggregation time
     busy: float | None = None  # link, loopback: its busy share of the aggregation time
     alike: int = 0  # link, loopback: further links that were as busy
+    following: str = ""  # link, loopback: the busiest that is not among them …
+    following_busy: float | None = None  # … and its busy share
     hosts: int = 0  # link: hosts whose packets were seen on it; 0: not counted
     faster: float | None = None  # aggregation time over what a remedy would leave of it, at least
 
@@ -100,11 +102,18 @@ def _remedied(cause: Cause) -> float:
 def _network_parts(split: NetworkTime, network: Network, total_ps: int) -> list[Part]:
     """One part per group of links, equally busy, that bound some samples, and one per other cause."""
     parts = []
+    told: set[int] = set()
     left = set(np.unique(split.chosen[split.by_link_ps > 0]).tolist())
     while left:
         link = max(left, key=lambda one: (split.total_ps[one], -one))
-        group = [one for one in split.alike(link) if network.is_loopback[one] == network.is_loopback[link]]
+        group = [
+            one
+            for one in split.alike(link)
+            if network.is_loopback[one] == network.is_loopback[link] and one not in told
+        ]
         left -= set(group)
+        told |= set(group)
+        following = split.next_busiest(group)
         time_ps = float(split.by_link_ps[np.isin(split.chosen, group)].sum())
         parts.append(
             Part(
@@ -116,6 +125,8 @@ def _network_parts(split: NetworkTime, network: Network, total_ps: int) -> list[
                 busy=float(split.total_ps[link]) / total_ps,
                 alike=len(group) - 1,
                 hosts=int(network.samples.sharing[link]),
+                following=network.link_names[following] if following >= 0 else "",
+                following_busy=float(split.total_ps[following]) / total_ps if following >= 0 else None,
                 faster=_faster(total_ps, split.saved_ps(group)),
             )
         )

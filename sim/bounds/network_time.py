@@ -42,9 +42,17 @@ class NetworkTime:
         }[cause]
 
     def alike(self, link: int) -> list[int]:
-        """The links that were as busy as one, itself among them: at least 95 % as long."""
-        found: list[int] = np.flatnonzero(self.total_ps >= ALIKE * self.total_ps[link]).tolist()
+        """The links that were as busy as one, itself among them: of two, one at least 95 % as long as the other."""
+        own = self.total_ps[link]
+        is_alike = (self.total_ps >= ALIKE * own) & (ALIKE * self.total_ps <= own)
+        found: list[int] = np.flatnonzero(is_alike).tolist()
         return found
+
+    def next_busiest(self, links: Sequence[int]) -> int:
+        """The busiest of the other links; −1 if none of them was busy."""
+        others = self.total_ps.copy()
+        others[list(links)] = 0.0
+        return int(others.argmax()) if others.max(initial=0.0) > 0 else -1
 
     def others_busy(self, links: Sequence[int]) -> Floats:
         """(n,) busy share of the busiest link of each sample that is none of these."""

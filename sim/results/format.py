@@ -153,6 +153,8 @@ class _Bound(Form):
     share: Number
     busy: Number | None
     alike: Count
+    following: str
+    following_busy: Number | None
     hosts: Count
     faster: Number | None
 
