@@ -42,7 +42,7 @@ class NetworkTime:
         }[cause]
 
     def alike(self, link: int) -> list[int]:
-        """The links that were as busy as one, itself among them: of two, one at least 95 % as long as the other."""
+        """The links that were as busy as one, itself among them: within 95 % of each other."""
         own = self.total_ps[link]
         is_alike = (self.total_ps >= ALIKE * own) & (ALIKE * self.total_ps <= own)
         found: list[int] = np.flatnonzero(is_alike).tolist()

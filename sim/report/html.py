@@ -29,9 +29,9 @@ _CAPTIONS = {
     "The wire bound is that of dense sums: a codec that sends less can exceed it. The time in which "
     "some bucket is aggregated counts, so these rates favour variants that send late; iteration is the whole "
     "step.",
-    "bounds.svg": "Mean aggregation time of a step, the fastest variant first, split by what bounds it at each moment: the "
-    "critical path of its rounds, and what the network did where that waits for it. Beside it: its ratio to the first "
-    "variant, the largest part, and further links that were as busy (+).",
+    "bounds.svg": "Mean aggregation time of a step, the fastest variant first, split by what bounds it: the "
+    "critical path of its rounds, and what the network did while that waited for it. Beside it: its time "
+    "over that of the first variant, the largest part, and how many further links were as busy (+).",
     "breakdown.svg": "Mean aggregation time of a step, each round measured at the worker that finished last: "
     "encoding, messages in flight, waits for the device or the network, and decoding. Hatched: how much "
     "later it began than the first worker.",

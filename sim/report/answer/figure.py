@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -73,7 +73,7 @@ def _label(bar: Bar) -> str:
     return text if len(text) <= _LABEL_CHARACTERS else f"{text[: _LABEL_CHARACTERS - 1]}…"
 
 
-def _filled(cause: str, is_sound: bool = True) -> dict[str, object]:
+def _filled(cause: str, is_sound: bool = True) -> dict[str, Any]:
     """Style of a part of a bar: its colour, or hatched without one; pale if a check failed."""
     colour = CAUSE_COLOURS[cause]
     alpha = 1.0 if is_sound else 0.35

@@ -12,6 +12,7 @@ from netfold.sim.results.verdicts import GOOD, kind
 from netfold.spelling import names_hint
 
 AS_GIVEN = "given"
+RANKED_BY = "aggregation"  # where no other order is wanted
 SORTS = {  # metrics by the name that `--sort` takes, and whether more is better
     "aggregation": ("aggregation_time_us", False),
     "iteration": ("iteration_time_us", False),
