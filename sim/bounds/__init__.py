@@ -24,7 +24,8 @@ of senders that have more to send than their window allows. In this order:
 
     b >= 95 %                    all of it *link* (*loopback* if it leads from a switch to itself)
     no unit is waited for, and   b link, the rest *merging*: of all that an operation does, only hosts
-    no packet is on its way      that merge leave the network empty
+    no packet is on its way      that merge leave the network empty. So is network time without samples,
+                                 which are taken while some process waits for the network
     nothing began or ended in    d *timer*, (1 - d)·u *window*; of the remaining (1 - d)·(1 - u): b link and
     it, and u > 0                1 - b *latency*. Senders that have more to send, while no link is always
                                  busy, are held by their windows; so are the links, while they are busy

@@ -69,8 +69,9 @@ def bounds(records: Records, network: Network) -> list[dict[str, Any]]:
         [one for one in records.phases if one.step in done],
     )
     spans = [(piece.start_ps, piece.end_ps) for piece in pieces if piece.cause is None]
+    spans_ps = sum(end_ps - start_ps for start_ps, end_ps in spans)
     split = network_time(network.samples, network.job, spans, len(network.link_names))
-    found = [*_host_parts(pieces, network, total_ps), *_network_parts(split, network, total_ps)]
+    found = [*_host_parts(pieces, network, total_ps), *_network_parts(split, network, spans_ps, total_ps)]
     rest = 1 - sum(part.share for part in found)
     if rest > 1e-9:
         found.append(Part(Cause.UNEXPLAINED, "", "", 0.0, rest))
@@ -80,12 +81,21 @@ def bounds(records: Records, network: Network) -> list[dict[str, Any]]:
 
 
 def _host_parts(pieces: Sequence[Piece], network: Network, total_ps: int) -> list[Part]:
-    """One part per stage of all devices, and one per straggler and stage."""
-    times: dict[tuple[Cause, str, str], int] = defaultdict(int)
+    """One part per stage of all devices, and one per straggler, whose stages are named, the longest first."""
+    stages: dict[tuple[Cause, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for piece in pieces:
         if piece.cause is not None:
             where = network.hosts[piece.worker] if piece.cause is Cause.STRAGGLER else ""
-            times[piece.cause, where, piece.stage] += piece.end_ps - piece.start_ps
+            stages[piece.cause, where][piece.stage] += piece.end_ps - piece.start_ps
+    times = {
+        (cause, "", stage): time_ps
+        for (cause, where), own in stages.items()
+        if not where
+        for stage, time_ps in own.items()
+    }
+    for (cause, where), own in stages.items():
+        if where:
+            times[cause, where, " and ".join(sorted(own, key=lambda one: -own[one]))] = sum(own.values())
     return [
         Part(
             cause, where, stage, 0.0, time_ps / total_ps, faster=_faster(total_ps, _remedied(cause) * time_ps)
@@ -99,7 +109,7 @@ def _remedied(cause: Cause) -> float:
     return 1.0 if cause is Cause.STRAGGLER else 0.5
 
 
-def _network_parts(split: NetworkTime, network: Network, total_ps: int) -> list[Part]:
+def _network_parts(split: NetworkTime, network: Network, spans_ps: int, total_ps: int) -> list[Part]:
     """One part per group of links, equally busy, that bound some samples, and one per other cause."""
     parts = []
     told: set[int] = set()
@@ -132,6 +142,8 @@ def _network_parts(split: NetworkTime, network: Network, total_ps: int) -> list[
         )
     for cause in _OF_NETWORK:
         time_ps = float(split.of_cause(cause).sum())
+        if cause is Cause.MERGING:
+            time_ps += spans_ps - float(split.covered_ps.sum())
         saved_ps = split.saved_by_windows_ps() if cause is Cause.WINDOW else _remedied(cause) * time_ps
         parts.append(Part(cause, "", "", 0.0, time_ps / total_ps, faster=_faster(total_ps, saved_ps)))
     return parts

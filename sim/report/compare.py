@@ -29,8 +29,8 @@ from netfold.sim.results.verdicts import GOOD, kind
 
 _LEGEND = (
     "aggregation, iteration: mean per step; bound by: the largest part of the aggregation time, and how many "
-    "further links were as busy (+); wire/worker: sent by one worker, mean per step; × base: the figure to its "
-    "left over the baseline's, so that of elements/s is the speedup of the aggregation"
+    "further links were as busy (+); wire/worker: sent by one worker, mean per step; × base: the figure to "
+    "its left over the baseline's, so that of elements/s is the speedup of the aggregation"
 )
 _KEYS_COUNT = 3  # of the table: rank, run and variant
 _RATIO_COLUMNS = (6, 8, 10)  # each belongs to the column left of it

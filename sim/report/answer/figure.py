@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
@@ -23,6 +24,8 @@ CAUSE_COLOURS: dict[str, str | None] = {  # None: hatched
     "unexplained": None,
 }
 _LABEL_CHARACTERS = 44
+_LINEAR_MAX = 15.0  # longest over shortest time
+_SHARE_MIN = 0.001  # smaller parts are not in the legend
 
 
 class Bar(NamedTuple):
@@ -36,34 +39,60 @@ class Bar(NamedTuple):
 
 
 def ranked_bars(bars: Sequence[Bar], title: str) -> Figure | None:
-    """Bars from top to bottom in the given order; None if none took time."""
-    if not any(bar.time_us for bar in bars):
+    """Bars from top to bottom in the given order: the time, and its parts of 100 %; None if none took time.
+
+    The bar of the time has the colour of its largest part. Its axis is logarithmic if some bars would be too
+    short to see otherwise.
+    """
+    times_us = [bar.time_us for bar in bars if bar.time_us]
+    if not times_us:
         return None
-    longest_us = max(bar.time_us for bar in bars)
-    factor_us, unit = words.time_unit(longest_us)
+    factor_us, unit = words.time_unit(max(times_us))
     causes = [
         cause
         for cause in CAUSE_COLOURS
-        if any(part["cause"] == cause and part["share"] > 0 for bar in bars for part in bar.parts)
+        if any(part["cause"] == cause and part["share"] >= _SHARE_MIN for bar in bars for part in bar.parts)
     ]
-    figure = style.new_figure(1.25 + 0.42 * len(bars))
-    axes = figure.add_subplot(xlabel=unit)
-    style.bars_axes(axes, [bar.name for bar in bars], title)
+    figure = style.new_figure(1.45 + 0.36 * len(bars))
+    figure.suptitle(title, x=0.01, ha="left", size=11, weight="bold")
+    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+    style.bars_axes(left, [bar.name for bar in bars], "")
+    left.set_xlabel(unit)
+    style.bars_axes(right, [""] * len(bars), "")
+    right.set_xlabel("% of the time")
+    if max(times_us) > _LINEAR_MAX * min(times_us):
+        left.set_xscale("log")
+        left.set_xlim(min(times_us) / factor_us / 2, max(times_us) / factor_us * 1.1)
+        left.xaxis.set_major_formatter(lambda value, _: _tick(value * factor_us))
+        left.set_xlabel("time, logarithmic")
+    else:
+        left.set_xlim(0, 1.02 * max(times_us) / factor_us)
     for row, bar in enumerate(bars):
-        left = 0.0
-        for cause in causes:
-            time = sum(part["time_us"] for part in bar.parts if part["cause"] == cause) / factor_us
-            if time:
-                axes.barh(row, time, left=left, height=0.62, **_filled(cause, bar.is_sound))
-                left += time
-        if not bar.parts:
-            axes.barh(row, bar.time_us / factor_us, height=0.62, color=style.LIGHT_GREY)
-        style.beside(axes, row, _label(bar))
-    axes.set_xlim(left=0, right=1.02 * longest_us / factor_us)
-    handles = [Patch(**_filled(cause)) for cause in causes]
-    if handles:
+        _draw(left, right, row, bar, factor_us)
+    right.set_xlim(0, 100)
+    if causes:
+        handles = [Patch(**_filled(cause)) for cause in causes]
         style.legend_below(figure, handles, [cause_name(cause) for cause in causes])
     return figure
+
+
+def _draw(left: Axes, right: Axes, row: int, bar: Bar, factor_us: float) -> None:
+    """One row: the time, its parts, and the text to its right."""
+    first = bar.parts[0]["cause"] if bar.parts else ""
+    left.barh(row, bar.time_us / factor_us, height=0.62, **_filled(first, bar.is_sound))
+    at = 0.0
+    for cause in CAUSE_COLOURS:
+        share = 100 * sum(part["share"] for part in bar.parts if part["cause"] == cause)
+        if share:
+            right.barh(row, share, left=at, height=0.62, **_filled(cause, bar.is_sound))
+            at += share
+    style.beside(right, row, _label(bar))
+
+
+def _tick(time_us: float) -> str:
+    """A tick of a logarithmic axis: "10 µs"."""
+    factor_us, unit = words.time_unit(time_us * (1 + 1e-9))
+    return f"{time_us / factor_us:.0f} {unit}"
 
 
 def _label(bar: Bar) -> str:
@@ -75,7 +104,7 @@ def _label(bar: Bar) -> str:
 
 def _filled(cause: str, is_sound: bool = True) -> dict[str, Any]:
     """Style of a part of a bar: its colour, or hatched without one; pale if a check failed."""
-    colour = CAUSE_COLOURS[cause]
+    colour = CAUSE_COLOURS.get(cause, style.LIGHT_GREY)
     alpha = 1.0 if is_sound else 0.35
     if colour is None:
         return {"facecolor": "white", "edgecolor": style.MIDDLE_GREY, "hatch": "////", "alpha": alpha}
