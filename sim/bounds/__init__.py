@@ -38,8 +38,8 @@ busy: delays and transmission of single packets, over hops one after the other.
 **The bound** is the cause with the largest part. `faster` is what the same records say of a remedy: the
 aggregation time over what it would be if that resource did twice as much (a link twice as fast, with all that
 are as busy; twice the slots; a device, timer or delay of half the time), or, of a straggler, were like the
-median. In a sample that a link bounds, the time cannot fall below the busy time of any other link; in
-one that the window bounds, not below that of any link. Other limits may come up, so it is an upper bound.
+median. The time that a link or the window bounds cannot fall below the time for which any other link was busy
+meanwhile. Other limits may come up, so it is an upper bound.
 
 Approximations: within a sample nothing is known of order; samples are at most 1/16 of the time that was
 waited until then; what senders wait for is the mean of what was found at the sample's ends.

@@ -54,22 +54,24 @@ class NetworkTime:
         others[list(links)] = 0.0
         return int(others.argmax()) if others.max(initial=0.0) > 0 else -1
 
-    def others_busy(self, links: Sequence[int]) -> Floats:
-        """(n,) busy share of the busiest link of each sample that is none of these."""
-        others: Floats = np.where(np.isin(self.links, links) | (self.links < 0), 0.0, self.busy)
-        found: Floats = others.max(1, initial=0.0)
-        return found
-
     def saved_ps(self, group: Sequence[int]) -> float:
-        """Time that the job saves at most if some links, alike, are twice as fast."""
-        share = _ratio(self.by_link_ps, self.covered_ps)
-        left = np.maximum(share / 2, np.minimum(share, self.others_busy(group)))
-        return float(((share - left) * self.covered_ps)[np.isin(self.chosen, group)].sum())
+        """Time that the job saves at most if some links are twice as fast, and others as busy as they were."""
+        bound_ps = np.where(np.isin(self.chosen, group), self.by_link_ps, 0.0)
+        return self._saved_ps(bound_ps, group)
 
     def saved_by_windows_ps(self) -> float:
-        """Time that the job saves at most if windows are twice as large."""
-        left = np.clip(self.busy.max(1, initial=0.0), 0.5, 1.0)
-        return float((self.window_ps * (1 - left)).sum())
+        """Time that the job saves at most if windows are twice as large, and links as busy as they were."""
+        return self._saved_ps(self.window_ps, ())
+
+    def _saved_ps(self, bound_ps: Floats, group: Sequence[int]) -> float:
+        """Half of the time that something bounds, (n,), or what the busiest other link leaves of it."""
+        totals = np.zeros_like(self.total_ps)
+        shares = _ratio(bound_ps, self.covered_ps)[:, None] * self.busy * self.covered_ps[:, None]
+        known = self.links >= 0
+        np.add.at(totals, self.links[known], shares[known])
+        totals[list(group)] = 0.0
+        whole_ps = float(bound_ps.sum())
+        return max(0.0, whole_ps - max(whole_ps / 2, float(totals.max(initial=0.0))))
 
 
 def network_time(
