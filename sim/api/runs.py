@@ -11,6 +11,7 @@ import polars as pl
 from rich.table import Table
 
 from netfold.sim.api.given import Given, scenario_of, sets_of
+from netfold.sim.report.answer.ranking import AS_GIVEN
 from netfold.sim.report.compare import Comparison
 from netfold.sim.report.compare import compare as compare_folders
 from netfold.sim.report.shown import Shown
@@ -134,16 +135,25 @@ def load(folder: str | os.PathLike[str]) -> Run:
 
 
 def compare(
-    *runs: Run | str | os.PathLike[str], baseline: Run | str | os.PathLike[str] | None = None
+    *runs: Run | str | os.PathLike[str],
+    baseline: Run | str | os.PathLike[str] | None = None,
+    sort: str = AS_GIVEN,
 ) -> Comparison:
-    """Compare runs: each variant with the same variant of a baseline, by default the first run.
+    """Compare runs, or the variants of one: ratios, ranks, and what bounds each variant.
+
+    Each variant is compared with the same variant of a baseline, by default the first run; those of a single
+    run with its first variant. `baseline` may also be a variant's name. `sort` ranks the rows, best first:
+    "aggregation", "iteration", "elements", "wire", "compression", "nmse", "error", "loss" or "score".
+    `draw()` of the result is a figure.
 
     Raises
     ------
     DataError
-        There is no run to compare, or a folder is not a finished run.
+        There is no run to compare, a folder is not a finished run, or there is no such baseline or order.
     """
-    return compare_folders([_folder(one) for one in runs], None if baseline is None else _folder(baseline))
+    return compare_folders(
+        [_folder(one) for one in runs], None if baseline is None else _folder(baseline), sort
+    )
 
 
 def _folder(run: Run | str | os.PathLike[str]) -> Path:

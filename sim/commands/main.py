@@ -26,6 +26,7 @@ from netfold.sim.commands.terminal import (
     print_rows,
     print_table,
     progress_bar,
+    write_figure,
 )
 from netfold.sim.errors import InvariantError, NetfoldError
 
@@ -164,15 +165,35 @@ def compare(
     baseline: Annotated[
         Path | None,
         typer.Option(
-            metavar="RUN", help="Baseline of the ratios: a run folder or its number; the first by default."
+            metavar="RUN",
+            help="Baseline of the ratios: a run folder, its number in the table, or a variant; by default "
+            "the first run or, of a single run, its first variant.",
         ),
+    ] = None,
+    sort: Annotated[
+        str,
+        typer.Option(
+            metavar="METRIC",
+            help="Rank by aggregation, iteration, elements, wire, compression, nmse, error, loss or score; "
+            "or given, the order of the runs.",
+        ),
+    ] = "aggregation",
+    draw: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the ranking as a figure (SVG), too.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare runs side by side."""
+    """Rank the variants of one or more runs, and say what bounds each.
+
+    The ratios divide by the baseline's variant of the same name. What bounds a variant is the largest part
+    of its aggregation time: a link or loopback port that is always busy, slots or windows that are full,
+    retransmission timers, latency, the workers' devices, a straggler, or merging on hosts.
+    """
     from netfold.sim.report.compare import compare as compare_runs
 
-    comparison = compare_runs(runs, baseline)
+    comparison = compare_runs(runs, baseline, sort)
+    if draw is not None:
+        write_figure(draw, comparison.draw())
     print_json(comparison.as_dict()) if as_json else print_table(comparison.table())
 
 

@@ -76,6 +76,29 @@ def print_table(table: Table) -> None:
     print_line("\n".join(line.rstrip() for line in text.getvalue().splitlines()))
 
 
+def write_figure(path: Path, svg: bytes | None) -> None:
+    """Write a figure where `path` says.
+
+    Raises
+    ------
+    DataError
+        The file's name does not end in ".svg", or there is nothing to draw.
+    UnwrittenError
+        The file cannot be written.
+    """
+    from netfold.sim.errors import DataError, UnwrittenError
+
+    if path.suffix.lower() != ".svg":
+        raise DataError(f"--draw {path}: figures are SVG", f"use {path.with_suffix('.svg').name}")
+    if svg is None:
+        raise DataError(f"--draw {path}: nothing to draw", "no variant has finished a step")
+    try:
+        path.write_bytes(svg)
+    except OSError as error:
+        reason = error.strerror or error
+        raise UnwrittenError(f"cannot write {path}: {reason}", "give another file with --draw") from error
+
+
 @contextmanager
 def progress_bar() -> Iterator[Callable[[str, float, float], None]]:
     """Show progress on stderr: a bar on a terminal, which is removed at the end; otherwise lines of text."""

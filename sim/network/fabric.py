@@ -25,6 +25,7 @@ from netfold.sim.engine.interface import TIME_MAX_PS, Completion, Flow, Job, Sca
 from netfold.sim.engine.schedule import Schedule
 from netfold.sim.engine.schedules.operation import Operation
 from netfold.sim.network.instants import EndOfInstant, Stage
+from netfold.sim.network.sampler import Sampler
 
 PATIENCE_TIMEOUTS = 100
 PATIENCE_MIN_PS = 10**12
@@ -54,8 +55,10 @@ class Fabric:
         engine: Engine,
         timeout_max_ps: int = 0,
         names: Sequence[str] = ("",),
+        sampler: Sampler | None = None,
     ) -> None:
         self.engine = engine
+        self._sampler = sampler
         self._names = names  # of jobs, for a diagnosis
         self.wall_s = 0.0  # spent in the engine
         self._patience_ps = max(PATIENCE_MIN_PS, PATIENCE_TIMEOUTS * timeout_max_ps)
@@ -81,6 +84,8 @@ class Fabric:
     def add_job(self, job: Job, owner: int = 0) -> int:
         """Add a job to the engine and return its number. `owner` is the job's index in the variant."""
         self._jobs.append(JobOnSwitch(owner, job))
+        if self._sampler is not None:
+            self._sampler.add_job(owner)
         return self.engine.add_job(job)
 
     def stream(
@@ -171,6 +176,8 @@ class Fabric:
     def _expect(self, kind: str, job: int, worker: int) -> simpy.Event:
         self._restart_patience(int(self._environment.now))
         event = self._waiting[kind, job, worker] = self._environment.event()
+        if self._sampler is not None:
+            self._sampler.open()
         if not self._wake.triggered:
             self._wake.succeed()
         return event
@@ -197,6 +204,8 @@ class Fabric:
                 if completion.kind == "flow":
                     del self._flows[completion.worker]
                 self._waiting.pop((completion.kind, completion.job, completion.worker)).succeed()
+            if not self._waiting and self._sampler is not None:
+                self._sampler.close()
 
     def _advance(self, outside_ps: float) -> list[Completion]:
         """Run the engine to its next completion, to the next SimPy event, or to the end of the patience."""
@@ -230,9 +239,20 @@ class Fabric:
 
     def _run_engine(self, until_ps: int) -> list[Completion]:
         started = time.perf_counter()
-        completions = self.engine.run(until_ps)
+        completions = (
+            self._run_in_samples(until_ps, self._sampler) if self._sampler else self.engine.run(until_ps)
+        )
         self.wall_s += time.perf_counter() - started
         return completions
+
+    def _run_in_samples(self, until_ps: int, sampler: Sampler) -> list[Completion]:
+        """Run the engine as in one piece, with stops at which samples are taken."""
+        while True:
+            completions = self.engine.run(sampler.stop_ps(until_ps))
+            if sampler.is_due():
+                sampler.take()
+            if completions or self.engine.now_ps >= until_ps:
+                return completions
 
     def _diagnosis(self) -> Diagnosis:
         engine = self.engine

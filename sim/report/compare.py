@@ -1,14 +1,13 @@
-"""Runs side by side: every variant of every run, against the same variant of a baseline run.
+"""Variants side by side, of one run or of several: ranked, with ratios to a baseline and what bounds each.
 
-comparison = compare([Path("runs/a/…"), Path("runs/latest")])
-comparison.table(); comparison.as_dict()
+comparison = compare([Path("runs/a/…"), Path("runs/latest")], sort="aggregation")
+comparison.table(); comparison.as_dict(); comparison.draw()
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,9 @@ from rich.text import Text
 
 from netfold.sim.errors import DataError
 from netfold.sim.report import words
+from netfold.sim.report.answer.baseline import Baseline, baseline_of, name_of, notes_on
+from netfold.sim.report.answer.bounds import parts_of, sentence, short
+from netfold.sim.report.answer.ranking import AS_GIVEN, RANKED_BY, check_sort, order_key
 from netfold.sim.report.fitting import FittingTable
 from netfold.sim.report.shown import Shown
 from netfold.sim.report.table import verdict_text
@@ -26,11 +28,13 @@ from netfold.sim.results.tables import plain_frame
 from netfold.sim.results.verdicts import GOOD, kind
 
 _LEGEND = (
-    "iteration: mean per step; wire/worker: sent by one worker, mean per step; "
-    "× base: the figure to its left over the baseline's"
+    "aggregation, iteration: mean per step; bound by: the largest part of the aggregation time, and how many "
+    "further links were as busy (+); wire/worker: sent by one worker, mean per step; × base: the figure to "
+    "its left over the baseline's, so that of elements/s is the speedup of the aggregation"
 )
-_KEYS_COUNT = 2  # of the table: run and variant
-_RATIO_COLUMNS = (3, 5, 7)  # each belongs to the column left of it
+_KEYS_COUNT = 3  # of the table: rank, run and variant
+_RATIO_COLUMNS = (6, 8, 10)  # each belongs to the column left of it
+_COLUMNS = ("rank", "run", "variant", "verdict", "against", "bound")  # of the frame, before the metrics
 RATIO_METRICS = (
     "aggregation_elements_per_s",
     "aggregation_time_us",  # per step, as all that follows
@@ -52,15 +56,29 @@ class Row:
     against: str  # "<scenario>/<folder> <variant>": what the ratios divide by
     metrics: dict[str, Any]
     ratios: dict[str, float | None]  # this over the baseline's; None where either is missing or 0
+    rank: int | None  # from 1, by the order's metric; None if a check failed, or without the metric
+    bound: str  # the largest part of the aggregation time, in short
+    parts: tuple[Mapping[str, Any], ...]  # all parts, the largest first; see `sim/bounds`
 
 
 @dataclass(frozen=True)
 class Comparison(Shown):
-    """Rows in the order the runs were given, and notes on everything that makes them less comparable."""
+    """Rows in their order, and notes on everything that makes them less comparable.
+
+    Attributes
+    ----------
+    baseline
+        The run that the ratios divide by; of a single run, "<run> <variant>".
+    sort
+        The order of the rows, and the metric of their ranks: one of `ranking.SORTS`. "given": the rows are in
+        the order of the runs, and ranked by their aggregation time.
+    """
 
     baseline: str
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
+    runs: tuple[str, ...]  # names, by number
+    sort: str = AS_GIVEN
 
     def as_dict(self) -> dict[str, Any]:
         """What `--json` prints."""
@@ -68,11 +86,11 @@ class Comparison(Shown):
 
     @property
     def frame(self) -> pl.DataFrame:
-        """A row as above each: run, variant, verdict, against, metrics, and ratios as "<metric>_ratio"."""
+        """A row each: rank, run, variant, verdict, against, bound, metrics, and "<metric>_ratio"."""
         return plain_frame(
             [
                 {
-                    **{name: getattr(row, name) for name in ("run", "variant", "verdict", "against")},
+                    **{name: getattr(row, name) for name in _COLUMNS},
                     **row.metrics,
                     **{f"{name}_ratio": ratio for name, ratio in row.ratios.items()},
                 }
@@ -82,12 +100,15 @@ class Comparison(Shown):
 
     def table(self) -> Table:
         """A table that fits the terminal: runs by number, their names and the notes below."""
-        names = list(dict.fromkeys(row.run for row in self.rows))
+        names = self.runs
         trained = any(words.has_trained(row.metrics) for row in self.rows)
         tested = any(words.is_tested(row.metrics) for row in self.rows)
-        table = FittingTable("", self._legend(names), _KEYS_COUNT, _RATIO_COLUMNS)
+        table = FittingTable("", self._legend(), _KEYS_COUNT, _RATIO_COLUMNS)
+        table.add_column("#", justify="right")
         table.add_column("run", justify="right")
         table.add_column("variant")
+        table.add_column("aggregation", justify="right")
+        table.add_column("bound by")
         for heading in ("elements/s", "× base", "iteration", "× base", "wire/worker", "× base"):
             table.add_column(heading, justify="right")
         for heading in (
@@ -99,8 +120,11 @@ class Comparison(Shown):
         for row in self.rows:
             metrics, ratios = row.metrics, row.ratios
             table.add_row(
+                words.NOTHING if row.rank is None else str(row.rank),
                 str(1 + names.index(row.run)),
                 Text(row.variant),
+                words.time(metrics["aggregation_time_us"]),
+                Text(row.bound),
                 words.scaled(metrics["aggregation_elements_per_s"], ""),
                 words.times(ratios["aggregation_elements_per_s"]),
                 words.time(metrics["iteration_time_us"]),
@@ -113,146 +137,106 @@ class Comparison(Shown):
             )
         return table
 
-    def _legend(self, names: list[str]) -> list[str]:
-        runs = [
-            f"{number}  {name}{'  (baseline)' if name == self.baseline else ''}"
-            for number, name in enumerate(names, start=1)
+    def draw(self) -> bytes | None:
+        """SVG of the aggregation times, the best rank first, split by what bounds them.
+
+        None if no variant took time.
+        """
+        from netfold.sim.report.answer import figure  # late: matplotlib is slow to import
+        from netfold.sim.report.style import house_style, to_svg
+
+        several = len(self.runs) > 1
+        bars = [
+            figure.Bar(
+                name=f"{1 + self.runs.index(row.run)} {row.variant}" if several else row.variant,
+                time_us=row.metrics["aggregation_time_us"] or 0.0,
+                note=words.times(row.ratios["aggregation_time_us"]),
+                parts=row.parts,
+                is_sound=kind(row.verdict) in GOOD,
+            )
+            for row in sorted(self.rows, key=lambda row: (row.rank is None, row.rank or 0))
         ]
-        return [_LEGEND, *runs, *(f"note: {note}" for note in self.notes)]
+        with house_style():
+            drawn = figure.ranked_bars(bars, f"Aggregation time and its bounds, × of {self.baseline}")
+            return None if drawn is None else to_svg(drawn)
+
+    def _legend(self) -> list[str]:
+        several = len(self.runs) > 1
+        runs = [f"{number}  {name}{self._marked(name)}" for number, name in enumerate(self.runs, start=1)]
+        told = [
+            f"{row.variant}{f' of run {1 + self.runs.index(row.run)}' if several else ''} is {text}"
+            for row in self.rows
+            if (text := sentence(row.parts))
+        ]
+        return [_LEGEND, *runs, *told, *(f"note: {note}" for note in self.notes)]
+
+    def _marked(self, name: str) -> str:
+        """The mark of the baseline: a run, or one variant of it."""
+        if self.baseline == name:
+            return "  (baseline)"
+        variant = self.baseline.removeprefix(f"{name} ")
+        return "" if variant == self.baseline else f"  (baseline: {variant})"
 
 
-def compare(runs: Sequence[Path], baseline: Path | None = None) -> Comparison:
-    """Compare runs with a baseline: a folder or one of the runs by its number from 1, by default the first.
+def compare(runs: Sequence[Path], baseline: Path | None = None, sort: str = AS_GIVEN) -> Comparison:
+    """Compare runs, or the variants of one run, with a baseline.
 
-    A run that is given twice counts once. A variant is compared with the baseline's variant of the same name,
-    or with the baseline's first if there is none.
+    A run that is given twice counts once. Each variant is compared with the baseline's variant of the same
+    name, or with the baseline's first if there is none. Of a single run, all are compared with its first.
+
+    Parameters
+    ----------
+    baseline
+        The folder of a run; or one of the runs, by its number from 1; or a variant of the first run that has
+        one of this name, with which all are compared then. By default the first run.
+    sort
+        The order of the rows, best first: one of `ranking.SORTS`; or "given", by run.
 
     Raises
     ------
     DataError
-        There is no run to compare, one of the folders is not a finished run, or `baseline` is a number and no
-        run has it.
+        There is no run to compare, one of the folders is not a finished run, `baseline` is a number and no
+        run has it, or there is no such order.
     """
+    check_sort(sort)
     if not runs:
         raise DataError("no run to compare", "give one or more run folders, such as runs/latest")
     loaded = list({run.path: run for run in map(load, runs)}.values())
-    base = loaded[0] if baseline is None else _baseline(baseline, loaded)
-    if base.path not in [run.path for run in loaded]:
-        loaded.insert(0, base)
-    rows = tuple(_row(run, variant, base) for run in loaded for variant in run.summary["variants"])
-    return Comparison(_name(base), rows, tuple(note for run in loaded for note in _notes(run, base)))
+    base = baseline_of(baseline, loaded)
+    if base.run.path not in [run.path for run in loaded]:
+        loaded.insert(0, base.run)
+    rows = [_row(run, variant, base) for run in loaded for variant in run.summary["variants"]]
+    notes = tuple(note for run in loaded for note in notes_on(run, base))
+    names = tuple(dict.fromkeys(row.run for row in rows))
+    return Comparison(base.name, tuple(_ranked(rows, sort)), notes, names, sort)
 
 
-def _baseline(baseline: Path, loaded: Sequence[Run]) -> Run:
-    """The run with this number in the table, or in this folder; an existing folder of that name wins."""
-    text = str(baseline)
-    if not text.isdecimal() or baseline.exists():
-        return load(baseline)
-    if not 1 <= int(text) <= len(loaded):
-        raise DataError(
-            f"--baseline {text}: there is no run of this number",
-            f"give 1{f' to {len(loaded)}' if len(loaded) > 1 else ''}, or a run folder",
-        )
-    return loaded[int(text) - 1]
-
-
-def _row(run: Run, variant: dict[str, Any], base: Run) -> Row:
-    against = _against(variant, base)
+def _row(run: Run, variant: dict[str, Any], base: Baseline) -> Row:
+    against = base.against(variant)
+    parts = tuple(parts_of(run, variant))
     return Row(
-        run=_name(run),
+        run=name_of(run),
         variant=variant["name"],
         verdict=variant["verdict"],
-        against=f"{_name(base)} {against['name']}",
+        against=f"{name_of(base.run)} {against['name']}",
         metrics=variant["metrics"],
         ratios={
             metric: words.ratio(variant["metrics"][metric], against["metrics"][metric])
             for metric in RATIO_METRICS
         },
+        rank=None,
+        bound=short(parts),
+        parts=parts,
     )
 
 
-def _notes(run: Run, base: Run) -> list[str]:
-    """Differences from the baseline's circumstances, and reasons not to rely on the results."""
-    mine, theirs = _circumstances(run), _circumstances(base)
-    notes = [
-        f"{_name(run)}: {what} {mine[what]}, the baseline has {theirs[what]}"
-        for what in mine
-        if mine[what] != theirs[what]
-    ]
-    if mine["scenario"] != theirs["scenario"]:
-        first = base.summary["variants"][0]["name"]
-        notes = [
-            f"{_name(run)}: another scenario; "
-            f"variants that the baseline lacks are compared with its '{first}'"
-        ]
-    else:
-        notes += [*_other_inputs(run, base), *_unmatched(run, base)]
-    notes += _other_workers(run, base)
-    if left := ", ".join(f"'{name}'" for name in run.summary.get("unfinished", ())):
-        notes.append(f"{_name(run)}: unfinished, {left} did not run to the end")
-    kinds = {variant["name"]: kind(variant["verdict"]) for variant in run.summary["variants"]}
-    if set(kinds.values()) - {*GOOD, "stuck"}:
-        notes.append(f"{_name(run)}: a check failed, do not rely on its numbers")
-    for found, meaning in (
-        ("stuck", "got stuck, the numbers are those of the finished steps"),
-        ("approximate", "approximate, some elements are estimates without an error bound"),
-    ):
-        names = ", ".join(f"'{name}'" for name, one in kinds.items() if one == found)
-        notes += [f"{_name(run)}: {names} {meaning}"] if names else []
-    return notes
-
-
-def _other_inputs(run: Run, base: Run) -> list[str]:
-    """One note for every named file whose content differs in the baseline."""
-    mine, theirs = (
-        {one["path"]: one["sha256"] for one in both.summary.get("inputs", ())} for both in (run, base)
-    )
-    return [
-        f"{_name(run)}: {path} with sha256 {mine[path][:12]}, the baseline has {theirs[path][:12]}"
-        for path in mine
-        if mine[path] != theirs.get(path, mine[path])
-    ]
-
-
-def _unmatched(run: Run, base: Run) -> list[str]:
-    """One note on all variants that the baseline lacks."""
-    names = [variant["name"] for variant in base.summary["variants"]]
-    missing = [f"'{entry['name']}'" for entry in run.summary["variants"] if entry["name"] not in names]
-    if not missing:
-        return []
-    plural = "s" if len(missing) > 1 else ""
-    return [
-        f"{_name(run)}: the baseline has no variant{plural} {', '.join(missing)}, compared with '{names[0]}'"
-    ]
-
-
-def _other_workers(run: Run, base: Run) -> list[str]:
-    """One note on all variants whose number of workers differs from the baseline's."""
-    differing = [
-        f"'{entry['name']}' has {mine}, '{against['name']}' of the baseline {theirs}"
-        for entry in run.summary["variants"]
-        if (mine := entry["metrics"]["workers"])
-        != (theirs := (against := _against(entry, base))["metrics"]["workers"])
-    ]
-    return [f"{_name(run)}: other numbers of workers: {'; '.join(differing)}"] if differing else []
-
-
-def _against(variant: dict[str, Any], base: Run) -> dict[str, Any]:
-    """The baseline's variant of the same name, or its first if there is none."""
-    candidates: list[dict[str, Any]] = base.summary["variants"]
-    return next((entry for entry in candidates if entry["name"] == variant["name"]), candidates[0])
-
-
-def _circumstances(run: Run) -> dict[str, str]:
-    """Properties that two runs must share for their ratios to mean something, by their names in a note."""
-    return {
-        "scenario": run.summary["scenario"],
-        "seed": str(run.summary["seed"]),
-        "scenario file with sha256": hashlib.sha256(run.scenario_text).hexdigest()[:12],
-        "--set": ", ".join(run.summary["sets"]) or "nothing",
-        "netfold version": run.circumstances["version"],
+def _ranked(rows: list[Row], sort: str) -> list[Row]:
+    """The rows in their order, with their ranks."""
+    key = order_key(RANKED_BY if sort == AS_GIVEN else sort)
+    order = sorted(range(len(rows)), key=lambda index: key(rows[index].verdict, rows[index].metrics))
+    keys = {index: key(rows[index].verdict, rows[index].metrics) for index in order}
+    ranked = {
+        index: replace(rows[index], rank=1 + place if keys[index][:2] == (False, False) else None)
+        for place, index in enumerate(order)
     }
-
-
-def _name(run: Run) -> str:
-    return f"{run.summary['scenario']}/{run.path.name}"
+    return [ranked[index] for index in (range(len(rows)) if sort == AS_GIVEN else order)]

@@ -13,6 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from netfold.sim.report import style, words
+from netfold.sim.report.answer.figure import Bar, ranked_bars
+from netfold.sim.report.answer.ranking import order_key
 from netfold.sim.report.learning import learning
 from netfold.sim.report.timeline import timeline
 from netfold.sim.results.breakdown import UNEXPLAINED
@@ -27,6 +29,7 @@ def figures(run: Run) -> dict[str, bytes]:
     labels = style.label_colours(run.phases.filter(pl.col("phase") == "network")["label"])
     draw: dict[str, Callable[[Run], Figure | None]] = {
         "throughput.svg": throughput,
+        "bounds.svg": bound_times,
         "breakdown.svg": partial(time_spent, labels=labels),
         "bytes.svg": partial(bytes_sent, labels=labels),
         "timeline.svg": partial(timeline, labels=labels),
@@ -88,6 +91,25 @@ def _mark_references(axes: Axes, variants: list[dict[str, Any]], factor: float) 
         )
     if rows:
         axes.figure.legend(loc="outside lower left", ncols=4, markerscale=0.6)
+
+
+def bound_times(run: Run) -> Figure | None:
+    """Bars: aggregation time by what bounds it, the fastest variant first; None if it is not recorded."""
+    variants = [variant for variant in run.summary["variants"] if variant.get("bounds")]
+    first = run.summary["variants"][0]["metrics"]["aggregation_time_us"]
+    key = order_key("aggregation")
+    ranked = sorted(variants, key=lambda one: key(one["verdict"], one["metrics"]))
+    bars = [
+        Bar(
+            name=variant["name"],
+            time_us=variant["metrics"]["aggregation_time_us"],
+            note=words.times(words.ratio(variant["metrics"]["aggregation_time_us"], first)),
+            parts=variant["bounds"],
+            is_sound=kind(variant["verdict"]) in GOOD,
+        )
+        for variant in ranked
+    ]
+    return ranked_bars(bars, "What bounds the aggregation") if bars else None
 
 
 def time_spent(run: Run, labels: Mapping[str, str]) -> Figure | None:

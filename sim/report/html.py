@@ -5,17 +5,19 @@ from __future__ import annotations
 import base64
 import shlex
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jinja2
 import polars as pl
 
 from netfold.sim.files import durable as files
 from netfold.sim.report import words
+from netfold.sim.report.answer.bounds import sentence
+from netfold.sim.report.answer.ranking import fastest_of
 from netfold.sim.report.figures import figures
 from netfold.sim.report.setup import setup
 from netfold.sim.results.reader import Run, load
-from netfold.sim.results.verdicts import GOOD, kind
+from netfold.sim.results.verdicts import kind
 
 ROWS_MAX = 16  # slots, and messages, shown per stuck variant
 NOTES_MAX = 6  # different notes shown per variant
@@ -27,6 +29,9 @@ _CAPTIONS = {
     "The wire bound is that of dense sums: a codec that sends less can exceed it. The time in which "
     "some bucket is aggregated counts, so these rates favour variants that send late; iteration is the whole "
     "step.",
+    "bounds.svg": "Mean aggregation time of a step, the fastest variant first, split by what bounds it: the "
+    "critical path of its rounds, and what the network did while that waited for it. Beside it: its time "
+    "over that of the first variant, the largest part, and how many further links were as busy (+).",
     "breakdown.svg": "Mean aggregation time of a step, each round measured at the worker that finished last: "
     "encoding, messages in flight, waits for the device or the network, and decoding. Hatched: how much "
     "later it began than the first worker.",
@@ -39,15 +44,6 @@ _CAPTIONS = {
     "is of the weights after it. Lines of variants that agree coincide; a loss far above its first value is "
     "left out.",
 }
-
-
-class _Fastest(NamedTuple):
-    """The fastest variant of a run."""
-
-    variant: dict[str, Any]
-    elements_per_s: float
-    times_first: str | None  # its rate over the first variant's; None if it is the first
-    of_steps: bool  # whether whole steps were compared
 
 
 def build_report(path: Path) -> Path:
@@ -101,7 +97,8 @@ def render(run: Run, drawn: dict[str, bytes]) -> str:
         tested=any(words.is_tested(variant["metrics"]) for variant in variants),
         steps=words.span(variant["metrics"]["steps"] for variant in variants),
         workers=words.span(variant["metrics"]["workers"] for variant in variants),
-        fastest=_fastest(variants),
+        fastest=fastest_of(variants),
+        bound=sentence,
         fused=[variant for variant in variants if "fusion" in variant],
         weighed=_weighed(variants),
         buckets_max=BUCKETS_MAX,
@@ -116,38 +113,6 @@ def render(run: Run, drawn: dict[str, bytes]) -> str:
         missing=[one for one in run.summary.get("inputs", ()) if not one.get("kept", True)],
         version=run.circumstances["version"],
     )
-
-
-def _fastest(variants: list[dict[str, Any]]) -> _Fastest | None:
-    """The fastest variant among those whose checks hold; None with fewer than two variants.
-
-    Variants of different buckets are compared by whole steps: one that sends late aggregates in less time.
-    """
-    sound = [variant for variant in variants if kind(variant["verdict"]) in GOOD]
-    of_steps = len({_cut(variant) for variant in sound}) > 1
-    rates = {variant["name"]: _elements_per_s(variant["metrics"], of_steps) for variant in variants}
-    known = [(rate, variant) for variant in sound if (rate := rates[variant["name"]]) is not None]
-    if len(variants) < 2 or not known:
-        return None
-    rate, fastest = max(known, key=lambda found: found[0])
-    first = variants[0]
-    times_first = None if fastest is first else words.times(words.ratio(rate, rates[first["name"]]))
-    return _Fastest(fastest, rate, times_first, of_steps)
-
-
-def _cut(variant: dict[str, Any]) -> tuple[float | None, str]:
-    """How a variant's gradient is cut: the number of its buckets, and the rule of fusion."""
-    fusion = variant.get("setup", {}).get("workload", {}).get("fusion")
-    return variant["metrics"].get("buckets"), str(fusion)
-
-
-def _elements_per_s(metrics: dict[str, Any], of_steps: bool) -> float | None:
-    """Gradient elements over the time of whole steps, or of aggregation."""
-    if not of_steps:
-        rate: float | None = metrics["aggregation_elements_per_s"]
-        return rate
-    per_us = words.ratio(metrics["elements"], metrics["iteration_time_us"])
-    return None if per_us is None else 1e6 * per_us
 
 
 def _weighed(variants: list[dict[str, Any]]) -> list[tuple[list[str], dict[str, Any]]]:

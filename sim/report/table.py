@@ -9,6 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from netfold.sim.report import words
+from netfold.sim.report.answer.bounds import short
+from netfold.sim.report.answer.ranking import fastest_lines
 from netfold.sim.report.fitting import FittingTable
 from netfold.sim.results.verdicts import kind
 
@@ -21,11 +23,13 @@ def results_table(summary: Mapping[str, Any]) -> Table:
     """Table of a run's `summary.json`; ratios are to its first variant."""
     variants = summary["variants"]
     first_rate = variants[0]["metrics"]["aggregation_elements_per_s"]
+    bounded = any(variant.get("bounds") for variant in variants)
     trained = any(words.has_trained(variant["metrics"]) for variant in variants)
     tested = any(words.is_tested(variant["metrics"]) for variant in variants)
     notes = [
         f"aggregation: mean per step; × first: elements/s over that of {variants[0]['name']}; wire/worker: "
         "sent by one worker, mean per step; compression: dense float32 bytes over the payload of one worker",
+        *fastest_lines(variants),
         *_time_shares(variants),
         *_codec_events(variants),
         *_published(variants),
@@ -42,6 +46,7 @@ def results_table(summary: Mapping[str, Any]) -> Table:
         "exact",
         *(["training loss"] if trained else []),
         *(["held-out data"] if tested else []),
+        *(["bound by"] if bounded else []),
         "verdict",
     ):
         table.add_column(heading)
@@ -58,6 +63,7 @@ def results_table(summary: Mapping[str, Any]) -> Table:
             words.exact(metrics),
             *([words.training_loss(metrics)] if trained else []),
             *([words.held_out_score(metrics)] if tested else []),
+            *([Text(short(variant.get("bounds", ())))] if bounded else []),
             verdict_text(variant["verdict"]),
         )
     return table

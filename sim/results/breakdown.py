@@ -13,7 +13,7 @@ UNEXPLAINED = "unexplained"
 _COMPUTE_BUCKET = -1  # bucket of forward and backward in a PhaseRecord
 
 
-class _Counted(NamedTuple):
+class Counted(NamedTuple):
     """The part of a round that no earlier round covers."""
 
     step: int
@@ -41,7 +41,7 @@ def breakdown(
             by_round[phase.step, phase.bucket].append(phase)
     times_ps: dict[tuple[str, str], int] = defaultdict(int)
     payload_bytes: dict[tuple[str, str], int] = defaultdict(int)
-    for counted in _counted(rounds):
+    for counted in counted_rounds(rounds):
         for phase in _of_last_worker(by_round[counted.step, counted.bucket]):
             start_ps, end_ps = max(phase.start_ps, counted.start_ps), min(phase.end_ps, counted.end_ps)
             times_ps[phase.phase, phase.label] += max(0, end_ps - start_ps)
@@ -59,11 +59,11 @@ def breakdown(
     ]
 
 
-def _counted(rounds: Sequence[RoundRecord]) -> Iterator[_Counted]:
+def counted_rounds(rounds: Sequence[RoundRecord]) -> Iterator[Counted]:
     """Every round in order of start, without the time that earlier rounds cover."""
     reached_ps = 0
     for record in sorted(rounds, key=lambda record: (record.start_ps, record.end_ps)):
-        yield _Counted(record.step, record.bucket, max(record.start_ps, reached_ps), record.end_ps)
+        yield Counted(record.step, record.bucket, max(record.start_ps, reached_ps), record.end_ps)
         reached_ps = max(reached_ps, record.end_ps)
 
 

@@ -145,6 +145,22 @@ class _Diagnosis(Form):
     idle: list[str]
 
 
+class _Bound(Form):
+    """A part of the aggregation time, and what bounds it."""
+
+    cause: str
+    where: str
+    stage: str
+    time_us: Number
+    share: Number
+    busy: Number | None
+    alike: Count
+    following: str
+    following_busy: Number | None
+    hosts: Count
+    faster: Number | None
+
+
 class _Variant(Form):
     """A variant, or one job of it."""
 
@@ -154,6 +170,7 @@ class _Variant(Form):
     metrics: _Metrics
     references: list[_Reference]
     switches: list[dict[str, Any]]
+    bounds: list[_Bound] = Field(default_factory=list)  # left out: an older netfold did not find them
     setup: dict[str, dict[str, Any] | list[dict[str, Any]]] = Field(default_factory=dict)
     diagnosis: _Diagnosis = Field(default_factory=dict)  # type: ignore[assignment]  # left out: not stuck
     trace: str = ""  # of a codec that raised

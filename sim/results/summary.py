@@ -37,6 +37,7 @@ class VariantFacts:
     duration_ps: int = 0  # of the whole variant
     diagnosis: Mapping[str, Any] | None = None  # why it is stuck
     trace: str = ""  # Python's traceback, if its codec raised something
+    bounds: tuple[Mapping[str, Any], ...] = ()  # the parts of its aggregation time; see `sim/bounds`
     fusion: Mapping[str, Any] | None = None  # its buckets, their costs, and the predicted time of a step
 
 
@@ -119,6 +120,7 @@ def _summarize_variant(name: str, fact: VariantFacts, own: Records) -> dict[str,
         "metrics": metrics,
         "references": [asdict(reference) for reference in fact.references],
         "switches": [dict(switch) for switch in fact.switches],
+        "bounds": [dict(part) for part in fact.bounds],
     }
     if fact.fusion is not None:
         entry["fusion"] = dict(fact.fusion)

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import simpy
 
+from netfold.sim.bounds.bound import Network as BoundsNetwork
+from netfold.sim.bounds.bound import Records as BoundsRecords
+from netfold.sim.bounds.bound import bounds
 from netfold.sim.checks import Ending, check_job, check_network, leak_causes
+from netfold.sim.checks.journal import Journal
 from netfold.sim.diagnosis.report import Diagnosis, StuckError
 from netfold.sim.diagnosis.snapshot import CLEARED, CRASHED, HAS_CRASHED
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import BacklogError
+from netfold.sim.engine.observe.samples import Samples
 from netfold.sim.errors import RunError
 from netfold.sim.network.fabric import Fabric
+from netfold.sim.network.sampler import Sampler
 from netfold.sim.plan.faults import Change, Crash, Reboot
 from netfold.sim.plan.plan import JobPlan, VariantPlan
 from netfold.sim.resolve.plan import Plan
@@ -83,7 +91,8 @@ def _run_variant(
 ) -> VariantResult:
     """Build the network and the jobs, run them, and check the results."""
     engine = Engine(variant.network, plan.scenario.seed, variant.faults.rules)
-    fabric = Fabric(environment, engine, variant.timeout_max_ps, variant.job_names)
+    sampler = Sampler(engine, len(variant.jobs))
+    fabric = Fabric(environment, engine, variant.timeout_max_ps, variant.job_names, sampler)
     fabric.expect_change(max(variant.faults.last_change_ps, *(job.start_ps for job in variant.jobs)))
     driver = FaultDriver(
         environment, engine, variant.faults, variant.network.rate_bps, partial(_note, fabric)
@@ -95,6 +104,7 @@ def _run_variant(
     reporter.report("results are being checked")
     links, faults = link_records(variant, engine), driver.records(variant.name)
     counters = [one.collective.switch_counters() for one in running]
+    samples = sampler.samples()
     results = []
     for index, (job, one) in enumerate(zip(variant.jobs, running, strict=True)):
         one.training.record_open_step()
@@ -104,8 +114,24 @@ def _run_variant(
         checks = check_job(job, one.training.journal, links, ending, counters[index])
         checks += check_network(variant, links, faults, counters, job.label)
         facts = simulation.facts(job, one.collective, links, ending)
+        facts = replace(facts, bounds=_bounds(variant, index, one.training.journal, samples))
         results.append(JobResult(job.label, one.training.journal, checks, facts))
     return VariantResult(tuple(results), links, faults, engine.packet_hops, fabric.wall_s)
+
+
+def _bounds(
+    variant: VariantPlan, index: int, journal: Journal, samples: Samples
+) -> tuple[dict[str, Any], ...]:
+    """What bounds a job: the parts of its aggregation time."""
+    network = variant.network
+    names = BoundsNetwork(
+        network.link_names,
+        [bool(loops) for loops in network.link_source == network.link_target],
+        [network.nodes[host] for host in variant.jobs[index].hosts],
+        samples,
+        index,
+    )
+    return tuple(bounds(BoundsRecords(journal.steps, journal.rounds, journal.phases), names))
 
 
 def _packets_reporter(reporter: ProgressReporter, running: list[Running]) -> Callable[[int, int], None]:

@@ -1,0 +1,177 @@
+"""What bounds a variant, in words; `sim/bounds` says how it is found."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from netfold.sim.report import words
+from netfold.sim.results.reader import Run
+
+Parts = Sequence[Mapping[str, Any]]
+
+CLOSE = 0.5  # of the largest part: a part of at least this is named beside it
+NEARLY = 0.8  # of the busy share of a link: one that is this busy is named beside it
+_LEAST_FASTER = 1.05  # a remedy that gives less is not worth a word
+_NAMES = {
+    "link": "links",
+    "loopback": "loopback ports",
+    "window": "slots and windows",
+    "timer": "retransmission timers",
+    "latency": "latency",
+    "device": "the workers' devices",
+    "straggler": "stragglers",
+    "merging": "merging on hosts",
+    "unexplained": "something that was not recorded",
+}
+_REMEDIES = {
+    "link": "with twice the rate",
+    "loopback": "with twice the rate",
+    "window": "with twice the slots or window",
+    "timer": "with half the timeout",
+    "latency": "with half the delays",
+    "device": "with twice the speed there",
+    "straggler": "if it were like the others",
+    "merging": "with twice the speed there",
+}
+
+
+def cause_name(cause: str) -> str:
+    """A cause in the plural: "links"."""
+    return _NAMES.get(cause, cause)
+
+
+def parts_of(run: Run, variant: Mapping[str, Any]) -> Parts:
+    """The parts of a variant's aggregation time, the largest first.
+
+    Runs of earlier versions have only their phases and the busy times of links: for them the network time in
+    which the busiest link was busy is its, and the rest of it is not explained.
+    """
+    if "bounds" in variant or not variant["metrics"]["breakdown"]:
+        recorded: Parts = variant.get("bounds", ())
+        return recorded
+    metrics = variant["metrics"]
+    shares: dict[str, float] = defaultdict(float)
+    for part in metrics["breakdown"]:
+        shares[part["phase"]] += part["share"] or 0.0
+    network = shares.pop("network", 0.0) + shares.pop("wait", 0.0)
+    total_us = metrics["aggregation_time_us"] or 0.0
+    unexplained = shares.pop("unexplained", 0.0)
+    found = [_part("device", "", name, share) for name, share in shares.items()]
+    links = run.links.filter(pl.col("variant") == variant["name"].partition("/")[0]).sort(
+        "busy_ps", descending=True, maintain_order=True
+    )
+    if links.height and total_us:
+        busy = min(network, links["busy_ps"][0] / (1e6 * total_us * metrics["steps"]))
+        is_loopback = links["source"][0] == links["target"][0]
+        found.append(_part("loopback" if is_loopback else "link", links["link"][0], "", busy))
+        network -= busy
+    found.append(_part("unexplained", "", "", network + unexplained))
+    ranked = sorted(found, key=lambda part: -part["share"])
+    return [part | {"time_us": part["share"] * total_us} for part in ranked if part["share"] > 0]
+
+
+def _part(cause: str, where: str, stage: str, share: float) -> dict[str, Any]:
+    unknown = {"busy": None, "alike": 0, "following": "", "following_busy": None, "hosts": 0, "faster": None}
+    return {"cause": cause, "where": where, "stage": stage, "share": share, **unknown}
+
+
+def short(parts: Parts) -> str:
+    """The largest part: "h0->s0 +15, 96 %"; a dash if nothing is known."""
+    return f"{place(parts[0])}, {_percent(parts[0]['share'])}" if parts else words.NOTHING
+
+
+def place(part: Mapping[str, Any]) -> str:
+    """Where a part is, as short as it can be said: "h0->s0 +15", "encode", "window"."""
+    match part["cause"]:
+        case "link":
+            return f"{part['where']}{_more(part)}"
+        case "loopback":
+            return f"loopback {part['where']}{_more(part)}"
+        case "device":
+            return str(part["stage"])
+        case "straggler":
+            return f"{part['where'] or 'a straggler'}: {part['stage']}" if part["stage"] else "straggler"
+        case cause:
+            return str(cause)
+
+
+def _more(part: Mapping[str, Any]) -> str:
+    return f" +{part['alike']}" if part["alike"] else ""
+
+
+def sentence(parts: Parts) -> str:
+    """What bounds a variant, what is close to it, and what would help; empty if nothing is known."""
+    if not parts:
+        return ""
+    first, *others = parts
+    close = [part for part in others if part["share"] >= CLOSE * first["share"]]
+    text = f"bound by {_told(first)}"
+    if close:
+        text += f"; close to it: {', '.join(_told(part) for part in close)}"
+    return f"{text}{_following(first)}{_remedy(first)}"
+
+
+def _told(part: Mapping[str, Any]) -> str:
+    """A part with its share: "link h0->s0 (15 more are as busy), 96 % of the aggregation"."""
+    share = f"{_percent(part['share'])} of the aggregation"
+    match part["cause"]:
+        case "link" | "loopback" as cause:
+            what = "link" if cause == "link" else "the loopback port"
+            alike = f" ({part['alike']} more as busy)" if part["alike"] else ""
+            busy = f", busy {_percent(part['busy'])}" if part["busy"] is not None else ""
+            hosts = f", shared by {part['hosts']} hosts" if part["hosts"] > 1 else ""
+            return f"{what} {part['where']}{alike}{hosts}: {share}{busy}"
+        case "window":
+            return f"slots or windows, which are full while no link is: {share}"
+        case "timer":
+            return f"retransmission timers, while nothing is on its way: {share}"
+        case "latency":
+            return f"latency, while packets are on their way and no link is busy: {share}"
+        case "device":
+            return f"'{part['stage']}' on the workers' devices: {share}"
+        case "straggler":
+            return f"the straggler {part['where']} ({part['stage'] or 'late'}): {share}"
+        case cause:
+            return f"{cause_name(cause)}: {share}"
+
+
+def _following(part: Mapping[str, Any]) -> str:
+    """The next busiest link, if it is nearly as busy."""
+    busy = part["following_busy"]
+    if busy is None or part["busy"] is None or busy < NEARLY * part["busy"]:
+        return ""
+    return f"; nearly as busy: {part['following']}, {_percent(busy)}"
+
+
+def _remedy(part: Mapping[str, Any]) -> str:
+    faster = part["faster"]
+    if faster is None or faster < _LEAST_FASTER or part["cause"] not in _REMEDIES:
+        return ""
+    them = " of all of them" if part["alike"] else ""
+    return f"; at most {words.times(faster)} as fast {_REMEDIES[part['cause']]}{them}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def because(fastest: tuple[str, Parts], other: tuple[str, Parts]) -> str:
+    """Why one variant is faster than another: the cause that costs it least in comparison; may be empty."""
+    mine, theirs = _by_cause(fastest[1]), _by_cause(other[1])
+    saved = {cause: time_us - mine.get(cause, 0.0) for cause, time_us in theirs.items()}
+    if not mine or not saved or max(saved.values()) <= 0:
+        return ""
+    cause = max(saved, key=lambda one: saved[one])
+    own = words.time(mine[cause]) if cause in mine else "not at all"
+    return f"{cause_name(cause)} bound it {own}, and {other[0]} {words.time(theirs[cause])}"
+
+
+def _by_cause(parts: Parts) -> dict[str, float]:
+    times: dict[str, float] = defaultdict(float)
+    for part in parts:
+        times[part["cause"]] += part["time_us"]
+    return dict(times)
