@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from netfold.sim.commands.terminal import folder, print_json, print_line, print_rows
+from netfold.sim.commands.terminal import folder, print_json, print_line, print_table
 from netfold.sim.errors import NetfoldError
 
 if TYPE_CHECKING:
     from netfold.sim.sweep.make import Ended, Progress
+    from netfold.sim.sweep.page import Sweep
 
 _EXIT_CHECK_FAILED = 1
-_LISTED_MAX = 40  # rows of a table in the terminal
 
 
 def sweep(  # noqa: PLR0913  one argument an option
@@ -59,12 +58,12 @@ def sweep(  # noqa: PLR0913  one argument an option
     """
     from netfold.sim.results.verdicts import GOOD, kind
     from netfold.sim.sweep.cluster import cluster_of
-    from netfold.sim.sweep.make import Settings, run_sweep, sweep_of
+    from netfold.sim.sweep.make import Settings, cores, run_sweep, sweep_of
     from netfold.sim.sweep.page import load_sweep
 
     cluster = cluster_of(scheduler, scheduler_file)
     scenario = sweep_of(file, [*map(_as_set, over or ()), *(sets or ())], seed)
-    settings = Settings(jobs or _cores(), cluster, fresh, keep_runs)
+    settings = Settings(jobs or cores(), cluster, fresh, keep_runs)
     try:
         with _progress() as progress:
             path = run_sweep(scenario, settings, out, progress)
@@ -94,23 +93,16 @@ def _as_set(text: str) -> str:
     return f"sweep.{path}={listed}"
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _print(found: Sweep) -> None:
+    from netfold.sim.sweep.page import counts, sweep_table
 
-
-def _print(found: Any) -> None:
-    from netfold.sim.sweep.page import counts, fastest, rows_text
-
-    rows = rows_text(list(fastest(found.grid)))
-    if rows:
-        first = found.content["variants"][0]
-        keys = [path for path, _ in found.grid.keys]
-        print_rows((*keys, "fastest", "time of a step", f"× {first}"), rows[:_LISTED_MAX])
+    table = sweep_table(found)
+    if table.row_count:
+        print_table(table)
     for point in found.content["points"]:
         if point["status"] != "done":
-            print_line(
-                f"point {point['point']}: {point['text']}: {point['status']}: {point['error'].strip()}"
-            )
+            place = f"point {point['point']}: {point['text']}"
+            print_line(f"{place}: {point['status']}: {point['error'].strip()}")
     print_line(f"{found.content['scenario']}: {counts(found.content)}: {found.content['verdict']}")
     print_line(f"Table: {found.path}/points.parquet")
     print_line(f"Report: {found.path}/report.html")

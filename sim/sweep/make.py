@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -255,6 +256,13 @@ def _described(result: PointResult, paths: Sequence[str]) -> dict[str, Any]:
         "status": result.status,
         "error": result.error,
     }
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def require_jobs(jobs: int) -> int:

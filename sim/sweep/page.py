@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import itertools
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 import polars as pl
@@ -23,6 +24,9 @@ from netfold.sim.results.reader import TABLE_BYTES_MAX, TEXT_BYTES_MAX
 from netfold.sim.results.verdicts import GOOD, kind
 from netfold.sim.results.writer import to_json
 from netfold.sim.sweep.figures import HEADLINES, Grid, metric_title, sweep_figures, value_text
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 FORMAT = 1
 NAME, TABLE = "sweep.json", "points.parquet"
@@ -186,6 +190,15 @@ def fastest(grid: Grid) -> Iterator[dict[str, Any]]:
         }
 
 
-def rows_text(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """The rows of `fastest` as text."""
-    return [[*row["key"], row["variant"], row["time"], row["times"]] for row in rows]
+def sweep_table(sweep: Sweep) -> Table:
+    """The fastest variant of every point, or of the first points of many."""
+    from rich.table import Table
+    from rich.text import Text
+
+    first = sweep.content["variants"][0]
+    keys = [path for path, _ in sweep.grid.keys]
+    table = Table(*keys, "fastest", metric_title(_time_metric(sweep.grid)), f"× {first}")
+    for row in itertools.islice(fastest(sweep.grid), ROWS_MAX):
+        cells = (*row["key"], row["variant"], row["time"], row["times"])
+        table.add_row(*map(Text, cells))  # Text: brackets in a name are not markup
+    return table

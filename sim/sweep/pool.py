@@ -31,6 +31,7 @@ _THREADS = (
 )
 _STARTS_MAX = 3  # attempts to start a process, if it is killed before it is ready
 _READY = b"ready"
+_GUARD = 'in a script, start it below `if __name__ == "__main__":`, because every worker imports the script'
 _spawn = multiprocessing.get_context("spawn")
 _environment = threading.Lock()
 
@@ -173,7 +174,10 @@ class _Place:
             with self._starting, _single_threaded():
                 if self._closed.is_set():
                     raise WorkerDiedError(-signal.SIGKILL)
-                process.start()
+                try:
+                    process.start()
+                except RuntimeError:  # this is a worker itself, which imports a script that starts workers
+                    raise RunError("a worker process starts workers", _GUARD) from None
                 self._process, self._pipe = process, own
             other.close()
             try:
@@ -182,11 +186,7 @@ class _Place:
             except WorkerDiedError as error:
                 self._end()
                 if error.exit_code >= 0:
-                    raise RunError(
-                        f"a worker process cannot start: {error}",
-                        'in a script, put the sweep below `if __name__ == "__main__":`, because every worker '
-                        "imports the script; its own error is above",
-                    ) from None
+                    raise RunError(f"a worker process cannot start: {error}", _GUARD) from None
                 if attempt == _STARTS_MAX:
                     raise
 
