@@ -32,8 +32,11 @@ Change = tuple[tuple[str, ...], Node]  # a path, and the value that it gets
 
 def _require_seeds(value: object) -> object:
     """Refuse what is neither a number nor a list with one message, instead of one for each."""
-    if not isinstance(value, int | tuple) or isinstance(value, bool) or value == ():
-        raise ValueError(f"must be a number of repeats or a list of seeds, found {shown(value)}")
+    listed, least = (value, 0) if isinstance(value, tuple) else ((value,), 1)
+    wrong = [one for one in listed if type(one) is not int or not least <= one < 2**63]
+    if not listed or wrong:
+        found = shown(wrong[0] if wrong else value)
+        raise ValueError(f"must be a number of repeats or a list of seeds, found {found}")
     return value
 
 

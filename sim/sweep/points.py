@@ -24,7 +24,7 @@ from netfold.sim.sweep.task import Task, Versions, digest_of
 
 FILE_BYTES_MAX = 1 << 30  # of a file that is sent to workers
 _SEED_SHIFT = 32  # drawn seeds have 32 bits
-_NOT_YAML = re.compile("[\x7f-\x9f\ufffe\uffff]")
+_NOT_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")  # no text, or line breaks
 _SKIP_HINT = "to leave such points out: `impossible: skip` in the sweep"
 
 
