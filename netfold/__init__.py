@@ -7,6 +7,8 @@
     run.variants                    # a polars data frame: a row for every variant, a column for every metric
     run.rounds, run.links           # the other tables of the run's folder, run.path
 
+    netfold.sweep("mine.yaml", over={"workers": [4, 16, 64]}).points    # every point in parallel; resumable
+
     netfold.validate("mine.yaml")   # all mistakes at once, without running it
     netfold.compare(run, netfold.load("runs/latest"))
     netfold.study(["packed", "lossless:load=0.7"], gradients)    # codecs without a network
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from netfold.sim.api.matrix import Matrixed, matrix
     from netfold.sim.api.plans import validate
     from netfold.sim.api.runs import Run, compare, load, run
+    from netfold.sim.api.sweeps import Swept, sweep
     from netfold.sim.errors import DataError, InvariantError, NetfoldError, RunError, ScenarioError
     from netfold.sim.report.compare import Comparison
 
@@ -45,6 +48,7 @@ __all__ = [
     "RunError",
     "ScenarioError",
     "Studied",
+    "Swept",
     "codecs",
     "compare",
     "fold",
@@ -53,6 +57,7 @@ __all__ = [
     "register",
     "run",
     "study",
+    "sweep",
     "testing",
     "validate",
 ]
@@ -67,6 +72,7 @@ _LOCATIONS = {
     "RunError": "netfold.sim.errors:RunError",
     "ScenarioError": "netfold.sim.errors:ScenarioError",
     "Studied": "netfold.sim.api.codecs:Studied",
+    "Swept": "netfold.sim.api.sweeps:Swept",
     "codecs": "netfold.homomorphic.codecs:codec_kinds",
     "compare": "netfold.sim.api.runs:compare",
     "fold": "netfold.sim.api.codecs:fold",
@@ -75,6 +81,7 @@ _LOCATIONS = {
     "register": "netfold.homomorphic.codec:register",
     "run": "netfold.sim.api.runs:run",
     "study": "netfold.sim.api.codecs:study",
+    "sweep": "netfold.sim.api.sweeps:sweep",
     "testing": "netfold.testing",
     "validate": "netfold.sim.api.plans:validate",
 }

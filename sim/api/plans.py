@@ -9,12 +9,16 @@ from netfold.sim.api.given import Given, scenario_of, sets_of
 from netfold.sim.resolve import resolve
 from netfold.sim.run.settings import setups
 from netfold.sim.scenario import load
+from netfold.sim.sweep.points import points_of
+from netfold.sim.sweep.task import own_versions
 
 
 def validate(
     scenario: Given, *, set: Mapping[str, Any] | None = None, seed: int | None = None
 ) -> dict[str, dict[str, Any]]:
     """Check a scenario; return the settings of every variant (or job, "variant/job") by name.
+
+    All points of a sweep are checked; the settings are those of its first point.
 
     Settings are the sections of the scenario: each has the values that differ from their defaults, and the
     values that defaults resolve to on this network, such as the collective's `switch` and `timeout`.
@@ -24,4 +28,7 @@ def validate(
     ScenarioError
         All mistakes in it, or the reason why it cannot run on its network.
     """
-    return setups(resolve(load(scenario_of(scenario), sets_of(set), seed)))
+    found = load(scenario_of(scenario), sets_of(set), seed)
+    if found.sweep is not None:
+        points_of(found, own_versions())
+    return setups(resolve(found))

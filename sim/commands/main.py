@@ -18,6 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 from netfold.sim.commands.codecs import codecs
+from netfold.sim.commands.sweep import sweep
 from netfold.sim.commands.switch import switch
 from netfold.sim.commands.terminal import (
     folder,
@@ -63,6 +64,7 @@ app.add_typer(topology, name="topology")
 app.add_typer(data, name="data")
 app.add_typer(switch, name="switch")
 app.add_typer(codecs, name="codecs")
+app.command()(sweep)
 
 ScenarioFile = Annotated[Path, typer.Argument(metavar="FILE", help="Scenario file; - for standard input.")]
 Sets = Annotated[
@@ -146,12 +148,16 @@ def validate(
     """Check scenario files without running them."""
     from netfold.sim.resolve import resolve
     from netfold.sim.scenario import load
+    from netfold.sim.sweep.points import points_of, swept
+    from netfold.sim.sweep.task import own_versions
 
     wrong = False
     for file in files:
         try:
-            plan = resolve(load(file, sets or ()))
-            print_line(f"{file}: fine, variants: {', '.join(variant.name for variant in plan.variants)}")
+            scenario = load(file, sets or ())
+            points = points_of(scenario, own_versions()) if scenario.sweep else ()
+            names = scenario.variants if points else resolve(scenario).variants
+            print_line(f"{file}: fine, variants: {', '.join(one.name for one in names)}{swept(points)}")
         except NetfoldError as error:
             typer.echo(error, err=True)
             wrong = True
@@ -198,11 +204,12 @@ def compare(
 
 
 @app.command()
-def report(folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]) -> None:
-    """Rewrite the figures and the HTML report of a run."""
+def report(folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run or sweep folder.")]) -> None:
+    """Rewrite the figures and the HTML report of a run or a sweep."""
     from netfold.sim.report.html import build_report
+    from netfold.sim.sweep.page import is_sweep, load_sweep, write_report
 
-    print_line(build_report(folder))
+    print_line(write_report(load_sweep(folder)) if is_sweep(folder) else build_report(folder))
 
 
 @app.command()

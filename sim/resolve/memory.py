@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.round import StepFact, Tensor
 from netfold.sim.keys.location import Location
 from netfold.sim.memory.available import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
 from netfold.sim.plan.collective import CollectivePlan
+from netfold.sim.plan.plan import JobPlan
+from netfold.sim.resolve.plan import Plan
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 from netfold.sim.workload.buckets import Cutter, bucket_count, fused
 from netfold.sim.workload.layers import FLOAT_BYTES, is_vector, layers_of
@@ -85,6 +89,33 @@ class JobSize:
         is_sparse = isinstance(self.workload, SyntheticSpec) and self.workload.density < 1
         drawing = _DRAWING_BYTES * elements if is_sparse else 0
         return kept_bytes + max(round_bytes, drawing)
+
+
+def sizes_of(jobs: Sequence[JobPlan], locations: Sequence[Location]) -> list[JobSize]:
+    """What determines the memory of each job of a variant."""
+    return [
+        JobSize(
+            location,
+            job.workload,
+            len(job.hosts),
+            job.codec,
+            job.collective,
+            job.steps,
+            buckets_in_flight=job.overlap.buckets_in_flight,
+        )
+        for job, location in zip(jobs, locations, strict=True)
+    ]
+
+
+def most_bytes(plan: Plan) -> int:
+    """Memory that a process needs to run any variant of a plan, more rather than less."""
+    needs = [BASE_BYTES]
+    for variant in plan.variants:
+        locations = [Location(plan.scenario, variant.name, name) for name in variant.job_names]
+        jobs = sum(size.bytes(_MOST) for size in sizes_of(variant.jobs, locations))
+        tables = sum(one.nbytes for one in vars(variant.network).values() if isinstance(one, np.ndarray))
+        needs.append(BASE_BYTES + tables + int(jobs))
+    return max(needs)
 
 
 def refuse_more_than_fits(jobs: list[JobSize]) -> None:

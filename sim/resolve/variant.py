@@ -20,7 +20,7 @@ from netfold.sim.plan.reference import Reference
 from netfold.sim.plan.warnings import routing_warnings, timer_warning, warnings_of
 from netfold.sim.resolve.duration import check_duration, check_slowed
 from netfold.sim.resolve.faults import JobWorkers, plan_faults
-from netfold.sim.resolve.memory import JobSize, refuse_more_than_fits
+from netfold.sim.resolve.memory import refuse_more_than_fits, sizes_of
 from netfold.sim.resolve.plan import Plan
 from netfold.sim.resolve.sections import (
     check_needs,
@@ -147,20 +147,7 @@ class _VariantResolver:
         ]
         site = Site(self.graph, self._network, self._profiles_found, self._profile_key(), occupied)
         jobs = tuple(self._job(index, names, site) for index, names in enumerate(hosts))
-        refuse_more_than_fits(
-            [
-                JobSize(
-                    location,
-                    job.workload,
-                    len(job.hosts),
-                    job.codec,
-                    job.collective,
-                    job.steps,
-                    buckets_in_flight=job.overlap.buckets_in_flight,
-                )
-                for (_, location), job in zip(self.jobs, jobs, strict=True)
-            ]
-        )
+        refuse_more_than_fits(sizes_of(jobs, [location for _, location in self.jobs]))
         network = site.network
         if any(job.collective.needs_lossless for job in jobs):
             network = without_drops(network)

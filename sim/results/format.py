@@ -7,7 +7,8 @@ changes its meaning. An addition does not change it.
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from types import NoneType
+from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -243,6 +244,17 @@ _FORMS: dict[str, TypeAdapter[Any]] = {
     "checks.json": TypeAdapter(list[_Check]),
     "run.json": TypeAdapter(_Circumstances),
 }
+
+
+def metric_types() -> dict[str, type]:
+    """The metrics of a variant that are one value, each with its type: int, float, bool or str."""
+    found = {}
+    for name, field in _Metrics.model_fields.items():
+        kinds = [one for one in get_args(field.annotation) if one is not NoneType] or [field.annotation]
+        kind = get_args(kinds[0])[0] if get_origin(kinds[0]) is Annotated else kinds[0]
+        if kind in (int, float, bool, str):
+            found[name] = kind
+    return found
 
 
 def parse(path: str, name: str, content: bytes) -> Any:

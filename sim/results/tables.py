@@ -68,8 +68,11 @@ def plain_frame(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
 
 def to_parquet(record_type: type, records: Sequence[Any]) -> bytes:
     """Parquet bytes of some records, possibly none; the same records give the same bytes."""
+    return parquet_bytes(frame(record_type, records))
+
+
+def parquet_bytes(table: pl.DataFrame) -> bytes:
+    """Parquet bytes of a table; the same table gives the same bytes."""
     buffer = io.BytesIO()
-    frame(record_type, records).write_parquet(
-        buffer, compression="zstd", compression_level=3, statistics=False
-    )
+    table.write_parquet(buffer, compression="zstd", compression_level=3, statistics=False)
     return buffer.getvalue()

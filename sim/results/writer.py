@@ -193,8 +193,13 @@ def circumstances(started_at: datetime, wall_s: float) -> dict[str, Any]:
         "host": platform.node(),
         "platform": platform.platform(),
         "python": platform.python_version(),
-        "packages": {name: _package_version(name) for name in _PACKAGES},
+        "packages": package_versions(),
     }
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of the packages that results stand on."""
+    return {name: _package_version(name) for name in _PACKAGES}
 
 
 def _package_version(name: str) -> str:

@@ -67,8 +67,7 @@ def read_named(plan: Plan) -> NamedFiles:
     kept: dict[str, bytes] = {}
     inputs: list[dict[str, Any]] = []
     states: dict[Path, _State] = {}
-    others = _layer_paths(plan.scenario) | _graph_paths(plan.scenario) | _profile_paths(plan.scenario, folder)
-    for given in sorted(gradients | others):
+    for given in sorted(input_paths(plan.scenario) | _profile_paths(plan.scenario, folder)):
         path, is_gradient = folder / given, given in gradients
         is_kept, digest, size_bytes = is_free_name(given), hashlib.sha256(), 0
         try:
@@ -89,6 +88,11 @@ def read_named(plan: Plan) -> NamedFiles:
             states[path] = _state(state)
         inputs.append({"path": given, "kept": is_kept, "bytes": size_bytes, "sha256": digest.hexdigest()})
     return NamedFiles(kept, inputs, states)
+
+
+def input_paths(scenario: Scenario) -> set[str]:
+    """The gradient, layer and graph files that the variants of a scenario name; profiles are part of it."""
+    return _gradient_paths(scenario) | _layer_paths(scenario) | _graph_paths(scenario)
 
 
 def _state(found: os.stat_result) -> _State:

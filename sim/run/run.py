@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from netfold.sim.errors import InvariantError, NetfoldError, RunError
 from netfold.sim.files.out_folder import require_writable
@@ -21,16 +22,15 @@ from netfold.sim.run.outcome import Outcome, VariantResult, engine_of, records_o
 from netfold.sim.run.progress import Progress, ProgressReporter
 from netfold.sim.run.settings import with_setups
 from netfold.sim.run.variant import run_variant, workload_keys
-from netfold.sim.run.warm_up import compile_engine, is_cold
+from netfold.sim.run.warm_up import COMPILING, compile_engine, is_cold
 from netfold.sim.scenario import load
 from netfold.sim.scenario.source import ScenarioText
 from netfold.sim.workload.pool import Workloads
 from netfold.spelling import names_hint
 from netfold.switch.programs import names_of
 
-__all__ = ["APPROXIMATIONS", "COMPILING", "Progress", "run_scenario", "run_variant"]
+__all__ = ["APPROXIMATIONS", "COMPILING", "Progress", "run_scenario", "run_variant", "summary_of_scenario"]
 
-COMPILING = "compiling kernels (once, about a minute)"
 APPROXIMATIONS = (
     "Hosts take no time per packet. Unless `overlap` says otherwise, a worker has one bucket in flight, and "
     "encodes it beside its device.",
@@ -68,7 +68,13 @@ def run_scenario(
     InvariantError, KeyboardInterrupt
         An invariant of netfold is broken, or it was interrupted, before a variant was finished.
     """
-    run = _Run(_chosen(resolve(load(path, sets, seed)), variants), sets, out_dir)
+    scenario = load(path, sets, seed)
+    if scenario.sweep is not None:
+        raise scenario.sweep.node.error(
+            f"this scenario is a sweep of {scenario.sweep.size} points",
+            "run it with `netfold sweep`; --set sweep=null runs the scenario without its sweep",
+        )
+    run = _Run(_chosen(resolve(scenario), variants), sets, out_dir)
     require_writable(out_dir, run.plan.scenario.name)
     try:
         run.simulate(progress)
@@ -104,23 +110,11 @@ class _Run:
 
     def simulate(self, progress: Progress) -> None:
         """Run all variants, one after the other; each is written when it ends."""
-        variants = self.plan.variants
-        done, total = 0, sum(variant.steps for variant in variants)
-        if is_cold():
-            progress(COMPILING, 0, total)
-            compile_engine()
-        workloads = Workloads([workload_keys(variant) for variant in variants], self.plan.scenario.seed)
-        warm_ups = WarmUps(self.plan)
-        for variant in variants:
-            workloads.begin_variant()
-            reporter = ProgressReporter(progress, variant.name, done, total)
-            result = run_variant(self.plan, variant, reporter, workloads, warm_ups)
-            workloads.end_variant()
+        for result in _simulated(self.plan, progress):
             self._files.require_unchanged()
             self.results.append(result)
-            done += variant.steps
-            if variant is not variants[-1]:
-                self._unfinished.write(self._data(), len(self.results), len(variants))
+            if len(self.results) < len(self.plan.variants):
+                self._unfinished.write(self._data(), len(self.results), len(self.plan.variants))
 
     def finish(self, progress: Progress) -> Outcome:
         """Write the run folder."""
@@ -181,6 +175,36 @@ class _Run:
             sets=self._sets,
             extra_files=self._files.kept,
         )
+
+
+def _simulated(plan: Plan, progress: Progress) -> Iterator[VariantResult]:
+    """The result of every variant, one after the other."""
+    variants, done = plan.variants, 0
+    total = sum(variant.steps for variant in variants)
+    if is_cold():
+        progress(COMPILING, 0, total)
+        compile_engine()
+    workloads = Workloads([workload_keys(variant) for variant in variants], plan.scenario.seed)
+    warm_ups = WarmUps(plan)
+    for variant in variants:
+        workloads.begin_variant()
+        reporter = ProgressReporter(progress, variant.name, done, total)
+        result = run_variant(plan, variant, reporter, workloads, warm_ups)
+        workloads.end_variant()
+        yield result
+        done += variant.steps
+
+
+def summary_of_scenario(path: str | Path | ScenarioText) -> dict[str, Any]:
+    """Run all variants of a scenario and return their summary, as `summary.json` has it; write nothing.
+
+    Raises
+    ------
+    ScenarioError, DataError, RunError, InvariantError
+        As `run_scenario`; no variant is kept.
+    """
+    plan = resolve(load(path))
+    return summary_of(list(_simulated(plan, lambda *_: None)))
 
 
 def _draw(run: Run) -> None:

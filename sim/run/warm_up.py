@@ -17,6 +17,7 @@ from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.star import star
 from netfold.topologies.routing import compile_network
 
+COMPILING = "compiling kernels (once, about a minute)"
 _LOOP = "loop.run_until-*.nbi"  # the index of the event loop's compiled code
 
 

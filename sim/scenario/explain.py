@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from decimal import Decimal
 from typing import Annotated, Any, get_origin
 
@@ -25,7 +26,7 @@ from netfold.sim.errors import (
 )
 from netfold.sim.keys.section import Section, keys
 from netfold.sim.scenario.networks import TopologySection, topology_sections
-from netfold.sim.scenario.node import Node
+from netfold.sim.scenario.node import COMMAND_LINE, Node
 from netfold.spelling import closest, names_hint
 
 _MUST_BE = {
@@ -86,6 +87,18 @@ def without_consequences(mistakes: Sequence[ScenarioError]) -> Sequence[Scenario
             and (one.file, one.line, one.path) not in unread
         )
     ]
+
+
+def naming(variant: str, error: ScenarioError) -> ScenarioError:
+    """The error with the variant's name in its hint, because other variants do not have it."""
+    if error.path.startswith("variants."):
+        return error
+    place = f"in variant {variant!r}"
+    if error.file == COMMAND_LINE:
+        place += f"; to change one variant, set variants.NAME.{error.path}"
+    named = copy(error)
+    named.hint = f"{error.hint} ({place})".strip()
+    return named
 
 
 def _nearest(found: object, allowed: Sequence[str]) -> str:

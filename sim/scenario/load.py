@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
@@ -18,26 +17,42 @@ from netfold.sim.errors import MissingKeyError, Mistakes, ScenarioError, as_one_
 from netfold.sim.files.foreign import UnreadableError, text_of
 from netfold.sim.keys.fields import is_name
 from netfold.sim.keys.section import Section
-from netfold.sim.scenario.explain import explain, missing_key, unknown_key, without_consequences
+from netfold.sim.scenario.explain import explain, missing_key, naming, unknown_key, without_consequences
 from netfold.sim.scenario.merge import combinations, merge, merge_settings, override_at, parse_set, with_child
 from netfold.sim.scenario.models import Header, JobSections, Settings, Variant
-from netfold.sim.scenario.node import COMMAND_LINE, Node, duplicate_hint, parse
+from netfold.sim.scenario.node import Node, duplicate_hint, parse
 from netfold.sim.scenario.profiles import custom_profiles, with_profile_files
 from netfold.sim.scenario.source import ScenarioText, read_source
+from netfold.sim.scenario.sweep import SWEEP, Change, Sweep, change, read_sweep
 from netfold.switch.limits import Profile
 
 S = TypeVar("S", bound=Section)
 _HEADER = tuple(Header.model_fields)
 _SETTINGS = tuple(Settings.model_fields)
 _JOB_SECTIONS = tuple(JobSections.model_fields)
-_KEYS = (*_HEADER, *_SETTINGS, "variants")
+_KEYS = (*_HEADER, *_SETTINGS, "variants", SWEEP)
 _NAMELESS = "x"  # placeholder for a missing name
 _EACH_HAS = "each {} has a name and the keys it changes"
 
 
 @dataclass(frozen=True)
+class _Given:
+    """A scenario as read, and the changes of the command line."""
+
+    file: str
+    folder: Path  # of its paths
+    sets: tuple[str, ...]
+    source_text: bytes
+    document: Node
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True)
 class Scenario:
-    """A scenario file as given, and its variants with everything merged, validated and in base units."""
+    """A scenario file as given, and its variants with everything merged, validated and in base units.
+
+    With a sweep, the variants are those of its first point.
+    """
 
     name: str
     description: str
@@ -49,6 +64,20 @@ class Scenario:
     source_text: bytes = field(repr=False)
     document: Node = field(repr=False)
     trees: Mapping[str, Node] = field(repr=False)  # by name of the variant
+    sweep: Sweep | None
+    given: _Given = field(repr=False)
+
+    def point(self, values: Sequence[Node], seed: int) -> Scenario:
+        """The scenario at a point of its sweep: a value of each axis, and a seed.
+
+        Raises
+        ------
+        ScenarioError
+            All mistakes, at the lines of the values.
+        """
+        seeded = parse_set(f"seed={seed}")
+        given = replace(self.given, changes=(*self.given.changes, seeded))
+        return _built(given, tuple(map(change, values)), None, Mistakes())
 
     def locate(self, path: str, variant: str | None = None) -> str:
         """Where the value at a path such as "topology.rate" was written: "FILE:LINE", or "--set".
@@ -87,12 +116,23 @@ def load(path: str | Path | ScenarioText, sets: Iterable[str] = (), seed: int | 
     document = _document(file, source_text, mistakes)
     document = with_profile_files(document, folder, mistakes)
     changes = _changes(sets, seed, mistakes)
-    for change, value in changes:
-        if change[0] in _HEADER:
+    sweep = read_sweep(document, changes, mistakes)
+    others = tuple(one for one in changes if one[0][0] != SWEEP)
+    given = _Given(file, folder, sets, source_text, document, others)
+    for single in sweep.singles if sweep else ():
+        with mistakes.collecting():
+            _built(given, single, None, Mistakes())
+    return _built(given, sweep.first if sweep else (), sweep, mistakes)
+
+
+def _built(given: _Given, swept: tuple[Change, ...], sweep: Sweep | None, mistakes: Mistakes) -> Scenario:
+    """The scenario after the changes of a point, and then those of the command line."""
+    document, changes = given.document, (*swept, *given.changes)
+    for path, value in changes:
+        if path[0] in _HEADER:
             with mistakes.collecting():
-                document = with_profile_files(
-                    merge(document, override_at(document, change, value)), folder, mistakes
-                )
+                changed = merge(document, override_at(document, path, value))
+                document = with_profile_files(changed, given.folder, mistakes)
     header: Header | None = None
     with mistakes.collecting():
         header = _validate(Header, _only(document, _HEADER))
@@ -108,15 +148,17 @@ def load(path: str | Path | ScenarioText, sets: Iterable[str] = (), seed: int | 
         header.seed,
         profiles,
         variants,
-        file,
-        sets,
-        source_text,
+        given.file,
+        given.sets,
+        given.source_text,
         document,
         trees,
+        sweep,
+        given,
     )
 
 
-def _changes(sets: Sequence[str], seed: int | None, mistakes: Mistakes) -> list[tuple[tuple[str, ...], Node]]:
+def _changes(sets: Sequence[str], seed: int | None, mistakes: Mistakes) -> list[Change]:
     """Paths and values from the command line."""
     changes = []
     for text in (*sets, *(() if seed is None else (f"seed={seed}",))):
@@ -206,9 +248,7 @@ def _with_jobs(settings: Node, mistakes: Mistakes) -> Node:
     return with_child(settings, "jobs", replace(jobs, value=complete))
 
 
-def _change(
-    trees: dict[str, Node], changes: Iterable[tuple[tuple[str, ...], Node]], mistakes: Mistakes
-) -> None:
+def _change(trees: dict[str, Node], changes: Iterable[Change], mistakes: Mistakes) -> None:
     """Apply the changes of the command line to the variants' trees."""
     for path, value in changes:
         if path[0] in _HEADER:
@@ -291,7 +331,7 @@ def _variants(trees: Mapping[str, Node], mistakes: Mistakes) -> tuple[Variant, .
         if len(by_variant) == len(trees):
             mistakes.add(first)
         elif text == str(first):
-            mistakes.add(_naming(name, first))
+            mistakes.add(naming(name, first))
         else:
             for error in by_variant.values():
                 mistakes.add(error)
@@ -305,18 +345,6 @@ def _as_its_first_job(settings: Node) -> Node:
         return settings
     first = _only(next(iter(jobs.children.values())), _JOB_SECTIONS)
     return replace(settings, value={**settings.children, **first.children})
-
-
-def _naming(variant: str, error: ScenarioError) -> ScenarioError:
-    """The error with the variant's name in its hint, because other variants do not have it."""
-    if error.path.startswith("variants."):
-        return error
-    place = f"in variant {variant!r}"
-    if error.file == COMMAND_LINE:
-        place += f"; to change one variant, set variants.NAME.{error.path}"
-    named = copy(error)
-    named.hint = f"{error.hint} ({place})".strip()
-    return named
 
 
 def _validate(section: type[S], tree: Node) -> S:

@@ -10,6 +10,7 @@ from typing import Any
 
 from netfold.sim.scenario.models import Header, Settings, Variant
 from netfold.sim.scenario.node import EXTENSION
+from netfold.sim.scenario.sweep import SWEEP, sweep_schema
 
 _EXTENSIONS: dict[str, Any] = {f"^{EXTENSION}": {}}  # ignored keys
 
@@ -44,7 +45,7 @@ def schema() -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "netfold scenario",
         "type": "object",
-        "properties": _partial(properties) | {"variants": variants},
+        "properties": _partial(properties) | {"variants": variants, SWEEP: _partial(sweep_schema())},
         "required": ["name"],
         "additionalProperties": False,
         "patternProperties": _EXTENSIONS,

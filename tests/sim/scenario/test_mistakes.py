@@ -51,7 +51,7 @@ SETS = [
         "topolgy.rate=1",
         "--set: topolgy.rate: unknown key 'topolgy'\n"
         "  did you mean 'topology'? allowed: name, description, seed, profiles, topology, workers, workload, "
-        "device, overlap, codec, collective, published, faults, jobs, variants",
+        "device, overlap, codec, collective, published, faults, jobs, variants, sweep",
     ),
     (
         "variants.ring.seed=1",

@@ -1,0 +1,222 @@
+"""The points of a sweep: each a whole scenario, checked before any of them runs."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from pathlib import Path
+
+from netfold.homomorphic.kernels.keyed import mix_plain
+from netfold.homomorphic.kernels.purposes import SWEEP_SEED
+from netfold.sim.errors import DataError, MistakesError, NetfoldError, ScenarioError, as_one_error
+from netfold.sim.files.foreign import UnreadableError, read_bytes
+from netfold.sim.resolve import resolve
+from netfold.sim.resolve.memory import most_bytes
+from netfold.sim.resolve.plan import Plan
+from netfold.sim.run.named_files import input_paths
+from netfold.sim.scenario import Scenario
+from netfold.sim.scenario.node import Node
+from netfold.sim.sweep.task import Task, Versions, digest_of
+
+FILE_BYTES_MAX = 1 << 30  # of a file that is sent to workers
+_SEED_SHIFT = 32  # drawn seeds have 32 bits
+_NOT_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")  # no text, or line breaks
+_SKIP_HINT = "to leave such points out: `impossible: skip` in the sweep"
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of the grid."""
+
+    number: int  # from 1, in the order of the grid
+    values: tuple[object, ...]  # by axis, as the file has them
+    seed: int
+    names: tuple[str, ...]  # of its rows: variants, or "variant/job"
+    digest: str = ""  # the same for the same results
+    task: Task | None = None  # None: it cannot run
+    error: str = ""  # why it cannot
+    bytes: int = 0  # memory that a process takes for it, more rather than less
+    weight: float = 0.0  # elements that all workers send, a guess of its cost
+
+
+def text_of(paths: Sequence[str], values: Sequence[object]) -> str:
+    """A point in words: "workers=16, topology.rate=10Gbps"."""
+    return ", ".join(f"{path}={plain_text(value)}" for path, value in zip(paths, values, strict=True))
+
+
+def plain_text(value: object) -> str:
+    """A value of a key as a person writes it."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def seeds_of(scenario: Scenario) -> tuple[int, ...]:
+    """The seeds of the repeats: those listed, or the scenario's own and others drawn from it."""
+    assert scenario.sweep is not None
+    seeds = scenario.sweep.seeds
+    if not isinstance(seeds, int):
+        return seeds
+    drawn = dict.fromkeys([scenario.seed])
+    for repeat in itertools.count():
+        if len(drawn) == seeds:
+            break
+        drawn[mix_plain(scenario.seed, SWEEP_SEED, repeat) >> _SEED_SHIFT] = None
+    return tuple(drawn)
+
+
+def points_of(scenario: Scenario, versions: Versions, keeps_run: bool = False) -> tuple[Point, ...]:
+    """All points of a sweep, the last axis first to change, and of each every seed.
+
+    Raises
+    ------
+    ScenarioError
+        All mistakes of all points, each at the line of its value; or points that cannot run, unless the sweep
+        says that they are left out; or two points that are the same.
+    DataError
+        A file that a point names cannot be read.
+    """
+    assert scenario.sweep is not None
+    maker = _Maker(scenario, versions, keeps_run)
+    grid = itertools.product(*(axis.values for axis in scenario.sweep.axes))
+    seeds = seeds_of(scenario)
+    points = [
+        maker.point(number, values, seed)
+        for number, (values, seed) in enumerate(itertools.product(grid, seeds), 1)
+    ]
+    maker.raise_any()
+    _refuse_same(scenario, points)
+    return tuple(points)
+
+
+class _Maker:
+    """Makes points, and collects the mistakes of all."""
+
+    def __init__(self, scenario: Scenario, versions: Versions, keeps_run: bool) -> None:
+        assert scenario.sweep is not None
+        self._scenario, self._versions, self._keeps_run = scenario, versions, keeps_run
+        self._skips = scenario.sweep.skips_impossible
+        self._paths = [axis.path for axis in scenario.sweep.axes]
+        self._files: dict[str, bytes] = {}
+        self._wrong: dict[str, ScenarioError] = {}
+        self._impossible: dict[str, tuple[ScenarioError, list[str]]] = {}  # by text, with the points
+
+    def point(self, number: int, values: Sequence[Node], seed: int) -> Point:
+        """A point; one with mistakes has no task."""
+        plain = tuple(value.plain for value in values)
+        try:
+            found = self._scenario.point(values, seed)
+        except ScenarioError as error:
+            self._wrong |= {str(one): one for one in _each(error)}
+            return Point(number, plain, seed, ())
+        names = tuple(variant.name for variant in found.variants)
+        try:
+            plan = resolve(found)
+        except ScenarioError as error:
+            for one in _each(error):
+                self._impossible.setdefault(str(one), (one, []))[1].append(text_of(self._paths, plain))
+            return Point(number, plain, seed, names, error=str(error))
+        return self._possible(number, plain, seed, plan)
+
+    def _possible(self, number: int, values: tuple[object, ...], seed: int, plan: Plan) -> Point:
+        jobs = [job for variant in plan.variants for job in variant.jobs]
+        files = {path: self._file(path) for path in sorted(input_paths(plan.scenario))}
+        text = resolved_text(plan.scenario)
+        return Point(
+            number,
+            values,
+            seed,
+            tuple(job.label for job in jobs),
+            digest_of(text, files, self._versions),
+            Task(text, files, self._versions, self._keeps_run),
+            bytes=most_bytes(plan),
+            weight=sum(float(job.steps) * len(job.hosts) * job.workload.elements for job in jobs),
+        )
+
+    def _file(self, path: str) -> bytes:
+        """A file that a scenario names; read once."""
+        if path not in self._files:
+            where = Path(self._scenario.file).parent / path
+            try:
+                self._files[path] = read_bytes(where, FILE_BYTES_MAX)
+            except UnreadableError as error:
+                hint = error.hint or "put the file back, and run again"
+                raise DataError(f"{where}: cannot be read: {error.message}", hint) from None
+        return self._files[path]
+
+    def raise_any(self) -> None:
+        """Report all mistakes, or else the points that cannot run."""
+        if self._wrong:
+            raise as_one_error(self._wrong.values())
+        if self._impossible and not self._skips:
+            raise as_one_error(_naming(one, where) for one, where in self._impossible.values())
+
+
+def _each(error: ScenarioError) -> tuple[ScenarioError, ...]:
+    return error.mistakes if isinstance(error, MistakesError) else (error,)
+
+
+def _naming(error: ScenarioError, where: list[str]) -> ScenarioError:
+    """The error with the points that have it."""
+    named = copy(error)
+    more = f" and {len(where) - 1} more" if len(where) > 1 else ""
+    named.hint = "\n  ".join(part for part in (error.hint, f"at {where[0]}{more}; {_SKIP_HINT}") if part)
+    return named
+
+
+def _refuse_same(scenario: Scenario, points: Sequence[Point]) -> None:
+    """Refuse a grid that has a point twice."""
+    assert scenario.sweep is not None
+    known: dict[str, Point] = {}
+    for point in points:
+        if point.task is None:
+            continue
+        if (same := known.setdefault(point.digest, point)) is not point:
+            raise scenario.sweep.node.error(
+                f"points {same.number} and {point.number} are the same scenario",
+                "a value is there twice, or --set gives a swept key one value: "
+                "use --set sweep.KEY=[…] for a key that is swept",
+            )
+
+
+def resolved_text(scenario: Scenario) -> str:
+    """A scenario as JSON, which is YAML: everything merged into its variants, and no files for profiles."""
+    content: dict[str, object] = {"name": scenario.name, "seed": scenario.seed}
+    profiles = scenario.document.children.get("profiles")
+    if profiles is not None:
+        content["profiles"] = profiles.plain
+    content["variants"] = [_plain(tree) for tree in scenario.trees.values()]
+    text = json.dumps(content, ensure_ascii=False, sort_keys=True)
+    return _NOT_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _plain(tree: Node) -> object:
+    plain = tree.plain
+    assert isinstance(plain, Mapping)
+    return plain
+
+
+def refuse_absolute(points: Sequence[Point]) -> None:
+    """Refuse files by paths that only this machine has.
+
+    Raises
+    ------
+    NetfoldError
+        A scenario names a file by its absolute path.
+    """
+    for point in points:
+        for path in point.task.files if point.task else ():
+            if Path(path).is_absolute():
+                raise NetfoldError(
+                    f"{path}: workers on other machines do not have this file",
+                    "name it by a path relative to the scenario, and it is sent to them",
+                )
+
+
+def swept(points: Sequence[Point]) -> str:
+    """How many points a sweep has, to follow what is said of its scenario; empty without points."""
+    skipped = sum(point.task is None for point in points)
+    left_out = f", of which {skipped} cannot run and are left out" if skipped else ""
+    return f"; {len(points)} points{left_out}" if points else ""
