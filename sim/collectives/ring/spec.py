@@ -32,5 +32,11 @@ def _start(plan: HostPlan, context: RunContext) -> Collective:
 
 SCHEDULE = Schedule("ring", _steps)
 RING = CollectiveSpec(
-    "ring", MERGEABLE | {Merge.HOST}, RingSection, SCHEDULE.resolve, _start, carries_absence=True
+    "ring",
+    MERGEABLE | {Merge.HOST},
+    RingSection,
+    SCHEDULE.resolve,
+    _start,
+    best=SCHEDULE.best,
+    carries_absence=True,
 )
