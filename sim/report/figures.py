@@ -14,6 +14,7 @@ from matplotlib.patches import Patch
 
 from netfold.sim.report import style, words
 from netfold.sim.report.learning import learning
+from netfold.sim.report.networks.utilisation import utilisation
 from netfold.sim.report.timeline import timeline
 from netfold.sim.results.breakdown import UNEXPLAINED
 from netfold.sim.results.reader import Run
@@ -30,6 +31,7 @@ def figures(run: Run) -> dict[str, bytes]:
         "breakdown.svg": partial(time_spent, labels=labels),
         "bytes.svg": partial(bytes_sent, labels=labels),
         "timeline.svg": partial(timeline, labels=labels),
+        "utilisation.svg": utilisation,
         "training.svg": learning,
     }
     drawn = {}
