@@ -37,8 +37,8 @@ _CAPTIONS = {
     "one of their own where they run beside it; the network is below, a track for each bucket under way.",
     "utilisation.svg": "The topology of each variant. Colour: the share of the time from the start of the "
     "first step to the end of the last in which a link was busy, of its two directions the busier one. "
-    "Width: its rate. Black edge: the busiest link. Large topologies are drawn in tiers, with the least busy, the "
-    "most busy and the median link of each direction.",
+    "Width: its rate. Black edge: the busiest link. Large topologies are drawn in tiers, with the least "
+    "busy, the most busy and the median link of each direction.",
     "training.svg": "Training against steps, against the bytes on a worker's link (up and down, headers "
     "included), and against simulated time. The loss is the mean over workers before a step's update; a test "
     "is of the weights after it. Lines of variants that agree coincide; a loss far above its first value is "

@@ -24,7 +24,7 @@ from netfold.topologies.measures.fabric import server_ports
 
 Place = tuple[float, float]
 _HOST_REACH = 0.34  # from a switch to its hosts, where the next switch is 1 away
-_FAN = 0.7 * math.pi  # the angle that a switch's hosts take up
+_FAN, _FAN_EACH = 0.7 * math.pi, 0.32 * math.pi  # the most that a switch's hosts take up, and between two
 _DEEP = ((1.0, 0.0), (0.0, 1.0), (0.62, 0.42))  # where the first three axes lead; the third one over its side
 _TOUCH = 0.08  # how near a line may pass a switch that it does not lead to
 _GAP = 1.2  # between copies of a grid along further axes
@@ -195,7 +195,8 @@ def _with_hosts(
         if towards is None and math.hypot(*side) > 1e-9:
             asides[switch] = (-math.cos(angle), -math.sin(angle))
         for index, host in enumerate(members):
-            turned = angle + (_FAN * (index / (len(members) - 1) - 0.5) if len(members) > 1 else 0.0)
+            fan = min(_FAN, _FAN_EACH * (len(members) - 1))
+            turned = angle + (fan * (index / (len(members) - 1) - 0.5) if len(members) > 1 else 0.0)
             reach = _HOST_REACH * (1 if len(members) <= 6 else 1 + 0.25 * (index % 2))
             found[host] = (x + reach * math.cos(turned), y + reach * math.sin(turned))
             asides[host] = (math.cos(turned), math.sin(turned))
