@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import networkx as nx
+
 from netfold.homomorphic.codec import Codec
 from netfold.sim.plan.collective import CollectivePlan
 from netfold.sim.plan.faults import FaultPlan
@@ -52,6 +54,8 @@ class VariantPlan:
     network: Network
     faults: FaultPlan
     jobs: tuple[JobPlan, ...]  # one or more
+    graph: nx.Graph = field(default_factory=nx.Graph)  # the topology, as given
+    can_aggregate: frozenset[str] = frozenset()  # profiles of its switches that run programs
 
     @property
     def job_names(self) -> tuple[str, ...]:

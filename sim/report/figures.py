@@ -16,6 +16,7 @@ from netfold.sim.report import style, words
 from netfold.sim.report.answer.figure import Bar, ranked_bars
 from netfold.sim.report.answer.ranking import order_key
 from netfold.sim.report.learning import learning
+from netfold.sim.report.networks.utilisation import utilisation
 from netfold.sim.report.timeline import timeline
 from netfold.sim.results.breakdown import UNEXPLAINED
 from netfold.sim.results.reader import Run
@@ -33,6 +34,7 @@ def figures(run: Run) -> dict[str, bytes]:
         "breakdown.svg": partial(time_spent, labels=labels),
         "bytes.svg": partial(bytes_sent, labels=labels),
         "timeline.svg": partial(timeline, labels=labels),
+        "utilisation.svg": utilisation,
         "training.svg": learning,
     }
     drawn = {}

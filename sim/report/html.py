@@ -15,6 +15,7 @@ from netfold.sim.report import words
 from netfold.sim.report.answer.bounds import sentence
 from netfold.sim.report.answer.ranking import fastest_of
 from netfold.sim.report.figures import figures
+from netfold.sim.report.networks.busy import busy_links
 from netfold.sim.report.setup import setup
 from netfold.sim.results.reader import Run, load
 from netfold.sim.results.verdicts import kind
@@ -39,6 +40,10 @@ _CAPTIONS = {
     "link, such as headers, padding and the exponents that SwitchML sends a window ahead.",
     "timeline.svg": "The last step. The upper track of a worker is its device, with encoding and decoding on "
     "one of their own where they run beside it; the network is below, a track for each bucket under way.",
+    "utilisation.svg": "The topology of each variant. Colour: the share of the time from the start of the "
+    "first step to the end of the last in which a link was busy, of its two directions the busier one. "
+    "Width: its rate. Black edge: the busiest link. Large topologies are drawn in tiers, with the least "
+    "busy, the most busy and the median link of each direction.",
     "training.svg": "Training against steps, against the bytes on a worker's link (up and down, headers "
     "included), and against simulated time. The loss is the mean over workers before a step's update; a test "
     "is of the weights after it. Lines of variants that agree coincide; a loss far above its first value is "
@@ -146,23 +151,8 @@ def _data_address(svg: bytes) -> str:
 
 
 def _busiest_links(run: Run) -> list[dict[str, Any]]:
-    """The busiest links of each variant, with the share of the simulated time they were busy.
-
-    The share is null for a variant that did not finish: its links kept sending after its last step.
-    """
-    network = pl.col("variant").str.split("/").list.first()  # that the jobs of a variant share
-    unfinished = {
-        entry["name"].partition("/")[0] for entry in run.summary["variants"] if not words.has_finished(entry)
-    }
-    steps = run.steps.filter(~network.is_in(sorted(unfinished)))
-    duration = steps.group_by(network, maintain_order=True).agg(
-        (pl.col("end_ps").max() - pl.col("start_ps").min()).alias("duration_ps")
-    )
-    rows = (
-        run.links.join(duration, on="variant", how="left", maintain_order="left")
-        .with_columns((pl.col("busy_ps") / pl.col("duration_ps")).alias("busy"))
-        .sort("busy_ps", descending=True, maintain_order=True)
-    )
+    """The busiest links of each variant, with the share of the simulated time they were busy."""
+    rows = busy_links(run)
     return [
         row
         for name in run.links["variant"].unique(maintain_order=True)

@@ -14,6 +14,8 @@ from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LinearSegmentedColormap, Normalize, to_hex
 from matplotlib.figure import Figure
 
 # M. Okabe and K. Ito, "Color Universal Design" (2008), https://jfly.uni-koeln.de/color/
@@ -42,6 +44,7 @@ _OTHER_LABELS = (
     *(BLACK, "#8c6bb1", "#8b5a2b", "#7fbf7b", "#c51b7d", "#80cdc1"),
     *("#fb9a99", "#003c6b", "#35978f", "#c9b18b", "#4d9221", "#a50f15"),
 )
+_BUSY = LinearSegmentedColormap.from_list("busy", ["#dcdcdc", "#f3d28a", ORANGE, VERMILION, "#6b1700"])
 _LEGEND_CHARACTERS = 125  # of a legend below a figure, a coloured patch being as wide as 8
 _LEGEND_ROW_INCHES = 0.19
 _NAME_CHARACTERS, _NAME_LINES = 26, 3  # of a variant beside a bar
@@ -105,6 +108,20 @@ def _more_colours() -> Iterator[str]:
     for number in itertools.count(1):
         red, green, blue = colorsys.hsv_to_rgb(number * 0.618034 % 1, 0.5, 0.8)
         yield f"#{round(255 * red):02x}{round(255 * green):02x}{round(255 * blue):02x}"
+
+
+def busy_colour(share: float) -> str:
+    """Colour of a link that is busy for a share of the time: from grey, never, to dark red, always."""
+    return to_hex(_BUSY(min(1.0, share)))
+
+
+def busy_scale(figure: Figure, axes: Sequence[Axes]) -> None:
+    """Draw the scale of `busy_colour` below axes."""
+    scale = figure.colorbar(
+        ScalarMappable(Normalize(0, 100), _BUSY), ax=list(axes), location="bottom", shrink=0.4, aspect=40
+    )
+    scale.set_label("% of the time busy, the busier direction")
+    scale.outline.set_visible(False)
 
 
 def phase_colours(names: Iterable[str], labels: Mapping[str, str]) -> dict[str, str]:

@@ -156,7 +156,12 @@ class _VariantResolver:
         for index, (job, (_, location)) in enumerate(zip(jobs, self.jobs, strict=True)):
             check_duration(job, location, network, faults, index, self._rate_key())
         check_slowed(jobs, network, faults, self.location.error)
-        return VariantPlan(self.variant.name, network, faults, jobs)
+        able = frozenset(
+            self.graph.nodes[name]["profile"]
+            for name, kind in self._profiles_found.items()
+            if kind.is_programmable
+        )
+        return VariantPlan(self.variant.name, network, faults, jobs, self.graph, able)
 
     def _job(self, index: int, names: tuple[str, ...], site: Site) -> JobPlan:
         sections, location = self.jobs[index]

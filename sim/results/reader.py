@@ -17,7 +17,7 @@ from netfold.sim.files.durable import PARTIAL_PREFIX
 from netfold.sim.files.foreign import UnreadableError, read_bytes
 from netfold.sim.results import format
 from netfold.sim.results.records import PHASES
-from netfold.sim.results.tables import TABLES, nullable, schema
+from netfold.sim.results.tables import ADDED, TABLES, frame, nullable, schema
 
 TEXT_BYTES_MAX = 2**26  # of a JSON file or the scenario
 TABLE_BYTES_MAX = 2**31
@@ -41,6 +41,7 @@ class Run:
     phases: pl.DataFrame
     links: pl.DataFrame
     faults: pl.DataFrame
+    nodes: pl.DataFrame  # empty in a folder of an older netfold
 
 
 def load(path: Path) -> Run:
@@ -83,7 +84,9 @@ def read(folder: Path) -> Run:
         checks=_json(folder / "checks.json"),
         circumstances=_json(folder / "run.json"),
         **{
-            name: _table(folder / f"{name}.parquet", record, summary["tables"].get(f"{name}.parquet", ""))
+            name: frame(record, ())
+            if name in ADDED and f"{name}.parquet" not in summary["tables"]
+            else _table(folder / f"{name}.parquet", record, summary["tables"].get(f"{name}.parquet", ""))
             for name, record in TABLES.items()
         },
     )
@@ -199,7 +202,7 @@ def _require_agreement(run: Run) -> None:
         raise DataError(f"{run.path / 'summary.json'}: two variants have the same name", _DAMAGED)
     for table in TABLES:
         frame = getattr(run, table)
-        known = {*names, *networks} if table in ("links", "faults") else set(names)
+        known = {*names, *networks} if table in ("links", "faults", "nodes") else set(names)
         unknown = sorted(set(frame["variant"].unique()) - known)
         if unknown:
             raise DataError(

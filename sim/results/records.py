@@ -98,6 +98,22 @@ class PhaseRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """One node of a variant's topology, and where it is in a regular one."""
+
+    variant: str
+    node: str
+    kind: str  # host or switch
+    tier: int  # 0 for hosts
+    profile: str  # of a switch; empty for hosts
+    can_aggregate: bool
+    coordinates: str | None  # "0,3"
+    group: int | None
+    rail: int | None
+    island: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class LinkRecord:
     """One direction of one link over a whole variant: sent = delivered + lost + in flight."""
 
@@ -155,3 +171,4 @@ class Records:
     links: Sequence[LinkRecord] = ()
     faults: Sequence[FaultRecord] = ()
     checks: Sequence[CheckRecord] = ()
+    nodes: Sequence[NodeRecord] = ()

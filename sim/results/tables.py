@@ -12,6 +12,7 @@ import polars as pl
 from netfold.sim.results.records import (
     FaultRecord,
     LinkRecord,
+    NodeRecord,
     NoteRecord,
     PhaseRecord,
     RoundRecord,
@@ -25,7 +26,9 @@ TABLES: dict[str, type] = {
     "phases": PhaseRecord,
     "links": LinkRecord,
     "faults": FaultRecord,
+    "nodes": NodeRecord,
 }
+ADDED = {"nodes"}  # tables that older folders of this format do not have
 
 _COLUMN_TYPES: dict[Any, type[pl.DataType]] = {
     str: pl.String,

@@ -14,6 +14,7 @@ from netfold.sim.results.records import (
     CheckRecord,
     FaultRecord,
     LinkRecord,
+    NodeRecord,
     PhaseRecord,
     Records,
     RoundRecord,
@@ -87,6 +88,7 @@ class VariantResult:
     jobs: tuple[JobResult, ...]
     links: list[LinkRecord]
     faults: list[FaultRecord]
+    nodes: list[NodeRecord]
     packet_hops: int
     wall_s: float  # of the engine alone
 
@@ -119,7 +121,9 @@ class VariantResult:
     def records(self) -> Records:
         """All records of the variant."""
         notes = [record for job in self.jobs for record in job.journal.notes]
-        return Records(self.steps, self.rounds, notes, self.phases, self.links, self.faults, self.checks)
+        return Records(
+            self.steps, self.rounds, notes, self.phases, self.links, self.faults, self.checks, self.nodes
+        )
 
 
 def link_records(variant: VariantPlan, engine: Engine) -> list[LinkRecord]:
@@ -147,6 +151,25 @@ def link_records(variant: VariantPlan, engine: Engine) -> list[LinkRecord]:
             )
         )
     return records
+
+
+def node_records(variant: VariantPlan) -> list[NodeRecord]:
+    """All nodes of a variant's topology, in the graph's order."""
+    return [
+        NodeRecord(
+            variant=variant.name,
+            node=name,
+            kind=data["kind"],
+            tier=data["tier"],
+            profile=data["profile"],
+            can_aggregate=data["profile"] in variant.can_aggregate,
+            coordinates=",".join(map(str, data["coordinates"])) if "coordinates" in data else None,
+            group=data.get("group"),
+            rail=data.get("rail"),
+            island=data.get("island"),
+        )
+        for name, data in variant.graph.nodes(data=True)
+    ]
 
 
 def records_of(results: list[VariantResult]) -> Records:

@@ -28,7 +28,7 @@ from netfold.sim.plan.plan import JobPlan, VariantPlan
 from netfold.sim.resolve.plan import Plan
 from netfold.sim.run.costs.measure import WarmUps
 from netfold.sim.run.fault_driver import FaultDriver
-from netfold.sim.run.outcome import JobResult, VariantResult, link_records
+from netfold.sim.run.outcome import JobResult, VariantResult, link_records, node_records
 from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.simulation import Running, Simulation
 from netfold.sim.units import PS_PER_MS
@@ -116,7 +116,9 @@ def _run_variant(
         facts = simulation.facts(job, one.collective, links, ending)
         facts = replace(facts, bounds=_bounds(variant, index, one.training.journal, samples))
         results.append(JobResult(job.label, one.training.journal, checks, facts))
-    return VariantResult(tuple(results), links, faults, engine.packet_hops, fabric.wall_s)
+    return VariantResult(
+        tuple(results), links, faults, node_records(variant), engine.packet_hops, fabric.wall_s
+    )
 
 
 def _bounds(

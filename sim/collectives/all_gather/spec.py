@@ -47,4 +47,6 @@ def _start(plan: ChunkedPlan, context: RunContext) -> Collective:
     return AllGather(plan, context)
 
 
-ALL_GATHER = CollectiveSpec(KIND, frozenset(Merge), AllGatherSection, _resolve, _start, carries_absence=True)
+ALL_GATHER = CollectiveSpec(
+    KIND, frozenset(Merge), AllGatherSection, _resolve, _start, best=SCHEDULE.best, carries_absence=True
+)

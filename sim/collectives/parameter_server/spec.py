@@ -12,23 +12,27 @@ of a message in each direction: the bound of ring all-reduce (Patarasuk and Yuan
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator
 
 from netfold.homomorphic.message import Merge
+from netfold.sim.collectives.best import Best
 from netfold.sim.collectives.between_hosts import ChunkedSection, HostSection, Schedule, Steps
 from netfold.sim.collectives.parameter_server.plan import ServerPlan
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
 from netfold.sim.errors import shown
 from netfold.sim.keys.fields import Count
 from netfold.sim.plan.placement import Placed
+from netfold.topologies.routing import Network
 
 if TYPE_CHECKING:
     from netfold.sim.collectives.collective import Collective, RunContext
 
 KIND = "parameter_server"
+PAIRS_MAX = 2**16  # of a worker and a server, in the closed form of the best time
 _POLICIES = ("pack", "spread", "beside_workers")
 _SERVERS = Placed(
     "server", "collective.servers", "collective.placement", "collective.placement: beside_workers"
@@ -96,6 +100,16 @@ def _start(plan: ServerPlan, context: RunContext) -> Collective:
     return ParameterServer(plan, context)
 
 
+def best(network: Network, nodes: Sequence[int], size_bytes: int) -> Best:
+    """The time of an all-reduce with a server beside every worker, or beside some of very many."""
+    workers = len(nodes)
+    servers = max(1, min(workers, PAIRS_MAX // workers))
+    places = [nodes[server * workers // servers] for server in range(servers)]
+    schedule = Schedule(KIND, lambda _: steps_of(workers, servers))
+    choice = f"{servers} servers beside the workers"
+    return schedule.best(network, (*nodes, *places), size_bytes, choice)
+
+
 PARAMETER_SERVER = CollectiveSpec(
-    KIND, frozenset(Merge), ParameterServerSection, _resolve, _start, carries_absence=True
+    KIND, frozenset(Merge), ParameterServerSection, _resolve, _start, best=best, carries_absence=True
 )

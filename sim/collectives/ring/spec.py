@@ -80,6 +80,7 @@ RING = CollectiveSpec(
     RingSection,
     _resolve,
     _start,
+    best=SCHEDULE.best,
     carries_absence=True,
     composable=Composable(cut_of, _steps),
 )

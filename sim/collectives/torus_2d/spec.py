@@ -12,6 +12,7 @@ up to 2 (1 − 1 / C) · M at the rate of a link, and the columns up to 2 (R −
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -19,6 +20,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 from netfold.homomorphic.message import MERGEABLE, Merge
+from netfold.sim.collectives.best import Best
 from netfold.sim.collectives.between_hosts import HostPlan, HostSection, Schedule, Steps
 from netfold.sim.collectives.composition import Composable
 from netfold.sim.collectives.composition import Cut as Part
@@ -27,6 +29,7 @@ from netfold.sim.collectives.torus_2d.grid import Grid, squarest
 from netfold.sim.collectives.torus_2d.plan import TorusPlan
 from netfold.sim.collectives.torus_2d.schedule import torus_schedule
 from netfold.sim.keys.fields import Count
+from netfold.topologies.routing import Network
 
 if TYPE_CHECKING:
     from netfold.sim.collectives.collective import Collective, RunContext
@@ -131,12 +134,20 @@ def _start(plan: HostPlan, context: RunContext) -> Collective:
     return Torus2d(plan, context)
 
 
+def best(network: Network, nodes: Sequence[int], size_bytes: int) -> Best:
+    """The time of an all-reduce on the squarest grid."""
+    grid = Grid.of(len(nodes), squarest(len(nodes)))
+    choice = f"{grid.rows} rows of {' or '.join(map(str, sorted({*grid.lengths}, reverse=True)))}"
+    return Schedule(KIND, lambda workers: steps_of(grid)).best(network, nodes, size_bytes, choice)
+
+
 TORUS_2D = CollectiveSpec(
     KIND,
     MERGEABLE | {Merge.HOST},
     Torus2dSection,
     _resolve,
     _start,
+    best=best,
     carries_absence=True,
     composable=Composable(_part_of, lambda section, workers: steps_of(_grid_of(section, workers)), _check),
 )

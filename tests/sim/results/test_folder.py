@@ -31,6 +31,7 @@ FILES = {
     "figures/throughput.svg",
     "figures/timeline.svg",
     "links.parquet",
+    "nodes.parquet",
     "notes.parquet",
     "phases.parquet",
     "report.html",
@@ -220,7 +221,7 @@ def test_an_extra_file_keeps_to_its_place(tmp_path: Path, name: str) -> None:
         f"cannot keep the file '{name}' in a run folder\n"
         "  use a relative path without parts that begin with '.', and not scenario.yaml, run.json, "
         "summary.json, checks.json, steps.parquet, rounds.parquet, notes.parquet, phases.parquet, "
-        "links.parquet, faults.parquet, report.html, figures"
+        "links.parquet, faults.parquet, nodes.parquet, report.html, figures"
     )
     assert list(tmp_path.iterdir()) == []
 

@@ -1,4 +1,4 @@
-"""Measures of a topology: counts, diameter and bisection bandwidth."""
+"""The exact bisection of a topology, by all divisions of its switches."""
 
 from __future__ import annotations
 
@@ -10,20 +10,10 @@ from typing import NamedTuple
 
 import networkx as nx
 
-from netfold.topologies.graph import hosts, racks, switches, validate
+from netfold.topologies.graph import racks, switches
 
-# With more divisions of the switches the bisection is not computed; this many take about a second.
+# With more divisions of the switches the bisection is not computed this way; this many take about a second.
 DIVISIONS_MAX = 2**14
-
-
-class Measures(NamedTuple):
-    """Figures of one topology."""
-
-    hosts_count: int
-    switches_count: int
-    links_count: int  # both directions counted
-    diameter_hops: int  # links on the longest of the shortest paths between two hosts; 0 with one host
-    bisection_bps: int | None  # see `bisection_bps`
 
 
 class _Group(NamedTuple):
@@ -33,25 +23,7 @@ class _Group(NamedTuple):
     host_rates_bps: tuple[int, ...]  # of each switch, sorted
 
 
-def measure(graph: nx.Graph) -> Measures:
-    """Figures of a topology.
-
-    Raises
-    ------
-    TopologyError
-        The graph breaks the contract (see `topologies.graph.validate`).
-    """
-    validate(graph)
-    return Measures(
-        hosts_count=len(hosts(graph)),
-        switches_count=len(switches(graph)),
-        links_count=2 * graph.number_of_edges(),
-        diameter_hops=_diameter_hops(graph),
-        bisection_bps=bisection_bps(graph),
-    )
-
-
-def bisection_bps(graph: nx.Graph) -> int | None:
+def by_divisions(graph: nx.Graph) -> int | None:
     """Smallest rate in one direction between two halves of the hosts (equal, or one apart); exact.
 
     That is the minimum of the maximum flow between the halves over all such splits of the hosts. A maximum
@@ -77,7 +49,7 @@ def bisection_bps(graph: nx.Graph) -> int | None:
         far = [size - count for size, count in zip(sizes, near, strict=True)]
         cut_bps = sum(rate * (near[one] * far[two] + far[one] * near[two]) for one, two, rate in group_links)
         if best is None or cut_bps < best:
-            cut_bps += _balance_bps(_host_rates(groups, near), _host_rates(groups, far))
+            cut_bps += balance_bps(_host_rates(groups, near), _host_rates(groups, far))
             best = cut_bps if best is None else min(best, cut_bps)
     return best
 
@@ -101,17 +73,7 @@ def _host_rates(groups: Sequence[_Group], counts: Sequence[int]) -> list[int]:
     ]
 
 
-def _balance_bps(near: list[int], far: list[int]) -> int:
+def balance_bps(near: Sequence[int], far: Sequence[int]) -> int:
     """Smallest total rate of the hosts that change sides to make the sides differ by at most one host."""
     smaller, larger = sorted((near, far), key=len)
     return sum(sorted(larger)[: (len(larger) - len(smaller)) // 2])
-
-
-def _diameter_hops(graph: nx.Graph) -> int:
-    """The diameter in hops: a host is one hop from its switch, so distances between racks are enough."""
-    on_rack = racks(graph)
-    between_hosts = [2 for members in on_rack.values() if len(members) > 1]
-    for rack in on_rack:
-        hops = nx.single_source_shortest_path_length(graph, rack)
-        between_hosts += [hops[other] + 2 for other in on_rack if other != rack]
-    return max(between_hosts, default=0)

@@ -1,0 +1,110 @@
+"""The best possible time of aggregation in switches: a tree in which every switch that can adds up.
+
+Every link of the tree carries what the switches below it could not add up: one message of each worker or of
+each switch that adds up, and as many results back. On an idle network that is
+
+    streams · M bytes at the rate of the busiest link, and the way of one packet up and down.
+
+With a switch that adds up in every rack, each link has one stream, so the time does not grow with the
+workers (Sapio et al., NSDI 2021, section 3).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from netfold.homomorphic.kernels import purposes
+from netfold.homomorphic.kernels.keyed import mix_plain
+from netfold.sim.collectives.best import ELEMENT_BYTES, JOB, SEED, Best, ImpossibleError
+from netfold.sim.plan.frames import frame_of
+from netfold.sim.plan.idle_network import words_per_s
+from netfold.sim.units import PS_PER_S, transmit_time_ps
+from netfold.switch.fit import can_run
+from netfold.switch.profiles import PROFILES
+from netfold.switch.programs import default_program
+from netfold.topologies.routing import Network, path
+
+ROOTS_MAX = 64  # that are compared
+_SAMPLE = 16  # racks whose distance from a root counts
+_ROUTE = mix_plain(SEED, purposes.SWITCH_ROUTE, JOB) >> 33
+
+
+class _Workers(NamedTuple):
+    """Workers by the switch that they are on."""
+
+    own_links: tuple[int, ...]  # of each worker, to its switch
+    racks: Counter[int]  # workers on each switch
+
+    @classmethod
+    def of(cls, network: Network, nodes: Sequence[int]) -> _Workers:
+        own = dict(zip(network.link_source.tolist(), range(len(network.link_names)), strict=True))
+        links = tuple(own[node] for node in nodes)  # a host has one link
+        return cls(links, Counter(int(network.link_target[link]) for link in links))
+
+
+def best(network: Network, nodes: Sequence[int], size_bytes: int) -> Best:
+    """The least time over the nearest switches that can be the root of a tree.
+
+    Raises
+    ------
+    ImpossibleError
+        No switch can run the default program.
+    """
+    program, profiles = default_program(), {*network.profiles}
+    able = {name for name, kind in PROFILES.items() if name in profiles and can_run(kind, program.name)}
+    roots = [node for node, profile in enumerate(network.profiles) if profile in able]
+    if not roots:
+        found = ", ".join(sorted(profiles - {""}))
+        raise ImpossibleError(f"no switch can add up; profiles found: {found}")
+    frame, workers = frame_of(program.frame), _Workers.of(network, nodes)
+    packet_bytes = frame.wire_bytes(frame.elements, first=True, last=True)
+    slowest_bps = min(int(network.rate_bps[link]) for link in workers.own_links)
+    fastest: Best | None = None
+    for root in _nearest(network, workers, roots)[:ROOTS_MAX]:
+        streams, farthest = _streams(network, workers, root, set(roots))
+        link = max(streams, key=lambda one: streams[one] / int(network.rate_bps[one]))
+        stream_bps = int(network.rate_bps[link]) / streams[link]
+        way_ps = sum(
+            transmit_time_ps(packet_bytes, int(network.rate_bps[one])) + int(network.delay_ps[one])
+            for one in farthest
+        )
+        seconds = size_bytes / ELEMENT_BYTES / words_per_s(frame, stream_bps) + 2 * way_ps / PS_PER_S
+        if fastest is None or seconds < fastest.seconds:
+            fastest = Best(seconds, network.link_names[link], f"a tree below {network.nodes[root]}")
+        if stream_bps >= slowest_bps:
+            break  # no tree is faster than the workers' own links, and this root is nearest
+    assert fastest is not None
+    return fastest
+
+
+def _nearest(network: Network, workers: _Workers, roots: Sequence[int]) -> list[int]:
+    """Roots by their hops from some of the racks; ties keep their order."""
+    racks = list(workers.racks)
+    sample = racks[:: -(-len(racks) // _SAMPLE)]
+    return sorted(roots, key=lambda root: sum(len(path(network, rack, root, _ROUTE)) for rack in sample))
+
+
+def _streams(
+    network: Network, workers: _Workers, root: int, able: set[int]
+) -> tuple[Counter[int], tuple[int, ...]]:
+    """Streams on every link towards a root, and the links of the longest way of a worker.
+
+    The same key at every switch makes the union of the ways a tree. A switch that can add up sends one
+    stream, any other as many as it receives.
+    """
+    ways = {rack: path(network, rack, root, _ROUTE) for rack in workers.racks}
+    into = Counter(workers.racks)
+    above = {
+        int(network.link_source[link]): (link, len(way) - at)
+        for way in ways.values()
+        for at, link in enumerate(way)
+    }
+    streams = Counter(dict.fromkeys(workers.own_links, 1))
+    for node, (link, _) in sorted(above.items(), key=lambda one: -one[1][1]):  # the farthest first
+        sent = min(into[node], 1) if node in able else into[node]
+        streams[link] += sent
+        into[int(network.link_target[link])] += sent
+    far = max(workers.own_links, key=lambda link: len(ways[int(network.link_target[link])]))
+    return streams, (far, *ways[int(network.link_target[far])])
