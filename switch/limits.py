@@ -50,6 +50,9 @@ class Profile:
     )
     has_timers: bool = _limit("Whether slots can answer when a timer expires.", False)
     is_lossless: bool = _limit("Whether its network waits for credits instead of dropping packets.", False)
+    multicast: bool = _limit(
+        "Whether it copies results of other switches to several of its ports (packet replication).", False
+    )
     bitmap_bits: int = _limit("Workers that one read of a slot's bitmap can distinguish.")
 
     # ports and passes

@@ -28,7 +28,12 @@ def _profile(name: str, summary: str, kind: str, **facts: tuple[Any, str]) -> Pr
     return Profile(name, summary, kind, **values, sources={field: text for field, (_, text) in facts.items()})
 
 
-_PLAIN = _profile("plain", "forwards, adds nothing up", FORWARDING)
+_PLAIN = _profile(
+    "plain",
+    "forwards, adds nothing up",
+    FORWARDING,
+    multicast=(True, "IEEE 802.1Q, clause 8.8: a bridge forwards a group address to every registered port"),
+)
 
 _IDEAL = _profile(
     "ideal",
@@ -39,6 +44,7 @@ _IDEAL = _profile(
     adder_bits=(ADDER_BITS, _DEFINITION),
     has_timers=(True, _DEFINITION),
     is_lossless=(True, _DEFINITION),
+    multicast=(True, _DEFINITION),
 )
 
 _TOFINO1 = _profile(
@@ -48,6 +54,7 @@ _TOFINO1 = _profile(
     merges=(_INTEGERS, f"{_REGISTERS}: no multiplication, no float"),
     overflows=(OVERFLOWS, f"{_REGISTERS}: saturating add; sticky: in-ATP/ATP, common.p4"),
     adder_bits=(ADDER_BITS, f"{_REGISTERS}: entries of 8, 16 or 32 bits, or of two of these"),
+    multicast=(True, f"{_TNA}: a packet replication engine of two levels, packets are stored once"),
     bitmap_bits=(32, f"{_REGISTERS}: one 32-bit word is read out"),
     port_rate_bps=(100 * 10**9, _TNA),
     pipes=(4, _DEVICE),
@@ -81,6 +88,7 @@ _TOFINO2 = _profile(
     ),
     overflows=(OVERFLOWS, f"{_REGISTERS}: as Tofino"),
     adder_bits=(ADDER_BITS, f"{_REGISTERS}: as Tofino"),
+    multicast=(True, f"{_TNA}: as Tofino"),
     bitmap_bits=(32, "assumed as Tofino: programs read one 32-bit word"),
     port_rate_bps=(400 * 10**9, _TNA),
     pipes=(4, _DEVICE),
@@ -112,6 +120,7 @@ _SHARP_PROFILE = _profile(
     overflows=(("wrap",), "assumed: integer sums wrap"),
     adder_bits=(ADDER_BITS, f"{_SHARP}: integers of 8, 16, 32 and 64 bits"),
     is_lossless=(True, "InfiniBand: link-level credits"),
+    multicast=(True, "InfiniBand Architecture, volume 1: multicast forwarding tables of switches"),
     port_rate_bps=(200 * 10**9, _QUANTUM),
     pipes=(1, "assumed: one, with all ports"),
     ports_per_pipe=(40, _QUANTUM),
@@ -147,6 +156,7 @@ _TRIO = _profile(
     overflows=(("wrap",), "assumed: 32-bit integers, Trio-ML (SIGCOMM 2022)"),
     adder_bits=((32,), "32-bit integers, Trio-ML (SIGCOMM 2022)"),
     has_timers=(True, "timer threads, Trio-ML (SIGCOMM 2022)"),
+    multicast=(True, "assumed: routers replicate multicast packets"),
     port_rate_bps=(100 * 10**9, "assumed: Juniper MX routers have ports of 100 Gb/s"),
     pass_latency_ps=(2_000_000, "assumed: run to completion is slower than a pipeline"),
     memory_bytes=(4 * 2**30, "assumed: gigabytes off chip"),

@@ -13,6 +13,7 @@ from netfold.switch.formats import FORMATS, MEMBERS_BYTES, Format
 from netfold.switch.limits import ADDER_BITS
 
 VALUES = "values"  # the registers that hold words
+BITMAP_BITS = 32  # children that one word of a bitmap tells apart
 
 
 class Machine(IntEnum):
@@ -153,6 +154,11 @@ def contributors(demand: Demand, rows: int, after: str) -> tuple[Register, ...]:
     return (Register("contributors", rows, 32, after=(after,)),) if demand.may_be_absent else ()
 
 
+def bitmap_words(demand: Demand) -> int:
+    """Words of a slot's bitmap; a packet sets a bit of one, and reads whether the others are zero."""
+    return -(-demand.workers // BITMAP_BITS)
+
+
 @dataclass(frozen=True)
 class Timeouts:
     """Default retransmission timeouts; a full window's round trip may require longer ones."""
@@ -210,6 +216,7 @@ class ProgramSpec:
 
     # slots
     may_be_tree: bool = False  # it may run on a tree of switches, with units of several packets
+    children_max: int = BITMAP_BITS  # workers and switches below that one switch can tell apart
     versions: int = 2  # of every slot: one can be read while the other fills
     has_counter: bool = False  # beside the bitmap; after a fault the two can disagree
     has_exponents_ahead: bool = False  # block exponents are agreed one window ahead of the words

@@ -9,9 +9,8 @@ from typing import NamedTuple
 from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.switch.limits import FIXED, FORWARDING, MEMORY, PIPELINE, SUMS, Profile
 from netfold.switch.placement import blocks_of, place
-from netfold.switch.program import Demand, Program
+from netfold.switch.program import BITMAP_BITS, Demand, Program, ProgramSpec
 from netfold.switch.programs import declare, names_of
-from netfold.switch.registers import CHILDREN_MAX
 from netfold.switch.sizes import binary_size
 
 FOLDED_WORKERS_MAX = 16  # SwitchML's rules for packets that go through several pipelines name ids 0 to 15
@@ -104,13 +103,19 @@ def why_no_lanes(profile: Profile, program: Program) -> Misfit | None:
 
 def _why_bitmap_too_narrow(profile: Profile, program: Program) -> Misfit | None:
     workers = program.demand.workers
-    bits = min(CHILDREN_MAX, profile.bitmap_bits or CHILDREN_MAX)
+    bits = children_max(profile, program.spec)
     if workers > bits:
+        width = f"one {bits}-bit word" if bits <= BITMAP_BITS else f"{bits} bits wide"
         return Misfit(
             "workers",
-            f"{program.title} cannot tell {workers} workers apart: its bitmap is one {bits}-bit word",
+            f"{program.title} cannot tell {workers} workers apart: its bitmap is {width}",
         )
     return None
+
+
+def children_max(profile: Profile, spec: ProgramSpec) -> int:
+    """Workers and switches below that a switch can tell apart in a program."""
+    return min(spec.children_max, profile.bitmap_bits or spec.children_max)
 
 
 def _why_too_few_pipes(profile: Profile, program: Program) -> Misfit | None:

@@ -18,12 +18,12 @@ VERDICTS = ("consumed", "complete", "answer", "dropped", "late", "expired", "ans
 # The action of its words on the slot's values.
 READ, OVERWRITE, MERGE = 0, 1, 2
 
-CHILDREN_MAX = 32  # one 32-bit bitmap word
+CHILDREN_MAX = 64  # of a bitmap here; programs and switches may have narrower ones
 
 # One row per slot and version. Rows `2 · slot + version`; the other version of a row is `row ^ 1`.
 SLOT = np.dtype(
     [
-        ("bitmap", "u4"),  # children seen
+        ("bitmap", "u8"),  # children seen
         ("counter", "i4"),  # children missing
         ("exponent", "i4"),  # values of an int8
         ("workers", "i4"),  # in the values; 0: the values are old ones

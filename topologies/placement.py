@@ -8,25 +8,35 @@ from itertools import chain, zip_longest
 
 import networkx as nx
 
+from netfold.homomorphic.kernels import purposes
+from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.spelling import closest
 from netfold.topologies.graph import TopologyError, check_counts, hosts, racks, switches, where
 
+POLICIES = ("pack", "spread", "random", "rails")
+
 
 def place_workers(
-    graph: nx.Graph, count: int, policy: str | Sequence[str], noun: str = "worker"
+    graph: nx.Graph, count: int, policy: str | Sequence[str], noun: str = "worker", seed: int = 0
 ) -> list[str]:
-    """Host of each worker, in order of worker index; errors call a worker `noun`.
+    """Host of each worker, in order of worker index (rank); errors call a worker `noun`.
 
-    A rack is a switch and the hosts on it. The policies are
+    A rack is a switch and the hosts on it; where all hosts have an `island` (a server of several GPUs), it
+    is an island, its hosts in the order of their `rail`. The policies are
 
-    - "pack": fill one rack after the other;
+    - "pack": fill one rack after the other. So consecutive ranks share a server and the local rank is the
+      rail, as launchers such as torchrun and mpirun number them;
     - "spread": one host of each rack in turn, until racks are full;
+    - "random": all hosts in an order that is drawn from `seed` (Fisher-Yates by sorting keys);
+    - "rails": fill one rail across all islands, then the next. So consecutive ranks are on one rail, which
+      joins the same GPU of every server by switches of its own (NVIDIA's rail-optimized networks);
     - host names, one per worker: exactly these.
 
     Raises
     ------
     TopologyError
-        Not enough hosts; an unknown policy; or names that are too few or too many, unknown, or used twice.
+        Not enough hosts; an unknown policy; "rails" where hosts have none; or names that are too few or too
+        many, unknown, or used twice.
     """
     check_counts("place_workers", count=count)
     if not isinstance(policy, str):
@@ -37,17 +47,48 @@ def place_workers(
             f"{where(graph)}cannot place {count} {noun}s on {available} hosts, one a host; "
             f"use at most {available} {noun}s or a larger topology"
         )
-    members = racks(graph).values()
+    return _ordered(graph, policy, seed)[:count]
+
+
+def _ordered(graph: nx.Graph, policy: str, seed: int) -> list[str]:
+    """All hosts, in the order in which a policy takes them."""
     if policy == "pack":
-        order = list(chain.from_iterable(members))
-    elif policy == "spread":
-        order = [host for turn in zip_longest(*members) for host in turn if host is not None]
-    else:
+        return list(chain.from_iterable(_groups(graph)))
+    if policy == "spread":
+        return [host for turn in zip_longest(*_groups(graph)) for host in turn if host is not None]
+    if policy == "random":
+        drawn = {host: mix_plain(seed, purposes.PLACEMENT, row) for row, host in enumerate(hosts(graph))}
+        return sorted(drawn, key=drawn.__getitem__)
+    if policy == "rails":
+        return _by_rail(graph)
+    others = ", ".join(repr(name) for name in POLICIES)
+    raise TopologyError(
+        f"{where(graph)}there is no placement policy {policy!r}{_nearest(policy, POLICIES)}; "
+        f"use {others} or a list of host names"
+    )
+
+
+def _groups(graph: nx.Graph) -> list[list[str]]:
+    """The hosts of each island by rail, or of each rack where hosts are in no islands."""
+    islands = {host: graph.nodes[host].get("island") for host in hosts(graph)}
+    if None in islands.values():
+        return list(racks(graph).values())
+    found: dict[int, list[str]] = {}
+    for host, island in islands.items():
+        found.setdefault(island, []).append(host)
+    return [sorted(members, key=lambda host: graph.nodes[host].get("rail", 0)) for members in found.values()]
+
+
+def _by_rail(graph: nx.Graph) -> list[str]:
+    without = [host for host in hosts(graph) if not {"rail", "island"} <= graph.nodes[host].keys()]
+    if without:
+        others = ", ".join(repr(name) for name in POLICIES if name != "rails")
         raise TopologyError(
-            f"{where(graph)}there is no placement policy {policy!r}{_nearest(policy, ['pack', 'spread'])}; "
-            "use 'pack', 'spread' or a list of host names"
+            f"{where(graph)}cannot place by rails: host {without[0]!r} has no rail and island, as hosts of "
+            f"topology rail_optimized have; use {others} or a list of host names"
         )
-    return order[:count]
+    nodes = graph.nodes
+    return sorted(hosts(graph), key=lambda host: (nodes[host]["rail"], nodes[host]["island"]))
 
 
 def place_aggregators(

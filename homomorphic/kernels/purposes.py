@@ -28,6 +28,7 @@ VALIANT = 36  # not after the seed: a flow's intermediate group
 JITTER = 9  # extra wait of a retransmitted unit
 FIRST_ENTRY = 14  # ATP: entry of a position in a worker's window
 PROPOSED_ENTRY = 15  # ATP: entry that the server proposes after a collision
+PLACEMENT = 37  # order in which workers take hosts
 BURST_CHAIN = 19  # steps of a link's chain
 RANDOM_K = 26  # elements that codec random_k sends
 BIRD = 29  # rows that codecs bird and bird_plus keep

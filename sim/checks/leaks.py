@@ -55,13 +55,13 @@ def _shown(leaks: Sequence[str]) -> str:
 
 def leak_causes(variant: VariantPlan, job: JobPlan, faults: Sequence[FaultRecord]) -> tuple[LeakCause, ...]:
     """Injected faults on the paths into the job's switches that leave slots or entries occupied."""
-    plan = job.collective.aggregation
-    if plan is None:
+    trees = job.collective.aggregations
+    if not trees:
         return ()
-    switches = {plan.switch, *(branch.switch for branch in plan.branches)}
-    links = into_switches(variant.network, plan)
+    switches = {node for tree in trees for node in tree.points}
+    links = {link for tree in trees for link in into_switches(variant.network, tree)}
     causes = (
-        _cause(planned, record, plan.program, (switches, links))
+        _cause(planned, record, trees[0].program, (switches, links))
         for planned, record in zip(variant.faults.faults, faults, strict=True)
         if record.count
     )

@@ -67,14 +67,14 @@ def switches_add_up(
         left = sum(
             link.packets + link.dropped_packets for link in links if link.source == node and link not in own
         )
-        taken, sent, children = programs.get(number, _Programs())
+        taken, sent, receivers = programs.get(number, _Programs())
         if came < taken:
             return Finding(False, f"switch {node} received {came} packets, its programs saw {taken}")
         if any(link.in_flight_packets for link in own):
             continue  # results in the loopback: not copied yet
         wanted = came - taken + sent
         lost = sum(link.lost_packets + link.dropped_packets for link in own)
-        least, most = wanted - lost * children, wanted - lost + copies
+        least, most = wanted - lost * receivers, wanted - lost + copies
         if not least <= left <= most:
             due = str(wanted) if least == most else f"{least} to {most}"
             return Finding(False, f"switch {node} sent or dropped {left} packets, {due} were due")
@@ -86,34 +86,32 @@ class _Programs(NamedTuple):
 
     taken: int = 0  # packets
     sent: int = 0  # packets
-    children_max: int = 0  # receivers of one result
+    receivers_max: int = 0  # of one result
 
 
 def _programs(variant: VariantPlan, counters: Sequence[Counters]) -> dict[int, _Programs]:
     """Packet counts of the programs, by the node of their switch."""
     programs: dict[int, _Programs] = {}
     for job, points in zip(variant.jobs, counters, strict=True):
-        plan = job.collective.aggregation
-        if plan is None:
-            continue
-        switches = (plan.switch, *(branch.switch for branch in plan.branches))
-        homes = plan.homes or (0,) * len(plan.hosts)
-        parents = [branch.parent for branch in plan.branches]
-        for point, (node, counted) in enumerate(zip(switches, points, strict=True)):
-            children = homes.count(point) + parents.count(point)
-            before, own = programs.get(node, _Programs()), _point_packets(plan.program, children, counted)
+        places = [
+            (tree, place) for tree in job.collective.aggregations for place in range(len(tree.switches))
+        ]
+        for (tree, place), counted in zip(places, points, strict=True):
+            node, receivers = tree.switches[place], len(tree.receivers_of(place))
+            before, own = programs.get(node, _Programs()), _point_packets(tree.program, receivers, counted)
             programs[node] = _Programs(
-                before.taken + own[0], before.sent + own[1], max(before.children_max, children)
+                before.taken + own[0], before.sent + own[1], max(before.receivers_max, receivers)
             )
     return programs
 
 
-def _point_packets(program: ProgramSpec, children: int, counted: Mapping[str, int]) -> tuple[int, int]:
-    """Packets that one point took and sent."""
+def _point_packets(program: ProgramSpec, receivers: int, counted: Mapping[str, int]) -> tuple[int, int]:
+    """Packets that one point, or split, took and sent."""
     found = Counter(counted)  # counters that a program does not have are 0
     if program.has_server:  # points send sums to the server, and its acknowledgements to all workers
         acknowledged = found["acknowledged"]
-        return found["packets"] + acknowledged, found["forwarded"] + acknowledged * children
+        return found["packets"] + acknowledged, found["forwarded"] + acknowledged * receivers
     to_one = sum(found[name] for name in ("answers", "late", "expired", "partials"))
-    to_all = sum(found[name] for name in ("results", "timed_out", "installed"))
-    return found["packets"] + found["installed"] + found["stale_results"], to_one + to_all * children
+    to_all = sum(found[name] for name in ("results", "timed_out", "installed", "split"))
+    taken = sum(found[name] for name in ("packets", "installed", "stale_results", "split"))
+    return taken, to_one + to_all * receivers

@@ -61,6 +61,20 @@ class Branch:
 
 
 @dataclass(frozen=True)
+class Split:
+    """A switch that gets one copy of each result of a point for all its children, and sends copies on.
+
+    A result for one child alone does not pass it.
+    """
+
+    switch: int  # node
+    point: int  # whose results
+    parent: int  # the split that it gets its copy from, before it in `Job.splits`; −1: from the point
+    children: tuple[int, ...]  # of the point, by index, that it sends a copy to itself; ascending
+    route: int = 0  # picks among equal-cost paths between it and its parent
+
+
+@dataclass(frozen=True)
 class Server:
     """A parameter server, and the sizes of its switch's and workers' state."""
 
@@ -94,6 +108,48 @@ class Job:
     slot_timer_ps: int = 0  # slots with timers: longest that a slot waits
     lanes: int = 1  # TABLE_ADD: result words per word sent; 8, 4 or 2 for lanes of 32, 16 or 8 bits
     server: Server | None = None  # of programs that have one
+    splits: tuple[Split, ...] = ()  # multicast of results; without, a point sends a copy to each child
+
+    @property
+    def switches(self) -> tuple[int, ...]:
+        """Node of each point, the root first, then of each split."""
+        return (
+            self.switch,
+            *(branch.switch for branch in self.branches),
+            *(split.switch for split in self.splits),
+        )
+
+    @property
+    def points(self) -> tuple[int, ...]:
+        """Node of each point, the root first."""
+        return self.switches[: 1 + len(self.branches)]
+
+    def receivers_of(self, place: int) -> tuple[int, ...]:
+        """Nodes to which a place of `switches` sends copies of a result for all; a split's after the points'.
+
+        Of a point they are its children that no split serves, then its splits.
+        """
+        points = 1 + len(self.branches)
+        if place >= points:
+            split, parent = self.splits[place - points], place - points
+            point, kept = split.point, list(split.children)
+        else:
+            point, parent = place, -1
+            served = {child for split in self.splits if split.point == point for child in split.children}
+            kept = [child for child in range(len(self.children_of(point))) if child not in served]
+        children = self.children_of(point)
+        nodes = [
+            self.hosts[n] if is_worker else self.switches[n]
+            for is_worker, n in map(children.__getitem__, kept)
+        ]
+        return (*nodes, *(one.switch for one in self.splits if (one.point, one.parent) == (point, parent)))
+
+    def children_of(self, point: int) -> tuple[tuple[bool, int], ...]:
+        """Children of a point by index: (True, rank) of its workers, then (False, point) of points below."""
+        homes = self.homes or (0,) * len(self.hosts)
+        workers = [(True, rank) for rank, home in enumerate(homes) if home == point]
+        below = [(False, child) for child, one in enumerate(self.branches, start=1) if one.parent == point]
+        return (*workers, *below)
 
 
 @dataclass(frozen=True)

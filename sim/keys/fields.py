@@ -27,6 +27,7 @@ from netfold.homomorphic.codecs import codec_kinds
 from netfold.sim.errors import shown
 from netfold.sim.units import FRACTION_PATTERN, RATE, SIZE, TIME, Quantity, format_fraction, parse_fraction
 from netfold.topologies.graph import LINK_RANGES
+from netfold.topologies.placement import POLICIES
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9-]*$"
 
@@ -119,14 +120,14 @@ def _check(accepts: Callable[[Any], bool], message: str) -> BeforeValidator:
 
 
 def _is_placement(value: object) -> bool:
-    return value in ("pack", "spread") or (
+    return (isinstance(value, str) and value in POLICIES) or (
         isinstance(value, tuple) and len(value) > 0 and all(isinstance(host, str) for host in value)
     )
 
 
 Placement = Annotated[
-    Literal["pack", "spread"] | tuple[str, ...],
-    _check(_is_placement, "must be 'pack', 'spread' or a list of host names"),
+    Literal["pack", "spread", "random", "rails"] | tuple[str, ...],
+    _check(_is_placement, f"must be {', '.join(map(repr, POLICIES))} or a list of host names"),
 ]
 Pair = Annotated[
     tuple[Count, Count],

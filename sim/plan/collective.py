@@ -28,10 +28,15 @@ class CollectivePlan:
     is_timeout_default: bool
     held_bytes: int  # of memory in a run, per element, for all workers together
     settled: Mapping[str, str | int]  # resolved values of keys with computed defaults, as in a scenario
-    aggregation: Job | None = None  # what it needs of switches; None without switches
+    aggregations: tuple[Job, ...] = ()  # what it needs of switches, tree by tree; none without switches
     passes: Passes = Passes()
     has_exponents_ahead: bool = False  # it agrees on block exponents while it sends the words
     needs_lossless: bool = False  # it must run on a network that drops nothing
+
+    @property
+    def aggregation(self) -> Job | None:
+        """The first of its trees; None without switches."""
+        return self.aggregations[0] if self.aggregations else None
 
     @property
     def overflow(self) -> Overflow:

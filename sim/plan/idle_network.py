@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from netfold.sim.engine.interface import Frame, Job
+from netfold.sim.plan.multicast import down_paths
 from netfold.sim.plan.reference import Reference
 from netfold.sim.units import PS_PER_S, transmit_time_ps
 from netfold.switch.profiles import Profile
@@ -71,36 +72,55 @@ def without_drops(network: Network) -> Network:
     return dataclasses.replace(network, buffer_bytes=np.full_like(network.buffer_bytes, NO_LIMIT_BYTES))
 
 
-def job_traffic(network: Network, job: Job) -> Traffic:
-    """Traffic of a job on switches: workers to points, points to parents, root to server, and back."""
-    switches = (job.switch, *(branch.switch for branch in job.branches))
+def job_traffic(network: Network, *trees: Job) -> Traffic:
+    """Traffic of a job on switches: workers to points, points to parents, root to server, and back.
+
+    A job may have several trees, each with a share of its words.
+    """
+    own = [_tree_traffic(network, tree) for tree in trees]
+    load: Counter[int] = Counter()
+    for each in own:
+        load.update(each.load)
+    return Traffic(tuple(way for each in own for way in each.paths), load)
+
+
+def _tree_traffic(network: Network, job: Job) -> Traffic:
     homes = job.homes or (0,) * len(job.hosts)
-    workers = [
-        _hop(network, host, switches[home], route)
-        for host, home, route in zip(job.hosts, homes, job.routes, strict=True)
-    ]
-    above = {
-        point: _hop(network, branch.switch, switches[branch.parent], branch.route)
-        for point, branch in enumerate(job.branches, start=1)
+    down = down_paths(network, job)
+    up = {
+        (point, index): path(network, job.hosts[number], job.switches[point], job.routes[number])
+        if is_worker
+        else path(network, job.switches[number], job.switches[point], job.branches[number - 1].route)
+        for point in range(1 + len(job.branches))
+        for index, (is_worker, number) in enumerate(job.children_of(point))
     }
-    if job.server is not None:
-        above[0] = _hop(network, job.switch, job.server.host, job.server.route)
-    parents = {point: branch.parent for point, branch in enumerate(job.branches, start=1)}
+    place = {
+        child: (point, index)
+        for point in range(1 + len(job.branches))
+        for index, child in enumerate(job.children_of(point))
+    }
+    server = None if job.server is None else _hop(network, job.switch, job.server.host, job.server.route)
     loopbacks = (job.loopback_link, *(branch.loopback_link for branch in job.branches))
     paths = []
-    for home, own in zip(homes, workers, strict=True):
-        points = [home]
-        while points[-1] in parents:
-            points.append(parents[points[-1]])
-        hops = [own, *(above[point] for point in points if point in above)]
+    for worker, home in enumerate(homes):
+        hops, points = [place[True, worker]], [home]
+        while points[-1] != 0:
+            hops.append(place[False, points[-1]])
+            points.append(job.branches[points[-1] - 1].parent)
         paths.append(
             WorkerPath(
-                tuple(link for hop in hops for link in hop.there),
+                tuple(link for hop in hops for link in up[hop]) + (server.there if server else ()),
                 tuple(loopbacks[point] for point in points if loopbacks[point] >= 0),
-                tuple(link for hop in reversed(hops) for link in hop.back),
+                (server.back if server else ())
+                + tuple(link for hop in reversed(hops) for link in down.to_child[hop]),
             )
         )
-    load = Counter(link for hop in (*workers, *above.values()) for link in (*hop.there, *hop.back))
+    above = [place[False, point] for point in range(1, 1 + len(job.branches))]
+    hops = [place[True, worker] for worker in range(len(homes))] + above
+    load = Counter(link for hop in hops for link in (*up[hop], *down.last[hop]))
+    load.update(link for links in down.to_splits for link in links)
+    if server is not None:
+        load.update((*server.there, *server.back))
     load.update(link for link in loopbacks if link >= 0)  # a result passes once
     return Traffic(tuple(paths), load)
 
@@ -168,13 +188,17 @@ def words_per_s(frame: Frame, stream_bps: float) -> float:
     return stream_bps * frame.elements / (8 * frame.wire_bytes(frame.elements, first=False, last=False))
 
 
-def wire_bound(network: Network, job: Job) -> Reference:
-    """Dense elements per second that the busiest link of a job can carry: its rate over what shares it."""
-    found = busiest_link(network, job_traffic(network, job).load)
-    words = job.frame.elements
+def wire_bound(network: Network, job: Job, *others: Job) -> Reference:
+    """Dense elements per second that the busiest link of a job can carry: its rate over what shares it.
+
+    `others` are further trees of the job; its words are divided equally.
+    """
+    found = busiest_link(network, job_traffic(network, job, *others).load)
+    words, trees = job.frame.elements, 1 + len(others)
     size_bytes = job.frame.wire_bytes(words, first=False, last=False)
     shared = f", {found.streams} streams on {network.link_names[found.link]}" if found.streams > 1 else ""
-    bound = words_per_s(job.frame, found.rate_bps / found.streams)
+    shared += f", {trees} trees" if others else ""
+    bound = trees * words_per_s(job.frame, found.rate_bps / found.streams)
     return Reference("wire bound, dense", bound, f"{words} words per {size_bytes} B{shared}")
 
 
@@ -191,12 +215,17 @@ class Pace(NamedTuple):
         return self.latency_ps + elements / self.elements_per_s * PS_PER_S
 
 
-def job_pace(network: Network, job: Job) -> Pace:
-    """Pace of a job on its switches, limited by its busiest link or by its window."""
-    traffic = job_traffic(network, job)
+def job_pace(network: Network, job: Job, *others: Job) -> Pace:
+    """Pace of a job on its switches, limited by its busiest link or by its windows.
+
+    `others` are further trees of the job; its words are divided equally.
+    """
+    trees = (job, *others)
+    traffic = job_traffic(network, *trees)
     busiest = busiest_link(network, traffic.load)
     packet_bytes = job.frame.wire_bytes(job.frame.elements, first=True, last=True)
     trip_ps = full_window_trip_ps(network, traffic, Window(job.frame, 1, packet_bytes))
-    on_the_wire = words_per_s(job.frame, busiest.rate_bps / busiest.streams)
-    in_windows = job.slots_count * job.frame.elements * PS_PER_S / max(1, trip_ps)
+    on_the_wire = len(trees) * words_per_s(job.frame, busiest.rate_bps / busiest.streams)
+    slots = len(trees) * min(tree.slots_count for tree in trees)
+    in_windows = slots * job.frame.elements * PS_PER_S / max(1, trip_ps)
     return Pace(min(on_the_wire, in_windows), trip_ps, busiest, in_windows < on_the_wire)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from netfold.sim.engine.interface import Job
+from netfold.sim.plan.multicast import down_paths
 from netfold.topologies.routing import Network, path
 
 ROOT = 0
@@ -30,13 +31,13 @@ def into_switches(network: Network, job: Job) -> set[int]:
 
 def _paths(network: Network, job: Job, worker: int) -> Iterator[list[int]]:
     """Up to a worker's switch and down again, then up to that one's parent and down, and so on."""
-    switches = (job.switch, *(branch.switch for branch in job.branches))
-    node, route = job.hosts[worker], job.routes[worker]
-    point = job.homes[worker] if job.homes else ROOT
+    down = down_paths(network, job).to_child
+    child, route = (True, worker), job.routes[worker]
+    node, point = job.hosts[worker], job.homes[worker] if job.homes else ROOT
     while True:
-        yield path(network, node, switches[point], route)
-        yield path(network, switches[point], node, route)
+        yield path(network, node, job.switches[point], route)
+        yield list(down[point, job.children_of(point).index(child)])
         if point == ROOT:
             return
         branch = job.branches[point - 1]
-        node, route, point = branch.switch, branch.route, branch.parent
+        node, route, child, point = branch.switch, branch.route, (False, point), branch.parent

@@ -34,7 +34,7 @@ class HostAllocation:
     def place(
         self, count: int, placement: Placement, location: Location, what: Placed = WORKERS
     ) -> tuple[str, ...]:
-        """Place a job: the host of each worker, in rank order; pack and spread use free hosts.
+        """Place a job: the host of each worker, in rank order; policies use free hosts.
 
         Raises
         ------
@@ -55,15 +55,16 @@ class HostAllocation:
         return tuple(chosen)
 
     def _chosen(self, count: int, placement: Placement, location: Location, what: Placed) -> list[str]:
-        is_named = not isinstance(placement, str)
+        is_named, seed = not isinstance(placement, str), location.scenario.seed
         try:
             if is_named or not self._taken:
-                return place_workers(self._graph, count, placement, what.noun)
-            order = place_workers(self._graph, len(hosts(self._graph)), placement)
+                return place_workers(self._graph, count, placement, what.noun, seed)
+            order = place_workers(self._graph, len(hosts(self._graph)), placement, seed=seed)
         except TopologyError as error:
             message, hint = split_message_and_hint(self._graph, error)
+            is_placement = is_named or count <= len(hosts(self._graph))
             raise location.job_error(
-                what.placement_key if is_named else what.count_key, message, hint
+                what.placement_key if is_placement else what.count_key, message, hint
             ) from None
         free = [host for host in order if host not in self._taken]
         if count > len(free):

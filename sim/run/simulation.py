@@ -92,18 +92,17 @@ class Simulation:
         return self.fabric.engine.flow_reordering(index)
 
     def _switch_names(self, job: JobPlan) -> list[str]:
-        """The switches of its tree, the root first."""
-        plan = job.collective.aggregation
-        if plan is None:
-            return []
-        switches = (plan.switch, *(branch.switch for branch in plan.branches))
-        return [self.variant.network.nodes[switch] for switch in switches]
+        """The switches of its trees, each with the root first, then the splits of its results."""
+        nodes = self.variant.network.nodes
+        return [nodes[switch] for tree in job.collective.aggregations for switch in tree.switches]
 
     def facts(
         self, job: JobPlan, collective: Collective, links: list[LinkRecord], ending: Ending
     ) -> VariantFacts:
         """Facts for the summary of a job, after the end of the simulation."""
         points = collective.switch_counters()
+        trees = job.collective.aggregations
+        roots = [points[sum(len(other.switches) for other in trees[:i])] for i in range(len(trees))]
         return VariantFacts(
             workers=len(job.hosts),
             packets_sent=sum(links[up].packets for up, _ in host_links(self.variant, job)),
@@ -113,7 +112,7 @@ class Simulation:
             variant=self.variant.name,
             warnings=(*job.warnings, *overflow_warnings(job, points), *leak_warnings(ending)),
             passes=passes_count(job.collective.passes, points) if points else None,
-            results=results_count(points[0]) if points else 0,
+            results=sum(results_count(root) for root in roots),
             switches=tuple(
                 {"switch": name, **counters}
                 for name, counters in zip(self._switch_names(job), points, strict=True)

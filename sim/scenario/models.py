@@ -28,7 +28,8 @@ class Workers(Section):
     count: Count
     """Number of workers."""
     placement: Placement = "pack"
-    """pack fills racks in order, spread takes racks in turn; or the host names in rank order."""
+    """pack fills racks in order, spread takes racks in turn, random draws hosts by the seed, rails fills one
+    rail of a rail-optimized network after the other; or the host names in rank order."""
 
 
 class NoDeviceSection(Section):

@@ -34,12 +34,14 @@ from numpy.typing import NDArray
 from netfold.homomorphic.kernels.compiled import inlined
 from netfold.switch.formats import ROCE_1024, UDP_256, UDP_1024
 from netfold.switch.program import (
+    BITMAP_BITS,
     Demand,
     Machine,
     Program,
     ProgramSpec,
     Register,
     Timeouts,
+    bitmap_words,
     contributors,
     pairs_of_values,
     register,
@@ -64,7 +66,7 @@ Slots = NDArray[Any]
 @inlined
 def mark_child(slots: Slots, row: int, child: int) -> bool:
     """Set the child's bit in this version, clear it in the other; returns whether it was set before."""
-    bit = np.uint32(1) << np.uint32(child)
+    bit = np.uint64(1) << np.uint64(child)
     was_set = bool(slots[row].bitmap & bit)
     slots[row].bitmap |= bit
     slots[row ^ 1].bitmap &= ~bit
@@ -106,10 +108,10 @@ def _layout(spec: ProgramSpec, demand: Demand) -> Program:
     """
     per_pass, pipes = folded(demand)
     rows = spec.versions * demand.slots
-    members = contributors(demand, rows, after="bitmap")
+    members, wide = contributors(demand, rows, after="bitmap"), bitmap_words(demand)
     registers = (
-        Register("receiver", CHILDREN_MAX * QUEUE_PAIRS_MAX, 64, lanes=2),  # PSN and slot of a message
-        Register("bitmap", demand.slots, 64, lanes=2, after=("receiver",)),  # of both versions
+        Register("receiver", wide * BITMAP_BITS * QUEUE_PAIRS_MAX, 64, lanes=2),  # PSN and slot of a message
+        Register("bitmap", demand.slots, 64, lanes=2, after=("receiver",), count=wide),  # of both versions
         Register("counter", rows, 32, after=("bitmap",)),
         Register("exponents", rows, 16, lanes=2, after=("bitmap",)),
         *members,
@@ -137,6 +139,7 @@ SWITCHML = register(
         slots=512,
         timeouts=Timeouts(usual_ps=10 * 10**9),  # of the released client
         may_be_tree=True,
+        children_max=CHILDREN_MAX,
         has_counter=True,
         has_exponents_ahead=True,
         is_waiting=_is_waiting,

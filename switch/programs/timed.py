@@ -58,7 +58,7 @@ from netfold.switch.registers import (
 def process_packet(slots: NDArray[Any], row: int, worker: int, workers: int, turn: int) -> tuple[int, int]:
     """Take one packet through the switch; returns its verdict and the action of its words."""
     slot = slots[row]
-    bit = np.uint32(1) << np.uint32(worker)
+    bit = np.uint64(1) << np.uint64(worker)
     if turn < slot.turn:
         return EXPIRED, READ
     if turn == slot.turn:
@@ -74,7 +74,7 @@ def process_packet(slots: NDArray[Any], row: int, worker: int, workers: int, tur
         slot.bitmap = bit
         slot.is_emitted = 0
         action = OVERWRITE
-    full = np.uint32((np.uint64(1) << np.uint64(workers)) - np.uint64(1))
+    full = (np.uint64(1) << np.uint64(workers)) - np.uint64(1)
     if slot.bitmap != full:
         return CONSUMED, action
     slot.is_emitted = 1

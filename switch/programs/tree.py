@@ -25,12 +25,13 @@ from netfold.switch.program import (
     Program,
     ProgramSpec,
     Register,
+    bitmap_words,
     contributors,
     pairs_of_values,
     register,
 )
 from netfold.switch.programs.folding import folded
-from netfold.switch.registers import COMPLETE, CONSUMED, DROPPED, MERGE, OVERWRITE, READ
+from netfold.switch.registers import CHILDREN_MAX, COMPLETE, CONSUMED, DROPPED, MERGE, OVERWRITE, READ
 
 
 @inlined
@@ -39,17 +40,17 @@ def process_packet(
 ) -> tuple[int, int]:
     """Take one packet through the switch; returns its verdict and the action of its words."""
     slot = slots[row]
-    bit = np.uint32(1) << np.uint32(child)
+    bit = np.uint64(1) << np.uint64(child)
     before = slot.bitmap
     if before & bit:
         return DROPPED, READ
     slot.bitmap = before | bit
     slot.exponent = exponent if before == 0 else max(slot.exponent, exponent)
     action = OVERWRITE if before == 0 else MERGE
-    full = np.uint32((np.uint64(1) << np.uint64(children)) - np.uint64(1))
+    full = ~np.uint64(0) >> np.uint64(CHILDREN_MAX - children)
     if slot.bitmap != full:
         return CONSUMED, action
-    slot.bitmap = np.uint32(0)
+    slot.bitmap = np.uint64(0)
     return COMPLETE, action
 
 
@@ -58,7 +59,7 @@ def _layout(spec: ProgramSpec, demand: Demand) -> Program:
     per_pass, pipes = folded(demand)
     members = contributors(demand, demand.slots, after="bitmap")
     registers = (
-        Register("bitmap", demand.slots, 32),
+        Register("bitmap", demand.slots, 32, count=bitmap_words(demand)),
         Register("counter", demand.slots, 32, after=("bitmap",)),
         *members,
         pairs_of_values(demand, per_pass, demand.slots, after=("counter", *(one.name for one in members))),
@@ -83,6 +84,7 @@ TREE = register(
         more_words=(64,),
         slots=16,
         may_be_tree=True,
+        children_max=CHILDREN_MAX,
         versions=1,
         reopened_by=frozenset({"duplicate"}),  # without retransmissions no packet overtakes its copy
     )

@@ -149,7 +149,7 @@ def switch(workers: int, frame: Frame, slots: int, unit_packets: int) -> Started
         routes=(0,) * workers,
         **times,
     )
-    return lambda environment, fabric: InNetwork(fabric, job)
+    return lambda environment, fabric: InNetwork(fabric, [job])
 
 
 def around_the_ring(messages: list[Message]) -> Exchanged:

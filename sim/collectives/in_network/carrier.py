@@ -53,17 +53,18 @@ class WindowCarrier(Carrier):
         return self.latency_ps + self.words_ps(self.unit_elements)
 
 
-def window_carrier(network: Network, job: Job, device: Device) -> WindowCarrier:
+def window_carrier(network: Network, trees: Sequence[Job], device: Device) -> WindowCarrier:
     """The carrier of a job on switches: its round trip without words, and its busiest link's rate."""
+    job = trees[0]
     frame = job.frame
     packet_bytes = frame.wire_bytes(job.lanes * frame.elements, first=True, last=True)
-    trip_ps = full_window_trip_ps(network, job_traffic(network, job), Window(frame, 1, packet_bytes))
-    words_per_s = wire_bound(network, job).elements_per_s
+    trip_ps = full_window_trip_ps(network, job_traffic(network, *trees), Window(frame, 1, packet_bytes))
+    words_per_s = wire_bound(network, *trees).elements_per_s
     return WindowCarrier(
         unit_elements=job.unit_packets * frame.elements,
         latency_ps=max(1, round(trip_ps - PS_PER_S * frame.elements / words_per_s)),
         rate_bps=max(1, round(32 * words_per_s)),
         memory_bps=memory_bps(device),
-        window_words=job.slots_count * frame.elements,
+        window_words=len(trees) * job.slots_count * frame.elements,
         sends_exponents_ahead=job.program.has_exponents_ahead,
     )

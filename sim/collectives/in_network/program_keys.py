@@ -11,6 +11,9 @@ from netfold.switch.programs import default_program, names_of, runnable
 
 _FEATURES: dict[str, Callable[[ProgramSpec], bool]] = {  # keys that not every program has
     "aggregators": lambda spec: spec.may_be_tree,
+    "tree": lambda spec: spec.may_be_tree,
+    "trees": lambda spec: spec.may_be_tree,
+    "multicast": lambda spec: not spec.has_server,
     "message_packets": lambda spec: spec.message_packets > 1,
     "timeout": lambda spec: spec.timeouts is not None,
     "first_timeout": lambda spec: spec.timeouts is not None,
@@ -94,7 +97,16 @@ def meaning(key: str) -> str:
         "message_packets": f"packets per RDMA message: by default {default.message_packets} with RoCE; 1 "
         "with UDP, which has no messages, and with a custom frame.",
         "aggregators": "which switches aggregate. one: only `switch`; tree: also every switch where workers' "
-        "paths to it meet, if its profile supports it; auto: tree if link rates make it faster, else one.",
+        "paths to it meet, if its profile supports it; auto: tree if link rates make it faster, else one; "
+        "tor: only switches next to workers, one of them the root; core: only switches of the highest tier; "
+        "a number: so many of those of tree at most, the fastest, then those with the least traffic.",
+        "tree": "what a tree minimises. depth: every worker's path to the root is a shortest one; traffic: "
+        "the links that packets pass, of all workers together.",
+        "trees": "trees in parallel, each with a share of every message's words and of the slots; their "
+        "roots and paths are spread over equal switches.",
+        "multicast": "copies of results. off: one per worker or switch below, from the switch that sends "
+        "them; auto: one per link, split at the last common switch whose profile can; on: the same, and "
+        "refused where that switch cannot.",
         "overflow": f"What happens to a sum that overflows int32; auto is {_default_overflows()}, and for "
         "other programs the first that the switch supports.",
         "timeout": "retransmission timeout; by default "

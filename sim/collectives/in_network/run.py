@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Sequence
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
+import simpy
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Server
@@ -12,14 +15,24 @@ from netfold.homomorphic.message import EXPONENT_MIN, WORD_MAX, Holders, Merge, 
 from netfold.sim.collectives.collective import MergeOrders, OperationPlace, Wait
 from netfold.sim.collectives.in_network.places import Places
 from netfold.sim.collectives.in_network.results import Results
+from netfold.sim.collectives.in_network.shares import Shares
 from netfold.sim.engine import interface as model
 from netfold.sim.engine.interface import MEMBERS_MAX, Scaled, Segment, all_members
 from netfold.sim.engine.tables.world import SEGMENTS_MAX
 from netfold.sim.network.fabric import Fabric
 
 
+class Tree(NamedTuple):
+    """One aggregation tree of a job."""
+
+    job: int  # of the engine
+    places: Places
+
+
 class InNetwork:
     """One job on its switches.
+
+    With several trees, each carries a share of every message, by whole units, on a stream of its own.
 
     The plain messages of an operation share one stream; a scaled message has a stream of its own, with its
     exponents one window ahead.
@@ -28,13 +41,13 @@ class InNetwork:
     servers: tuple[Server, ...] = ()
     is_serial = True  # a worker has one stream at a time, and all workers open theirs in the same order
 
-    def __init__(self, fabric: Fabric, job: model.Job, owner: int = 0) -> None:
+    def __init__(self, fabric: Fabric, trees: Sequence[model.Job], owner: int = 0) -> None:
         self._fabric = fabric
-        self._plan = job
+        job = self._plan = trees[0]
         self._unit_words = job.unit_packets * job.frame.elements
         self._workers = len(job.hosts)
-        self._job = fabric.add_job(job, owner)
-        self._places = Places(job)
+        self._trees = tuple(Tree(fabric.add_job(tree, owner), Places(tree)) for tree in trees)
+        self._shares = Shares(len(trees), self._workers, job.unit_packets, job.frame.elements)
         self._results = Results(self._workers, self._unit_words, job.unit_packets)
 
     @property
@@ -60,15 +73,13 @@ class InNetwork:
         return {}
 
     def exchange(self, worker: int, messages: tuple[Message, ...], place: OperationPlace) -> Wait:
-        """Stream one worker's messages to its switch, and return the merged messages."""
+        """Stream one worker's messages to its switches, and return the merged messages."""
         merged: list[Merged | None] = [None] * len(messages)
         plain = [index for index, message in enumerate(messages) if message.scaling is None]
         segments = [self._segment(messages[index], place, index) for index in plain]
         carried = [pair for pair in zip(plain, segments, strict=True) if pair[1].size]
         for first in range(0, len(carried), SEGMENTS_MAX):
-            parts, chosen = zip(*carried[first : first + SEGMENTS_MAX], strict=True)
-            self._places.open(worker, place, parts, chosen)
-            yield self._fabric.stream(self._job, worker, list(chosen))
+            yield from self._stream(worker, place, carried[first : first + SEGMENTS_MAX])
         for index, segment in zip(plain, segments, strict=True):
             merged[index] = self._merged(segment, self._results.take(worker, (place, index), segment))
         for index, message in enumerate(messages):
@@ -80,11 +91,38 @@ class InNetwork:
                 exponents = np.full(-(-segment.size // self._unit_words), EXPONENT_MIN, np.int8)
             scaled = Scaled(exponents, np.empty_like(exponents))
             if segment.size:
-                self._places.open(worker, place, [index], [segment], is_scaled=True)
-                yield self._fabric.stream(self._job, worker, [segment], scaled)
+                yield from self._stream(worker, place, [(index, segment)], scaled)
             words = self._results.take(worker, (place, index), segment)
             merged[index] = replace(self._merged(segment, words), exponents=scaled.agreed)
         return tuple(one for one in merged if one is not None)
+
+    def _stream(
+        self,
+        worker: int,
+        place: OperationPlace,
+        carried: Sequence[tuple[int, Segment]],
+        scaled: Scaled | None = None,
+    ) -> Generator[simpy.Event, Any, None]:
+        """Open a worker's streams of messages (part, segment), one on each tree with words, and await all."""
+        shares = [self._shares.of(worker, place, part, segment) for part, segment in carried]
+        events = []
+        for number, (job, places) in enumerate(self._trees):
+            own = [
+                (part, segment, share[number])
+                for (part, segment), share in zip(carried, shares, strict=True)
+                if share[number].size
+            ]
+            if not own:
+                continue
+            parts, chosen, exponents = [], [], scaled
+            for part, segment, units in own:
+                parts.append(part)
+                chosen.append(self._shares.piece(segment, units))
+                if scaled is not None:
+                    exponents = Scaled(scaled.exponents[units.as_slice], scaled.agreed[units.as_slice])
+            places.open(worker, place, parts, chosen, is_scaled=scaled is not None)
+            events.append(self._fabric.stream(job, worker, chosen, exponents))
+        yield from events
 
     def _segment(self, message: Message, place: OperationPlace, part: int) -> Segment:
         words, size = message.words, message.size
@@ -140,24 +178,33 @@ class InNetwork:
         return replace(merged, workers=workers, present=present if is_named else None)
 
     def switch_counters(self) -> list[dict[str, int]]:
-        """Counters of its switches, root first."""
-        return self._fabric.engine.point_counters(self._job)
+        """Counters of its switches, tree by tree: points, root first, and the splits of results."""
+        engine, counters = self._fabric.engine, []
+        for job, _ in self._trees:
+            points = engine.point_counters(job)
+            splits = [{**dict.fromkeys(points[0], 0), "split": count} for count in engine.split_counters(job)]
+            counters += [*points, *splits]
+        return counters
 
     def leaks(self) -> list[str]:
         """Slots and entries that still hold words at the end of a run."""
-        return [str(leak) for leak in self._fabric.engine.leaks(self._job)]
+        return [str(leak) for job, _ in self._trees for leak in self._fabric.engine.leaks(job)]
 
     def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
-        """Slot, version and unit in which a word was merged."""
-        return self._places.locate(place, part, word)
+        """Slot, version and unit in which a word was merged, and its tree if there are several."""
+        number, word = self._shares.locate(place, part, word)
+        found = self._trees[number].places.locate(place, part, word)
+        return f"tree {number}, {found}" if len(self._trees) > 1 else found
 
     def share(self) -> float:
         """Share of the units of open streams that are answered."""
-        return self._fabric.engine.streams_share(self._job)
+        shares = [self._fabric.engine.streams_share(job) for job, _ in self._trees]
+        return sum(shares) / len(shares)
 
     def retransmitted_packets(self) -> int:
         """Packets retransmitted so far, by all workers."""
-        return sum(self._counter(worker, "retransmitted_packets") for worker in range(self._workers))
-
-    def _counter(self, worker: int, name: str) -> int:
-        return self._fabric.engine.worker_counters(self._job, worker)[name]
+        return sum(
+            self._fabric.engine.worker_counters(job, worker)["retransmitted_packets"]
+            for job, _ in self._trees
+            for worker in range(self._workers)
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, ValidationInfo, create_model, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, create_model, field_validator
 
 from netfold.sim.collectives.in_network.program_keys import (
     describe_programs,
@@ -34,6 +34,24 @@ def _message_packets(read: dict[str, Any]) -> int:
     return _spec(read).message_packets if frame is not None and frame.has_messages else 1
 
 
+TREES_MAX = 64  # as many as a SHARP switch can be part of
+_NAMED = ("auto", "one", "tree", "tor", "core")
+
+
+def _check_aggregators(value: object) -> object:
+    is_count = type(value) is int and value >= 1
+    if not is_count and value not in _NAMED:
+        raise ValueError(
+            f"must be {', '.join(_NAMED)} or a number of switches, at least 1; found {shown(value)}"
+        )
+    return value
+
+
+Aggregators = Annotated[
+    Literal["auto", "one", "tree", "tor", "core"] | Count, BeforeValidator(_check_aggregators)
+]
+
+
 class SwitchKeys(CollectiveSection):
     """Aggregation in switches by a switch program."""
 
@@ -47,7 +65,10 @@ class SwitchKeys(CollectiveSection):
     switch: str = "auto"
     """Name of the switch; auto selects, among those that can run the program and have room for it, the one
     with the highest rate by the links, and of equal ones the nearest to all workers."""
-    aggregators: Literal["auto", "one", "tree"] = Field("auto", description=meaning("aggregators"))
+    aggregators: Aggregators = Field("auto", description=meaning("aggregators"))
+    tree: Literal["depth", "traffic"] = Field("depth", description=meaning("tree"))
+    trees: Annotated[int, Field(ge=1, le=TREES_MAX)] = Field(1, description=meaning("trees"))
+    multicast: Literal["off", "auto", "on"] = Field("off", description=meaning("multicast"))
     overflow: Literal["auto", "wrap", "saturate", "sticky"] = Field("auto", description=meaning("overflow"))
     timeout: Time | None = Field(None, description=meaning("timeout"))
     first_timeout: Time | None = Field(None, description=meaning("first_timeout"))

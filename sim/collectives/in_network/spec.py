@@ -14,6 +14,7 @@ from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
 from netfold.sim.plan.collective import CollectivePlan
 from netfold.sim.plan.idle_network import wire_bound
 from netfold.sim.units import TIME
+from netfold.topologies.routing import Network
 
 if TYPE_CHECKING:
     from netfold.sim.collectives.collective import Collective, RunContext
@@ -40,23 +41,28 @@ def _resolve(section: InNetworkSection, job: JobContext) -> Resolved:
         job.elements,
     ).resolve()
     site.network = switches.network
-    name = site.network.nodes[found.job.switch]
-    bound = wire_bound(site.network, found.job)
-    return Resolved(_plan(found, section.timeout is None, name), found.codec, (bound,), found.warnings)
+    bound = wire_bound(site.network, *found.jobs)
+    return Resolved(
+        _plan(found, section.timeout is None, site.network), found.codec, (bound,), found.warnings
+    )
 
 
-def _plan(found: PlacedJob, is_timeout_default: bool, switch: str) -> CollectivePlan:
-    job, program = found.job, found.job.program
+def _plan(found: PlacedJob, is_timeout_default: bool, network: Network) -> CollectivePlan:
+    job, program = found.jobs[0], found.jobs[0].program
+    roots = {network.nodes[one.switch] for one in found.jobs}  # of several, none has the key `switch`
     return CollectivePlan(
         kind=KIND,
         frame=job.frame,
-        window=job.slots_count,
+        window=sum(one.slots_count for one in found.jobs),
         timeout_ps=job.timeout_ps,
         timeout_max_ps=job.timeout_max_ps,
         is_timeout_default=is_timeout_default,
         held_bytes=-(-found.codec.lane_bits // 8) + (SERVER_BYTES if program.has_server else 0),  # results
-        settled={"switch": switch, **({"timeout": TIME.format(job.timeout_ps)} if job.timeout_ps else {})},
-        aggregation=job,
+        settled={
+            **({"switch": min(roots)} if len(roots) == 1 else {}),
+            **({"timeout": TIME.format(job.timeout_ps)} if job.timeout_ps else {}),
+        },
+        aggregations=found.jobs,
         passes=found.passes,
         has_exponents_ahead=program.has_exponents_ahead,
         needs_lossless=program.needs_lossless,
@@ -66,8 +72,8 @@ def _plan(found: PlacedJob, is_timeout_default: bool, switch: str) -> Collective
 def _start(plan: CollectivePlan, context: RunContext) -> Collective:
     from netfold.sim.collectives.in_network.run import InNetwork  # late: it needs the engine
 
-    assert plan.aggregation is not None
-    return InNetwork(context.fabric, plan.aggregation, context.job)
+    assert plan.aggregations
+    return InNetwork(context.fabric, plan.aggregations, context.job)
 
 
 IN_NETWORK = CollectiveSpec(

@@ -6,7 +6,7 @@ from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.sim.engine.links.forward import dispatch, send_towards
 from netfold.sim.engine.links.link import free_packet, schedule
 from netfold.sim.engine.switches.aggregate import on_data
-from netfold.sim.engine.switches.egress import replicate
+from netfold.sim.engine.switches.egress import replicate, split
 from netfold.sim.engine.tables.addresses import natural
 from netfold.sim.engine.tables.cold_calls import call_cold, world_at
 from netfold.sim.engine.tables.world import (
@@ -23,6 +23,7 @@ from netfold.sim.engine.tables.world import (
     NEVER,
     PARENT_RESULT,
     RESULT,
+    SPLIT,
     TO_POINT,
     VIA,
     WRITE_LOG,
@@ -70,6 +71,8 @@ def on_rare_arrival(at: int, row: int) -> None:
         dispatch(at, node, row)
     elif packet.kind == LOOP:
         replicate(at, row)
+    elif packet.kind == SPLIT:
+        split(at, row)
     elif packet.kind == RESULT:
         call_cold(clock.rare, at, PARENT_RESULT, row, 0, 0)
     elif packet.kind in KINDS_AT_ATP_SWITCH:

@@ -96,6 +96,11 @@ class EngineViews:
         """What each switch of a job's tree did, by point."""
         return inspection.point_counters(self.world, job)
 
+    def split_counters(self, job: int) -> list[int]:
+        """Results that each split of a job has split, by split."""
+        splits = self.world.splits
+        return [int(packets) for packets in splits["packets"][splits["job"] == job]]
+
     def job_points(self, job: int) -> list[PointView]:
         """The switches of a job's tree and the children of each, by point."""
         return inspection.job_points(self.world, job)

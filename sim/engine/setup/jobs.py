@@ -17,7 +17,7 @@ from netfold.sim.engine.tables.addresses import address_of
 from netfold.sim.engine.tables.world import NEVER, SEGMENTS_MAX, Table, World, records
 from netfold.sim.engine.transports.stream import TIMEOUTS_THRESHOLD
 from netfold.switch.programs.atp import new_entries
-from netfold.switch.registers import CHILDREN_MAX, new_registers
+from netfold.switch.registers import new_registers
 
 
 def add_job(world: World, job: Job) -> World:
@@ -44,6 +44,7 @@ def add_job(world: World, job: Job) -> World:
         stream.early_head = stream.early_tail = -1
         stream.timeouts_threshold = TIMEOUTS_THRESHOLD
     points, children = _grow_tree(world, job, jobs.size - 1, streams[first:])
+    splits, children = _grow_splits(world, job, points[world.points.size :], children)
     slots = _place_registers(jobs, points)
     words = max(int(one.elements * one.lanes) for one in jobs)
     windows = records((streams.size, int(jobs["window"].max())), rows.WINDOW)
@@ -54,6 +55,7 @@ def add_job(world: World, job: Job) -> World:
         jobs=jobs,
         points=points,
         children=children,
+        splits=splits,
         streams=streams,
         windows=windows,
         segments=records((streams.size, SEGMENTS_MAX), rows.SEGMENT),
@@ -66,12 +68,11 @@ def add_job(world: World, job: Job) -> World:
 
 def check_job(job: Job) -> None:
     """Reject jobs that compiled code does not support."""
-    homes = job.homes or (0,) * len(job.hosts)
+    homes, program = job.homes or (0,) * len(job.hosts), job.program
     for point in range(1 + len(job.branches)):
         below = homes.count(point) + sum(branch.parent == point for branch in job.branches)
-        if not 1 <= below <= CHILDREN_MAX:
-            raise ValueError(f"point {point} has {below} children, must have 1 to {CHILDREN_MAX}")
-    program = job.program
+        if not 1 <= below <= program.children_max:
+            raise ValueError(f"point {point} has {below} children, must have 1 to {program.children_max}")
     if program.machine is None:
         raise ValueError(f"{program.name} cannot be run")
     if not program.may_be_tree and (job.branches or job.unit_packets != 1):
@@ -82,6 +83,27 @@ def check_job(job: Job) -> None:
         raise ValueError("a parameter server needs slots_count <= window_max <= entries")
     if program.has_timers and job.slot_timer_ps <= 0:
         raise ValueError("slots with timers need a positive slot_timer_ps")
+    _check_splits(job)
+
+
+def _check_splits(job: Job) -> None:
+    """Reject splits that do not form trees below their points, or that send a child no copy or two."""
+    if job.splits and job.program.has_server:
+        raise ValueError(f"{job.program.name} sends a copy to each worker: it has no splits")
+    taken: set[tuple[int, int]] = set()
+    for index, split in enumerate(job.splits):
+        if not -1 <= split.parent < index or not 0 <= split.point <= len(job.branches):
+            raise ValueError(f"split {index} has parent {split.parent} and point {split.point}")
+        if split.parent >= 0 and job.splits[split.parent].point != split.point:
+            raise ValueError(f"split {index} and its parent belong to different points")
+        below = sum(other.parent == index for other in job.splits)
+        if len(split.children) + below < 2:
+            raise ValueError(f"split {index} has fewer than two receivers")
+        count = len(job.children_of(split.point))
+        for child in split.children:
+            if not 0 <= child < count or (split.point, child) in taken:
+                raise ValueError(f"split {index} cannot send a copy to child {child} of point {split.point}")
+            taken.add((split.point, child))
 
 
 def _grow_tree(world: World, job: Job, number: int, streams: Table) -> tuple[Table, Table]:
@@ -103,8 +125,9 @@ def _grow_tree(world: World, job: Job, number: int, streams: Table) -> tuple[Tab
         point = points[base + index]
         point.first_child, point.children_count = children.size, len(workers) + len(below)
         children = enlarged(children, children.size + len(workers) + len(below))
+        point.first_receiver, point.receivers_count = point.first_child, point.children_count
         for child, entry in enumerate(children[point.first_child :]):
-            entry.stream = entry.point = -1
+            entry.stream = entry.point = entry.split = -1
             if child < len(workers):
                 entry.stream = world.streams.size + workers[child]
                 streams[workers[child]].point, streams[workers[child]].child = base + index, child
@@ -112,6 +135,33 @@ def _grow_tree(world: World, job: Job, number: int, streams: Table) -> tuple[Tab
                 entry.point = base + below[child - len(workers)]
                 points[entry.point].child = child
     return points, children
+
+
+def _grow_splits(world: World, job: Job, points: Table, children: Table) -> tuple[Table, Table]:
+    """The job's splits, and the receivers of each and of its points: children in order, then splits."""
+    base = world.splits.size
+    splits = enlarged(world.splits, base + len(job.splits))
+    for index, split in enumerate(job.splits):
+        row = splits[base + index]
+        row.job, row.switch, row.index, row.route = points[0].job, split.switch, index, split.route
+    for number in sorted({split.point for split in job.splits}):
+        own = [(index, one) for index, one in enumerate(job.splits) if one.point == number]
+        elsewhere = {child for _, split in own for child in split.children}
+        point = points[number]
+        direct = [child for child in range(int(point.children_count)) if child not in elsewhere]
+        senders = [(point, direct, -1), *((splits[base + index], one.children, index) for index, one in own)]
+        for sender, kept, index in senders:
+            below = [base + other for other, one in own if one.parent == index]
+            sender.first_receiver, sender.receivers_count = children.size, len(kept) + len(below)
+            children = enlarged(children, children.size + len(kept) + len(below))
+            entries = children[sender.first_receiver :]
+            for entry, child in zip(entries, kept, strict=False):
+                original = children[point.first_child + child]
+                entry.stream, entry.point, entry.split = original.stream, original.point, -1
+            for entry, split_row in zip(entries[len(kept) :], below, strict=True):
+                entry.stream = entry.point = -1
+                entry.split = split_row
+    return splits, children
 
 
 def _place_registers(jobs: Table, points: Table) -> int:

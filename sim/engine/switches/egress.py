@@ -8,7 +8,7 @@ from netfold.sim.engine.links.forward import dispatch, put_by_call, send_towards
 from netfold.sim.engine.links.link import free_packet, take_packet, take_payload
 from netfold.sim.engine.tables.addresses import copy_words
 from netfold.sim.engine.tables.cold_calls import world_at
-from netfold.sim.engine.tables.world import DATA, LOOP, PARENT, RESULT, TO_POINT, World
+from netfold.sim.engine.tables.world import DATA, LOOP, PARENT, RESULT, SPLIT, TO_POINT, World
 from netfold.sim.engine.transports.payload import result_address
 from netfold.sim.engine.transports.stream import packet_key
 from netfold.switch.arithmetic import TABLE_ADD, merge_of
@@ -110,18 +110,37 @@ def replicate(at: int, index: int) -> None:
     packet = world.packets[index]
     point = world.points[packet.point]
     if packet.receiver == PARENT:
-        send_to_point(world.clock[0].at, index, point.parent, purposes.PARTIAL)
+        send_to_point(world.clock[0].at, index, point.switch, point.parent, purposes.PARTIAL)
     else:
-        first, last = 0, point.children_count - 1
+        first, count = point.first_receiver, point.receivers_count
         if packet.receiver >= 0:
-            first = last = packet.receiver
-        for number in range(point.first_child + first, point.first_child + last + 1):
-            child = world.children[number]
-            if child.stream >= 0:
-                send_to_worker(world, index, child.stream)
-            else:
-                send_to_point(world.clock[0].at, index, child.point, purposes.DOWN_RESULT)
+            first, count = point.first_child + packet.receiver, 1
+        send_copies(world.clock[0].at, index, point.switch, first, count)
     free_packet(world, index)
+
+
+@kernel
+def split(at: int, index: int) -> None:
+    """A result has arrived at a split: send a copy to each receiver; the packet itself ends here."""
+    world = world_at(at)
+    row = world.splits[world.packets[index].receiver]
+    row.packets += 1
+    send_copies(world.clock[0].at, index, row.switch, row.first_receiver, row.receivers_count)
+    free_packet(world, index)
+
+
+@kernel
+def send_copies(at: int, index: int, node: int, first: int, count: int) -> None:
+    """Send copies of a result from a switch to receivers: rows of `children`."""
+    world = world_at(at)
+    for number in range(first, first + count):
+        receiver = world.children[number]
+        if receiver.stream >= 0:
+            send_to_worker(world, index, node, receiver.stream)
+        elif receiver.point >= 0:
+            send_to_point(world.clock[0].at, index, node, receiver.point, purposes.DOWN_RESULT)
+        else:
+            send_to_split(world.clock[0].at, index, node, receiver.split)
 
 
 @inlined
@@ -139,8 +158,8 @@ def copy_content(world: World, source: int) -> int:
 
 
 @inlined
-def send_to_worker(world: World, index: int, row: int) -> None:
-    """Send a copy of a result to a worker, with its next PSN."""
+def send_to_worker(world: World, index: int, node: int, row: int) -> None:
+    """Send a copy of a result from a switch to a worker, with its next PSN."""
     packet, stream = world.packets[index], world.streams[row]
     copy = copy_content(world, index)
     result = world.packets[copy]
@@ -157,11 +176,30 @@ def send_to_worker(world: World, index: int, row: int) -> None:
         cause = world.streams[packet.owner].worker
         purpose = purposes.TIMER_RESULT if packet.flags else purposes.RESULT
         result.key = packet_key(world, copy, purpose, stream.worker * 65536 + cause)
-    send_towards(world, world.points[packet.point].switch, copy)
+    send_towards(world, node, copy)
 
 
 @kernel
-def send_to_point(at: int, index: int, row: int, purpose: int) -> None:
+def send_to_split(at: int, index: int, node: int, row: int) -> None:
+    """Send a copy of a result from a switch to a split."""
+    world = world_at(at)
+    packet, receiver = world.packets[index], world.splits[row]
+    copy = copy_content(world, index)
+    result = world.packets[copy]
+    result.kind = SPLIT
+    result.receiver = row
+    result.transmission = -1
+    result.target = receiver.switch
+    result.route = receiver.route
+    if world.clock[0].is_keyed:
+        number = world.jobs[receiver.job].points_count + receiver.index
+        cause = world.streams[packet.owner].worker
+        result.key = packet_key(world, copy, purposes.DOWN_RESULT, number * 65536 + cause)
+    dispatch(world.clock[0].at, node, copy)
+
+
+@kernel
+def send_to_point(at: int, index: int, node: int, row: int, purpose: int) -> None:
     """Send a copy of a partial to the parent (PARTIAL) or of a result to a child that is a point."""
     world = world_at(at)
     packet = world.packets[index]
@@ -182,4 +220,4 @@ def send_to_point(at: int, index: int, row: int, purpose: int) -> None:
     if world.clock[0].is_keyed:
         cause = world.streams[packet.owner].worker
         result.key = packet_key(world, copy, purpose, lower.index * 65536 + cause)
-    dispatch(world.clock[0].at, here.switch, copy)
+    dispatch(world.clock[0].at, node, copy)

@@ -168,6 +168,8 @@ POINT = np.dtype(
         ("child", "i4"),  # its index at its parent
         ("children_count", "i4"),
         ("first_child", "i4"),  # row
+        ("first_receiver", "i4"),  # row of `children`: who gets a copy of a result for all
+        ("receivers_count", "i4"),
         ("loopback_link", "i4"),
         ("register_base", "i4"),  # of its switch's slots
         ("route", "i4"),
@@ -195,7 +197,22 @@ POINT = np.dtype(
 )
 POINT_COUNTERS = POINT.names[POINT.names.index("packets") :] if POINT.names else ()
 
-CHILD = np.dtype([("stream", "i4"), ("point", "i4")], align=True)  # one of them −1
+# A child of a point, or a receiver of its results: two of the three are −1.
+CHILD = np.dtype([("stream", "i4"), ("point", "i4"), ("split", "i4")], align=True)
+
+# One row per (job, split of its results): "split" in README.md.
+SPLIT = np.dtype(
+    [
+        ("job", "i4"),
+        ("switch", "i4"),
+        ("index", "i4"),  # in its job
+        ("route", "i4"),
+        ("first_receiver", "i4"),  # row of `children`
+        ("receivers_count", "i4"),
+        ("packets", "i8"),  # counter: results that it has split
+    ],
+    align=True,
+)
 
 JOB = np.dtype(
     [

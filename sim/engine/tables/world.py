@@ -24,6 +24,7 @@ NEVER = np.iinfo(np.int64).max
 DATA, RESULT, FLOW_DATA, FLOW_ACK = HOT_KINDS = 0, 1, 2, 3
 LAST_HOT_KIND = HOT_KINDS[-1]
 LOOP = 4  # a result or partial on its switch's loopback link
+SPLIT = 10  # a result on its way to a split, which its `receiver` names
 # ATP: from worker to switch, on its loopback, the server's answer; on to the server, its answer at workers.
 ATP_DATA, ATP_LOOP, ATP_ACK = KINDS_AT_ATP_SWITCH = 5, 6, 7
 ATP_FORWARD, ATP_RESULT = KINDS_AT_ATP_HOSTS = 8, 9
@@ -84,6 +85,7 @@ class World(NamedTuple):
     jobs: Table
     points: Table
     children: Table
+    splits: Table
     streams: Table
     windows: Table  # (streams, window_max)
     segments: Table  # (streams, SEGMENTS_MAX)
@@ -138,6 +140,7 @@ def empty_world() -> World:
         jobs=records(0, rows.JOB),
         points=records(0, rows.POINT),
         children=records(0, rows.CHILD),
+        splits=records(0, rows.SPLIT),
         streams=records(0, rows.STREAM),
         windows=records((0, 1), rows.WINDOW),
         segments=records((0, SEGMENTS_MAX), rows.SEGMENT),

@@ -12,14 +12,14 @@ from typing import Protocol
 
 from netfold.switch.programs.tree import TREE
 from tests.reference.engine.chunk import Chunk, JobNumber, Way
-from tests.reference.engine.egress import Connection, Egress, Site
+from tests.reference.engine.egress import Connection, Egress, Receiver, Site, Splitter, split_receivers
 from tests.reference.engine.fabric import Fabric
 from tests.reference.engine.worker import Home, Worker
 from tests.reference.switch.merging import Operand, Register
 from tests.reference.switch.switchml import SwitchmlReference, Verdict
 from tests.reference.switch.tree import TreeReference
 
-KEY_PARTIAL, KEY_DOWN, KEY_SIGN = 10, 11, 13
+KEY_PARTIAL, KEY_SIGN = 10, 13
 
 
 class FrontEnd:
@@ -93,6 +93,8 @@ class Point:
         self.egress = Egress(fabric, job, site)
         self.front_end = FrontEnd()
         self.children: list[Worker | Point] = []  # its workers by rank, then the points below it
+        self.receivers: Sequence[Receiver] = ()  # of the copies that it sends of a result for all children
+        self.splitters: list[Splitter] = []
         self.parent: Point | None = None  # None: the root
         program = TreeReference if job.job.program is TREE else SwitchmlReference
         self.state: State = program(children_count, job.job.slots_count, job.job.overflow)
@@ -122,7 +124,7 @@ class Point:
             self.counters["stale_results"] += 1
             return
         self.counters["installed"] += 1
-        self._replicate(self.children, result)
+        self.egress.replicate(self.receivers, result)
 
     def clear(self) -> None:
         """Lose what all registers hold."""
@@ -136,7 +138,7 @@ class Point:
             self._send_up(chunk)
             return
         self.counters["results"] += 1
-        self.egress.pass_again(chunk, partial(self._replicate, self.children))
+        self.egress.pass_again(chunk, partial(self.egress.replicate, self.receivers))
 
     def _answer(self, child: int, chunk: Chunk) -> None:
         """A child sends again what is complete: its result, or the partial once more if none is known."""
@@ -144,7 +146,7 @@ class Point:
             self._send_up(chunk)
             return
         self.counters["answers"] += 1
-        self.egress.pass_again(chunk, partial(self._replicate, [self.children[child]]))
+        self.egress.pass_again(chunk, partial(self.egress.replicate, [self.children[child]]))
 
     def _send_up(self, chunk: Chunk) -> None:
         """Send a partial to the parent."""
@@ -160,22 +162,6 @@ class Point:
             deliver=partial(parent.receive, parent.children.index(self)),
         )
         self.egress.pass_again(chunk, partial(self.egress.send, way))
-
-    def _replicate(self, receivers: Sequence[Worker | Point], result: Chunk) -> None:
-        """Send one copy of a result to each receiver, in order."""
-        for receiver in receivers:
-            if isinstance(receiver, Worker):
-                self.egress.to_worker(receiver, result)
-                continue
-            way = Way(
-                target=receiver.switch,
-                route=receiver.site.route,
-                purpose=KEY_DOWN,
-                party=65536 * receiver.site.number + result.cause.worker,
-                owner=result.cause.worker,
-                deliver=receiver.receive_result,
-            )
-            self.egress.send(way, result)
 
 
 class PointTree:
@@ -201,6 +187,10 @@ class PointTree:
         for point, parent in zip(self.points[1:], parents, strict=True):
             point.parent = self.points[parent]
             point.parent.children.append(point)
+        for point in self.points:
+            point.receivers, point.splitters = split_receivers(
+                point.site.number, len(self.points), point.children, job.job.splits
+            )
 
     def switch_counters(self) -> dict[str, int]:
         """What the switches of all points did; counters that are missing are 0."""

@@ -28,7 +28,7 @@ from functools import partial
 
 from netfold.sim.engine.interface import NEVER_PS, Overflow
 from tests.reference.engine.chunk import Chunk, JobNumber
-from tests.reference.engine.egress import KEY_RESULT, Egress, Site
+from tests.reference.engine.egress import KEY_RESULT, Egress, Receiver, Site, Splitter, split_receivers
 from tests.reference.engine.fabric import SLOT_TIMER, Fabric, Timer
 from tests.reference.engine.link import Label
 from tests.reference.engine.point import held_by, operand_of
@@ -111,6 +111,8 @@ class TimedSwitch:
         self.job = job
         self.switch = job.job.switch
         self.workers: list[Worker] = []
+        self.receivers: list[Receiver] = []
+        self.splitters: list[Splitter] = []
         self.egress = Egress(fabric, job, Site(0, job.job.switch, job.job.loopback_link))
         self.state = TimedReference(len(job.job.hosts), job.job.slots_count, job.job.overflow)
         self.timers: dict[tuple[int, int], Timer] = {}  # by slot and turn mod 2
@@ -170,8 +172,9 @@ class TimedSwitch:
         self.egress.pass_again(self._outgoing(slot, cause), replicate, KEY_TIMED_LOOPBACK)
 
     def _replicate(self, purpose: int, result: Chunk) -> None:
-        for worker in self.workers:
-            self.egress.to_worker(worker, result, purpose)
+        if not self.receivers:  # all workers are known by now
+            self.receivers, self.splitters = split_receivers(0, 1, self.workers, self.job.job.splits)
+        self.egress.replicate(self.receivers, result, purpose)
 
 
 class TimedWorker(Worker):

@@ -161,7 +161,7 @@ def on_switch(workers: int, lanes: int, program: ProgramSpec) -> Started:
         program=program,
         lanes=lanes,
     )
-    return lambda environment, fabric: InNetwork(fabric, job)
+    return lambda environment, fabric: InNetwork(fabric, [job])
 
 
 @examples(60)

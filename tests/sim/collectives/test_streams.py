@@ -61,7 +61,7 @@ class Fabric:
 
 
 def exchanged(fabric: Fabric, program: ProgramSpec, message: Message) -> Merged:
-    collective = InNetwork(fabric, replace(JOB, program=program))  # type: ignore[arg-type]
+    collective = InNetwork(fabric, [replace(JOB, program=program)])  # type: ignore[arg-type]
     exchange = collective.exchange(0, (message,), OperationPlace(0, 0, 0))
     next(exchange)
     try:
@@ -128,6 +128,6 @@ def test_exponents_ride_ahead_on_switchml_alone() -> None:
         np.zeros(16, np.float32), Merge.ADD, "values", scaling=Scaling(np.zeros(1, np.int8), 16, 3)
     )
     for program in runnable().values():
-        collective = InNetwork(Fabric(), replace(JOB, program=program))  # type: ignore[arg-type]
+        collective = InNetwork(Fabric(), [replace(JOB, program=program)])  # type: ignore[arg-type]
         assert collective.pipelines(scaled) == (program is SWITCHML)
         assert collective.takes_floats == (program is ATP)

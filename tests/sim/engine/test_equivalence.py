@@ -14,7 +14,7 @@ from hypothesis import given
 from netfold.sim.engine.engine import Engine
 from tests.examples import drawn_anew, examples
 from tests.reference.engine.engine import ReferenceEngine
-from tests.sim.engine.plans.held import assert_same_registers
+from tests.sim.engine.plans.held import assert_same_registers, split_counters
 from tests.sim.engine.plans.kept_plans import KEPT
 from tests.sim.engine.plans.laws import check_everything_arrived, check_whatever_goes_wrong
 from tests.sim.engine.plans.plans import Plan, lossy_plans, plans
@@ -104,6 +104,7 @@ def assert_same(plan: Plan) -> None:
     for number, (job, _) in enumerate(plan.jobs):
         ours, theirs = engine.switch_counters(number), reference.engine.switch_counters(number)
         assert {name: ours[name] for name in theirs} == theirs
+        assert engine.split_counters(number) == split_counters(reference.engine, number)
         for worker in range(len(job.hosts)):
             assert engine.worker_counters(number, worker) == reference.engine.worker_counters(number, worker)
         assert_same_registers(engine, reference.engine, number)

@@ -1,44 +1,49 @@
-"""Candidate places for a job's aggregation, the fastest first: a switch alone, or a tree below it."""
+"""Candidate places for a job's aggregation, the fastest first: a switch alone, or trees."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import networkx as nx
 import numpy as np
 
+from netfold.sim.collectives.in_network.placement.shapes import Shapes
 from netfold.sim.collectives.in_network.placement.switches import Switches
-from netfold.sim.collectives.in_network.placement.tree import Tree, build_tree, one_switch
+from netfold.sim.collectives.in_network.placement.tree import Tree, one_switch
 from netfold.sim.collectives.in_network.section import InNetworkSection
 from netfold.sim.engine.interface import Job
 from netfold.sim.errors import ScenarioError
 from netfold.sim.keys.location import Location
-from netfold.sim.plan.idle_network import Pace, job_pace, words_per_s
+from netfold.sim.plan.idle_network import Pace, job_pace, job_traffic, words_per_s
 from netfold.sim.plan.placement import split_message_and_hint
 from netfold.spelling import NAMES_SHOWN, names_hint
 from netfold.switch.fit import can_run, suits
 from netfold.switch.profiles import PROFILES
-from netfold.topologies.graph import TopologyError
+from netfold.topologies.graph import TopologyError, switches
 from netfold.topologies.placement import place_aggregators
 
 COMPARED_MAX = 64  # roots whose pace is computed; others are tried if none of these fits
+PARALLEL_MAX = 32  # roots that each of several trees is chosen from
 NAMED_MAX = 8  # places that an error lists
 
 
 class Candidate(NamedTuple):
-    """A place for a job, which may not fit; `job` has no slots, loopback links and timeouts yet."""
+    """A place for a job, which may not fit; `jobs` have no slots, loopback links and timeouts yet."""
 
     root: str
-    tree: Tree
-    job: Job
+    trees: tuple[Tree, ...]  # in parallel, each with a share of the words
+    jobs: tuple[Job, ...]  # one per tree
     pace: Pace
 
     @property
     def name_in_errors(self) -> str:
         """What errors call it."""
-        return f"{self.root} with a tree below" if self.tree.parents[1:] else self.root
+        more = f" and {len(self.trees) - 1} more" if len(self.trees) > 1 else ""
+        return f"{self.root}{more} with a tree below" if self.trees[0].parents[1:] else f"{self.root}{more}"
 
 
 @dataclass(frozen=True)
@@ -50,16 +55,31 @@ class Candidates:
     section: InNetworkSection
     location: Location
     hosts: tuple[str, ...]  # of the workers, in rank order
-    tree_route: int
-    job_on: Callable[[Tree], Job]
+    tree_route: Callable[[int], int]  # of each of its parallel trees
+    job_on: Callable[[Tree, int], Job]
 
     def __iter__(self) -> Iterator[Candidate]:
-        """Yield all candidates, the fastest first.
+        """Yield all candidates, the fastest first, and then those with switches that relieve others.
 
         No place is faster than the workers' own links, so a candidate as fast as these is yielded at once.
         Of equally fast places the nearest comes first, and one switch before a tree.
         """
         roots = self._roots()
+        usual: Iterator[tuple[Tree, ...]]
+        if self.section.trees > 1:
+            usual = iter([self._parallel(roots)])
+        elif self.section.tree == "traffic" and self.section.switch == "auto":
+            usual = iter([(self._shapes.least_traffic(),)])
+        else:
+            yield from self._fastest(roots)
+            usual = iter(())
+            wide = ((tree,) for root in roots[:COMPARED_MAX] for tree in self._shapes.at(root))
+            yield from self._relieved(wide)
+        for trees in usual:
+            yield self._candidate(trees)
+            yield from self._relieved([trees])
+
+    def _fastest(self, roots: list[str]) -> Iterator[Candidate]:
         best = self._of_own_links()
         slower = []
         for root in roots[:COMPARED_MAX]:
@@ -74,27 +94,56 @@ class Candidates:
 
     def _at(self, root: str) -> Iterator[Candidate]:
         """Yield a switch alone and as the root of a tree, if both are allowed and differ."""
-        network = self.switches.network
-        node = network.nodes.index(root)
-        wanted = self.section.aggregators if self.section.spec.may_be_tree else "one"
-        trees = [] if wanted == "tree" else [one_switch(node, len(self.hosts))]
-        if wanted != "one":
-            nodes = [network.nodes.index(host) for host in self.hosts]
-            tree = build_tree(network, nodes, node, self.tree_route, self._can_add_up)
-            trees += [tree] if wanted == "tree" or len(tree.switches) > 1 else []
-        for tree in trees:
-            job = self.job_on(tree)
-            yield Candidate(root, tree, job, job_pace(network, job))
+        for tree in self._shapes.at(root):
+            yield self._candidate((tree,))
 
-    def _can_add_up(self, node: int) -> bool:
-        return can_run(self.switches.profile_of(node), self.section.program)
+    def _candidate(self, trees: tuple[Tree, ...]) -> Candidate:
+        jobs = tuple(self.job_on(tree, number) for number, tree in enumerate(trees))
+        root = self.switches.network.nodes[trees[0].switches[0]]
+        return Candidate(root, trees, jobs, job_pace(self.switches.network, *jobs))
+
+    def _relieved(self, places: Iterable[tuple[Tree, ...]]) -> Iterator[Candidate]:
+        """Yield the places with too many children at a switch, changed so that they have not."""
+        for trees in places:
+            changed = [self._shapes.within_limits(tree) for tree in trees]
+            if any(changed):
+                yield self._candidate(tuple(new or old for new, old in zip(changed, trees, strict=True)))
+
+    def _parallel(self, roots: list[str]) -> tuple[Tree, ...]:
+        """Several trees at once: each next one keeps the busiest link least busy, then spreads the load.
+
+        A tree of least traffic is chosen by its traffic first.
+        """
+        network = self.switches.network
+        chosen: list[Tree] = []
+        busy_s: dict[int, float] = {}  # by link: of one packet of every tree, up to a constant
+        for number in range(self.section.trees):
+            options: list[tuple[tuple[float, ...], int, Tree, dict[int, float]]] = []
+            for order, root in enumerate(roots[:PARALLEL_MAX]):
+                for tree in self._shapes.at(root, number):
+                    load = job_traffic(network, self.job_on(tree, number)).load
+                    own_s = {link: count / int(network.rate_bps[link]) for link, count in load.items()}
+                    after = {**busy_s, **{link: busy_s.get(link, 0) + time for link, time in own_s.items()}}
+                    traffic = sum(load.values()) if self.section.tree == "traffic" else 0
+                    spread = sum(time * time for time in after.values())
+                    key = (traffic, float(f"{max(after.values()):.6e}"), float(f"{spread:.6e}"), order)
+                    options.append((key, len(options), tree, after))
+            _, _, tree, busy_s = min(options, key=lambda option: option[:2])
+            chosen.append(tree)
+        return tuple(chosen)
+
+    @cached_property
+    def _shapes(self) -> Shapes:
+        network = self.switches.network
+        nodes = tuple(network.nodes.index(host) for host in self.hosts)
+        return Shapes(self.graph, self.switches, self.section, nodes, self.tree_route, self.job_on)
 
     def _of_own_links(self) -> float:
         """Words per second that the slowest worker's own link carries."""
         network = self.switches.network
         nodes = [network.nodes.index(host) for host in self.hosts]
         slowest_bps = int(network.rate_bps[np.isin(network.link_source, nodes)].min())
-        return words_per_s(self.job_on(one_switch(nodes[0], len(nodes))).frame, slowest_bps)
+        return words_per_s(self.job_on(one_switch(nodes[0], len(nodes)), 0).frame, slowest_bps)
 
     def _roots(self) -> list[str]:
         """Switches that can be the root, the nearest first."""
@@ -105,6 +154,7 @@ class Candidates:
                 raise self.location.job_error(
                     "collective.switch", f"there is no switch {section.switch!r}", hint
                 )
+            self._check_tier([section.switch])
             return [section.switch]
         kinds = {kind.name: kind for kind in profiles.values()}
         able = (
@@ -115,12 +165,31 @@ class Candidates:
             or {name for name, kind in kinds.items() if kind.is_programmable}  # likewise
         )
         try:
-            return place_aggregators(self.graph, self.hosts, able.__contains__)
+            roots = place_aggregators(self.graph, self.hosts, able.__contains__)
         except TopologyError as error:
             known = {**PROFILES, **self.location.scenario.profiles}
             programmable = ", ".join(name for name, kind in known.items() if kind.is_programmable)
             message, hint = split_message_and_hint(self.graph, error)
             raise self.location.error(self.switches.profile_key, message, f"{hint}: {programmable}") from None
+        self._check_tier(roots)
+        return [name for name in roots if self._shapes.allows(name)]
+
+    def _check_tier(self, roots: list[str]) -> None:
+        """Reject `aggregators` that no switch which could aggregate belongs to."""
+        shapes, nodes = self._shapes, self.graph.nodes
+        if any(shapes.allows(name) for name in roots):
+            return
+        where = "next to a worker" if shapes.wanted == "tor" else "of the highest tier"
+        found = Counter(nodes[name]["profile"] for name in switches(self.graph) if shapes.allows(name))
+        profiles = ", ".join(f"{profile!r} on {count}" for profile, count in found.items())
+        named = ", ".join(
+            f"{name} (tier {nodes[name]['tier']}, {nodes[name]['profile']})" for name in roots[:3]
+        )
+        raise self.location.job_error(
+            "collective.aggregators",
+            f"no switch {where} can be the root: their profiles are {profiles}, and the root may be {named}",
+            "use aggregators: tree, or give these switches a programmable profile",
+        )
 
 
 def none_fits(refused: Sequence[tuple[Candidate, ScenarioError]]) -> ScenarioError:

@@ -32,6 +32,7 @@ from netfold.sim.plan.idle_network import (
     job_pace,
     job_traffic,
 )
+from netfold.sim.plan.multicast import with_splits
 from netfold.sim.plan.placement import HostAllocation
 from netfold.sim.units import TIME
 from netfold.sim.workload.device import Device
@@ -44,7 +45,7 @@ RING_FRAME = "roce-1024"  # default frame of a ring, for the comparison
 class PlacedJob:
     """A placed job of a switch program, and the codec adapted to the network."""
 
-    job: Job
+    jobs: tuple[Job, ...]  # one per tree
     codec: Codec
     passes: Passes  # at the root
     warnings: tuple[str, ...] = ()
@@ -76,6 +77,13 @@ class InNetworkResolver:
         """
         section = self.section
         self._check_codec()
+        if section.slots < section.trees * section.message_packets:
+            raise self.location.job_error(
+                "collective.trees",
+                f"{section.slots} slots cannot be divided among {section.trees} trees in whole messages of "
+                f"{section.message_packets} packets",
+                f"use {section.slots // section.message_packets} trees at most, or more collective.slots",
+            )
         if section.slots % section.message_packets:
             raise self.location.job_error(
                 "collective.slots",
@@ -91,7 +99,7 @@ class InNetworkResolver:
                 refused.append((candidate, error))
                 continue
             self.switches.adopt(switches)
-            return dataclasses.replace(found, warnings=self._warnings(found.job))
+            return dataclasses.replace(found, warnings=self._warnings(found.jobs))
         raise none_fits(refused)
 
     def _candidates(self) -> Candidates:
@@ -101,17 +109,18 @@ class InNetworkResolver:
             self.section,
             self.location,
             self.hosts,
-            self._route(0),
+            self._tree_route,
             self._job,
         )
 
-    def _warnings(self, job: Job) -> tuple[str, ...]:
+    def _warnings(self, jobs: tuple[Job, ...]) -> tuple[str, ...]:
         """A warning if a ring would be faster, with a remedy."""
-        if len(job.hosts) == 1:
+        hosts = jobs[0].hosts
+        if len(hosts) == 1:
             return ()
         network, seed = self.switches.network, self.location.scenario.seed
-        ring = RING.pace(network, job.hosts, seed, self.index, frame_of(RING_FRAME))
-        own = job_pace(network, job)
+        ring = RING.pace(network, hosts, seed, self.index, frame_of(RING_FRAME))
+        own = job_pace(network, *jobs)
         if not is_ring_faster(own, ring, self.elements):
             return ()
         return (slower_than_ring(own, ring, network.link_names, self._remedy(own, ring)),)
@@ -131,7 +140,7 @@ class InNetworkResolver:
 
     def _placed(self, candidate: Candidate) -> PlacedJob:
         """The job at one candidate place; raises like `resolve`."""
-        section, tree = self.section, candidate.tree
+        section = self.section
         overflow = self._overflow(candidate.root)
         may_wrap = not section.spec.only_overflow
         check_workers(self.location, self.codec, len(self.hosts), overflow, may_wrap=may_wrap)
@@ -143,19 +152,46 @@ class InNetworkResolver:
             self.codec.merges,
             overflow,
             stream_bps,
+            self._slots,
             custom_header_bytes(section.frame),
             self.codec.lane_bits,
             self.codec.may_be_absent,
             self.codec.instead,
         )
-        allocation = self.switches.reserve(request, tree)
-        job = dataclasses.replace(
-            self._job(tree, allocation.slot_base, allocation.loopback_links),
-            overflow=Overflow[overflow.upper()],
+        places = [self.switches.reserve(request, tree) for tree in candidate.trees]
+        jobs = tuple(
+            dataclasses.replace(
+                self._job(tree, number, place.slot_base, place.loopback_links),
+                overflow=Overflow[overflow.upper()],
+            )
+            for number, (tree, place) in enumerate(zip(candidate.trees, places, strict=True))
         )
-        job = self._with_timeouts(job)
-        codec = fitted(self.codec, window_carrier(self.switches.network, job, self.device))
-        return PlacedJob(job, codec, Passes(allocation.fit.packet_passes, allocation.fit.read_passes))
+        jobs = self._with_timeouts(jobs)
+        self._check_multicast(jobs)
+        codec = fitted(self.codec, window_carrier(self.switches.network, jobs, self.device))
+        fit = places[0].fit
+        return PlacedJob(jobs, codec, Passes(fit.packet_passes, fit.read_passes))
+
+    @property
+    def _slots(self) -> int:
+        """Slots of one tree, whole messages; what remains of a division is not used."""
+        size = self.section.message_packets
+        return self.section.slots // (self.section.trees * size) * size
+
+    def _check_multicast(self, jobs: tuple[Job, ...]) -> None:
+        """Reject `multicast: on` where a switch cannot copy packets at which results would split."""
+        if self.section.multicast != "on":
+            return
+        for job in jobs:
+            for split in with_splits(self.switches.network, job, lambda _: True).splits:
+                if not self.switches.profile_of(split.switch).multicast:
+                    name = self.switches.network.nodes[split.switch]
+                    raise self.location.job_error(
+                        "collective.multicast",
+                        f"switch {name} (profile {self.switches.profiles[name].name!r}) cannot copy "
+                        "results that split there",
+                        "use multicast: auto, or a switch profile with multicast",
+                    )
 
     def _check_codec(self) -> None:
         codec, program = self.codec, self.section.spec
@@ -182,6 +218,10 @@ class InNetworkResolver:
         """The key that selects a worker's path among equal ones; on a tree it is the same for all."""
         return mix_plain(self.location.scenario.seed, purposes.SWITCH_ROUTE, self.index, worker) >> 33
 
+    def _tree_route(self, number: int) -> int:
+        """The key of the paths of one of several trees: consecutive ones take equal paths in turn."""
+        return (self._route(0) + number) % 2**31
+
     def _overflow(self, root: str) -> str:
         """The overflow policy of the root, and so of all switches below it."""
         if self.section.overflow != "auto":
@@ -189,16 +229,22 @@ class InNetworkResolver:
         usual = next(iter(self.switches.profiles[root].overflows), "wrap")
         return self.section.spec.overflow or usual
 
-    def _job(self, tree: Tree, slot_base: int = 0, loopbacks: tuple[int, ...] = ()) -> Job:
+    def _job(self, tree: Tree, number: int = 0, slot_base: int = 0, loopbacks: tuple[int, ...] = ()) -> Job:
+        """The job of a tree, the `number`-th of several in parallel; all its paths have the same key."""
         section, network = self.section, self.switches.network
         links = loopbacks or (-1,) * len(tree.switches)
         below = range(1, len(tree.switches))
-        is_tree = bool(below) or section.aggregators == "tree"
-        return Job(
+        is_tree = (
+            bool(below)
+            or section.aggregators not in ("auto", "one")
+            or section.trees > 1
+            or section.multicast != "off"
+        )
+        job = Job(
             hosts=tuple(network.nodes.index(host) for host in self.hosts),
             switch=tree.switches[0],
             slot_base=slot_base,
-            slots_count=section.slots,
+            slots_count=self._slots,
             unit_packets=section.message_packets,
             frame=with_members(frame_of(section.frame))
             if self.codec.may_be_absent
@@ -206,17 +252,23 @@ class InNetworkResolver:
             timeout_ps=0,
             first_timeout_ps=0,
             timeout_max_ps=section.timeout_max,
-            routes=tuple(self._route(0 if is_tree else worker) for worker in range(len(self.hosts))),
+            routes=tuple(
+                self._tree_route(number) if is_tree else self._route(worker)
+                for worker in range(len(self.hosts))
+            ),
             loopback_link=links[0],
             program=section.spec,
             branches=tuple(
-                Branch(tree.switches[i], tree.parents[i], links[i], self._route(0)) for i in below
+                Branch(tree.switches[i], tree.parents[i], links[i], self._tree_route(number)) for i in below
             ),
             homes=tree.homes if below else (),
             slot_timer_ps=section.option("slot_timer") if section.spec.has_timers else 0,
             lanes=max((words_per_word(one, self.codec.lane_bits) for one in self.codec.merges), default=1),
             server=self._server(),
         )
+        if section.multicast == "off":
+            return job
+        return with_splits(network, job, lambda node: self.switches.profile_of(node).multicast)
 
     def _server(self) -> Server | None:
         """The parameter server, if the program has one; raises like `resolve`."""
@@ -228,14 +280,14 @@ class InNetworkResolver:
         )
         return resolve_server(self.section, self.location, network, occupied, route)
 
-    def _with_timeouts(self, job: Job) -> Job:
-        """The job with its timeouts, checked against the round trip of a full window."""
-        section, network = self.section, self.switches.network
+    def _with_timeouts(self, jobs: tuple[Job, ...]) -> tuple[Job, ...]:
+        """The trees with their timeouts, checked against the round trip of full windows."""
+        section, network, job = self.section, self.switches.network, jobs[0]
         if job.program.timeouts is None:
-            return dataclasses.replace(job, timeout_max_ps=0)
+            return tuple(dataclasses.replace(one, timeout_max_ps=0) for one in jobs)
         size_bytes = job.frame.wire_bytes(job.lanes * job.frame.elements, first=True, last=True)
         window = Window(job.frame, job.slots_count, size_bytes)
-        trip_ps = full_window_trip_ps(network, job_traffic(network, job), window)
+        trip_ps = full_window_trip_ps(network, job_traffic(network, *jobs), window)
         timeout_ps = (
             max(job.program.timeouts.usual_ps, 2 * trip_ps) if section.timeout is None else section.timeout
         )
@@ -245,11 +297,14 @@ class InNetworkResolver:
         check_timeout(self.location, "timeout", timeout_ps, trip_ps)
         check_timeout(self.location, "first_timeout", first_timeout_ps, trip_ps)
         self._check_timeout_max(timeout_ps)
-        return dataclasses.replace(
-            job,
-            timeout_ps=timeout_ps,
-            first_timeout_ps=first_timeout_ps,
-            timeout_max_ps=max(timeout_ps, job.timeout_max_ps),
+        return tuple(
+            dataclasses.replace(
+                one,
+                timeout_ps=timeout_ps,
+                first_timeout_ps=first_timeout_ps,
+                timeout_max_ps=max(timeout_ps, one.timeout_max_ps),
+            )
+            for one in jobs
         )
 
     def _check_timeout_max(self, timeout_ps: int) -> None:

@@ -11,12 +11,13 @@ from netfold.sim.collectives.in_network.placement.tree import Tree
 from netfold.sim.collectives.in_network.section import InNetworkSection
 from netfold.sim.errors import ScenarioError
 from netfold.sim.keys.location import Location
+from netfold.sim.plan.frames import frame_of
 from netfold.sim.plan.idle_network import with_loopback
 from netfold.switch.fit import Fit, FitError, check_merges, check_overflow, fit
 from netfold.switch.limits import PIPELINE
 from netfold.switch.profiles import Profile
 from netfold.switch.program import Demand, ProgramSpec
-from netfold.switch.refusals import declare_on, loopback_streams
+from netfold.switch.refusals import FOLDED_WORKERS_MAX, children_max, declare_on, loopback_streams
 from netfold.topologies.routing import Network
 
 
@@ -46,6 +47,7 @@ class Request:
     merges: Collection[Merge]
     overflow: str  # one of `switch.limits.OVERFLOWS`
     stream_bps: int  # of every worker's packets, limited by the job's busiest link
+    slots: int  # of one tree
     header_bytes: int | None = None  # of a custom frame
     lane_bits: int = WORD_BITS  # of sums
     may_be_absent: bool = False  # workers, from messages that merge
@@ -96,6 +98,14 @@ class Switches:
         """Profile of a switch."""
         return self.profiles[self.network.nodes[node]]
 
+    def children_max(self, node: int, section: InNetworkSection) -> int:
+        """Workers and switches below that a switch can tell apart, for packets of the section's frame."""
+        profile = self.profile_of(node)
+        words = frame_of(section.frame).elements
+        program = declare_on(profile, section.program, Demand(workers=1, slots=1, words=words))
+        most = children_max(profile, section.spec)
+        return min(most, FOLDED_WORKERS_MAX) if profile.kind == PIPELINE and program.pipes > 1 else most
+
     def reserve(self, request: Request, tree: Tree) -> SlotAllocation:
         """Reserve what a job needs at every point of its tree.
 
@@ -105,10 +115,9 @@ class Switches:
             The program does not fit, another one runs there, too few slots are free, or the switch does not
             support the merges.
         """
-        section = request.section
         base = max((job.slots_end for node in tree.switches for job in self._jobs.get(node, ())), default=0)
         jobs = [
-            self._job_on(request, node, tree.children_count(point), base + section.slots)
+            self._job_on(request, node, tree.children_count(point), base + request.slots)
             for point, node in enumerate(tree.switches)
         ]
         fits = []
@@ -148,7 +157,7 @@ class Switches:
         own_bps, *others_bps = self._loopback_rates(kind, [job, *others])
         alone = Demand(
             workers=job.children,
-            slots=_entries(section) or section.slots,
+            slots=_entries(section) or job.request.slots,
             words=job.request.words,
             rate_bps=self._loopback_rates(kind, [job])[0],
             header_bytes=job.request.header_bytes,
@@ -249,7 +258,7 @@ class Switches:
     def _no_room(self, node: int, job: _JobOnSwitch, base: int, together: Demand) -> ScenarioError:
         """The error for a job that needs more slots than are free."""
         section = job.request.section
-        left, too_many = 0, section.slots
+        left, too_many = 0, job.request.slots
         while too_many - left > 1:
             middle = (left + too_many) // 2
             try:
@@ -262,7 +271,7 @@ class Switches:
         )
         return job.request.location.job_error(
             "collective.slots",
-            f"{section.slots} slots do not fit on switch {self.network.nodes[node]}: {base} are taken "
+            f"{job.request.slots} slots do not fit on switch {self.network.nodes[node]}: {base} are taken "
             f"by {holders}, {left} are left",
             f"use {left} slots at most, fewer for the other jobs, or another switch",
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -56,6 +56,24 @@ def build_tree(
     homes = tuple(next(number[node] for node in nodes if node in number) for nodes in paths)
     parents = tuple(0 if node == root else number[_next_point(node, above, points)] for node in order)
     return Tree(tuple(order), parents, homes)
+
+
+def numbered(root: int, parents: Mapping[int, int], homes: Sequence[int]) -> Tree:
+    """The tree in which each point, by node, has this parent, and each worker this point."""
+    depth = {root: 0}
+    for node in parents:
+        way = [node]
+        while way[-1] not in depth:
+            way.append(parents[way[-1]])
+        for above in reversed(way[:-1]):
+            depth[above] = depth[parents[above]] + 1
+    order = sorted(depth, key=lambda node: (depth[node], node))
+    number = {node: point for point, node in enumerate(order)}
+    return Tree(
+        tuple(order),
+        (0, *(number[parents[node]] for node in order[1:])),
+        tuple(number[home] for home in homes),
+    )
 
 
 def _switches_on_path(network: Network, host: int, root: int, route: int) -> list[int]:

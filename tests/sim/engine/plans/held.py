@@ -47,6 +47,17 @@ def assert_same_registers(ours: Engine, theirs: ReferenceEngine, number: int) ->
                 assert_same_register(ours, row + version, pair.registers[version])
 
 
+def split_counters(theirs: ReferenceEngine, number: int) -> list[int]:
+    """Results that each split of a job has split, by split."""
+    job, splits = theirs.jobs[number], theirs.numbered[number].job.splits
+    if not splits:
+        return []
+    assert isinstance(job, PointTree | TimedJob)
+    points = [job.switch] if isinstance(job, TimedJob) else job.points
+    found = {one.number: one.packets for point in points for one in point.splitters}
+    return [found.get(len(points) + index, 0) for index in range(len(splits))]
+
+
 def assert_same_turns(ours: Engine, twin: TimedJob, slot: int, row: int) -> None:
     """A slot with timers: its turn, its workers, and whether it has answered."""
     for version, held in enumerate(twin.switch.state.rows[slot]):

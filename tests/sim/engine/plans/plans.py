@@ -23,6 +23,7 @@ from netfold.sim.engine.interface import (
     Rule,
     Server,
 )
+from netfold.sim.plan.multicast import with_splits
 from netfold.switch.program import ProgramSpec
 from netfold.switch.programs import runnable
 from netfold.switch.programs.atp import ATP
@@ -284,6 +285,9 @@ def jobs(
         else 1,
         **draw(trees(network, len(workers), is_flat=is_timed, must_branch=wanted.must_branch)),
     )
+    if draw(st.booleans()):
+        able = draw(st.sets(st.sampled_from(nodes(network, is_host=False))))
+        job = with_splits(network, job, able.__contains__)
     return job, streams
 
 

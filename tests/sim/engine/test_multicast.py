@@ -1,0 +1,273 @@
+"""Multicast of results in both engines: packets per link, times, and what a lost copy takes along."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netfold.sim.engine.interface import Branch, Fate, Job, Rule, Split
+from netfold.sim.plan.idle_network import job_traffic
+from netfold.sim.plan.multicast import down_paths, with_splits
+from netfold.switch.program import ProgramSpec
+from netfold.switch.programs.atp import ATP
+from netfold.switch.programs.switchml import SWITCHML
+from netfold.switch.programs.timed import TIMED
+from netfold.switch.programs.tree import TREE
+from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.routing import Network, compile_network, path
+from tests.examples import examples
+from tests.sim.engine.small import (
+    LINK,
+    D,
+    Make,
+    X,
+    aggregate,
+    atp_job,
+    check_sums,
+    gradients,
+    job,
+    link_between,
+    run,
+    run_dry,
+    segment,
+    star_of,
+    start,
+)
+from tests.topologies.graphs import topologies
+
+FABRIC = compile_network(leaf_spine(2, 1, 3, LINK, LINK))  # hosts 0 … 5, leaves 6 and 7, spine 8
+SPINE = 8
+TIMEOUTS = {"timeout_ps": 60 * X + 8 * D, "first_timeout_ps": 60 * X + 8 * D, "timeout_max_ps": 10**12}
+
+
+def everywhere(_: int) -> bool:
+    return True
+
+
+def sent(sim: Any, network: Network) -> dict[str, int]:
+    """Packets that each link has carried."""
+    return {
+        name: counters["sent_packets"]
+        for name, counters in zip(network.link_names, sim.link_counters(), strict=True)
+    }
+
+
+@pytest.mark.parametrize("program", [SWITCHML, TREE])
+def test_a_result_splits_at_the_last_common_switch(engine: Make, program: ProgramSpec) -> None:
+    """Three workers behind each leaf: a result crosses each downlink once instead of three times."""
+    copies, multicast = engine(FABRIC), engine(FABRIC)
+    plain = job(FABRIC, 1, program=program, switch=SPINE)
+    shared = with_splits(FABRIC, plain, everywhere)
+    assert shared.splits == (Split(6, 0, -1, (0, 1, 2)), Split(7, 0, -1, (3, 4, 5)))
+    words = gradients(6, 4)
+    times = [
+        aggregate(sim, sim.add_job(one), words).finished_ps
+        for sim, one in ((copies, plain), (multicast, shared))
+    ]
+
+    # Up: X on the host's link, 3 X on the uplink. Down: as many packets as there are copies, and X to the host.
+    assert max(times[0]) == (1 + 3 + 3 + 1) * X + 4 * D
+    assert times[1] == [(1 + 3 + 1 + 1) * X + 4 * D] * 6
+    for sim, downlink in ((copies, 3), (multicast, 1)):
+        found = sent(sim, FABRIC)
+        assert found["spine0->leaf0"] == found["spine0->leaf1"] == downlink
+        assert all(found[f"leaf{host // 3}->h{host}"] == 1 for host in range(6))
+
+
+def test_a_tree_of_points_needs_no_splits() -> None:
+    tree = job(FABRIC, 1, switch=SPINE, branches=(Branch(6, 0), Branch(7, 0)), homes=(1, 1, 1, 2, 2, 2))
+
+    assert with_splits(FABRIC, tree, everywhere) == tree
+
+
+def test_a_switch_that_cannot_split_forwards_copies() -> None:
+    plain = job(FABRIC, 1, switch=SPINE)
+
+    assert with_splits(FABRIC, plain, {7}.__contains__).splits == (Split(7, 0, -1, (3, 4, 5)),)
+    assert with_splits(FABRIC, plain, lambda _: False) == plain
+
+
+def test_splits_follow_each_other() -> None:
+    """From leaf 0, results for two other leaves split at the spine, and at each leaf again."""
+    network = compile_network(leaf_spine(3, 1, 2, LINK, LINK))  # hosts 0 … 5, leaves 6 7 8, spine 9
+    job_ = with_splits(network, job(network, 1, switch=6), everywhere)
+
+    assert job_.splits == (
+        Split(9, 0, -1, ()),
+        Split(7, 0, 0, (2, 3)),
+        Split(8, 0, 0, (4, 5)),
+    )
+    assert job_.receivers_of(0) == (0, 1, 9)
+    assert [job_.receivers_of(place) for place in (1, 2, 3)] == [(7, 8), (2, 3), (4, 5)]
+
+
+@pytest.mark.parametrize("unit_packets", [1, 3])
+def test_a_copy_lost_before_the_split_is_lost_for_all_behind_it(engine: Make, unit_packets: int) -> None:
+    """They time out, and each gets an answer of its own; the others notice nothing."""
+    sim = engine(FABRIC)
+    number = sim.add_job(
+        with_splits(
+            FABRIC, job(FABRIC, unit_packets, unit_packets=unit_packets, switch=SPINE, **TIMEOUTS), everywhere
+        )
+    )
+    words = gradients(6, 4 * unit_packets)
+    own = [segment(each) for each in words]
+    start(sim, number, [[each] for each in own])
+    downlink = link_between(FABRIC, SPINE, 6)
+    sim.cut(downlink)
+    first = run(sim, 3)
+    assert {done.worker for done in first} == {3, 4, 5}
+    sim.flush(downlink)
+    sim.restore(downlink)
+    assert {done.worker for done in run(sim, 3)} == {0, 1, 2}
+
+    check_sums([each.result for each in own], words)
+    assert sim.switch_counters(number)["answers"] == 3 * unit_packets
+    found = sent(sim, FABRIC)
+    assert found["spine0->leaf0"] == 1 * unit_packets + 3 * unit_packets  # what the cut held up counts too
+    assert found["leaf1->h3"] == unit_packets
+    run_dry(sim)
+
+
+@pytest.mark.parametrize("fate", [Fate.LOSS, Fate.DUPLICATE, Fate.CORRUPTION])
+@pytest.mark.parametrize("unit_packets", [1, 3])
+def test_sums_stay_right_whatever_strikes_shared_copies(engine: Make, fate: Fate, unit_packets: int) -> None:
+    struck = Rule(fate, 0.3, tuple(range(len(FABRIC.link_names))))
+    sim = engine(FABRIC, rules=[struck])
+    number = sim.add_job(
+        with_splits(
+            FABRIC,
+            job(FABRIC, 2 * unit_packets, unit_packets=unit_packets, switch=SPINE, **TIMEOUTS),
+            everywhere,
+        )
+    )
+    words = gradients(6, 4 * 6 * unit_packets)
+
+    check_sums(aggregate(sim, number, words).results, words)
+
+
+def test_a_slots_timer_multicasts_too(engine: Make) -> None:
+    sim = engine(FABRIC)
+    late = job(FABRIC, 1, program=TIMED, slot_timer_ps=20 * X, switch=SPINE)
+    number = sim.add_job(with_splits(FABRIC, late, everywhere))
+    words = gradients(6, 4)
+    own = [segment(each, holders=np.zeros(1, np.uint32)) for each in words]
+    for rank in range(5):
+        sim.open_stream(number, rank, [own[rank]])
+    run(sim, 5)
+
+    check_sums([each.result for each in own[:5]], words[:5])
+    assert sim.switch_counters(number)["timed_out"] == 1
+    assert sent(sim, FABRIC)["spine0->leaf1"] == 1
+
+
+@pytest.mark.parametrize(
+    ("splits", "text"),
+    [
+        ((Split(6, 0, -1, (0,)),), "fewer than two receivers"),
+        ((Split(6, 0, -1, (0, 0)),), "cannot send a copy to child 0"),
+        ((Split(6, 0, -1, (0, 6)),), "cannot send a copy to child 6"),
+        ((Split(6, 0, 0, (0, 1)),), "has parent 0"),
+        ((Split(6, 1, -1, (0, 1)),), "point 1"),
+        ((Split(6, 0, -1, (0, 1)), Split(7, 0, -1, (1, 2))), "cannot send a copy to child 1"),
+    ],
+)
+def test_splits_that_are_no_tree(splits: tuple[Split, ...], text: str) -> None:
+    from tests.sim.engine.small import compiled
+
+    with pytest.raises(ValueError, match=text):
+        compiled(FABRIC).add_job(job(FABRIC, 1, switch=SPINE, splits=splits))
+
+
+def test_atp_has_no_splits() -> None:
+    from tests.sim.engine.small import compiled
+
+    with pytest.raises(ValueError, match="no splits"):
+        compiled(star_of(3)).add_job(atp_job(star_of(3), 1, splits=(Split(3, 0, -1, (0, 1)),)))
+    assert ATP.has_server
+
+
+def by_walking(network: Network, plain: Job, able: Callable[[int], bool]) -> Counter[int]:
+    """Copies of one result per link: walks every path, and counts a link once per way that leads to it.
+
+    A link is shared by all children whose paths are equal up to it and that a switch behind it tells apart.
+    """
+    prefixes: dict[tuple[int, ...], int] = {}
+    nodes = {}
+    for point, place in enumerate(plain.switches):
+        for is_worker, number in plain.children_of(point):
+            target, route = (
+                (plain.hosts[number], plain.routes[number])
+                if is_worker
+                else (plain.switches[number], plain.branches[number - 1].route)
+            )
+            links = path(network, place, target, route)
+            for count in range(1, len(links) + 1):
+                key = (point, *links[:count])
+                prefixes[key] = prefixes.get(key, 0) + 1
+                nodes[key] = int(network.link_target[links[count - 1]])
+    copies: Counter[int] = Counter()
+
+    def needed(key: tuple[int, ...]) -> int:
+        """Copies that must cross the last link of a prefix."""
+        below = [other for other in prefixes if len(other) == len(key) + 1 and other[: len(key)] == key]
+        ending = prefixes[key] - sum(prefixes[other] for other in below)
+        wanted = ending + sum(needed(other) for other in below)
+        if ending == 0 and wanted > 1 and able(nodes[key]):
+            wanted = 1
+        copies[key[-1]] += wanted
+        return wanted
+
+    for key in [one for one in prefixes if len(one) == 2]:
+        needed(key)
+    return copies
+
+
+@examples(150)
+@given(graph=topologies(hosts_max=7), data=st.data())
+def test_copies_against_a_walk_of_every_path(graph: Any, data: st.DataObject) -> None:
+    """On graphs where a node's way down is the same whoever asks: trees, of which there is one path."""
+    import networkx as nx
+
+    tree = nx.minimum_spanning_tree(graph, weight="delay_ps")
+    tree.graph.update(graph.graph)
+    network = compile_network(tree)
+    switches = [node for node, is_host in enumerate(network.is_host) if not is_host]
+    root = data.draw(st.sampled_from(switches))
+    able = data.draw(st.sets(st.sampled_from(switches)))
+    plain = job(network, 1, switch=root)
+    shared = with_splits(network, plain, able.__contains__)
+
+    down = down_paths(network, shared)
+    copies = Counter(link for links in (*down.to_splits, *down.last.values()) for link in links)
+    assert copies == by_walking(network, plain, able.__contains__)
+    up = Counter(link for host in plain.hosts for link in path(network, host, root, 0))
+    assert job_traffic(network, shared).load == up + copies
+    for index, host in enumerate(plain.hosts):
+        assert list(down.to_child[0, index]) == path(network, root, host, 0)
+
+
+@examples(20)
+@given(graph=topologies(hosts_max=7), data=st.data())
+def test_loads_are_those_of_a_run(engine: Make, graph: Any, data: st.DataObject) -> None:
+    """Packets per link on an idle network: the closed form for one packet of every worker."""
+    network = compile_network(graph)
+    switches = [node for node, is_host in enumerate(network.is_host) if not is_host]
+    able = data.draw(st.sets(st.sampled_from(switches)))
+    routes = tuple(data.draw(st.integers(0, 100)) for host in range(int(network.is_host.sum())))
+    plain = job(network, 2, switch=data.draw(st.sampled_from(switches)), routes=routes)
+    shared = with_splits(network, plain, able.__contains__)
+    sim = engine(network)
+    words = gradients(len(routes), 4 * 3)
+    check_sums(aggregate(sim, sim.add_job(shared), words).results, words)
+
+    load = job_traffic(network, shared).load
+    assert [counters["sent_packets"] for counters in sim.link_counters()] == [
+        3 * load[link] for link in range(len(network.link_names))
+    ]
