@@ -7,7 +7,7 @@ each job were waiting for. It only reads the tables: a run with samples has the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,11 +106,17 @@ def count_packets(world: World) -> tuple[int, int]:
     in_flight, lost = 0, 0
     for index in range(world.clock[0].links_count):
         link = world.links[index]
-        in_flight += link.in_flight_packets
+        in_flight += on_their_way(link)
         lost += link.lost_packets + link.dropped_packets
     for at in range(world.clock[0].heap_count):
         in_flight += int(world.heap[at].what & ~ROW == HELD)
     return in_flight, lost
+
+
+@inlined
+def on_their_way(link: Any) -> int:
+    """Packets that a link has taken, and has neither delivered nor lost."""
+    return link.sent_packets - link.delivered_packets - link.lost_packets
 
 
 @kernel
@@ -121,7 +127,7 @@ def read_busy(world: World, seen: Seen, elapsed_ps: int) -> None:
         link = world.links[index]
         before_ps = seen.busy_ps[index]
         if link.buffer_ps == DOWN:
-            busy_ps = before_ps + (elapsed_ps if link.in_flight_packets > 0 else 0)
+            busy_ps = before_ps + (elapsed_ps if on_their_way(link) > 0 else 0)
         else:
             busy_ps = link.busy_ps - max(0, link.free_at_ps - now_ps)
         seen.before_ps[index] = before_ps

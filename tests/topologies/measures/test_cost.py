@@ -8,7 +8,7 @@ import networkx as nx
 import pytest
 
 from netfold.topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
-from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.measures import measure
 from netfold.topologies.measures.cost import (
     ACROSS_HALL,
