@@ -76,7 +76,9 @@ def jellyfish(draw: st.DrawFn) -> Jellyfish:
     count = draw(sizes(3, 12))
     degrees = [degree for degree in range(2, count) if count * degree % 2 == 0]
     seed = draw(sizes(0, 99))
-    return Jellyfish(switches=count, degree=draw(st.sampled_from(degrees)), seed=seed, hosts_per_switch=draw(few))
+    return Jellyfish(
+        switches=count, degree=draw(st.sampled_from(degrees)), seed=seed, hosts_per_switch=draw(few)
+    )
 
 
 @st.composite
@@ -216,7 +218,13 @@ SMALL = [
             nvlink_rate_bps=nvlink * GBPS,
             uplink_rate_bps=rate * GBPS,
         )
-        for pods, islands, gpus, spines in ((1, 2, 3, 0), (1, 2, 2, 2), (2, 1, 4, 3), (2, 2, 2, 1), (1, 4, 2, 1))
+        for pods, islands, gpus, spines in (
+            (1, 2, 3, 0),
+            (1, 2, 2, 2),
+            (2, 1, 4, 3),
+            (2, 2, 2, 1),
+            (1, 4, 2, 1),
+        )
         for nvlink, rate in ((200, 30), (201, 100), (900, 220))
     ),
 ]
@@ -245,7 +253,7 @@ def test_bisections_are_measured_the_same(topology: Topology) -> None:
 
 
 def test_large_bisections_between_named_halves() -> None:
-    """The halves of the docstrings have as much between them as the formula says, on networks of usual sizes."""
+    """The halves of the docstrings have as much between them as the formulas say."""
     cases: list[tuple[Topology, list[int]]] = [
         (FatTree(k=6, uplink_rate_bps=40 * GBPS), [*range(27)]),
         (Torus(dimensions=(6, 4)), [*range(12)]),
