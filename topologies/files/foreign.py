@@ -71,15 +71,15 @@ def topology_of(found: nx.Graph, defaults: Defaults) -> nx.Graph:
         `topologies.graph.validate`).
     """
     graph = new_graph(_text(found.graph.get("label", found.graph.get("name", ""))))
-    for name in nx.nodes_with_selfloops(found):
-        raise TopologyError(f"{where(graph)}node {_text(name)!r} is linked to itself; remove that link")
     names = _names(found)
+    for node in nx.nodes_with_selfloops(found):
+        raise TopologyError(f"{where(graph)}node {names[node]!r} is linked to itself; remove that link")
     mistakes = []
     for node, attributes in found.nodes(data=True):
         ours = _node(attributes, defaults)
         mistakes += [f"{where(graph)}{mistake}" for mistake in node_mistakes(names[node], ours)]
         graph.add_node(names[node], **ours)
-    for (a, b), edge in _merged(found, graph, defaults).items():
+    for (a, b), edge in _merged(found, names, defaults).items():
         attributes = edge._asdict()
         link = f"{where(graph)}link {names[a]!r} - {names[b]!r}: "
         mistakes += [link + mistake for mistake in edge_mistakes(attributes)]
@@ -162,7 +162,7 @@ def _numbers(value: object) -> object:
         return value
 
 
-def _merged(found: nx.Graph, graph: nx.Graph, defaults: Defaults) -> dict[tuple[Any, Any], _Edge]:
+def _merged(found: nx.Graph, names: Mapping[Any, str], defaults: Defaults) -> dict[tuple[Any, Any], _Edge]:
     """One edge for each two linked nodes."""
     each_way: dict[tuple[Any, Any], list[Mapping[str, Any]]] = defaultdict(list)
     for a, b, attributes in found.edges(data=True):
@@ -175,7 +175,7 @@ def _merged(found: nx.Graph, graph: nx.Graph, defaults: Defaults) -> dict[tuple[
         back = merged.get((b, a))
         if back is not None and back.rate_bps != one.rate_bps:
             raise TopologyError(
-                f"{where(graph)}link {_text(a)!r} - {_text(b)!r}: has {one.rate_bps} bit/s, "
+                f"link {names[a]!r} - {names[b]!r}: has {one.rate_bps} bit/s, "
                 f"and {back.rate_bps} the other way; both directions must have the same rate"
             )
         if back is None:
