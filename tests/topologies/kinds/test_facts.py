@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import networkx as nx
@@ -322,3 +323,19 @@ def test_facts_are_of_every_size_that_fits() -> None:
         assert size.nodes <= NODES_MAX
         assert size.links == facts.links <= LINKS_MAX
         assert isinstance(facts, Facts)
+
+
+def test_memory_grows_with_nodes_and_links() -> None:
+    """As many bytes for each node and link of 4,394 hosts as of 1,024, and of 4,096 in a torus."""
+    per_part = []
+    for topology in (FatTree(k=16), FatTree(k=26), Torus(dimensions=(32, 32)), Torus(dimensions=(64, 64))):
+        facts = topology.facts()
+        tracemalloc.start()
+        graph = topology.graph()
+        held_bytes, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert len(graph) == facts.hosts + facts.switches
+        per_part.append(held_bytes / (facts.hosts + facts.switches + facts.links))
+
+    assert max(per_part) < 1.3 * min(per_part)
+    assert max(per_part) < 400
