@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from math import acos, cos, radians, sin
 
 import networkx as nx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from netfold.topologies.files import Defaults, read_graph
 from netfold.topologies.files.gml import from_gml
@@ -19,9 +22,11 @@ from netfold.topologies.graph import (
     TopologyError,
     hosts,
     switches,
+    validate,
 )
 from netfold.topologies.kinds.rail_optimized import RailOptimized
 from netfold.topologies.kinds.torus import Torus
+from tests.examples import examples
 
 LINK = LinkSpec(rate_bps=5 * 10**9, delay_ps=123, buffer_bytes=456)
 ONE = Defaults(LINK, "tofino1", hosts_per_switch=1)
@@ -244,3 +249,43 @@ def test_json_may_have_hosts_added() -> None:
     assert hosts(read_graph("net.json", text, ONE._replace(hosts_per_switch=2), {})) == ["h0", "h1"]
     with pytest.raises(TopologyError, match="has no host; add at least one"):
         read_graph("net.json", text, NONE, {})
+
+
+PIECES = [
+    "node [",
+    "edge [",
+    "]",
+    "[",
+    '"',
+    "-5",
+    "1e999",
+    "nan",
+    "kind host",
+    "<node/>",
+    "<",
+    '="',
+    "\x00",
+    "é",
+    "",
+]
+
+
+@examples(150)
+@given(
+    st.booleans(),
+    st.lists(st.tuples(st.floats(0, 1), st.integers(0, 30), st.sampled_from(PIECES)), max_size=4),
+)
+def test_damaged_files_are_read_or_refused(is_gml: bool, damages: list[tuple[float, int, str]]) -> None:
+    """Pieces that are cut out or put in lead to a topology or to an error in words, to no other."""
+    text = ZOO if is_gml else to_graphml(Torus(dimensions=(2,)).graph())
+    for place, length, piece in damages:
+        begin = int(place * len(text))
+        text = text[:begin] + piece + text[begin + length :]
+    with contextlib.suppress(TopologyError):
+        validate(from_gml(text, ONE) if is_gml else from_graphml(text, NONE))
+
+
+def test_an_entry_that_ends_in_the_middle_of_a_line() -> None:
+    """networkx reads texts of several lines by their last character, which an empty line has not."""
+    with pytest.raises(TopologyError, match="not GML: IndexError"):
+        from_gml('graph [\n  label "a\n\n"\n]', ONE)
