@@ -196,6 +196,9 @@ def all_keys() -> str:
             parts.append(_section("`workload.fusion.costs`", "", [given]))
             parts.append(_section("`encode`, `network` and `decode` of `workload.fusion.costs`", "", [stage]))
             parts.append(_section("`workload.evaluate`", "", [variant["$defs"]["Evaluate"]]))
+        if name == "topology":
+            for key, held in (("links", "LinkOverride"), ("switch_profiles", "ProfileOverride")):
+                parts.append(_section(f"`topology.{key}`", "", [variant["$defs"][held]]))
         if name == "collective":
             custom_frame = variant["$defs"]["CustomFrame"]
             parts.append(_section("`collective.frame`, if it is your own", "", [custom_frame]))

@@ -97,7 +97,10 @@ class Links:
         default=100 * 10**9,
         metadata={"meaning": "Rate of the links between hosts and switches, in each direction."},
     )
-    delay_ps: int = field(default=10**6, metadata={"meaning": "Propagation delay of every link."})
+    delay_ps: int = field(
+        default=10**6,
+        metadata={"meaning": "Propagation delay of every link that has none of its own."},
+    )
     buffer_bytes: int = field(
         default=1 << 24,
         metadata={"meaning": "Buffer of every switch port; packets that do not fit are dropped (drop-tail)."},
@@ -156,7 +159,10 @@ class Generated(Links):
     def _smaller(self) -> tuple[str, str]:
         """The count to make smaller where the graph is too large, and how."""
         for key in self.growing:
-            low, high = 0, getattr(self, key) + 1
+            value = getattr(self, key)
+            if isinstance(value, tuple):
+                return key, f"use fewer or smaller {key}"
+            low, high = 0, value + 1
             while high - low > 1:
                 middle = (low + high) // 2
                 low, high = (middle, high) if _fits(self._with(key, middle)) else (low, middle)
@@ -164,8 +170,10 @@ class Generated(Links):
             while most > 0 and not _is_valid(self._with(key, most)):
                 most -= 1
             if most > 0:
-                return key, f"use {most} {key} at most"
-        return self.growing[0], f"use smaller {' and '.join(self.growing)}"
+                return key, f"use {most} {key} at most" if key.endswith(
+                    "s"
+                ) else f"{key} can be {most} at most"
+        return self.growing[0], f"use smaller values of {', '.join(self.growing)}"
 
 
 def _fits(topology: Generated) -> bool:

@@ -202,16 +202,16 @@ class _VariantResolver:
             wanted = self.graph.nodes[name]["profile"]
             if wanted not in known:
                 message = f"there is no switch profile {wanted!r}"
-                raise self.location.error(self._profile_key(), message, names_hint(wanted, known))
+                key = self.variant.topology.key_of_value("switch", wanted)
+                raise self.location.error(key, message, names_hint(wanted, known))
             found[name] = known[wanted]
         for a, b, edge in self.graph.edges(data=True):
             for kind in (found[node] for node in (a, b) if node in found):
                 if 0 < kind.port_rate_bps < edge["rate_bps"]:
                     rates = RATE.format(edge["rate_bps"]), RATE.format(kind.port_rate_bps)
                     message = f"link {a}–{b} has {rates[0]}, a port of {kind.name} {rates[1]}"
-                    raise self.location.error(
-                        "topology.rate", message, "use a lower rate, or topology.switch: ideal"
-                    )
+                    key = self.variant.topology.key_of_value("rate", edge["rate_bps"])
+                    raise self.location.error(key, message, "use a lower rate, or topology.switch: ideal")
         return found
 
     def _rate_key(self) -> str:

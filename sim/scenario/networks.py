@@ -34,6 +34,12 @@ class LinkOverride(Section):
     buffer: Size | None = None
     """Buffer of the switch ports at their ends."""
 
+    @pydantic.model_validator(mode="after")
+    def _changes_something(self) -> LinkOverride:
+        if self.rate is self.delay is self.buffer is None:
+            raise ValueError("changes nothing\ngive rate, delay or buffer")
+        return self
+
 
 class ProfileOverride(Section):
     """The profile of the switches that a pattern matches."""
@@ -74,6 +80,20 @@ class TopologySection(Section):
     def key(self, name: str) -> str:
         """Where a scenario says something of links or switches: at a key of its own, or in the file."""
         return "topology.path" if self.file is not None else f"topology.{name}"
+
+    def key_of_value(self, name: str, value: object) -> str:
+        """Where a scenario gives links or switches this value, by the name of the key for all of them.
+
+        That is an entry of `links` or `switch_profiles`, or one of the topology's keys.
+        """
+        changes = self.links if name == "rate" else self.switch_profiles
+        for index, change in reversed(list(enumerate(changes))):
+            part = "rate" if name == "rate" else "profile"
+            if getattr(change, part) == value:
+                return f"topology.{'links' if name == 'rate' else 'switch_profiles'}.{index}.{part}"
+        keys = [key for key in type(self).model_fields if key.endswith(name) and getattr(self, key) == value]
+        given = [key for key in keys if key in self.model_fields_set]
+        return f"topology.{(given or keys)[0]}" if keys else self.key(name)
 
     def link_changes(self) -> tuple[LinkChange, ...]:
         """What `links` says."""

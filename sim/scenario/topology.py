@@ -20,6 +20,7 @@ from netfold.topologies.graph import LINKS_MAX, NODES_MAX, TopologyError
 from netfold.topologies.kind import ParameterError
 from netfold.topologies.overrides import NoMatchError, change_links, change_profiles
 
+_WRITTEN_MAX = 10**24  # larger numbers of nodes are rounded
 GRAPH_BYTES_MAX = 2**26  # of a file: some 400 bytes for each of the most links
 
 
@@ -57,7 +58,8 @@ def _generated(scenario: Scenario, variant: Variant) -> nx.Graph:
     size = topology.size()
     for count, most, what in ((size.nodes, NODES_MAX, "nodes"), (size.links, LINKS_MAX, "links")):
         if count > most:
-            message = f"{count} {what} are too many: the packet engine takes up to {most}"
+            number = str(count) if count < _WRITTEN_MAX else f"more than 10^{len(str(count)) - 1}"
+            message = f"{number} {what} are too many: the packet engine takes up to {most}"
             raise scenario.error(f"topology.{key_of(size.key)}", message, size.hint, variant.name)
     return topology.graph()
 

@@ -6,7 +6,8 @@
   default.
 - A link's delay is its `delay_ps`; or else that of light in glass (5 µs a km) over its `dist` in km
   (topohub), or along the great circle between ends that have `Latitude` and `Longitude`; or else the default.
-- Several edges between two nodes become one link, with their rates added and the shortest delay.
+- Several edges between two nodes become one link, with their rates added and the shortest delay; of those
+  that have no rate beside others that do (dark fibre in the Topology Zoo), none is counted.
 - The edges a → b and b → a of a directed graph are one link; they must have the same rate.
 - A graph without hosts gets `hosts_per_switch` of them on each switch, with links of the default rate and
   delay.
@@ -70,15 +71,15 @@ def topology_of(found: nx.Graph, defaults: Defaults) -> nx.Graph:
         `topologies.graph.validate`).
     """
     graph = new_graph(_text(found.graph.get("label", found.graph.get("name", ""))))
-    for name in nx.nodes_with_selfloops(found):
-        raise TopologyError(f"{where(graph)}node {_text(name)!r} is linked to itself; remove that link")
     names = _names(found)
+    for node in nx.nodes_with_selfloops(found):
+        raise TopologyError(f"{where(graph)}node {names[node]!r} is linked to itself; remove that link")
     mistakes = []
     for node, attributes in found.nodes(data=True):
         ours = _node(attributes, defaults)
         mistakes += [f"{where(graph)}{mistake}" for mistake in node_mistakes(names[node], ours)]
         graph.add_node(names[node], **ours)
-    for (a, b), edge in _merged(found, graph, defaults).items():
+    for (a, b), edge in _merged(found, names, defaults).items():
         attributes = edge._asdict()
         link = f"{where(graph)}link {names[a]!r} - {names[b]!r}: "
         mistakes += [link + mistake for mistake in edge_mistakes(attributes)]
@@ -161,19 +162,20 @@ def _numbers(value: object) -> object:
         return value
 
 
-def _merged(found: nx.Graph, graph: nx.Graph, defaults: Defaults) -> dict[tuple[Any, Any], _Edge]:
+def _merged(found: nx.Graph, names: Mapping[Any, str], defaults: Defaults) -> dict[tuple[Any, Any], _Edge]:
     """One edge for each two linked nodes."""
-    each_way: dict[tuple[Any, Any], list[_Edge]] = defaultdict(list)
+    each_way: dict[tuple[Any, Any], list[Mapping[str, Any]]] = defaultdict(list)
     for a, b, attributes in found.edges(data=True):
         pair = (b, a) if not found.is_directed() and (b, a) in each_way else (a, b)
-        each_way[pair].append(_edge(attributes, found.nodes[a], found.nodes[b], defaults))
+        each_way[pair].append(attributes)
     merged: dict[tuple[Any, Any], _Edge] = {}
     for (a, b), edges in each_way.items():
-        one = _joined(edges)
+        rated = [edge for edge in edges if "rate_bps" in edge or "LinkSpeedRaw" in edge]
+        one = _joined([_edge(edge, found.nodes[a], found.nodes[b], defaults) for edge in rated or edges])
         back = merged.get((b, a))
         if back is not None and back.rate_bps != one.rate_bps:
             raise TopologyError(
-                f"{where(graph)}link {_text(a)!r} - {_text(b)!r}: has {one.rate_bps} bit/s, "
+                f"link {names[a]!r} - {names[b]!r}: has {one.rate_bps} bit/s, "
                 f"and {back.rate_bps} the other way; both directions must have the same rate"
             )
         if back is None:

@@ -32,6 +32,6 @@ def from_gml(text: str, defaults: Defaults) -> nx.Graph:
         found = nx.parse_gml(text, label="id")
     except nx.NetworkXError as error:
         raise TopologyError(f"not GML: {' '.join(map(str, error.args))}") from None
-    except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise TopologyError(f"not GML: {type(error).__name__} {error}") from None
     return topology_of(found, defaults)

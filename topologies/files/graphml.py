@@ -47,7 +47,7 @@ def from_graphml(text: str, defaults: Defaults) -> nx.Graph:
             found = nx.parse_graphml(text, force_multigraph=True)
     except ParseError as error:
         raise TopologyError(f"not GraphML: {error}") from None
-    except (nx.NetworkXError, KeyError, ValueError, StopIteration) as error:
+    except (nx.NetworkXError, LookupError, ValueError, TypeError, StopIteration) as error:
         raise TopologyError(
             f"not GraphML: {' '.join(map(str, error.args)) or type(error).__name__}"
         ) from None

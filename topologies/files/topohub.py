@@ -14,7 +14,7 @@ import networkx as nx
 from netfold.spelling import closest
 from netfold.topologies.direct import Direct
 from netfold.topologies.files.foreign import Defaults, topology_of
-from netfold.topologies.kind import Counts, Facts, ParameterError
+from netfold.topologies.kind import Counts, Facts, ParameterError, optional
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9._+-]*[A-Za-z0-9_+-])+")
 
@@ -31,6 +31,9 @@ class TopoHub(Direct):
     kind: ClassVar[str] = "topohub"
     growing: ClassVar[tuple[str, ...]] = ("hosts_per_switch",)
 
+    fabric_delay_ps: int | None = optional(
+        "Delay of the links between switches; by default from their length."
+    )
     name: str = field(metadata={"meaning": "Name in topohub, such as topozoo/Abilene or sndlib/polska."})
 
     def counts(self) -> Counts:

@@ -32,7 +32,7 @@ class Torus(Direct):
     """
 
     kind: ClassVar[str] = "torus"
-    growing: ClassVar[tuple[str, ...]] = ("hosts_per_switch",)
+    growing: ClassVar[tuple[str, ...]] = ("hosts_per_switch", "dimensions")
 
     dimensions: tuple[int, ...] = count("Switches in each dimension, such as [4, 4] or [4, 4, 2].", least=2)
 

@@ -71,7 +71,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "topologies/leaf_spine.py",
+        "topologies/kinds/leaf_spine.py",
         [T + "test_generators.py"],
         [
             (
@@ -81,8 +81,8 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "links are counted one way",
-                "2 * leaves * (hosts + spines), key",
-                "leaves * (hosts + spines), key",
+                "leaves + spines, 2 * leaves * (hosts + spines)",
+                "leaves + spines, leaves * (hosts + spines)",
             ),
         ],
     ),

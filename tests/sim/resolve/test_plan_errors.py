@@ -270,15 +270,15 @@ def test_a_network_with_too_many_nodes(tmp_path: Path) -> None:
     huge = "topology={kind: leaf_spine, leaves: 1000, spines: 1000, hosts_per_leaf: 1000, switch: tofino1}"
     assert refused(tmp_path, huge) == (
         "--set: topology.leaves: 1002000 nodes are too many: the packet engine takes up to 4096\n"
-        "  use fewer leaves or spines"
+        "  use 3 leaves at most"
     )
     assert refused(tmp_path, huge, "topology.spines=10") == (
         "--set: topology.hosts_per_leaf: 1001010 nodes are too many: the packet engine takes up to 4096\n"
-        "  use 3 hosts_per_leaf at most, or fewer leaves"
+        "  hosts_per_leaf can be 3 at most"
     )
     assert refused(tmp_path, huge, "topology.hosts_per_leaf=2") == (
         "--set: topology.leaves: 2004000 links are too many: the packet engine takes up to 262144\n"
-        "  use fewer leaves or spines"
+        "  use 130 leaves at most"
     )
 
 

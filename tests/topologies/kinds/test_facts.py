@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import networkx as nx
@@ -253,7 +254,7 @@ def test_bisections_are_measured_the_same(topology: Topology) -> None:
 
 
 def test_large_bisections_between_named_halves() -> None:
-    """The halves of the docstrings have as much between them as the formula says, on networks of usual sizes."""
+    """The halves of the docstrings have as much between them as the formulas say."""
     cases: list[tuple[Topology, list[int]]] = [
         (FatTree(k=6, uplink_rate_bps=40 * GBPS), [*range(27)]),
         (Torus(dimensions=(6, 4)), [*range(12)]),
@@ -322,3 +323,19 @@ def test_facts_are_of_every_size_that_fits() -> None:
         assert size.nodes <= NODES_MAX
         assert size.links == facts.links <= LINKS_MAX
         assert isinstance(facts, Facts)
+
+
+def test_memory_grows_with_nodes_and_links() -> None:
+    """As many bytes for each node and link of large graphs as of small ones."""
+    per_part = []
+    for topology in (FatTree(k=8), FatTree(k=16), Torus(dimensions=(10, 10)), Torus(dimensions=(30, 30))):
+        facts = topology.facts()
+        tracemalloc.start()
+        graph = topology.graph()
+        held_bytes, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert len(graph) == facts.hosts + facts.switches
+        per_part.append(held_bytes / (facts.hosts + facts.switches + facts.links))
+
+    assert max(per_part) < 1.3 * min(per_part)
+    assert max(per_part) < 400
