@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from netfold.sim.engine.interface import (
     BACKLOG_MAX_PS,
@@ -64,7 +64,7 @@ class Engine(EngineViews):
         self._closed_retransmissions: defaultdict[int, int] = defaultdict(
             int
         )  # retransmissions of flows, by job
-        self._closed_reordering = defaultdict(partial(np.zeros, 2, np.int64))
+        self._closed_reordering = defaultdict[int, NDArray[np.int64]](lambda: np.zeros(2, np.int64))
         self._reserve = 8  # packets that one event may take
         self._payload_reserve = 1
         self._make_room(64)
