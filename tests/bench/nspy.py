@@ -1,18 +1,23 @@
-"""W1 on ns.py (TL-System/ns.py), as its examples build such a network."""
+"""W1 and W2 on ns.py (TL-System/ns.py), as its examples build such networks."""
 
 from __future__ import annotations
 
 import time
-from itertools import repeat
+from itertools import pairwise, repeat
 
+import numpy as np
 import simpy
+from ns.demux.fib_demux import FIBDemux
 from ns.packet.dist_generator import DistPacketGenerator
 from ns.packet.sink import PacketSink
 from ns.port.port import Port
 from ns.port.wire import Wire
 from ns.switch.switch import SimplePacketSwitch
 
-from tests.bench.loads import HOSTS, Measured
+from netfold.topologies.graph import LinkSpec
+from netfold.topologies.routing import compile_network, path
+from tests.bench.loads import HOSTS, Measured, permutation
+from tests.topologies.fabrics import fat_tree
 
 RATE_BPS, DELAY_S, PACKET_BYTES = 100e9, 1e-6, 1000
 
@@ -49,3 +54,40 @@ def w1(packets: int) -> Measured:
 
 def _wire(env: simpy.Environment) -> Wire:
     return Wire(env, repeat(DELAY_S).__next__)
+
+
+def w2(packets: int, k: int = 8) -> Measured:
+    """W2: a port and a wire for each link, a table by flow behind each wire; without a limit nothing drops."""
+    network = compile_network(fat_tree(k, LinkSpec(int(RATE_BPS), int(DELAY_S * 1e12), 64 << 20)))
+    targets, random = permutation(k**3 // 4), np.random.default_rng(3)
+    env = simpy.Environment()
+    ports = [Port(env, RATE_BPS) for _ in network.link_names]
+    sinks = [PacketSink(env, rec_arrivals=False, rec_waits=False) for _ in targets]
+    fibs: list[dict[int, int]] = [{} for _ in ports]
+    ends: list[dict[int, PacketSink]] = [{} for _ in ports]
+    gap_s, hops = PACKET_BYTES * 8 / RATE_BPS, 0
+    for host, target in enumerate(targets):
+        links = path(network, host, target, int(random.integers(2**31)))
+        hops += len(links) * packets
+        for link, following in pairwise(links):
+            fibs[link][host] = following
+        ends[links[-1]][host] = sinks[target]
+        generator = DistPacketGenerator(
+            env,
+            f"h{host}",
+            repeat(gap_s).__next__,
+            repeat(PACKET_BYTES).__next__,
+            flow_id=host,
+            size=packets * PACKET_BYTES,
+        )
+        generator.out = ports[host]
+    for port, fib, end in zip(ports, fibs, ends, strict=True):
+        port.out = _wire(env)
+        port.out.out = FIBDemux(fib=fib, outs=ports, ends=end)
+    started = time.process_time()
+    env.run()
+    cpu_s = time.process_time() - started
+    received = sum(sum(sink.packets_received.values()) for sink in sinks)
+    if received != len(targets) * packets:
+        raise RuntimeError(f"ns.py delivered {received} of {len(targets) * packets} packets")
+    return Measured(env.now * 1e3, hops, 0, cpu_s)

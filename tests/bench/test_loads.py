@@ -16,6 +16,18 @@ def test_w1_takes_the_ideal_time_and_two_hops_a_packet() -> None:
     assert run.packet_hops <= run.events <= run.packet_hops + 2 * 8 * 16
 
 
+def test_w2_takes_six_hops_or_fewer_on_all_hosts() -> None:
+    run, theirs = loads.w2(50, k=4), nspy.w2(50, k=4)
+
+    assert sorted(loads.permutation(16)) == list(range(16))
+    assert all(host != target for host, target in enumerate(loads.permutation(16)))
+    assert run.packet_hops == theirs.packet_hops
+    assert 2 * 16 * 50 < run.packet_hops <= 6 * 16 * 50
+    assert run.packet_hops <= run.events <= run.packet_hops * 1.1
+    # Sent at once or spaced at the rate of the link: the last packet leaves its host at the same time.
+    assert abs(run.simulated_ms - theirs.simulated_ms) < 1e-6
+
+
 def test_w4_sums_every_word_in_two_events_a_packet() -> None:
     buffers = loads.w4_words(256 * 1000)
     run = loads.w4(buffers)

@@ -96,4 +96,4 @@ KINDS = {
     "complete": lambda: on_switches(nx.complete_graph(20)),
     "wide": lambda: on_switches(nx.complete_bipartite_graph(2, 70)),
 }
-"""Of every kind of fabric, a small one: among them switches of 16 and fewer ports, of more, and of over 64."""
+"""Small fabrics of every kind; among their switches are some with up to 16 ports, more, and over 64."""

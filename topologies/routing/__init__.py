@@ -1,8 +1,8 @@
 """Routing: the graph as arrays, with compact tables of next hops, and the policies that choose among them.
 
-`compile_network` makes a `Network`; `path` and `shares` say which links a flow or its packets take; `next_links`
-lists the choices at one node. `policies.py` names the policies. How tables are laid out is in `tables.py`; only
-the packet engine reads them.
+`compile_network` makes a `Network`; `path` and `shares` say which links a flow or its packets take;
+`next_links` lists the choices at one node. `policies.py` names the policies. How tables are laid out is in
+`tables.py`; only the packet engine reads them.
 """
 
 from netfold.topologies.routing.network import Network, compile_network

@@ -1,9 +1,10 @@
-"""Dimension-order routing on tori and hypercubes: all hops of the first dimension, then of the next, and so on.
+"""Dimension-order routing on tori and hypercubes: all hops of one dimension, then all of the next.
 
-Also e-cube routing (Sullivan and Bashkow, ISCA 1977; Dally and Seitz, IEEE Trans. Computers C-36(5), 1987). There
-is one path for each pair of switches. Each dimension is a ring and is walked the shorter way round. Where both
-ways are equally long, a packet goes to the next higher coordinate from an even one and to the next lower from
-an odd one, so that neighbours load both ways. Deadlock is not modelled: buffers here drop, or never fill.
+Also e-cube routing (Sullivan and Bashkow, ISCA 1977; Dally and Seitz, IEEE Trans. Computers C-36(5), 1987).
+There is one path for each pair of switches. Each dimension is a ring and is walked the shorter way round.
+Where both ways are equally long, a packet goes to the next higher coordinate from an even one and to the
+next lower from an odd one, so that neighbours load both ways. Deadlock is not modelled: buffers here drop,
+or never fill.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ def _numbering(graph: nx.Graph, dimensions: NDArray[np.int64], place: NDArray[np
     expected = int(np.prod(dimensions, dtype=np.float64)) if dimensions.size else 0
     if len(names) != expected:
         raise PolicyError(
-            f"{where(graph)}{len(names)} switches do not fill dimensions {tuple(dimensions.tolist())}; {_HINT}"
+            f"{where(graph)}{len(names)} switches do not fill dimensions "
+            f"{tuple(dimensions.tolist())}; {_HINT}"
         )
     number = np.ravel_multi_index(tuple(place.T), tuple(dimensions))
     taken, first = np.unique(number, return_index=True)
@@ -95,7 +97,7 @@ def _numbering(graph: nx.Graph, dimensions: NDArray[np.int64], place: NDArray[np
             f"{where(graph)}two switches have coordinates {tuple(place[other].tolist())}, "
             f"one of them {names[other]!r}; {_HINT}"
         )
-    return number
+    return np.asarray(number, np.int64)
 
 
 def _port_of(

@@ -22,9 +22,9 @@ def port_costs(graph: nx.Graph, fabric: Fabric) -> NDArray[np.int64] | None:
     """(ports,) cost of each link between switches, where links between groups cost more than others.
 
     Minimal routing on a dragonfly takes as few links between groups as possible, and then as few hops (Kim,
-    Dally, Scott and Abts, ISCA 2008): a way over a third group may have fewer hops, and is not minimal. So a link
-    between groups costs more than all hops inside groups on any way with as few of them as possible. None where
-    all links cost the same.
+    Dally, Scott and Abts, ISCA 2008): a way over a third group may have fewer hops, and is not minimal. So
+    a link between groups costs more than all hops inside groups on any way with as few of them as possible.
+    None where all links cost the same.
     """
     group = groups_of(graph)
     if group is None:

@@ -42,8 +42,9 @@ class Network:
 def compile_network(graph: nx.Graph, room_bytes: int | None = None, policy: Policy = ECMP) -> Network:
     """Integer view of a graph, with the routes of a policy, in at most `room_bytes` of memory.
 
-    Equal cost means equal hop count. For S switches, L links between them and a diameter of D hops, the tables
-    take 2 · S² bytes and some for sets of links, and O(D · L · S / 64 + S² log S) operations in NumPy.
+    Equal cost means equal hop count. For S switches, L links between them and a diameter of D hops, the
+    tables take 2 · S² bytes and some for sets of links, and O(D · L · S / 64 + S² log S) operations in
+    NumPy.
 
     Raises
     ------

@@ -36,8 +36,9 @@ def path(network: Network, source: int, target: int, key: int) -> list[int]:
     The choice at each node is number `key mod count` of `next_links`, where `key` is a hash of the flow
     (equal-cost multi-path by modulo-N hash, RFC 2991). The same key serves every node, so where a path has
     several choices in a row they are correlated, as they are among real switches that share one hash
-    function ("hash polarisation"). Where packets are sprayed over paths between hosts, this is the path of a
-    packet whose entropy is `key mod 2^31`; each node hashes it anew. See `policies.py` for the other policies.
+    function ("hash polarisation"). Where packets are sprayed over paths between hosts, this is the path of
+    a packet whose entropy is `key mod 2^31`; each node hashes it anew. See `policies.py` for the other
+    policies.
     """
     if not _is_steered(network, source, target):
         return _walk(network, source, target, key)

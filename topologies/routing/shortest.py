@@ -14,9 +14,9 @@ _LISTED_PORTS = 16  # sets of so few ports are found by a table, others by sorti
 def shortest_tables(fabric: Fabric, costs: NDArray[np.int64] | None = None) -> Tables:
     """Tables with all links that are on a cheapest path to their target; `costs` is by port.
 
-    Breadth-first search from all targets at once, one bit a target (as the frontiers of multi-source search:
-    Then et al., VLDB 8(4), 2014): O(D · L · S / 64) for S switches, L links between them and a longest path of
-    cost D.
+    Breadth-first search from all targets at once, one bit a target (as the frontiers of multi-source
+    search: Then et al., VLDB 8(4), 2014): O(D · L · S / 64) for S switches, L links between them and a
+    longest path of cost D.
     """
     nearer = ports_nearer(fabric, costs)
     builder = TablesBuilder(fabric)

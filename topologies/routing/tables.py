@@ -1,10 +1,10 @@
 """Tables of next hops: from every switch to every other, in two bytes a pair.
 
-A host has one link, so routes are needed between switches only, and a host has those of its switch ("home").
-A switch numbers its links to other switches: its *ports*, in order of link. What it does for a target is one
-number: below `degrees[switch]` it is the only port on the way, from there on it is a set of ports. Sets are
-kept once for each switch, one after the other. Numbers fit 16 bits, as a switch has fewer ports than there are
-switches, and no more sets than targets.
+A host has one link, so routes are needed between switches only, and a host has those of its switch
+("home"). A switch numbers its links to other switches: its *ports*, in order of link. What it does for a
+target is one number: below `degrees[switch]` it is the only port on the way, from there on it is a set of
+ports. Sets are kept once for each switch, one after the other. Numbers fit 16 bits, as a switch has fewer
+ports than there are switches, and no more sets than targets.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Valiant routing: minimally to a random intermediate group, then minimally to the target.
 
-Valiant and Brebner, STOC 1981; on dragonflies by groups: Kim, Dally, Scott and Abts, ISCA 2008, section 4.2. Where
-every switch has a `group`, those are the groups; elsewhere each switch is a group of its own. Neither part of
-the way is a loop, but a node may be on both. Deadlock is not modelled: buffers here drop, or never fill.
+Valiant and Brebner, STOC 1981; on dragonflies by groups: Kim, Dally, Scott and Abts, ISCA 2008, section
+4.2. Where every switch has a `group`, those are the groups; elsewhere each switch is a group of its own.
+Neither part of the way is a loop, but a node may be on both. Deadlock is not modelled: buffers here drop,
+or never fill.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Detours(NamedTuple):
 
 
 def find_detours(graph: nx.Graph, tables: Tables) -> Detours:
-    """The groups of a graph and their entries, in O(S · S) time and memory for S switches if there are groups.
+    """The groups of a graph and their entries: O(S²) for S switches if there are groups.
 
     Raises
     ------
@@ -43,8 +44,8 @@ def find_detours(graph: nx.Graph, tables: Tables) -> Detours:
             found = graph.nodes[name].get("group")
             if not (found is None or type(found) is int):
                 raise PolicyError(f"{where(graph)}switch {name!r} has group {found!r}, must be an int")
-        own = np.arange(len(names), dtype=np.int32)
-        return Detours(own, len(names), np.zeros(1, np.int64), np.zeros(0, np.int32))
+        single = np.arange(len(names), dtype=np.int32)
+        return Detours(single, len(names), np.zeros(1, np.int64), np.zeros(0, np.int32))
     count, hops = int(group.max()) + 1, hops_between(tables)
     owners, members = [], []
     for number in range(count):

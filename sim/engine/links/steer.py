@@ -1,4 +1,5 @@
-"""The network's policy steers a packet between hosts: a way of its own for each, or a detour for each flow."""
+"""The network's policy steers a packet between hosts: a way of its own for each, or a detour for each
+flow."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def detour(world: World, source: int, target: int, route: int) -> int:
     if group >= second:
         group += 1
     if world.entries_of_groups.size == 0:
-        return group
+        return int(group)
     row = natural(here * count + group)
     begin, end = world.first_entry[row], world.first_entry[row + 1]
     number = np.int64((draw >> np.uint64(32)) % np.uint64(end - begin))

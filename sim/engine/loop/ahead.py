@@ -1,8 +1,8 @@
 """Prefetches for events that come soon: on large networks most time would be spent waiting for memory.
 
-An event needs its link, then the packet at the head of that link, then the link on which that packet goes on. In
-each event one entry moves up to each level of the heap. At the third level its link is prefetched, at the second
-the packet, at the first the next link. So each address is known when it is needed.
+An event needs its link, then the packet at the head of that link, then the link on which that packet goes
+on. In each event one entry moves up to each level of the heap. At the third level its link is prefetched,
+at the second the packet, at the first the next link. So each address is known when it is needed.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def look_ahead(world: World, third: int) -> None:
     """Prefetch for the entries that have just moved up the path to a place in the third level."""
     what = world.heap[natural(third)].what
     if what < STREAM_TIMER:
-        prefetch_row(world.links, what, LINK_WORDS)
-    second = natural((third - 1) >> 1)
+        prefetch_row(world.links, what, LINK_WORDS // 2)
+    second = natural((third - 1) >> 2)
     what = world.heap[second].what
     if what < STREAM_TIMER:
         prefetch_row(world.packets, world.links[natural(what)].head, PACKET_WORDS)
-    what = world.heap[natural((second - 1) >> 1)].what
+    what = world.heap[natural((second - 1) >> 2)].what
     if what < STREAM_TIMER:
         link = world.links[natural(what)]
         row = natural(link.head)

@@ -5,8 +5,6 @@ They are rare, so they are plain Python on the engine's tables.
 
 from __future__ import annotations
 
-import heapq
-
 import numpy as np
 
 from netfold.sim.engine.links.link import first_waiting, free_packet
@@ -52,7 +50,7 @@ def cut(world: World, link: int) -> None:
             lose(world, index)
         elif entry[2] not in waiting:
             left.append(entry)
-    heapq.heapify(left)
+    left.sort()  # which a heap may be
     if left:
         world.heap[: len(left)] = np.array(left, world.heap.dtype)
     clock.heap_count = len(left)

@@ -1,4 +1,8 @@
-"""A binary heap of (time, order): the next event first. One entry per busy link and per armed timer."""
+"""A heap of (time, order): the next event first. One entry per busy link and per armed timer.
+
+Every entry has four below it: half the levels of a binary heap, each of which waits for the cache (LaMarca
+and Ladner, ACM JEA 1, 1996).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from netfold.homomorphic.kernels.compiled import inlined
 from netfold.sim.engine.tables.addresses import natural
 from netfold.sim.engine.tables.world import Table
 
-THIRD_END = 15  # places of the root and three levels
+THIRD_END = 85  # places of the root and three levels
 
 
 @intrinsic
@@ -43,7 +47,7 @@ def push(heap: Table, count: int, time_ps: int, order: int, what: int) -> None:
     """Add an entry to a heap of `count` entries; the caller counts."""
     hole = natural(count)
     while hole > 0:
-        parent = natural((hole - 1) >> 1)
+        parent = natural((hole - 1) >> 2)
         if is_before(heap[parent].time_ps, heap[parent].order, time_ps, order):
             break
         move(heap, parent, hole)
@@ -61,19 +65,29 @@ def replace_top(heap: Table, count: int, time_ps: int, order: int, what: int) ->
     belongs far below. Returns the place of the third level that an entry has moved up to; with entries below
     it, so have its ancestors been filled.
     """
-    hole, right, third = 0, 2, 0
-    while right < count:
-        first, second = heap[natural(right - 1)], heap[natural(right)]
-        is_second = is_before(second.time_ps, second.order, first.time_ps, first.order)
-        child = right - 1 + is_second
+    hole, last, third = 0, 4, 0
+    while last < count:
+        left = last - 3 + is_earlier(heap, last - 2, last - 3)
+        right = last - 1 + is_earlier(heap, last, last - 1)
+        child = left + (right - left) * is_earlier(heap, right, left)
         move(heap, child, hole)
-        hole, right = child, 2 * child + 2
+        hole, last = child, 4 * child + 4
         third = child if child < THIRD_END else third
-    if right == count:
-        move(heap, right - 1, hole)
-        hole = right - 1
+    if last - 3 < count:
+        child = last - 3
+        for other in range(last - 2, count):
+            child += (other - child) * is_earlier(heap, other, child)
+        move(heap, child, hole)
+        hole = child
     push(heap, hole, time_ps, order, what)
     return int(third)
+
+
+@inlined
+def is_earlier(heap: Table, place: int, other: int) -> bool:
+    """Whether the entry at a place comes before another."""
+    first, second = heap[natural(place)], heap[natural(other)]
+    return is_before(first.time_ps, first.order, second.time_ps, second.order)
 
 
 @inlined

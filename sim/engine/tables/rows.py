@@ -55,26 +55,26 @@ NODE = np.dtype(
     align=True,
 )
 
-# A link has two rows. The second is for its acknowledgements ("lane") and uses only the fields marked so. The
-# first two cache lines hold what a hop needs.
+# A link has two rows. The second is for its acknowledgements ("lane") and uses only the fields marked so. A
+# packet that arrives needs the first cache line, one that is put on the link the first two.
 LINK = np.dtype(
     [
+        ("target", "i4"),  # lane too, and the two below
+        ("head", "i4"),  # packets queued or in flight, oldest first
+        ("tail", "i4"),
+        ("wire", "i4"),  # packet that was on the wire when the rate changed last; see `wire_order`
+        ("shift_ps", "i8"),  # `link.due_ps`; lane: always 0
+        ("begun_order", "i8"),
+        ("delivered_packets", "i8"),
+        ("delivered_bytes", "i8"),
+        ("sent_packets", "i8"),
+        ("sent_bytes", "i8"),
         ("free_at_ps", "i8"),  # when all that is queued has left; lane: all acknowledgements
         ("byte_ps", "i8"),  # time of one byte where that is a whole number, else 0
         ("delay_ps", "i8"),
         ("buffer_ps", "i8"),  # longest backlog, as time on the wire; DOWN: the link is down (lane too)
         ("ecn_ps", "i8"),  # backlog from which on packets are marked; NEVER: none
         ("rules", "u8"),  # bit per rule that names the link
-        ("shift_ps", "i8"),  # `link.due_ps`; lane: always 0
-        ("begun_order", "i8"),
-        ("target", "i4"),  # lane too, and the two below
-        ("head", "i4"),  # packets queued or in flight, oldest first
-        ("tail", "i4"),
-        ("wire", "i4"),  # packet that was on the wire when the rate changed last; see `wire_order`
-        ("sent_packets", "i8"),
-        ("sent_bytes", "i8"),
-        ("delivered_packets", "i8"),
-        ("delivered_bytes", "i8"),
         ("busy_ps", "i8"),
         ("backlog_ps_max", "i8"),  # at the present rate; at earlier ones: the next
         ("backlog_bytes_max", "i8"),

@@ -1,9 +1,9 @@
 """Reliable unicast: a window of packets, selective acknowledgement, retransmission.
 
-Where paths are FIFO, an acknowledgement of a later transmission proves an earlier one lost (as RACK, RFC 8985,
-with the transmission number in place of the time). Where packets are sprayed, that many later ones must have
-arrived as a flow tolerates, and it tolerates more once it has sent a packet again in vain. A timeout covers
-losses that no acknowledgement reveals.
+Where paths are FIFO, an acknowledgement of a later transmission proves an earlier one lost (as RACK, RFC
+8985, with the transmission number in place of the time). Where packets are sprayed, that many later ones
+must have arrived as a flow tolerates, and it tolerates more once it has sent a packet again in vain. A
+timeout covers losses that no acknowledgement reveals.
 """
 
 from __future__ import annotations

@@ -285,10 +285,10 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "ties are not broken by order going down",
-                "is_before(second.time_ps, second.order, first.time_ps, first.order)",
-                "is_before(second.time_ps, 0, first.time_ps, 0)",
+                "is_before(first.time_ps, first.order, second.time_ps, second.order)",
+                "is_before(first.time_ps, 0, second.time_ps, 0)",
             ),
-            ("the last child of a heap is not looked at", "if right == count:", "if right == count + 1:"),
+            ("the last children of a heap are not looked at", "if last - 3 < count:", "if last - 2 < count:"),
         ],
     ),
     *faults(

@@ -1,4 +1,4 @@
-"""Faults of graphs, routes and where workers go."""
+"""Faults of graphs and where workers go."""
 
 from __future__ import annotations
 
@@ -7,32 +7,6 @@ from tests.mutants.mutant import Mutant, faults
 T = "tests/topologies/"
 
 MUTANTS: list[Mutant] = [
-    *faults(
-        "topologies/routing.py",
-        [T + "test_routing.py"],
-        [
-            (
-                "links of equal length count as shortest",
-                "< distance[node]  # (links of node, targets)",
-                "<= distance[node]  # (links of node, targets)",
-            ),
-            (
-                "hosts are targets of the switch beside theirs",
-                "next_link[hosts_count + node] = rows[home]",
-                "next_link[hosts_count + node] = rows[home[::-1]]",
-            ),
-            (
-                "a node has a link to itself",
-                "next_link[same, same], next_count[same, same] = -1, 0",
-                "next_link[same, same], next_count[same, same] = -1, 1",
-            ),
-            (
-                "routes pick among all but the last way",
-                "key % int(network.next_count[node, target])",
-                "key % max(1, int(network.next_count[node, target]) - 1)",
-            ),
-        ],
-    ),
     *faults(
         "topologies/placement.py",
         [T + "test_placement.py"],

@@ -1,4 +1,5 @@
-"""What a policy does to packets between hosts, in plain Python: the section "Routes" of sim/engine/README.md."""
+"""What a policy does to packets between hosts, in plain Python: the section "Routes" of
+sim/engine/README.md."""
 
 from __future__ import annotations
 

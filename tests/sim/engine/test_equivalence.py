@@ -27,6 +27,7 @@ from tests.sim.engine.plans.rare_plans import (
     timed_slots,
     trees_of_integers,
 )
+from tests.sim.engine.plans.steered_plans import lossy_steered, steered
 from tests.sim.engine.small import Make
 
 HORIZON_PS = 300 * 10**6  # plans with faults may never end
@@ -87,6 +88,13 @@ def test_several_jobs_and_flows(plan: Plan) -> None:
     assert_same(plan)
 
 
+@drawn_anew
+@examples(120)
+@given(steered())
+def test_packets_between_hosts_under_every_policy(plan: Plan) -> None:
+    assert_same(plan)
+
+
 def assert_same(plan: Plan) -> None:
     """Both engines log the same events, deliver the same words and are left in the same state."""
     reference = Play(ReferenceEngine(plan.network, plan.seed, plan.rules), plan, HORIZON_PS)
@@ -129,4 +137,11 @@ def assert_same_words(ours: Play, theirs: Play) -> None:
 @given(lossy_plans())
 def test_everything_completes(engine: Make, plan: Plan) -> None:
     """Whatever is lost or dropped, every stream and flow ends within some hundred timeouts, and is right."""
+    check_everything_arrived(Play(engine(plan.network, seed=plan.seed, rules=plan.rules), plan, END_PS))
+
+
+@drawn_anew
+@examples(80)
+@given(lossy_steered())
+def test_every_flow_completes_under_every_policy(engine: Make, plan: Plan) -> None:
     check_everything_arrived(Play(engine(plan.network, seed=plan.seed, rules=plan.rules), plan, END_PS))

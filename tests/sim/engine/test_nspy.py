@@ -12,7 +12,7 @@ last makes no difference.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -26,11 +26,12 @@ from ns.port.port import Port
 from ns.port.wire import Wire
 
 from netfold.sim.engine.interface import Flow, Frame
-from netfold.topologies.graph import LinkSpec
+from netfold.topologies.graph import LinkSpec, hosts
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.kinds.star import star
 from netfold.topologies.routing import Network, compile_network, path
 from tests.sim.engine.small import compiled, flow, run_dry
+from tests.topologies.fabrics import fat_tree, torus
 
 FRAME = Frame("test", elements=240, overhead_bytes=40)  # 1000 B when full
 
@@ -160,6 +161,22 @@ def test_two_flows_share_a_slow_link_between_switches() -> None:
     flows = [flow(0, 2, words(15, 3), FRAME), flow(1, 3, words(22), FRAME)]
 
     assert len(check_same(graph, flows, [0, 123_457])) == 37
+
+
+@pytest.mark.parametrize("make", [lambda: fat_tree(4, link(10**10)), lambda: torus((3, 3), 1, link(10**10))])
+def test_flows_on_fabrics_with_several_paths(make: Callable[[], nx.Graph]) -> None:
+    """A host sends to each of some others over the path that its key picks; flows meet on the way."""
+    graph = make()
+    count = len(hosts(graph))
+    flows = [
+        flow(host, (host + far) % count, words(9, 11 + host), FRAME, route=1000 * host + far)
+        for host in range(count)
+        for far in (3, 5)
+    ]
+
+    assert len(check_same(graph, flows, [1_234_567 * number for number in range(len(flows))])) == 9 * len(
+        flows
+    )
 
 
 def test_neighbours_on_a_star_do_not_disturb_each_other() -> None:

@@ -180,5 +180,5 @@ def test_routes_that_exceed_the_memory_are_refused_before_they_are_made(
     monkeypatch.setattr(
         "netfold.topologies.routing.shortest.ports_nearer", lambda fabric: pytest.fail("it was made")
     )
-    with pytest.raises(TopologyError, match="the routes between 6 switches take up to .* GiB"):
+    with pytest.raises(TopologyError, match=r"the routes between 6 switches take up to .* GiB"):
         compile_network(graph, needed - 1)

@@ -1,0 +1,261 @@
+"""Packets take the paths that `path` and `shares` say, under every policy; flows stand the reordering."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from netfold.sim.engine.interface import Fate, Flow, Frame, Job, Rule
+from netfold.topologies.graph import LinkSpec, hosts
+from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.routing import POLICIES, Network, compile_network, path, shares
+from netfold.topologies.star import star
+from tests.reference.engine.fabric import ARRIVAL
+from tests.sim.engine.small import (
+    FAST,
+    FRAME,
+    LINK,
+    Make,
+    aggregate,
+    check_received,
+    check_sums,
+    flow,
+    gradients,
+    link_between,
+    logged,
+    run,
+    run_dry,
+)
+from tests.topologies.fabrics import KINDS, dragonfly, fat_tree, torus
+
+BIG = Frame("big", elements=250, overhead_bytes=0, ack_bytes=20)
+
+
+def words(packets: int, frame: Frame = FRAME) -> np.ndarray:
+    return np.arange(packets * frame.elements, dtype=np.int32)
+
+
+def data_links(log: list[tuple[int, ...]], number: int) -> dict[tuple[int, int], list[int]]:
+    """Links that each copy of each packet of a flow has passed, in order."""
+    found: dict[tuple[int, int], list[int]] = {}
+    for _, _, what, where, owner, unit, part, attempt in log:
+        if what == ARRIVAL and owner == number and part == 0:
+            found.setdefault((unit, attempt), []).append(where)
+    return found
+
+
+@pytest.mark.parametrize("policy", ["ecmp", "valiant", "dimension_order"])
+@pytest.mark.parametrize("route", [0, 5, 2**31 - 1])
+def test_a_flow_takes_the_path_that_path_says(policy: str, route: int) -> None:
+    network = compile_network(torus((4, 4)), policy=POLICIES[policy])
+    for target in (1, 5, 10):
+        sim = logged(network)
+        sim.open_flow(flow(0, target, words(3), route=route))
+        run_dry(sim)
+
+        assert set(map(tuple, data_links(sim.log, 0).values())) == {tuple(path(network, 0, target, route))}
+
+
+def test_valiant_takes_the_path_that_path_says_on_a_dragonfly() -> None:
+    network = compile_network(dragonfly(4, 2), policy=POLICIES["valiant"])
+    for number, target in enumerate(range(1, 36, 5)):
+        sim = logged(network)
+        sim.open_flow(flow(0, target, words(1), route=1000 + number))
+        run_dry(sim)
+        acked = [row[3] for row in sim.log if row[2] == ARRIVAL and row[6] == 1]
+
+        assert data_links(sim.log, 0)[0, 0] == path(network, 0, target, 1000 + number)
+        assert acked == path(network, target, 0, 1000 + number)
+
+
+@pytest.mark.parametrize("kind", ["fat_tree", "torus", "hypercube", "complete", "jellyfish"])
+def test_sprayed_packets_load_links_as_shares_say(kind: str) -> None:
+    """4,000 packets of one flow; five standard deviations."""
+    graph = KINDS[kind]()
+    network = compile_network(graph, policy=POLICIES["spray"])
+    target, count = len(hosts(graph)) - 1, 4000
+    sim = logged(network)
+    sim.open_flow(flow(0, target, words(count), window=64, ack_every=64, timeout_ps=10**15))
+    run_dry(sim)
+    taken = data_links(sim.log, 0)
+    used = Counter(link for links in taken.values() for link in links)
+    expected = shares(network, 0, target, 0)
+
+    assert len(taken) == count
+    assert set(used) <= set(expected)
+    for link, share in expected.items():
+        assert abs(used[link] - count * share) <= 5 * (count * share * (1 - share)) ** 0.5
+
+
+def test_the_way_of_a_sprayed_packet_does_not_depend_on_what_else_happens() -> None:
+    """The same packet of the same flow, alone and beside others that start earlier."""
+    network = compile_network(fat_tree(4, LINK), policy=POLICIES["spray"])
+    sent = flow(0, 15, words(40), key=99)
+    alone, beside = logged(network), logged(network)
+    alone.open_flow(sent)
+    for other in range(1, 6):
+        beside.open_flow(flow(other, 15 - other, words(20), key=other))
+    beside.run(3_000_000)
+    beside.open_flow(replace(sent, received=np.zeros_like(sent.words)))
+    run_dry(alone)
+    run_dry(beside)
+    with_others = data_links(beside.log, 5)
+
+    assert all(with_others[packet] == links for packet, links in data_links(alone.log, 0).items())
+
+
+def uneven(policy: str) -> Network:
+    """Two leaves and two spines, one of which is far away: packets over the other overtake."""
+    graph = leaf_spine(2, 2, 1, FAST, FAST)
+    graph.edges["leaf0", "spine1"].update(delay_ps=4_000_000)
+    return compile_network(graph, policy=POLICIES[policy])
+
+
+def test_overtaken_packets_are_not_taken_for_lost(engine: Make) -> None:
+    """3 us are 37 packets, a quarter of a window of 400 is more."""
+    sim = engine(uneven("spray"))
+    sent = flow(0, 1, words(400, BIG), BIG, ack_every=16, timeout_ps=10**12)
+    sim.open_flow(sent)
+    run_dry(sim)
+    counters = sim.flow_counters(0)
+
+    check_received([sent])
+    assert counters["reordered_packets"] > 100
+    assert counters["retransmitted_packets"] == counters["spurious_retransmissions"] == 0
+
+
+def test_a_flow_that_sends_in_vain_tolerates_more(engine: Make) -> None:
+    """A window of 64: a quarter is 16 packets, 3 us are 37, and three quarters are 48. Later ones are
+    patient."""
+    sim = engine(uneven("spray"))
+    count = 600
+    sent = flow(0, 1, words(count, BIG), BIG, window=64, ack_every=16, timeout_ps=10**12)
+    sim.open_flow(sent)
+    run_dry(sim)
+    counters = sim.flow_counters(0)
+
+    check_received([sent])
+    assert 0 < counters["spurious_retransmissions"] <= counters["retransmitted_packets"] < count // 6
+    assert counters["timeouts"] == 0
+
+
+def test_fifo_paths_neither_reorder_nor_tolerate(engine: Make) -> None:
+    sim = engine(uneven("ecmp"))
+    sent = flow(0, 1, words(400, BIG), BIG, ack_every=16, timeout_ps=10**12, route=1)
+    sim.open_flow(sent)
+    run_dry(sim)
+
+    assert set(sim.flow_counters(0).values()) == {0}
+
+
+@pytest.mark.parametrize(("place", "is_timeout"), [(0, False), (40, False), (90, True), (99, True)])
+def test_a_loss_is_found_once_a_quarter_of_the_window_has_overtaken_it(
+    engine: Make, place: int, is_timeout: bool
+) -> None:
+    """100 packets in one window, one of them lost: of the last quarter nobody learns before the timeout."""
+    network = compile_network(leaf_spine(2, 2, 1, FAST, FAST), policy=POLICIES["spray"])
+    start_ps = place * 80_000  # each packet is put on the first link at 0, and leaves it in turn
+    up = link_between(network, 2, 1), link_between(network, 2, 1) + 1
+    arrives = 10**6 + start_ps + 80_000
+    rule = Rule(Fate.LOSS, 1.0, up, from_ps=arrives, until_ps=arrives + 1)
+    sim = engine(network, rules=[rule])
+    sent = flow(0, 1, words(100, BIG), BIG, ack_every=1, timeout_ps=10**9)
+    sim.open_flow(sent)
+    run_dry(sim)
+    counters = sim.flow_counters(0)
+
+    check_received([sent])
+    assert counters["retransmitted_packets"] == 1
+    assert counters["timeouts"] == int(is_timeout)
+
+
+def job_on(network: Network, root: str) -> Job:
+    """A worker on every host, all added up at one switch."""
+    workers = int(network.is_host.sum())
+    return Job(
+        hosts=tuple(range(workers)),
+        switch=network.nodes.index(root),
+        slot_base=0,
+        slots_count=4,
+        unit_packets=2,
+        frame=FRAME,
+        timeout_ps=10**9,
+        first_timeout_ps=10**9,
+        timeout_max_ps=10**9,
+        routes=tuple(range(workers)),
+    )
+
+
+@pytest.mark.parametrize("policy", ["spray", "valiant"])
+def test_streams_are_the_same_under_every_policy(policy: str) -> None:
+    """Messages of several packets need their order: packets of streams keep to one shortest path."""
+    logs = []
+    for kind in ("ecmp", policy):
+        network = compile_network(fat_tree(4, LINK), policy=POLICIES[kind])
+        sim = logged(network)
+        number = sim.add_job(job_on(network, "core3"))
+        sent = gradients(16, 60)
+        check_sums(aggregate(sim, number, sent).results, sent)
+        logs.append(sim.log)
+
+    assert logs[0] == logs[1]
+
+
+def lost_packets(network: Network, loss: float, packets: int) -> set[tuple[int, int, int]]:
+    """(packet, attempt, hop) of all copies of a flow's data packets that were lost, by what did not
+    arrive."""
+    sim = logged(network, loss)
+    sim.open_flow(flow(0, 1, words(packets), key=7, window=packets, ack_every=1, timeout_ps=10**12))
+    run(sim, 1)
+    taken = data_links(sim.log, 0)
+    hops = len(path(network, 0, 1, 0))
+    return {(*copy, len(links)) for copy, links in taken.items() if len(links) < hops}
+
+
+def test_the_same_chunk_meets_the_same_loss_in_two_topologies_and_under_two_policies() -> None:
+    """On the hops that both have: host to switch, and one more. The draw is of the packet and the hop
+    alone."""
+    rack = compile_network(star(2, LINK))
+    fabrics = [
+        compile_network(leaf_spine(2, 3, 1, LINK, LINK), policy=POLICIES[policy])
+        for policy in ("ecmp", "spray", "valiant")
+    ]
+    in_rack = {found for found in lost_packets(rack, 0.1, 300) if found[1] == 0}
+    assert len(in_rack) > 15
+    for network in fabrics:
+        first_hops = {found for found in lost_packets(network, 0.1, 300) if found[1] == 0 and found[2] < 2}
+
+        assert first_hops == in_rack
+
+
+def test_a_cut_link_is_not_routed_around(engine: Make) -> None:
+    """Routes are static: what is routed over a link that is down waits for it."""
+    network = compile_network(leaf_spine(2, 2, 1, LINK, LINK))
+    sim = engine(network)
+    sim.cut(path(network, 0, 1, 0)[1])
+    sim.open_flow(flow(0, 1, words(5), route=0, key=1))
+    sim.open_flow(flow(0, 1, words(5), route=1, key=2))
+    done = run(sim, 1)
+
+    assert [completion.worker for completion in done] == [1]
+    assert sim.run(10**11) == []
+
+
+def test_flows_of_every_policy_on_links_of_several_rates(engine: Make) -> None:
+    """Many flows at once, with losses: all deliver."""
+    graph = fat_tree(4, LinkSpec(10**9, 500_000, 40_000))
+    for policy in ("ecmp", "spray", "valiant"):
+        network = compile_network(graph, policy=POLICIES[policy])
+        sim = engine(network, 0.02)
+        sent: list[Flow] = [
+            flow(host, 15 - host, words(30), route=host, key=host, window=12, ack_every=4, timeout_ps=10**9)
+            for host in range(16)
+        ]
+        for each in sent:
+            sim.open_flow(each)
+        run_dry(sim)
+
+        check_received(sent)
