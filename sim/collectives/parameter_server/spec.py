@@ -12,18 +12,21 @@ of a message in each direction: the bound of ring all-reduce (Patarasuk and Yuan
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator
 
 from netfold.homomorphic.message import Merge
+from netfold.sim.collectives.best import Best, best_of
 from netfold.sim.collectives.between_hosts import ChunkedSection, HostSection, Schedule, Steps
 from netfold.sim.collectives.parameter_server.plan import ServerPlan
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
 from netfold.sim.errors import shown
 from netfold.sim.keys.fields import Count
 from netfold.sim.plan.placement import Placed
+from netfold.topologies.routing import Network
 
 if TYPE_CHECKING:
     from netfold.sim.collectives.collective import Collective, RunContext
@@ -96,6 +99,13 @@ def _start(plan: ServerPlan, context: RunContext) -> Collective:
     return ParameterServer(plan, context)
 
 
+def _best(section: Any, network: Network, nodes: Sequence[int], words: int) -> Best:
+    """With its servers beside workers, evenly spread, wherever the keys place them."""
+    servers = min(section.servers, len(nodes))
+    beside = [nodes[server * len(nodes) // servers] for server in range(servers)]
+    return best_of(network, [*nodes, *beside], steps_of(len(nodes), servers), words)
+
+
 PARAMETER_SERVER = CollectiveSpec(
-    KIND, frozenset(Merge), ParameterServerSection, _resolve, _start, carries_absence=True
+    KIND, frozenset(Merge), ParameterServerSection, _resolve, _start, carries_absence=True, best=_best
 )

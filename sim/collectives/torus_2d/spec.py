@@ -19,6 +19,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 from netfold.homomorphic.message import MERGEABLE, Merge
+from netfold.sim.collectives.best import best_by
 from netfold.sim.collectives.between_hosts import HostPlan, HostSection, Schedule, Steps
 from netfold.sim.collectives.composition import Composable
 from netfold.sim.collectives.composition import Cut as Part
@@ -124,6 +125,10 @@ def _check(section: Any, workers: int, job: JobContext) -> None:
     _grid(section, replace(job, hosts=job.hosts[:workers]))
 
 
+def _steps(section: Any, workers: int) -> Steps:
+    return steps_of(_grid_of(section, workers))
+
+
 def _start(plan: HostPlan, context: RunContext) -> Collective:
     from netfold.sim.collectives.torus_2d.run import Torus2d  # late: it needs the engine
 
@@ -138,5 +143,6 @@ TORUS_2D = CollectiveSpec(
     _resolve,
     _start,
     carries_absence=True,
-    composable=Composable(_part_of, lambda section, workers: steps_of(_grid_of(section, workers)), _check),
+    composable=Composable(_part_of, _steps, _check),
+    best=best_by(_steps),
 )

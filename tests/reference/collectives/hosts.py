@@ -1,7 +1,8 @@
 """Hosts that send messages to each other: packets, windows, acknowledgements, and programs that wait.
 
 A worker's program is a generator. It yields a `Receive` and gets what was sent under that name, a number of
-picoseconds to compute, or None to let its other programs go on first. What it holds is a nest of pairs that says how values were merged.
+picoseconds to compute, or None to let its other programs go on first. What it holds is a nest of pairs that
+says how values were merged.
 """
 
 from __future__ import annotations

@@ -61,7 +61,8 @@ def parallel(hosts: Hosts, worker: int, programs: Sequence[Program]) -> Program:
         hosts.run(worker, ending(program, name))
     results = []
     for name in names:
-        results.append((yield Receive(name)))
+        result = yield Receive(name)
+        results.append(result)
     return results
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from hypothesis import strategies as st
 
 from netfold.homomorphic.message import Message
+from netfold.sim.collectives.between_hosts import HostPlan
 from netfold.sim.collectives.collective import Collective
 from netfold.sim.collectives.composition import Cut, equal_cells
 from netfold.sim.collectives.halving_doubling.run import HalvingDoubling
@@ -19,7 +21,6 @@ from netfold.sim.collectives.hierarchical.schedule import composed
 from netfold.sim.collectives.ring.plan import RingPlan
 from netfold.sim.collectives.ring.run import Ring
 from netfold.sim.collectives.ring.schedule import ring_schedule
-from netfold.sim.collectives.between_hosts import HostPlan
 from netfold.sim.collectives.tree.plan import TreePlan
 from netfold.sim.collectives.tree.run import Tree
 from netfold.sim.collectives.tree.schedule import tree_schedule
@@ -137,7 +138,7 @@ def groupings(draw: st.DrawFn, most: int) -> list[list[int]]:
     order = draw(st.permutations(range(draw(st.integers(1, most)))))
     cuts = sorted(draw(st.sets(st.integers(1, max(1, len(order) - 1)), max_size=len(order) - 1)))
     edges = [0, *(cut for cut in cuts if cut < len(order)), len(order)]
-    return [list(order[first:end]) for first, end in zip(edges, edges[1:], strict=False)]
+    return [list(order[first:end]) for first, end in pairwise(edges)]
 
 
 @st.composite

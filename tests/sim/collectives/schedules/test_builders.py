@@ -1,4 +1,4 @@
-"""What schedules promise: each is an all-reduce in any order of events, with the published volumes and depths."""
+"""What schedules promise: an all-reduce in any order of events, with the published volumes and depths."""
 
 from __future__ import annotations
 

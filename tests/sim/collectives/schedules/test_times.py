@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from netfold.homomorphic.message import Merge
 from netfold.sim.collectives.between_hosts import Steps, pace_of
 from netfold.sim.collectives.halving_doubling.spec import steps_of as halving_steps
 from netfold.sim.collectives.ring.spec import steps_of as ring_steps
 from netfold.sim.collectives.tree.spec import steps_of as tree_steps
-from netfold.homomorphic.message import Merge
 from tests.reference.collectives.programs import Kind
 from tests.sim.collectives.schedules.cases import Case, exchanged, flat, hierarchy
 from tests.sim.exchanges import FRAME, messages_of
@@ -97,7 +97,8 @@ def test_long_messages_on_trees_take_as_many_words_as_the_busiest_worker_sends(
         FRAME,
     )
     assert pace.time_ps(case.size) == pytest.approx(most + ways * way_ps(1) + (ways - 1) * chunk * PACKET_PS)
-    assert found == pytest.approx(pace.time_ps(case.size), rel=0.1)
+    # On one tree, what goes up is ready first and delays what goes down.
+    assert pace.time_ps(case.size) * 0.95 < found < pace.time_ps(case.size) * (1.1 if trees == 2 else 1.2)
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3])
