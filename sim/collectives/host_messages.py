@@ -141,7 +141,7 @@ class _Open(NamedTuple):
 
 
 class HostCollective(ABC):
-    """One job's messages between hosts. A collective adds its schedule, `carry`.
+    """One job's messages between hosts. A collective adds how it carries one of them.
 
     Messages of one operation are carried one after the other; several operations may be under way.
     """
@@ -151,24 +151,17 @@ class HostCollective(ABC):
     overflow = Overflow.WRAP
     needs_network_alone: ClassVar[bool] = False  # one worker alone sends messages that can be merged
 
-    def __init__(self, plan: HostPlan, context: RunContext, servers: tuple[int, ...] = ()) -> None:
-        """Run on the nodes of the context, and on those of servers."""
+    def __init__(self, context: RunContext) -> None:
         self.workers = len(context.nodes)
         self.servers: list[Server] = []
-        self.channels = Channels(plan, context, (*context.nodes, *servers))
         self._context = context
         self._begun = 0  # messages
         self._open: dict[tuple[OperationPlace, int], _Open] = {}
         self._orders: dict[tuple[int, int], MergeOrders] = {}  # by step and bucket
 
-    @property
-    @abstractmethod
-    def chunks_count(self) -> int:
-        """Chunks that workers receive of one message, all together."""
-
     @abstractmethod
     def carry(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, Merged]:
-        """Run one worker's schedule; return the merged message.
+        """Carry one worker's side of a message; return the merged message.
 
         A message that can be merged has words, and several workers unless `needs_network_alone`.
         """
@@ -231,14 +224,32 @@ class HostCollective(ABC):
         """Return no leaks: switches only forward."""
         return []
 
+    @abstractmethod
     def share(self) -> float:
-        """Share of the chunks of the messages in flight that have arrived."""
-        wanted = sum(one.finished.expected or self.chunks_count for one in self._open.values())
-        return sum(one.finished.received for one in self._open.values()) / wanted if wanted else 0.0
+        """Progress of the messages in flight, from 0 to 1."""
 
     def retransmitted_packets(self) -> int:
         """Packets retransmitted by the job's flows."""
         return self._context.fabric.engine.flow_retransmissions(self._context.job)
+
+
+class ChannelCollective(HostCollective):
+    """Messages between hosts in chunks, over connections that send them in order (`channels.py`)."""
+
+    def __init__(self, plan: HostPlan, context: RunContext, servers: tuple[int, ...] = ()) -> None:
+        """Run on the nodes of the context, and on those of servers."""
+        super().__init__(context)
+        self.channels = Channels(plan, context, (*context.nodes, *servers))
+
+    @property
+    @abstractmethod
+    def chunks_count(self) -> int:
+        """Chunks that workers receive of one message, all together."""
+
+    def share(self) -> float:
+        """Share of the chunks of the messages in flight that have arrived."""
+        wanted = sum(one.finished.expected or self.chunks_count for one in self._open.values())
+        return sum(one.finished.received for one in self._open.values()) / wanted if wanted else 0.0
 
 
 def merge_ps(device: Device, message: Message, accumulated: Words, arriving: Words) -> int:

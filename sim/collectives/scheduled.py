@@ -55,7 +55,7 @@ class ScheduledCollective(HostCollective):
     """
 
     def __init__(self, plan: HostPlan, context: RunContext) -> None:
-        super().__init__(plan, context)
+        super().__init__(context)
         self._plan = plan
         workers = range(self.workers)
         self._routes = tuple(host_route(context.seed, context.job, worker) for worker in workers)
@@ -75,7 +75,7 @@ class ScheduledCollective(HostCollective):
 
     def carry(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, Merged]:
         """Let a worker begin, and return the merged message when it has all of it."""
-        under_way = self._under_way.get(operation.number) or self._begin_message(operation)
+        under_way = self._under_way.get(operation.number) or self._prepare(operation)
         fabric, message = self._context.fabric, operation.message
         under_way.present[worker] = not message.is_absent
         if message.host_merge is not None:
@@ -89,7 +89,7 @@ class ScheduledCollective(HostCollective):
             yield fabric.begin(under_way.number, worker, words, None, message.is_absent)
         return self._received(worker, under_way)
 
-    def _begin_message(self, exchange: MessageExchange) -> _UnderWay:
+    def _prepare(self, exchange: MessageExchange) -> _UnderWay:
         """Let the engine prepare for a message."""
         message, context, plan = exchange.message, self._context, self._plan
         is_host, has_codes = message.merge is Merge.HOST, message.has_codes
@@ -195,11 +195,6 @@ class ScheduledCollective(HostCollective):
             del self._under_way[exchange.number]
             self._context.fabric.close_schedule(under_way.number)
         return found
-
-    @property
-    def chunks_count(self) -> int:
-        """None: the engine counts transfers."""
-        return 0
 
     def share(self) -> float:
         """Share of the transfers of the messages in flight that are processed."""

@@ -80,7 +80,8 @@ def check_schedule(schedule: Schedule) -> None:
     ------
     ValueError
         Says which transfer breaks which rule: an index outside, a transfer that waits for a later one or for
-        one that does not end at its source, a cell that is sent or merged into after it was merged away,
+        one that does not end at its source, one that may leave before its source has what it received earlier of its
+        chunks, a cell that is sent or merged into after it was merged away,
         contributions that are merged twice, a final transfer of a cell that lacks a worker's contribution, two transfers of one
         or to one worker with the same step, a lane of several pairs, or a worker that lacks a final cell at the
         end.
@@ -89,12 +90,14 @@ def check_schedule(schedule: Schedule) -> None:
     keys: set[tuple[str, int, int]] = set()
     lanes: dict[int, tuple[int, int]] = {}
     everyone = set(range(schedule.workers))
+    received: dict[tuple[int, int], int] = {}  # by worker and chunk: transfers, as bits
+    known: list[int] = []  # transfers that are processed once a transfer is
     for number in range(schedule.transfers):
         source, target = int(schedule.source[number]), int(schedule.target[number])
         at = f"transfer {number} from {source} to {target}"
         if source == target or not {source, target} <= everyone:
             raise ValueError(f"{at}: there are workers 0 to {schedule.workers - 1}, and the two must differ")
-        _check_order(schedule, number, at)
+        before = _known_before(schedule, number, known, at)
         step = int(schedule.step[number])
         for key in (("from", source, step), ("to", target, step)):
             if key in keys:
@@ -107,6 +110,10 @@ def check_schedule(schedule: Schedule) -> None:
         if not chunks or chunks.start < 0 or chunks.stop > schedule.chunks:
             raise ValueError(f"{at}: carries chunks {chunks}, there are {schedule.chunks}")
         for chunk in chunks:
+            if missed := received.get((source, chunk), 0) & ~before:
+                late = missed.bit_length() - 1
+                raise ValueError(f"{at}: may leave before transfer {late} has brought chunk {chunk}")
+            received[target, chunk] = received.get((target, chunk), 0) | 1 << number
             if not held[source][chunk]:
                 raise ValueError(f"{at}: worker {source} has merged chunk {chunk} away")
             if not schedule.merges[number]:
@@ -126,12 +133,16 @@ def check_schedule(schedule: Schedule) -> None:
                 raise ValueError(f"worker {worker} ends with chunk {chunk} of {holds or 'nobody'}")
 
 
-def _check_order(schedule: Schedule, number: int, at: str) -> None:
-    """Check what a transfer waits for, and what it is processed after."""
+def _known_before(schedule: Schedule, number: int, known: list[int], at: str) -> int:
+    """Check what a transfer waits for and follows; the transfers that are processed when it is sent, as bits."""
     begin, end = int(schedule.waits_first[number]), int(schedule.waits_first[number + 1])
+    before = 0
     for other in schedule.waits_for[begin:end].tolist():
         if not 0 <= other < number or schedule.target[other] != schedule.source[number]:
             raise ValueError(f"{at}: waits for transfer {other}, which is no earlier one to its source")
+        before |= known[other]
     other = int(schedule.follows[number])
     if other != NONE and (not 0 <= other < number or schedule.target[other] != schedule.target[number]):
         raise ValueError(f"{at}: follows transfer {other}, which is no earlier one to its target")
+    known.append(before | 1 << number | (known[other] if other != NONE else 0))
+    return before

@@ -26,14 +26,14 @@ from netfold.sim.collectives.between_hosts import ChunkedPlan
 from netfold.sim.collectives.channels import Parcel, chunks_of
 from netfold.sim.collectives.collective import OperationPlace, RunContext
 from netfold.sim.collectives.host_messages import (
-    HostCollective,
+    ChannelCollective,
     MessageExchange,
     merge_ps,
 )
 from netfold.sim.workload.device import Device, charge_ps
 
 
-class AllGather(HostCollective):
+class AllGather(ChannelCollective):
     """One job's all-gather."""
 
     def __init__(self, plan: ChunkedPlan, context: RunContext) -> None:

@@ -1,1 +1,1 @@
-"""Recursive halving and doubling: `schedule.py` builds its schedule, `spec.py` has its keys and closed form."""
+"""Recursive halving and doubling: `schedule.py` builds it, `spec.py` has its keys and closed form."""

@@ -1,12 +1,12 @@
 """The schedule of recursive halving and doubling (Thakur, Rabenseifner and Gropp, IJHPCA 2005, section 4.4).
 
-Reduce-scatter by vector halving and distance doubling: in step k every worker exchanges half of the words that
-it still holds with the worker at distance 2^k, so the most words go to the nearest one. Then all-gather by the
-same steps backwards.
+Reduce-scatter by vector halving and distance doubling: in step k every worker exchanges half of the words
+that it still holds with the worker at distance 2^k, so the most words go to the nearest one. Then all-gather
+by the same steps backwards.
 
-Of n workers, the largest power of two n' takes part. As in MPICH, each of the first n − n' workers of even rank
-gives all its words to the next one before, and gets the result from it after. (The paper lets the two exchange
-halves and merge them at the same time, which sends as many words and merges half as many at one worker.)
+Of n workers, the largest power of two n' takes part. As in MPICH, each of the first n − n' workers of even
+rank gives all its words to the next one before, and gets the result from it after. (The paper lets the two
+exchange halves and merge them at the same time, which takes as long on the wire and halves the merging.)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from netfold.sim.engine.schedule import NONE, Schedule
 def core_of(workers: int) -> Ints:
     """(n',) the workers that take part: of the first 2 (n − n') those of odd rank, and all others."""
     extra = workers - (1 << (workers.bit_length() - 1))
-    return np.r_[np.arange(1, 2 * extra, 2), np.arange(2 * extra, workers)]
+    return np.concatenate([np.arange(1, 2 * extra, 2), np.arange(2 * extra, workers)])
 
 
 @lru_cache(maxsize=16)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from netfold.homomorphic.message import MERGEABLE, Merge
+from netfold.sim.collectives.best import best_by
 from netfold.sim.collectives.between_hosts import HostPlan, HostSection, Schedule, Steps
 from netfold.sim.collectives.composition import Composable, Cut, equal_cells
 from netfold.sim.collectives.halving_doubling.schedule import core_of, halving_schedule
@@ -32,7 +33,7 @@ class HalvingDoublingSection(HostSection):
 
 
 def steps_of(workers: int) -> Steps:
-    """The exchanges at each distance, to reduce and to gather; before and after them, the workers left out."""
+    """The exchanges at each distance, to reduce and to gather; around them, what those left out need."""
     core = core_of(workers).tolist()
     extra, size = workers - len(core), len(core)
     stages = [
@@ -58,6 +59,10 @@ def _start(plan: HostPlan, context: RunContext) -> Collective:
     return HalvingDoubling(plan, context)
 
 
+def _steps(section: Any, workers: int) -> Steps:
+    return steps_of(workers)
+
+
 SCHEDULE = Schedule(KIND, steps_of)
 HALVING_DOUBLING = CollectiveSpec(
     KIND,
@@ -66,5 +71,6 @@ HALVING_DOUBLING = CollectiveSpec(
     SCHEDULE.resolve,
     _start,
     carries_absence=True,
-    composable=Composable(cut_of, lambda section, workers: steps_of(workers)),
+    composable=Composable(cut_of, _steps),
+    best=best_by(_steps),
 )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 from netfold.sim.collectives.spec import JobContext
+from netfold.topologies.routing import Network
 
 Groups = tuple[tuple[int, ...], ...]  # workers, in rank order in each
 
@@ -35,7 +36,23 @@ def groups_of(groups: str | int, job: JobContext) -> Groups:
     return found
 
 
-def _by(keys: list[Hashable]) -> Groups:
+def groups_on(groups: str | int, network: Network, nodes: Sequence[int]) -> Groups:
+    """The same on the nodes of workers, without a scenario.
+
+    Raises
+    ------
+    ValueError
+        Islands are asked for, which a network does not know.
+    """
+    if isinstance(groups, int):
+        return _by([rank // groups for rank in range(len(nodes))])
+    if groups == "rack":
+        above = dict(zip(network.link_source.tolist(), network.link_target.tolist(), strict=True))
+        return _by([above[node] for node in nodes])
+    raise ValueError("a network without its graph has no islands: use rack, or a number of workers a group")
+
+
+def _by(keys: Sequence[Hashable]) -> Groups:
     members: dict[Hashable, list[int]] = {}
     for rank, key in enumerate(keys):
         members.setdefault(key, []).append(rank)

@@ -2,9 +2,9 @@
 
 An all-reduce of a group has two halves: its transfers that merge leave every cell of the group at one worker,
 its owner, and the others distribute what is finished. Between the two, the owners of the same words in all
-groups carry out an all-reduce of their own. A ring or halving inside makes every worker the owner of a share; a
-tree makes its root that of all its words. The groups may differ in size: the words are then cut wherever the
-cells of any group begin.
+groups carry out an all-reduce of their own. A ring or halving inside makes every worker the owner of a share;
+a tree makes its root that of all its words. The groups may differ in size: the words are then cut wherever
+the cells of any group begin.
 
 A message is cut into blocks that are carried side by side, so that some links of one block work while others
 wait. What a worker sends to another shares one window.
@@ -62,7 +62,7 @@ def composed(groups: Groups, inner: Callable[[int], Cut], outer: Cut, blocks: in
     merged = np.array([_numbered(number, part.merged) for number, part in zip(numbers, parts, strict=True)])
     finals = _across(block, outer.schedule, owners, merged)
     for group, (part, who) in enumerate(zip(parts, members, strict=True)):
-        _distribute(block, (part, who, numbers[group]), across, finals[group])
+        _distribute(block, (part, who), across, finals[group])
     cells = [start + (end - start) * edge for start, end in pairwise(edges) for edge in outer.cells[:-1]]
     return _in_blocks(block.schedule(), (*cells, Fraction(1)), blocks)
 
@@ -93,7 +93,8 @@ def _expanded(schedule: Schedule, numbers: Ints) -> tuple[Ints, Ints]:
 
 def _numbered(numbers: Ints, own: Ints) -> Ints:
     """Transfers of a part by their numbers in the whole; NONE stays."""
-    return np.where(own == NONE, NONE, np.r_[numbers, NONE][own])
+    found: Ints = np.where(own == NONE, NONE, np.append(numbers, NONE)[own])
+    return found
 
 
 def _add(block: Transfers, part: _Inner, who: Ints, across: int, *, merges: bool) -> Ints:
@@ -130,7 +131,7 @@ def _across(block: Transfers, outer: Schedule, owners: Ints, merged: Ints) -> li
         follows = outer.follows.astype(np.int64)
         numbers = block.add(
             (leaders[outer.source], leaders[outer.target]),
-            (segment * outer.chunks + outer.first, outer.count),
+            (segment * outer.chunks + outer.first.astype(np.int64), outer.count.astype(np.int64)),
             merges=outer.merges,
             follows=np.where(follows == NONE, ready[outer.target], base + follows),
         )
@@ -148,14 +149,12 @@ def _finals(schedule: Schedule, worker: int) -> Ints:
     mine = np.flatnonzero(schedule.target == worker)
     final = mine[~schedule.merges[mine]]
     merging = mine[schedule.merges[mine]]
-    return np.r_[merging[-1:], final]  # merges follow one another
+    return np.concatenate([merging[-1:], final])  # merges follow one another
 
 
-def _distribute(
-    block: Transfers, group: tuple[_Inner, Ints, Ints], across: int, finals: Sequence[Ints]
-) -> None:
+def _distribute(block: Transfers, group: tuple[_Inner, Ints], across: int, finals: Sequence[Ints]) -> None:
     """Add the transfers inside a group that do not merge; owners wait for what comes from across."""
-    part, who, before = group
+    part, who = group
     schedule = part.schedule
     numbers = _add(block, part, who, across, merges=False)
     for transfer in np.flatnonzero(~schedule.merges):
@@ -179,7 +178,7 @@ def _in_blocks(schedule: Schedule, cells: Cells, blocks: int) -> Cut:
         base = block * count
         repeated.add(
             (schedule.source.astype(np.int64), schedule.target.astype(np.int64)),
-            (schedule.first + block * chunks, schedule.count),
+            (schedule.first.astype(np.int64) + block * chunks, schedule.count.astype(np.int64)),
             merges=schedule.merges,
             follows=np.where(schedule.follows == NONE, NONE, schedule.follows + base),
             lane=lanes,

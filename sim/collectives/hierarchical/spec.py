@@ -1,13 +1,13 @@
 """Hierarchies of collectives: keys and closed form (two levels as in NCCL, Horovod and BlueConnect).
 
 A message is reduced inside every group, all-reduced across groups by those who hold the same words, and
-distributed inside every group. With n = g · G workers in G groups of g, rings inside and across take on an idle
-network with equal links
+distributed inside every group. With n = g · G workers in G groups of g, rings inside and across take on an
+idle network with equal links
 
     2 (1 − 1 / g) · M words inside, 2 (1 − 1 / G) · M / g across, and 2 (g − 1) + 2 (G − 1) ways:
 
-as many words as one ring of all workers, of which (G − 1) / G · 2 M / g leave and enter each worker's group. A tree
-inside leaves all words at its root, so that 2 (1 − 1 / G) · M words cross there.
+as many words as one ring of all workers; 2 (1 − 1 / G) · M of them leave and enter every group. A tree inside
+leaves all words at its root, which then sends these alone.
 
 Blocks of a message are carried side by side: of a message of many blocks, the inside and the outside of a
 group work at the same time, and the one that takes longer counts.
@@ -23,13 +23,16 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union
 from pydantic import Field, create_model
 
 from netfold.homomorphic.message import MERGEABLE, Merge
+from netfold.sim.collectives.best import Best, best_of
 from netfold.sim.collectives.between_hosts import Chunk, ChunkedSection, HostPlan, Schedule, Steps
-from netfold.sim.collectives.hierarchical.groups import Groups, groups_of
+from netfold.sim.collectives.composition import Composable
+from netfold.sim.collectives.hierarchical.groups import Groups, groups_of, groups_on
 from netfold.sim.collectives.hierarchical.plan import HierarchicalPlan
 from netfold.sim.collectives.hierarchical.schedule import owners_of
 from netfold.sim.collectives.spec import CollectiveSection, CollectiveSpec, JobContext, Resolved
 from netfold.sim.keys.fields import Count
 from netfold.sim.units import SIZE
+from netfold.topologies.routing import Network
 
 if TYPE_CHECKING:
     from netfold.sim.collectives.collective import Collective, RunContext
@@ -68,16 +71,32 @@ def _resolve(section: Any, job: JobContext, parts: dict[str, CollectiveSpec]) ->
         kinds[0].check(section.inner, size, job)
     kinds[1].check(section.outer, len(groups), job)
     inner, outer = partial(kinds[0].cut, section.inner), kinds[1].cut(section.outer, len(groups))
-    owners = owners_of(groups, inner)
-    steps = _Closed(groups, owners, section.chunk_words).steps(
-        partial(kinds[0].steps, section.inner),
-        kinds[1].steps(section.outer, len(groups)),
-        is_cut=job.elements > section.chunk_words,
-    )
+    steps = _steps(section, groups, kinds, job.elements)
     make_plan = partial(
         HierarchicalPlan, chunk_words=section.chunk_words, groups=groups, inner=inner, outer=outer
     )
     return Schedule(KIND, lambda workers: steps).resolve_on(section, job, job.nodes, make_plan)
+
+
+def _best(
+    section: Any, network: Network, nodes: Sequence[int], words: int, parts: dict[str, CollectiveSpec]
+) -> Best:
+    """Of groups that `groups_on` can find; one group alone, or workers alone, have one level."""
+    groups = groups_on(section.groups, network, nodes)
+    kinds = parts[section.inner.kind].composable, parts[section.outer.kind].composable
+    return best_of(network, nodes, _steps(section, groups, kinds, words), words)
+
+
+def _steps(
+    section: Any, groups: Groups, kinds: tuple[Composable | None, Composable | None], words: int
+) -> Steps:
+    """The closed form for messages of `words`."""
+    inner, outer = kinds
+    assert inner is not None
+    assert outer is not None
+    closed = _Closed(groups, owners_of(groups, partial(inner.cut, section.inner)), section.chunk_words)
+    across = outer.steps(section.outer, len(groups))
+    return closed.steps(partial(inner.steps, section.inner), across, is_cut=words > section.chunk_words)
 
 
 class _Closed:
@@ -89,7 +108,7 @@ class _Closed:
 
     def steps(self, inner: Callable[[int], Steps], outer: Steps, *, is_cut: bool) -> Steps:
         """Stages inside, of all groups at the same time, then those across, of all owners."""
-        stages = [*self._inside(inner), *self._across(outer)]
+        stages = [one for one in (*self._inside(inner), *self._across(outer)) if one.hops]
         if not is_cut:
             return Steps.chain(stages)
         passed = [one._replace(passed_words=self._block // one.chunks) for one in stages]
@@ -98,6 +117,8 @@ class _Closed:
     def _inside(self, inner: Callable[[int], Steps]) -> list[Steps]:
         """The numbers are those of the largest group."""
         by_size = {len(group): list(inner(len(group)).stages) for group in self._groups if len(group) > 1}
+        if not by_size:
+            return []
         largest = by_size[max(by_size)]
         found = []
         for stage, same in zip_longest(largest, zip(*by_size.values(), strict=False)):
@@ -141,6 +162,7 @@ def hierarchical(specs: Sequence[CollectiveSpec]) -> CollectiveSpec:
         partial(_resolve, parts=parts),
         _start,
         carries_absence=True,
+        best=partial(_best, parts=parts),
         choices=lambda: {"": _example(list(parts))},
     )
 
@@ -153,7 +175,7 @@ def _example(kinds: Sequence[str]) -> dict[str, Any]:
 def _section(parts: Sequence[CollectiveSpec]) -> type[CollectiveSection]:
     """The keys, with those of the parts."""
     sections = tuple(_part(spec.section) for spec in parts)
-    either = Annotated[Union[sections], Field(discriminator="kind")]  # noqa: UP007 (as many as there are)
+    either: Any = Annotated[Union[sections], Field(discriminator="kind")]  # noqa: UP007 (as many as there are)
     return create_model(
         "HierarchicalSection",
         __base__=HierarchySection,

@@ -25,14 +25,14 @@ from netfold.homomorphic.merge import gathered
 from netfold.homomorphic.message import Merge, Merged, Message, Words
 from netfold.sim.collectives.channels import Parcel, chunks_of
 from netfold.sim.collectives.collective import OperationPlace, RunContext
-from netfold.sim.collectives.host_messages import HostCollective, MessageExchange
+from netfold.sim.collectives.host_messages import ChannelCollective, MessageExchange
 from netfold.sim.collectives.parameter_server.plan import ServerPlan
 from netfold.sim.collectives.parameter_server.serve import ServerHost
 
 ABSENT = -1  # index of the parcel of a worker that contributes nothing
 
 
-class ParameterServer(HostCollective):
+class ParameterServer(ChannelCollective):
     """One job's workers and servers."""
 
     needs_network_alone = True

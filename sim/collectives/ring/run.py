@@ -1,8 +1,8 @@
 """Ring all-reduce over reliable messages: the engine carries out its schedule.
 
 A codec's own merge (HOST) divides the words into a part for each segment of each channel, merges two parts at
-each hop, and joins the finished parts. The length of a part may change at every hop, so parts are not cut into
-chunks.
+each hop, and joins the finished parts. The length of a part may change at every hop, so parts are not cut
+into chunks.
 
 A worker that is absent passes on what arrives; a segment to which nobody has contributed yet is a header that
 keeps its place in the schedule.

@@ -3,10 +3,10 @@
 In n − 1 reduce-scatter steps every worker sends one segment to the next one, which merges it into its own; in
 n − 1 all-gather steps the finished segments go round.
 
-Channels are rings over different orders of the workers, each with an equal share of the message. Even channels
-go from a worker to the next one in rank order, odd ones back, so that both directions of a link between
-neighbours are used, and no channel leaves a rack more often than the first one does. Channel c begins at
-worker c: a worker's first segments are not all of the same workers.
+Channels are rings over different orders of the workers, each with an equal share of the message. Even
+channels go from a worker to the next one in rank order, odd ones back, so that both directions of a link
+between neighbours are used, and no channel leaves a rack more often than the first one does. Channel c begins
+at worker c: a worker's first segments are not all of the same workers.
 
 Pieces of a segment are merged and passed on as they come (NCCL's chunks). The messages of one worker to the
 next on one channel then share a window, as on a connection.

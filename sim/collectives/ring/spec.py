@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from netfold.homomorphic.message import MERGEABLE, Merge
+from netfold.sim.collectives.best import best_by
 from netfold.sim.collectives.between_hosts import WORD_BYTES, Chunk, HostPlan, HostSection, Schedule, Steps
 from netfold.sim.collectives.composition import Composable, Cut, equal_cells
 from netfold.sim.collectives.ring.plan import RingPlan
@@ -83,4 +84,5 @@ RING = CollectiveSpec(
     best=SCHEDULE.best,
     carries_absence=True,
     composable=Composable(cut_of, _steps),
+    best=best_by(_steps),
 )

@@ -12,7 +12,6 @@ up to 2 (1 − 1 / C) · M at the rate of a link, and the columns up to 2 (R −
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -20,7 +19,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 from netfold.homomorphic.message import MERGEABLE, Merge
-from netfold.sim.collectives.best import Best
+from netfold.sim.collectives.best import best_by
 from netfold.sim.collectives.between_hosts import HostPlan, HostSection, Schedule, Steps
 from netfold.sim.collectives.composition import Composable
 from netfold.sim.collectives.composition import Cut as Part
@@ -29,7 +28,6 @@ from netfold.sim.collectives.torus_2d.grid import Grid, squarest
 from netfold.sim.collectives.torus_2d.plan import TorusPlan
 from netfold.sim.collectives.torus_2d.schedule import torus_schedule
 from netfold.sim.keys.fields import Count
-from netfold.topologies.routing import Network
 
 if TYPE_CHECKING:
     from netfold.sim.collectives.collective import Collective, RunContext
@@ -127,18 +125,15 @@ def _check(section: Any, workers: int, job: JobContext) -> None:
     _grid(section, replace(job, hosts=job.hosts[:workers]))
 
 
+def _steps(section: Any, workers: int) -> Steps:
+    return steps_of(_grid_of(section, workers))
+
+
 def _start(plan: HostPlan, context: RunContext) -> Collective:
     from netfold.sim.collectives.torus_2d.run import Torus2d  # late: it needs the engine
 
     assert isinstance(plan, TorusPlan)
     return Torus2d(plan, context)
-
-
-def best(network: Network, nodes: Sequence[int], size_bytes: int) -> Best:
-    """The time of an all-reduce on the squarest grid."""
-    grid = Grid.of(len(nodes), squarest(len(nodes)))
-    choice = f"{grid.rows} rows of {' or '.join(map(str, sorted({*grid.lengths}, reverse=True)))}"
-    return Schedule(KIND, lambda workers: steps_of(grid)).best(network, nodes, size_bytes, choice)
 
 
 TORUS_2D = CollectiveSpec(
@@ -147,7 +142,7 @@ TORUS_2D = CollectiveSpec(
     Torus2dSection,
     _resolve,
     _start,
-    best=best,
     carries_absence=True,
-    composable=Composable(_part_of, lambda section, workers: steps_of(_grid_of(section, workers)), _check),
+    composable=Composable(_part_of, _steps, _check),
+    best=best_by(_steps),
 )

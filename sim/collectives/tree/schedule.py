@@ -1,11 +1,12 @@
 """The schedule of one or two binary trees (Sanders, Speck and Träff, Parallel Computing 2009; NCCL 2.4).
 
 Each tree has an equal share of the message, cut into chunks. A worker merges a chunk of its first child, then
-that of its second, and sends it to its parent; the root sends what is finished back to its children, and so on.
+that of its second, and sends it to its parent; the root sends what is finished back to its children, and so
+on.
 
-The first tree numbers its workers in order, with the leaves at ranks 0, 2, 4, …: it is ⌊log2 n⌋ links deep. The
-second is the first mirrored or, for an odd number of workers, shifted by one. So every worker has children in at
-most one of the two, and with two trees sends and receives at most twice the message.
+The first tree numbers its workers in order, with the leaves at ranks 0, 2, 4, …: it is ⌊log2 n⌋ links deep.
+The second is the first mirrored or, for an odd number of workers, shifted by one. So every worker has
+children in at most one of the two, and with two trees sends and receives at most twice the message.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class BinaryTree(NamedTuple):
     def is_second(self) -> NDArray[np.bool_]:
         """(n,) whether a worker is the second child of its parent."""
         ranks = np.arange(self.parents.size)
-        return (self.parents != NONE) & (self.children[self.parents, 1] == ranks)
+        found: NDArray[np.bool_] = (self.parents != NONE) & (self.children[self.parents, 1] == ranks)
+        return found
 
     @property
     def last(self) -> Ints:

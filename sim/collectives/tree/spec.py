@@ -1,12 +1,13 @@
 """Binary trees (Sanders, Speck and Träff, Parallel Computing 2009; NCCL since 2.4): keys and closed form.
 
 With n workers, d = ⌊log2 n⌋ and a message of M words in chunks of c, a worker with two children in the first
-tree and none in the second sends (1 + 2) · M / 2 + M / 2 words and receives as many. So on an idle network with
-equal links, long messages take
+tree and none in the second sends (1 + 2) · M / 2 + M / 2 words and receives as many. So on an idle network
+with equal links, long messages take
 
     2 M words at the rate of a link, and 2 d ways from host to host, each of a chunk:
 
-as many words as a ring with n = ∞, over 2 log2 n ways instead of 2 (n − 1). With one tree they take 3 M words.
+as many words as a ring with n = ∞, over 2 log2 n ways instead of 2 (n − 1). With one tree they take 3 M
+words.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from netfold.homomorphic.message import MERGEABLE, Merge
+from netfold.sim.collectives.best import best_by
 from netfold.sim.collectives.between_hosts import ChunkedSection, HostPlan, Schedule, Steps
 from netfold.sim.collectives.composition import Composable, Cut, equal_cells
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
@@ -33,7 +35,7 @@ class TreeSection(ChunkedSection):
     recorded_always: ClassVar[tuple[str, ...]] = (*ChunkedSection.recorded_always, "chunk")
 
     kind: Literal["tree"]
-    trees: Literal[1, 2] = TREES
+    trees: Literal[1, 2] = 2
     """2: each tree carries half of the words, and no worker has children in both; 1: one carries all."""
 
 
@@ -85,4 +87,5 @@ TREE = CollectiveSpec(
     _start,
     carries_absence=True,
     composable=Composable(cut_of, _steps),
+    best=best_by(_steps),
 )

@@ -19,6 +19,7 @@ from netfold.sim.engine.tables.schedule_rows import (
     ARRIVED,
     ASKED,
     DUE,
+    HELD_BACK,
     IN_LANE,
     LANE_HEAD,
     MERGING,
@@ -229,6 +230,7 @@ def take_in(world: World, row: int, number: int) -> None:
     transfers = transfers_at(schedule.transfers, schedule.transfers_count)
     party = parties_at(schedule.parties, schedule.workers_count + 1)[natural(planned.target)]
     if not party.has_begun:
+        transfers[number].stage = HELD_BACK
         if party.arrived_head < 0:
             party.arrived_head = number
         else:
@@ -236,6 +238,7 @@ def take_in(world: World, row: int, number: int) -> None:
         party.arrived_tail = number
         return
     if planned.follows >= 0 and transfers[planned.follows].stage != PROCESSED:
+        transfers[number].stage = HELD_BACK
         return
     if not planned.merges:
         cells = cells_at(schedule.cells, schedule.workers_count * schedule.chunks)
@@ -316,7 +319,7 @@ def finish(world: World, row: int, number: int) -> None:
             enqueue(world, row, waiter, READY)
     follower = planned.first_follower
     while follower >= 0:
-        if transfers[follower].stage == ARRIVED:
+        if transfers[follower].stage == HELD_BACK:
             enqueue(world, row, follower, ARRIVED)
         follower = planned_at(schedule.planned, schedule.transfers_count)[natural(follower)].next_follower
     party = parties_at(schedule.parties, schedule.workers_count + 1)[natural(planned.target)]

@@ -87,8 +87,8 @@ TRANSFER = np.dtype(
     ],
     align=True,
 )
-# Stages of a transfer. Those marked with * are in the engine's queue.
-WAITING, READY, IN_LANE, LANE_HEAD, SENT, ARRIVED, MERGING, DUE, PROCESSED = range(9)  # *: 1, 3, 5, 7
+# Stages of a transfer. READY, LANE_HEAD, ARRIVED and DUE are in the engine's queue; HELD_BACK has arrived.
+WAITING, READY, IN_LANE, LANE_HEAD, SENT, ARRIVED, HELD_BACK, MERGING, DUE, PROCESSED = range(10)
 
 # What a worker holds of a chunk.
 CELL = np.dtype(

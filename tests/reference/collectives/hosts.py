@@ -1,7 +1,8 @@
 """Hosts that send messages to each other: packets, windows, acknowledgements, and programs that wait.
 
-A worker's program is a generator. It yields a `Receive` and gets what was sent under that name, or a number
-of picoseconds to compute. What it holds is a nest of pairs that says how values were merged.
+A worker's program is a generator. It yields a `Receive` and gets what was sent under that name, a number of
+picoseconds to compute, or None to let its other programs go on first. What it holds is a nest of pairs that
+says how values were merged.
 """
 
 from __future__ import annotations
@@ -93,14 +94,20 @@ class Hosts:
     def run(self, worker: int, program: Program) -> None:
         """Start a program of a worker; the worker is done when all of its programs are."""
         self._running[worker] += 1
+        self._go_on(worker, self._ending(worker, program), None)
 
-        def ending() -> Program:
-            yield from program
-            self._running[worker] -= 1
-            if not self._running[worker]:
-                self.done_ps[worker] = self.links.now_ps
+    def start(self, worker: int, programs: Iterable[Program]) -> None:
+        """Start programs of a worker at the same time: they take turns."""
+        for program in programs:
+            self._running[worker] += 1
+            self._ready.append((worker, self._ending(worker, program), None, False))
+        self._drain()
 
-        self._go_on(worker, ending(), None)
+    def _ending(self, worker: int, program: Program) -> Program:
+        yield from program
+        self._running[worker] -= 1
+        if not self._running[worker]:
+            self.done_ps[worker] = self.links.now_ps
 
     def send(
         self, source: int, target: int, name: tuple[Any, ...], share: Share, value: Any, lane: Any = None
@@ -152,6 +159,11 @@ class Hosts:
         if self._is_going:
             self._step(*self._ready.pop())
             return
+        self._drain()
+
+    def _drain(self) -> None:
+        if self._is_going:
+            return
         self._is_going = True
         while self._ready:
             self._step(*self._ready.popleft())
@@ -164,7 +176,9 @@ class Hosts:
             wanted = program.send(value)
         except StopIteration:
             return
-        if isinstance(wanted, int):
+        if wanted is None:
+            self._ready.append((worker, program, None, False))
+        elif isinstance(wanted, int):
             self.links.at(self.links.now_ps + wanted, lambda: self._go_on(worker, program, None))
         elif (worker, wanted.name) in self.arrived:
             self._ready.append((worker, program, wanted.name, True))

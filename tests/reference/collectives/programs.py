@@ -61,7 +61,8 @@ def parallel(hosts: Hosts, worker: int, programs: Sequence[Program]) -> Program:
         hosts.run(worker, ending(program, name))
     results = []
     for name in names:
-        results.append((yield Receive(name)))
+        result = yield Receive(name)
+        results.append(result)
     return results
 
 
@@ -210,7 +211,7 @@ def tree_threads(
                 (parent,) = (up for up, below in children.items() if side.at in below)
                 one.send(parent, ("up", side.at), one.share, total, lane=("up", number))
             if not children[side.at]:
-                yield 0  # a leaf's trees take turns
+                yield  # a leaf's trees take turns
         return []
 
     def down(one: Side) -> Program:
@@ -326,6 +327,7 @@ def hierarchy(
     hosts: Hosts, groups: Sequence[Sequence[int]], inner: Kind, outer: Kind, blocks: int = 1, **options: Any
 ) -> None:
     """Reduce in every group, all-reduce every share among those who hold it, distribute in every group."""
+    everything: dict[int, list[Program]] = {rank: [] for group in groups for rank in group}
     for block, share in enumerate(WHOLE.parts(blocks)):
         edges = sorted(
             {edge for group in groups for one, _ in inner.owners(len(group), share) for edge in one}
@@ -343,7 +345,9 @@ def hierarchy(
             for at, rank in enumerate(group):
                 side = Side(hosts, (block, number), tuple(group), at, share, lanes="pair", **options)
                 middle = _across(side, block, leaders, outer)
-                _record(hosts, rank, inner.threads(side, middle, rank))
+                everything[rank] += inner.threads(side, middle, rank)
+    for rank in sorted(everything):
+        _record(hosts, rank, everything[rank])
 
 
 def _across(
@@ -371,5 +375,4 @@ def _record(hosts: Hosts, rank: int, programs: Sequence[Program]) -> None:
     def noting(program: Program) -> Program:
         hosts.results[rank] += yield from program
 
-    for program in programs:
-        hosts.run(rank, noting(program))
+    hosts.start(rank, map(noting, programs))

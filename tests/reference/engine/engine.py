@@ -2,17 +2,19 @@
 
 `sim/engine/README.md` is the specification, and this is the same in code: `fabric.py` (links, order, chance),
 `faults.py` (what goes wrong on them), `worker.py`, `point.py`, `switchml.py` and `tree.py` (aggregation
-streams), `timed.py` (slots with timers), `flow.py` (reliable unicast).
+streams), `timed.py` (slots with timers), `flow.py` (reliable unicast), `schedule.py` (schedules between hosts).
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from netfold.sim.engine.interface import Completion, Flow, Job, Rule, Scaled, Segment
+from netfold.sim.engine.schedules.operation import Operation
 from netfold.switch.program import Machine
 from netfold.topologies.routing import Network
 from tests.reference.atp.atp_job import AtpJob
@@ -21,6 +23,7 @@ from tests.reference.engine.chunk import JobNumber
 from tests.reference.engine.fabric import Fabric, LogRow
 from tests.reference.engine.flow import Sender
 from tests.reference.engine.point import PointTree
+from tests.reference.engine.schedule import Queue, ScheduleRun
 from tests.reference.engine.stream import Stream
 from tests.reference.switch.timed import TimedJob
 
@@ -85,6 +88,8 @@ class ReferenceEngine:
         self.jobs: list[Aggregation | AtpJob] = []
         self.entries: dict[int, AtpReference] = {}  # by switch: ATP's jobs share them
         self.flows: list[Sender] = []
+        self.schedules: list[ScheduleRun] = []
+        self._queue: Queue = deque()  # what transfers of schedules may do now
         self._completions: list[Completion] = []  # not yet returned by `run`
 
     @property
@@ -145,6 +150,34 @@ class ReferenceEngine:
         sender.open()
         return number
 
+    def open_schedule(self, operation: Operation) -> int:
+        """Prepare to carry out a schedule and return its number: 0, 1, 2 …"""
+        number = len(self.schedules)
+        run = ScheduleRun(self.fabric, operation, number, self._queue, self._open_transfer, self._finish)
+        self.schedules.append(run)
+        return number
+
+    def _open_transfer(self, flow: Flow, delivered: Callable[[], None]) -> None:
+        sender = Sender(self.fabric, flow, len(self.flows), delivered)
+        self.flows.append(sender)
+        sender.open()
+
+    def begin(
+        self, number: int, worker: int, words: Any = None, sizes: Any = None, is_absent: bool = False
+    ) -> None:
+        """Let a worker of a schedule begin."""
+        self.schedules[number].begin(worker, words, sizes, is_absent)
+        self._go_on()
+
+    def end_merge(self, number: int, transfer: int, end_ps: int, sizes: Any = None) -> None:
+        """Answer a completion of kind "merge"."""
+        self.schedules[number].answer(transfer, end_ps, sizes)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        while self._queue:
+            self._queue.popleft()()
+
     def run(self, until_ps: int) -> list[Completion]:
         """Process events up to and including a time, or up to the first that completes something.
 
@@ -156,6 +189,7 @@ class ReferenceEngine:
                 self.fabric.now_ps = until_ps
                 return []
             self.fabric.step()
+            self._go_on()
         completions, self._completions = self._completions, []
         return completions
 

@@ -20,6 +20,8 @@ from tests.reference.engine.steering import choice
 
 ARRIVAL, STREAM_TIMER, FLOW_TIMER, HELD, SLOT_TIMER = range(5)  # the log's `what`
 LEAVES = 5  # a packet leaves the transmitter: not in the log
+MERGE_END = 6  # the log's `what`, too
+LATE = 2**62  # added to the order of what comes after all else of its instant
 
 LOSING = (Fate.LOSS, Fate.CORRUPTION, Fate.BURST_LOSS)
 
@@ -29,11 +31,14 @@ LogRow = tuple[int, int, int, int, int, int, int, int]  # time_ps, order, what, 
 class Timer:
     """Armed for at most one time; arming it anew or disarming it voids the event it had."""
 
-    def __init__(self, what: int, label: Label, fire: Callable[[], None], host: int | None) -> None:
+    def __init__(
+        self, what: int, label: Label, fire: Callable[[], None], host: int | None, *, is_late: bool = False
+    ) -> None:
         self.what = what
         self.label = label
         self.fire = fire
         self.host = host  # that a crash or a pause stops; None: a switch's
+        self.is_late = is_late  # comes after all else of its instant
         self.armed_ps: int | None = None
         self.order = -1  # of the event that is not void
 
@@ -98,7 +103,8 @@ class Fabric:
     def arm(self, timer: Timer, time_ps: int) -> None:
         """Make a timer fire at `time_ps` and at no other time."""
         timer.armed_ps = time_ps
-        timer.order = self._schedule(time_ps, timer.what, timer, None)
+        late = LATE if timer.is_late else 0
+        timer.order = self._schedule(time_ps, timer.what, timer, None, late)
 
     def disarm(self, timer: Timer) -> None:
         """Void the event of a timer, if it has one."""
@@ -243,8 +249,10 @@ class Fabric:
         self._silent += 1
         heapq.heappush(self._events, Event(time_ps, self._silent, LEAVES, sending, link))
 
-    def _schedule(self, time_ps: int, what: int, item: Packet | Timer, link: Link | None) -> int:
-        order = self._next_order
+    def _schedule(
+        self, time_ps: int, what: int, item: Packet | Timer, link: Link | None, late: int = 0
+    ) -> int:
+        order = self._next_order + late
         self._next_order += 1
         heapq.heappush(self._events, Event(time_ps, order, what, item, link))
         return order

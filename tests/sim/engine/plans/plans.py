@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from hypothesis import strategies as st
@@ -33,6 +33,9 @@ from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.kinds.star import star
 from netfold.topologies.routing import Network, compile_network
+
+if TYPE_CHECKING:
+    from tests.sim.engine.plans.schedules import Scheduled
 
 RATES = st.sampled_from([10**9, 3 * 10**9, 10**10, 7 * 10**9])
 DELAYS = st.sampled_from([0, 1, 50_000, 1_000_000])
@@ -102,6 +105,7 @@ class Plan:
     flows: list[tuple[int, Flow]]  # start, flow
     rules: list[Rule] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
+    operations: list[Scheduled] = field(default_factory=list)
 
 
 def nodes(network: Network, *, is_host: bool) -> list[int]:

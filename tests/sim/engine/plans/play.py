@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.message import Merge
 from netfold.homomorphic.numbers.exponents import block_exponents
 from netfold.sim.engine.interface import Completion, Flow, Job, Scaled, Segment, all_members
 from netfold.switch.programs.timed import TIMED
 from tests.reference.switch.merging import words_per_word
 from tests.sim.engine.plans.plans import Exchange, Plan, Words
+from tests.sim.engine.plans.schedules import Scheduled
 
 
 @dataclass
@@ -55,6 +57,9 @@ class Play:
                 self._schedule_stream(0, number, worker, 0)
         for start_ps, flow in plan.flows:
             self._schedule(start_ps, partial(self._open_flow, flow))
+        self.results: list[NDArray[Any] | None] = []  # of operations
+        for one in plan.operations:
+            self._open_operation(one)
         for change in plan.changes:
             act = getattr(engine, change.name)
             self._schedule(change.time_ps, partial(act, *change.arguments))
@@ -78,6 +83,8 @@ class Play:
                 self._rounds[key] = self._rounds.get(key, 0) + 1
                 next(each for each in reversed(self.streams) if (each.job, each.worker) == key).is_done = True
                 self._schedule_stream(self.engine.now_ps, *key, self._rounds[key])
+            elif completion.kind == "merge":
+                self._answer(completion.job, completion.worker)
         return bool(new)
 
     def _schedule(self, time_ps: int, action: Callable[[], object]) -> None:
@@ -99,6 +106,29 @@ class Play:
             scaled = Scaled(exponents, np.full_like(exponents, -128))
         self.streams.append(Opened(number, worker, exchange, segments, scaled))
         self.engine.open_stream(number, worker, segments, scaled)
+
+    def _open_operation(self, scheduled: Scheduled) -> None:
+        operation = scheduled.fresh()
+        self.results.append(operation.result)
+        number = self.engine.open_schedule(operation)
+        for worker, begins_ps in enumerate(scheduled.begins_ps):
+            is_absent = worker in scheduled.absent
+            given = None if is_absent else scheduled.words[worker], scheduled.sizes[worker], is_absent
+            if begins_ps is not None:
+                self._schedule(begins_ps, partial(self.engine.begin, number, worker, *given))
+
+    def _answer(self, number: int, transfer: int) -> None:
+        """Some merges end at once, some later, and some never; all runs agree."""
+        draw = mix_plain(self.plan.seed, number, transfer)
+        if draw % 20 == 0:
+            return
+        operation = self.plan.operations[number].operation
+        sizes = None
+        if operation.merge is Merge.HOST:
+            count = int(operation.schedule.count[transfer])
+            sizes = np.array([mix_plain(draw, chunk) % 25 for chunk in range(count)], np.int64)
+        end_ps = self.engine.now_ps + (0, 0, 1, 400_000)[draw % 4]
+        self.engine.end_merge(number, transfer, end_ps, sizes)
 
     def _open_flow(self, flow: Flow) -> None:
         received = np.zeros(flow.words_count, np.int32)

@@ -27,6 +27,7 @@ from tests.sim.engine.plans.plans import (
     nodes,
     rules,
 )
+from tests.sim.engine.plans.schedules import scheduled
 
 RUN_SEEDS = st.integers(0, 2**63)
 IN_LINE = tuple(fate for fate in Fate if fate not in LATE_FATES)
@@ -137,4 +138,19 @@ def several_jobs(draw: st.DrawFn) -> Plan:
         draw(st.lists(flows(network), min_size=1, max_size=3)),
         struck,
         draw(st.lists(changes(network), max_size=3)),
+    )
+
+
+@st.composite
+def schedules_of_hosts(draw: st.DrawFn) -> Plan:
+    """One to three operations between hosts, beside a flow, with faults and accidents."""
+    network = draw(networks())
+    return Plan(
+        network,
+        draw(RUN_SEEDS),
+        [],
+        draw(st.lists(flows(network), max_size=1)),
+        draw(st.lists(rules(network), max_size=3)),
+        draw(st.lists(changes(network), max_size=4)),
+        draw(st.lists(scheduled(network), min_size=1, max_size=3)),
     )

@@ -1,0 +1,133 @@
+"""Whole runs of scheduled collectives with real codecs, without loss and with it; and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from netfold.sim.results import summarize
+from tests.sim.scenes import plan, refused, simulate
+
+SCENE = """\
+name: scheduled
+seed: 7
+topology: {kind: leaf_spine, leaves: 3, spines: 2, hosts_per_leaf: 4, switch: plain}
+workers: 10
+workload: {kind: synthetic, elements: 6000, density: 30%}
+codec: {kind: none}
+collective: {kind: ring}
+"""
+COLLECTIVES = {
+    "channels": "{kind: ring, channels: 3, chunk: 512B}",
+    "halving": "{kind: halving_doubling}",
+    "trees": "{kind: tree, chunk: 1KiB}",
+    "one tree": "{kind: tree, trees: 1, chunk: 1KiB}",
+    "racks": "{kind: hierarchical, chunk: 8KiB, inner: {kind: ring}, outer: {kind: halving_doubling}}",
+    "uneven": "{kind: hierarchical, groups: 4, inner: {kind: tree}, outer: {kind: ring, channels: 2}}",
+    "torus inside": "{kind: hierarchical, groups: 6, inner: {kind: torus_2d, rows: 2}, outer: {kind: tree}}",
+}
+CODECS = ["none", "fixed_point", "lossless", "fp16", "majority", "cascaded_sign"]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_codecs_keep_their_promises_on_every_schedule(tmp_path: Path, name: str, codec: str) -> None:
+    for number, loss in enumerate(("", "faults=[{kind: loss, rate: 1%}]")):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        sets = [f"collective={COLLECTIVES[name]}", f"codec={{kind: {codec}}}", *([loss] if loss else [])]
+        result = simulate(folder, *sets, text=SCENE)
+        (entry,) = summarize(result.facts, result.records)["variants"]
+        assert entry["verdict"] == "pass", [one for one in entry["checks"] if one["verdict"] != "pass"]
+        assert bool(entry["metrics"]["packets_lost"]) <= bool(loss)
+        if entry["metrics"]["packets_lost"]:
+            assert entry["metrics"]["packets_retransmitted"] > 0
+
+
+MARSIT = """\
+name: marsit
+seed: 5
+topology: {kind: leaf_spine, leaves: 3, spines: 2, hosts_per_leaf: 4, switch: plain}
+workers: 11
+workload: {kind: training, model: mlp, batch: 2, learning_rate: 0.01, steps: 4}
+codec: {kind: marsit, every: 3}
+collective: {kind: ring}
+faults: [{kind: loss, rate: 1%}]
+"""
+
+
+@pytest.mark.parametrize("name", ["channels", "halving", "trees", "uneven"])
+def test_signs_are_weighed_by_the_workers_that_they_hold(tmp_path: Path, name: str) -> None:
+    result = simulate(tmp_path, f"collective={COLLECTIVES[name]}", text=MARSIT)
+
+    (job,) = result.jobs
+    assert {check.verdict for check in job.checks} == {"pass"}
+    (fair,) = (check.detail for check in job.checks if check.name == "merges_are_right")
+    assert "each worker's as often as is fair" in fair
+
+
+def test_codecs_whose_workers_may_be_absent_run_too(tmp_path: Path) -> None:
+    text = MARSIT.replace("{kind: marsit, every: 3}", "{kind: sasg_summed}").replace(
+        "learning_rate: 0.01, ", ""
+    )
+    for number, name in enumerate(("channels", "halving", "trees", "uneven")):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        result = simulate(folder, f"collective={COLLECTIVES[name]}", text=text)
+        assert {check.verdict for check in result.jobs[0].checks} == {"pass"}
+
+
+@pytest.mark.parametrize(
+    ("collective", "told"),
+    [
+        (
+            "{kind: hierarchical, inner: {kind: all_gather}, outer: {kind: ring}}",
+            "collective.inner.kind: cannot use 'all_gather' as a kind\n"
+            "  allowed: ring, halving_doubling, tree, torus_2d",
+        ),
+        ("{kind: hierarchical, inner: {kind: ring}}", "the key 'outer' is missing"),
+        (
+            "{kind: hierarchical, inner: {kind: ring, window: 8}, outer: {kind: ring}}",
+            "unknown key 'window'",
+        ),
+        (
+            "{kind: hierarchical, groups: island, inner: {kind: ring}, outer: {kind: ring}}",
+            "host h0 is in no island: the topology has none\n  use rack, or a number of workers a group",
+        ),
+        (
+            "{kind: hierarchical, groups: 1, inner: {kind: ring}, outer: {kind: ring}}",
+            "every worker is in a group of its own: there is nothing to do inside groups",
+        ),
+        (
+            "{kind: hierarchical, groups: 10, inner: {kind: ring}, outer: {kind: ring}}",
+            "all workers are in one group: there is nothing to do across groups\n"
+            "  use a number of workers a group, such as 5",
+        ),
+        (
+            "{kind: hierarchical, groups: 5, inner: {kind: torus_2d, rows: 7}, outer: {kind: ring}}",
+            "5 workers cannot stand in 7 rows",
+        ),
+        ("{kind: tree, trees: 3}", "collective.trees"),
+        ("{kind: ring, channels: 0}", "collective.channels: must be at least 1, found 0"),
+        ("{kind: ring, chunk: 3B}", "must be at least 4B, found '3B'"),
+        ("{kind: halving_doubling, window: 8}", "a window of 8 packets is smaller than ack_every, 16"),
+    ],
+)
+def test_what_cannot_be_carried_is_told(tmp_path: Path, collective: str, told: str) -> None:
+    assert told in refused(tmp_path, f"collective={collective}", text=SCENE)
+
+
+def test_codecs_that_need_other_collectives_are_told_which(tmp_path: Path) -> None:
+    told = refused(tmp_path, "codec={kind: topk}", "collective={kind: tree}", text=SCENE)
+
+    assert "codec 'topk' needs gather, which collective tree cannot carry" in told
+    assert "use collective.kind: all_gather or parameter_server" in told
+
+
+def test_a_plan_says_what_was_settled(tmp_path: Path) -> None:
+    (variant,) = plan(tmp_path, f"collective={COLLECTIVES['racks']}", text=SCENE).variants
+    (job,) = variant.jobs
+
+    assert (job.collective.kind, job.collective.settled["timeout"]) == ("hierarchical", "1ms")
+    assert job.collective.groups == ((0, 1, 2, 3), (4, 5, 6, 7), (8, 9))  # type: ignore[attr-defined]
