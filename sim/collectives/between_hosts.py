@@ -51,6 +51,8 @@ Chunk = Annotated[Size, AfterValidator(_holds_a_word)]
 WORD_BYTES = 4
 TIMEOUT_PS = TIME.parse("1ms")
 _HELD_BYTES = 12  # per element: chunks in flight and joined, of all workers together
+_TRANSFER_BYTES = 300  # of a schedule and what is derived from it, two messages under way
+_CELL_BYTES = 64
 _SAMPLE_BYTES = 10**9
 
 
@@ -126,12 +128,24 @@ class Steps(NamedTuple):
             yield from self.then.stages
 
 
+class ScheduleSize(NamedTuple):
+    """How large a schedule is that the engine carries out (`engine/schedule.py`)."""
+
+    transfers: int
+    chunks: int
+
+    def tables_bytes(self, workers: int) -> int:
+        """Memory of its tables, which do not depend on the words, while it is built and carried out."""
+        return _TRANSFER_BYTES * self.transfers + _CELL_BYTES * self.chunks * workers
+
+
 @dataclass(frozen=True)
 class Schedule:
     """A collective between hosts, as a plan needs it."""
 
     kind: str
     steps: Callable[[int], Steps]  # for a number of workers
+    size: Callable[[int], ScheduleSize] | None = None  # of its transfers; None: the engine carries out none
 
     def resolve(self, section: HostSection, job: JobContext) -> Resolved:
         """The plan of a job's collective.
@@ -176,11 +190,16 @@ class Schedule:
             timeout_max_ps=timeout_ps << BACKOFF_MAX,
             is_timeout_default=section.timeout is None,
             held_bytes=_HELD_BYTES,
+            tables_bytes=self._tables_bytes(len(job.hosts)),
             settled={"timeout": TIME.format(timeout_ps)},
             ack_every=section.ack_every,
         )
         carriers = [carrier_of(network, traffic, frame, job.device, one) for one, traffic in stages]
         return Resolved(plan, fitted(job.codec, in_turn(carriers)))
+
+    def _tables_bytes(self, workers: int) -> int:
+        """Memory of the tables of its schedule."""
+        return 0 if self.size is None or workers == 1 else self.size(workers).tables_bytes(workers)
 
     def _check(self, section: HostSection, job: JobContext) -> None:
         """Check workers and window, which need no network."""

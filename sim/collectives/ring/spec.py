@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from netfold.homomorphic.message import MERGEABLE, Merge
-from netfold.sim.collectives.between_hosts import HostPlan, HostSection, Schedule, Steps
+from netfold.sim.collectives.between_hosts import HostPlan, HostSection, Schedule, ScheduleSize, Steps
 from netfold.sim.collectives.spec import CollectiveSpec
 
 if TYPE_CHECKING:
@@ -30,7 +30,12 @@ def _start(plan: HostPlan, context: RunContext) -> Collective:
     return Ring(plan, context)
 
 
-SCHEDULE = Schedule("ring", _steps)
+def _size(workers: int) -> ScheduleSize:
+    """Every worker sends 2 (n − 1) of n segments."""
+    return ScheduleSize(2 * workers * (workers - 1), workers)
+
+
+SCHEDULE = Schedule("ring", _steps, _size)
 RING = CollectiveSpec(
     "ring", MERGEABLE | {Merge.HOST}, RingSection, SCHEDULE.resolve, _start, carries_absence=True
 )
