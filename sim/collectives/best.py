@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from netfold.sim.collectives.between_hosts import Steps, host_route, traffic_of
-from netfold.sim.errors import NetfoldError
 from netfold.sim.units import PS_PER_S
 from netfold.topologies.routing import Network
 
@@ -28,11 +27,6 @@ class Best(NamedTuple):
     link: str  # that bounds it: the one that is busy longest; empty for one worker
     busy_s: float  # how long that link is busy
     ways_s: float  # delays of paths that follow one another
-    choice: str = ""  # what the collective was free to choose
-
-
-class ImpossibleError(NetfoldError):
-    """A collective that this network cannot carry; the message says why."""
 
 
 def best_of(network: Network, nodes: Sequence[int], steps: Steps, words: int, seed: int = 0) -> Best:

@@ -17,7 +17,6 @@ from pydantic import AfterValidator
 from netfold.homomorphic.carrier import Carrier
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.keyed import mix_plain
-from netfold.sim.collectives.best import JOB, SEED, Best, best_of_pace
 from netfold.sim.collectives.codec_fit import check_workers, fitted
 from netfold.sim.collectives.spec import CollectiveSection, JobContext, Resolved
 from netfold.sim.collectives.timeouts import check_timeout
@@ -53,6 +52,8 @@ Chunk = Annotated[Size, AfterValidator(_holds_a_word)]
 WORD_BYTES = 4
 TIMEOUT_PS = TIME.parse("1ms")
 _HELD_BYTES = 12  # per element: chunks in flight and joined, of all workers together
+_TRANSFER_BYTES = 300  # of a schedule and what is derived from it, two messages under way
+_CELL_BYTES = 64
 _SAMPLE_BYTES = 10**9
 
 
@@ -141,12 +142,24 @@ class Steps(NamedTuple):
             yield from self.then.stages
 
 
+class ScheduleSize(NamedTuple):
+    """How large a schedule is that the engine carries out (`engine/schedule.py`)."""
+
+    transfers: int
+    chunks: int
+
+    def tables_bytes(self, workers: int) -> int:
+        """Memory of its tables, which do not depend on the words, while it is built and carried out."""
+        return _TRANSFER_BYTES * self.transfers + _CELL_BYTES * self.chunks * workers
+
+
 @dataclass(frozen=True)
 class Schedule:
     """A collective between hosts, as a plan needs it."""
 
     kind: str
     steps: Callable[[int], Steps]  # for a number of workers
+    size: Callable[[int], ScheduleSize] | None = None  # of its transfers; None: the engine carries out none
 
     def resolve(self, section: HostSection, job: JobContext) -> Resolved:
         """The plan of a job's collective.
@@ -191,6 +204,7 @@ class Schedule:
             timeout_max_ps=timeout_ps << BACKOFF_MAX,
             is_timeout_default=section.timeout is None,
             held_bytes=_HELD_BYTES,
+            tables_bytes=self._tables_bytes(len(job.hosts)),
             settled={"timeout": TIME.format(timeout_ps)},
             ack_every=section.ack_every,
         )
@@ -200,6 +214,10 @@ class Schedule:
             words_s = pace_of(network, nodes, steps, route_of, frame).elements_per_s
             carrier = replace(carrier, rate_bps=max(1, round(32 * words_s)))
         return Resolved(plan, fitted(job.codec, carrier))
+
+    def _tables_bytes(self, workers: int) -> int:
+        """Memory of the tables of its schedule."""
+        return 0 if self.size is None or workers == 1 else self.size(workers).tables_bytes(workers)
 
     def _check(self, section: HostSection, job: JobContext) -> None:
         """Check workers and window, which need no network."""
@@ -216,11 +234,6 @@ class Schedule:
     def pace(self, network: Network, nodes: Sequence[int], seed: int, job: int, frame: Frame) -> Pace:
         """Closed form for dense words: hops one after the other, each with one chunk."""
         return pace_of(network, nodes, self.steps(len(nodes)), partial(host_route, seed, job), frame)
-
-    def best(self, network: Network, nodes: Sequence[int], size_bytes: int, choice: str = "") -> Best:
-        """The time of an all-reduce in frames of the default format; see `collectives.best`."""
-        frame = frame_of(HostSection.model_fields["frame"].default)
-        return best_of_pace(network, self.pace(network, nodes, SEED, JOB, frame), size_bytes, choice)
 
 
 def pace_of(
@@ -259,17 +272,17 @@ def _overlapping_pace(
 ) -> Pace:
     """The same of stages that are under way at the same time."""
     packet_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
-    shares, streams, latency_ps = dict[int, float](), Counter[int](), 0
+    parts, streams, latency_ps = dict[int, float](), Counter[int](), 0
     for stage in steps.stages:
         traffic = traffic_of(network, nodes, stage.pairs, route_of)
         latency_ps += (stage.trips or stage.hops) * one_way_ps(network, traffic, packet_bytes)
         latency_ps += _wait_ps(network, traffic, stage, frame)
         streams += traffic.load
         for link, count in traffic.load.items():
-            shares[link] = shares.get(link, 0.0) + count * stage.share
-    slowest = max(shares, key=lambda link: shares[link] / int(network.rate_bps[link]))
+            parts[link] = parts.get(link, 0.0) + count * stage.share
+    slowest = max(parts, key=lambda link: parts[link] / int(network.rate_bps[link]))
     rate_bps = int(network.rate_bps[slowest])
-    elements_per_s = words_per_s(frame, rate_bps) / shares[slowest]
+    elements_per_s = words_per_s(frame, rate_bps) / parts[slowest]
     return Pace(elements_per_s, latency_ps, Busiest(slowest, streams[slowest], rate_bps))
 
 

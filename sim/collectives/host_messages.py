@@ -112,12 +112,6 @@ class MessageExchange(NamedTuple):
     finished: Finished  # shared by its workers
     request: Request
 
-    def own(self, worker: int, workers: int, words: Words) -> Merged:
-        """A worker's own part of its message; the words of an absent worker's part are empty."""
-        present = np.zeros(workers, np.bool_)
-        present[worker] = not self.message.is_absent
-        return Merged(words, int(present.sum()), present=present)
-
     def whole(self, part: Merged, size: int) -> Merged:
         """A part of `size` words that is merged to the end.
 

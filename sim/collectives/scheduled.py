@@ -152,7 +152,7 @@ class ScheduledCollective(HostCollective):
             context.fabric.engine.end_merge(under_way.number, transfer, end_ps, sizes)
 
     def _merge_parts(self, under_way: _UnderWay, transfer: int) -> tuple[int, NDArray[np.int64]]:
-        """Merge the parts of HOST that a transfer carries; returns the time that it takes, and their words."""
+        """Merge the parts of HOST that a transfer carries; returns the time that takes, and their words."""
         schedule, message, exchange = under_way.schedule, under_way.message, under_way.exchange
         source, worker = int(schedule.source[transfer]), int(schedule.target[transfer])
         first, count = int(schedule.first[transfer]), int(schedule.count[transfer])

@@ -14,7 +14,6 @@ import networkx as nx
 
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.message import Merge
-from netfold.sim.collectives.best import BestOf
 from netfold.sim.keys.location import Location
 from netfold.sim.keys.section import Section
 from netfold.sim.plan.collective import CollectivePlan
@@ -107,4 +106,3 @@ class CollectiveSpec:
     choices: Callable[[], Mapping[str, Keys]] = (
         _no_choice  # keys that decide which codecs it carries, by a name: each is a column of the matrix
     )
-    best: BestOf | None = None  # time of an all-reduce on an idle network, in closed form

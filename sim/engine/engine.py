@@ -5,28 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from netfold.sim.engine.carrying import EngineSchedules, check_size
 from netfold.sim.engine.interface import (
     BACKLOG_MAX_PS,
     BacklogError,
     Completion,
     Flow,
-    Frame,
     Job,
     Rule,
     Scaled,
     Segment,
 )
-from netfold.sim.engine.links.link import PACKET_BYTES_MAX
-from netfold.sim.engine.loop.loop import go_on_now, run_until, tell_schedule
-from netfold.sim.engine.observe.views import EngineViews
-from netfold.sim.engine.schedules.operation import Operation
-from netfold.sim.engine.setup import allocate, control, jobs, schedules
+from netfold.sim.engine.loop.loop import run_until
+from netfold.sim.engine.setup import allocate, control, jobs
 from netfold.sim.engine.setup.keep_alive import KeepAlive
 from netfold.sim.engine.setup.lock_step import LockStep, StreamLayout
-from netfold.sim.engine.setup.schedules import OpenSchedule
 from netfold.sim.engine.setup.segments import write_segments
 from netfold.sim.engine.tables import world as state
 from netfold.sim.engine.tables.addresses import address_of
@@ -39,7 +32,7 @@ from netfold.topologies.routing import Network
 EVENTS_MAX = 1_000_000  # per call of the loop, some 0.1 s; between calls Python handles signals
 
 
-class Engine(EngineViews):
+class Engine(EngineSchedules):
     """One network with its traffic, in simulated time.
 
     Parameters
@@ -53,6 +46,7 @@ class Engine(EngineViews):
     """
 
     def __init__(self, network: Network, seed: int, rules: Sequence[Rule] = ()) -> None:
+        super().__init__()
         self.network = network
         self.world = allocate.new_world(network, rules, seed)
         # A fault may duplicate every packet that an event sends, or give it a payload row.
@@ -61,10 +55,6 @@ class Engine(EngineViews):
         self._keep_alive = KeepAlive()
         self._lock_step = LockStep()
         self._jobs: list[Job] = []
-        self._schedules: dict[int, OpenSchedule] = {}  # by number
-        self._schedules_count = 0
-        self._reserve = 8  # packets that one event may take
-        self._payload_reserve = 1
         self._make_room(64)
 
     def start_log(self) -> None:
@@ -172,107 +162,6 @@ class Engine(EngineViews):
             open_flow(self.world, row)
         return number
 
-    def open_schedule(self, operation: Operation) -> int:
-        """Prepare to carry out a schedule; returns its number, which its completions carry as their job.
-
-        `run` returns one of kind "worker" for each worker, when all transfers to it are processed, and one of
-        kind "merge" for each merge that it asks for, with the number of the transfer: `end_merge` answers.
-
-        Raises
-        ------
-        ValueError
-            Arrays of another shape or type than `Operation` says, `ack_every` outside of the window, hosts
-            that are none or not different.
-        """
-        for host in operation.hosts:
-            self._check_host("host", host)
-        check_size(operation.frame)
-        self._add_flows(schedules.flow_window(operation))
-        self.world = allocate.add_job_counter(self.world, operation.job)
-        number = self._schedules_count
-        self.world, self._schedules[number] = schedules.open_schedule(self.world, number, operation)
-        self._schedules_count += 1
-        self._make_room(self._copies * (2 * operation.window + 8))
-        return number
-
-    def begin(
-        self,
-        number: int,
-        worker: int,
-        words: NDArray[Any] | None = None,
-        sizes: NDArray[np.int64] | None = None,
-        is_absent: bool = False,
-    ) -> None:
-        """Let a worker begin now, with its words, or (chunks,) how many it has of each where none are carried.
-
-        Raises
-        ------
-        ValueError
-            Words or sizes of another type or number than the operation's.
-        RuntimeError
-            It has begun already.
-        """
-        opened = self._schedules[number]
-        if opened.parties[worker].has_begun:
-            raise RuntimeError(f"worker {worker} of schedule {number} has begun already")
-        if is_absent:
-            schedules.write_absent(opened, worker)
-        else:
-            schedules.write_worker(opened, worker, words, sizes)
-        self._tell(state.BEGIN, opened.row, worker)
-
-    def end_merge(
-        self, number: int, transfer: int, end_ps: int, sizes: NDArray[np.int64] | None = None
-    ) -> None:
-        """Answer a completion of kind "merge": when it ends and, for HOST, how many words each cell then has."""
-        opened = self._schedules[number]
-        if sizes is not None:
-            planned = opened.derived.planned[transfer]
-            first = int(planned["first"])
-            opened.cells["words"][int(planned["source"]), first : first + int(planned["count"])] = sizes
-        self._tell(state.ANSWER, opened.row, transfer, end_ps)
-
-    def merge_time_ps(self, number: int, transfer: int) -> int:
-        """Time of a transfer's merge on an ordinary host, of what its cells now hold."""
-        opened = self._schedules[number]
-        times_ps, planned = opened.operation.merge_ps, opened.derived.planned[transfer]
-        if times_ps is None:
-            return 0
-        first = int(planned["first"])
-        cells = opened.cells[int(planned["source"]), first : first + int(planned["count"])]
-        return int(times_ps[transfer, int(cells["is_lifted"].any())])
-
-    def contributors(self, number: int, worker: int) -> NDArray[np.int32]:
-        """(chunks,) how many workers contributed to each chunk, as a worker that has finished was told."""
-        found: NDArray[np.int32] = self._schedules[number].cells["workers"][worker]
-        return found
-
-    def close_schedule(self, number: int) -> None:
-        """Forget a schedule, all of whose workers have finished.
-
-        Raises
-        ------
-        RuntimeError
-            Some have not.
-        """
-        row = self.world.schedules[self._schedules[number].row]
-        if row.unfinished:
-            raise RuntimeError(f"{row.unfinished} workers of schedule {number} have not finished")
-        row.is_open = 0
-        del self._schedules[number]
-
-    def _tell(self, what: int, row: int, first: int, second: int = 0) -> None:
-        """Tell a schedule something, and let it go on as far as it can now."""
-        self._make_room(self._reserve)
-        tell_schedule(self.world, what, row, first, second)
-        while go_on_now(self.world, self._reserve, self._payload_reserve) == state.GROW:
-            self._grow()
-
-    def _check_host(self, name: str, node: int) -> None:
-        is_host = self.network.is_host
-        if not (0 <= node < is_host.size and is_host[node]):
-            raise ValueError(f"{name} is node {node}: must be a host, of {np.flatnonzero(is_host).tolist()}")
-
     def run(self, until_ps: int) -> list[Completion]:
         """Process events up to `until_ps`, but no further than the first that completes something.
 
@@ -346,37 +235,3 @@ class Engine(EngineViews):
     def pause(self, host: int, until_ps: int) -> None:
         """Pause a host: its packets and timers wait until a time."""
         self.world.hosts[host].away_until_ps = max(until_ps, int(self.world.hosts[host].away_until_ps))
-
-    def _grow(self) -> None:
-        """Enlarge what the compiled loop was short of."""
-        clock = self.world.clock[0]
-        if clock.short_of < 0:
-            self._add_flows(0, self.world.flows.size)
-        elif clock.short_of > 0:
-            row = int(clock.short_of) - 1
-            opened = self._schedules[int(self.world.schedules[row].number)]
-            schedules.add_buffers(self.world, opened, int(opened.operation.schedule.count.max()))
-        clock.short_of = 0
-        self._make_room(self._reserve)
-
-    def _add_flows(self, window: int, count: int = 0) -> None:
-        """Have a free row for a flow with this window; add `count` rows at least if there is none."""
-        size = self.world.flows.size
-        if self.world.clock[0].flow_free >= 0:
-            count = 0
-        elif not count:
-            count = max(8, size)
-        if count or window > self.world.flights.shape[1]:
-            self.world = allocate.add_flows(self.world, size + count, window)
-
-    def _make_room(self, reserve: int) -> None:
-        """Enlarge the tables until each has room for one event."""
-        self._reserve = max(reserve, self._reserve)
-        self.world = allocate.with_room(self.world, self._reserve, self._payload_reserve)
-
-
-def check_size(frame: Frame, lanes: int = 1) -> None:
-    """Raise ValueError if a packet is too long: its time at 1 bps must fit the clock."""
-    size_bytes = max(frame.wire_bytes(lanes * frame.elements, first=True, last=True), frame.ack_bytes)
-    if size_bytes > PACKET_BYTES_MAX:
-        raise ValueError(f"a packet of {size_bytes}B is too long: {PACKET_BYTES_MAX}B at most on the wire")

@@ -30,6 +30,7 @@ class CollectivePlan:
     settled: Mapping[str, str | int]  # resolved values of keys with computed defaults, as in a scenario
     aggregations: tuple[Job, ...] = ()  # what it needs of switches, tree by tree; none without switches
     passes: Passes = Passes()
+    tables_bytes: int = 0  # of memory in a run, whatever the elements
     has_exponents_ahead: bool = False  # it agrees on block exponents while it sends the words
     needs_lossless: bool = False  # it must run on a network that drops nothing
 

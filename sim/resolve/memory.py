@@ -80,6 +80,7 @@ class JobSize:
         """Peak memory, with or without the records."""
         elements, workers = self.elements, self.workers
         round_bytes = codec.bytes(self.at_once, workers) + self.collective.held_bytes * self.at_once
+        round_bytes += self.collective.tables_bytes
         kept_bytes = self.kept_bytes + (self.records_bytes if records else 0)
         if isinstance(self.workload, TrainingSpec):
             a, b = self.workload.expand

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.collectives.best import best_by
-from netfold.sim.collectives.between_hosts import WORD_BYTES, Chunk, HostPlan, HostSection, Schedule, Steps
+from netfold.sim.collectives.between_hosts import Chunk, HostPlan, HostSection, Schedule, ScheduleSize, Steps, WORD_BYTES
 from netfold.sim.collectives.composition import Composable, Cut, equal_cells
 from netfold.sim.collectives.ring.plan import RingPlan
 from netfold.sim.collectives.ring.schedule import ring_schedule
@@ -74,14 +74,18 @@ def _steps(section: Any, workers: int) -> Steps:
     return steps_of(workers, section.channels)
 
 
-SCHEDULE = Schedule(KIND, steps_of)
+def _size(workers: int) -> ScheduleSize:
+    """Every worker sends 2 (n − 1) of n segments."""
+    return ScheduleSize(2 * workers * (workers - 1), workers)
+
+
+SCHEDULE = Schedule(KIND, steps_of, _size)
 RING = CollectiveSpec(
     KIND,
     MERGEABLE | {Merge.HOST},
     RingSection,
     _resolve,
     _start,
-    best=SCHEDULE.best,
     carries_absence=True,
     composable=Composable(cut_of, _steps),
     best=best_by(_steps),

@@ -127,11 +127,6 @@ class Cut:
         lengths = enumerate(self.grid.lengths)
         return [self.grid.worker(row, self.owners[length][segment]) for row, length in lengths]
 
-    def roots(self, segment: int) -> list[int]:
-        """The ranks at which the rings of the rows begin to reduce a segment: each owner's successor."""
-        owners = [(length, self.owners[length][segment]) for length in self.grid.lengths]
-        return [self.grid.worker(row, (at + 1) % length) for row, (length, at) in enumerate(owners)]
-
     def ends(self, size: int) -> list[int]:
         """Where the parts begin in `size` words, and where the last one ends."""
         edges = [math.floor(start * size) for start in (*self.starts, Fraction(1))]

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.collectives.best import best_by
-from netfold.sim.collectives.between_hosts import HostPlan, HostSection, Schedule, Steps
-from netfold.sim.collectives.composition import Composable
-from netfold.sim.collectives.composition import Cut as Part
+from netfold.sim.collectives.between_hosts import HostPlan, HostSection, Schedule, ScheduleSize, Steps
+from netfold.sim.collectives.composition import Composable, Cut as Part
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
 from netfold.sim.collectives.torus_2d.grid import Grid, squarest
 from netfold.sim.collectives.torus_2d.plan import TorusPlan
@@ -67,6 +66,14 @@ def steps_of(grid: Grid) -> Steps:
     return Steps(in_rows, hops=hops, chunks=grid.columns, merges=grid.columns - 1, then=after)
 
 
+def size_of(grid: Grid, is_host: bool) -> ScheduleSize:
+    """The size of its schedule for words, or for HOST, whose parts all travel each for itself."""
+    if is_host:
+        return ScheduleSize(2 * (grid.workers - 1) * grid.equal.parts, grid.equal.parts)
+    in_rows = 2 * sum(length * (length - 1) for length in grid.lengths)
+    return ScheduleSize(in_rows + 2 * (grid.rows - 1) * grid.words.parts, grid.words.parts)
+
+
 def _resolve(section: Torus2dSection, job: JobContext) -> Resolved:
     """The plan of a job's torus.
 
@@ -76,7 +83,8 @@ def _resolve(section: Torus2dSection, job: JobContext) -> Resolved:
         The workers do not fit the rows and columns; or as for `Schedule.resolve`.
     """
     grid = _grid(section, job)
-    schedule = Schedule(KIND, lambda workers: steps_of(grid))
+    is_host = Merge.HOST in job.codec.merges
+    schedule = Schedule(KIND, lambda workers: steps_of(grid), lambda workers: size_of(grid, is_host))
     found = schedule.resolve_on(section, job, job.nodes, partial(TorusPlan, grid=grid))
     plan = replace(
         found.plan,

@@ -1,8 +1,8 @@
 """What workers of a schedule hold, and how an arriving transfer is merged into it.
 
-Nothing is copied when a transfer arrives: the target reads its source's cells, which the source has given away.
-A merge writes into a buffer that no worker's words are in: that of the arriving words, or of the target's own
-where the order of operands does not matter, or a free one.
+Nothing is copied when a transfer arrives: the target reads its source's cells, which the source has given
+away. A merge writes into a buffer that no worker's words are in: that of the arriving words, or of the
+target's own where the order of operands does not matter, or a free one.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def lift_to(world: World, row: int, cell: int, address: int) -> None:
 
 @inlined
 def merge_words(
-    world: World, row: int, accumulated: int, arriving: int, count: int, threshold: int, key: np.uint64
+    world: World, row: int, accumulated: int, arriving: int, count: int, threshold: np.int64, key: np.uint64
 ) -> None:
     """Merge words at an address into those at another, in place."""
     schedule = world.schedules[row]

@@ -1,7 +1,7 @@
 """How a schedule goes on: a queue of transfers that may be sent or processed (README, Schedules).
 
-Each call carries out one of them, so that what one call needs is bounded: it opens one flow at most, and merges
-one transfer. Where rows of flows or buffers are short, it says so and leaves the transfer in the queue.
+Each call carries out one of them, so that what one call needs is bounded: it opens one flow at most, and
+merges one transfer. Where rows of flows or buffers are short, it says so and leaves it in the queue.
 """
 
 from __future__ import annotations

@@ -58,22 +58,6 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/collectives/ring/run.py",
-        BETWEEN,
-        [
-            (
-                "hops name the wrong segment",
-                "hops[index].append(HostHop(index, worker, key))",
-                "hops[index].append(HostHop(worker, index, key))",
-            ),
-            (
-                "codes of a single worker stay codes",
-                "        sending = operation.whole(sending, sizes[following])",
-                "        sending = sending",
-            ),
-        ],
-    ),
-    *faults(
         "sim/collectives/channels.py",
         TIMES,
         [

@@ -117,13 +117,13 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/engine/engine.py",
+        "sim/engine/transports/flow.py",
         ["tests/sim/engine/links/test_fates.py", "tests/sim/collectives/test_ring.py"],
         [
             (
                 "retransmissions of ended flows are forgotten",
-                "self._closed_retransmissions[int(last.job)] += int(last.retransmitted_packets)",
-                "self._closed_retransmissions[int(last.job)] += 0",
+                "world.sent_again[natural(flow.job)] += flow.retransmitted_packets",
+                "world.sent_again[natural(flow.job)] += 0",
             ),
         ],
     ),

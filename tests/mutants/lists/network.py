@@ -140,16 +140,6 @@ MUTANTS: list[Mutant] = [
         ["tests/sim/collectives/test_absence.py"],
         [
             (
-                "a chunk of nobody travels with words",
-                "words = chunk.words if chunk.workers else chunk.words[:0]",
-                "words = chunk.words",
-            ),
-            (
-                "an absent worker's part counts",
-                "present[worker] = not self.message.is_absent",
-                "present[worker] = True",
-            ),
-            (
                 "chunks that disagree are not told",
                 "first.present, is_mixed=is_mixed",
                 "first.present, is_mixed=False",

@@ -35,58 +35,26 @@ MUTANTS: list[Mutant] = [
                 "first + (end - first) * part // rows for first, end",
                 "first + (edges[1] - edges[0]) * part // rows for first, end",
             ),
-            (
-                "rows begin to reduce a segment at its owner",
-                "self.grid.worker(row, (at + 1) % length) for row",
-                "self.grid.worker(row, at) for row",
-            ),
         ],
     ),
     *faults(
-        "sim/collectives/torus_2d/run.py",
-        SCHEDULE,
+        "sim/collectives/torus_2d/schedule.py",
+        MERGES,
         [
-            (
-                "lanes are cut as the codes that they were",
-                "((bound - bounds[0]) * times for bound in ends)",
-                "(bound - bounds[0] for bound in ends)",
-            ),
-            (
-                "rows of other lengths keep a result of their own",
-                'return finished.stored("message", joined)',
-                "return joined",
-            ),
             (
                 "a column ends with the part of the next row",
-                "return Ring(members, row, [[range(part, part + 1)] for part in parts]",
-                "return Ring(members, row, [[range(part, part + 1)] for part in (*parts[1:], parts[0])]",
-            ),
-        ],
-    ),
-    *faults(
-        "sim/collectives/torus_2d/run.py",
-        MERGES,
-        [
-            (
-                "hops of columns name the owners",
-                "into, taken = ring.roots[(owner + 1) % members], ring.roots[ring.at]",
-                "into, taken = ring.members[(owner + 1) % members], ring.members[ring.at]",
+                "[[range(part, part + 1)] for part in _parts(segment, rows)])",
+                "[[range(part, part + 1)] for part in (*_parts(segment, rows)[1:], segment * rows)])",
             ),
             (
-                "progress of a codec's merge counts a chunk too many for each part",
-                "operation.finished.expected = 2 * (self.workers - 1)",
-                "operation.finished.expected = 2 * self.workers",
+                "what is sent waits for nothing",
+                "waits[transfer] = received",
+                "waits[transfer] = None",
             ),
-        ],
-    ),
-    *faults(
-        "sim/collectives/host_messages.py",
-        MERGES,
-        [
             (
-                "joined parts that disagreed count as sound",
-                "is_mixed = first.is_mixed or any(\n            one.is_mixed or one.workers",
-                "is_mixed = any(\n            one.workers",
+                "words travel round the columns in one stage",
+                "(Stage.GATHER_COLUMN, columns, 0),",
+                "(Stage.GATHER_COLUMN, columns, 1),",
             ),
         ],
     ),

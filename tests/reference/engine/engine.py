@@ -2,7 +2,7 @@
 
 `sim/engine/README.md` is the specification, and this is the same in code: `fabric.py` (links, order, chance),
 `faults.py` (what goes wrong on them), `worker.py`, `point.py`, `switchml.py` and `tree.py` (aggregation
-streams), `timed.py` (slots with timers), `flow.py` (reliable unicast), `schedule.py` (schedules between hosts).
+streams), `timed.py` (slots with timers), `flow.py` (reliable unicast), `schedule.py` (schedules of hosts).
 """
 
 from __future__ import annotations

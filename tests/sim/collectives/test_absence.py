@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.merge import float_add_words
 from netfold.homomorphic.message import MERGEABLE, Merge, Merged, Message
+from netfold.sim.engine.engine import Engine
 from tests.examples import examples
 from tests.reference.codecs.sums import right_merge
 from tests.reference.switch.merging import words_per_word
@@ -27,7 +29,7 @@ from tests.sim.exchanges import (
     switch,
     torus,
 )
-from tests.sim.scenes import BYTE_PS, LINK, Exchanged, Started, small_star
+from tests.sim.scenes import BYTE_PS, LINK, Exchanged, small_star
 
 MERGES = sorted(MERGEABLE, key=lambda merge: merge.number)
 HEADER = FRAME.overhead_bytes
@@ -203,28 +205,18 @@ def test_a_ring_names_any_number_of_workers(workers: int) -> None:
         assert_right(messages, merged)
 
 
-def damaged(start: Started) -> Started:
-    """A ring of which worker 1 forgets in one chunk who contributed."""
+def test_chunks_that_disagree_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worker 1 is told of one chunk that a worker fewer contributed."""
+    right = Engine.contributors
 
-    def forgetting(environment: object, fabric: object) -> object:
-        collective = start(environment, fabric)  # type: ignore[arg-type]
-        receive = collective.receive  # type: ignore[attr-defined]
+    def forgetting(self: Engine, number: int, worker: int) -> Any:
+        found = right(self, number, worker).copy()
+        found[2] -= worker == 1
+        return found
 
-        def receive_wrong(worker: int, operation: object, step: int) -> object:
-            chunk = yield from receive(worker, operation, step)
-            if (worker, step) == (1, 5):  # the last chunk that it gets, finished
-                return replace(chunk, workers=chunk.workers - 1)
-            return chunk
-
-        collective.receive = receive_wrong  # type: ignore[attr-defined]
-        return collective
-
-    return forgetting  # type: ignore[return-value]
-
-
-def test_chunks_that_disagree_are_told() -> None:
+    monkeypatch.setattr(Engine, "contributors", forgetting)
     messages = without(messages_of(Merge.ADD, 4, 40), {2})
-    exchanged = Exchanged(small_star(4), damaged(ring(4, FRAME))).run([[(one,)] for one in messages])
+    exchanged = Exchanged(small_star(4), ring(4, FRAME)).run([[(one,)] for one in messages])
 
     mixed = [merged.is_mixed for ((merged,),) in exchanged.received]
     assert mixed == [False, True, False, False]

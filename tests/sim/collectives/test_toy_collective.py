@@ -8,19 +8,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Generator
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+import numpy as np
 import pytest
-import simpy
 
-from netfold.homomorphic.message import Merge, Merged
-from netfold.sim.collectives.between_hosts import HostPlan, HostSection, Schedule, Steps
+from netfold.homomorphic.message import Merge
+from netfold.sim.collectives.between_hosts import HostPlan, HostSection, Steps
+from netfold.sim.collectives.between_hosts import Schedule as Traffic
 from netfold.sim.collectives.collective import Collective, OperationPlace, RunContext
-from netfold.sim.collectives.host_messages import HostCollective, MessageExchange
 from netfold.sim.collectives.registry import COLLECTIVES
+from netfold.sim.collectives.scheduled import ScheduledCollective
 from netfold.sim.collectives.spec import CollectiveSpec
+from netfold.sim.engine.schedule import NONE, Schedule, check_schedule
 
 SCENARIO = """\
 name: toy
@@ -50,30 +52,36 @@ def steps(workers: int) -> Steps:
     return Steps(pairs, hops=2, chunks=1, merges=workers - 1)
 
 
-class GatherRun(HostCollective):
+@lru_cache
+def gather_schedule(workers: int) -> Schedule:
+    """Worker r sends in step r; worker 0 merges by rank, and sends the sums back in step n + r."""
+    count = workers - 1
+    others, zeros = np.arange(1, workers), np.zeros(count, np.int64)
+    follows = np.append(np.arange(count) - 1, np.full(count, NONE))
+    waits_first = np.append(zeros, count * np.arange(count + 1))
+    waits_for = np.tile(np.arange(count), count)
+    return Schedule(
+        workers,
+        1,
+        np.append(others, zeros).astype(np.int32),
+        np.append(zeros, others).astype(np.int32),
+        np.zeros(2 * count, np.int32),
+        np.ones(2 * count, np.int32),
+        np.arange(2 * count) < count,
+        np.append(others, workers + others).astype(np.int64),
+        follows.astype(np.int32),
+        np.full(2 * count, NONE, np.int32),
+        waits_first.astype(np.int64),
+        waits_for.astype(np.int32),
+    )
+
+
+class GatherRun(ScheduledCollective):
     """One job's way to worker 0 and back."""
 
-    @property
-    def chunks_count(self) -> int:
-        """One to worker 0, one back."""
-        return 2 * (self.workers - 1)
-
-    def carry(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, Merged]:
-        """Worker r sends in step r and receives in step n + r."""
-        message, others = operation.message, range(1, self.workers)
-        own = operation.own(worker, self.workers, message.words)
-        if worker:
-            self.send(worker, 0, operation, worker, own)
-            total = yield from self.receive(worker, operation, self.workers + worker)
-        else:
-            total = own
-            for sender in others:
-                arriving = yield from self.receive(0, operation, sender)
-                total = yield from self.merge(0, operation, sender, arriving, total)
-            for receiver in others:
-                self.send(0, receiver, operation, self.workers + receiver, total)
-        total = operation.whole(total, message.size)
-        return operation.finished.joined({0: operation.finished.stored(0, total)})
+    def schedule(self, words: int, is_host: bool) -> Schedule:
+        """The same for all messages."""
+        return gather_schedule(self.workers)
 
     def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
         """At worker 0."""
@@ -84,7 +92,7 @@ def start(plan: HostPlan, context: RunContext) -> Collective:
     return GatherRun(plan, context)
 
 
-SCHEDULE = Schedule("gather", steps)
+SCHEDULE = Traffic("gather", steps)
 MERGES = frozenset({Merge.ADD, Merge.MAX, Merge.OR})
 SPEC = CollectiveSpec("gather", MERGES, Gather, SCHEDULE.resolve, start)
 
@@ -109,6 +117,11 @@ def test_a_collective_of_ones_own_runs_beside_a_ring(tmp_path: Path) -> None:
         "window": 64,
         "timeout": "1ms",
     }
+
+
+def test_its_schedule_keeps_the_rules() -> None:
+    for workers in range(2, 6):
+        check_schedule(gather_schedule(workers))
 
 
 @pytest.mark.parametrize(

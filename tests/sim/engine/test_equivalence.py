@@ -90,15 +90,16 @@ def test_several_jobs_and_flows(plan: Plan) -> None:
 
 
 @drawn_anew
-<<<<<<< HEAD
 @examples(120)
 @given(steered())
 def test_packets_between_hosts_under_every_policy(plan: Plan) -> None:
-=======
+    assert_same(plan)
+
+
+@drawn_anew
 @examples(150)
 @given(schedules_of_hosts())
 def test_schedules(plan: Plan) -> None:
->>>>>>> i13-collectives
     assert_same(plan)
 
 

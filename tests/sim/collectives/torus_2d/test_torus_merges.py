@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from fractions import Fraction
-from math import lcm
 from typing import Any
 
 import numpy as np
 import pytest
-import simpy
 
 from netfold.homomorphic.host_merge import replay
-from netfold.homomorphic.merge import keep_threshold
-from netfold.homomorphic.message import Hop, Merge, Merged, Message
-from netfold.sim.collectives import host_messages
-from netfold.sim.collectives.host_messages import HostCollective, MessageExchange
+from netfold.homomorphic.message import Hop, Merge, Message
+from netfold.sim.collectives.collective import OperationPlace
+from netfold.sim.collectives.torus_2d.grid import Grid
+from netfold.sim.collectives.torus_2d.schedule import torus_schedule
+from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.schedule import Schedule, check_schedule
 from tests.reference.systems import torus_2d as twin
 from tests.sim.collectives.torus_2d.grids import GRIDS, carried
 from tests.sim.exchanges import messages_of, torus
@@ -27,34 +26,18 @@ from tests.sim.scenes import Exchanged, small_star
 # SIGN: whose bit survives, exactly
 
 
-def survivors(monkeypatch: pytest.MonkeyPatch, lengths: tuple[int, ...]) -> list[list[Fraction]]:
-    """The probability that each worker's bit survives, for every word of a run, by its own counts.
-
-    Words are numbers in a list of such distributions; a merge of two makes a new one.
-    """
-    workers, size = sum(lengths), 3 * lcm(*lengths) * len(lengths)
-    known = [[Fraction(int(rank == own)) for rank in range(workers)] for own in range(workers)]
-
-    def merged(merge: Any, accumulated: Merged, arriving: Merged, *more: Any) -> Merged:
-        held = accumulated.workers + arriving.workers
-        if arriving.workers == 0:
-            return replace(accumulated, workers=held)
-        keep = Fraction(keep_threshold(accumulated.workers, arriving.workers), 2**32)
-        numbers = []
-        for p, q in zip(accumulated.words.tolist(), arriving.words.tolist(), strict=True):
-            numbers.append(len(known))
-            known.append([keep * a + (1 - keep) * b for a, b in zip(known[p], known[q], strict=True)])
-        assert accumulated.present is not None
-        assert arriving.present is not None
-        present = accumulated.present | arriving.present
-        return Merged(np.array(numbers, np.uint32), held, present=present)
-
-    monkeypatch.setattr(host_messages, "combine", merged)
-    messages = [Message(np.full(size, rank, np.uint32), Merge.SIGN, "signs") for rank in range(workers)]
-    received = carried(messages, len(lengths)).received
-    words = received[0][0][0].words.tolist()
-    assert all(merged.words.tolist() == words for ((merged,),) in received)
-    return [known[word] for word in words]
+def trees_of(schedule: Schedule) -> list[Any]:
+    """How each part is merged by a schedule: a rank, or a `Merge`; what all workers get in the end."""
+    held = [list[Any](range(schedule.workers)) for _ in range(schedule.chunks)]
+    for number in range(schedule.transfers):
+        source, target = int(schedule.source[number]), int(schedule.target[number])
+        first = int(schedule.first[number])
+        for cells in held[first : first + int(schedule.count[number])]:
+            own = cells[target]
+            cells[target] = twin.Merge(cells[source], own, 0) if schedule.merges[number] else cells[source]
+    for cells in held:
+        assert all(cell is cells[0] for cell in cells)
+    return [cells[0] for cells in held]
 
 
 def is_fair(found: Sequence[Fraction]) -> bool:
@@ -63,18 +46,18 @@ def is_fair(found: Sequence[Fraction]) -> bool:
     return all(abs(one - Fraction(1, workers)) <= Fraction(workers, 2**32) for one in found)
 
 
+@pytest.mark.parametrize("is_host", [False, True])
 @pytest.mark.parametrize("lengths", GRIDS)
 def test_the_surviving_bit_is_that_of_a_uniformly_random_worker(
-    monkeypatch: pytest.MonkeyPatch, lengths: tuple[int, ...]
+    lengths: tuple[int, ...], is_host: bool
 ) -> None:
-    found = survivors(monkeypatch, lengths)
-    assert all(is_fair(one) for one in found)
+    check_schedule(torus_schedule(Grid(lengths), is_host))
+    trees = trees_of(torus_schedule(Grid(lengths), is_host))
+    found = [twin.survival(tree, sum(lengths)) for tree in trees]
+    expected = [twin.tree(part, lengths) for part in twin.parts_of(lengths, is_host)]
 
-    expected = []
-    for part in twin.parts_of(lengths):
-        share = twin.survival(twin.tree(part, lengths), sum(lengths))
-        expected += [share] * int((part.end - part.start) * len(found))
-    assert expected == found
+    assert all(is_fair(one) for one in found)
+    assert [twin.survival(tree, sum(lengths)) for tree in expected] == found
 
 
 @pytest.mark.parametrize("lengths", GRIDS)
@@ -122,37 +105,31 @@ def test_cascaded_signs_are_merged_in_the_order_of_the_schedule(lengths: tuple[i
     assert done.collective.merge_orders(0, 0) == {}
 
 
-def test_progress_counts_the_chunks_of_words_and_of_a_codecs_merge(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All chunks of a message that has arrived everywhere were expected, in either cut."""
-    shares: list[float] = []
-    result = host_messages.Finished.joined
-
-    def noted(finished: Any, *args: Any, **named: Any) -> Merged:
-        shares.append(finished.received / (finished.expected or collective.chunks_count))
-        return result(finished, *args, **named)
-
-    monkeypatch.setattr(host_messages.Finished, "joined", noted)
+def test_progress_grows_from_nothing_to_all_while_a_message_is_carried() -> None:
     words = [cascade_encoded(np.ones(300, np.float32), np.float32(1)) for _ in range(11)]
     for messages in (
         messages_of(Merge.ADD, 11, 500),
         [Message(one, Merge.HOST, "signs", host_merge=Cascade()) for one in words],
     ):
-        shares.clear()
-        collective: Any = None
+        run = Exchanged(small_star(11), torus(11, 3))
+        shares: list[float] = []
 
-        def start(environment: Any, fabric: Any) -> Any:
-            nonlocal collective
-            collective = torus(11, 3)(environment, fabric)
-            return collective
+        def watch(run: Exchanged = run, shares: list[float] = shares) -> Any:
+            while True:
+                yield run.environment.timeout(200_000)
+                shares.append(run.collective.share())
 
-        Exchanged(small_star(11), start).run([[(one,)] for one in messages])
+        run.environment.process(watch())
+        run.run([[(one,)] for one in messages])
         assert shares == sorted(shares)
-        assert shares[-1] == 1.0
+        assert shares[0] < 0.1
+        assert shares[-1] > 0.8
+        assert run.collective.share() == 0.0
 
 
 def test_a_worker_says_where_it_stands() -> None:
     done = carried(messages_of(Merge.ADD, 11, 40), 3)
-    place = host_messages.OperationPlace(2, 1, 0)
+    place = OperationPlace(2, 1, 0)
 
     told = done.collective.locate(9, place, 0, 5)
     assert told == (
@@ -160,34 +137,19 @@ def test_a_worker_says_where_it_stands() -> None:
     )
 
 
-@pytest.mark.parametrize("lengths", [(2, 2), (3, 2), (4, 4, 3)])
-def test_parts_that_disagree_on_who_contributed_are_told_by_all_who_hold_them(
-    monkeypatch: pytest.MonkeyPatch, lengths: tuple[int, ...]
-) -> None:
-    """Worker 0 forgets in its column that worker 1 contributed; its row gets these words from it.
+def test_parts_that_disagree_on_who_contributed_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One part says that a worker fewer is in it."""
+    right = Engine.contributors
 
-    It gets them one step after their owner, so that of three rows one more has them from it.
-    """
-    receive, forgotten = HostCollective.receive, list[int]()
+    def forgetful(self: Engine, number: int, worker: int) -> Any:
+        found = right(self, number, worker).copy()
+        found[3] -= 1
+        return found
 
-    def forgetful(
-        self: HostCollective, worker: int, operation: MessageExchange, step: int
-    ) -> Generator[simpy.Event, Any, Merged]:
-        chunk: Merged = yield from receive(self, worker, operation, step)
-        everyone = sum(lengths) - 1  # of those who are there
-        if worker == 0 and chunk.workers == everyone and not forgotten:
-            forgotten.append(step)
-            assert chunk.present is not None
-            present = chunk.present.copy()
-            present[1] = False
-            return replace(chunk, workers=everyone - 1, present=present)
-        return chunk
+    messages = messages_of(Merge.ADD, 5, 120)
+    sound = carried(messages, 2).received
+    monkeypatch.setattr(Engine, "contributors", forgetful)
+    told = carried(messages, 2).received
 
-    monkeypatch.setattr(HostCollective, "receive", forgetful)
-    messages = messages_of(Merge.ADD, sum(lengths), 120)
-    absent = replace(messages[2], words=messages[2].words[:0], absent_words=120)
-    received = carried([*messages[:2], absent, *messages[3:]], len(lengths)).received
-
-    assert forgotten
-    mixed = [rank for rank, ((merged,),) in enumerate(received) if merged.is_mixed]
-    assert mixed == list(range(sum(lengths[:-1])))
+    assert not any(merged.is_mixed for ((merged,),) in sound)
+    assert all(merged.is_mixed for ((merged,),) in told)

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Generator, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-import simpy
 
 import netfold
-from netfold.homomorphic.merge import combine
-from netfold.homomorphic.message import Merge, Merged
-from netfold.sim.collectives import host_messages
-from netfold.sim.collectives.host_messages import HostCollective, MessageExchange
+from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.setup import schedules
+from netfold.sim.engine.setup.schedules import OpenSchedule
 from tests.sim.toys import FloatCodec, SignCodec, registered, scenario
 
 LARGE = {"kind": "synthetic", "elements": 262_144, "steps": 2}
@@ -86,20 +83,20 @@ def test_sound_runs_pass(tmp_path: Path, codec: str, faults: list[Any], workers:
     assert failures(tmp_path, given) == {}
 
 
-def ignoring_counts(merge: Merge, accumulated: Merged, arriving: Merged, *more: Any, **named: Any) -> Merged:
-    """Merge as if both were one worker's: an arriving bit survives with probability 1/2."""
-    one, other = (replace(part, workers=min(1, part.workers)) for part in (accumulated, arriving))
-    merged = combine(merge, one, other, *more, **named)
-    return replace(merged, workers=accumulated.workers + arriving.workers)
-
-
 @pytest.mark.parametrize(("workers", "rows"), [(8, 2), (11, 3)])
-def test_a_torus_that_ignores_counts(
+def test_a_torus_that_miscounts_a_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, rows: int
 ) -> None:
     given = scenario("toy_sign", workers, workload=LARGE, collective=torus(rows=rows))
     assert failures(tmp_path / "sound", given) == {}
-    monkeypatch.setattr(host_messages, "combine", ignoring_counts)
+    right = schedules.write_worker
+
+    def miscounting(opened: OpenSchedule, worker: int, words: Any, sizes: Any) -> None:
+        right(opened, worker, words, sizes)
+        opened.cells["workers"][worker] = 4 if worker == 0 else 1
+
+    monkeypatch.setattr(schedules, "write_worker", miscounting)
+    monkeypatch.setattr(Engine, "contributors", lambda *_: np.full(1, workers))
 
     failed = failures(tmp_path, given)
 
@@ -109,45 +106,13 @@ def test_a_torus_that_ignores_counts(
     )
 
 
-def by_hops(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weigh the h-th hop of every ring h to 1, whoever its operands hold."""
-    right, hops = HostCollective.merge, Counter[Any]()
-
-    def merge(
-        self: Any, worker: int, operation: MessageExchange, step: int, arriving: Merged, own: Merged
-    ) -> Generator[simpy.Event, Any, Merged]:
-        parts = self.grid.words.parts
-        row = self.grid.spots[worker].row if step < parts else None  # rings of all rows have the same steps
-        place = id(self), operation.number, step, row
-        hops[place] += 1
-        one, other = replace(arriving, workers=hops[place]), replace(own, workers=1)
-        merged: Merged = yield from right(self, worker, operation, step, one, other)
-        return replace(merged, workers=arriving.workers + own.workers)
-
-    monkeypatch.setattr(HostCollective, "merge", merge)
-
-
-@pytest.mark.parametrize(("workers", "rows"), [(8, 2), (9, 3), (11, 3), (5, 2), (7, 2)])
-def test_only_uneven_rows_show_weights_by_hops(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, rows: int
-) -> None:
-    by_hops(monkeypatch)
-    failed = failures(tmp_path, scenario("toy_sign", workers, workload=LARGE, collective=torus(rows=rows)))
-
-    assert set(failed) == ({"merges_are_right"} if workers % rows else set())
-
-
 def test_a_torus_that_drops_a_workers_floats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = HostCollective.merge
+    right = Engine.begin
 
-    def merge(
-        self: Any, worker: int, operation: MessageExchange, step: int, arriving: Merged, own: Merged
-    ) -> Generator[simpy.Event, Any, Merged]:
-        words = arriving.words.copy()
-        merged: Merged = yield from right(self, worker, operation, step, arriving, own)
-        return replace(merged, words=words) if worker == 4 else merged
+    def begin(self: Engine, number: int, worker: int, words: Any, *given: Any) -> None:
+        right(self, number, worker, words * (worker != 4), *given)
 
-    monkeypatch.setattr(HostCollective, "merge", merge)
+    monkeypatch.setattr(Engine, "begin", begin)
     failed = failures(tmp_path, scenario("toy_float", 5, collective=torus(rows=2)))
 
     assert set(failed) == {"merges_are_right"}
@@ -164,4 +129,11 @@ def test_a_host_that_nothing_reaches_is_named(tmp_path: Path) -> None:
     assert "link s0->h4 loses every packet" in finishes["detail"]
     sent = {(row["source"], row["target"]) for row in run.summary["variants"][0]["diagnosis"]["messages"]}
     assert ("h3", "h4") in sent
+    told = re.compile(
+        r"transfer \d+ from worker 3 to worker 4 \(step \d+\) of \S+ "
+        r"of operation 0 of bucket 0 of step 0, flow \d+"
+    )
+    rows = run.summary["variants"][0]["diagnosis"]["messages"]
+    assert any(told.fullmatch(row["what"]) for row in rows)
+    assert told.search(finishes["detail"])
     assert {target for _, target in sent} == {"h4"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -50,9 +51,7 @@ def drawn_schedule(random: np.random.Generator, workers: int) -> Schedule:
     """For some runs of chunks each, a random tree of merges and a random way back; interleaved."""
     chunks = int(random.integers(1, 6))
     cuts = sorted({0, chunks, *random.integers(0, chunks + 1, 2).tolist()})
-    lines = [
-        drawn_line(random, workers, range(first, end)) for first, end in zip(cuts, cuts[1:], strict=False)
-    ]
+    lines = [drawn_line(random, workers, range(first, end)) for first, end in pairwise(cuts)]
     sent: list[Sent] = []
     while any(lines):
         line = lines[random.integers(len(lines))]

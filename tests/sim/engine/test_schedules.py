@@ -1,0 +1,211 @@
+"""Schedules between hosts: their rules, closed forms on paper in both engines, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netfold.homomorphic.message import Merge
+from netfold.sim.collectives.ring.schedule import ring_schedule
+from netfold.sim.collectives.torus_2d.grid import Grid
+from netfold.sim.collectives.torus_2d.schedule import torus_schedule
+from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.schedule import NONE, Schedule, check_schedule
+from netfold.sim.engine.schedules.operation import Operation
+from netfold.topologies.routing import compile_network
+from netfold.topologies.star import star
+from tests.sim.engine.small import FRAME, LINK, A, D, Make, X
+
+LONG_PS = 10**12
+
+
+def schedule(workers: int, chunks: int, *rows: tuple[int, int, int, int, bool], **fields: Any) -> Schedule:
+    """Transfers (source, target, first, count, merges), each waiting for all earlier ones to its source."""
+    count = len(rows)
+    waits = [[at for at in range(number) if rows[at][1] == rows[number][0]] for number in range(count)]
+    found = Schedule(
+        workers,
+        chunks,
+        *(np.array([row[column] for row in rows], np.int32) for column in range(4)),
+        np.array([row[4] for row in rows], np.bool_),
+        np.arange(count, dtype=np.int64),
+        np.full(count, NONE, np.int32),
+        np.full(count, NONE, np.int32),
+        np.append(0, np.cumsum([len(one) for one in waits])).astype(np.int64),
+        np.array([at for one in waits for at in one], np.int32),
+    )
+    return replace(found, **fields)
+
+
+THERE_AND_BACK = ((0, 1, 0, 1, True), (1, 0, 0, 1, False))
+
+
+def operation(of: Schedule, words: int, merge: Merge | None = None, **fields: Any) -> Operation:
+    """Workers on the first hosts, with a window that holds all."""
+    workers = range(of.workers)
+    found = Operation(
+        schedule=of,
+        hosts=tuple(workers),
+        routes=(0,) * of.workers,
+        frame=FRAME,
+        window=64,
+        timeout_ps=LONG_PS,
+        ack_every=1,
+        number=0,
+        seed=1,
+        ends=of.ends(words),
+        merge=merge,
+        result=None if merge is None else np.zeros(words, np.int32),
+    )
+    return replace(found, **fields)
+
+
+def end_ps(make: Make, given: Operation, words: list[Any] | None = None) -> int:
+    """When the last of all workers has finished, who begin at once on a star."""
+    workers = given.schedule.workers
+    engine = make(compile_network(star(max(2, workers), LINK)))
+    number = engine.open_schedule(given)
+    for worker in range(workers):
+        engine.begin(number, worker, words[worker] if words else None)
+    left, at_ps = workers, 0
+    while left:
+        completions = engine.run(10**15)
+        assert {one.kind for one in completions} == {"worker"}
+        left, at_ps = left - len(completions), completions[-1].time_ps
+    return at_ps
+
+
+@pytest.mark.parametrize("workers", range(2, 12))
+def test_the_rings_schedule_keeps_the_rules(workers: int) -> None:
+    check_schedule(ring_schedule(workers))
+
+
+@pytest.mark.parametrize(
+    ("rows", "fields", "told"),
+    [
+        (((0, 0, 0, 1, True),), {}, "the two must differ"),
+        (((0, 2, 0, 1, True),), {}, "workers 0 to 1"),
+        (((0, 1, 0, 3, True),), {}, "carries chunks"),
+        (((0, 1, 0, 1, True), (0, 1, 0, 1, True)), {}, "worker 0 has merged chunk 0 away"),
+        (((0, 1, 0, 1, True), (1, 0, 0, 1, True)), {}, "worker 0 has merged chunk 0 away"),
+        (((0, 1, 0, 1, False),), {}, "is not final"),
+        (((0, 1, 0, 1, True),), {}, "ends with chunk 0 of nobody"),
+        (THERE_AND_BACK, {"step": np.zeros(2, np.int64)}, ""),
+        (
+            THERE_AND_BACK,
+            {"waits_for": np.zeros(0, np.int32), "waits_first": np.zeros(3, np.int64)},
+            "may leave before transfer 0 has brought chunk 0",
+        ),
+        (THERE_AND_BACK, {"lane": np.zeros(2, np.int32)}, "lane 0 is that of"),
+        (THERE_AND_BACK, {"follows": np.array([NONE, 0], np.int32)}, "no earlier one to its target"),
+        (THERE_AND_BACK, {"waits_for": np.ones(1, np.int32)}, "no earlier one to its source"),
+    ],
+)
+def test_what_breaks_a_rule_is_told(rows: Any, fields: dict[str, Any], told: str) -> None:
+    given = schedule(2, 1, *rows, **fields)
+    if not told:  # the same step from different workers, to different ones
+        check_schedule(given)
+        return
+    with pytest.raises(ValueError, match=told):
+        check_schedule(given)
+
+
+def test_two_transfers_to_a_worker_have_different_steps() -> None:
+    rows = ((0, 2, 0, 1, True), (1, 2, 0, 1, True), (2, 0, 0, 1, False), (2, 1, 0, 1, False))
+    check_schedule(schedule(3, 1, *rows))
+    with pytest.raises(ValueError, match="two transfers to worker 2 with step 0"):
+        check_schedule(schedule(3, 1, *rows, step=np.array([0, 0, 1, 2])))
+
+
+@pytest.mark.parametrize(("workers", "packets"), [(2, 1), (2, 5), (5, 1), (8, 3)])
+def test_a_ring_takes_the_time_of_its_segments(engine: Make, workers: int, packets: int) -> None:
+    """2(n − 1) times all packets of a segment and the first once more, and acknowledgements in the way."""
+    words = workers * packets * FRAME.elements
+    own = [np.arange(words, dtype=np.int32) * (worker + 1) for worker in range(workers)]
+    given = operation(ring_schedule(workers), words, Merge.ADD)
+
+    steps = 2 * (workers - 1)
+    took_ps = end_ps(engine, replace(given, ack_every=64), own)
+
+    assert took_ps == steps * ((packets + 1) * X + 2 * D) + (steps - 1) * A
+    assert given.result is not None
+    assert given.result.tolist() == sum(own).tolist()
+
+
+def test_words_that_are_only_counted_take_as_long(engine: Make) -> None:
+    given, own = operation(ring_schedule(4), 37, Merge.MAX), [np.arange(37, dtype=np.int32)] * 4
+
+    assert end_ps(engine, given, own) == end_ps(engine, operation(ring_schedule(4), 37))
+
+
+@pytest.mark.parametrize("merge_ps", [1, 3 * X])
+def test_a_merge_takes_its_time(engine: Make, merge_ps: int) -> None:
+    given = operation(schedule(2, 1, *THERE_AND_BACK), 4)
+    slow = replace(given, merge=Merge.ADD, result=np.zeros(4, np.int32))
+    slow = replace(slow, merge_ps=np.full((2, 2), merge_ps, np.int64))
+    own = [np.arange(4, dtype=np.int32)] * 2
+
+    # Without it, the ACK of the arriving packet goes first on the same link.
+    assert end_ps(engine, slow, own) == end_ps(engine, given) + max(merge_ps, A) - A
+
+
+def test_a_lane_has_one_window_for_all_its_transfers(engine: Make) -> None:
+    """Two chunks of two packets each: a window of three lets the second go when the first is delivered."""
+    rows = ((0, 1, 0, 1, True), (0, 1, 1, 1, True), (1, 0, 0, 1, False), (1, 0, 1, 1, False))
+    lanes = np.array([0, 0, 1, 1], np.int32)
+    free = operation(schedule(2, 2, *rows), 16, ack_every=1)
+    narrow = operation(schedule(2, 2, *rows, lane=lanes), 16, window=3)
+    wide = operation(schedule(2, 2, *rows, lane=lanes), 16, window=4)
+
+    assert end_ps(engine, wide) == end_ps(engine, free) < end_ps(engine, narrow)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    engine = Engine(compile_network(star(3, LINK)), 1)
+    given = operation(ring_schedule(3), 30, Merge.ADD)
+    for changed, told in (
+        (replace(given, hosts=(0, 1, 1)), "two workers share a host"),
+        (replace(given, hosts=(0, 1)), "2 hosts for 3 workers"),
+        (replace(given, hosts=(0, 1, 3)), "must be a host"),
+        (replace(given, ack_every=65), "ack_every must be from 1 to the window"),
+        (replace(given, ends=given.ends[:-1]), "ends is a contiguous array"),
+        (replace(given, result=None), "there is a result where"),
+        (replace(given, result=np.zeros(29, np.int32)), "expected 30 words"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            engine.open_schedule(changed)
+    number = engine.open_schedule(given)
+    with pytest.raises(ValueError, match="expected 30 words"):
+        engine.begin(number, 0, np.zeros(31, np.int32))
+    engine.begin(number, 0, np.zeros(30, np.int32))
+    with pytest.raises(RuntimeError, match="worker 0 of schedule 0 has begun already"):
+        engine.begin(number, 0, np.zeros(30, np.int32))
+    with pytest.raises(RuntimeError, match="3 workers of schedule 0 have not finished"):
+        engine.close_schedule(number)
+
+
+def test_a_ring_takes_buffers_of_one_message() -> None:
+    """Merged words go into the buffer that the arriving ones are in."""
+    workers, words = 16, 1 << 16
+    engine = Engine(compile_network(star(workers, LINK)), 1)
+    number = engine.open_schedule(operation(ring_schedule(workers), words, Merge.ADD))
+    for worker in range(workers):
+        engine.begin(number, worker, np.ones(words, np.int32))
+    done = 0
+    while done < workers:
+        done += len(engine.run(10**15))
+    opened = engine._schedules[number]
+
+    used = opened.buffers - int(engine.world.schedules[opened.row].scratch_count)
+    assert used == 0
+    assert opened.buffers * int(engine.world.schedules[opened.row].scratch_bytes) <= 2 * 4 * words + 16 * 8
+
+
+def test_the_torus_takes_all_merges_in_one_order() -> None:
+    given = torus_schedule(Grid((3, 2)), is_host=False)
+    check_schedule(given)
+    to_worker = np.flatnonzero(given.target == 1)
+    assert sorted(given.follows[to_worker].tolist()) == [NONE, *to_worker.tolist()[:-1]]
