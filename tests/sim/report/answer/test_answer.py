@@ -12,7 +12,7 @@ import pytest
 
 from netfold.sim.errors import DataError
 from netfold.sim.report.answer.bounds import because, sentence, short
-from netfold.sim.report.answer.ranking import fastest_lines
+from netfold.sim.report.answer.ranking import fastest_line
 from netfold.sim.report.compare import compare
 from netfold.sim.results import write_run
 from tests.sim.results.builders import LOSSLESS, RING, Fake, run_data, summary
@@ -168,20 +168,21 @@ def test_why_the_fastest_is() -> None:
     slow = [part("latency", 2.0), part("link", 1.0)]
     quick = [part("link", 0.9)]
 
-    assert because(("quick", quick), ("slow", slow)) == "latency bound it not at all, and slow 200 µs"
+    assert because(("quick", quick), ("slow", slow)) == "latency bound it at no time, and slow for 200 µs"
     assert because(("slow", slow), ("quick", quick)) == ""
     assert because(("quick", []), ("slow", slow)) == ""
 
 
-def test_the_lines_below_the_table() -> None:
+def test_the_line_below_the_table() -> None:
     variants = summary(RING, LOSSLESS, WRONG)["variants"]
     for variant, time in zip(variants, (1.2, 0.4, 0.3), strict=True):
         variant["bounds"] = [part("link", time, where="h0->s0")]
 
-    lines = fastest_lines(variants)
-    assert lines[0].startswith("ring is bound by link h0->s0: ")
-    assert lines[-1] == "fastest: lossless, 2.67 × the rate of ring: links bound it 40.0 µs, and ring 120 µs"
-    assert fastest_lines(summary(RING)["variants"]) == []
+    assert fastest_line(variants) == (
+        "fastest: lossless, 2.67 × the rate of ring, because links bound it for 40.0 µs, and ring for 120 µs"
+    )
+    assert fastest_line(summary(RING)["variants"]) == ""
+    assert fastest_line(summary(RING, LOSSLESS)["variants"]) == ""  # of an earlier version
 
 
 def test_the_figure_has_a_bar_per_variant_and_repeats(write: Callable[..., Path]) -> None:
