@@ -55,7 +55,7 @@ class NetworkTime:
         return int(others.argmax()) if others.max(initial=0.0) > 0 else -1
 
     def saved_ps(self, group: Sequence[int]) -> float:
-        """Time that the job saves at most if some links are twice as fast, and others as busy as they were."""
+        """Time that the job saves at most if some links are twice as fast and others as busy as before."""
         bound_ps = np.where(np.isin(self.chosen, group), self.by_link_ps, 0.0)
         return self._saved_ps(bound_ps, group)
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from netfold.sim.report import words
 from netfold.sim.report.answer.bounds import short
-from netfold.sim.report.answer.ranking import fastest_lines
+from netfold.sim.report.answer.ranking import fastest_line
 from netfold.sim.report.fitting import FittingTable
 from netfold.sim.results.verdicts import kind
 
@@ -29,7 +29,7 @@ def results_table(summary: Mapping[str, Any]) -> Table:
     notes = [
         f"aggregation: mean per step; × first: elements/s over that of {variants[0]['name']}; wire/worker: "
         "sent by one worker, mean per step; compression: dense float32 bytes over the payload of one worker",
-        *fastest_lines(variants),
+        *([line] if (line := fastest_line(variants)) else []),
         *_time_shares(variants),
         *_codec_events(variants),
         *_published(variants),

@@ -166,8 +166,8 @@ def because(fastest: tuple[str, Parts], other: tuple[str, Parts]) -> str:
     if not mine or not saved or max(saved.values()) <= 0:
         return ""
     cause = max(saved, key=lambda one: saved[one])
-    own = words.time(mine[cause]) if cause in mine else "not at all"
-    return f"{cause_name(cause)} bound it {own}, and {other[0]} {words.time(theirs[cause])}"
+    own = f"for {words.time(mine[cause])}" if cause in mine else "at no time"
+    return f"{cause_name(cause)} bound it {own}, and {other[0]} for {words.time(theirs[cause])}"
 
 
 def _by_cause(parts: Parts) -> dict[str, float]:

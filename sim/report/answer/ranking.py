@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from netfold.sim.errors import DataError
 from netfold.sim.report import words
-from netfold.sim.report.answer.bounds import because, sentence
+from netfold.sim.report.answer.bounds import because
 from netfold.sim.results.verdicts import GOOD, kind
 from netfold.spelling import names_hint
 
@@ -82,20 +82,15 @@ def fastest_of(variants: Sequence[dict[str, Any]]) -> Fastest | None:
     return Fastest(fastest, rate, times_first, of_steps, why)
 
 
-def fastest_lines(variants: Sequence[dict[str, Any]]) -> list[str]:
-    """The fastest variant and why, in plain words; and what bounds each variant."""
-    lines = [
-        f"{variant['name']} is {told}"
-        for variant in variants
-        if (told := sentence(variant.get("bounds", ())))
-    ]
+def fastest_line(variants: Sequence[dict[str, Any]]) -> str:
+    """The fastest variant, and why, in plain words; empty if that is not known."""
     found = fastest_of(variants)
-    if not lines or found is None:
-        return lines
+    if found is None or not found.variant.get("bounds"):
+        return ""
     rate = "" if found.times_first is None else f", {found.times_first} the rate of {variants[0]['name']}"
     what = "fastest by whole steps" if found.of_steps else "fastest"
-    why = f": {found.why}" if found.why else ""
-    return [*lines, f"{what}: {found.variant['name']}{rate}{why}"]
+    why = f", because {found.why}" if found.why else ""
+    return f"{what}: {found.variant['name']}{rate}{why}"
 
 
 def _named(variant: dict[str, Any]) -> tuple[str, Sequence[Mapping[str, Any]]]:

@@ -30,6 +30,7 @@ FOLDERS = (
     "matrix",
     "fusion",
     "generators",
+    "answer",
 )
 
 

@@ -94,7 +94,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/report/html.py",
+        "sim/report/answer/ranking.py",
         ["tests/sim/report/test_report.py"],
         [
             (

@@ -1,4 +1,4 @@
-"""What bounds a job is found where it is known; its remedy helps as much as is said, and nothing else does."""
+"""What bounds a job is found where it is known; its remedy helps as much as is said; nothing else does."""
 
 from __future__ import annotations
 

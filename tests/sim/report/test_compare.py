@@ -133,7 +133,7 @@ def test_another_scenario_is_said_in_one_note(write: Callable[..., Path]) -> Non
     )
 
 
-@pytest.mark.parametrize(("width", "tables"), [(100, 1), (80, 2), (43, 4)])
+@pytest.mark.parametrize(("width", "tables"), [(150, 1), (100, 2), (80, 3), (48, 5)])
 def test_a_narrow_terminal_breaks_the_table_and_leaves_out_nothing(
     write: Callable[..., Path], width: int, tables: int
 ) -> None:
@@ -141,12 +141,24 @@ def test_a_narrow_terminal_breaks_the_table_and_leaves_out_nothing(
     with console.capture() as capture:
         console.print(compare([write(replace(RING, name="lossless-x"), LOSSLESS)]).table(), crop=False)
     lines = capture.get().splitlines()
-    headed = [line for line in lines if line.startswith("┃ run ┃ variant ")]
+    headed = [line for line in lines if line.startswith("┃ # ┃ run ┃ variant ")]
 
-    assert len(headed) == sum("lossless-x" in line for line in lines) == tables
-    found = [heading.strip() for line in headed for heading in line.strip("┃").split("┃")[2:]]
+    assert len(headed) == sum("│ lossless-x" in line for line in lines) == tables
+    found = [heading.strip() for line in headed for heading in line.strip("┃").split("┃")[3:]]
     assert sorted(found) == sorted(
-        ["elements/s", "× base", "iteration", "× base", "wire/worker", "× base", "verdict"]
+        [
+            *(
+                "aggregation",
+                "bound by",
+                "elements/s",
+                "× base",
+                "iteration",
+                "× base",
+                "wire/worker",
+                "× base",
+            ),
+            "verdict",
+        ]
     )
     assert max(map(len, lines)) <= width
     assert not any(line.endswith(" ") for line in lines)
@@ -170,10 +182,12 @@ def test_ratios_are_of_the_numbers_beside_them(write: Callable[..., Path]) -> No
         console.print(found.table())
 
     assert cells(capture.get(), 0) == [
-        *("1", "ring", "15.6 M", "1.00 ×", "168 µs", "1.00 ×", "8.20 kB", "1.00 ×", "pass"),
+        *("1", "1", "ring", "128 µs", "–", "15.6 M", "1.00 ×", "168 µs", "1.00 ×", "8.20 kB"),
+        *("1.00 ×", "pass"),
     ]
     assert cells(capture.get(), 1) == [
-        *("2", "ring", "7.81 M", "0.500 ×", "296 µs", "1.76 ×", "8.20 kB", "1.00 ×", "pass"),
+        *("2", "2", "ring", "256 µs", "–", "7.81 M", "0.500 ×", "296 µs", "1.76 ×", "8.20 kB"),
+        *("1.00 ×", "pass"),
     ]
     assert found.rows[1].ratios == {
         "aggregation_elements_per_s": 0.5,
@@ -225,8 +239,10 @@ def test_table_fits_a_hundred_columns_and_explains_itself(write: Callable[..., P
 def test_json_holds_all_of_it(write: Callable[..., Path]) -> None:
     found = json.loads(json.dumps(compare([write(RING)]).as_dict(), allow_nan=False))
 
-    assert set(found) == {"baseline", "rows", "notes"}
-    assert set(found["rows"][0]) == {"run", "variant", "verdict", "against", "metrics", "ratios"}
+    assert set(found) == {"baseline", "rows", "notes", "runs", "sort"}
+    assert set(found["rows"][0]) == {
+        *("rank", "run", "variant", "verdict", "against", "bound", "parts", "metrics", "ratios"),
+    }
 
 
 def test_nothing_to_compare() -> None:

@@ -1,0 +1,204 @@
+"""Ranks, baselines, and what bounds a variant in words and as a figure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from netfold.sim.errors import DataError
+from netfold.sim.report.answer.bounds import because, sentence, short
+from netfold.sim.report.answer.ranking import fastest_line
+from netfold.sim.report.compare import compare
+from netfold.sim.results import write_run
+from tests.sim.results.builders import LOSSLESS, RING, Fake, run_data, summary
+
+SLOW = replace(RING, name="slow", messages=(("values", 484, 4000),))  # 512 µs of aggregation, ring has 128
+WRONG = replace(LOSSLESS, name="wrong", verdict="fail")  # the fastest, with wrong sums
+
+
+@pytest.fixture
+def write(tmp_path: Path, plain: None) -> Callable[..., Path]:
+    def write(*fakes: Fake, **changes: Any) -> Path:
+        return write_run(tmp_path, run_data(*fakes, **changes))
+
+    return write
+
+
+def part(cause: str, share: float, **more: Any) -> dict[str, Any]:
+    fields = {"where": "", "stage": "", "busy": None, "alike": 0, "hosts": 0, "faster": None, "following": ""}
+    return {"cause": cause, "share": share, "time_us": 100 * share, "following_busy": None} | fields | more
+
+
+def test_the_variants_of_one_run_are_compared_with_its_first(write: Callable[..., Path]) -> None:
+    found = compare([write(RING, SLOW, LOSSLESS)])
+
+    assert found.baseline == "quick/2026-11-21T19-12-51-seed7 ring"
+    assert [row.ratios["aggregation_time_us"] for row in found.rows] == [1.0, 4.0, 48 / 128]
+    assert [row.rank for row in found.rows] == [2, 3, 1]
+    assert "(baseline: ring)" in str(found)
+    assert found.notes == ()
+
+
+def test_a_variant_can_be_the_baseline(write: Callable[..., Path]) -> None:
+    first, second = write(RING, SLOW), write(SLOW, replace(RING, name="other"))
+
+    assert [row.ratios["aggregation_time_us"] for row in compare([first], Path("slow")).rows] == [0.25, 1.0]
+    both = compare([first, second], Path("slow"))
+    assert [row.against for row in both.rows] == ["quick/2026-11-21T19-12-51-seed7 slow"] * 4
+    assert [row.ratios["aggregation_time_us"] for row in both.rows] == [0.25, 1.0, 1.0, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("sort", "order"),
+    [
+        ("aggregation", ["lossless", "ring", "slow", "wrong"]),
+        ("elements", ["lossless", "ring", "slow", "wrong"]),
+        ("compression", ["lossless", "slow", "ring", "wrong"]),  # equal ones in the order of the run
+        ("wire", ["lossless", "slow", "ring", "wrong"]),
+        ("given", ["wrong", "slow", "ring", "lossless"]),
+    ],
+)
+def test_rows_are_ranked_and_wrong_results_come_last(
+    write: Callable[..., Path], sort: str, order: list[str]
+) -> None:
+    rows = compare([write(WRONG, SLOW, RING, LOSSLESS)], sort=sort).rows
+
+    assert [row.variant for row in rows] == order
+    assert {row.variant: row.rank for row in rows}["wrong"] is None
+    assert sorted(row.rank for row in rows if row.rank) == [1, 2, 3]
+
+
+def test_a_metric_that_no_variant_has_ranks_none(write: Callable[..., Path]) -> None:
+    assert [row.rank for row in compare([write(RING, SLOW)], sort="score").rows] == [None, None]
+
+
+def test_an_order_or_a_baseline_that_does_not_exist(write: Callable[..., Path]) -> None:
+    run = write(RING, SLOW)
+    with pytest.raises(DataError) as order:
+        compare([run], sort="agregation")
+    with pytest.raises(DataError) as baseline:
+        compare([run], Path("slwo"))
+
+    assert str(order.value).startswith(
+        "--sort agregation: there is no such order\n  did you mean 'aggregation'? orders: aggregation, "
+    )
+    assert str(baseline.value) == (
+        "--baseline slwo: there is no run folder and no variant of this name\n"
+        "  did you mean 'slow'? variants: ring, slow"
+    )
+
+
+def older(folder: Path) -> Path:
+    """The folder as an earlier version would have written it: without bounds."""
+    file = folder / "summary.json"
+    found = json.loads(file.read_text())
+    for variant in found["variants"]:
+        del variant["bounds"]
+    file.write_text(json.dumps(found))
+    return folder
+
+
+def test_runs_of_earlier_versions_have_the_bounds_that_their_tables_tell(write: Callable[..., Path]) -> None:
+    """Of 128 µs: encoding and decoding 16 for two buckets; the busiest link 168 µs in all, so always."""
+    (row,) = compare([older(write(replace(RING, steps=1, buckets=1)))]).rows
+
+    shares = {(part["cause"], part["where"], part["stage"]): part["share"] for part in row.parts}
+    assert shares["device", "", "encode"] == pytest.approx(3 / 109, abs=0.02)
+    assert shares["link", "h0->s0", ""] == pytest.approx(100 / 109, abs=0.02)
+    assert sum(shares.values()) == pytest.approx(1)
+    assert row.bound.startswith("h0->s0, 9")
+
+
+def test_bounds_are_kept_and_read_back(write: Callable[..., Path]) -> None:
+    parts = [part("window", 0.75, faster=1.6), part("link", 0.25, where="h0->s0", busy=0.5, alike=3, hosts=2)]
+    found = run_data(RING).summary
+    found["variants"][0]["bounds"] = parts  # type: ignore[index]
+    row = compare([write(RING, summary=found)]).rows[0]
+
+    assert [dict(one) for one in row.parts] == parts
+    assert row.bound == "window, 75 %"
+
+
+def test_a_bound_in_words() -> None:
+    busy = part(
+        *("link", 0.97),
+        **{"where": "leaf0->spine1", "busy": 0.98, "alike": 3, "hosts": 16, "faster": 1.94},
+    )
+
+    assert short([busy]) == "leaf0->spine1 +3, 97 %"
+    assert sentence([busy]) == (
+        "bound by link leaf0->spine1 (3 more as busy), shared by 16 hosts: 97 % of the aggregation, "
+        "busy 98 %; at most 1.94 × as fast with twice the rate of all of them"
+    )
+    assert sentence([]) == ""
+    assert short([]) == "–"
+
+
+def test_what_is_close_is_named_and_what_is_not_is_left_out() -> None:
+    parts = [part("device", 0.45, stage="encode"), part("straggler", 0.44, where="h3", stage="decode")]
+    told = sentence([*parts, part("timer", 0.11)])
+
+    assert told == (
+        "bound by 'encode' on the workers' devices: 45 % of the aggregation; "
+        "close to it: the straggler h3 (decode): 44 % of the aggregation"
+    )
+
+
+def test_another_link_that_is_nearly_as_busy_is_named_and_a_useless_remedy_is_not() -> None:
+    link = part("link", 1.0, where="a", busy=0.9, following="s0->s0", following_busy=0.89, faster=1.01)
+
+    assert sentence([link]).endswith("busy 90 %; nearly as busy: s0->s0, 89 %")
+    assert "nearly" not in sentence([link | {"following_busy": 0.5}])
+
+
+@pytest.mark.parametrize("cause", ["link", "loopback", "window", "timer", "latency", "straggler", "merging"])
+def test_every_cause_has_words(cause: str) -> None:
+    assert f"{cause}" in sentence([part(cause, 1.0, where="h1" if cause != "window" else "")]).replace(
+        "retransmission timers", "timer"
+    ).replace("slots or windows", "window")
+
+
+def test_why_the_fastest_is() -> None:
+    """A variant is faster by the cause that takes less of its time."""
+    slow = [part("latency", 2.0), part("link", 1.0)]
+    quick = [part("link", 0.9)]
+
+    assert because(("quick", quick), ("slow", slow)) == "latency bound it at no time, and slow for 200 µs"
+    assert because(("slow", slow), ("quick", quick)) == ""
+    assert because(("quick", []), ("slow", slow)) == ""
+
+
+def test_the_line_below_the_table() -> None:
+    variants = summary(RING, LOSSLESS, WRONG)["variants"]
+    for variant, time in zip(variants, (1.2, 0.4, 0.3), strict=True):
+        variant["bounds"] = [part("link", time, where="h0->s0")]
+
+    assert fastest_line(variants) == (
+        "fastest: lossless, 2.67 × the rate of ring, because links bound it for 40.0 µs, and ring for 120 µs"
+    )
+    assert fastest_line(summary(RING)["variants"]) == ""
+    assert fastest_line(summary(RING, LOSSLESS)["variants"]) == ""  # of an earlier version
+
+
+def test_the_figure_has_a_bar_per_variant_and_repeats(write: Callable[..., Path]) -> None:
+    run = older(write(RING, SLOW, LOSSLESS))
+    drawn = compare([run]).draw()
+
+    assert drawn is not None
+    assert drawn == compare([run]).draw()
+    text = drawn.decode()
+    assert text.index(">lossless<") < text.index(">ring<") < text.index(">slow<")
+    assert "512 µs · 4.00 ×" in text
+    assert ">links<" in text
+
+
+def test_times_far_apart_are_on_a_logarithmic_axis(write: Callable[..., Path]) -> None:
+    far = replace(RING, name="far", messages=(("values", 100_000, 4000),))
+
+    assert b"logarithmic" in (compare([write(RING, far)]).draw() or b"")
+    assert b"logarithmic" not in (compare([write(RING, SLOW)]).draw() or b"")
