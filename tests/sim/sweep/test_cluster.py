@@ -94,14 +94,3 @@ def test_a_scheduler_without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
         connected(Cluster(empty.scheduler_address), own_versions()),
     ):
         pass
-
-
-def test_a_task_that_kills_every_worker_fails_alone(local: Any, tmp_path: Path) -> None:
-    plans: list[Plan] = [(KILLED,) * 99, *[(OK,)] * 6]
-    found: dict[int, Any] = {}
-    with connected(Cluster(local.scheduler_address), own_versions()) as (executor, _, deaths):
-        jobs = [Job((str(tmp_path), number, plan)) for number, plan in enumerate(plans)]
-        dispatch(executor, attempt, jobs, Limits(99, float("inf"), deaths), found.setdefault)
-
-    assert "workers died" in str(found.pop(0))
-    assert found == {number: number for number in range(1, len(plans))}
