@@ -1,7 +1,7 @@
-"""A sweep of 64 equal points on one process and on two: how much faster two are, what a process costs.
+"""A sweep of 64 equal points on one process and on two: how much faster, and what a process costs.
 
-Wall time counts, so other programs disturb it: runs of both kinds take turns, and the best of each counts. The
-ratio by processor time says what a quiet machine would show: this process works alone, workers side by side.
+Wall time counts, so other programs disturb it: runs of both kinds take turns, and the best of each counts.
+The ratio by processor time says what a quiet machine would show: this process works alone, workers side by side.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _children_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def main(repeats: int = 3) -> None:
+def main(repeats: int = 1) -> None:
     """Measure and print."""
     measure(1, points=2)  # compiles
     pairs = [(measure(1), measure(2)) for _ in range(repeats)]
