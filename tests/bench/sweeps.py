@@ -1,7 +1,8 @@
 """A sweep of 64 equal points on one process and on two: how much faster, and what a process costs.
 
 Wall time counts, so other programs disturb it: runs of both kinds take turns, and the best of each counts.
-The ratio by processor time says what a quiet machine would show: this process works alone, workers side by side.
+The ratio by processor time says what a quiet machine would show: this process works alone, the workers side
+by side.
 """
 
 from __future__ import annotations
