@@ -24,6 +24,7 @@ from netfold.sim.resolve import resolve
 from netfold.sim.results.tables import TABLES
 from netfold.sim.scenario import load
 from netfold.sim.scenario.models import Header, Variant
+from netfold.sim.scenario.sweep import SweepOptions, sweep_schema
 from netfold.sim.units import FRACTION_PATTERN, RATE, SIZE, TIME
 from tests.docs import DOCUMENTS, ROOT, blocks, missing, prepare, renewed, steps
 
@@ -202,7 +203,11 @@ def all_keys() -> str:
         if name == "collective":
             custom_frame = variant["$defs"]["CustomFrame"]
             parts.append(_section("`collective.frame`, if it is your own", "", [custom_frame]))
-    return "\n\n".join(parts)
+    sweep = {
+        **SweepOptions.model_json_schema(mode="serialization"),
+        "description": sweep_schema()["description"],
+    }
+    return "\n\n".join([*parts, _section("`sweep`", "", [sweep])])
 
 
 def _members(section: Any) -> list[Any]:

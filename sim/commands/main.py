@@ -12,7 +12,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -30,6 +30,9 @@ from netfold.sim.commands.terminal import (
     write_figure,
 )
 from netfold.sim.errors import InvariantError, NetfoldError
+
+if TYPE_CHECKING:
+    from netfold.sim.scenario import Scenario
 
 EXIT_CHECK_FAILED = 1
 EXIT_BUG = 3
@@ -148,16 +151,14 @@ def validate(
     """Check scenario files without running them."""
     from netfold.sim.resolve import resolve
     from netfold.sim.scenario import load
-    from netfold.sim.sweep.points import points_of, swept
-    from netfold.sim.sweep.task import own_versions
 
     wrong = False
     for file in files:
         try:
             scenario = load(file, sets or ())
-            points = points_of(scenario, own_versions()) if scenario.sweep else ()
+            points = _points(scenario) if scenario.sweep else ""
             names = scenario.variants if points else resolve(scenario).variants
-            print_line(f"{file}: fine, variants: {', '.join(one.name for one in names)}{swept(points)}")
+            print_line(f"{file}: fine, variants: {', '.join(one.name for one in names)}{points}")
         except NetfoldError as error:
             typer.echo(error, err=True)
             wrong = True
@@ -265,6 +266,14 @@ def _check_scenario(file: Path, sets: list[str] | None, seed: int | None) -> Non
 
     if str(file) != "-":
         load(file, sets or (), seed)
+
+
+def _points(scenario: Scenario) -> str:
+    """How many points the sweep of a scenario has; checks all of them."""
+    from netfold.sim.sweep.points import points_of, swept
+    from netfold.sim.sweep.task import own_versions
+
+    return swept(points_of(scenario, own_versions()))
 
 
 def _installed_version() -> str:

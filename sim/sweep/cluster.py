@@ -57,8 +57,13 @@ def cluster_of(scheduler: str, file: Path | None) -> Cluster | None:
 
 
 @contextlib.contextmanager
-def connected(cluster: Cluster, versions: Versions) -> Iterator[tuple[Executor, int]]:
-    """An executor on a cluster, and how many tasks its workers run now.
+def connected(
+    cluster: Cluster, versions: Versions
+) -> Iterator[tuple[Executor, int, tuple[type[Exception], ...]]]:
+    """An executor on a cluster, how many tasks its workers run now, and the errors of a worker that died.
+
+    Dask sends a task to other workers if one dies, and raises such an error after several, also for a task
+    that was only waiting there.
 
     Raises
     ------
@@ -68,12 +73,14 @@ def connected(cluster: Cluster, versions: Versions) -> Iterator[tuple[Executor, 
         There are no workers, or one has other versions of Python, netfold or what results stand on.
     """
     client = _client(cluster)
+    from distributed import KilledWorker  # after the client, which says what to do if it is missing
+
     try:
         _check(client, versions)
         threads = sum(one["nthreads"] for one in client.scheduler_info(n_workers=-1)["workers"].values())
         executor = client.get_executor(retries=RETRIES, pure=False)
         try:
-            yield executor, threads
+            yield executor, threads, (KilledWorker,)
         finally:
             executor.shutdown(wait=False)
     finally:

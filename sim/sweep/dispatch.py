@@ -25,10 +25,11 @@ class Job:
 
 @dataclass(frozen=True)
 class Limits:
-    """How much may run at a time."""
+    """How much an executor may run at a time, and how it says that a process died."""
 
     jobs: int
     bytes: float
+    deaths: tuple[type[Exception], ...] = (WorkerDiedError,)  # errors that say that the process died
 
 
 class FailedError(Exception):
@@ -67,7 +68,7 @@ def dispatch(
                 result = future.result()
             except RunError:
                 raise
-            except WorkerDiedError as error:
+            except limits.deaths as error:
                 deaths[index] += 1
                 if deaths[index] < DEATHS_MAX:
                     waiting.insert(0, index)

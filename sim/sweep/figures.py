@@ -116,6 +116,7 @@ def draw(grid: Grid, metric: str) -> Figure:
     columns, rows = (others[place] if len(others) > place else None for place in (0, 1))
     facets = _facets(grid, columns, rows)
     height, width = len(facets), len(facets[0])
+    count = sum(facet is not None for row in facets for facet in row)
     figure = style.new_figure(_REST_INCHES + _ROW_INCHES * height)
     figure.suptitle(metric_title(metric).capitalize(), x=0.01, ha="left", fontweight="bold")
     axes = figure.subplots(height, width, sharex=True, sharey=True, squeeze=False)
@@ -134,8 +135,9 @@ def draw(grid: Grid, metric: str) -> Figure:
             own = part.filter(line.condition)
             looks = (_COLOURS[number % len(_COLOURS)], _MARKS[number % len(_MARKS)])
             legend |= _plot(one, ticks, own, metric, (line.title, *looks))
-        if place // width == height - 1 or place + width >= sum(len(row) for row in facets):
+        if place + width >= count:  # nothing is below it
             one.set_xlabel(x[0])
+            one.tick_params(labelbottom=True)
     _scale(axes[0][0], ticks, metric, grid.done[metric])
     if _BAD in legend:
         legend[_BAD] = legend.pop(_BAD)  # last
@@ -196,7 +198,7 @@ class _Ticks:
     def __init__(self, grid: Grid, key: tuple[str, str]) -> None:
         _, self.column = key
         found = grid.values(self.column)
-        self._is_number = grid.is_number(self.column)
+        self._is_number = grid.is_number(self.column) and self.column != "seed"  # which has no scale
         self.values = sorted(found) if self._is_number else found
         numbers = [value for value in self.values if self._is_number]
         self.is_logarithmic = bool(numbers) and min(numbers) > 0 and max(numbers) >= _DECADE * min(numbers)

@@ -203,8 +203,8 @@ class _Running:
 def _executor(settings: Settings, wanted: int) -> Iterator[tuple[Any, Limits, int]]:
     """What runs the points, how many at a time, and how many places it has."""
     if settings.cluster is not None:
-        with cluster.connected(settings.cluster, own_versions()) as (executor, threads):
-            yield executor, Limits(wanted, float("inf")), threads
+        with cluster.connected(settings.cluster, own_versions()) as (executor, threads, deaths):
+            yield executor, Limits(wanted, float("inf"), deaths), threads
         return
     places = min(settings.jobs, wanted)
     if is_cold():

@@ -12,7 +12,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import codecs, loads, nspy
+from tests.bench import codecs, loads, nspy, sweeps
 from tests.bench.loads import Measured
 
 REPEATS = 5
@@ -118,6 +118,7 @@ def main() -> None:
     console.print(measured)
     console.print("What netfold is held to, one thread, from the rates above:")
     console.print(bars)
+    sweeps.main()
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ FOLDERS = (
     "fusion",
     "generators",
     "answer",
+    "sweeps",
 )
 
 

@@ -24,6 +24,7 @@ HEAVIER = (*HEAVY, "numpy", "networkx", "ruamel.yaml")  # of help
 COMMANDS = [
     [],
     ["run"],
+    ["sweep"],
     ["validate"],
     ["compare"],
     ["report"],

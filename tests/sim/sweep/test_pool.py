@@ -105,6 +105,25 @@ def test_the_heaviest_begin_first() -> None:
     assert order == [1, 2, 0]
 
 
+def test_executors_say_in_their_own_way_that_a_process_died() -> None:
+    left = [1, 2, 0]
+
+    def lose(number: int) -> int:
+        left[number] -= 1
+        if left[number] >= 0:
+            raise ConnectionError("the worker is lost")
+        return number
+
+    executor, found = Inline(), dict[int, Any]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("netfold.sim.sweep.dispatch.wait", wait_inline(executor))
+        limits = Limits(3, float("inf"), (ConnectionError,))
+        dispatch(executor, lose, [Job(number) for number in range(3)], limits, found.setdefault)
+
+    assert str(found.pop(1)) == "the worker is lost, 2 times"
+    assert found == {0: 0, 2: 2}
+
+
 def test_a_task_killed_from_outside_is_sent_again(tmp_path: Path) -> None:
     with WorkerPool(1) as pool:
         future = pool.submit(fakes.pid_and_sleep, str(tmp_path))

@@ -24,7 +24,7 @@ from netfold.sim.errors import DataError, NetfoldError, UnwrittenError
 from netfold.sim.results.format import metric_types
 from netfold.sim.sweep import make, page
 from netfold.sim.sweep.dispatch import FailedError
-from netfold.sim.sweep.make import Ended, Settings, run_sweep
+from netfold.sim.sweep.make import Ended, Settings, run_sweep, sweep_of
 from netfold.sim.sweep.store import Store
 from netfold.sim.sweep.task import Outcome, own_versions, work
 from tests import ROOT
@@ -295,7 +295,7 @@ def test_the_time_left_goes_by_what_ended_points_took() -> None:
         (["--scheduler", "here"], "no scheduler 'here'"),
         (["--scheduler", "tcp://h:1", "--scheduler-file", "x"], "two schedulers are named"),
         (["--scheduler-file", "missing.json"], "missing.json: there is no such scheduler file"),
-        (["--jobs", "0"], "0 is not in the range"),
+        (["--jobs", "0"], "0 is not in the range x>=1"),
         ([], "this scenario has no sweep"),
     ],
 )
@@ -350,36 +350,38 @@ def test_a_damaged_folder_is_refused_in_words(monkeypatch: pytest.MonkeyPatch, t
         page.load_sweep(folder)
 
 
-def test_ctrl_c_keeps_points_leaves_no_process_and_the_rest_follows(tmp_path: Path) -> None:
+def test_ctrl_c_keeps_points_leaves_no_process_and_the_rest_follows(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """The real command, on real processes: interrupted, continued, and compared with one that was not."""
-    file = write(tmp_path, "sweep: {workers: [2, 3, 4], workload.density: [1%, 5%], seeds: 10}\n")
-    command = [sys.executable, "-m", "netfold", "sweep", str(file), "--jobs", "2", "--out"]
-    running = subprocess.Popen(
-        [*command, str(tmp_path / "out")], cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    assert running.stderr is not None
-    first = running.stderr.readline()
-    assert first.startswith(("point 1 of 60: workers=4", "compiling"))
-    if first.startswith("compiling"):
-        running.stderr.readline()
-    os.killpg(running.pid, signal.SIGINT)
-    said = running.stderr.read()
+    text = "sweep: {workers: [2, 4], workload.density: [1%, 5%], seeds: 10}\n"
+    file, out = write(tmp_path, text), tmp_path / "out"
+    command = [sys.executable, "-m", "netfold", "sweep", str(file), "--jobs", "2", "--out", str(out)]
+    with subprocess.Popen(
+        command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as running:
+        assert running.stderr is not None
+        if running.stderr.readline().startswith("compiling"):
+            running.stderr.readline()
+        os.killpg(running.pid, signal.SIGINT)
+        said = running.stderr.read()
 
-    assert running.wait(timeout=30) == 130
-    assert "of 60 points are finished and kept; the same command goes on from there" in said
+    assert running.returncode == 130
+    assert "of 40 points are finished and kept; the same command goes on from there" in said
     assert said.splitlines()[-1] == "interrupted"
     deadline_s = time.monotonic() + 10
     while group_is_alive(running.pid) and time.monotonic() < deadline_s:
         time.sleep(0.05)
     assert not group_is_alive(running.pid)
-    before = kept(tmp_path / "out")
-    assert 1 <= len(before) < 60
-    done = subprocess.run([*command, str(tmp_path / "out")], cwd=ROOT, stderr=subprocess.PIPE, check=True)
-    assert len(done.stderr.splitlines()) == 60 - len(before)
-    assert before.items() <= kept(tmp_path / "out").items()
-    subprocess.run([*command, str(tmp_path / "whole")], cwd=ROOT, stderr=subprocess.PIPE, check=True)
-    (resumed,) = (tmp_path / "out" / "small").glob("*-sweep")
-    (whole,) = (tmp_path / "whole" / "small").glob("*-sweep")
+    before = kept(out)
+    assert 1 <= len(before) < 40
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert len(done.stderr.splitlines()) == 40 - len(before)
+    assert "small: 40 points done: pass" in done.stdout
+    assert before.items() <= kept(out).items()
+    (resumed,) = (out / "small").glob("*-sweep")
+    use_inline(monkeypatch, Inline())
+    whole = run_sweep(sweep_of(file), Settings(2), tmp_path / "whole", lambda ended: None)
     assert contents(resumed) == contents(whole)
     drawn = {path.name: path.read_bytes() for path in (resumed / "figures").iterdir()}
     assert drawn == {path.name: path.read_bytes() for path in (whole / "figures").iterdir()}
