@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import networkx as nx
 
 from netfold.topologies.graph import HOST, hosts, racks, switches
-from netfold.topologies.layout.rows import rows
+from netfold.topologies.layout.rows import level_of, rows
 from netfold.topologies.measures.fabric import server_ports
 
 Place = tuple[float, float]
@@ -47,7 +47,7 @@ def layout(graph: nx.Graph) -> Layout:
     attributes = drawn.nodes
     if all("coordinates" in attributes[name] for name in inner):
         return _on_grid(drawn, inner)
-    if len(inner) == 1 or len({attributes[name]["tier"] for name in inner}) > 1:
+    if len(inner) == 1 or len({level_of(drawn, name) for name in inner}) > 1:
         asides = {name: (0.0, -1.0 if data["kind"] == HOST else 1.0) for name, data in drawn.nodes(data=True)}
         return Layout(drawn, rows(drawn), frozenset(), _islands(drawn), asides)
     groups = _members(inner, attributes, "group")
