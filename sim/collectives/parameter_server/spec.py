@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from netfold.sim.collectives.collective import Collective, RunContext
 
 KIND = "parameter_server"
-PAIRS_MAX = 2**16  # of a worker and a server, in the closed form of the best time
+PAIRS_MAX = 2**14  # of a worker and a server, in the closed form of the best time
 _POLICIES = ("pack", "spread", "beside_workers")
 _SERVERS = Placed(
     "server", "collective.servers", "collective.placement", "collective.placement: beside_workers"
