@@ -140,7 +140,7 @@ def test_servers_are_in_one_piece_and_islands_in_boxes() -> None:
     drawn = layout(rails())
 
     assert set(drawn.graph) == {"rail0", "rail1", "nvlink0", "nvlink1", "h0", "h1", "h2", "h3"}
-    assert drawn.graph.edges["h0", "rail0"]["ends"] in (("port0", "rail0"), ("rail0", "port0"))
+    assert drawn.graph.edges["h0", "rail0"]["ends"] == {"h0": "port0", "rail0": "rail0"}
     assert drawn.boxes == {"island 0": ("h0", "h1"), "island 1": ("h2", "h3")}
     heights = {name: drawn.places[name][1] for name in drawn.places}
     assert heights["h0"] < heights["nvlink0"] == heights["nvlink1"] < heights["rail0"] == heights["rail1"]
@@ -159,6 +159,14 @@ def test_tiers_count_classes_and_links() -> None:
         (1, 2, {400 * GBPS: 128}),
     ]
     assert all(a.startswith("h") and b.startswith("leaf") for a, b in tiers.bundles[0].edges)
+
+
+def test_tiers_have_servers_in_one_piece() -> None:
+    tiers = tiers_of(rails())
+
+    assert [one.name for one in tiers.classes] == ["h", "nvlink", "rail"]
+    assert [(one.lower, one.upper, len(one.edges)) for one in tiers.bundles] == [(0, 1, 4), (0, 2, 4)]
+    assert set(tiers.bundles[1].edges) == {(f"port{server}", f"rail{server % 2}") for server in range(4)}
 
 
 def test_many_names_in_a_tier_are_one_class() -> None:
