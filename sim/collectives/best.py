@@ -1,40 +1,58 @@
-"""The best possible time of an all-reduce on an idle network, for each collective, in closed form.
+"""The best possible time of an all-reduce on a network, by a collective's closed form, without simulation.
 
-A collective gives its own as `CollectiveSpec.best`: a function of the network, the node of each worker, and
-the bytes that every worker contributes. No slot, window or timer limits it, and no packet is lost; frames
-have their default format, so headers count.
+What it assumes: words travel without headers and acknowledgements; links are idle and full duplex; each pair
+of workers uses one path, as in a run with the same seed; hosts and switches merge in no time, and no window
+limits what is sent; a way takes the delays of the longest path between two workers that send at the same
+time, and packets take no time on the wire besides that of the words on the busiest link.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
-from netfold.sim.errors import NetfoldError
-from netfold.sim.plan.idle_network import Pace
+from netfold.sim.collectives.between_hosts import Steps, host_route, traffic_of
 from netfold.sim.units import PS_PER_S
 from netfold.topologies.routing import Network
 
-ELEMENT_BYTES = 4
-SEED, JOB = 1, 0  # of the keys that choose between equal paths
+WORD_BITS = 32
 
 
 class Best(NamedTuple):
-    """The time of a collective, and the link that takes the longest."""
+    """The best possible time of one all-reduce, and what bounds it for long messages."""
 
     seconds: float
-    link: str  # "h0->s0"
-    choice: str = ""  # what the collective was free to choose
+    link: str  # that bounds it: the one that is busy longest; empty for one worker
+    busy_s: float  # how long that link is busy
+    ways_s: float  # delays of paths that follow one another
 
 
-BestOf = Callable[[Network, Sequence[int], int], Best]
+def best_of(network: Network, nodes: Sequence[int], steps: Steps, words: int, seed: int = 0) -> Best:
+    """The best possible time of `words` words of 32 bits on the nodes that the pairs of `steps` index."""
+    if len(nodes) < 2:
+        return Best(0.0, "", 0.0, 0.0)
+    ways_ps, wire_s = 0, list[float]()
+    busy: Counter[int] = Counter()  # seconds, by link
+    for stage in steps.stages:
+        traffic = traffic_of(network, nodes, stage.pairs, partial(host_route, seed, 0))
+        ways_ps += (stage.trips or stage.hops) * max(
+            sum(int(network.delay_ps[link]) for link in one.there) for one in traffic.paths
+        )
+        bits = words * WORD_BITS * stage.hops / stage.chunks
+        times = {link: bits * count / int(network.rate_bps[link]) for link, count in traffic.load.items()}
+        busy.update(times)
+        wire_s.append(max(times.values(), default=0.0))
+    link, busy_s = max(busy.items(), key=lambda item: item[1])
+    ways_s = ways_ps / PS_PER_S
+    return Best(sum(wire_s) + ways_s, network.link_names[link], busy_s, ways_s)
 
 
-class ImpossibleError(NetfoldError):
-    """A collective that this network cannot carry; the message says why."""
+def best_by(steps_of: Callable[[Any, int], Steps]) -> Callable[[Any, Network, Sequence[int], int], Best]:
+    """The function of a collective's specification, of the closed form for its section and some workers."""
 
+    def best(section: Any, network: Network, nodes: Sequence[int], words: int) -> Best:
+        return best_of(network, nodes, steps_of(section, len(nodes)), words)
 
-def best_of_pace(network: Network, pace: Pace, size_bytes: int, choice: str = "") -> Best:
-    """The time of one operation of a pace."""
-    seconds = pace.time_ps(size_bytes / ELEMENT_BYTES) / PS_PER_S
-    return Best(seconds, network.link_names[pace.busiest.link], choice)
+    return best

@@ -17,7 +17,6 @@ from pydantic import AfterValidator
 from netfold.homomorphic.carrier import Carrier
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.keyed import mix_plain
-from netfold.sim.collectives.best import JOB, SEED, Best, best_of_pace
 from netfold.sim.collectives.codec_fit import check_workers, fitted
 from netfold.sim.collectives.spec import CollectiveSection, JobContext, Resolved
 from netfold.sim.collectives.timeouts import check_timeout
@@ -198,11 +197,6 @@ class Schedule:
     def pace(self, network: Network, nodes: Sequence[int], seed: int, job: int, frame: Frame) -> Pace:
         """Closed form for dense words: hops one after the other, each with one chunk."""
         return pace_of(network, nodes, self.steps(len(nodes)), partial(host_route, seed, job), frame)
-
-    def best(self, network: Network, nodes: Sequence[int], size_bytes: int, choice: str = "") -> Best:
-        """The time of an all-reduce in frames of the default format; see `collectives.best`."""
-        frame = frame_of(HostSection.model_fields["frame"].default)
-        return best_of_pace(network, self.pace(network, nodes, SEED, JOB, frame), size_bytes, choice)
 
 
 def pace_of(

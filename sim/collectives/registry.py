@@ -5,19 +5,16 @@ Scenarios know what is here when the first of them is read: a collective from el
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from netfold.homomorphic.message import Merge
 from netfold.sim.collectives.all_gather.spec import ALL_GATHER
-from netfold.sim.collectives.best import Best, ImpossibleError
 from netfold.sim.collectives.codec_fit import check_absence, check_workers
 from netfold.sim.collectives.in_network.spec import IN_NETWORK
 from netfold.sim.collectives.parameter_server.spec import PARAMETER_SERVER
 from netfold.sim.collectives.ring.spec import RING
 from netfold.sim.collectives.spec import CollectiveSection, CollectiveSpec, JobContext, Resolved
 from netfold.sim.collectives.torus_2d.spec import TORUS_2D
-from netfold.topologies.routing import Network
 
 COLLECTIVES: dict[str, CollectiveSpec] = {
     spec.kind: spec for spec in (RING, TORUS_2D, IN_NETWORK, ALL_GATHER, PARAMETER_SERVER)
@@ -41,31 +38,6 @@ def resolve(section: CollectiveSection, job: JobContext) -> Resolved:
         raise job.location.job_error("codec", message, _remedy(codec.merges))
     check_absence(job.location, codec, f"collective {spec.kind}", spec.carries_absence)
     return spec.resolve(section, job)
-
-
-def best_times(network: Network, nodes: Sequence[int], size_bytes: int) -> dict[str, Best | ImpossibleError]:
-    """The best possible time of an all-reduce with each collective that has a closed form, the fastest first.
-
-    Of a collective that the network cannot carry, the reason; these come last.
-
-    Parameters
-    ----------
-    nodes
-        Of the workers, two or more, in rank order.
-    size_bytes
-        What every worker contributes: dense float32.
-    """
-    found: dict[str, Best | ImpossibleError] = {}
-    for spec in COLLECTIVES.values():
-        if spec.best is None:
-            continue
-        try:
-            found[spec.kind] = spec.best(network, nodes, size_bytes)
-        except ImpossibleError as error:
-            found[spec.kind] = error
-    return dict(
-        sorted(found.items(), key=lambda one: one[1].seconds if isinstance(one[1], Best) else math.inf)
-    )
 
 
 def _remedy(merges: Collection[Merge]) -> str:

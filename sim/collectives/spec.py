@@ -6,7 +6,7 @@ specification and knows no collective by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -14,7 +14,6 @@ import networkx as nx
 
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.message import Merge
-from netfold.sim.collectives.best import BestOf
 from netfold.sim.keys.location import Location
 from netfold.sim.keys.section import Section
 from netfold.sim.plan.collective import CollectivePlan
@@ -25,6 +24,7 @@ from netfold.switch.profiles import Profile
 from netfold.topologies.routing import Network
 
 if TYPE_CHECKING:
+    from netfold.sim.collectives.best import Best
     from netfold.sim.collectives.collective import Collective, RunContext
 
 
@@ -97,7 +97,9 @@ class CollectiveSpec:
     start: Callable[[Any, RunContext], Collective]  # of its plan
     works_anywhere: bool = True  # whether all its merges work on every network
     carries_absence: bool = False  # it counts workers that contribute nothing to a message that merges
+    best: Callable[[Any, Network, Sequence[int], int], Best] | None = (
+        None  # see `best.py`; of its section, on the nodes of workers, for words
+    )
     choices: Callable[[], Mapping[str, Keys]] = (
         _no_choice  # keys that decide which codecs it carries, by a name: each is a column of the matrix
     )
-    best: BestOf | None = None  # time of an all-reduce on an idle network, in closed form

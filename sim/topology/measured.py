@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from netfold.sim.collectives.best import Best, ImpossibleError
-from netfold.sim.collectives.registry import best_times
+from netfold.sim.collectives.best import Best
+from netfold.sim.collectives.best_times import best_times
 from netfold.sim.errors import NetfoldError
 from netfold.sim.memory.available import available_bytes
 from netfold.sim.plan.idle_network import with_pass_latency
@@ -29,7 +29,7 @@ class Measured:
     measures: Measures
     workers: int
     size_bytes: int  # that every worker contributes
-    best: Mapping[str, Best | ImpossibleError]  # by collective, the fastest first; none for one worker
+    best: Mapping[str, Best | NetfoldError]  # by collective, the fastest first; none for one worker
 
     def as_dict(self) -> dict[str, Any]:
         """What JSON can hold; rates are bits per second."""
@@ -86,7 +86,7 @@ def measured(network: NamedNetwork, size_bytes: int = BYTES, workers: int | None
     return Measured(network.name, network.kind, measure(graph), count, size_bytes, best)
 
 
-def _best(network: NamedNetwork, names: list[str], size_bytes: int) -> dict[str, Best | ImpossibleError]:
+def _best(network: NamedNetwork, names: list[str], size_bytes: int) -> dict[str, Best | NetfoldError]:
     """Times with the latency of the switches' pipelines, as a run has it."""
     graph, known = network.graph, network.profiles
     profiles = {
@@ -99,10 +99,10 @@ def _best(network: NamedNetwork, names: list[str], size_bytes: int) -> dict[str,
     return best_times(compiled, [rows[name] for name in names], size_bytes)
 
 
-def _best_dict(one: Best | ImpossibleError) -> dict[str, Any]:
-    if isinstance(one, ImpossibleError):
-        return {"seconds": None, "link": None, "choice": "", "why": one.message}
-    return {"seconds": one.seconds, "link": one.link, "choice": one.choice, "why": ""}
+def _best_dict(one: Best | NetfoldError) -> dict[str, Any]:
+    if isinstance(one, NetfoldError):
+        return {"seconds": None, "link": None, "busy_s": None, "ways_s": None, "why": one.message}
+    return {**one._asdict(), "why": ""}
 
 
 def _by_text(counts: Mapping[int, int]) -> dict[str, int]:

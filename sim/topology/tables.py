@@ -11,10 +11,11 @@ from netfold.sim.collectives.best import Best
 from netfold.sim.report import words
 from netfold.sim.topology.given import NamedNetwork
 from netfold.sim.topology.measured import Measured
-from netfold.sim.units import PS_PER_US, RATE, SIZE
+from netfold.sim.units import RATE, SIZE
 from netfold.topologies.measures import Bounds, Measures, measure
 
 _EXACT_COUNT = 2**53
+US_PER_S = 10**6
 
 
 def shown(networks: Sequence[NamedNetwork]) -> Table:
@@ -42,14 +43,19 @@ def measures_table(all_measured: Sequence[Measured]) -> Table:
 
 def best_table(all_measured: Sequence[Measured]) -> Table:
     """Best times of an all-reduce: for each network the collectives, the fastest first."""
-    table = Table("variant", "workers", "collective", "best time", "× fastest", "limited by", "with")
+    table = Table(
+        "variant", "workers", "collective", "best time", "× fastest", "limited by", "link busy", "ways"
+    )
     for one in all_measured:
         times = [best.seconds for best in one.best.values() if isinstance(best, Best)]
         for kind, best in one.best.items():
-            cells: tuple[str, ...] = (words.NOTHING, words.NOTHING, words.NOTHING, str(best))
+            cells: tuple[str, ...]
             if isinstance(best, Best):
                 ratio = words.times(words.ratio(best.seconds, min(times)))
-                cells = (words.time(best.seconds * 1e12 / PS_PER_US), ratio, best.link, best.choice)
+                spent = (words.time(one_s * US_PER_S) for one_s in (best.busy_s, best.ways_s))
+                cells = (words.time(best.seconds * US_PER_S), ratio, best.link, *spent)
+            else:
+                cells = (words.NOTHING, words.NOTHING, best.message)
             table.add_row(*map(Text, (one.name, str(one.workers), kind, *cells)))
     return table
 
@@ -76,7 +82,8 @@ def notes(all_measured: Sequence[Measured]) -> list[str]:
         )
     found.append(
         f"Best time: closed form of an all-reduce of {', '.join(sizes)} of float32 per worker on the idle "
-        "network, without windows, slots and losses, workers rack by rack."
+        "network, without headers, windows and losses, workers rack by rack. Link busy: the one that "
+        "limits it; ways: delays one after the other."
     )
     return found
 

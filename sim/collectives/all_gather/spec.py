@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from netfold.homomorphic.message import Merge
+from netfold.sim.collectives.best import best_by
 from netfold.sim.collectives.between_hosts import ChunkedPlan, ChunkedSection, Schedule, Steps
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
 
@@ -48,5 +49,11 @@ def _start(plan: ChunkedPlan, context: RunContext) -> Collective:
 
 
 ALL_GATHER = CollectiveSpec(
-    KIND, frozenset(Merge), AllGatherSection, _resolve, _start, best=SCHEDULE.best, carries_absence=True
+    KIND,
+    frozenset(Merge),
+    AllGatherSection,
+    _resolve,
+    _start,
+    carries_absence=True,
+    best=best_by(lambda section, workers: _steps(workers)),
 )

@@ -3,7 +3,7 @@
 Every link of the tree carries what the switches below it could not add up: one message of each worker or of
 each switch that adds up, and as many results back. On an idle network that is
 
-    streams · M bytes at the rate of the busiest link, and the way of one packet up and down.
+    streams · M words at the rate of the busiest link, and the delays of the longest way up and down.
 
 With a switch that adds up in every rack, each link has one stream, so the time does not grow with the
 workers (Sapio et al., NSDI 2021, section 3).
@@ -13,22 +13,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.keyed import mix_plain
-from netfold.sim.collectives.best import ELEMENT_BYTES, JOB, SEED, Best, ImpossibleError
-from netfold.sim.plan.frames import frame_of
-from netfold.sim.plan.idle_network import words_per_s
-from netfold.sim.units import PS_PER_S, transmit_time_ps
+from netfold.sim.collectives.best import WORD_BITS, Best
+from netfold.sim.errors import NetfoldError
+from netfold.sim.units import PS_PER_S
 from netfold.switch.fit import can_run
 from netfold.switch.profiles import PROFILES
-from netfold.switch.programs import default_program
 from netfold.topologies.routing import Network, path
 
 ROOTS_MAX = 64  # that are compared
 _SAMPLE = 16  # racks whose distance from a root counts
-_ROUTE = mix_plain(SEED, purposes.SWITCH_ROUTE, JOB) >> 33
+_ROUTE = mix_plain(0, purposes.SWITCH_ROUTE, 0) >> 33  # seed 0, job 0
 
 
 class _Workers(NamedTuple):
@@ -44,35 +42,36 @@ class _Workers(NamedTuple):
         return cls(links, Counter(int(network.link_target[link]) for link in links))
 
 
-def best(network: Network, nodes: Sequence[int], size_bytes: int) -> Best:
+def best_in_network(section: Any, network: Network, nodes: Sequence[int], words: int) -> Best:
     """The least time over the nearest switches that can be the root of a tree.
+
+    It assumes what `sim/collectives/best.py` does. Of the keys, only the program counts; a switch whose
+    profile is not netfold's own adds nothing up.
 
     Raises
     ------
-    ImpossibleError
-        No switch can run the default program.
+    NetfoldError
+        No switch can run the program.
     """
-    program, profiles = default_program(), {*network.profiles}
-    able = {name for name, kind in PROFILES.items() if name in profiles and can_run(kind, program.name)}
+    if len(nodes) < 2:
+        return Best(0.0, "", 0.0, 0.0)
+    profiles = {*network.profiles}
+    able = {name for name, kind in PROFILES.items() if name in profiles and can_run(kind, section.program)}
     roots = [node for node, profile in enumerate(network.profiles) if profile in able]
     if not roots:
         found = ", ".join(sorted(profiles - {""}))
-        raise ImpossibleError(f"no switch can add up; profiles found: {found}")
-    frame, workers = frame_of(program.frame), _Workers.of(network, nodes)
-    packet_bytes = frame.wire_bytes(frame.elements, first=True, last=True)
+        raise NetfoldError(f"no switch can run {section.program}; profiles found: {found}")
+    workers = _Workers.of(network, nodes)
     slowest_bps = min(int(network.rate_bps[link]) for link in workers.own_links)
     fastest: Best | None = None
     for root in _nearest(network, workers, roots)[:ROOTS_MAX]:
         streams, farthest = _streams(network, workers, root, set(roots))
         link = max(streams, key=lambda one: streams[one] / int(network.rate_bps[one]))
         stream_bps = int(network.rate_bps[link]) / streams[link]
-        way_ps = sum(
-            transmit_time_ps(packet_bytes, int(network.rate_bps[one])) + int(network.delay_ps[one])
-            for one in farthest
-        )
-        seconds = size_bytes / ELEMENT_BYTES / words_per_s(frame, stream_bps) + 2 * way_ps / PS_PER_S
-        if fastest is None or seconds < fastest.seconds:
-            fastest = Best(seconds, network.link_names[link], f"a tree below {network.nodes[root]}")
+        busy_s = words * WORD_BITS / stream_bps
+        ways_s = 2 * sum(int(network.delay_ps[one]) for one in farthest) / PS_PER_S
+        if fastest is None or busy_s + ways_s < fastest.seconds:
+            fastest = Best(busy_s + ways_s, network.link_names[link], busy_s, ways_s)
         if stream_bps >= slowest_bps:
             break  # no tree is faster than the workers' own links, and this root is nearest
     assert fastest is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from netfold.homomorphic.message import MERGEABLE
-from netfold.sim.collectives.in_network.best import best
+from netfold.sim.collectives.in_network.best import best_in_network
 from netfold.sim.collectives.in_network.placement.resolve import InNetworkResolver, PlacedJob
 from netfold.sim.collectives.in_network.placement.switches import Switches
 from netfold.sim.collectives.in_network.program_keys import program_choices
@@ -76,8 +76,8 @@ IN_NETWORK = CollectiveSpec(
     InNetworkSection,
     _resolve,
     _start,
-    best=best,
     works_anywhere=False,
     carries_absence=True,  # not with all programs
     choices=program_choices,
+    best=best_in_network,
 )

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator
 
 from netfold.homomorphic.message import Merge
-from netfold.sim.collectives.best import Best
+from netfold.sim.collectives.best import Best, best_of
 from netfold.sim.collectives.between_hosts import ChunkedSection, HostSection, Schedule, Steps
 from netfold.sim.collectives.parameter_server.plan import ServerPlan
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from netfold.sim.collectives.collective import Collective, RunContext
 
 KIND = "parameter_server"
-PAIRS_MAX = 2**14  # of a worker and a server, in the closed form of the best time
 _POLICIES = ("pack", "spread", "beside_workers")
 _SERVERS = Placed(
     "server", "collective.servers", "collective.placement", "collective.placement: beside_workers"
@@ -100,16 +99,13 @@ def _start(plan: ServerPlan, context: RunContext) -> Collective:
     return ParameterServer(plan, context)
 
 
-def best(network: Network, nodes: Sequence[int], size_bytes: int) -> Best:
-    """The time of an all-reduce with a server beside every worker, or beside some of very many."""
-    workers = len(nodes)
-    servers = max(1, min(workers, PAIRS_MAX // workers))
-    places = [nodes[server * workers // servers] for server in range(servers)]
-    schedule = Schedule(KIND, lambda _: steps_of(workers, servers))
-    choice = f"{servers} servers beside the workers"
-    return schedule.best(network, (*nodes, *places), size_bytes, choice)
+def _best(section: Any, network: Network, nodes: Sequence[int], words: int) -> Best:
+    """With its servers beside workers, evenly spread, wherever the keys place them."""
+    servers = min(section.servers, len(nodes))
+    beside = [nodes[server * len(nodes) // servers] for server in range(servers)]
+    return best_of(network, [*nodes, *beside], steps_of(len(nodes), servers), words)
 
 
 PARAMETER_SERVER = CollectiveSpec(
-    KIND, frozenset(Merge), ParameterServerSection, _resolve, _start, best=best, carries_absence=True
+    KIND, frozenset(Merge), ParameterServerSection, _resolve, _start, carries_absence=True, best=_best
 )

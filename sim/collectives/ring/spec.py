@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from netfold.homomorphic.message import MERGEABLE, Merge
+from netfold.sim.collectives.best import best_by
 from netfold.sim.collectives.between_hosts import HostPlan, HostSection, Schedule, Steps
 from netfold.sim.collectives.spec import CollectiveSpec
 
@@ -37,6 +38,6 @@ RING = CollectiveSpec(
     RingSection,
     SCHEDULE.resolve,
     _start,
-    best=SCHEDULE.best,
     carries_absence=True,
+    best=best_by(lambda section, workers: _steps(workers)),
 )

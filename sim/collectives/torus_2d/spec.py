@@ -12,19 +12,17 @@ up to 2 (1 − 1 / C) · M at the rate of a link, and the columns up to 2 (R −
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from netfold.homomorphic.message import MERGEABLE, Merge
-from netfold.sim.collectives.best import Best
+from netfold.sim.collectives.best import best_by
 from netfold.sim.collectives.between_hosts import HostPlan, HostSection, Schedule, Steps
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
 from netfold.sim.collectives.torus_2d.grid import Grid, squarest
 from netfold.sim.collectives.torus_2d.plan import TorusPlan
 from netfold.sim.keys.fields import Count
-from netfold.topologies.routing import Network
 
 if TYPE_CHECKING:
     from netfold.sim.collectives.collective import Collective, RunContext
@@ -110,13 +108,12 @@ def _start(plan: HostPlan, context: RunContext) -> Collective:
     return Torus2d(plan, context)
 
 
-def best(network: Network, nodes: Sequence[int], size_bytes: int) -> Best:
-    """The time of an all-reduce on the squarest grid."""
-    grid = Grid.of(len(nodes), squarest(len(nodes)))
-    choice = f"{grid.rows} rows of {' or '.join(map(str, sorted({*grid.lengths}, reverse=True)))}"
-    return Schedule(KIND, lambda workers: steps_of(grid)).best(network, nodes, size_bytes, choice)
-
-
 TORUS_2D = CollectiveSpec(
-    KIND, MERGEABLE | {Merge.HOST}, Torus2dSection, _resolve, _start, best=best, carries_absence=True
+    KIND,
+    MERGEABLE | {Merge.HOST},
+    Torus2dSection,
+    _resolve,
+    _start,
+    carries_absence=True,
+    best=best_by(lambda section, workers: steps_of(Grid.of(workers, section.rows or squarest(workers)))),
 )

@@ -104,8 +104,8 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "results come back in no time",
-                "+ 2 * way_ps / PS_PER_S",
-                "+ way_ps / PS_PER_S",
+                "ways_s = 2 * sum(",
+                "ways_s = sum(",
             ),
         ],
     ),
