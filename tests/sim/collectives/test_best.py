@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Literal
 
 import networkx as nx
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from netfold.sim.collectives.best import Best
 from netfold.sim.collectives.best_times import best_times
 from netfold.sim.collectives.registry import COLLECTIVES
+from netfold.sim.collectives.spec import CollectiveSection, CollectiveSpec
 from netfold.sim.errors import NetfoldError
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.leaf_spine import leaf_spine
@@ -119,6 +121,28 @@ def test_no_switch_that_adds_up_is_a_reason_and_comes_last() -> None:
     assert [*found][-1] == "in_network"
     assert isinstance(found["in_network"], NetfoldError)
     assert found["in_network"].message == "no switch can run switchml; profiles found: plain"
+
+
+def test_keys_that_must_be_given_have_a_row_for_each_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Needing(CollectiveSection):
+        kind: Literal["needing"]
+        share: int
+
+    spec = CollectiveSpec(
+        "needing",
+        frozenset(),
+        Needing,
+        *(COLLECTIVES["ring"].resolve, COLLECTIVES["ring"].start),
+        choices=lambda: {"half": {"share": 2}, "third": {"share": 3}},
+        best=lambda section, network, nodes, words: Best(1 / section.share, "a->b", 0.0, 0.0),
+    )
+    monkeypatch.setitem(COLLECTIVES, "needing", spec)
+    found = best_times(compile_network(star(2, LINK)), range(2), M)
+
+    seconds = {
+        name: one.seconds for name, one in found.items() if isinstance(one, Best) and "needing" in name
+    }
+    assert seconds == {"needing, third": 1 / 3, "needing, half": 1 / 2}
 
 
 @examples(30)
