@@ -14,6 +14,7 @@
     netfold.study(["packed", "lossless:load=0.7"], gradients)    # codecs without a network
     netfold.fold("packed", gradients).decoded[0]                 # one sum, as a worker decodes it
     netfold.matrix(["packed", "topk"])                           # which collectives carry them, how fast
+    netfold.topology.measure("star", set={"hosts": 8})           # networks without a run
 
 `register` adds your own codec, and `netfold.testing` checks that it obeys the law of all codecs. Errors are
 `NetfoldError`s: each says where the mistake is, what was found, and how to fix it.
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from netfold import testing
     from netfold.homomorphic.codec import register
     from netfold.homomorphic.codecs import codec_kinds as codecs
+    from netfold.sim.api import topology
     from netfold.sim.api.codecs import Studied, fold, study
     from netfold.sim.api.matrix import Matrixed, matrix
     from netfold.sim.api.plans import validate
@@ -59,6 +61,7 @@ __all__ = [
     "study",
     "sweep",
     "testing",
+    "topology",
     "validate",
 ]
 
@@ -83,6 +86,7 @@ _LOCATIONS = {
     "study": "netfold.sim.api.codecs:study",
     "sweep": "netfold.sim.api.sweeps:sweep",
     "testing": "netfold.testing",
+    "topology": "netfold.sim.api.topology",
     "validate": "netfold.sim.api.plans:validate",
 }
 

@@ -24,11 +24,11 @@ from netfold.sim.commands.terminal import (
     folder,
     print_json,
     print_line,
-    print_rows,
     print_table,
     progress_bar,
     write_figure,
 )
+from netfold.sim.commands.topology import topology
 from netfold.sim.errors import InvariantError, NetfoldError
 
 if TYPE_CHECKING:
@@ -61,7 +61,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-topology = typer.Typer(help="Show the network of a scenario.", no_args_is_help=True)
 data = typer.Typer(help="List and fetch the data sets for training.", no_args_is_help=True)
 app.add_typer(topology, name="topology")
 app.add_typer(data, name="data")
@@ -219,24 +218,6 @@ def schema() -> None:
     from netfold.sim.scenario import schema as scenario_schema
 
     print_json(scenario_schema())
-
-
-@topology.command("show")
-def topology_show(file: ScenarioFile, sets: Sets = None) -> None:
-    """Show the size, diameter and bisection bandwidth of each variant's network."""
-    from netfold.sim.scenario import load
-    from netfold.sim.scenario.topology import build_topology
-    from netfold.sim.units import RATE
-    from netfold.topologies.measures import measure
-
-    scenario = load(file, sets or ())
-    rows = []
-    for variant in scenario.variants:
-        figures = measure(build_topology(scenario, variant))
-        bisection = "unknown" if figures.bisection_bps is None else RATE.format(figures.bisection_bps)
-        counts = (figures.hosts_count, figures.switches_count, figures.links_count, figures.diameter_hops)
-        rows.append((variant.name, variant.topology.kind, *map(str, counts), bisection))
-    print_rows(("variant", "kind", "hosts", "switches", "links", "diameter", "bisection"), rows)
 
 
 @data.command("list")

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,17 +51,6 @@ def _encodable(text: str) -> str:
 def print_json(value: object) -> None:
     """Write a value to stdout as indented JSON."""
     print_line(json.dumps(value, indent=2))
-
-
-def print_rows(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Write rows of text to stdout as a table."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(*headings)
-    for row in rows:
-        table.add_row(*map(Text, row))  # Text: brackets in a name are not markup
-    print_table(table)
 
 
 def print_table(table: Table) -> None:

@@ -91,6 +91,7 @@ def read(folder: Path) -> Run:
         },
     )
     _require_known_phases(folder / "phases.parquet", run.phases)
+    _require_known_nodes(folder / "nodes.parquet", run.nodes)
     _require_agreement(run)
     return run
 
@@ -167,6 +168,16 @@ def _require_known_phases(path: Path, phases: pl.DataFrame) -> None:
         raise DataError(
             f"{path}: phase: must be one of {', '.join(PHASES)}, found {unknown[0][:60]!r}", _DAMAGED
         )
+
+
+def _require_known_nodes(path: Path, nodes: pl.DataFrame) -> None:
+    for column, pattern, allowed in (
+        ("kind", "^(host|switch)$", "host or switch"),
+        ("coordinates", r"^\d{1,9}(,\d{1,9})*$", "whole numbers such as 0,3"),
+    ):
+        wrong = nodes.filter(~pl.col(column).str.contains(pattern))
+        if wrong.height:
+            raise DataError(f"{path}: {column}: must be {allowed}, found {wrong[column][0][:60]!r}", _DAMAGED)
 
 
 def _require_sound(path: Path, column: pl.Series, may_be_null: bool) -> None:

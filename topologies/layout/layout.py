@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import networkx as nx
 
 from netfold.topologies.graph import HOST, hosts, racks, switches
-from netfold.topologies.layout.rows import rows
-from netfold.topologies.measures.fabric import server_ports
+from netfold.topologies.layout.rows import level_of, rows
+from netfold.topologies.layout.servers import in_one_piece
 
 Place = tuple[float, float]
 _HOST_REACH = 0.34  # from a switch to its hosts, where the next switch is 1 away
@@ -33,7 +33,7 @@ _GAP = 1.2  # between copies of a grid along further axes
 class Layout(NamedTuple):
     """A drawing of a topology, in units of about the space that one switch needs."""
 
-    graph: nx.Graph  # what is drawn: a server with several ports is one node, its links keep their `ends`
+    graph: nx.Graph  # what is drawn: a server with several ports is one node, see `in_one_piece`
     places: dict[str, Place]  # of each node; y grows upward
     curved: frozenset[frozenset[str]]  # links that would run along others, as those round the ends of a grid
     boxes: dict[str, tuple[str, ...]]  # nodes that belong together, by a name to show
@@ -42,33 +42,18 @@ class Layout(NamedTuple):
 
 def layout(graph: nx.Graph) -> Layout:
     """Places of all nodes of a valid graph; the same graph has the same places."""
-    drawn = _without_ports(graph)
+    drawn = in_one_piece(graph)
     inner = switches(drawn)
     attributes = drawn.nodes
     if all("coordinates" in attributes[name] for name in inner):
         return _on_grid(drawn, inner)
-    if len(inner) == 1 or len({attributes[name]["tier"] for name in inner}) > 1:
+    if len(inner) == 1 or len({level_of(drawn, name) for name in inner}) > 1:
         asides = {name: (0.0, -1.0 if data["kind"] == HOST else 1.0) for name, data in drawn.nodes(data=True)}
         return Layout(drawn, rows(drawn), frozenset(), _islands(drawn), asides)
     groups = _members(inner, attributes, "group")
     if len(groups) > 1 and sum(map(len, groups.values())) == len(inner):
         return _in_groups(drawn, groups)
     return _with_hosts(drawn, _circle(inner, max(1.0, len(inner) / (2 * math.pi))), {})
-
-
-def _without_ports(graph: nx.Graph) -> nx.Graph:
-    """The graph with servers in one piece: links of a server's ports are those of its host."""
-    ports = server_ports(graph)
-    if not ports:
-        return graph
-    owner = {port: next(one for one in graph.adj[port] if graph.nodes[one]["kind"] == HOST) for port in ports}
-    drawn = nx.Graph(**graph.graph)
-    drawn.add_nodes_from((name, data) for name, data in graph.nodes(data=True) if name not in ports)
-    for a, b, data in graph.edges(data=True):
-        one, two = owner.get(a, a), owner.get(b, b)
-        if one != two:
-            drawn.add_edge(one, two, **data, ends=(a, b))
-    return drawn
 
 
 def _islands(graph: nx.Graph) -> dict[str, tuple[str, ...]]:

@@ -18,8 +18,8 @@ def rows(graph: nx.Graph) -> dict[str, tuple[float, float]]:
 
     Within a tier, switches of one island are a row below the others.
     """
-    levels = sorted({_level(graph, name) for name in switches(graph)})
-    members = [[name for name in switches(graph) if _level(graph, name) == level] for level in levels]
+    levels = sorted({level_of(graph, name) for name in switches(graph)})
+    members = [[name for name in switches(graph) if level_of(graph, name) == level] for level in levels]
     at_bottom = _hosts_in_order(graph)
     x = _bottom(graph, at_bottom)
     width = max([*x.values(), *(1.0 * (len(row) - 1) for row in members)])
@@ -33,7 +33,8 @@ def rows(graph: nx.Graph) -> dict[str, tuple[float, float]]:
     return {name: (x[name], y[name]) for name in graph}
 
 
-def _level(graph: nx.Graph, name: str) -> tuple[int, bool]:
+def level_of(graph: nx.Graph, name: str) -> tuple[int, bool]:
+    """What the row of a switch follows from: its tier, and whether it belongs to no island."""
     attributes = graph.nodes[name]
     return attributes["tier"], "island" not in attributes
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import networkx as nx
 
 from netfold.topologies.graph import HOST
+from netfold.topologies.layout.servers import in_one_piece
 
 _NAMES_MAX = 4  # of classes in a tier; with more they become one
 _OTHER_NAMES = ("host", "switch")
@@ -34,6 +35,13 @@ class Bundle(NamedTuple):
     edges: tuple[tuple[str, str], ...]  # lower end first
 
 
+class _Link(NamedTuple):
+    """An edge, with the names that it has in the given graph."""
+
+    rate_bps: int
+    ends: tuple[str, str]  # the end in the lower class first
+
+
 class Tiers(NamedTuple):
     """Classes from the hosts upward, and what links them."""
 
@@ -42,7 +50,8 @@ class Tiers(NamedTuple):
 
 
 def tiers_of(graph: nx.Graph) -> Tiers:
-    """The classes and bundles of a valid graph; ports of servers are classes of their own."""
+    """The classes and bundles of a valid graph; a server with several ports is one node."""
+    graph = in_one_piece(graph)
     keys: dict[str, tuple[int, str]] = {
         name: (data["tier"], stem(name)) for name, data in graph.nodes(data=True)
     }
@@ -53,13 +62,16 @@ def tiers_of(graph: nx.Graph) -> Tiers:
     }
     order = sorted({*keys.values()})
     number = {key: index for index, key in enumerate(order)}
-    found: dict[tuple[int, int], list[tuple[str, str]]] = {}
-    for a, b in graph.edges:
+    found: dict[tuple[int, int], list[_Link]] = {}
+    for a, b, data in graph.edges(data=True):
+        ends = data.get("ends", {a: a, b: b})
         one, two = number[keys[a]], number[keys[b]]
         lower, upper = ((one, a), (two, b)) if one <= two else ((two, b), (one, a))
-        found.setdefault((lower[0], upper[0]), []).append((lower[1], upper[1]))
+        link = _Link(data["rate_bps"], (ends[lower[1]], ends[upper[1]]))
+        found.setdefault((lower[0], upper[0]), []).append(link)
     bundles = tuple(
-        Bundle(*ends, _rates(graph, edges), tuple(edges)) for ends, edges in sorted(found.items())
+        Bundle(*classes, _rates(links), tuple(link.ends for link in links))
+        for classes, links in sorted(found.items())
     )
     return Tiers(tuple(_class(graph, key, keys) for key in order), bundles)
 
@@ -78,6 +90,6 @@ def _class(graph: nx.Graph, key: tuple[int, str], keys: dict[str, tuple[int, str
     return Class(*key, len(names), tuple(sorted(profiles)), tuple(sorted(each)))
 
 
-def _rates(graph: nx.Graph, edges: list[tuple[str, str]]) -> dict[int, int]:
-    counted = Counter(graph.edges[edge]["rate_bps"] for edge in edges)
+def _rates(links: list[_Link]) -> dict[int, int]:
+    counted = Counter(link.rate_bps for link in links)
     return dict(sorted(counted.items(), reverse=True))

@@ -63,7 +63,7 @@ def _places(tiers: Tiers) -> list[tuple[float, float]]:
 def _text(tiers: Tiers, number: int, look: Look) -> str:
     """Lines in a box: "32 × leaf", its hosts, and the links within the class."""
     one = tiers.classes[number]
-    lines = [f"{one.nodes_count} × {one.name}"]
+    lines = [f"{one.nodes_count} × {one.name}" if one.profiles else f"{one.nodes_count} hosts"]
     if any(one.hosts_each):
         each = " to ".join(map(str, (one.hosts_each[0], one.hosts_each[-1])[: len(one.hosts_each)]))
         lines.append(f"{each} host{'s' if one.hosts_each != (1,) else ''} on each")

@@ -138,7 +138,8 @@ def _links(axes: Axes, drawn: Layout, look: Look) -> None:
     lines, colours, thick = [], [], []
     marked: list[Sequence[tuple[float, float]]] = []
     edges = [
-        (a, b, data.get("ends", (a, b)), data["rate_bps"]) for a, b, data in drawn.graph.edges(data=True)
+        (a, b, tuple(data.get("ends", {a: a, b: b}).values()), data["rate_bps"])
+        for a, b, data in drawn.graph.edges(data=True)
     ]
     for a, b, ends, rate in sorted(edges, key=lambda edge: look.busier(*edge[2])):  # the busiest on top
         points = _line(drawn.places[a], drawn.places[b], frozenset((a, b)) in drawn.curved)

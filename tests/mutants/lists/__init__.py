@@ -19,6 +19,7 @@ FOLDERS = (
     "workload",
     "step",
     "topologies",
+    "measures",
     "collectives",
     "contributions",
     "training",

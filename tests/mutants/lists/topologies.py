@@ -29,22 +29,6 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "topologies/measures.py",
-        [T + "test_measures.py"],
-        [
-            (
-                "links are counted once",
-                "links_count=2 * graph.number_of_edges()",
-                "links_count=graph.number_of_edges()",
-            ),
-            (
-                "hosts change sides until they are equal in number",
-                "(len(larger) - len(smaller)) // 2",
-                "(len(larger) - len(smaller) + 1) // 2",
-            ),
-        ],
-    ),
-    *faults(
         "topologies/kinds/leaf_spine.py",
         [T + "test_generators.py"],
         [

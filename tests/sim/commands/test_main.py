@@ -183,18 +183,6 @@ def test_bad_usage_exits_with_2(arguments: list[str]) -> None:
     assert "Usage: " in result.stderr
 
 
-def test_topology_show(tmp_path: Path) -> None:
-    result = run_netfold("topology", "show", write(tmp_path, GOOD), "--set", "topology.hosts=6")
-
-    cells = [
-        [cell.strip() for cell in line.split("│")[1:-1]] for line in result.stdout.splitlines() if "│" in line
-    ]
-    assert cells == [
-        ["switch", "star", "6", "1", "12", "2", "300Gbps"],
-        ["ring", "star", "6", "1", "12", "2", "300Gbps"],
-    ]
-
-
 def test_codecs_are_listed_with_their_options() -> None:
     result = run_netfold("codecs")
 

@@ -1,0 +1,159 @@
+"""The commands `netfold topology …`: list kinds, show, draw, measure and export topologies."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from netfold.sim.commands.terminal import print_json, print_line, print_table
+from netfold.sim.errors import NetfoldError
+from netfold.spelling import names_hint
+
+if TYPE_CHECKING:
+    from netfold.sim.topology.given import NamedNetwork
+
+_LINE_COLUMNS = 110
+topology = typer.Typer(
+    help="List kinds of topologies; show, draw, measure and export networks without a run.",
+    no_args_is_help=True,
+)
+
+Network = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE|KIND",
+        help="Scenario file (- for standard input), graph file (.json, .graphml, .gml), or kind of topology.",
+    ),
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUE",
+        help="Change a value: topology.rate=10Gbps of a scenario, k=8 of a kind.",
+    ),
+]
+Variants = Annotated[
+    list[str] | None,
+    typer.Option("--variant", metavar="NAME", help="Only this variant; can be repeated."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+
+@topology.command("list")
+def topology_list(
+    kind: Annotated[
+        str, typer.Argument(metavar="[KIND]", help="Only this kind, with the closed forms of its figures.")
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """List the kinds of topologies with their keys, or all about one."""
+    from netfold.sim.topology.listing import listing
+
+    found = {one.kind: one for one in listing()}
+    if kind and kind not in found:
+        raise NetfoldError(f"there is no kind of topology {kind!r}", names_hint(kind, found, "kinds"))
+    chosen = [found[kind]] if kind else list(found.values())
+    if as_json:
+        print_json({"kinds": [one.as_dict() for one in chosen]})
+        return
+    for one in chosen:
+        _print_wrapped(f"{one.kind}: {one.meaning}")
+        for key in one.keys:
+            default = "" if key.is_required else f"={json.dumps(key.default)}"
+            _print_wrapped(f"{key.name}{default}: {key.meaning}", "  ")
+        if kind and one.closed_forms:
+            print_line("\n" + one.closed_forms)
+
+
+@topology.command("show")
+def topology_show(
+    network: Network,
+    sets: Sets = None,
+    variant: Variants = None,
+    draw: Annotated[
+        str | None,
+        typer.Option(metavar="DIR|FILE.svg", help="Draw every network as SVG, into a folder or this file."),
+    ] = None,
+) -> None:
+    """Show the size, distances and bisection bandwidth of networks, and draw them.
+
+    \b
+    netfold topology show scenarios/06-two-racks.yaml
+    netfold topology show leaf_spine --set leaves=4 --set spines=2 --set hosts_per_leaf=8 --draw two.svg
+    """
+    from netfold.sim.topology.drawn import draw_into
+    from netfold.sim.topology.tables import shown
+
+    networks = _networks(network, sets, variant)
+    print_table(shown(networks))
+    for path in draw_into(networks, draw) if draw else ():
+        print_line(path)
+
+
+@topology.command("measure")
+def topology_measure(
+    network: Network,
+    sets: Sets = None,
+    variant: Variants = None,
+    size: Annotated[
+        str, typer.Option("--bytes", metavar="SIZE", help="Gradient of a worker, for the best times.")
+    ] = "100MB",
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Workers, rack by rack; by default one on every host.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure networks without simulating them, with the best all-reduce time of every collective."""
+    from netfold.sim.topology.measured import measured
+    from netfold.sim.topology.tables import best_table, measures_table, notes
+    from netfold.sim.units import SIZE
+
+    size_bytes = SIZE.parse(size)
+    found = [measured(one, size_bytes, workers) for one in _networks(network, sets, variant)]
+    if as_json:
+        print_json({"networks": [one.as_dict() for one in found]})
+        return
+    print_table(measures_table(found))
+    if any(one.best for one in found):
+        print_table(best_table(found))
+    for note in notes(found):
+        print_line(note)
+
+
+@topology.command("export")
+def topology_export(
+    network: Network,
+    form: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="json, graphml, gml or dot.")
+    ] = "json",
+    sets: Sets = None,
+    variant: Variants = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="FILE", help="File; standard output by default.")
+    ] = None,
+) -> None:
+    """Write a network as node-link JSON, GraphML, GML or DOT."""
+    from netfold.sim.topology.drawn import write
+    from netfold.sim.topology.export import export
+
+    networks = _networks(network, sets, variant)
+    if len(networks) > 1:
+        names = ", ".join(one.name for one in networks)
+        raise NetfoldError(f"{network} has {len(networks)} networks", f"choose one with --variant: {names}")
+    text = export(networks[0].graph, form)
+    print_line(text.rstrip("\n")) if out is None else print_line(write(out, text.encode()))
+
+
+def _networks(network: str, sets: list[str] | None, variants: list[str] | None) -> tuple[NamedNetwork, ...]:
+    from netfold.sim.topology.given import networks_of
+
+    return networks_of(network, sets or (), variants or ())
+
+
+def _print_wrapped(text: str, indent: str = "") -> None:
+    print_line(textwrap.fill(text, _LINE_COLUMNS, initial_indent=indent, subsequent_indent=indent + "    "))

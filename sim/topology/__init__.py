@@ -1,0 +1,1 @@
+"""Topologies without a run: what there are, what they measure, how they look, and files of them."""

@@ -1,0 +1,116 @@
+"""The networks that a user names: those of a scenario, of a kind with its keys, or of a graph file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import networkx as nx
+
+from netfold.sim.errors import NetfoldError
+from netfold.sim.scenario import load
+from netfold.sim.scenario.source import ScenarioText
+from netfold.sim.scenario.topology import build_topology
+from netfold.spelling import names_hint
+from netfold.switch.profiles import PROFILES, Profile
+from netfold.topologies.kind import topology_kinds
+
+GRAPH_SUFFIXES = (".json", ".graphml", ".gml")
+Given = str | Path | ScenarioText
+_PREFIX = "topology."
+_REST = {  # the sections that a scenario needs besides its topology; nothing here looks at them
+    "name": "topology",
+    "workers": 1,
+    "workload": {"kind": "synthetic", "elements": 1},
+    "codec": {"kind": "none"},
+    "collective": {"kind": "ring"},
+}
+
+
+@dataclass(frozen=True)
+class NamedNetwork:
+    """One network, and the switch profiles that are known there."""
+
+    name: str  # of the variant, of the kind, or of the file
+    kind: str  # of the topology
+    graph: nx.Graph
+    profiles: Mapping[str, Profile]
+
+    @property
+    def able(self) -> frozenset[str]:
+        """Profiles of its switches that run programs which aggregate."""
+        found = {profile for _, profile in self.graph.nodes(data="profile") if profile}
+        return frozenset(
+            name for name in found if name in self.profiles and self.profiles[name].is_programmable
+        )
+
+
+def networks_of(
+    given: Given, sets: Sequence[str] = (), variants: Collection[str] = ()
+) -> tuple[NamedNetwork, ...]:
+    """The networks of what a user gave, in order.
+
+    Parameters
+    ----------
+    given
+        The name of a kind, whose keys are in `sets`; the path of a graph (.json, .graphml, .gml); or a
+        scenario's path or text, with a network for each variant.
+    sets
+        Texts "PATH=VALUE" that change values. Of a kind or a graph file, the path is a key: "k=8".
+    variants
+        Names of those that are wanted; none for all.
+
+    Raises
+    ------
+    ScenarioError
+        All mistakes in the scenario, the keys or the graph.
+    NetfoldError
+        There is neither such a kind nor such a file, or no variant of that name.
+    """
+    text = str(given)
+    is_scenario = isinstance(given, ScenarioText)
+    if not is_scenario and text in topology_kinds():
+        return _alone(text, {"kind": text}, sets, variants)
+    if not is_scenario and text.lower().endswith(GRAPH_SUFFIXES):
+        return _alone(Path(text).stem, {"kind": "file", "path": text}, sets, variants)
+    if not is_scenario and _is_a_word(text):
+        hint = f"{names_hint(text, topology_kinds(), 'kinds')}; or give a scenario or a graph file"
+        raise NetfoldError(f"there is no kind of topology {text!r}, and no such file", hint)
+    scenario = load(given, sets)
+    known = [variant.name for variant in scenario.variants]
+    _check_variants(variants, known)
+    return tuple(
+        NamedNetwork(
+            variant.name,
+            variant.topology.kind,
+            build_topology(scenario, variant),
+            {**PROFILES, **scenario.profiles},
+        )
+        for variant in scenario.variants
+        if not variants or variant.name in variants
+    )
+
+
+def _is_a_word(text: str) -> bool:
+    """Whether text is no path: it has neither a folder nor a suffix, and no file has that name."""
+    return text != "-" and Path(text).name == text and not Path(text).suffix and not Path(text).exists()
+
+
+def _alone(
+    name: str, topology: Mapping[str, str], sets: Sequence[str], variants: Collection[str]
+) -> tuple[NamedNetwork, ...]:
+    """The network of one topology: that of a scenario which has nothing else."""
+    _check_variants(variants, [])
+    text = ScenarioText(json.dumps(_REST | {"topology": dict(topology)}), name)
+    scenario = load(text, [one if one.startswith(_PREFIX) else f"{_PREFIX}{one}" for one in sets])
+    (variant,) = scenario.variants
+    return (NamedNetwork(name, variant.topology.kind, build_topology(scenario, variant), PROFILES),)
+
+
+def _check_variants(wanted: Collection[str], known: Sequence[str]) -> None:
+    for name in wanted:
+        if name not in known:
+            hint = names_hint(name, known, "variants") if known else "remove --variant: there are no variants"
+            raise NetfoldError(f"there is no variant {name!r}", hint)

@@ -1,0 +1,109 @@
+"""All measures of a network, with the best possible time of an all-reduce for each collective."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from netfold.sim.collectives.best import Best
+from netfold.sim.collectives.best_times import best_times
+from netfold.sim.errors import NetfoldError
+from netfold.sim.memory.available import available_bytes
+from netfold.sim.plan.idle_network import with_pass_latency
+from netfold.sim.topology.given import NamedNetwork
+from netfold.topologies.graph import TopologyError, hosts, switches
+from netfold.topologies.measures import Measures, measure
+from netfold.topologies.placement import place_workers
+from netfold.topologies.routing import compile_network
+
+BYTES = 10**8  # of a gradient, by default
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one network measures."""
+
+    name: str
+    kind: str
+    measures: Measures
+    workers: int
+    size_bytes: int  # that every worker contributes
+    best: Mapping[str, Best | NetfoldError]  # by collective, the fastest first; none for one worker
+
+    def as_dict(self) -> dict[str, Any]:
+        """What JSON can hold; rates are bits per second."""
+        found, diversity, cost = self.measures, self.measures.diversity, self.measures.cost
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "hosts": found.hosts_count,
+            "switches": found.switches_count,
+            "links": found.links_count,
+            "diameter_hops": found.diameter_hops,
+            "mean_hops": found.mean_hops,
+            "bisection_bps": found.bisection_bps,
+            "bisection_bps_min": found.bisection.low,
+            "bisection_bps_max": found.bisection.high,
+            "oversubscription": {str(tier): ratio for tier, ratio in found.oversubscription.items()},
+            "paths": None if diversity is None else diversity._asdict(),
+            "cost": {
+                "switches_by_tier": _by_text(cost.switches_by_tier),
+                "switch_ports_by_rate_bps": _by_text(cost.switch_ports_by_rate),
+                "host_ports_by_rate_bps": _by_text(cost.host_ports_by_rate),
+                "cables": {length: _by_text(by_rate) for length, by_rate in cost.cables.items()},
+                "length_rule": cost.length_rule,
+            },
+            "workers": self.workers,
+            "bytes": self.size_bytes,
+            "best": [{"collective": kind, **_best_dict(one)} for kind, one in self.best.items()],
+        }
+
+
+def measured(network: NamedNetwork, size_bytes: int = BYTES, workers: int | None = None) -> Measured:
+    """All measures of a network.
+
+    Parameters
+    ----------
+    size_bytes
+        Of the gradient that every worker contributes to an all-reduce: dense float32.
+    workers
+        On as many hosts, rack by rack; by default on all.
+
+    Raises
+    ------
+    NetfoldError
+        More workers than hosts, or routes that take more memory than there is.
+    """
+    graph = network.graph
+    count = len(hosts(graph)) if workers is None else workers
+    try:
+        names = place_workers(graph, count, "pack")
+        best = _best(network, names, size_bytes) if count > 1 else {}
+    except TopologyError as error:
+        message, _, hint = str(error).partition("; ")
+        raise NetfoldError(message, hint) from None
+    return Measured(network.name, network.kind, measure(graph), count, size_bytes, best)
+
+
+def _best(network: NamedNetwork, names: list[str], size_bytes: int) -> dict[str, Best | NetfoldError]:
+    """Times with the latency of the switches' pipelines, as a run has it."""
+    graph, known = network.graph, network.profiles
+    profiles = {
+        name: known[graph.nodes[name]["profile"]]
+        for name in switches(graph)
+        if graph.nodes[name]["profile"] in known
+    }
+    compiled = with_pass_latency(compile_network(graph, available_bytes()), profiles)
+    rows = {name: row for row, name in enumerate(compiled.nodes)}
+    return best_times(compiled, [rows[name] for name in names], size_bytes)
+
+
+def _best_dict(one: Best | NetfoldError) -> dict[str, Any]:
+    if isinstance(one, NetfoldError):
+        return {"seconds": None, "link": None, "busy_s": None, "ways_s": None, "why": one.message}
+    return {**one._asdict(), "why": ""}
+
+
+def _by_text(counts: Mapping[int, int]) -> dict[str, int]:
+    return {str(key): count for key, count in counts.items()}

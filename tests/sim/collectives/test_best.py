@@ -1,0 +1,157 @@
+"""The best possible time of an all-reduce, against closed forms computed here by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Literal
+
+import networkx as nx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netfold.sim.collectives.best import Best
+from netfold.sim.collectives.best_times import best_times
+from netfold.sim.collectives.registry import COLLECTIVES
+from netfold.sim.collectives.spec import CollectiveSection, CollectiveSpec
+from netfold.sim.errors import NetfoldError
+from netfold.topologies.graph import LinkSpec
+from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.routing import Network, compile_network
+from netfold.topologies.star import star
+from tests.examples import examples
+from tests.topologies.graphs import GBPS
+
+M = 10**8  # bytes of a gradient
+LINK = LinkSpec(rate_bps=100 * GBPS, delay_ps=1_000_000, buffer_bytes=1 << 24)
+
+
+def best(graph: nx.Graph, kind: str, size_bytes: int = M, workers: int | None = None) -> Best:
+    network = compile_network(graph)
+    found = best_times(network, range(workers or int(network.is_host.sum())), size_bytes)[kind]
+    assert isinstance(found, Best)
+    return found
+
+
+BIT_S = 8 / 100e9  # seconds of a byte at 100 Gb/s
+WAY_S = 2e-6  # from host to host on a star: two links of 1 us
+
+
+@pytest.mark.parametrize("workers", [2, 3, 8, 64])
+def test_ring_on_a_star(workers: int) -> None:
+    found = best(star(workers, LINK), "ring")
+    steps = 2 * (workers - 1)
+
+    assert found.seconds == pytest.approx(steps * (M / workers * BIT_S + WAY_S), rel=1e-9)
+    assert found.ways_s == pytest.approx(steps * WAY_S, rel=1e-9)
+    assert found.link == "h0->s0"
+
+
+@pytest.mark.parametrize(("workers", "rows", "columns"), [(16, 4, 4), (12, 3, 4), (64, 8, 8)])
+def test_torus_on_a_star(workers: int, rows: int, columns: int) -> None:
+    """In rows 2 (C − 1) steps of M / C, in columns 2 (R − 1) steps of M / (R C)."""
+    found = best(star(workers, LINK), "torus_2d")
+    steps = 2 * (columns - 1) + 2 * (rows - 1)
+    moved = 2 * (columns - 1) / columns + 2 * (rows - 1) / (rows * columns)
+
+    assert found.seconds == pytest.approx(moved * M * BIT_S + steps * WAY_S, rel=1e-9)
+
+
+def test_all_gather_on_a_star() -> None:
+    assert best(star(8, LINK), "all_gather").seconds == pytest.approx(7 * (M * BIT_S + WAY_S), rel=1e-9)
+
+
+def test_one_parameter_server_receives_everything() -> None:
+    """Its own host's words cross no link: n − 1 messages in, and n − 1 results out at the same time."""
+    found = best(star(8, LINK), "parameter_server")
+
+    assert found.seconds == pytest.approx(7 * M * BIT_S + 2 * WAY_S, rel=1e-9)
+    assert found.link in ("h0->s0", "s0->h0")
+
+
+@pytest.mark.parametrize("workers", [2, 8, 512])
+def test_in_network_does_not_grow_with_workers(workers: int) -> None:
+    found = best(star(workers, LINK, profile="tofino1"), "in_network")
+
+    assert found.seconds == pytest.approx(M * BIT_S + WAY_S, rel=1e-9)
+    assert found.link == "h0->s0"
+
+
+def racks(leaf: str, spine: str, uplink_bps: int = 100 * GBPS) -> nx.Graph:
+    """Two racks of four hosts below one spine."""
+    graph = leaf_spine(2, 1, 4, LINK, replace(LINK, rate_bps=uplink_bps), profile=leaf)
+    graph.nodes["spine0"]["profile"] = spine
+    return graph
+
+
+@pytest.mark.parametrize(
+    ("graph", "streams_at_bps", "link"),
+    [
+        (racks("tofino1", "tofino1"), 100e9, "h0->leaf0"),
+        (racks("plain", "tofino1"), 100e9 / 4, "leaf0->spine0"),
+        (racks("tofino1", "tofino1", 10 * GBPS), 10e9, None),
+        (racks("plain", "tofino1", 10 * GBPS), 10e9 / 4, "leaf0->spine0"),
+        (racks("tofino1", "plain"), 100e9, "h0->leaf0"),
+    ],
+)
+def test_switches_that_cannot_add_up_pass_every_stream_on(
+    graph: nx.Graph, streams_at_bps: float, link: str | None
+) -> None:
+    found = best(graph, "in_network")
+
+    assert found.busy_s == pytest.approx(8 * M / streams_at_bps, rel=1e-9)
+    assert found.ways_s in (pytest.approx(4e-6), pytest.approx(6e-6), pytest.approx(2e-6))
+    assert link in (None, found.link)
+
+
+def test_a_slow_host_limits_everything() -> None:
+    graph = star(8, LINK, profile="tofino1")
+    graph.edges["h5", "s0"]["rate_bps"] = 10 * GBPS
+    network = compile_network(graph)
+
+    for kind, found in best_times(network, range(8), M).items():
+        assert isinstance(found, Best)
+        assert found.link in ("h5->s0", "s0->h5"), kind
+
+
+def test_no_switch_that_adds_up_is_a_reason_and_comes_last() -> None:
+    found = best_times(compile_network(star(4, LINK)), range(4), M)
+
+    assert [*found][-1] == "in_network"
+    assert isinstance(found["in_network"], NetfoldError)
+    assert found["in_network"].message == "no switch can run switchml; profiles found: plain"
+
+
+def test_keys_that_must_be_given_have_a_row_for_each_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Needing(CollectiveSection):
+        kind: Literal["needing"]
+        share: int
+
+    spec = CollectiveSpec(
+        "needing",
+        frozenset(),
+        Needing,
+        *(COLLECTIVES["ring"].resolve, COLLECTIVES["ring"].start),
+        choices=lambda: {"half": {"share": 2}, "third": {"share": 3}},
+        best=lambda section, network, nodes, words: Best(1 / section.share, "a->b", 0.0, 0.0),
+    )
+    monkeypatch.setitem(COLLECTIVES, "needing", spec)
+    found = best_times(compile_network(star(2, LINK)), range(2), M)
+
+    seconds = {
+        name: one.seconds for name, one in found.items() if isinstance(one, Best) and "needing" in name
+    }
+    assert seconds == {"needing, third": 1 / 3, "needing, half": 1 / 2}
+
+
+@examples(30)
+@given(st.integers(2, 12), st.integers(4, 10**8))
+def test_the_fastest_comes_first(workers: int, size_bytes: int) -> None:
+    network: Network = compile_network(leaf_spine(3, 2, 4, LINK, LINK, profile="tofino1"))
+    found = best_times(network, range(workers), size_bytes)
+    seconds = [one.seconds for one in found.values() if isinstance(one, Best)]
+
+    assert all(a <= b for a, b in pairwise(seconds))
+    assert all(one > 0 for one in seconds)
+    assert {kind for kind, spec in COLLECTIVES.items() if spec.best} == found.keys()

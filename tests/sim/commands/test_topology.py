@@ -1,0 +1,163 @@
+"""The commands `netfold topology …`: what they print and write, and errors in words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from netfold.sim.commands.main import app
+from netfold.topologies.exchange import from_json
+from netfold.topologies.kind import topology_kinds
+from tests.sim.scenario.files import GOOD, write
+
+LEAF_SPINE = ("--set", "leaves=4", "--set", "spines=2", "--set", "hosts_per_leaf=8")
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["topology", *(str(argument) for argument in arguments)])
+
+
+def cells(text: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if "│" in line]
+
+
+def test_show_has_a_row_for_each_variant(tmp_path: Path) -> None:
+    result = run("show", write(tmp_path, GOOD), "--set", "topology.hosts=6")
+
+    assert cells(result.stdout) == [
+        ["switch", "star", "6", "1", "12", "2", "2.00", "300Gbps"],
+        ["ring", "star", "6", "1", "12", "2", "2.00", "300Gbps"],
+    ]
+
+
+def test_show_of_one_variant(tmp_path: Path) -> None:
+    result = run("show", write(tmp_path, GOOD), "--variant", "ring")
+
+    assert [row[0] for row in cells(result.stdout)] == ["ring"]
+
+
+def test_show_of_a_kind() -> None:
+    result = run("show", "leaf_spine", *LEAF_SPINE, "--set", "topology.uplink_rate=400Gbps")
+
+    assert cells(result.stdout) == [
+        ["leaf_spine", "leaf_spine", "32", "6", "80", "4", "3.55", "1.6Tbps"],
+    ]
+
+
+def test_show_draws_into_a_file_or_a_folder(tmp_path: Path) -> None:
+    one, scenario = tmp_path / "one.svg", write(tmp_path, GOOD)
+
+    assert run("show", "star", "--set", "hosts=3", "--draw", one).exit_code == 0
+    assert run("show", scenario, "--draw", tmp_path / "all").exit_code == 0
+    assert sorted(path.name for path in (tmp_path / "all").iterdir()) == ["ring.svg", "switch.svg"]
+    texts = {element.text for element in ElementTree.fromstring(one.read_bytes()).iter() if element.text}
+    assert {"h0", "h1", "h2", "s0", "100Gbps", "switch that can aggregate"} <= texts
+
+
+def test_two_networks_are_not_drawn_into_one_file(tmp_path: Path) -> None:
+    result = run("show", write(tmp_path, GOOD), "--draw", tmp_path / "one.svg")
+
+    assert result.exit_code == 2
+    assert (
+        "cannot draw 2 networks into one file\n  give a folder, or choose one with --variant" in result.stderr
+    )
+    assert not (tmp_path / "one.svg").exists()
+
+
+def test_list_has_every_kind_and_key() -> None:
+    text = run("list").stdout
+
+    for kind in (*topology_kinds(), "file"):
+        assert f"\n{kind}: " in f"\n{text}"
+    assert '  rate="100Gbps": Rate of the links' in text
+    assert "  hosts: Number of hosts" in text
+
+
+def test_list_as_json_has_all_about_one_kind() -> None:
+    (kind,) = json.loads(run("list", "star", "--json").stdout)["kinds"]
+
+    assert kind["kind"] == "star"
+    assert {
+        "name": "hosts",
+        "default": None,
+        "is_required": True,
+        "meaning": "Number of hosts: h0, h1, …",
+    } in kind["keys"]
+
+
+def test_measure_ranks_collectives(tmp_path: Path) -> None:
+    result = run("measure", "star", "--set", "hosts=8", "--bytes", "100MB", "--json")
+
+    (found,) = json.loads(result.stdout)["networks"]
+    assert found["bisection_bps"] == found["bisection_bps_min"] == found["bisection_bps_max"] == 400 * 10**9
+    assert found["cost"]["cables"] == {"within a rack": {"100000000000": 8}}
+    times = [one["seconds"] for one in found["best"]]
+    assert times == sorted(times)
+    ring = next(one for one in found["best"] if one["collective"] == "ring")
+    assert ring["link"] == "h0->s0"
+    assert ring["seconds"] > 2 * 7 / 8 * 8e8 / 100e9  # without headers and latency
+
+
+def test_measure_prints_tables() -> None:
+    text = run("measure", "leaf_spine", *LEAF_SPINE, "--workers", "16").stdout
+    rows = {row[0]: row[1:] for row in cells(text)}
+
+    assert rows["oversubscription, tier 1"] == ["4 : 1"]
+    assert rows["cables within a row"] == ["8 × 100Gbps"]
+    assert rows["leaf_spine"][0] == "16"
+    assert "Best time: closed form of an all-reduce of 100MB of float32" in text
+
+
+def test_measure_of_one_host_has_no_all_reduce() -> None:
+    text = run("measure", "star", "--set", "hosts=1").stdout
+
+    assert "collective" not in text
+    assert ["diameter, hops", "0"] in cells(text)
+
+
+def test_export_can_be_read_back(tmp_path: Path) -> None:
+    out = tmp_path / "star.json"
+
+    assert run("export", "star", "--set", "hosts=3", "-o", out).stdout == f"{out}\n"
+    assert sorted(from_json(out.read_text())) == ["h0", "h1", "h2", "s0"]
+    assert cells(run("show", out).stdout)[0][:3] == ["star", "file", "3"]
+    assert run("export", "star", "--set", "hosts=3").stdout == out.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("show", "leaf_spin"), "there is no kind of topology 'leaf_spin', and no such file\n  did you mean"),
+        (("show", "nowhere.yaml"), "nowhere.yaml: cannot be read"),
+        (("show", "nowhere.json"), "cannot read 'nowhere.json'"),
+        (("show", "star"), "the key 'hosts' is missing"),
+        (("show", "star", "--set", "hosts=0"), "--set: topology.hosts: must be at least 1, found 0"),
+        (("show", "star", "--set", "host=2"), "--set: topology.host: "),
+        (("show", "star", "--set", "hosts"), "--set"),
+        (("show", "star", "--set", "hosts=2", "--variant", "a"), "there is no variant 'a'"),
+        (("list", "stars"), "there is no kind of topology 'stars'\n  did you mean 'star'?"),
+        (("measure", "star", "--set", "hosts=2", "--bytes", "many"), "cannot read 'many' as a size"),
+        (("measure", "star", "--set", "hosts=2", "--workers", "3"), "cannot place 3 workers on 2 hosts"),
+        (("export", "star", "--set", "hosts=2", "--format", "png"), "there is no format 'png'"),
+        (("export", "star", "--set", "hosts=2", "-o", "no/such/folder"), "cannot write no/such/folder"),
+        (("show", "star", "--set", "hosts=5000"), "5001 nodes are too many"),
+    ],
+)
+def test_errors_are_told_in_words(arguments: tuple[str, ...], told: str) -> None:
+    result = run(*arguments)
+
+    assert result.exit_code in (1, 2)
+    assert result.stdout == ""
+    assert told in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_export_of_several_networks_asks_for_one(tmp_path: Path) -> None:
+    scenario = write(tmp_path, GOOD)
+
+    assert "choose one with --variant: switch, ring" in run("export", scenario).stderr
+    assert run("export", scenario, "--variant", "ring").exit_code == 0
