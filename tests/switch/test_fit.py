@@ -320,7 +320,7 @@ def test_limits_of_a_custom_profile(changes: dict[str, object], message: str) ->
 
 @pytest.mark.parametrize(("workers", "words"), [(32, 1), (33, 2), (64, 2)])
 def test_a_wider_bitmap_takes_registers(workers: int, words: int) -> None:
-    """Each 32 workers take a register of both versions' bitmaps, and as many entries for their queue pairs."""
+    """Each 32 workers take a register of both versions' bitmaps, and entries for their queue pairs."""
     wide = derived("wide", "tofino1", {"bitmap_bits": 64}, "here")
     found = fitted(wide, "switchml", workers=workers)
 

@@ -29,6 +29,7 @@ FOLDERS = (
     "marsit",
     "matrix",
     "fusion",
+    "trees",
 )
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from netfold.sim.engine.interface import Branch, Fate, Job, Rule, Split
 from netfold.sim.plan.idle_network import job_traffic
-from netfold.sim.plan.multicast import down_paths, with_splits
+from netfold.sim.plan.multicast import down_paths, receivers_of, with_splits
 from netfold.switch.program import ProgramSpec
 from netfold.switch.programs.atp import ATP
 from netfold.switch.programs.switchml import SWITCHML
@@ -105,8 +105,8 @@ def test_splits_follow_each_other() -> None:
         Split(7, 0, 0, (2, 3)),
         Split(8, 0, 0, (4, 5)),
     )
-    assert job_.receivers_of(0) == (0, 1, 9)
-    assert [job_.receivers_of(place) for place in (1, 2, 3)] == [(7, 8), (2, 3), (4, 5)]
+    assert receivers_of(job_, 0) == (0, 1, 9)
+    assert [receivers_of(job_, place) for place in (1, 2, 3)] == [(7, 8), (2, 3), (4, 5)]
 
 
 @pytest.mark.parametrize("unit_packets", [1, 3])

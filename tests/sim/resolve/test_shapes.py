@@ -8,6 +8,7 @@ import pytest
 
 from netfold.sim.engine.interface import Job
 from netfold.sim.plan.idle_network import job_pace, job_traffic
+from netfold.sim.plan.multicast import receivers_of
 from netfold.sim.plan.plan import VariantPlan
 from netfold.topologies.exchange import to_json
 from netfold.topologies.leaf_spine import leaf_spine
@@ -280,7 +281,7 @@ def split_names(variant: VariantPlan, job: Job) -> list[tuple[str, int]]:
     """The switch of each split, and its number of receivers."""
     first = len(job.points)
     return [
-        (variant.network.nodes[split.switch], len(job.receivers_of(first + number)))
+        (variant.network.nodes[split.switch], len(receivers_of(job, first + number)))
         for number, split in enumerate(job.splits)
     ]
 
