@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from netfold.sim.checks.finding import Counters, Finding, recorded
+from netfold.sim.plan.multicast import receivers_of
 from netfold.sim.plan.plan import VariantPlan
 from netfold.sim.results.records import CheckRecord, FaultRecord, LinkRecord
 from netfold.switch.program import ProgramSpec
@@ -97,7 +98,7 @@ def _programs(variant: VariantPlan, counters: Sequence[Counters]) -> dict[int, _
             (tree, place) for tree in job.collective.aggregations for place in range(len(tree.switches))
         ]
         for (tree, place), counted in zip(places, points, strict=True):
-            node, receivers = tree.switches[place], len(tree.receivers_of(place))
+            node, receivers = tree.switches[place], len(receivers_of(tree, place))
             before, own = programs.get(node, _Programs()), _point_packets(tree.program, receivers, counted)
             programs[node] = _Programs(
                 before.taken + own[0], before.sent + own[1], max(before.receivers_max, receivers)

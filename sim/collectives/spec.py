@@ -25,7 +25,6 @@ from netfold.topologies.routing import Network
 
 if TYPE_CHECKING:
     from netfold.sim.collectives.best import Best
-
     from netfold.sim.collectives.collective import Collective, RunContext
     from netfold.sim.collectives.composition import Composable
 

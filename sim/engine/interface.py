@@ -124,26 +124,6 @@ class Job:
         """Node of each point, the root first."""
         return self.switches[: 1 + len(self.branches)]
 
-    def receivers_of(self, place: int) -> tuple[int, ...]:
-        """Nodes to which a place of `switches` sends copies of a result for all; a split's after the points'.
-
-        Of a point they are its children that no split serves, then its splits.
-        """
-        points = 1 + len(self.branches)
-        if place >= points:
-            split, parent = self.splits[place - points], place - points
-            point, kept = split.point, list(split.children)
-        else:
-            point, parent = place, -1
-            served = {child for split in self.splits if split.point == point for child in split.children}
-            kept = [child for child in range(len(self.children_of(point))) if child not in served]
-        children = self.children_of(point)
-        nodes = [
-            self.hosts[n] if is_worker else self.switches[n]
-            for is_worker, n in map(children.__getitem__, kept)
-        ]
-        return (*nodes, *(one.switch for one in self.splits if (one.point, one.parent) == (point, parent)))
-
     def children_of(self, point: int) -> tuple[tuple[bool, int], ...]:
         """Children of a point by index: (True, rank) of its workers, then (False, point) of points below."""
         homes = self.homes or (0,) * len(self.hosts)

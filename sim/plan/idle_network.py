@@ -202,6 +202,20 @@ def wire_bound(network: Network, job: Job, *others: Job) -> Reference:
     return Reference("wire bound, dense", bound, f"{words} words per {size_bytes} B{shared}")
 
 
+class Start(NamedTuple):
+    """How parallel trees start: a worker's link sends the first windows of one tree after the other."""
+
+    trees: int
+    window_elements: int  # of one tree
+    own_elements_per_s: float  # of the workers' links
+    elements_per_s: float  # of all trees together behind them
+
+    def last_ps(self, elements: float) -> float:
+        """When the last tree has sent its share, which waits for the windows of the others."""
+        before = (self.trees - 1) * min(self.window_elements, elements / self.trees)
+        return (before / self.own_elements_per_s + elements / self.elements_per_s) * PS_PER_S
+
+
 class Pace(NamedTuple):
     """Time of a collective for a sum of dense words on an idle network, in closed form."""
 
@@ -209,10 +223,14 @@ class Pace(NamedTuple):
     latency_ps: int  # besides
     busiest: Busiest
     is_windowed: bool = False  # its window limits it, and no link is always busy
+    start: Start | None = None  # of several trees
 
     def time_ps(self, elements: float) -> float:
         """Time of one operation."""
-        return self.latency_ps + elements / self.elements_per_s * PS_PER_S
+        moving_ps = elements / self.elements_per_s * PS_PER_S
+        if self.start is not None:
+            moving_ps = max(moving_ps, self.start.last_ps(elements))
+        return self.latency_ps + moving_ps
 
 
 def job_pace(network: Network, job: Job, *others: Job) -> Pace:
@@ -228,4 +246,14 @@ def job_pace(network: Network, job: Job, *others: Job) -> Pace:
     on_the_wire = len(trees) * words_per_s(job.frame, busiest.rate_bps / busiest.streams)
     slots = len(trees) * min(tree.slots_count for tree in trees)
     in_windows = slots * job.frame.elements * PS_PER_S / max(1, trip_ps)
-    return Pace(min(on_the_wire, in_windows), trip_ps, busiest, in_windows < on_the_wire)
+    start = None
+    own = {way.there[0] for way in traffic.paths}
+    ends = own | {way.back[-1] for way in traffic.paths}
+    behind = Counter({link: count for link, count in traffic.load.items() if link not in ends})
+    if others and behind:
+        found = busiest_link(network, behind)
+        after = len(trees) * words_per_s(job.frame, found.rate_bps / found.streams)
+        own_bps = min(int(network.rate_bps[link]) for link in own)
+        window = job.slots_count * job.frame.elements
+        start = Start(len(trees), window, words_per_s(job.frame, own_bps), min(after, in_windows))
+    return Pace(min(on_the_wire, in_windows), trip_ps, busiest, in_windows < on_the_wire, start)

@@ -48,6 +48,23 @@ def down_paths(network: Network, job: Job) -> Down:
     return Down(to_child, last, tuple(to_splits))
 
 
+def receivers_of(job: Job, place: int) -> tuple[int, ...]:
+    """Nodes to which a point or split, by its place in `job.switches`, sends copies of a result for all.
+
+    Of a point they are its children that no split serves, then its splits.
+    """
+    number = place - len(job.points)
+    if number >= 0:
+        point, kept = job.splits[number].point, job.splits[number].children
+    else:
+        point, number = place, -1
+        served = {child for split in job.splits if split.point == point for child in split.children}
+        kept = tuple(child for child in range(len(job.children_of(point))) if child not in served)
+    targets = [target for target, _ in _children(job, point)]
+    below = (one.switch for one in job.splits if (one.point, one.parent) == (point, number))
+    return (*(targets[child] for child in kept), *below)
+
+
 def with_splits(network: Network, job: Job, can_split: Callable[[int], bool]) -> Job:
     """The job with multicast of results: one copy down a link for all children behind it.
 

@@ -277,9 +277,11 @@ def test_what_sharp_has_reserved(changes: dict[str, int], about: str, message: s
 
 @pytest.mark.parametrize("name", ["ideal", "tofino1", "fpga"])
 def test_more_workers_than_bits(name: str) -> None:
-    """A limit of the program, so of every switch."""
-    assert str(refused(PROFILES[name], "switchml", workers=33)) == (
-        "SwitchML cannot tell 33 workers apart: its bitmap is one 32-bit word; use 32 workers at most"
+    """A limit of the program, so of every switch; of SwitchML's, a switch may have a narrower one."""
+    limit, width = (32, "one 32-bit word") if name == "tofino1" else (64, "64 bits wide")
+    assert fitted(PROFILES[name], "switchml", workers=limit)
+    assert str(refused(PROFILES[name], "switchml", workers=limit + 1)) == (
+        f"SwitchML cannot tell {limit + 1} workers apart: its bitmap is {width}; use {limit} workers at most"
     )
     assert str(refused(PROFILES[name], "atp", workers=40)) == (
         "ATP cannot tell 40 workers apart: its bitmap is one 32-bit word; use 32 workers at most"
@@ -316,8 +318,24 @@ def test_limits_of_a_custom_profile(changes: dict[str, object], message: str) ->
     assert message == str(refused(odd, "switchml", workers=20))
 
 
+@pytest.mark.parametrize(("workers", "words"), [(32, 1), (33, 2), (64, 2)])
+def test_a_wider_bitmap_takes_registers(workers: int, words: int) -> None:
+    """Each 32 workers take a register of both versions' bitmaps, and entries for their queue pairs."""
+    wide = derived("wide", "tofino1", {"bitmap_bits": 64}, "here")
+    found = fitted(wide, "switchml", workers=workers)
+
+    registers = {register.name: register for register in found.program.registers}
+    assert (registers["bitmap"].count, registers["bitmap"].entries) == (words, 8192)
+    assert registers["receiver"].entries == words * 32 * 512
+    assert found.program.salus == 32 + 3 + words
+    arrays = sum(part.arrays for stage in found.stages for part in stage.parts if part.name == "bitmap")
+    assert arrays == words
+    told = str(refused(wide, "switchml", workers=65))
+    assert "tell 65 workers apart: its bitmap is 64 bits wide" in told
+
+
 def test_what_nothing_can_run() -> None:
-    assert str(refused(IDEAL, "switchml", workers=33)).endswith("use 32 workers at most")
+    assert str(refused(IDEAL, "switchml", workers=65)).endswith("use 64 workers at most")
     assert str(refused(TOFINO1, "timed", workers=33)).endswith("use a switch that can: there is none")
 
 

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.collectives.best import best_by
-from netfold.sim.collectives.between_hosts import Chunk, HostPlan, HostSection, Schedule, ScheduleSize, Steps, WORD_BYTES
+from netfold.sim.collectives.between_hosts import (
+    WORD_BYTES,
+    Chunk,
+    HostPlan,
+    HostSection,
+    Schedule,
+    ScheduleSize,
+    Steps,
+)
 from netfold.sim.collectives.composition import Composable, Cut, equal_cells
 from netfold.sim.collectives.ring.plan import RingPlan
 from netfold.sim.collectives.ring.schedule import ring_schedule

@@ -33,6 +33,7 @@ FOLDERS = (
     "generators",
     "answer",
     "sweeps",
+    "trees",
 )
 
 

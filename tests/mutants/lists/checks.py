@@ -39,7 +39,7 @@ MUTANTS: list[Mutant] = [
                 "if not least <= left <= most:",
                 "if not least - 1 <= left <= most:",
             ),
-            ("a result counts as one packet", "to_one + to_all * children", "to_one + to_all"),
+            ("a result counts as one packet", "to_one + to_all * receivers", "to_one + to_all"),
         ],
     ),
     *faults(

@@ -219,13 +219,13 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "the last child gets no result",
-                "        first, last = 0, point.children_count - 1",
-                "        first, last = 0, max(0, point.children_count - 2)",
+                "        first, count = point.first_receiver, point.receivers_count",
+                "        first, count = point.first_receiver, max(1, point.receivers_count - 1)",
             ),
             (
                 "results to points have the key of partials",
-                "send_to_point(world.clock[0].at, index, child.point, purposes.DOWN_RESULT)",
-                "send_to_point(world.clock[0].at, index, child.point, purposes.DOWN_RESULT - 1)",
+                "send_to_point(world.clock[0].at, index, node, receiver.point, purposes.DOWN_RESULT)",
+                "send_to_point(world.clock[0].at, index, node, receiver.point, purposes.DOWN_RESULT - 1)",
             ),
             ("copies of a result share a PSN", "    world.windows[row, packet.slot].switch_psn += 1\n", ""),
             (

@@ -159,8 +159,8 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "retransmissions are those of worker 0",
-                '"retransmitted_packets") for worker in range(self._workers))',
-                '"retransmitted_packets") for worker in range(1))',
+                "            for worker in range(self._workers)\n        )",
+                "            for worker in range(1)\n        )",
             ),
         ],
     ),

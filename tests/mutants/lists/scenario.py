@@ -93,13 +93,13 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "the workers of a tree go different ways",
-                "routes=tuple(self._route(0 if is_tree else worker)",
-                "routes=tuple(self._route(worker)",
+                "self._tree_route(number) if is_tree else self._route(worker)",
+                "self._route(worker)",
             ),
             (
                 "the workers of one switch go the same way",
-                "routes=tuple(self._route(0 if is_tree else worker)",
-                "routes=tuple(self._route(0)",
+                "self._tree_route(number) if is_tree else self._route(worker)",
+                "self._tree_route(number)",
             ),
             (
                 "a timeout is one round trip",

@@ -41,7 +41,7 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "a slot is not free when it is complete",
-                "    slot.bitmap = np.uint32(0)\n    return COMPLETE",
+                "    slot.bitmap = np.uint64(0)\n    return COMPLETE",
                 "    return COMPLETE",
             ),
             ("a duplicate is merged", "        return DROPPED, READ", "        return DROPPED, MERGE"),

@@ -23,8 +23,8 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "spread fills racks in turn from the back",
-                "zip_longest(*members) for host in turn",
-                "zip_longest(*members) for host in turn[::-1]",
+                "zip_longest(*_groups(graph)) for host in turn",
+                "zip_longest(*_groups(graph)) for host in turn[::-1]",
             ),
         ],
     ),

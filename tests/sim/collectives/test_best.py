@@ -17,9 +17,9 @@ from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.collectives.spec import CollectiveSection, CollectiveSpec
 from netfold.sim.errors import NetfoldError
 from netfold.topologies.graph import LinkSpec
-from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.kinds.leaf_spine import leaf_spine
+from netfold.topologies.kinds.star import star
 from netfold.topologies.routing import Network, compile_network
-from netfold.topologies.star import star
 from tests.examples import examples
 from tests.topologies.graphs import GBPS
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from netfold.sim.commands.main import app
-from netfold.topologies.exchange import from_json
+from netfold.topologies.files.node_link import from_json
 from netfold.topologies.kind import topology_kinds
 from tests.sim.scenario.files import GOOD, write
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,13 +14,13 @@ from hypothesis import strategies as st
 
 from netfold.sim.engine.interface import Branch, Fate, Job, Rule, Split
 from netfold.sim.plan.idle_network import job_traffic
-from netfold.sim.plan.multicast import down_paths, with_splits
+from netfold.sim.plan.multicast import down_paths, receivers_of, with_splits
 from netfold.switch.program import ProgramSpec
 from netfold.switch.programs.atp import ATP
 from netfold.switch.programs.switchml import SWITCHML
 from netfold.switch.programs.timed import TIMED
 from netfold.switch.programs.tree import TREE
-from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.routing import Network, compile_network, path
 from tests.examples import examples
 from tests.sim.engine.small import (
@@ -30,6 +31,7 @@ from tests.sim.engine.small import (
     aggregate,
     atp_job,
     check_sums,
+    compiled,
     gradients,
     job,
     link_between,
@@ -71,7 +73,7 @@ def test_a_result_splits_at_the_last_common_switch(engine: Make, program: Progra
         for sim, one in ((copies, plain), (multicast, shared))
     ]
 
-    # Up: X on the host's link, 3 X on the uplink. Down: as many packets as there are copies, and X to the host.
+    # Up: X on the host's link, 3 X on the uplink. Down: X for each copy, and X to the host.
     assert max(times[0]) == (1 + 3 + 3 + 1) * X + 4 * D
     assert times[1] == [(1 + 3 + 1 + 1) * X + 4 * D] * 6
     for sim, downlink in ((copies, 3), (multicast, 1)):
@@ -103,8 +105,8 @@ def test_splits_follow_each_other() -> None:
         Split(7, 0, 0, (2, 3)),
         Split(8, 0, 0, (4, 5)),
     )
-    assert job_.receivers_of(0) == (0, 1, 9)
-    assert [job_.receivers_of(place) for place in (1, 2, 3)] == [(7, 8), (2, 3), (4, 5)]
+    assert receivers_of(job_, 0) == (0, 1, 9)
+    assert [receivers_of(job_, place) for place in (1, 2, 3)] == [(7, 8), (2, 3), (4, 5)]
 
 
 @pytest.mark.parametrize("unit_packets", [1, 3])
@@ -179,15 +181,11 @@ def test_a_slots_timer_multicasts_too(engine: Make) -> None:
     ],
 )
 def test_splits_that_are_no_tree(splits: tuple[Split, ...], text: str) -> None:
-    from tests.sim.engine.small import compiled
-
     with pytest.raises(ValueError, match=text):
         compiled(FABRIC).add_job(job(FABRIC, 1, switch=SPINE, splits=splits))
 
 
 def test_atp_has_no_splits() -> None:
-    from tests.sim.engine.small import compiled
-
     with pytest.raises(ValueError, match="no splits"):
         compiled(star_of(3)).add_job(atp_job(star_of(3), 1, splits=(Split(3, 0, -1, (0, 1)),)))
     assert ATP.has_server
@@ -233,8 +231,6 @@ def by_walking(network: Network, plain: Job, able: Callable[[int], bool]) -> Cou
 @given(graph=topologies(hosts_max=7), data=st.data())
 def test_copies_against_a_walk_of_every_path(graph: Any, data: st.DataObject) -> None:
     """On graphs where a node's way down is the same whoever asks: trees, of which there is one path."""
-    import networkx as nx
-
     tree = nx.minimum_spanning_tree(graph, weight="delay_ps")
     tree.graph.update(graph.graph)
     network = compile_network(tree)
@@ -257,6 +253,7 @@ def test_copies_against_a_walk_of_every_path(graph: Any, data: st.DataObject) ->
 @given(graph=topologies(hosts_max=7), data=st.data())
 def test_loads_are_those_of_a_run(engine: Make, graph: Any, data: st.DataObject) -> None:
     """Packets per link on an idle network: the closed form for one packet of every worker."""
+    nx.set_edge_attributes(graph, 1 << 20, "buffer_bytes")
     network = compile_network(graph)
     switches = [node for node, is_host in enumerate(network.is_host) if not is_host]
     able = data.draw(st.sets(st.sampled_from(switches)))

@@ -10,9 +10,9 @@ import pytest
 
 from netfold.sim.engine.interface import Fate, Flow, Frame, Job, Rule
 from netfold.topologies.graph import LinkSpec, hosts
-from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.kinds.leaf_spine import leaf_spine
+from netfold.topologies.kinds.star import star
 from netfold.topologies.routing import POLICIES, Network, compile_network, path, shares
-from netfold.topologies.star import star
 from tests.reference.engine.fabric import ARRIVAL
 from tests.sim.engine.small import (
     FAST,

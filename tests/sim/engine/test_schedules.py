@@ -15,8 +15,8 @@ from netfold.sim.collectives.torus_2d.schedule import torus_schedule
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.schedule import NONE, Schedule, check_schedule
 from netfold.sim.engine.schedules.operation import Operation
+from netfold.topologies.kinds.star import star
 from netfold.topologies.routing import compile_network
-from netfold.topologies.star import star
 from tests.sim.engine.small import FRAME, LINK, A, D, Make, X
 
 LONG_PS = 10**12

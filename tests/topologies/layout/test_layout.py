@@ -18,9 +18,9 @@ from netfold.topologies.graph import (
     new_graph,
     switches,
 )
+from netfold.topologies.kinds.leaf_spine import leaf_spine
+from netfold.topologies.kinds.star import star
 from netfold.topologies.layout import layout, tiers_of
-from netfold.topologies.leaf_spine import leaf_spine
-from netfold.topologies.star import star
 from tests.examples import examples
 from tests.topologies.graphs import GBPS, LINK, UPLINK, topologies
 from tests.topologies.measures.known import fat_tree, on_switches, torus

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from netfold.topologies.graph import LINK_RANGES, add_link, add_switch, hosts
 from netfold.topologies.kinds.leaf_spine import leaf_spine
+from netfold.topologies.kinds.star import star
 from netfold.topologies.measures import bisection
 from netfold.topologies.measures.bandwidth import uniform_bound_bps, worst_bound_bps
 from netfold.topologies.measures.cuts import cheapest_cut_bps
 from netfold.topologies.measures.fabric import distances, fabric_of
-from netfold.topologies.kinds.star import star
 from tests.examples import examples
 from tests.topologies.graphs import GBPS, LINK, UPLINK, topologies
 from tests.topologies.measures.known import fat_tree, on_switches, torus

@@ -12,8 +12,8 @@ from hypothesis import given
 
 from netfold.topologies.graph import hosts, racks, switches
 from netfold.topologies.kinds.leaf_spine import leaf_spine
-from netfold.topologies.measures import measure
 from netfold.topologies.kinds.star import star
+from netfold.topologies.measures import measure
 from tests.examples import examples
 from tests.topologies.graphs import LINK, UPLINK, topologies
 from tests.topologies.measures.known import fat_tree, on_switches, torus

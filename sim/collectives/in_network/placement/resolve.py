@@ -77,7 +77,7 @@ class InNetworkResolver:
         """
         section = self.section
         self._check_codec()
-        if section.slots < section.trees * section.message_packets:
+        if section.trees > 1 and section.slots < section.trees * section.message_packets:
             raise self.location.job_error(
                 "collective.trees",
                 f"{section.slots} slots cannot be divided among {section.trees} trees in whole messages of "

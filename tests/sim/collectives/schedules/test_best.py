@@ -12,7 +12,7 @@ from netfold.sim.collectives.best import Best
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.scenario.models import AnyCollectiveSection
 from netfold.topologies.graph import LinkSpec
-from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.routing import Network, compile_network
 from tests.reference.collectives.programs import Kind
 from tests.sim.collectives.schedules.cases import exchanged, flat

@@ -20,7 +20,7 @@ from netfold.sim.report.networks.utilisation import utilisation
 from netfold.sim.results import load, write_run
 from netfold.sim.results.records import CheckRecord, LinkRecord, NodeRecord
 from netfold.topologies.graph import hosts, switches
-from netfold.topologies.leaf_spine import leaf_spine
+from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.routing import compile_network
 from tests.sim.results.builders import LOSSLESS, RING, checks, links, run_data
 from tests.topologies.graphs import LINK, UPLINK

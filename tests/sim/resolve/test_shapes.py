@@ -1,0 +1,319 @@
+"""Which switches aggregate, parallel trees, more workers than bits, and multicast, in scenarios."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from netfold.sim.engine.interface import Job
+from netfold.sim.plan.idle_network import job_pace, job_traffic
+from netfold.sim.plan.multicast import receivers_of
+from netfold.sim.plan.plan import VariantPlan
+from netfold.topologies.files.node_link import to_json
+from netfold.topologies.kinds.leaf_spine import leaf_spine
+from tests.sim.scenes import LINK, job_of, job_plan, only, refused
+
+RACKS = """\
+name: racks
+seed: 1
+topology: {kind: leaf_spine, leaves: 4, spines: 4, hosts_per_leaf: 4, rate: 100Gbps, uplink_rate: 40Gbps,
+  switch: tofino1}
+workers: 16
+workload: {kind: synthetic, elements: 300000}
+codec: {kind: fixed_point}
+collective: {kind: in_network, frame: udp-256}
+"""
+TREE = "collective.aggregators=tree"
+LEAVES = ["leaf0", "leaf1", "leaf2", "leaf3"]
+
+
+def shape(folder: Path, *sets: str, text: str = RACKS) -> list[list[str]]:
+    """Names of the points of each tree, the root first."""
+    variant = only(folder, *sets, text=text)
+    trees = job_plan(variant).collective.aggregations
+    return [[variant.network.nodes[node] for node in tree.points] for tree in trees]
+
+
+def aggregators(folder: Path, wanted: object, *sets: str, text: str = RACKS) -> list[str]:
+    (tree,) = shape(folder, f"collective.aggregators={wanted}", *sets, text=text)
+    return tree
+
+
+def test_tor_core_and_all(tmp_path: Path) -> None:
+    assert aggregators(tmp_path, "tree") == ["spine0", *LEAVES]
+    assert aggregators(tmp_path, "tor") == LEAVES
+    assert aggregators(tmp_path, "core") == ["spine0"]
+    assert aggregators(tmp_path, "one") == ["spine0"]
+
+
+def test_a_root_that_is_named(tmp_path: Path) -> None:
+    assert aggregators(tmp_path, "tor", "collective.switch=leaf2") == ["leaf2", "leaf0", "leaf1", "leaf3"]
+    assert aggregators(tmp_path, "core", "collective.switch=spine3") == ["spine3"]
+    text = refused(tmp_path, "collective.aggregators=tor", "collective.switch=spine0", text=RACKS)
+    assert text == (
+        "--set: collective.aggregators: no switch next to a worker can be the root: their profiles are "
+        "'tofino1' on 4, and the root may be spine0 (tier 2, tofino1)\n"
+        "  use aggregators: tree, or give these switches a programmable profile"
+    )
+
+
+def test_no_switch_of_the_wanted_tier_can_aggregate(tmp_path: Path) -> None:
+    graph = leaf_spine(2, 1, 2, LINK, LINK, "plain")
+    graph.nodes["spine0"]["profile"] = "tofino1"
+    (tmp_path / "net.json").write_text(to_json(graph))
+    sets = ("topology={kind: file, path: net.json}", "workers=4")
+
+    assert aggregators(tmp_path, "core", *sets) == aggregators(tmp_path, "tree", *sets) == ["spine0"]
+    text = refused(tmp_path, *sets, "collective.aggregators=tor", text=RACKS)
+    assert "no switch next to a worker can be the root: their profiles are 'plain' on 2" in text
+    assert "the root may be spine0 (tier 2, tofino1)" in text
+    graph.nodes["spine0"]["profile"] = "plain"
+    (tmp_path / "net.json").write_text(to_json(graph))
+    for wanted in ("tree", "tor", "core", "2"):
+        text = refused(tmp_path, *sets, f"collective.aggregators={wanted}", text=RACKS)
+        assert "no switch can aggregate: profiles found are 'plain' on 3" in text
+        assert "tofino1, tofino2, sharp, fpga, trio" in text
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [
+        (1, ["spine0"]),
+        (2, ["spine0", "leaf0"]),
+        (3, ["spine0", "leaf0", "leaf1"]),
+        (4, LEAVES),
+        (5, ["spine0", *LEAVES]),
+        (9, ["spine0", *LEAVES]),
+    ],
+)
+def test_so_many_switches(tmp_path: Path, count: int, expected: list[str]) -> None:
+    """Of equal leaves the first; four leaves put 3 streams on a link, a spine above three of them 4."""
+    assert aggregators(tmp_path, count) == expected
+
+
+def test_of_different_racks_the_fullest_aggregate(tmp_path: Path) -> None:
+    """Racks of 1, 2, 4 and 3 workers: the fullest one's uplink is the busiest without an aggregator."""
+    workers = "workers={count: 10, placement: [h0, h4, h5, h8, h9, h10, h11, h12, h13, h14]}"
+
+    assert aggregators(tmp_path, 2, workers) == ["spine0", "leaf2"]
+    assert aggregators(tmp_path, 3, workers) == ["spine0", "leaf2", "leaf3"]
+
+
+@pytest.mark.parametrize("wanted", ["0", "-1", "all", "1.5", "true", "[leaf0]"])
+def test_other_aggregators_are_refused(tmp_path: Path, wanted: str) -> None:
+    text = refused(tmp_path, f"collective.aggregators={wanted}", text=RACKS)
+
+    assert "must be auto, one, tree, tor, core or a number of switches, at least 1; found " in text
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("aggregators", "tor"), ("trees", 2), ("tree", "traffic"), ("aggregators", 2)]
+)
+def test_trees_belong_to_programs_that_have_them(tmp_path: Path, key: str, value: object) -> None:
+    atp = "collective={kind: in_network, program: atp}"
+    text = refused(tmp_path, atp, f"collective.{key}={value}", text=RACKS.replace(", frame: udp-256", ""))
+
+    assert f"{key} belongs to programs switchml and tree, found program atp" in text
+
+
+def test_trees_in_parallel_spread_over_the_spines(tmp_path: Path) -> None:
+    for count in (1, 2, 3, 4):
+        trees = shape(tmp_path, TREE, f"collective.trees={count}")
+        assert sorted(tree[0] for tree in trees) == [f"spine{number}" for number in range(count)]
+        assert all(tree[1:] == LEAVES for tree in trees)
+    roots = [tree[0] for tree in shape(tmp_path, TREE, "collective.trees=6")]
+    assert sorted(roots.count(f"spine{number}") for number in range(4)) == [1, 1, 2, 2]
+
+
+def test_trees_with_one_root_take_different_paths(tmp_path: Path) -> None:
+    variant = only(tmp_path, TREE, "collective.trees=4", "collective.switch=leaf0", text=RACKS)
+    trees = job_plan(variant).collective.aggregations
+
+    assert {tree.switch for tree in trees} == {variant.network.nodes.index("leaf0")}
+    load = job_traffic(variant.network, *trees).load
+    names = variant.network.link_names
+    assert [load[names.index(f"leaf1->spine{spine}")] for spine in range(4)] == [1, 1, 1, 1]
+
+
+def test_slots_are_divided_among_trees_and_do_not_meet(tmp_path: Path) -> None:
+    variant = only(tmp_path, TREE, "collective.trees=3", "collective.slots=100", text=RACKS)
+    trees = job_plan(variant).collective.aggregations
+
+    assert [(tree.slot_base, tree.slots_count) for tree in trees] == [(0, 33), (33, 33), (66, 33)]
+    assert job_plan(variant).collective.window == 99
+    messages = ("collective.frame=roce-1024", "topology.leaves=2", "workers=8")
+    variant = only(tmp_path, TREE, "collective.trees=3", "collective.slots=100", *messages, text=RACKS)
+    assert [tree.slots_count for tree in job_plan(variant).collective.aggregations] == [32] * 3
+
+
+def test_more_trees_than_slots(tmp_path: Path) -> None:
+    sets = (TREE, "collective.slots=4", "topology.leaves=2", "workers=8")
+
+    assert len(shape(tmp_path, *sets, "collective.trees=4")) == 4
+    text = refused(tmp_path, *sets, "collective.trees=5", text=RACKS)
+    assert "4 slots cannot be divided among 5 trees in whole messages of 1 packets" in text
+    assert "use 4 trees at most" in text
+    assert "must be at most 64, found 65" in refused(tmp_path, "collective.trees=65", text=RACKS)
+
+
+def test_the_slots_of_all_trees_must_fit_one_leaf(tmp_path: Path) -> None:
+    """SHARP holds 23 operations, and all trees go through the same leaves."""
+    sharp = "collective={kind: in_network, program: tree, frame: roce-2048, aggregators: tree}"
+    sets = (sharp, "topology.switch=sharp", "codec={kind: none}", "collective.trees=2")
+
+    assert shape(tmp_path, *sets, "collective.slots=23")
+    text = refused(tmp_path, *sets, "collective.slots=24", text=RACKS)
+    assert "12 slots do not fit on switch leaf0: 12 are taken" in text
+
+
+def test_the_pace_of_parallel_trees(tmp_path: Path) -> None:
+    """Uplinks of 40 Gbps carry one stream of a tree; four trees are limited by hosts' links."""
+    words = 64 / 332 / 8
+    for count, bps in ((1, 40e9), (2, 80e9), (4, 100e9)):
+        variant = only(tmp_path, TREE, f"collective.trees={count}", "collective.slots=4096", text=RACKS)
+        trees = job_plan(variant).collective.aggregations
+        assert job_pace(variant.network, *trees).elements_per_s == pytest.approx(words * bps)
+        (bound,) = job_plan(variant).references
+        assert bound.elements_per_s == pytest.approx(words * bps)
+
+
+def star(workers: int, profile: str = "ideal") -> tuple[str, ...]:
+    return (f"topology={{kind: star, hosts: {workers}, switch: {profile}}}", f"workers={workers}")
+
+
+@pytest.mark.parametrize(
+    ("workers", "profile"), [(32, "tofino1"), (33, "ideal"), (64, "ideal"), (64, "fpga"), (64, "trio")]
+)
+def test_workers_that_one_switch_can_tell_apart(tmp_path: Path, workers: int, profile: str) -> None:
+    assert shape(tmp_path, *star(workers, profile)) == [["s0"]]
+
+
+@pytest.mark.parametrize(
+    ("workers", "profile", "text"),
+    [
+        (
+            33,
+            "tofino1",
+            "tell 33 workers apart: its bitmap is one 32-bit word\n  use 32 workers at most",
+        ),
+        (65, "ideal", "tell 65 workers apart: its bitmap is 64 bits wide\n  use 64 workers at most"),
+    ],
+)
+def test_more_workers_than_one_switch_can_tell_apart(
+    tmp_path: Path, workers: int, profile: str, text: str
+) -> None:
+    for wanted in ("auto", "one", "tree"):
+        sets = (*star(workers, profile), f"collective.aggregators={wanted}")
+        assert text in refused(tmp_path, *sets, text=RACKS)
+
+
+@pytest.mark.parametrize("program", ["timed", "atp"])
+def test_programs_with_bitmaps_of_workers_stay_at_32(tmp_path: Path, program: str) -> None:
+    timer = ", slot_timer: 1ms" if program == "timed" else ""
+    sets = (
+        f"collective={{kind: in_network, program: {program}{timer}}}",
+        "codec={kind: fixed_point, factor: 1e6}",
+    )
+    text = RACKS.replace(", frame: udp-256", "")
+    hosts = ("topology={kind: star, hosts: 40, switch: ideal}",)
+
+    assert only(tmp_path, *sets, *hosts, "workers=32", text=text)
+    assert "cannot tell 33 workers apart" in refused(tmp_path, *sets, *hosts, "workers=33", text=text)
+
+
+def wide(hosts: int, spines: int = 1, leaves: int = 1) -> tuple[str, ...]:
+    kind = f"{{leaves: {leaves}, spines: {spines}, hosts_per_leaf: {hosts}}}"
+    return (f"topology={kind}", f"workers={hosts * leaves}")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "spines", "points"),
+    [(32, 1, 1), (33, 1, 2), (63, 1, 2), (64, 2, 3), (65, 2, 3), (94, 2, 3)],
+)
+def test_other_switches_relieve_a_full_one(tmp_path: Path, hosts: int, spines: int, points: int) -> None:
+    """One leaf of Tofinos with bitmaps of 32 bits: each spine beside it takes 32 workers."""
+    variant = only(tmp_path, *wide(hosts, spines), text=RACKS)
+    job = job_of(variant)
+
+    assert len(job.points) == points
+    counts = [len(job.children_of(point)) for point in range(points)]
+    assert max(counts) <= 32
+    assert sum(counts) == hosts + points - 1
+
+
+@pytest.mark.parametrize(("hosts", "spines"), [(64, 1), (95, 2)])
+def test_too_few_switches_to_relieve_a_full_one(tmp_path: Path, hosts: int, spines: int) -> None:
+    text = refused(tmp_path, *wide(hosts, spines), text=RACKS)
+
+    assert f"SwitchML cannot tell {hosts} workers apart" in text
+
+
+def test_one_switch_is_not_relieved(tmp_path: Path) -> None:
+    for wanted in ("one", "1"):
+        text = refused(tmp_path, *wide(33, 2), f"collective.aggregators={wanted}", text=RACKS)
+        assert "SwitchML cannot tell 33 workers apart" in text
+
+
+def test_folded_packets_have_narrower_limits(tmp_path: Path) -> None:
+    """Packets of 256 words pass four pipelines, whose rules know 16 workers."""
+    frame = ("collective.frame=udp-1024", "collective.slots=64")
+    assert len(job_of(only(tmp_path, *wide(16), *frame, text=RACKS)).points) == 1
+    job = job_of(only(tmp_path, *wide(17), *frame, text=RACKS))
+
+    assert len(job.points) == 2
+    assert max(len(job.children_of(point)) for point in range(2)) <= 16
+
+
+def test_multicast_is_off_unless_wanted(tmp_path: Path) -> None:
+    one = ("collective.aggregators=one", "collective.switch=spine0")
+    plain = job_of(only(tmp_path, *one, text=RACKS))
+    assert plain.splits == ()
+    for wanted in ("auto", "on"):
+        variant = only(tmp_path, *one, f"collective.multicast={wanted}", text=RACKS)
+        assert split_names(variant, job_of(variant)) == [(f"leaf{leaf}", 4) for leaf in range(4)]
+        assert len(set(job_of(variant).routes)) == 1
+    tree = job_of(only(tmp_path, TREE, "collective.multicast=on", text=RACKS))
+    assert tree.splits == ()
+
+
+def split_names(variant: VariantPlan, job: Job) -> list[tuple[str, int]]:
+    """The switch of each split, and its number of receivers."""
+    first = len(job.points)
+    return [
+        (variant.network.nodes[split.switch], len(receivers_of(job, first + number)))
+        for number, split in enumerate(job.splits)
+    ]
+
+
+def test_multicast_below_a_leaf_goes_over_one_spine(tmp_path: Path) -> None:
+    sets = ("collective.aggregators=one", "collective.switch=leaf0", "collective.multicast=on")
+    variant = only(tmp_path, *sets, text=RACKS)
+    found = split_names(variant, job_of(variant))
+
+    assert found[0][0].startswith("spine")
+    assert found == [(found[0][0], 3), ("leaf1", 4), ("leaf2", 4), ("leaf3", 4)]
+
+
+def test_a_switch_that_cannot_multicast(tmp_path: Path) -> None:
+    graph = leaf_spine(2, 1, 2, LINK, LINK, "tofino1")
+    graph.nodes["leaf0"]["profile"] = "fpga"
+    (tmp_path / "net.json").write_text(to_json(graph))
+    sets = ("topology={kind: file, path: net.json}", "workers=4", "collective.aggregators=one")
+    named = (*sets, "collective.switch=spine0")
+
+    variant = only(tmp_path, *named, "collective.multicast=auto", text=RACKS)
+    assert split_names(variant, job_of(variant)) == [("leaf1", 2)]
+    assert refused(tmp_path, *named, "collective.multicast=on", text=RACKS) == (
+        "--set: collective.multicast: switch leaf0 (profile 'fpga') cannot copy results that split there\n"
+        "  use multicast: auto, or a switch profile with multicast"
+    )
+
+
+def test_traffic_and_depth(tmp_path: Path) -> None:
+    """On a leaf-spine both are the same; so many switches leave the others' workers at their spine."""
+    assert aggregators(tmp_path, "tree", "collective.tree=traffic") == ["spine0", *LEAVES]
+    assert len(aggregators(tmp_path, 3, "collective.tree=traffic")) == 3
+    assert aggregators(tmp_path, "one", "collective.tree=traffic")[1:] == []
+    roots = {tree[0] for tree in shape(tmp_path, TREE, "collective.tree=traffic", "collective.trees=4")}
+    assert roots == {f"spine{number}" for number in range(4)}
