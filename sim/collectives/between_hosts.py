@@ -272,13 +272,13 @@ def _overlapping_pace(
 ) -> Pace:
     """The same of stages that are under way at the same time."""
     packet_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
-    parts, streams, latency_ps = dict[int, float](), Counter[int](), 0
+    parts, streams, latency_ps = dict[int, float](), dict[int, float](), 0
     for stage in steps.stages:
         traffic = traffic_of(network, nodes, stage.pairs, route_of)
         latency_ps += (stage.trips or stage.hops) * one_way_ps(network, traffic, packet_bytes)
         latency_ps += _wait_ps(network, traffic, stage, frame)
-        streams += traffic.load
         for link, count in traffic.load.items():
+            streams[link] = streams.get(link, 0.0) + count
             parts[link] = parts.get(link, 0.0) + count * stage.share
     slowest = max(parts, key=lambda link: parts[link] / int(network.rate_bps[link]))
     rate_bps = int(network.rate_bps[slowest])

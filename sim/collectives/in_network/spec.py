@@ -86,5 +86,4 @@ IN_NETWORK = CollectiveSpec(
     carries_absence=True,  # not with all programs
     best=best_in_network,
     choices=program_choices,
-    best=best_in_network,
 )

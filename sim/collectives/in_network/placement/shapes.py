@@ -111,11 +111,11 @@ class Shapes:
         if len(others) < count:
             return full
 
-        def value(chosen: Sequence[int]) -> tuple[float, int, Sequence[int]]:
+        def value(chosen: Sequence[int]) -> tuple[float, float, Sequence[int]]:
             tree = self._depth_tree(root, number, set(chosen).__contains__)
             job = self.job_on(tree, number)
             pace = float(f"{job_pace(self._network, job).elements_per_s:.6e}")
-            return -pace, sum(job_traffic(self._network, job).load.values()), chosen
+            return -pace, sum(job_traffic(self._network, job).load.values(), 0.0), chosen
 
         if comb(len(others), count - 1) <= SETS_MAX:
             best: Sequence[int] = min(combinations(others, count - 1), key=value)
