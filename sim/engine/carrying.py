@@ -42,6 +42,7 @@ class EngineSchedules(EngineViews):
         for host in operation.hosts:
             self._check_host("host", host)
         check_size(operation.frame)
+        schedules.check_operation(operation)
         self._add_flows(schedules.flow_window(operation))
         self.world = allocate.add_job_counter(self.world, operation.job)
         number = self._schedules_count

@@ -12,7 +12,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import codecs, loads, nspy, sweeps
+from netfold.homomorphic.message import Merge
+from tests.bench import codecs, loads, nspy, rings, sweeps
 from tests.bench.loads import Measured
 
 REPEATS = 5
@@ -69,6 +70,26 @@ def curve() -> Table:
     return table
 
 
+def ring_table() -> Table:
+    """Rings that the engine carries out as schedules: W3, with values, and the cost of a hop by hosts."""
+    rings.ring(2, 100, merge=Merge.ADD)
+    table = Table("ring", "packet-hops", "CPU s", "ns / hop", "simulated ms", "stored and forwarded ms")
+    rows = [
+        ("W3: 1,024 hosts, 100 MB", 1024, W4_ELEMENTS, rings.ring(1024, W4_ELEMENTS)[0]),
+        ("512 hosts, values summed", 512, 512_000, rings.ring(512, 512_000, merge=Merge.ADD)[0]),
+    ]
+    for hosts in rings.CURVE:
+        point = min((rings.curve_point(hosts) for _ in range(REPEATS)), key=lambda run: run.cpu_s)
+        rows.append((f"curve: {hosts:,} hosts", hosts, 0, point))
+    for name, hosts, words, run in rows:
+        cost_ns, stored = 1e9 * run.cpu_s / run.packet_hops, ""
+        if words:
+            stored = f"{rings.stored_ms(hosts, words):.5f}"
+        figures = (f"{run.packet_hops:,}", f"{run.cpu_s:.2f}", f"{cost_ns:.0f}", f"{run.simulated_ms:.5f}")
+        table.add_row(name, *figures, stored)
+    return table
+
+
 def main() -> None:
     """Measure and print."""
     loads.w1(10)
@@ -114,6 +135,7 @@ def main() -> None:
     )
     console.print(f"measured elsewhere: SwitchML-omnetpp {SWITCHML_OMNETPP / 1e6:g} M on W4, without values;")
     console.print(f"    htsim {HTSIM / 1e6:g} M on W1 and {HTSIM_W2 / 1e6:g} M on W2")
+    console.print(ring_table())
     measured, bars = codecs.measure_all()
     console.print(measured)
     console.print("What netfold is held to, one thread, from the rates above:")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.bench import loads, nspy
+from netfold.homomorphic.message import Merge
+from tests.bench import loads, nspy, rings
 
 
 def test_w1_takes_the_ideal_time_and_two_hops_a_packet() -> None:
@@ -41,3 +42,19 @@ def test_nspy_carries_the_same_packets() -> None:
     run = nspy.w1(50)
 
     assert run.packet_hops == 2 * 8 * 50
+
+
+def test_w3_takes_the_ideal_time_and_a_packet_more_for_each_step() -> None:
+    hosts, words = 8, 8 * 10 * rings.FRAME.elements
+    run, _ = rings.ring(hosts, words)
+
+    assert run.simulated_ms == rings.stored_ms(hosts, words)
+    assert run.packet_hops == 2 * 2 * 7 * 8 * 10
+    assert run.packet_hops <= run.events <= 1.2 * run.packet_hops
+
+
+def test_rings_merge_the_words_of_all() -> None:
+    run, result = rings.ring(5, 1000, times=2, merge=Merge.ADD)
+
+    assert set(result.tolist()) == {15}
+    assert run.packet_hops == 2 * 2 * 2 * 4 * 5

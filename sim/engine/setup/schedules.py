@@ -36,14 +36,7 @@ class OpenSchedule:
 
 
 def open_schedule(world: World, number: int, operation: Operation) -> tuple[World, OpenSchedule]:
-    """World with one more open schedule, of which no worker has begun.
-
-    Raises
-    ------
-    ValueError
-        Arrays of another shape or type than `Operation` says, or a worker's host that is another's.
-    """
-    _check(operation)
+    """World with one more open schedule, of which no worker has begun."""
     schedule, tables = operation.schedule, derived(operation.schedule)
     opened = OpenSchedule(
         0,
@@ -101,7 +94,15 @@ def _write(table: Table, opened: OpenSchedule, number: int) -> None:
         row[name] = getattr(operation.frame, name)
 
 
-def _check(operation: Operation) -> None:
+def check_operation(operation: Operation) -> None:
+    """Check what compiled code relies on.
+
+    Raises
+    ------
+    ValueError
+        Arrays of another shape or type than `Operation` says, a worker's host that is another's, `ack_every`
+        outside of the window.
+    """
     schedule = operation.schedule
     if not len(operation.hosts) == len(operation.routes) == schedule.workers:
         raise ValueError(f"{len(operation.hosts)} hosts for {schedule.workers} workers")

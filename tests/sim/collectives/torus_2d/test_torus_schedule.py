@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from math import lcm
 
 import numpy as np
 import pytest
@@ -11,13 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.merge import merge_all
-from netfold.homomorphic.message import Merge, Merged, Message
-from netfold.sim.collectives.host_messages import HostCollective, MessageExchange
+from netfold.homomorphic.message import Merge
 from netfold.sim.collectives.torus_2d.grid import Grid, squarest
+from netfold.sim.collectives.torus_2d.schedule import torus_schedule
+from netfold.sim.engine.schedule import Schedule
 from tests.examples import examples
 from tests.reference.systems import torus_2d as twin
 from tests.sim.collectives.torus_2d.grids import GRIDS, carried
 from tests.sim.exchanges import (
+    FRAME,
     INTEGER_MERGES,
     Network,
     assert_all_right,
@@ -61,66 +62,54 @@ def test_parts_are_those_of_the_definition(lengths: tuple[int, ...], host: bool)
         assert [chain[-1] for chain in in_rows] == cut.column(segment)
 
 
-class Sent:
-    """Notes every chunk that workers send of messages whose words are the numbers of their places."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.chunks: list[tuple[int, int, tuple[int, ...], int]] = []
-        send = HostCollective.send
-
-        def noted(
-            collective: HostCollective,
-            worker: int,
-            to: int,
-            operation: MessageExchange,
-            step: int,
-            chunk: Merged,
-        ) -> None:
-            self.chunks.append((worker, to, tuple(chunk.words.tolist()), chunk.workers))
-            send(collective, worker, to, operation, step, chunk)
-
-        monkeypatch.setattr(HostCollective, "send", noted)
-
-
-@pytest.mark.parametrize("lengths", [lengths for lengths in GRIDS if sum(lengths) > 1])
-def test_every_transfer_is_that_of_the_twin(
-    monkeypatch: pytest.MonkeyPatch, lengths: tuple[int, ...]
-) -> None:
-    """MAX of equal words leaves them as they are, so a chunk's words say which parts it carries."""
-    workers, rows = sum(lengths), len(lengths)
-    size = lcm(*lengths) * rows * 2
-    places = np.arange(size, dtype=np.int32)
-    sent = Sent(monkeypatch)
-    carried([Message(places, Merge.MAX, "x") for _ in range(workers)], rows)
-
-    parts = twin.parts_of(lengths)
-    first = {int(part.start * size): number for number, part in enumerate(parts)}
-    ends = [int(part.end * size) for part in parts]
+def sent_parts(schedule: Schedule) -> dict[int, list[tuple[int, int, int]]]:
+    """By sender, in order: the receiver, each part that it sends, and how many workers' words it holds."""
+    held = [[1] * schedule.chunks for _ in range(schedule.workers)]
     found: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
-    for sender, receiver, words, held in sent.chunks:
-        assert list(words) == list(range(words[0], words[-1] + 1))
-        at = words[0]
-        while at <= words[-1]:
-            part = first[at]
-            found[sender].append((receiver, part, held))
-            at = ends[part]
-        assert at == words[-1] + 1  # whole parts
+    for number in range(schedule.transfers):
+        source, target = int(schedule.source[number]), int(schedule.target[number])
+        first = int(schedule.first[number])
+        for part in range(first, first + int(schedule.count[number])):
+            found[source].append((target, part, held[source][part]))
+            own = held[target][part] if schedule.merges[number] else 0
+            held[target][part] = held[source][part] + own
+    return found
+
+
+@pytest.mark.parametrize("host", [False, True])
+@pytest.mark.parametrize("lengths", [lengths for lengths in GRIDS if sum(lengths) > 1])
+def test_every_transfer_is_that_of_the_twin(lengths: tuple[int, ...], host: bool) -> None:
     expected: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
-    for one in twin.transfers(lengths):
+    for one in twin.transfers(lengths, host):
         expected[one.sender].append((one.receiver, one.part, one.workers))
-    assert found == expected  # in the order of the steps
+    assert sent_parts(torus_schedule(Grid(lengths), host)) == expected  # in the order of the steps
 
 
 @pytest.mark.parametrize("lengths", [lengths for lengths in GRIDS if sum(lengths) > 1])
-def test_every_word_is_sent_as_often_as_on_a_ring(
-    monkeypatch: pytest.MonkeyPatch, lengths: tuple[int, ...]
-) -> None:
-    workers, size = sum(lengths), 97
-    sent = Sent(monkeypatch)
-    carried(messages_of(Merge.ADD, workers, size), len(lengths))
+def test_every_word_is_sent_as_often_as_on_a_ring(lengths: tuple[int, ...]) -> None:
+    workers, rows, size = sum(lengths), len(lengths), 97
+    run = carried(messages_of(Merge.ADD, workers, size), rows)
+    run.engine.run(10**15)  # acknowledgements
+    to_hosts = [
+        counters["delivered_bytes"]
+        for counters, target in zip(run.engine.link_counters(), run.engine.network.link_target, strict=True)
+        if target < workers
+    ]
+    sent = sent_words(Grid(lengths), size)
+    packets = sum(max(1, -(-words // FRAME.elements)) for words in sent)
+    acknowledged = sum(to_hosts) - 4 * 2 * (workers - 1) * size - packets * FRAME.overhead_bytes
 
-    assert sum(len(words) for _, _, words, _ in sent.chunks) == 2 * (workers - 1) * size
+    assert sum(sent) == 2 * (workers - 1) * size
+    assert acknowledged % FRAME.ack_bytes == 0
+    assert 0 < acknowledged // FRAME.ack_bytes <= packets
     assert len(twin.transfers(lengths)) == 2 * (workers - 1) * len(twin.parts_of(lengths))
+
+
+def sent_words(grid: Grid, size: int) -> list[int]:
+    """Words of each transfer of a message."""
+    schedule, ends = torus_schedule(grid, False), np.array(grid.words.ends(size))
+    found: list[int] = (ends[schedule.first + schedule.count] - ends[schedule.first]).tolist()
+    return found
 
 
 @pytest.mark.parametrize("merge", [*INTEGER_MERGES, Merge.TABLE_ADD])
