@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.collectives.best import best_by
 from netfold.sim.collectives.between_hosts import WORD_BYTES, Chunk, HostPlan, HostSection, Schedule, Steps
-from netfold.sim.collectives.composition import Composable, Cut, equal_cells
+from netfold.sim.collectives.building.composition import Composable, Cut, equal_cells
 from netfold.sim.collectives.ring.plan import RingPlan
 from netfold.sim.collectives.ring.schedule import ring_schedule
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved

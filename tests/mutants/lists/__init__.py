@@ -26,6 +26,7 @@ FOLDERS = (
     "bird",
     "count_sketch",
     "torus",
+    "composed",
     "marsit",
     "matrix",
     "fusion",
