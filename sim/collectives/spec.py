@@ -25,8 +25,8 @@ from netfold.topologies.routing import Network
 
 if TYPE_CHECKING:
     from netfold.sim.collectives.best import Best
+    from netfold.sim.collectives.building.composition import Composable
     from netfold.sim.collectives.collective import Collective, RunContext
-    from netfold.sim.collectives.composition import Composable
 
 
 class CollectiveSection(Section):

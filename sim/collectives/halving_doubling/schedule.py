@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from netfold.sim.collectives.transfers import Ints, Transfers
+from netfold.sim.collectives.building.transfers import Ints, Transfers
 from netfold.sim.engine.schedule import NONE, Schedule
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.collectives.best import best_by
 from netfold.sim.collectives.between_hosts import HostPlan, HostSection, Schedule, Steps
-from netfold.sim.collectives.composition import Composable, Cut, equal_cells
+from netfold.sim.collectives.building.composition import Composable, Cut, equal_cells
 from netfold.sim.collectives.halving_doubling.schedule import core_of, halving_schedule
 from netfold.sim.collectives.spec import CollectiveSpec
 

@@ -25,7 +25,7 @@ from pydantic import Field, create_model
 from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.collectives.best import Best, best_of
 from netfold.sim.collectives.between_hosts import Chunk, ChunkedSection, HostPlan, Schedule, Steps
-from netfold.sim.collectives.composition import Composable
+from netfold.sim.collectives.building.composition import Composable
 from netfold.sim.collectives.hierarchical.groups import Groups, groups_of, groups_on
 from netfold.sim.collectives.hierarchical.plan import HierarchicalPlan
 from netfold.sim.collectives.hierarchical.schedule import owners_of

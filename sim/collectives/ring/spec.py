@@ -25,7 +25,7 @@ from netfold.sim.collectives.between_hosts import (
     ScheduleSize,
     Steps,
 )
-from netfold.sim.collectives.composition import Composable, Cut, equal_cells
+from netfold.sim.collectives.building.composition import Composable, Cut, equal_cells
 from netfold.sim.collectives.ring.plan import RingPlan
 from netfold.sim.collectives.ring.schedule import ring_schedule
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved

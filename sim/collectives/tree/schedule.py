@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.sim.collectives.transfers import Ints, Transfers
+from netfold.sim.collectives.building.transfers import Ints, Transfers
 from netfold.sim.engine.schedule import NONE, Schedule
 
 TREES = 2

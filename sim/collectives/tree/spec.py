@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.collectives.best import best_by
 from netfold.sim.collectives.between_hosts import ChunkedSection, HostPlan, Schedule, Steps
-from netfold.sim.collectives.composition import Composable, Cut, equal_cells
+from netfold.sim.collectives.building.composition import Composable, Cut, equal_cells
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
 from netfold.sim.collectives.tree.plan import TreePlan
 from netfold.sim.collectives.tree.schedule import TREES, binary_tree, tree_schedule

@@ -27,6 +27,7 @@ FOLDERS = (
     "bird",
     "count_sketch",
     "torus",
+    "composed",
     "marsit",
     "matrix",
     "fusion",

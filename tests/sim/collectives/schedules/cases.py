@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.message import Message
 from netfold.sim.collectives.between_hosts import HostPlan
+from netfold.sim.collectives.building.composition import Cut, equal_cells
 from netfold.sim.collectives.collective import Collective
-from netfold.sim.collectives.composition import Cut, equal_cells
 from netfold.sim.collectives.halving_doubling.run import HalvingDoubling
 from netfold.sim.collectives.halving_doubling.schedule import halving_schedule
 from netfold.sim.collectives.hierarchical.plan import HierarchicalPlan

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.sim.collectives.composition import Cut
+from netfold.sim.collectives.building.composition import Cut
 from netfold.sim.collectives.halving_doubling.schedule import halving_schedule
 from netfold.sim.collectives.hierarchical.schedule import composed
 from netfold.sim.collectives.ring.schedule import ring_schedule
