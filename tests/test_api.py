@@ -133,6 +133,8 @@ def test_a_run_is_loaded_and_compared(run: netfold.Run, tmp_path: Path) -> None:
     comparison = netfold.compare(slow, str(loaded.path), baseline=loaded)
 
     assert loaded.variants.equals(run.variants)
+    shares = loaded.bounds.select("variant", "share").group_by("variant").sum()["share"].to_list()
+    assert shares == pytest.approx([1, 1])
     assert comparison.frame["variant"].to_list() == ["dense", "sparse"] * 2
     assert comparison.frame["aggregation_elements_per_s_ratio"].to_list()[2:] == [1, 1]
     assert comparison.frame["aggregation_elements_per_s_ratio"][0] < 0.5

@@ -70,6 +70,20 @@ class Run(Shown):
             ]
         )
 
+    @property
+    def bounds(self) -> pl.DataFrame:
+        """A row for every part of a variant's aggregation time: variant, cause, where, stage, share, …
+
+        `sim/README.md` explains the columns. Empty if an earlier version wrote the run.
+        """
+        return plain_frame(
+            [
+                {"variant": one["name"], **part}
+                for one in self.summary["variants"]
+                for part in one.get("bounds", ())
+            ]
+        )
+
     def table(self) -> Table:
         """The table that `netfold run` prints."""
         return results_table(self.summary)

@@ -11,6 +11,7 @@ from netfold.homomorphic.message import Merge
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Flow, Job, Segment
 from netfold.sim.engine.loop.loop import run_until
+from netfold.sim.network.sampler import Sampler
 from netfold.sim.plan.frames import frame_of
 from netfold.sim.units import PS_PER_S
 from netfold.topologies.graph import LinkSpec
@@ -40,6 +41,10 @@ def compile_engine() -> None:
     for worker in range(2):
         engine.open_stream(0, worker, [Segment(words, words.copy(), Merge.ADD)])
     engine.open_flow(Flow(0, 1, words.size, words, words.copy(), frame, 2, PS_PER_S, 1, 0, 0))
+    sampler = Sampler(engine, 1)
+    sampler.add_job(0)
+    sampler.open()
     done = 0
     while done < 3:
         done += len(engine.run(PS_PER_S))
+    sampler.close()

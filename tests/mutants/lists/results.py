@@ -127,13 +127,13 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/report/compare.py",
+        "sim/report/answer/baseline.py",
         ["tests/sim/report/test_compare.py"],
         [
             (
                 "variants are compared with the baseline's first",
-                'if entry["name"] == variant["name"]), candidates[0])',
-                'if entry["name"] != variant["name"]), candidates[0])',
+                'if entry["name"] == wanted), candidates[0])',
+                'if entry["name"] != wanted), candidates[0])',
             ),
             (
                 "the baseline's number counts from 0",
