@@ -19,8 +19,8 @@ from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Frame
 from netfold.sim.engine.schedules.operation import Operation
 from netfold.topologies.graph import LinkSpec
-from netfold.topologies.routing import compile_network
 from netfold.topologies.kinds.star import star
+from netfold.topologies.routing import compile_network
 from tests.bench.loads import FAR_PS, LONG_PS, Measured
 
 FRAME = Frame("w3", elements=2250, overhead_bytes=0, ack_bytes=0)

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.collectives.best import best_by
 from netfold.sim.collectives.between_hosts import HostPlan, HostSection, Schedule, ScheduleSize, Steps
-from netfold.sim.collectives.building.composition import Composable, Cut as Part
+from netfold.sim.collectives.building.composition import Composable
+from netfold.sim.collectives.building.composition import Cut as Part
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
 from netfold.sim.collectives.torus_2d.grid import Grid, squarest
 from netfold.sim.collectives.torus_2d.plan import TorusPlan
