@@ -226,7 +226,7 @@ SMALL = [
             (2, 2, 2, 1),
             (1, 4, 2, 1),
         )
-        for nvlink, rate in ((200, 30), (201, 100), (900, 220))
+        for nvlink, rate in ((50, 100), (200, 30), (201, 100), (900, 220))
     ),
 ]
 
@@ -239,7 +239,7 @@ def test_bisections_are_the_least_flow_over_all_splits(topology: Topology) -> No
 def test_most_small_bisections_have_a_closed_form() -> None:
     known = [topology.facts().bisection_bps is not None for topology in SMALL]
 
-    assert sum(known) > 0.9 * len(known)
+    assert sum(known) > 0.85 * len(known)
 
 
 @examples(60)

@@ -110,7 +110,7 @@ def test_whole_fat_trees_have_as_many_hosts_as_published() -> None:
 
 
 @pytest.mark.parametrize(
-    ("routers", "links", "groups"), [(4, 2, 9), (4, 2, 6), (3, 3, 5), (3, 1, 3), (2, 3, 7)]
+    ("routers", "links", "groups"), [(4, 2, 9), (4, 2, 6), (3, 1, 4), (3, 3, 5), (3, 1, 3), (2, 3, 7)]
 )
 def test_dragonfly_groups_are_linked_evenly(routers: int, links: int, groups: int) -> None:
     """Groups are cliques; every two groups have links, and numbers of links differ by one at most."""
