@@ -19,6 +19,7 @@ FOLDERS = (
     "workload",
     "step",
     "topologies",
+    "routing",
     "collectives",
     "contributions",
     "training",

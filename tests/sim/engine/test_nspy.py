@@ -56,7 +56,8 @@ def ours(network: Network, flows: Sequence[Flow], starts_ps: Sequence[int]) -> A
     sim = compiled(network)
     sim.start_log()
     for sent, start_ps in zip(flows, starts_ps, strict=True):
-        sim.run(start_ps)
+        while sim.now_ps < start_ps:  # `run` ends early whenever a flow is delivered
+            sim.run(start_ps)
         sim.open_flow(sent)
     run_dry(sim)
     last_links = [path(network, sent.source, sent.target, sent.route)[-1] for sent in flows]

@@ -1,4 +1,4 @@
-"""The routing of a scenario: where it is refused, where it does not apply, what it changes in plans and results."""
+"""The routing of a scenario: where it is refused, where it does not apply, and what it changes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def test_an_unknown_policy(tmp_path: Path) -> None:
 
 def test_dimension_order_is_refused_where_there_are_no_dimensions(tmp_path: Path) -> None:
     assert refused(tmp_path, "routing=dimension_order") == (
-        "--set: routing: routing dimension_order needs the sizes of the dimensions, and this topology has none\n"
+        "--set: routing: routing dimension_order needs the sizes of the dimensions, "
+        "and this topology has none\n"
         "  use routing: ecmp, or a torus or a hypercube"
     )
 
@@ -42,8 +43,8 @@ def test_jobs_on_switches_are_told_that_the_policy_is_not_for_them(tmp_path: Pat
     between_hosts = job_plan(only(tmp_path, f"routing={routing}", RING, DENSE, text=SPINES)).warnings
 
     assert [warning for warning in told if "routing" in warning] == [
-        f"routing {routing} is for packets between hosts: packets between workers and switches that add them up "
-        "keep one shortest path per worker, as the switches need them in order"
+        f"routing {routing} is for packets between hosts: packets between workers and switches that add "
+        "them up keep one shortest path per worker, as the switches need them in order"
     ]
     assert not [warning for warning in between_hosts if "routing" in warning]
     assert not [warning for warning in job_plan(only(tmp_path, text=SPINES)).warnings if "routing" in warning]
