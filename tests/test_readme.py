@@ -187,6 +187,7 @@ def all_keys() -> str:
             if name == "jobs":  # whose other keys are the sections above
                 own = {key: one for key, one in members[0]["properties"].items() if key in ("name", "start")}
                 members = [{**members[0], "properties": own}]
+            members = [member for member in members if "properties" in member]  # none of a plain value
             default = f" Default: {_written(section['default'])}." if "default" in section else ""
             parts.append(_section(f"`{name}`", section["description"] + default, members))
         if name == "workload":

@@ -39,8 +39,8 @@ LINK_RANGES = {
 }
 
 
-# Limits of the packet engine: every pair of nodes has a route.
-NODES_MAX = 4096
+# Limits of the packet engine; memory for routes may allow less.
+NODES_MAX = 16384
 LINKS_MAX = 2**18  # both directions counted
 
 

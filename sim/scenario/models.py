@@ -135,13 +135,17 @@ class JobSection(JobSections):
     """When the job starts."""
 
 
+_ROUTING = "How packets between hosts choose among paths. " + " ".join(
+    f"{policy.kind}: {policy.meaning}." for policy in POLICIES.values()
+)
+
+
 class NetworkSections(Section):
     """The network that jobs run on."""
 
     topology: AnyTopology
     """Hosts, switches and links."""
-    routing: RoutingKind = ECMP.kind
-    """How packets between hosts choose among paths; the guide says what each policy does."""
+    routing: Annotated[RoutingKind, Field(description=_ROUTING)] = ECMP.kind
 
 
 class Settings(JobSections, NetworkSections):

@@ -57,7 +57,7 @@ def _wire(env: simpy.Environment) -> Wire:
 
 
 def w2(packets: int, k: int = 8) -> Measured:
-    """W2: a port and a wire for each link, a table by flow behind each wire; without a limit nothing drops."""
+    """W2: a port and a wire for each link, a table by flow behind each wire; nothing is dropped."""
     network = compile_network(fat_tree(k, LinkSpec(int(RATE_BPS), int(DELAY_S * 1e12), 64 << 20)))
     targets, random = permutation(k**3 // 4), np.random.default_rng(3)
     env = simpy.Environment()

@@ -20,6 +20,7 @@ FOLDERS = (
     "step",
     "topologies",
     "measures",
+    "routing",
     "collectives",
     "contributions",
     "training",

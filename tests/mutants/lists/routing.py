@@ -105,8 +105,8 @@ MUTANTS: list[Mutant] = [
             ("a flow tolerates nothing", "packet.transmission - flow.tolerance)", "packet.transmission)"),
             (
                 "a flow never tolerates more",
-                "        flow.tolerance = min(flow.tolerance + flow.tolerance_step",
-                "        flow.tolerance = min(flow.tolerance",
+                "flow.tolerance + flow.tolerance_step",
+                "flow.tolerance",
             ),
             (
                 "what is sent in vain is not counted",

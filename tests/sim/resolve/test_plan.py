@@ -175,10 +175,10 @@ def test_variants_of_one_topology_share_their_routes(tmp_path: Path) -> None:
 
 
 def test_routes_that_do_not_fit_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("netfold.sim.resolve.variant.available_bytes", lambda: 199)
+    monkeypatch.setattr("netfold.sim.resolve.variant.available_bytes", lambda: 1)
 
     assert refused(tmp_path) == (
-        "tiny.yaml:3: topology: the routes of 5 nodes with up to 1 equal ways take 1.86e-07 GiB, "
-        "1.85e-07 GiB of memory are free for them\n"
-        "  use fewer hosts or spines, or topologies that variants have in common"
+        "tiny.yaml:3: topology: the routes between 1 switches take up to 1.86e-09 GiB, "
+        "9.31e-10 GiB of memory are free for them\n"
+        "  use fewer switches, or topologies that variants have in common"
     )

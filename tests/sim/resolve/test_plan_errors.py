@@ -262,19 +262,19 @@ def test_a_link_faster_than_the_switchs_ports(tmp_path: Path) -> None:
 
 
 def test_a_network_with_too_many_nodes(tmp_path: Path) -> None:
-    assert refused(tmp_path, "topology.hosts=4096") == (
-        "--set: topology.hosts: 4097 nodes are too many: the packet engine takes up to 4096\n"
-        "  use 4095 hosts at most"
+    assert refused(tmp_path, "topology.hosts=16384") == (
+        "--set: topology.hosts: 16385 nodes are too many: the packet engine takes up to 16384\n"
+        "  use 16383 hosts at most"
     )
     assert "1000000000001 nodes are too many" in refused(tmp_path, "topology.hosts=1e12")
     huge = "topology={kind: leaf_spine, leaves: 1000, spines: 1000, hosts_per_leaf: 1000, switch: tofino1}"
     assert refused(tmp_path, huge) == (
-        "--set: topology.leaves: 1002000 nodes are too many: the packet engine takes up to 4096\n"
-        "  use 3 leaves at most"
+        "--set: topology.leaves: 1002000 nodes are too many: the packet engine takes up to 16384\n"
+        "  use 15 leaves at most"
     )
     assert refused(tmp_path, huge, "topology.spines=10") == (
-        "--set: topology.hosts_per_leaf: 1001010 nodes are too many: the packet engine takes up to 4096\n"
-        "  hosts_per_leaf can be 3 at most"
+        "--set: topology.hosts_per_leaf: 1001010 nodes are too many: the packet engine takes up to 16384\n"
+        "  hosts_per_leaf can be 15 at most"
     )
     assert refused(tmp_path, huge, "topology.hosts_per_leaf=2") == (
         "--set: topology.leaves: 2004000 links are too many: the packet engine takes up to 262144\n"

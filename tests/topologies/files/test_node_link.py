@@ -201,8 +201,8 @@ def test_the_number_of_nodes_and_links_is_limited() -> None:
             return isinstance(error, TooLargeError)
         raise AssertionError("these are no nodes")
 
-    assert not too_large(4096, 2**17)
-    assert too_large(4097, 0)
+    assert not too_large(16384, 2**17)
+    assert too_large(16385, 0)
     assert too_large(1, 2**17 + 1)
 
 
