@@ -96,7 +96,7 @@ def _client(cluster: Cluster) -> Any:
         ) from None
     given = {"scheduler_file": str(cluster.file)} if cluster.file else {"address": cluster.address}
     try:
-        return Client(**given, timeout=CONNECT_S, set_as_default=False)  # type: ignore[no-untyped-call]
+        return Client(**given, timeout=CONNECT_S, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
         raise NetfoldError(
             f"the scheduler {cluster.file or cluster.address} does not answer: {error}",
