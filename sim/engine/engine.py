@@ -193,10 +193,10 @@ class Engine(EngineSchedules):
         return completions
 
     def _completion(self, done: Any) -> Completion:
-        if done.kind == DONE_FLOW:
+        if done.what == DONE_FLOW:
             return Completion(self.now_ps, "flow", -1, int(done.serial))
-        if done.kind != DONE_STREAM:
-            kind = "worker" if done.kind == DONE_WORKER else "merge"
+        if done.what != DONE_STREAM:
+            kind = "worker" if done.what == DONE_WORKER else "merge"
             return Completion(self.now_ps, kind, int(done.row), int(done.serial))
         stream = self.world.streams[int(done.row)]
         return Completion(self.now_ps, "stream", int(stream.job), int(stream.worker))

@@ -334,7 +334,7 @@ def report(world: World, row: int, number: int, kind: int) -> None:
     """Tell whoever runs the engine that a worker has finished, or that a merge is to be carried out."""
     clock = world.clock[0]
     done = world.done[clock.done_count]
-    done.kind = kind
+    done.what = kind
     done.row = world.schedules[row].number
     done.serial = number
     clock.done_count += 1

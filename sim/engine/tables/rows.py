@@ -335,7 +335,7 @@ LOG = np.dtype(
 
 HOST = np.dtype([("away_until_ps", "i8")], align=True)  # NEVER: it has crashed
 
-DONE = np.dtype([("kind", "i4"), ("row", "i4"), ("serial", "i4"), ("pad", "i4")], align=True)
+DONE = np.dtype([("what", "i4"), ("row", "i4"), ("serial", "i4"), ("pad", "i4")], align=True)
 DONE_STREAM, DONE_FLOW, DONE_WORKER, DONE_ASKS = range(
     4
 )  # what is done; the last: a merge is to be carried out

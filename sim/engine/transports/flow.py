@@ -194,7 +194,7 @@ def report_delivery(world: World, row: int) -> None:
         call_cold(clock.schedules, clock.at, DELIVERED, row, 0, 0)
         return
     done = world.done[clock.done_count]
-    done.kind = DONE_FLOW
+    done.what = DONE_FLOW
     done.row = row
     done.serial = world.flows[row].serial
     clock.done_count += 1

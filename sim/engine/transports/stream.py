@@ -211,7 +211,7 @@ def end_stream(world: World, row: int) -> None:
     stream.armed_ps = NEVER
     stream.armed_order = -1
     done = world.done[clock.done_count]
-    done.kind = DONE_STREAM
+    done.what = DONE_STREAM
     done.row = row
     done.serial = stream.serial
     clock.done_count += 1

@@ -104,7 +104,7 @@ def test_a_ring_names_its_messages(tmp_path: Path) -> None:
     (variant,) = outcome.summary["variants"]
     verdict, detail = finishes(variant)
     assert verdict == "stuck"
-    assert "\n  3 messages in flight, first a message from h1 to h2, sent " in detail
+    assert "\n  3 messages in flight, first a message from h1 to h2 (transfer " in detail
     assert {(row["source"], row["target"]) for row in variant["diagnosis"]["messages"]} == {("h1", "h2")}
 
 
