@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.collectives.best import best_by
-from netfold.sim.collectives.between_hosts import HostPlan, HostSection, Schedule, Steps
+from netfold.sim.collectives.between_hosts import HostPlan, HostSection, Schedule, ScheduleSize, Steps
 from netfold.sim.collectives.building.composition import Composable, Cut, equal_cells
 from netfold.sim.collectives.halving_doubling.schedule import core_of, halving_schedule
 from netfold.sim.collectives.spec import CollectiveSpec
@@ -63,7 +63,13 @@ def _steps(section: Any, workers: int) -> Steps:
     return steps_of(workers)
 
 
-SCHEDULE = Schedule(KIND, steps_of)
+def _size(workers: int) -> ScheduleSize:
+    """Each that takes part sends once at each distance and back; those left out send and receive once."""
+    size = 1 << (workers.bit_length() - 1)
+    return ScheduleSize(2 * size * (size.bit_length() - 1) + 2 * (workers - size), size)
+
+
+SCHEDULE = Schedule(KIND, steps_of, _size)
 HALVING_DOUBLING = CollectiveSpec(
     KIND,
     MERGEABLE | {Merge.HOST},

@@ -24,12 +24,20 @@ from pydantic import Field, create_model
 
 from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.collectives.best import Best, best_of
-from netfold.sim.collectives.between_hosts import Chunk, ChunkedSection, HostPlan, Schedule, Steps
+from netfold.sim.collectives.between_hosts import (
+    Chunk,
+    ChunkedSection,
+    HostPlan,
+    Schedule,
+    ScheduleSize,
+    Steps,
+)
 from netfold.sim.collectives.building.composition import Composable
 from netfold.sim.collectives.hierarchical.groups import Groups, groups_of, groups_on
 from netfold.sim.collectives.hierarchical.plan import HierarchicalPlan
-from netfold.sim.collectives.hierarchical.schedule import owners_of
+from netfold.sim.collectives.hierarchical.schedule import composed, owners_of
 from netfold.sim.collectives.spec import CollectiveSection, CollectiveSpec, JobContext, Resolved
+from netfold.sim.engine import schedule as engine_schedule
 from netfold.sim.keys.fields import Count
 from netfold.sim.units import SIZE
 from netfold.topologies.routing import Network
@@ -75,7 +83,12 @@ def _resolve(section: Any, job: JobContext, parts: dict[str, CollectiveSpec]) ->
     make_plan = partial(
         HierarchicalPlan, chunk_words=section.chunk_words, groups=groups, inner=inner, outer=outer
     )
-    return Schedule(KIND, lambda workers: steps).resolve_on(section, job, job.nodes, make_plan)
+    size = _size(composed(groups, inner, outer).schedule, max(1, -(-job.elements // section.chunk_words)))
+    return Schedule(KIND, lambda _: steps, lambda _: size).resolve_on(section, job, job.nodes, make_plan)
+
+
+def _size(block: engine_schedule.Schedule, blocks: int) -> ScheduleSize:
+    return ScheduleSize(block.transfers * blocks, block.chunks * blocks)
 
 
 def _best(

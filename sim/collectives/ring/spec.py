@@ -68,7 +68,9 @@ def _resolve(section: RingSection, job: JobContext) -> Resolved:
     words = 0 if section.chunk is None else section.chunk // WORD_BYTES
     make_plan = partial(RingPlan, channels=section.channels, chunk_words=words)
     steps = partial(steps_of, channels=section.channels)
-    return Schedule(KIND, steps).resolve_on(section, job, job.nodes, make_plan)
+    segment = -(-job.elements // (section.channels * len(job.hosts)))
+    size = partial(_size, channels=section.channels, pieces=-(-segment // words) if words else 1)
+    return Schedule(KIND, steps, size).resolve_on(section, job, job.nodes, make_plan)
 
 
 def _start(plan: HostPlan, context: RunContext) -> Collective:
@@ -82,9 +84,10 @@ def _steps(section: Any, workers: int) -> Steps:
     return steps_of(workers, section.channels)
 
 
-def _size(workers: int) -> ScheduleSize:
-    """Every worker sends 2 (n − 1) of n segments."""
-    return ScheduleSize(2 * workers * (workers - 1), workers)
+def _size(workers: int, channels: int = 1, pieces: int = 1) -> ScheduleSize:
+    """On every channel, every worker sends 2 (n − 1) of n segments, piece by piece."""
+    cells = workers * channels * pieces
+    return ScheduleSize(2 * (workers - 1) * cells, cells)
 
 
 SCHEDULE = Schedule(KIND, steps_of, _size)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.collectives.best import best_by
-from netfold.sim.collectives.between_hosts import ChunkedSection, HostPlan, Schedule, Steps
+from netfold.sim.collectives.between_hosts import ChunkedSection, HostPlan, Schedule, ScheduleSize, Steps
 from netfold.sim.collectives.building.composition import Composable, Cut, equal_cells
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
 from netfold.sim.collectives.tree.plan import TreePlan
@@ -64,8 +64,15 @@ def _resolve(section: TreeSection, job: JobContext) -> Resolved:
     """The plan of a job's trees; raises as `Schedule.resolve`."""
     steps = partial(steps_of, trees=section.trees, chunk_words=section.chunk_words)
     make_plan = partial(TreePlan, chunk_words=section.chunk_words, trees=section.trees)
-    found = Schedule(KIND, steps).resolve_on(section, job, job.nodes, make_plan)
+    cells = section.trees * max(1, -(-job.elements // (section.trees * section.chunk_words)))
+    size = partial(_size, cells=cells)
+    found = Schedule(KIND, steps, size).resolve_on(section, job, job.nodes, make_plan)
     return found._replace(warnings=section.warnings)
+
+
+def _size(workers: int, cells: int) -> ScheduleSize:
+    """Every cell goes up and down every edge of its tree."""
+    return ScheduleSize(2 * (workers - 1) * cells, cells)
 
 
 def _start(plan: HostPlan, context: RunContext) -> Collective:
