@@ -83,8 +83,8 @@ def _resolve(section: Any, job: JobContext, parts: dict[str, CollectiveSpec]) ->
     make_plan = partial(
         HierarchicalPlan, chunk_words=section.chunk_words, groups=groups, inner=inner, outer=outer
     )
-    size = _size(composed(groups, inner, outer).schedule, max(1, -(-job.elements // section.chunk_words)))
-    return Schedule(KIND, lambda _: steps, lambda _: size).resolve_on(section, job, job.nodes, make_plan)
+    tables = _size(composed(groups, inner, outer).schedule, max(1, -(-job.elements // section.chunk_words)))
+    return Schedule(KIND, lambda _: steps, lambda _: tables).resolve_on(section, job, job.nodes, make_plan)
 
 
 def _size(block: engine_schedule.Schedule, blocks: int) -> ScheduleSize:
