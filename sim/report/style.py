@@ -46,6 +46,7 @@ _OTHER_LABELS = (
 )
 _BUSY = LinearSegmentedColormap.from_list("busy", ["#dcdcdc", "#f3d28a", ORANGE, VERMILION, "#6b1700"])
 _LEGEND_CHARACTERS = 125  # of a legend below a figure, a coloured patch being as wide as 8
+_SCALE_INCHES, _SCALE_PAD_INCHES = 0.15, 0.2
 _LEGEND_ROW_INCHES = 0.19
 _NAME_CHARACTERS, _NAME_LINES = 26, 3  # of a variant beside a bar
 _SETTINGS: Any = {
@@ -117,8 +118,14 @@ def busy_colour(share: float) -> str:
 
 def busy_scale(figure: Figure, axes: Sequence[Axes]) -> None:
     """Draw the scale of `busy_colour` below axes."""
+    height = figure.get_figheight()  # inches, of which the scale takes as much in tall figures as in low ones
     scale = figure.colorbar(
-        ScalarMappable(Normalize(0, 100), _BUSY), ax=list(axes), location="bottom", shrink=0.4, aspect=40
+        ScalarMappable(Normalize(0, 100), _BUSY),
+        ax=list(axes),
+        location="bottom",
+        shrink=0.4,
+        fraction=_SCALE_INCHES / height,
+        pad=_SCALE_PAD_INCHES / height,
     )
     scale.set_label("% of the time busy, the busier direction")
     scale.outline.set_visible(False)

@@ -25,9 +25,10 @@ _TITLE_CHARACTERS = 120  # over a panel of full width
 
 def utilisation(run: Run) -> Figure | None:
     """A panel for each variant, links coloured by how busy they were; None if nodes were not recorded."""
-    found = dict(list(graphs(run).items())[:VARIANTS_MAX])
-    if not found:
+    known = graphs(run)
+    if not known:
         return None
+    found = dict(list(known.items())[:VARIANTS_MAX])
     columns = 2 if len(found) > 1 and max(map(len, found.values())) <= _BESIDE_MAX else 1
     drawings = [_drawing(graph) for graph in found.values()]
     width = style.WIDTH_INCHES / columns
@@ -48,7 +49,8 @@ def utilisation(run: Run) -> Figure | None:
         axes.set_title(title, fontsize=9.5 if columns == 1 else 8)
     for axes in grid[len(found) :]:
         axes.axis("off")
-    figure.suptitle("How busy links were", x=0.01, ha="left", size=11, weight="bold")
+    more = f", in the first {len(found)} of {len(known)} variants" if len(known) > len(found) else ""
+    figure.suptitle(f"How busy links were{more}", x=0.01, ha="left", size=11, weight="bold")
     style.busy_scale(figure, list(grid))
     if entries:
         style.legend_below(figure, list(entries.values()), list(entries))
