@@ -25,9 +25,6 @@ class VariantFacts:
     workers: int
     packets_sent: int = 0  # by hosts
     packets_retransmitted: int = 0  # by hosts
-    reordering: tuple[int, int] | None = (
-        None  # packets that later ones overtook, and those sent again in vain
-    )
     references: tuple[Reference, ...] = ()
     variant: str = ""  # the variant of a job; empty if this is the variant
     warnings: tuple[str, ...] = ()  # for readers of its numbers
@@ -38,6 +35,9 @@ class VariantFacts:
     diagnosis: Mapping[str, Any] | None = None  # why it is stuck
     trace: str = ""  # Python's traceback, if its codec raised something
     bounds: tuple[Mapping[str, Any], ...] = ()  # the parts of its aggregation time; see `sim/bounds`
+    reordering: tuple[int, int] | None = (
+        None  # packets that later ones overtook, and those sent again in vain
+    )
     fusion: Mapping[str, Any] | None = None  # its buckets, their costs, and the predicted time of a step
 
 

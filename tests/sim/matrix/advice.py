@@ -36,12 +36,14 @@ def _advised(cell: Cell, others: Sequence[Cell], run: Run) -> dict[str, set[str]
     A collective works if one of its choices does.
     """
     codecs = re.findall(r"\{kind: [^}]*\}", cell.hint)
-    words = set(re.findall(r"\w+", re.sub(r"\{kind: [^}]*\}", "", cell.hint)))
+    without_codecs = re.sub(r"\{kind: [^}]*\}", "", cell.hint)
+    words = set(re.findall(r"\w+", without_codecs))
+    programs = set(re.findall(r"\w+", " ".join(re.findall(r"programs? ([\w, ]+)", without_codecs))))
     ran = [one for one in others if one.verdict != REFUSED]
     found = {
         f"choice {name}": {one.loss for one in ran if (one.collective, one.choice) == (kind, name)}
         for name, kind in _CHOICES.items()
-        if name in words
+        if name in (programs if name in COLLECTIVES else words)
     }
     for kind in words & COLLECTIVES.keys():
         found[f"collective {kind}"] = {one.loss for one in ran if one.collective == kind}

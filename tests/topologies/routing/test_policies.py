@@ -8,6 +8,7 @@ from itertools import pairwise, product
 import networkx as nx
 import pytest
 
+from netfold.topologies.files.node_link import from_json, to_json
 from netfold.topologies.graph import TopologyError, hosts, switches
 from netfold.topologies.routing import (
     POLICIES,
@@ -117,11 +118,8 @@ def test_dimension_order_needs_coordinates_of_a_whole_torus(change: str, message
         compile_network(broken(change))
 
 
-def test_coordinates_may_be_lists_as_json_has_them() -> None:
-    graph = torus((3, 3))
-    graph.graph["dimensions"] = [3, 3]
-    for name in switches(graph):
-        graph.nodes[name]["coordinates"] = list(graph.nodes[name]["coordinates"])
+def test_coordinates_survive_a_file() -> None:
+    graph = from_json(to_json(torus((3, 3))))
 
     assert compile_network(graph, policy=ORDER).tables.sets.size == 0
 
@@ -263,5 +261,5 @@ def test_between_hosts_and_switches_every_policy_keeps_the_path_of_ecmp(policy: 
 def test_groups_are_ints() -> None:
     graph = dragonfly(2, 1)
     graph.nodes["s1"]["group"] = "one"
-    with pytest.raises(TopologyError, match="switch 's1' has group 'one', must be an int"):
+    with pytest.raises(TopologyError, match="node 's1': group is 'one', must be an int"):
         compile_network(graph, policy=VALIANT)
