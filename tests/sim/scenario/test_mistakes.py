@@ -50,13 +50,14 @@ SETS = [
     (
         "topolgy.rate=1",
         "--set: topolgy.rate: unknown key 'topolgy'\n"
-        "  did you mean 'topology'? allowed: name, description, seed, profiles, topology, workers, workload, "
-        "device, overlap, codec, collective, published, faults, jobs, variants, sweep",
+        "  did you mean 'topology'? allowed: name, description, seed, profiles, topology, routing, workers, "
+        "workload, device, overlap, codec, collective, published, faults, jobs, variants, sweep",
     ),
     (
         "variants.ring.seed=1",
         "--set: variants.ring.seed: unknown key 'seed'\n"
-        "  allowed: topology, workers, workload, device, overlap, codec, collective, published, faults, jobs",
+        "  allowed: topology, routing, workers, workload, device, overlap, codec, collective, published, "
+        "faults, jobs",
     ),
     (
         "topology.rate=fast",
@@ -89,13 +90,13 @@ SETS = [
     (
         "collective.slots=3",
         "--set: collective.slots: unknown key 'slots'\n"
-        "  allowed: kind, frame, window, timeout, ack_every"
+        "  allowed: kind, frame, window, timeout, ack_every, channels, chunk"
         " (in variant 'ring'; to change one variant, set variants.NAME.collective.slots)",
     ),
     (
         "variants.ring.collective.slots=3",
         "--set: variants.ring.collective.slots: unknown key 'slots'\n"
-        "  allowed: kind, frame, window, timeout, ack_every",
+        "  allowed: kind, frame, window, timeout, ack_every, channels, chunk",
     ),
     (
         "topology.kind=leaf_spine",

@@ -24,7 +24,7 @@ from netfold.topologies.kinds.rail_optimized import RailOptimized
 from netfold.topologies.kinds.ring import Ring
 from netfold.topologies.kinds.star import Star
 from netfold.topologies.kinds.torus import Torus
-from netfold.topologies.measures import DIVISIONS_MAX, bisection_bps
+from netfold.topologies.measures.divisions import DIVISIONS_MAX, by_divisions
 from tests.examples import examples
 from tests.topologies.kinds.oracles import bisection_by_splits, diameter_and_paths, flow_bps
 
@@ -248,7 +248,7 @@ def test_bisections_are_measured_the_same(topology: Topology) -> None:
     """The exact search over divisions of switches agrees, where it is not too long."""
     facts, measured = topology.facts(), None
     if facts.bisection_bps is not None and 2**facts.switches <= DIVISIONS_MAX:
-        measured = bisection_bps(topology.graph())
+        measured = by_divisions(topology.graph())
 
     assert measured in (None, facts.bisection_bps)
 
